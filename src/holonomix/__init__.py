@@ -1,13 +1,15 @@
-"""Structure-preserving simulation of constrained and stiff mechanical systems, on JAX.
+"""holonomix: structure-preserving simulation of mechanical systems with holonomic constraints or stiff forces.
 
-Importing the package enables JAX's 64-bit mode; ``HOLONOMIX_X64=0`` opts out. Names are loaded on first use, so that
-``holonomix --help`` answers without importing JAX.
+Importing the package switches JAX to 64-bit floats; set HOLONOMIX_X64=0 to opt out. Names are loaded when they are first
+used, so that the command line answers `--help` without importing JAX.
 """
+
+from __future__ import annotations
 
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -17,24 +19,58 @@ if os.environ.get("HOLONOMIX_X64", "1") != "0":
     else:
         os.environ["JAX_ENABLE_X64"] = "1"
 
-# public name -> module that defines it; a name equal to its module is the module itself
-_HOME: dict[str, str] = {
-    "HolonomixError": "holonomix.errors",
-    "io": "holonomix.io",
-    "methods": "holonomix.methods",
-    "models": "holonomix.models",
+_PUBLIC = {
+    ".systems": ("System", "Rheonomic"),
+    ".projection": ("project", "Newton", "SymmetricNewton", "GaussSeidel", "SOR"),
+    ".driver": (
+        "integrate",
+        "simulate",
+        "simulate_ensemble",
+        "explain",
+        "Solution",
+        "Ensemble",
+        "Mean",
+        "Minimum",
+        "Maximum",
+        "FirstPassage",
+    ),
+    ".certify": ("certify", "Certificate"),
+    ".types": ("State", "Report", "Problem", "Info"),
+    ".status": ("Status",),
+    ".errors": (
+        "HolonomixError",
+        "InputError",
+        "ShapeError",
+        "NonFiniteError",
+        "InconsistentStateError",
+        "ConstraintRankError",
+        "MethodError",
+        "SimulationError",
+        "ConvergenceError",
+    ),
 }
-__all__ = ["__version__", *_HOME]
+_MODULES = ("methods", "models", "invariants", "io", "plotting", "papers", "kernels", "linalg", "systems", "projection")
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+
+if TYPE_CHECKING:
+    from . import methods as methods
+    from . import models as models
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'holonomix' has no attribute {name!r}")
-    module = importlib.import_module(_HOME[name])
-    value = module if _HOME[name] == f"holonomix.{name}" else getattr(module, name)
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name], __name__), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f".{name}", __name__)
+    else:
+        methods = importlib.import_module(".methods", __name__)
+        if name.startswith("_") or not hasattr(methods, name):
+            raise AttributeError(f"module 'holonomix' has no attribute {name!r}")
+        value = getattr(methods, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    methods = importlib.import_module(".methods", __name__)
+    return sorted({*globals(), *_HOME, *_MODULES, *(n for names in methods.FAMILIES.values() for n in names)})

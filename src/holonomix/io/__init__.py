@@ -1,0 +1,29 @@
+"""The Zarr store of a run, its checkpoints, and exports."""
+
+from .errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreExistsError,
+    StoreFullError,
+    StoreNotFoundError,
+    StoreVersionError,
+    StoreWriteError,
+)
+from .store import FORMAT, Store, is_store
+from .xyz import export_xyz
+
+__all__ = [
+    "FORMAT",
+    "Store",
+    "StoreBusyError",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreExistsError",
+    "StoreFullError",
+    "StoreNotFoundError",
+    "StoreVersionError",
+    "StoreWriteError",
+    "export_xyz",
+    "is_store",
+]

@@ -1,0 +1,48 @@
+"""What can go wrong with a store. Each message names the path and says what to do."""
+
+from __future__ import annotations
+
+from holonomix.errors import HolonomixError
+
+__all__ = [
+    "StoreBusyError",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreExistsError",
+    "StoreFullError",
+    "StoreNotFoundError",
+    "StoreVersionError",
+    "StoreWriteError",
+]
+
+
+class StoreError(HolonomixError):
+    """The root of the store's errors."""
+
+
+class StoreExistsError(StoreError):
+    """A fresh store was asked for where something already is."""
+
+
+class StoreNotFoundError(StoreError):
+    """No store at this path."""
+
+
+class StoreDamagedError(StoreError):
+    """Files of the store are missing, truncated or altered, and no checkpoint accounts for what is left."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written in a newer format than this version reads."""
+
+
+class StoreBusyError(StoreError):
+    """Another process is writing to the store."""
+
+
+class StoreWriteError(StoreError):
+    """The operating system refused a write; the store is as it was at its last checkpoint."""
+
+
+class StoreFullError(StoreWriteError):
+    """No space left on the device, or a quota reached."""

@@ -1,0 +1,180 @@
+"""The typed scalar program: numbered nodes, shared subexpressions, nested scopes.
+
+A *node* is an integer; its operation, arguments, type and attribute stand in parallel lists of the `Graph`. Arguments
+always have smaller numbers than the node that uses them, so number order is an order of evaluation.
+
+A *scope* is a region that is executed as a whole: the program's root (values that depend on constants alone), the body of
+the time loop, the body of a `while`, one branch of a `cond`. A node lives in the outermost scope in which its arguments
+exist, which moves loop invariants out of their loops for free. A branch is a barrier: what is written inside stays inside,
+else every branch would be computed always.
+
+Nodes with structure:
+
+    param               attribute: index; a value that enters a scope
+    table v0 .. vn      a small array in memory;  load table index  reads one element
+    while               attribute `Loop`; arguments are the start values
+    cond                attribute `Branches`; its argument is the branch number or a truth value
+    proj node           attribute j: the j-th result of a while or cond
+    collected while     attribute j: the table that the loop filled with one value an iteration
+    key k0 k1           a random key of two words; it disappears when the words are used
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+
+FLOATS = {"f8", "f4"}
+SIGNED = {"i1", "i2", "i4", "i8"}
+UNSIGNED = {"u1", "u2", "u4", "u8"}
+INTEGERS = SIGNED | UNSIGNED
+BOOL = "b1"
+STRAIGHT_LINE_LIMIT = 12_000
+
+
+class Unsupported(Exception):
+    """The step cannot become a scalar program; `operation` names the primitive or the reason."""
+
+    def __init__(self, operation: str, detail: str = ""):
+        self.operation = operation
+        super().__init__(f"the kernel compiler cannot take this step: {operation}" + (f" ({detail})" if detail else ""))
+
+
+def type_of(dtype) -> str:
+    """The two-letter type of a NumPy dtype: f8, i4, u4, b1, ..."""
+    dtype = np.dtype(dtype)
+    name = "b1" if dtype == np.bool_ else f"{dtype.kind}{dtype.itemsize}"
+    if name not in FLOATS | INTEGERS | {BOOL}:
+        raise Unsupported(f"type {dtype}")
+    return name
+
+
+def dtype_of(kind: str) -> np.dtype:
+    return np.dtype(np.bool_) if kind == BOOL else np.dtype(kind)
+
+
+class Scope:
+    """A region of execution; `seen` finds a node again from its operation and arguments."""
+
+    __slots__ = ("barrier", "depth", "parent", "seen")
+
+    def __init__(self, parent: Scope | None, barrier: bool = False):
+        self.parent = parent
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.barrier = barrier
+        self.seen: dict = {}
+
+
+@dataclass
+class Loop:
+    """`while`: params start at the node's arguments; while `go` holds, they become `results`.
+
+    `trips` is the number of iterations where it is known beforehand; then params[0] is the counter 0, 1, ..., and is the
+    same in all lanes. `collect` are values written to tables at the counter's place.
+    """
+
+    scope: Scope
+    params: list[int]
+    go: int
+    results: list[int]
+    trips: int | None = None
+    collect: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Branches:
+    """`cond`: one scope and one list of results for each branch."""
+
+    scopes: list[Scope]
+    results: list[list[int]]
+
+
+class Graph:
+    """Builds nodes; equal nodes in visible scopes are one node."""
+
+    def __init__(self, limit: int = STRAIGHT_LINE_LIMIT):
+        self.op: list[str] = []
+        self.args: list[tuple[int, ...]] = []
+        self.kind: list[str] = []
+        self.attr: list = []
+        self.scope: list[Scope] = []
+        self.root = Scope(None)
+        self.stack: list[Scope] = [self.root]
+        self.limit = limit
+        self.made = 0  # operations built so far, dead ones included
+        self._constants: dict[tuple[str, bytes], int] = {}
+        self.value: dict[int, object] = {}  # constant node -> NumPy scalar
+        self.zero = {k: self.constant(0, k) for k in (*FLOATS, *INTEGERS, BOOL)}
+        self.one = {k: self.constant(1, k) for k in (*FLOATS, *INTEGERS, BOOL)}
+
+    # -- scopes ---------------------------------------------------------------------------------------------------------
+    def enter(self, barrier: bool = False) -> Scope:
+        scope = Scope(self.stack[-1], barrier)
+        self.stack.append(scope)
+        return scope
+
+    def leave(self) -> None:
+        self.stack.pop()
+
+    # -- nodes ----------------------------------------------------------------------------------------------------------
+    def _append(self, op: str, args: tuple[int, ...], kind: str, attr, scope: Scope) -> int:
+        n = len(self.op)
+        self.op.append(op)
+        self.args.append(args)
+        self.kind.append(kind)
+        self.attr.append(attr)
+        self.scope.append(scope)
+        return n
+
+    def constant(self, value, kind: str) -> int:
+        with np.errstate(all="ignore"):
+            scalar = np.asarray(value).astype(dtype_of(kind))[()]
+        key = (kind, scalar.tobytes())
+        found = self._constants.get(key)
+        if found is None:
+            found = self._append("const", (), kind, scalar, self.root)
+            self._constants[key] = found
+            self.value[found] = scalar
+        return found
+
+    def param(self, kind: str, index=None) -> int:
+        """A fresh value of the innermost scope."""
+        return self._append("param", (), kind, index, self.stack[-1])
+
+    def node(self, op: str, args: tuple[int, ...], kind: str, attr=None) -> int:
+        """The node `op(args)`, found again or made, as far out as its arguments and the branch barriers allow."""
+        stack, scopes = self.stack, self.scope
+        depth = 0
+        for a in args:
+            d = scopes[a].depth
+            if d > depth:
+                depth = d
+        home = depth
+        for d in range(len(stack) - 1, depth, -1):
+            if stack[d].barrier:
+                home = d
+                break
+        key = (op, args, kind, attr)
+        for d in range(depth, home + 1):
+            found = stack[d].seen.get(key)
+            if found is not None:
+                return found
+        self.made += 1
+        if self.made > 6 * self.limit:
+            raise Unsupported(f"too many operations: more than {self.made - 1} while tracing")
+        n = self._append(op, args, kind, attr, stack[home])
+        stack[home].seen[key] = n
+        return n
+
+    def structured(self, op: str, args: tuple[int, ...], attr) -> int:
+        """A while or cond: never shared, lives where it is written."""
+        return self._append(op, args, "none", attr, self.stack[-1])
+
+    def is_constant(self, n: int) -> bool:
+        return self.op[n] == "const"
+
+
+def float_bits(value: float) -> int:
+    return struct.unpack("<Q", struct.pack("<d", value))[0]

@@ -1,0 +1,196 @@
+"""Rules for gather, scatter and dynamic slices; places may be constants or depend on data.
+
+A place that depends on data becomes a load from a table that holds every element it can reach, or, for writing, a select
+for each position that could be written.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from jax.lax import GatherScatterMode
+
+from .graph import BOOL, FLOATS, Unsupported, dtype_of
+from .trace import Array, Tracer, rule
+
+
+def _clamped(t: Tracer, n: int, limit: int) -> int:
+    """Integer node `n` clamped to 0 .. limit."""
+    alg, kind = t.algebra, t.graph.kind[n]
+    if limit == 0:
+        return t.graph.zero[kind]
+    if kind[0] == "i":
+        n = alg.extremum("max", n, t.graph.zero[kind])
+    return alg.extremum("min", n, alg.const(limit, kind))
+
+
+def _combined(t: Tracer, starts: list[tuple[int, int]]) -> int:
+    """One index from several `(start node, number of positions)`, row by row."""
+    alg = t.algebra
+    total = t.graph.zero["i8"]
+    for n, count in starts:
+        total = alg.add(alg.mul(total, alg.const(count, "i8")), alg.convert(n, "i8"))
+    return total
+
+
+@rule("dynamic_slice")
+def _dynamic_slice(t: Tracer, p, a: Array, *starts: Array):
+    return [_window(t, a, [int(s) for s in starts[: a.ndim]], p.slice_sizes)]
+
+
+def _window(t: Tracer, a: Array, starts: list[int], sizes) -> Array:
+    starts = [_clamped(t, s, n - k) for s, n, k in zip(starts, a.shape, sizes, strict=True)]
+    value = t.graph.value
+    fixed = tuple(
+        slice(int(value[s]), int(value[s]) + k) if s in value else slice(None)
+        for s, k in zip(starts, sizes, strict=True)
+    )
+    a = a[fixed]
+    moving = [d for d, s in enumerate(starts) if s not in value]
+    if not moving:
+        return a
+    index = _combined(t, [(starts[d], a.shape[d] - sizes[d] + 1) for d in moving])
+    windows = []
+    for offset in itertools.product(*(range(a.shape[d] - sizes[d] + 1) for d in moving)):
+        cut: list = [slice(None)] * a.ndim
+        for d, o in zip(moving, offset, strict=True):
+            cut[d] = slice(o, o + sizes[d])
+        windows.append(a[tuple(cut)].ravel())
+    choices = np.stack(windows)
+    picked = [t.algebra.pick(choices[:, j].tolist(), index) for j in range(choices.shape[1])]
+    return np.array(picked, np.int64).reshape(sizes)
+
+
+@rule("dynamic_update_slice")
+def _dynamic_update_slice(t: Tracer, p, a: Array, update: Array, *starts: Array):
+    nodes = [_clamped(t, int(s), n - k) for s, n, k in zip(starts, a.shape, update.shape, strict=True)]
+    return [_write(t, np.array(a), update, nodes, lambda old, new: new)]
+
+
+def _write(t: Tracer, out: Array, update: Array, starts: list[int], combine) -> Array:
+    """Combine the window of `out` that begins at `starts` with `update`, in place."""
+    alg, value = t.algebra, t.graph.value
+    ranges = [
+        [int(value[s])] if s in value else list(range(n - k + 1))
+        for s, n, k in zip(starts, out.shape, update.shape, strict=True)
+    ]
+    for place in itertools.product(*ranges):
+        if any(o < 0 or o + k > n for o, k, n in zip(place, update.shape, out.shape, strict=True)):
+            continue
+        here = t.graph.one[BOOL]
+        for s, o in zip(starts, place, strict=True):
+            if s not in value:
+                here = alg.bits("and", here, alg.compare("eq", s, alg.const(o, t.graph.kind[s])))
+        cut = tuple(slice(o, o + k) for o, k in zip(place, update.shape, strict=True))
+        out[cut] = t.each(lambda old, new, c=here: alg.select(c, combine(old, new), old), out[cut], update)
+    return out
+
+
+@rule("gather")
+def _gather(t: Tracer, p, a: Array, indices: Array):
+    d, sizes = p.dimension_numbers, p.slice_sizes
+    fill = p.mode == GatherScatterMode.FILL_OR_DROP
+    batch_shape = indices.shape[:-1]
+    offset_axes = [k for k in range(a.ndim) if k not in d.collapsed_slice_dims and k not in d.operand_batching_dims]
+    offset_shape = tuple(sizes[k] for k in offset_axes)
+    numbers = t.values(indices)
+    flat_out = []
+    missing = t.algebra.const(_fill_value(t, p, a), t.graph.kind[int(a.flat[0])]) if fill and a.size else -1
+    for place in np.ndindex(*batch_shape):
+        cut = [0 if k in d.operand_batching_dims else None for k in range(a.ndim)]
+        for operand_axis, index_axis in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
+            cut[operand_axis] = place[index_axis]
+        if numbers is not None:
+            start = [0 if c is None else c for c in cut]
+            for j, k in enumerate(d.start_index_map):
+                start[k] = int(numbers[(*place, j)])
+            outside = any(s < 0 or s + z > n for s, z, n in zip(start, sizes, a.shape, strict=True))
+            if outside and fill:
+                flat_out.append(np.full(offset_shape, missing, np.int64).ravel())
+                continue
+            start = [min(max(s, 0), n - z) for s, z, n in zip(start, sizes, a.shape, strict=True)]
+            window = a[tuple(slice(s, s + z) for s, z in zip(start, sizes, strict=True))]
+        else:
+            nodes = [t.graph.zero["i8"] if c is None else t.algebra.const(c, "i8") for c in cut]
+            for j, k in enumerate(d.start_index_map):
+                nodes[k] = int(indices[(*place, j)])
+            window = _window(t, a, nodes, sizes)
+            if fill:
+                inside = t.graph.one[BOOL]
+                for k in d.start_index_map:
+                    inside = t.algebra.bits("and", inside, _within(t, nodes[k], a.shape[k] - sizes[k]))
+                window = t.each(lambda n, c=inside: t.algebra.select(c, n, missing), window)
+        flat_out.append(window.ravel())
+    out = np.stack(flat_out) if flat_out else np.zeros((0, int(np.prod(offset_shape))), np.int64)
+    out = out.reshape(*batch_shape, *offset_shape)
+    order: list[int] = []
+    batch_axes, window_axes = iter(range(len(batch_shape))), iter(range(len(batch_shape), out.ndim))
+    for axis in range(out.ndim):
+        order.append(next(window_axes) if axis in d.offset_dims else next(batch_axes))
+    return [np.transpose(out, order)]
+
+
+def _within(t: Tracer, n: int, limit: int) -> int:
+    alg, kind = t.algebra, t.graph.kind[n]
+    low = alg.compare("ge", n, t.graph.zero[kind])
+    return alg.bits("and", low, alg.compare("le", n, alg.const(limit, kind)))
+
+
+def _fill_value(t: Tracer, p, a: Array):
+    if p.fill_value is not None:
+        return p.fill_value
+    kind = t.graph.kind[int(a.flat[0])]
+    if kind in FLOATS:
+        return np.nan
+    if kind == BOOL:
+        return True
+    return np.iinfo(dtype_of(kind)).min if kind[0] == "i" else np.iinfo(dtype_of(kind)).max
+
+
+_COMBINE = {
+    "scatter": lambda alg, old, new: new,
+    "scatter-add": lambda alg, old, new: alg.add(old, new),
+    "scatter_add": lambda alg, old, new: alg.add(old, new),
+    "scatter-sub": lambda alg, old, new: alg.sub(old, new),
+    "scatter_sub": lambda alg, old, new: alg.sub(old, new),
+    "scatter-mul": lambda alg, old, new: alg.mul(old, new),
+    "scatter_mul": lambda alg, old, new: alg.mul(old, new),
+    "scatter_min": lambda alg, old, new: alg.extremum("min", old, new),
+    "scatter-min": lambda alg, old, new: alg.extremum("min", old, new),
+    "scatter_max": lambda alg, old, new: alg.extremum("max", old, new),
+    "scatter-max": lambda alg, old, new: alg.extremum("max", old, new),
+}
+
+
+def _scatter(name: str):
+    def fn(t: Tracer, p, a: Array, indices: Array, updates: Array):
+        d = p.dimension_numbers
+        out = np.array(a)
+        window_axes = list(d.update_window_dims)
+        batch_axes = [k for k in range(updates.ndim) if k not in window_axes]
+        inserted = [*d.inserted_window_dims, *d.operand_batching_dims]
+        arranged = np.transpose(updates, [*batch_axes, *window_axes])
+        clip = p.mode == GatherScatterMode.CLIP
+        for place in np.ndindex(*indices.shape[:-1]):
+            window = arranged[place]
+            window = np.expand_dims(window, sorted(inserted)) if inserted else window
+            starts = [t.graph.zero["i8"]] * a.ndim
+            for operand_axis, index_axis in zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True):
+                starts[operand_axis] = t.algebra.const(place[index_axis], "i8")
+            for j, k in enumerate(d.scatter_dims_to_operand_dims):
+                n = int(indices[(*place, j)])
+                starts[k] = _clamped(t, n, a.shape[k] - window.shape[k]) if clip else n
+            _write(t, out, window, starts, lambda old, new: _COMBINE[name](t.algebra, old, new))
+        return [out]
+
+    rule(name)(fn)
+
+
+for _name in _COMBINE:
+    _scatter(_name)
+
+
+@rule("scatter_apply")
+def _scatter_apply(t: Tracer, p, *arrays):
+    raise Unsupported("scatter_apply")

@@ -1,0 +1,128 @@
+"""The one loop behind every nonlinear solve, and the derivative of what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .small import Dense
+
+__all__ = ["Iterated", "implicit_root", "iterate", "newton_root"]
+
+
+class Iterated(NamedTuple):
+    """The last iterate, its residual, how many sweeps it took and whether it may be trusted."""
+
+    x: Any
+    residual: Any
+    iterations: Any
+    converged: Any
+
+
+def iterate(
+    body: Callable[[Any, Any], Any],
+    residual: Callable[[Any], tuple[Any, Any]],
+    x: Any,
+    *,
+    tol: Any,
+    max_iterations: int,
+    floor: Any = 0.0,
+    stall: float = 0.5,
+) -> Iterated:
+    """Repeat `x <- body(x, r)` until the residual norm is at most `tol`.
+
+    `residual(x)` returns `(r, norm)`; `r` is handed to `body` so that it is evaluated once a sweep. A tolerance below
+    round-off would never be met: when the norm is at most `floor` and a sweep no longer reduces it by the factor
+    `stall`, the iterate is as good as arithmetic allows and counts as converged. NaN ends the loop unconverged.
+    """
+    r, norm = residual(x)
+
+    def more(loop):
+        _, _, norm, previous, k = loop
+        stalled = (norm >= stall * previous) & (norm <= floor)
+        return (norm > tol) & ~stalled & (k < max_iterations)
+
+    def sweep(loop):
+        x, r, norm, _, k = loop
+        x = body(x, r)
+        r, new = residual(x)
+        return x, r, new, norm, k + 1
+
+    start = (x, r, norm, jnp.full_like(norm, jnp.inf), jnp.asarray(0, jnp.int32))
+    x, _, norm, previous, k = jax.lax.while_loop(more, sweep, start)
+    converged = (norm <= tol) | ((norm <= floor) & (norm >= stall * previous))
+    return Iterated(x, norm, k, converged)
+
+
+def implicit_root(
+    solve: Callable[[Any], tuple[Any, Any]],
+    residual: Callable[[Any, Any], Any],
+    args: Any,
+    factor: Callable[[Any, Any], Any] | None = None,
+) -> tuple[Any, Any]:
+    """`(x, aux) = solve(args)` with the derivative of `x` taken from `residual(x, args) = 0`.
+
+    The iterations are not differentiated: `dx = -(dr/dx)^-1 (dr/dargs) dargs`, correct in forward and reverse mode and
+    to any order. `factor(x, args)` returns something with `.solve(b)` for `dr/dx`; by default the Jacobian is formed
+    densely. `x` is an array; `aux` carries no derivative. Both functions must take everything from `args`.
+    """
+    dynamic, static = eqx.partition(args, eqx.is_array)
+
+    def dense(x, args):
+        jacobian = jax.jacfwd(lambda y: residual(y, args).reshape(-1))(x)
+        return Dense(jacobian.reshape(x.size, x.size)).factor()
+
+    @jax.custom_jvp
+    def root(dynamic):
+        return solve(eqx.combine(dynamic, static))
+
+    @root.defjvp
+    def _(primals, tangents):
+        (dynamic,), (direction,) = primals, tangents
+        x, aux = root(dynamic)
+        _, change = jax.jvp(lambda d: residual(x, eqx.combine(d, static)), (dynamic,), (direction,))
+        factored = (factor or dense)(x, eqx.combine(dynamic, static))
+        dx = -factored.solve(change.reshape(-1)).reshape(x.shape)
+        return (x, aux), (dx, jax.tree.map(_no_tangent, aux))
+
+    return root(dynamic)
+
+
+def newton_root(
+    residual: Callable[[Any, Any], Any], start: Any, args: Any, *, max_iterations: int = 50, tol: float | None = None
+) -> Iterated:
+    """Newton's method for `residual(x, args) = 0` in a flat vector x, to round-off of x unless `tol` bounds `max|r|`.
+
+    The Jacobian is formed by forward mode; the result has the implicit derivative. `args` must hold every array that
+    the residual depends on.
+    """
+
+    def solve(full):
+        start, args = full
+        eps = jnp.finfo(start.dtype).eps
+
+        def measured(x):
+            r = residual(x, args)
+            scale = 1.0 if tol is not None else 1.0 + jnp.max(jnp.abs(x))
+            return r, jnp.max(jnp.abs(r)) / scale
+
+        def body(x, r):
+            return x - Dense(jax.jacfwd(lambda y: residual(y, args))(x)).factor().solve(r)
+
+        bound = 2 * eps if tol is None else tol
+        done = iterate(body, measured, start, tol=bound, floor=1e4 * eps, max_iterations=max_iterations)
+        return done.x, (done.residual, done.iterations, done.converged)
+
+    x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
+    return Iterated(x, norm, k, converged)
+
+
+def _no_tangent(x: Any) -> Any:
+    if jnp.issubdtype(jnp.result_type(x), jnp.inexact):
+        return jnp.zeros_like(x)
+    return np.zeros(jnp.shape(x), jax.dtypes.float0)

@@ -1,0 +1,105 @@
+"""Dense solves for the small matrices inside a step.
+
+Up to `UNROLL` unknowns the elimination is unrolled into scalar arithmetic: XLA fuses it, and the kernel compiler sees
+every structural zero, so that a tridiagonal matrix given as a dense one costs what a tridiagonal solve costs. No
+pivoting is done: the matrices of this library are Gram matrices or close to one, and the smallest pivot is reported so
+that a singular one is noticed. Larger matrices go to LAPACK.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+__all__ = ["UNROLL", "Dense", "DenseFactor", "UnrolledFactor", "solve"]
+
+UNROLL = 16
+
+
+class UnrolledFactor(eqx.Module):
+    """`A = L U` with unit lower triangular `L`, as nested tuples of scalars (or of batch arrays)."""
+
+    lower: tuple[tuple[Any, ...], ...]
+    upper: tuple[tuple[Any, ...], ...]
+    inverse_pivots: tuple[Any, ...]
+    pivot: Any
+
+    def solve(self, b: Any) -> Any:
+        n = len(self.upper)
+        y: list[Any] = []
+        for i in range(n):
+            acc = b[i]
+            for j in range(i):
+                acc = acc - self.lower[i][j] * y[j]
+            y.append(acc)
+        x: list[Any] = [None] * n
+        for i in reversed(range(n)):
+            acc = y[i]
+            for j in range(i + 1, n):
+                acc = acc - self.upper[i][j] * x[j]
+            x[i] = acc * self.inverse_pivots[i]
+        return jnp.stack(x)
+
+
+class DenseFactor(eqx.Module):
+    """LU factors from LAPACK, for matrices above the unrolling limit."""
+
+    lu: Any
+    permutation: Any
+    pivot: Any
+
+    def solve(self, b: Any) -> Any:
+        return jax.scipy.linalg.lu_solve((self.lu, self.permutation), b)
+
+
+class Dense(eqx.Module):
+    """A square matrix that can be factored once and solved often."""
+
+    matrix: Any
+
+    def factor(self, symmetric: bool = False) -> UnrolledFactor | DenseFactor:
+        """LU factors; `symmetric=True` halves the work for a symmetric matrix (L D L^T)."""
+        a = self.matrix
+        n = a.shape[0]
+        if n > UNROLL:
+            lu, permutation = jax.scipy.linalg.lu_factor(a)
+            diagonal = jnp.abs(jnp.diagonal(lu))
+            scale = jnp.max(jnp.abs(a))
+            return DenseFactor(lu, permutation, jnp.min(diagonal) / jnp.where(scale > 0, scale, 1.0))
+        return _unrolled(a, n, symmetric)
+
+    def __matmul__(self, x: Any) -> Any:
+        return self.matrix @ x
+
+    def todense(self) -> Any:
+        return self.matrix
+
+
+def _unrolled(a: Any, n: int, symmetric: bool) -> UnrolledFactor:
+    rows = [[a[i, j] for j in range(n)] for i in range(n)]
+    lower: list[tuple[Any, ...]] = [()]
+    inverse: list[Any] = []
+    pivot = jnp.asarray(jnp.inf, a.dtype)
+    scale = [jnp.abs(rows[i][i]) for i in range(n)]
+    factors: list[list[Any]] = [[] for _ in range(n)]
+    for k in range(n):
+        # A pivot that is small beside the diagonal entry it came from has cancelled: the row depends on earlier ones.
+        pivot = jnp.minimum(pivot, jnp.abs(rows[k][k]) / jnp.where(scale[k] > 0, scale[k], 1.0))
+        inverse.append(1.0 / rows[k][k])
+        for i in range(k + 1, n):
+            head = rows[k][i] if symmetric else rows[i][k]
+            f = head * inverse[k]
+            factors[i].append(f)
+            for j in range(i if symmetric else k + 1, n):
+                rows[i][j] = rows[i][j] - f * rows[k][j]
+    lower += [tuple(factors[i]) for i in range(1, n)]
+    upper = tuple(tuple(None if j < i else rows[i][j] for j in range(n)) for i in range(n))
+    return UnrolledFactor(tuple(lower), upper, tuple(inverse), pivot)
+
+
+def solve(matrix: Any, b: Any, symmetric: bool = False) -> Any:
+    """`x` with `matrix x = b` for a small dense matrix."""
+    return Dense(matrix).factor(symmetric).solve(b)

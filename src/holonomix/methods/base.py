@@ -1,0 +1,123 @@
+"""What a method is: a final class with declared traits, an `init`, a `step`, and a way to be read and reversed."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ..errors import MethodError
+from ..status import Status
+from ..types import Report, State
+
+__all__ = ["KINDS", "AbstractMethod", "Traits", "first_failure", "solver_report"]
+
+KINDS = ("free", "constrained", "stiff")
+
+
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """What a method promises on one kind of system; every entry is measured by the tests.
+
+    `order` is the order of convergence of positions and momenta, or a mapping by variable (`q`, `p`, `multipliers`).
+    `symplectic` is None where nobody proved it either way; `wedge` promises only the wedge product on `{G dq = 0}`.
+    `constraint_exact` and `hidden_exact` mean round-off; so does `energy_exact`.
+    """
+
+    order: int | Mapping[str, int]
+    symmetric: bool = False
+    symplectic: bool | None = False
+    energy_exact: bool = False
+    constraint_exact: bool = False
+    hidden_exact: bool = False
+    wedge: bool = False
+
+    def order_of(self, variable: str = "q") -> int:
+        return self.order if isinstance(self.order, int) else self.order[variable]
+
+
+class AbstractMethod(eqx.Module):
+    """`init(system, state, dt) -> carry`, then `step(system, state, dt, carry, key) -> (state, carry, report)`.
+
+    `step` sets q, p and t of the new state; the driver counts steps and, for a fixed step, computes time as
+    `t0 + n dt`. Everything a step remembers beyond (q, p) is in the carry, an ordinary PyTree.
+    """
+
+    reference: ClassVar[str]
+    family: ClassVar[str]
+    one_step: ClassVar[bool] = True  # (q, p) is the whole memory, up to what can be recomputed from it
+    adaptive: ClassVar[bool] = False  # the method owns time
+    stochastic: ClassVar[bool] = False  # the method needs a key
+
+    @property
+    @abc.abstractmethod
+    def traits(self) -> Mapping[str, Traits]:
+        """Declared traits by kind of system; a kind that is missing cannot be treated."""
+
+    @abc.abstractmethod
+    def init(self, system: Any, state: State, dt: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]: ...
+
+    def read(self, system: Any, state: State, carry: Any) -> State:
+        """The state to show: whole-step momentum, for methods whose memory is staggered."""
+        return state
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        """The state and carry from which the same method walks back."""
+        back = State(state.q, -state.p, state.t, state.n)
+        return back, self.init(system, back, jnp.nan)
+
+    def check(self, system: Any) -> None:
+        """Raise `MethodError` when this method cannot treat the system."""
+        kind = kind_of(system)
+        if kind not in self.traits:
+            able = " and ".join(_DESCRIPTION[k] for k in self.traits)
+            raise MethodError(f"{self.name} treats {able}; this one is {_ONE[kind]}. {_HINT[kind]}")
+        self.check_further(system)
+
+    def check_further(self, system: Any) -> None:
+        """A method's own conditions beyond the kind of system; constant mass and plain forces unless it says more."""
+        if system.position_mass:
+            raise MethodError(f"{self.name} needs a constant mass; RATTLE and SHAKE treat a mass M(q)")
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def order(self) -> int:
+        """The order in q on the first kind of system the method declares."""
+        return next(iter(self.traits.values())).order_of("q")
+
+
+_DESCRIPTION = {"free": "unconstrained systems", "constrained": "constrained systems", "stiff": "stiff systems"}
+_ONE = {"free": "unconstrained", "constrained": "constrained", "stiff": "stiff"}
+_HINT = {
+    "free": "Use StormerVerlet, a composition of it, or a Gauss method.",
+    "constrained": "Use RATTLE, a composition of it, or LineIntegral; or penalise the constraint (system.penalized).",
+    "stiff": "Use ZhangSkeel, an impulse method, or the constrained limit (stiff.constrained()).",
+}
+
+
+def kind_of(system: Any) -> str:
+    """`free`, `constrained` or `stiff`."""
+    return getattr(system, "kind", "constrained" if system.constrained else "free")
+
+
+def first_failure(*statuses: Any) -> Any:
+    """The first status that is not OK."""
+    result = jnp.asarray(Status.OK, jnp.int32)
+    for status in reversed(statuses):
+        result = jnp.where(status != Status.OK, status, result)
+    return result
+
+
+def solver_report(solve: Any, *further: Any, **multipliers: Any) -> Report:
+    """A report from a position solve and further statuses."""
+    return Report(first_failure(solve.status, *further), solve.iterations, solve.residual, multipliers)

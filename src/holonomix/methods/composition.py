@@ -1,0 +1,189 @@
+"""Higher order by composition, with coefficients as data; and splittings of separable systems."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError, MethodError
+from ..linalg import Compensation, add
+from ..types import Report, State
+from .base import AbstractMethod, Traits, first_failure
+from .rattle import RATTLE
+from .schemes import Scheme, find_scheme
+
+__all__ = ["Composition", "Splitting", "splitting_defect"]
+
+
+class Composition(AbstractMethod):
+    r"""Symmetric composition `Phi_{gamma_s dt} o ... o Phi_{gamma_1 dt}` of a symmetric one-step method of order two.
+
+    `Composition(RATTLE(), order=8)` takes the best list known here; `scheme=` names another (`"triple-jump-8"`) or gives
+    the coefficients themselves. All structure of the base method is kept.
+    """
+
+    reference = "Yoshida 1990; Hairer, Lubich & Wanner 2006 (V.3); Farrell 2009 (7)"
+    family = "composition"
+
+    method: AbstractMethod
+    scheme: Scheme = eqx.field(static=True)
+
+    def __init__(
+        self, method: AbstractMethod | None = None, order: int | str | None = None, scheme: str | Sequence[float] | None = None
+    ):
+        method = RATTLE() if method is None else method
+        if isinstance(order, str):
+            order, scheme = None, order
+        if not method.one_step or method.stochastic or method.adaptive:
+            raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so it cannot be composed")
+        for kind, t in method.traits.items():
+            if not t.symmetric or t.order_of("q") != 2 or t.order_of("p") != 2:
+                raise MethodError(f"{method.name} is not symmetric of order two on {kind} systems: composing it gains nothing")
+        self.method = method
+        if scheme is not None and not isinstance(scheme, str):
+            gamma = tuple(float(c) for c in scheme)
+            if abs(sum(gamma) - 1) > 1e-12 or any(abs(a - b) > 1e-14 for a, b in zip(gamma, gamma[::-1], strict=True)):
+                raise InputError(f"coefficients must be palindromic and add up to 1; they add up to {sum(gamma):.15g}")
+            self.scheme = Scheme(f"{len(gamma)}-stage", order or 2, gamma, "given by the user")
+        else:
+            self.scheme = find_scheme(scheme or (4 if order is None else order))
+            if order is not None and scheme is not None and self.scheme.order != order:
+                raise InputError(f"scheme {scheme} has order {self.scheme.order}, not {order}")
+
+    @property
+    def name(self) -> str:
+        return f"Composition({self.method.name}, {self.scheme.name})"
+
+    @property
+    def traits(self):
+        order = self.scheme.order
+        return {
+            kind: Traits(
+                order, True, t.symplectic, constraint_exact=t.constraint_exact, hidden_exact=t.hidden_exact, wedge=t.wedge
+            )
+            for kind, t in self.method.traits.items()
+        }
+
+    def check_further(self, system: Any) -> None:
+        self.method.check_further(system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return self.method.init(system, state, dt)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        def substep(loop, gamma):
+            state, carry, status, iterations, residual = loop
+            state, carry, report = self.method.step(system, state, gamma * dt, carry)
+            loop = (
+                state,
+                carry,
+                first_failure(status, report.status),
+                iterations + report.iterations,
+                jnp.maximum(residual, report.residual),
+            )
+            return loop, report.multipliers
+
+        gammas = jnp.asarray(self.scheme.coefficients, state.q.dtype)
+        state = State(state.q, state.p, jnp.asarray(state.t, state.q.dtype), state.n)
+        ok = Report.ok()
+        start = (state, carry, ok.status, ok.iterations, ok.residual)
+        (state, carry, status, iterations, residual), multipliers = jax.lax.scan(substep, start, gammas)
+        last = jax.tree.map(lambda x: x[-1], multipliers)
+        return state, carry, Report(status, iterations, residual, last)
+
+    def read(self, system: Any, state: State, carry: Any) -> State:
+        return self.method.read(system, state, carry)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return self.method.reverse(system, state, carry)
+
+
+class Splitting(AbstractMethod):
+    r"""`q += dt c_i M^-1 p`, then `p -= dt d_i grad V(q)`, for i = 1..s, on separable systems without constraints.
+
+    The order conditions (agreement of `prod_i exp(c_i A) exp(d_i B)` with `exp(A + B)`) are checked up to the claimed
+    order; without a claim the order found is used. Symplectic for any coefficients. The default is Verlet.
+    """
+
+    reference = "Yoshida 1990; Farrell 2009 (7.2)"
+    family = "composition"
+
+    c: tuple[float, ...] = eqx.field(static=True)
+    d: tuple[float, ...] = eqx.field(static=True)
+    claimed: int = eqx.field(static=True)
+
+    def __init__(self, c: Sequence[float] = (0.5, 0.5), d: Sequence[float] = (1.0, 0.0), order: int | None = None):
+        if len(c) != len(d):
+            raise InputError(f"c has {len(c)} coefficients and d has {len(d)}; they must be as many")
+        self.c, self.d = tuple(map(float, c)), tuple(map(float, d))
+        found = 0
+        while found < (8 if order is None else order) and splitting_defect(self.c, self.d, found + 1) < 1e-10:
+            found += 1
+        if found == 0:
+            raise InputError(f"the coefficients must each add up to 1: sum c = {sum(self.c):g}, sum d = {sum(self.d):g}")
+        if order is not None and found < order:
+            defect = splitting_defect(self.c, self.d, found + 1)
+            raise InputError(f"the coefficients satisfy the order conditions up to {found} only, not {order} (off by {defect:.2g})")
+        self.claimed = found
+
+    @property
+    def traits(self):
+        # d = 0 at the end lets the palindrome close on a drift, c = 0 at the start on a kick
+        c, d = list(self.c), list(self.d)
+        flows = [x for pair in zip(c, d, strict=True) for x in pair]
+        while flows and flows[-1] == 0.0:
+            flows.pop()
+        while flows and flows[0] == 0.0:
+            flows.pop(0)
+        return {"free": Traits(self.claimed, symmetric=np.allclose(flows, flows[::-1], atol=1e-15), symplectic=True)}
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        def stage(loop, weights):
+            q, p, low = loop
+            c, d = weights
+            q, low_q = add(q, low.q, dt * c * system.velocity(q, p))
+            p, low_p = add(p, low.p, -dt * d * system.gradient(q))
+            return (q, p, Compensation(low_q, low_p)), None
+
+        weights = (jnp.asarray(self.c, state.q.dtype), jnp.asarray(self.d, state.q.dtype))
+        (q, p, low), _ = jax.lax.scan(stage, (state.q, state.p, carry), weights)
+        return State(q, p, state.t + dt, state.n), low, Report.ok()
+
+
+def splitting_defect(c: Sequence[float], d: Sequence[float], order: int) -> float:
+    """Largest coefficient of degree `order` in `prod_i exp(c_i A) exp(d_i B) - exp(A + B)`, A and B not commuting."""
+    words = [w for k in range(order + 1) for w in itertools.product("AB", repeat=k)]
+
+    def exponential(letter, factor):
+        return {(letter,) * k: factor**k / _factorial(k) for k in range(order + 1)}
+
+    product = {(): 1.0}
+    for ci, di in zip(c, d, strict=True):
+        for letter, factor in (("A", ci), ("B", di)):
+            if factor:
+                product = _multiply(product, exponential(letter, factor), order)
+    return max(abs(product.get(w, 0.0) - 1.0 / _factorial(len(w))) for w in words if len(w) == order)
+
+
+def _multiply(a: dict, b: dict, order: int) -> dict:
+    out: dict = {}
+    for (u, x), (v, y) in itertools.product(a.items(), b.items()):
+        if len(u) + len(v) <= order:
+            out[u + v] = out.get(u + v, 0.0) + x * y
+    return out
+
+
+def _factorial(k: int) -> float:
+    return float(np.prod(np.arange(1, k + 1))) if k else 1.0
+
+
+VARIANTS = {"Composition": tuple(lambda k=k: Composition(RATTLE(), order=k) for k in (6, 8, 10))}

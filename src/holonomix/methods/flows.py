@@ -1,0 +1,35 @@
+"""Vector fields and small flows that several families share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from ..status import Status
+from ..types import Report
+
+__all__ = ["reduced_force", "vector_field"]
+
+
+def reduced_force(system: Any, q: Any, p: Any, t: Any) -> Any:
+    """`F - G^T Lambda(q, p)`: the force of the index-reduced equations, an ordinary differential equation.
+
+    Its solutions stay on the manifold only as well as the integrator is accurate: this is the drifting control.
+    """
+    force = system.force(q, p, t)
+    if not system.constrained:
+        return force
+    return force - system.linearize(q, t).transpose(system.multipliers(q, p, t))
+
+
+def vector_field(system: Any, z: tuple[Any, Any], t: Any) -> tuple[Any, Any]:
+    """`(q', p')` of the (index-reduced) equations of motion."""
+    q, p = z
+    return system.velocity(q, p), reduced_force(system, q, p, t)
+
+
+def iteration_report(done: Any, **multipliers: Any) -> Report:
+    """A report from `linalg.Iterated`."""
+    status = jnp.where(done.converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
+    return Report(status, done.iterations, done.residual, multipliers)

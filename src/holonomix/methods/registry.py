@@ -1,0 +1,62 @@
+"""Every method with its declared traits: one table behind the docs, the command line and the tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+
+from .base import AbstractMethod, Traits
+
+__all__ = ["Entry", "registry"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """`make()` builds an instance with its default settings; `variants` are further instances whose traits are measured."""
+
+    name: str
+    make: Callable[..., AbstractMethod]
+    variants: tuple[Callable[[], AbstractMethod], ...] = ()
+
+    @property
+    def default(self) -> AbstractMethod:
+        return self.make()
+
+    @property
+    def traits(self) -> Mapping[str, Traits]:
+        return self.default.traits
+
+    @property
+    def reference(self) -> str:
+        return self.default.reference
+
+    @property
+    def family(self) -> str:
+        return self.default.family
+
+    @property
+    def summary(self) -> str:
+        text = (self.make.__doc__ or "").strip()
+        return text.split("\n")[0] if text else ""
+
+
+# module -> names of the methods it offers; a family is added by adding its module here
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "runge_kutta": ("ExplicitEuler", "SymplecticEuler", "ExplicitMidpoint", "RK4", "RungeKutta"),
+    "verlet": ("StormerVerlet", "Leapfrog", "ImplicitMidpoint"),
+    "shake": ("SHAKE",),
+    "rattle": ("RATTLE",),
+    "composition": ("Composition", "Splitting"),
+}
+
+
+def registry() -> dict[str, Entry]:
+    """Name -> `Entry`, in the order of the documentation."""
+    entries: dict[str, Entry] = {}
+    for module_name, names in FAMILIES.items():
+        module = importlib.import_module(f".{module_name}", __package__)
+        variants = getattr(module, "VARIANTS", {})
+        for name in names:
+            entries[name] = Entry(name, getattr(module, name), tuple(variants.get(name, ())))
+    return entries

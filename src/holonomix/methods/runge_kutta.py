@@ -1,0 +1,127 @@
+"""Explicit Runge-Kutta methods and the two Euler methods.
+
+On constrained systems they integrate the index-reduced equations and drift off the manifold: the honest control.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError
+from ..linalg import Compensation, add
+from ..types import Report, State
+from .base import AbstractMethod, Traits
+from .flows import reduced_force, vector_field
+
+__all__ = ["RK4", "ExplicitEuler", "ExplicitMidpoint", "RungeKutta", "SymplecticEuler", "Tableau"]
+
+
+class Tableau(eqx.Module):
+    """Butcher's coefficients `a` (strictly lower triangular), weights `b`, and the order they give."""
+
+    name: str = eqx.field(static=True)
+    a: tuple[tuple[float, ...], ...] = eqx.field(static=True)
+    b: tuple[float, ...] = eqx.field(static=True)
+    order: int = eqx.field(static=True)
+    source: str = eqx.field(static=True, default="")
+
+    def __check_init__(self) -> None:
+        if len(self.a) != len(self.b) or any(len(row) != i for i, row in enumerate(self.a)):
+            raise InputError(
+                f"tableau {self.name}: `a` must have one row for each of the {len(self.b)} weights, row i with i entries"
+            )
+        if abs(sum(self.b) - 1) > 1e-12:
+            raise InputError(f"tableau {self.name}: the weights add up to {sum(self.b):g} instead of 1")
+
+    @property
+    def c(self) -> tuple[float, ...]:
+        return tuple(float(np.sum(row)) for row in self.a)
+
+
+EULER = Tableau("ExplicitEuler", ((),), (1.0,), 1, "Euler 1768")
+MIDPOINT = Tableau("ExplicitMidpoint", ((), (0.5,)), (0.0, 1.0), 2, "Runge 1895")
+CLASSICAL = Tableau("RK4", ((), (0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), (1 / 6, 1 / 3, 1 / 3, 1 / 6), 4, "Kutta 1901")
+
+
+class RungeKutta(AbstractMethod):
+    r"""Explicit Runge-Kutta method of a tableau: `k_i = f(z + dt sum_j a_ij k_j)`, `z_{n+1} = z + dt sum_i b_i k_i`.
+
+    Here `f` is the vector field of Hamilton's equations, index-reduced where the system is constrained.
+    """
+
+    reference = "Kutta 1901; Farrell 2009 (4)"
+    family = "classical"
+
+    tableau: Tableau = CLASSICAL
+
+    @property
+    def name(self) -> str:
+        return self.tableau.name
+
+    @property
+    def traits(self):
+        return dict.fromkeys(("free", "constrained"), Traits(self.tableau.order))
+
+    def check_further(self, system: Any) -> None:
+        pass
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        z, slopes = (state.q, state.p), []
+        for row, c in zip(self.tableau.a, self.tableau.c, strict=True):
+            here = _combine(z, dt, row, slopes)
+            slopes.append(vector_field(system, here, state.t + c * dt))
+        dq, dp = _combine((0.0, 0.0), dt, self.tableau.b, slopes)
+        q, low_q = add(state.q, carry.q, dq)
+        p, low_p = add(state.p, carry.p, dp)
+        return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), Report.ok()
+
+
+def _combine(z: tuple[Any, Any], dt: Any, weights: Any, slopes: list[Any]) -> tuple[Any, Any]:
+    for w, k in zip(weights, slopes, strict=True):
+        if w:
+            z = jax.tree.map(lambda a, b, w=w: a + dt * w * b, z, k)
+    return z
+
+
+def ExplicitEuler() -> RungeKutta:
+    """Euler's method, order one."""
+    return RungeKutta(EULER)
+
+
+def ExplicitMidpoint() -> RungeKutta:
+    """Runge's midpoint rule, order two."""
+    return RungeKutta(MIDPOINT)
+
+
+def RK4() -> RungeKutta:
+    """The classical Runge-Kutta method, order four."""
+    return RungeKutta(CLASSICAL)
+
+
+class SymplecticEuler(AbstractMethod):
+    r"""`p_{n+1} = p_n + dt F(q_n)`, `q_{n+1} = q_n + dt M^-1 p_{n+1}`: order one, symplectic without constraints."""
+
+    reference = "de Vogelaere 1956; Farrell 2009 (5)"
+    family = "classical"
+
+    @property
+    def traits(self):
+        return {"free": Traits(1, symplectic=True), "constrained": Traits(1)}
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        p, low_p = add(state.p, carry.p, dt * reduced_force(system, state.q, state.p, state.t))
+        q, low_q = add(state.q, carry.q, dt * system.velocity(state.q, p))
+        return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), Report.ok()
+
+

@@ -1,0 +1,95 @@
+"""SHAKE: the same positions as RATTLE, with staggered or untangent momenta."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ..errors import InputError
+from ..linalg import Compensation, add
+from ..projection import AbstractSolver, Newton
+from ..types import Report, State
+from .base import AbstractMethod, Traits, solver_report
+
+__all__ = ["SHAKE"]
+
+
+class SHAKE(AbstractMethod):
+    r"""SHAKE (Ryckaert, Ciccotti & Berendsen 1977).
+
+    `form="leapfrog"`, the original with staggered momenta, one position solve a step:
+
+        p_{n+1/2} = p_{n-1/2} - dt (grad V(q_n) + G(q_n)^T lambda_n),  q_{n+1} = q_n + dt M^-1 p_{n+1/2},  g(q_{n+1}) = 0
+
+    `form="velocity"` is the one-step map of (q_n, p_n) with `p_n = (p_{n-1/2} + p_{n+1/2})/2` (Leimkuhler & Skeel 1994):
+    it keeps the wedge product on `{G dq = 0}` although `G M^-1 p_n` is not zero. Both show the projected momentum, which
+    is RATTLE's. `lambda_n` is of order two.
+    """
+
+    reference = "Ryckaert, Ciccotti & Berendsen 1977; Leimkuhler & Skeel 1994; Farrell 2009 (6.1)"
+    family = "rattle"
+    one_step = False
+
+    form: Literal["leapfrog", "velocity"] = eqx.field(static=True, default="leapfrog")
+    solver: AbstractSolver = Newton()
+
+    def __check_init__(self) -> None:
+        if self.form not in ("leapfrog", "velocity"):
+            raise InputError(f"form must be 'leapfrog' or 'velocity', not {self.form!r}")
+
+    @property
+    def traits(self):
+        # Positions are RATTLE's; (q, p) shown is RATTLE's point, so its symplecticity is RATTLE's.
+        constrained = Traits(2, symmetric=True, symplectic=None, constraint_exact=True, hidden_exact=True, wedge=True)
+        return {"constrained": constrained}
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        gradient = system.gradient(state.q)
+        raw = state.p + dt / 2 * gradient if self.form == "leapfrog" else state.p
+        memory = self.solver.init(system, state.q, state.t)
+        return Compensation.zeros(state.q), raw, gradient, jnp.asarray(dt, state.q.dtype), memory
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        low, raw, gradient, _, memory = carry
+        q, t, t1 = state.q, state.t, state.t + dt
+        whole = dt if self.form == "leapfrog" else dt / 2
+        half, low_p, q1, low_q, solve = self._drift(system, q, raw, low, gradient, whole, dt, t, memory)
+        gradient = system.gradient(q1)
+        if self.form == "leapfrog":
+            raw, report = half, solver_report(solve, **{"lambda": solve.multipliers / dt**2})
+        else:
+            # the multiplier of the second half kick is the one that takes the *next* position to the manifold
+            zero = Compensation.zeros(q)
+            ahead = self._drift(system, q1, half, zero, gradient, dt, dt, t1, solve.memory)[-1]
+            pull = -dt / 2 * gradient - system.linearize(q1, t1).transpose(ahead.multipliers / (2 * dt))
+            raw, low_p = add(half, low_p, pull)
+            multipliers = {"lambda": ahead.multipliers / dt**2}
+            report = solver_report(solve, ahead.status, **multipliers)
+        carry = (Compensation(low_q, low_p), raw, gradient, jnp.asarray(dt, q.dtype), solve.memory)
+        return State(q1, raw, t1, state.n), carry, report
+
+    def _drift(self, system: Any, q: Any, p: Any, low: Any, gradient: Any, kick: Any, dt: Any, t: Any, memory: Any) -> Any:
+        """Kick over `kick`, drift over `dt`, with the multipliers that put the end point on the manifold."""
+        reach = dt * system.velocity(q, p + (low.p - kick * gradient)) + low.q
+        solve = self.solver.positions(system, q, q + reach, t, t + dt, memory)
+        pull = -kick * gradient - system.linearize(q, t).transpose(solve.multipliers / dt)
+        half, low_p = add(p, low.p, pull)
+        low_q = (dt * system.velocity(q, half) + low.q) - (solve.q - q)
+        return half, low_p, solve.q, low_q, solve
+
+    def read(self, system: Any, state: State, carry: Any) -> State:
+        _, raw, gradient, dt, _ = carry
+        p = raw - dt / 2 * gradient if self.form == "leapfrog" else raw
+        return State(state.q, self.solver.momenta(system, state.q, p, state.t).p, state.t, state.n)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        low, raw, gradient, dt, memory = carry
+        if self.form == "leapfrog":
+            raw = self._drift(system, state.q, raw, low, gradient, dt, dt, state.t, memory)[0]
+        low = Compensation(low.q, -low.p)
+        return State(state.q, -raw, state.t, state.n), (low, -raw, gradient, dt, memory)
+
+
+VARIANTS = {"SHAKE": (lambda: SHAKE("velocity"),)}

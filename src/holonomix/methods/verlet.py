@@ -1,0 +1,149 @@
+"""Stormer-Verlet in its two forms, and the implicit midpoint rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from ..linalg import Compensation, add, newton_root
+from ..types import Report, State
+from .base import AbstractMethod, Traits
+from .flows import iteration_report, reduced_force
+
+__all__ = ["ImplicitMidpoint", "Leapfrog", "StormerVerlet"]
+
+
+class StormerVerlet(AbstractMethod):
+    r"""Velocity Verlet: half kick, drift, half kick.
+
+        p+ = p_n + dt/2 F(q_n)      q_{n+1} = q_n + dt M^-1 p+      p_{n+1} = p+ + dt/2 F(q_{n+1})
+
+    With constraints (index-reduced, the drifting control) or an applied force the force depends on the momentum: the
+    first kick takes it at p_n and the second, implicit one at p_{n+1}, which keeps the method symmetric.
+    """
+
+    reference = "Verlet 1967; Hairer, Lubich & Wanner 2003; Farrell 2009 (5.2)"
+    family = "classical"
+
+    @property
+    def traits(self):
+        return {"free": Traits(2, symmetric=True, symplectic=True), "constrained": Traits(2, symmetric=True)}
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q), reduced_force(system, state.q, state.p, state.t)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        low, force = carry
+        t1 = state.t + dt
+        half, low_p = add(state.p, low.p, dt / 2 * force)
+        q, low_q = add(state.q, low.q, dt * system.velocity(state.q, half))
+        if system.constrained or not system.conservative:
+
+            def residual(x, args):
+                system, q, half, t1, dt = args
+                return x - (half + dt / 2 * reduced_force(system, q, x.reshape(q.shape), t1)).reshape(-1)
+
+            done = newton_root(residual, half.reshape(-1), (system, q, half, t1, jnp.asarray(dt, q.dtype)))
+            report = iteration_report(done)
+            force = reduced_force(system, q, done.x.reshape(q.shape), t1)
+        else:
+            report = Report.ok()
+            force = system.force(q, half, t1)
+        p, low_p = add(half, low_p, dt / 2 * force)
+        return State(q, p, t1, state.n), (Compensation(low_q, low_p), force), report
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        back = State(state.q, -state.p, state.t, state.n)
+        return back, (Compensation(carry[0].q, -carry[0].p), reduced_force(system, back.q, back.p, back.t))
+
+
+class Leapfrog(AbstractMethod):
+    r"""Verlet with staggered momenta: `p_{n+1/2} = p_{n-1/2} + dt F(q_n)`, `q_{n+1} = q_n + dt M^-1 p_{n+1/2}`.
+
+    The momentum shown is `p_n = (p_{n-1/2} + p_{n+1/2})/2`. Positions equal StormerVerlet's.
+    """
+
+    reference = "Stormer 1907; Farrell 2009 (5.2)"
+    family = "classical"
+    one_step = False
+
+    @property
+    def traits(self):
+        return {"free": Traits(2, symmetric=True, symplectic=True)}
+
+    def check_further(self, system: Any) -> None:
+        from ..errors import MethodError
+
+        super().check_further(system)
+        if not system.conservative:
+            raise MethodError("Leapfrog needs a force that depends on q alone; use StormerVerlet with an applied force")
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        force = system.force(state.q, state.p, state.t)
+        return Compensation.zeros(state.q), state.p - dt / 2 * force, force, jnp.asarray(dt, state.q.dtype)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        low, half, force, _ = carry
+        half, low_p = add(half, low.p, dt * force)
+        q, low_q = add(state.q, low.q, dt * system.velocity(state.q, half))
+        force = system.force(q, half, state.t + dt)
+        carry = (Compensation(low_q, low_p), half, force, jnp.asarray(dt, q.dtype))
+        return State(q, half, state.t + dt, state.n), carry, Report.ok()
+
+    def read(self, system: Any, state: State, carry: Any) -> State:
+        _, half, force, dt = carry
+        return State(state.q, half + dt / 2 * force, state.t, state.n)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        low, half, force, dt = carry
+        half = -(half + dt * force)
+        return State(state.q, half, state.t, state.n), (Compensation(low.q, -low.p), half, force, dt)
+
+
+class ImplicitMidpoint(AbstractMethod):
+    r"""`z_{n+1} = z_n + dt f((z_n + z_{n+1})/2)`, by Newton's method: order two, symmetric, symplectic.
+
+    With constraints it integrates the index-reduced equations and drifts slowly.
+    """
+
+    reference = "Hairer, Lubich & Wanner 2006 (VI.4)"
+    family = "classical"
+
+    @property
+    def traits(self):
+        return {"free": Traits(2, symmetric=True, symplectic=True), "constrained": Traits(2, symmetric=True)}
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        t_mid = state.t + dt / 2
+        args = (system, state.q, state.p, t_mid, jnp.asarray(dt, state.q.dtype))
+        if system.constrained or not system.conservative:
+            start = jnp.concatenate([state.q.reshape(-1), state.p.reshape(-1)])
+            done = newton_root(_full_midpoint, start, args)
+            q_mid, p_mid = (x.reshape(state.q.shape) for x in jnp.split(done.x, 2))
+        else:
+            done = newton_root(_position_midpoint, (state.q + dt / 2 * system.velocity(state.q, state.p)).reshape(-1), args)
+            q_mid = done.x.reshape(state.q.shape)
+            p_mid = state.p + dt / 2 * system.force(q_mid, state.p, t_mid)
+        dq = dt * system.velocity(q_mid, p_mid)
+        dp = dt * reduced_force(system, q_mid, p_mid, t_mid)
+        q, low_q = add(state.q, carry.q, dq)
+        p, low_p = add(state.p, carry.p, dp)
+        return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), iteration_report(done)
+
+
+def _position_midpoint(x: Any, args: Any) -> Any:
+    system, q, p, t, dt = args
+    mid = x.reshape(q.shape)
+    return (mid - q - dt / 2 * system.velocity(q, p + dt / 2 * system.force(mid, p, t))).reshape(-1)
+
+
+def _full_midpoint(x: Any, args: Any) -> Any:
+    system, q, p, t, dt = args
+    q_mid, p_mid = (y.reshape(q.shape) for y in jnp.split(x, 2))
+    rq = q_mid - q - dt / 2 * system.velocity(q_mid, p_mid)
+    rp = p_mid - p - dt / 2 * reduced_force(system, q_mid, p_mid, t)
+    return jnp.concatenate([rq.reshape(-1), rp.reshape(-1)])

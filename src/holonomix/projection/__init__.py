@@ -1,0 +1,15 @@
+"""Multiplier solvers and projections onto the manifold."""
+
+from .project import as_state_arrays as as_state_arrays
+from .project import check_rank as check_rank
+from .project import check_start as check_start
+from .project import project as project
+from .solvers import SINGULAR_PIVOT as SINGULAR_PIVOT
+from .solvers import SOR as SOR
+from .solvers import AbstractSolver as AbstractSolver
+from .solvers import GaussSeidel as GaussSeidel
+from .solvers import MomentumSolve as MomentumSolve
+from .solvers import Newton as Newton
+from .solvers import PositionSolve as PositionSolve
+from .solvers import SymmetricNewton as SymmetricNewton
+from .solvers import direct_momenta as direct_momenta

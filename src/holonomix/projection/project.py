@@ -1,0 +1,153 @@
+"""Making states consistent, and saying by how much they are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ConstraintRankError, ConvergenceError, InconsistentStateError, InputError, NonFiniteError, ShapeError
+from ..linalg import implicit_root, iterate
+from ..systems.mass import as_mass, check_mass
+from .solvers import direct_momenta
+
+__all__ = ["as_state_arrays", "check_rank", "check_start", "project"]
+
+
+def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
+    """q and p as floating point arrays of one shape."""
+    q, p = (jnp.asarray(x, jnp.result_type(float)) for x in (q, p))
+    if q.shape != p.shape:
+        raise ShapeError(f"q has shape {q.shape} and p has shape {p.shape}; they must be the same")
+    return q, p
+
+
+def project(system: Any, q: Any, p: Any, t: Any = 0.0, *, max_iterations: int = 200) -> tuple[Any, Any]:
+    """The nearest consistent state: q moved onto the manifold (in the mass metric), p onto its tangent space.
+
+    Works under `jit`, `vmap` and `grad`. Outside of a transformation a failure raises `ConvergenceError` with the
+    constraint residual that was left.
+    """
+    q, p = as_state_arrays(q, p)
+    if not system.constrained:
+        return q, p
+    system = system.prepare(q)
+    q1, residual, converged = _nearest(system, q, jnp.asarray(t, q.dtype), max_iterations)
+    p1 = direct_momenta(system, q1, p, t).p
+    if not any(isinstance(x, jax.core.Tracer) for x in (q1, p1)):
+        if not bool(converged):
+            check_rank(system, q, t)
+            raise ConvergenceError(
+                f"projection onto the manifold did not converge: max|g| = {float(residual):.3g} is left after "
+                f"{max_iterations} iterations; start nearer to the manifold"
+            )
+        check_rank(system, q1, t)
+    return q1, p1
+
+
+@eqx.filter_jit
+def _nearest(system: Any, q: Any, t: Any, max_iterations: int) -> tuple[Any, Any, Any]:
+    m = system.constraint_count(q)
+
+    def stationarity(x, args):
+        system, q, t = args
+        here, multipliers = x[: q.size].reshape(q.shape), x[q.size :]
+        pull = system.velocity(q, system.linearize(here, t).transpose(multipliers))
+        return jnp.concatenate([(here - q + pull).reshape(-1), system.constraint(here, t)])
+
+    def solve(args):
+        system, q, t = args
+        eps = jnp.finfo(q.dtype).eps
+        size = 1.0 + jnp.max(jnp.abs(q))
+
+        def residual(x):
+            r = stationarity(x, args)
+            return r, jnp.max(jnp.abs(r)) / size
+
+        def body(x, r):
+            # Gauss-Newton on the constraint with the distance to q as the objective.
+            here = x[: q.size].reshape(q.shape)
+            jac = system.linearize(here, t)
+            rhs = system.constraint(here, t) + jac(q - here)
+            multipliers = system.gram(q, jac, jac).factor(symmetric=True).solve(rhs)
+            new = q - system.velocity(q, jac.transpose(multipliers))
+            return jnp.concatenate([new.reshape(-1), multipliers])
+
+        start = jnp.concatenate([q.reshape(-1), jnp.zeros(m, q.dtype)])
+        done = iterate(body, residual, start, tol=4 * eps, floor=1e-11, max_iterations=max_iterations, stall=0.9)
+        return done.x, done.converged
+
+    x, converged = implicit_root(solve, stationarity, (system, q, t))
+    here = x[: q.size].reshape(q.shape)
+    return here, jnp.max(jnp.abs(system.constraint(here, t))), converged
+
+
+def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -> None:
+    """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q."""
+    if not system.constrained:
+        return
+    rows = np.asarray(system.linearize(q, t).todense())
+    # Scaled by the square root of the mass, so that the rank is that of G M^-1 G^T.
+    gram = np.asarray(as_mass(system.mass, q).right(q, jnp.asarray(rows)) @ rows.T)
+    diagonal = np.sqrt(np.clip(np.diag(gram), 0.0, None))
+    if np.any(diagonal == 0):
+        k = int(np.argmin(diagonal))
+        raise ConstraintRankError(
+            f"constraint {k} has a zero gradient at the start: it cannot hold a velocity (write |r|^2 - L^2 rather than "
+            "a squared expression, and start away from the singular point)"
+        )
+    scaled = gram / np.outer(diagonal, diagonal)
+    values, vectors = np.linalg.eigh(scaled)
+    if values[0] > tolerance:
+        return
+    weights = np.abs(vectors[:, values <= tolerance]).max(axis=1)
+    involved = [int(i) for i in np.flatnonzero(weights > 1e-3 * weights.max())]
+    condition = np.inf if values[0] <= 0 else float(values[-1] / values[0])
+    rank = int(np.sum(values > tolerance))
+    raise ConstraintRankError(
+        f"the {len(values)} constraints have rank {rank} at the start: rows {involved} depend on each other "
+        f"(condition number {condition:.2g} of G M^-1 G^T); remove a redundant row, or choose redundant=\"min-norm\""
+    )
+
+
+def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float = 1e-8) -> None:
+    """Everything about a start that can be wrong, found before a run begins."""
+    for name, x in (("q", q), ("p", p)):
+        if not np.all(np.isfinite(np.asarray(x))):
+            raise NonFiniteError(f"{name} has {int(np.sum(~np.isfinite(np.asarray(x))))} entries that are NaN or infinite")
+    check_mass(as_mass(system.mass, q), q)
+    value = jnp.asarray(jax.eval_shape(system.potential, q).shape)
+    if value.size != 0:
+        raise ShapeError(f"the potential must return a number; it returned an array of shape {tuple(map(int, value))}")
+    for name, x in (("potential", system.potential(q)), ("gradient of the potential", system.gradient(q))):
+        if not np.all(np.isfinite(np.asarray(x))):
+            raise NonFiniteError(f"the {name} is not finite at the start: {np.asarray(x).reshape(-1)[:6]}")
+    if not system.constrained:
+        return
+    shape = jax.eval_shape(lambda x: system.constraint(x, t), q).shape
+    if len(shape) != 1:
+        raise ShapeError(f"the constraint must return a 1-D array; it returned shape {shape} (use jnp.stack or jnp.array([...]))")
+    if shape[0] > q.size:
+        raise InputError(f"{shape[0]} constraints on {q.size} coordinates leave nothing to move")
+    g = np.asarray(system.constraint(q, t))
+    if not np.all(np.isfinite(g)):
+        raise NonFiniteError(f"the constraint is not finite at the start: rows {np.flatnonzero(~np.isfinite(g)).tolist()}")
+    scale = 1.0 + float(jnp.max(jnp.abs(q)))
+    if np.max(np.abs(g)) > tolerance * scale:
+        k = int(np.argmax(np.abs(g)))
+        raise InconsistentStateError(
+            f"q is not on the manifold: constraint {k} is {g[k]:.6g} instead of 0; "
+            "use `q, p = hx.project(system, q, p)` to move it there"
+        )
+    check_rank(system, q, t)
+    hidden = np.asarray(system.hidden_constraint(q, p, t))
+    speed = 1.0 + float(jnp.max(jnp.abs(system.velocity(q, p))))
+    if np.max(np.abs(hidden)) > tolerance * scale * speed:
+        k = int(np.argmax(np.abs(hidden)))
+        raise InconsistentStateError(
+            f"p is not tangent to the manifold: row {k} of G M^-1 p is {hidden[k]:.6g} instead of 0; "
+            "use `q, p = hx.project(system, q, p)` to correct it"
+        )

@@ -1,0 +1,302 @@
+"""Multiplier solvers: how a step finds the Lambda that puts a position on the manifold and a momentum on its tangent space.
+
+Position problem: given the reference `q` (where the directions `M^-1 G(q)^T` are taken) and a trial position `Q`, find
+`Lambda` with `g(Q - M^-1 G(q)^T Lambda) = 0`. Momentum problem: find `mu` with `G(q) M^-1 (p - G(q)^T mu) = 0`. The
+solvers differ in the iteration; the result and its derivative (implicit function theorem) are the same.
+
+By default an iteration runs down to round-off, measured against `eps * |row of G| * max|Q|`; `tol` asks for a fixed bound
+on `max|g|` instead.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..errors import InputError
+from ..linalg import implicit_root, iterate
+from ..status import Status
+from ..systems.mass import as_mass
+
+__all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
+
+# Below this ratio of a pivot to the diagonal entry it came from, a Gram matrix counts as singular.
+SINGULAR_PIVOT = 1e-13
+# Round-off floor in multiples of eps * |row| * max|Q|, and the level up to which a stalled iteration is accepted.
+ROUND_OFF, STALLED = 1.0, 1e4
+
+
+class PositionSolve(NamedTuple):
+    q: Any
+    multipliers: Any
+    iterations: Any
+    residual: Any
+    status: Any
+    memory: Any
+
+
+class MomentumSolve(NamedTuple):
+    p: Any
+    multipliers: Any
+    correction: Any  # G^T mu, what was taken off p
+    status: Any
+
+
+def check_tolerance(tol: float | None) -> None:
+    """Refuse a tolerance that the floating point type cannot reach."""
+    if tol is None:
+        return
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    if not tol > 0:
+        raise InputError(f"tol must be positive, not {tol}")
+    if tol < eps:
+        raise InputError(
+            f"tol = {tol:g} is below the round-off {eps:.2g} of {jnp.result_type(float).name}; "
+            "leave tol=None to iterate to round-off, or keep HOLONOMIX_X64 enabled"
+        )
+
+
+class AbstractSolver(eqx.Module):
+    """`positions` and `momenta` solve the two problems; `init` makes what the solver remembers from step to step."""
+
+    tol: eqx.AbstractVar[float | None]
+    max_iterations: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def init(self, system: Any, q: Any, t: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
+        """`(Lambda, (iterations, residual, converged, memory))`."""
+
+    @abc.abstractmethod
+    def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve: ...
+
+    def positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any = ()) -> PositionSolve:
+        """The point of the manifold at time `t1` reached from `trial` along `M^-1 G(q, t)^T`."""
+        t, t1 = jnp.asarray(t, q.dtype), jnp.asarray(t1, q.dtype)
+        multipliers, (k, residual, converged, memory) = implicit_root(
+            lambda args: self.iterate_positions(*args),
+            _position_residual,
+            (system, q, trial, t, t1, memory),
+            _position_factor,
+        )
+        q1 = shifted(system, q, trial, t, multipliers)
+        status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
+        return PositionSolve(q1, multipliers, k, residual, status, memory)
+
+
+def shifted(system: Any, q: Any, trial: Any, t: Any, multipliers: Any) -> Any:
+    """`trial - M^-1 G(q, t)^T Lambda`."""
+    return trial - system.velocity(q, system.linearize(q, t).transpose(multipliers))
+
+
+def _position_residual(multipliers: Any, args: Any) -> Any:
+    system, q, trial, t, t1, _ = args
+    return system.constraint(shifted(system, q, trial, t, multipliers), t1)
+
+
+class _Negated(NamedTuple):
+    factor: Any
+
+    def solve(self, b: Any) -> Any:
+        return -self.factor.solve(b)
+
+
+def _position_factor(multipliers: Any, args: Any) -> Any:
+    system, q, trial, t, t1, _ = args
+    q1 = shifted(system, q, trial, t, multipliers)
+    return _Negated(system.gram(q, system.linearize(q1, t1), system.linearize(q, t)).factor())
+
+
+def _measure(system: Any, q: Any, trial: Any, t: Any, t1: Any, tol: float | None) -> tuple[Any, Any, Any]:
+    """The residual function of Lambda with its norm, the tolerance and the round-off floor.
+
+    The norm is `max|g|` for a fixed tolerance, and `max|g_i| / (|row i| max|Q|)` when the iteration goes to round-off.
+    """
+    eps = jnp.finfo(q.dtype).eps
+    jac = system.linearize(q, t)
+    scale = jac.row_norms() * jnp.max(jnp.abs(trial))
+    scale = jnp.where(scale > 0, scale, 1.0)
+    relative = 1.0 / scale if tol is None else jnp.ones_like(scale)
+
+    def residual(multipliers):
+        value = system.constraint(trial - system.velocity(q, jac.transpose(multipliers)), t1)
+        return value, jnp.max(jnp.abs(value) * relative)
+
+    floor = STALLED * eps * (1.0 if tol is None else jnp.max(scale))
+    return residual, ROUND_OFF * eps if tol is None else tol, floor
+
+
+class Newton(AbstractSolver):
+    """Newton's method with the full matrix `R = G(Q) M^-1 G(q)^T`, refreshed in every sweep."""
+
+    tol: float | None = eqx.field(static=True, default=None)
+    max_iterations: int = eqx.field(static=True, default=50)
+
+    def __check_init__(self) -> None:
+        check_tolerance(self.tol)
+
+    def init(self, system: Any, q: Any, t: Any) -> Any:
+        return ()
+
+    def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
+        residual, tol, floor = _measure(system, q, trial, t, t1, self.tol)
+        jac = system.linearize(q, t)
+
+        def body(multipliers, value):
+            here = trial - system.velocity(q, jac.transpose(multipliers))
+            return multipliers + system.gram(q, system.linearize(here, t1), jac).factor().solve(value)
+
+        zero = jnp.zeros(system.constraint_count(q), q.dtype)
+        done = iterate(body, residual, zero, tol=tol, floor=floor, max_iterations=self.max_iterations)
+        return done.x, (done.iterations, done.residual, done.converged, memory)
+
+    def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
+        return direct_momenta(system, q, p, t)
+
+
+class SymmetricNewton(AbstractSolver):
+    """SNIP: `R = G(q) M^-1 G(q)^T` is symmetric and factored once a step (Barth, Kuczera, Leimkuhler & Skeel 1995).
+
+    With `frozen=True` the factors are kept over steps and refreshed when a solve takes more than `slow` sweeps.
+    """
+
+    tol: float | None = eqx.field(static=True, default=None)
+    max_iterations: int = eqx.field(static=True, default=100)
+    frozen: bool = eqx.field(static=True, default=False)
+    slow: int = eqx.field(static=True, default=8)
+
+    def __check_init__(self) -> None:
+        check_tolerance(self.tol)
+
+    def init(self, system: Any, q: Any, t: Any) -> Any:
+        return (_gram_factor(system, q, t), jnp.asarray(0, jnp.int32)) if self.frozen else ()
+
+    def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
+        residual, tol, floor = _measure(system, q, trial, t, t1, self.tol)
+        factor, refreshed = memory if self.frozen else (_gram_factor(system, q, t), 0)
+
+        def body(multipliers, value):
+            return multipliers + factor.solve(value)
+
+        zero = jnp.zeros(system.constraint_count(q), q.dtype)
+        done = iterate(body, residual, zero, tol=tol, floor=floor, max_iterations=self.max_iterations, stall=0.9)
+        if self.frozen:
+            stale = done.iterations > self.slow
+            fresh = _gram_factor(system, shifted(system, q, trial, t, done.x), t1)
+            memory = (jax.tree.map(lambda a, b: jnp.where(stale, a, b), fresh, factor), refreshed + stale)
+        return done.x, (done.iterations, done.residual, done.converged, memory)
+
+    def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
+        return direct_momenta(system, q, p, t)
+
+
+class SOR(AbstractSolver):
+    """Gauss-Seidel with over-relaxation: one multiplier at a time, the correction scaled by `omega`.
+
+    `omega = 1` is SHAKE's own iteration (Ryckaert, Ciccotti & Berendsen 1977); momenta are corrected in the same cyclic
+    way, accumulating (Andersen 1983). 1.7 is a good factor for chains.
+    """
+
+    omega: float = eqx.field(static=True)
+    tol: float | None = eqx.field(static=True)
+    max_iterations: int = eqx.field(static=True)
+
+    def __init__(self, omega: float = 1.7, tol: float | None = None, max_iterations: int = 20_000):
+        self.omega, self.tol, self.max_iterations = omega, tol, max_iterations
+
+    def __check_init__(self) -> None:
+        check_tolerance(self.tol)
+        if not 0 < self.omega < 2:
+            raise InputError(f"omega must lie between 0 and 2 for the relaxation to converge, not {self.omega}")
+
+    def init(self, system: Any, q: Any, t: Any) -> Any:
+        return ()
+
+    def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
+        residual, tol, floor = _measure(system, q, trial, t, t1, self.tol)
+        m = system.constraint_count(q)
+        directions = as_mass(system.mass, q).right(q, system.linearize(q, t).todense())
+
+        def relax(i, sweep):
+            here, multipliers = sweep
+            value, pull = jax.vjp(lambda x: system.constraint(x, t1), here)
+            row = pull(jnp.zeros(m, q.dtype).at[i].set(1.0))[0].reshape(-1)
+            change = self.omega * value[i] / (row @ directions[i])
+            return here - (directions[i] * change).reshape(q.shape), multipliers.at[i].add(change)
+
+        def body(multipliers, value):
+            here = trial - (multipliers @ directions).reshape(q.shape)
+            return jax.lax.fori_loop(0, m, relax, (here, multipliers))[1]
+
+        done = iterate(
+            body, residual, jnp.zeros(m, q.dtype), tol=tol, floor=floor, max_iterations=self.max_iterations, stall=0.999
+        )
+        return done.x, (done.iterations, done.residual, done.converged, memory)
+
+    def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
+        tol = 4 * jnp.finfo(q.dtype).eps if self.tol is None else self.tol
+
+        def solve(args):
+            system, q, p, t = args
+            gram = system.gram(q, *(system.linearize(q, t),) * 2).todense()
+            target = system.hidden_constraint(q, p, t)
+            scale = jnp.max(jnp.abs(target)) if self.tol is None else 1.0
+
+            def residual(mu):
+                left = target - gram @ mu
+                return left, jnp.max(jnp.abs(left)) / jnp.where(scale > 0, scale, 1.0)
+
+            def relax(i, mu):
+                return mu.at[i].add(self.omega * (target[i] - gram[i] @ mu) / gram[i, i])
+
+            done = iterate(
+                lambda mu, _: jax.lax.fori_loop(0, mu.size, relax, mu),
+                residual,
+                jnp.zeros_like(target),
+                tol=tol,
+                floor=STALLED * tol,
+                max_iterations=self.max_iterations,
+                stall=0.999,
+            )
+            return done.x, done.converged
+
+        mu, converged = implicit_root(solve, _momentum_residual, (system, q, p, jnp.asarray(t, q.dtype)), _momentum_factor)
+        status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
+        correction = system.linearize(q, t).transpose(mu)
+        return MomentumSolve(p - correction, mu, correction, status)
+
+
+def GaussSeidel(tol: float | None = None, max_iterations: int = 20_000) -> SOR:
+    """SHAKE's own iteration: `SOR` with omega = 1."""
+    return SOR(omega=1.0, tol=tol, max_iterations=max_iterations)
+
+
+def _gram_factor(system: Any, q: Any, t: Any) -> Any:
+    jac = system.linearize(q, t)
+    return system.gram(q, jac, jac).factor(symmetric=True)
+
+
+def _momentum_residual(mu: Any, args: Any) -> Any:
+    system, q, p, t = args
+    return system.hidden_constraint(q, p - system.linearize(q, t).transpose(mu), t)
+
+
+def _momentum_factor(mu: Any, args: Any) -> Any:
+    system, q, _, t = args
+    return _Negated(_gram_factor(system, q, t))
+
+
+def direct_momenta(system: Any, q: Any, p: Any, t: Any = 0.0) -> MomentumSolve:
+    """The tangent momentum by one linear solve: `P(q) p = p - G^T (G M^-1 G^T)^-1 (G M^-1 p + g_t)`."""
+    jac = system.linearize(q, t)
+    factor = system.gram(q, jac, jac).factor(symmetric=True)
+    mu = factor.solve(system.hidden_constraint(q, p, t))
+    status = jnp.where(factor.pivot > SINGULAR_PIVOT, Status.OK, Status.SINGULAR).astype(jnp.int32)
+    correction = jac.transpose(mu)
+    return MomentumSolve(p - correction, mu, correction, status)

@@ -1,0 +1,57 @@
+"""Constraints as one object: a list of terms, their values, Jacobian and Gram matrix.
+
+A term is a plain callable of q (or of (q, params)) or `Rheonomic`; terms with a known coupling come from
+`systems.structured`. The Jacobian of plain terms is a dense (m, n) matrix over the flattened coordinates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .functions import as_callable
+
+__all__ = ["DenseJacobian", "Rheonomic"]
+
+
+class Rheonomic(eqx.Module):
+    """A constraint `g(q, t) = 0` that depends on time: `Rheonomic(lambda q, t: ...)` (or `(q, t, params)`)."""
+
+    fn: Any
+
+    def __init__(self, fn: Any):
+        self.fn = as_callable(fn)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.fn(*args)
+
+
+class DenseJacobian(eqx.Module):
+    """`G(q)` as a matrix over flattened coordinates, with the shape of q remembered."""
+
+    matrix: Any
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, v: Any) -> Any:
+        """`G v`."""
+        return self.matrix @ v.reshape(-1)
+
+    def transpose(self, multipliers: Any) -> Any:
+        """`G^T lambda` in the shape of q."""
+        return (multipliers @ self.matrix).reshape(self.shape)
+
+    def row_norms(self) -> Any:
+        """Sums of absolute values, row by row: what turns an error of q into an error of g."""
+        return jnp.sum(jnp.abs(self.matrix), axis=1)
+
+    def todense(self) -> Any:
+        return self.matrix
+
+
+def dense_jacobian(g: Any, q: Any, m: int) -> DenseJacobian:
+    """The Jacobian of `g` at q by reverse mode (or forward mode where there are more constraints than coordinates)."""
+    transform = jax.jacrev if m <= q.size else jax.jacfwd
+    return DenseJacobian(transform(g)(q).reshape(m, q.size), q.shape)

@@ -1,0 +1,144 @@
+"""The mass: scalar, one number per coordinate, a constant matrix, or a matrix that depends on the position.
+
+The structure is static and decided by shapes; the values are runtime data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError, ShapeError
+from ..linalg import Dense
+
+__all__ = ["AbstractMass", "DenseMass", "DiagonalMass", "PositionMass", "as_mass", "check_mass"]
+
+
+class AbstractMass(eqx.Module):
+    """`velocity` is M^-1 p, `momentum` is M v, both in the shape of q."""
+
+    def velocity(self, q: Any, p: Any) -> Any:
+        raise NotImplementedError
+
+    def momentum(self, q: Any, v: Any) -> Any:
+        raise NotImplementedError
+
+    def root(self, q: Any, xi: Any) -> Any:
+        """`L xi` with `L L^T = M`: a standard normal `xi` becomes a momentum of temperature one."""
+        raise NotImplementedError
+
+    def right(self, q: Any, rows: Any) -> Any:
+        """`rows M^-1` for a matrix whose rows are flat covectors."""
+        raise NotImplementedError
+
+
+class DiagonalMass(AbstractMass):
+    """A scalar or one value per coordinate."""
+
+    value: Any
+
+    def velocity(self, q: Any, p: Any) -> Any:
+        return p / self.value
+
+    def momentum(self, q: Any, v: Any) -> Any:
+        return v * self.value
+
+    def root(self, q: Any, xi: Any) -> Any:
+        return jnp.sqrt(self.value) * xi
+
+    def right(self, q: Any, rows: Any) -> Any:
+        if jnp.ndim(self.value) == 0:
+            return rows / self.value
+        return rows / jnp.broadcast_to(self.value, q.shape).reshape(-1)
+
+
+class DenseMass(AbstractMass):
+    """A constant symmetric positive definite matrix, factored once."""
+
+    matrix: Any
+    inverse: Any
+
+    def velocity(self, q: Any, p: Any) -> Any:
+        return (self.inverse @ p.reshape(-1)).reshape(p.shape)
+
+    def momentum(self, q: Any, v: Any) -> Any:
+        return (self.matrix @ v.reshape(-1)).reshape(v.shape)
+
+    def root(self, q: Any, xi: Any) -> Any:
+        return (jnp.linalg.cholesky(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
+
+    def right(self, q: Any, rows: Any) -> Any:
+        return rows @ self.inverse
+
+
+class PositionMass(AbstractMass):
+    """`M(q)` from a user's function."""
+
+    fn: Any
+
+    def matrix_at(self, q: Any) -> Any:
+        return self.fn(q)
+
+    def velocity(self, q: Any, p: Any) -> Any:
+        return Dense(self.fn(q)).factor(symmetric=True).solve(p.reshape(-1)).reshape(p.shape)
+
+    def momentum(self, q: Any, v: Any) -> Any:
+        return (self.fn(q) @ v.reshape(-1)).reshape(v.shape)
+
+    def root(self, q: Any, xi: Any) -> Any:
+        return (jnp.linalg.cholesky(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
+
+    def right(self, q: Any, rows: Any) -> Any:
+        factor = Dense(self.fn(q)).factor(symmetric=True)
+        return jax.vmap(factor.solve)(rows)
+
+
+def as_mass(mass: Any, q: Any) -> AbstractMass:
+    """The mass in the form its shape asks for, given the shape of q."""
+    if isinstance(mass, AbstractMass):
+        return mass
+    if callable(mass):
+        return PositionMass(mass)
+    value = jnp.asarray(mass)
+    shape, size = jnp.shape(q), int(np.prod(jnp.shape(q)))
+    if value.ndim == 0 or value.shape == shape:
+        return DiagonalMass(value)
+    if value.shape == (size, size):
+        return DenseMass(value, _inverse(value))
+    if value.ndim == len(shape) and all(a in (1, b) for a, b in zip(value.shape, shape, strict=True)):
+        return DiagonalMass(jnp.broadcast_to(value, shape))
+    raise ShapeError(
+        f"mass has shape {value.shape}, but q has shape {shape}: give a scalar, an array of shape {shape}, "
+        f"one that broadcasts to it with as many axes, a matrix of shape {(size, size)}, or a function q -> matrix"
+    )
+
+
+def _inverse(matrix: Any) -> Any:
+    factor = Dense(matrix).factor(symmetric=True)
+    return jax.vmap(factor.solve, in_axes=1, out_axes=1)(jnp.eye(matrix.shape[0], dtype=matrix.dtype))
+
+
+def check_mass(mass: AbstractMass, q: Any) -> None:
+    """Raise unless the mass is finite, symmetric and positive definite at q."""
+    if isinstance(mass, DiagonalMass):
+        value = np.asarray(mass.value)
+        if not np.all(value > 0) or not np.all(np.isfinite(value)):
+            worst = float(value.reshape(-1)[np.argmin(np.where(np.isnan(value), -np.inf, value))])
+            raise InputError(f"mass must be positive and finite everywhere; its smallest entry is {worst:g}")
+        return
+    matrix = np.asarray(mass.matrix if isinstance(mass, DenseMass) else mass.matrix_at(q))  # pyright: ignore
+    size = int(np.prod(np.shape(q)))
+    if matrix.shape != (size, size):
+        raise ShapeError(f"the mass matrix has shape {matrix.shape}; q has {size} coordinates, so {(size, size)} is needed")
+    if not np.all(np.isfinite(matrix)):
+        raise InputError("the mass matrix has entries that are not finite")
+    skew = float(np.max(np.abs(matrix - matrix.T)))
+    if skew > 1e-10 * float(np.max(np.abs(matrix))):
+        raise InputError(f"the mass matrix must be symmetric; it differs from its transpose by {skew:.2g}")
+    smallest = float(np.linalg.eigvalsh(matrix)[0])
+    if smallest <= 0:
+        raise InputError(f"the mass matrix must be positive definite; its smallest eigenvalue is {smallest:g}")

@@ -1,0 +1,183 @@
+"""A mechanical system: potential, constraint, mass, applied force.
+
+Convention: `M q'' = F(q) - G(q)^T lambda`, `g(q) = 0`, `G = dg/dq`, `p = M q'`, `F = -grad V (+ applied force)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..errors import InputError
+from ..linalg import Dense
+from .constraints import DenseJacobian, Rheonomic, dense_jacobian
+from .functions import as_callable
+from .mass import AbstractMass, PositionMass, as_mass
+
+__all__ = ["System"]
+
+
+class System(eqx.Module):
+    """`System(potential, constraint=None, mass=1.0, force=None, params=None)`.
+
+    `potential(q)` returns a number, `constraint(q)` a 1-D array that vanishes on the manifold; both take `(q, params)`
+    when `params` is given. `constraint` may be a list that mixes callables, `Rheonomic` and structured constraints.
+    `mass` is a scalar, an array shaped like q, a matrix over the flattened q, or a function `q -> matrix`.
+    `force(q, v, t)` is an applied force beside `-grad V`. A System is a PyTree whose leaves are arrays: pass it through
+    `jit`, `vmap` and `grad`; new values of `params` or `mass` do not recompile.
+    """
+
+    potential_fn: Any
+    constraint_terms: tuple[Any, ...]
+    mass: Any
+    force_fn: Any
+    params: Any
+
+    def __init__(
+        self,
+        potential: Any,
+        constraint: Any = None,
+        mass: Any = 1.0,
+        force: Any = None,
+        params: Any = None,
+    ):
+        for name, fn in (("potential", potential), ("force", force)):
+            if fn is not None and not callable(fn):
+                raise InputError(f"{name} must be a function, not {type(fn).__name__}")
+        if potential is None:
+            raise InputError("potential must be a function of q; write `lambda q: 0.0` for free motion")
+        terms = () if constraint is None else tuple(constraint) if isinstance(constraint, (list, tuple)) else (constraint,)
+        for k, term in enumerate(terms):
+            if not callable(term):
+                raise InputError(f"constraint {k} must be a function or a structured constraint, not {type(term).__name__}")
+        self.potential_fn = as_callable(potential)
+        self.constraint_terms = tuple(as_callable(term) for term in terms)
+        self.mass = as_callable(mass) if callable(mass) and not isinstance(mass, AbstractMass) else _as_mass(mass)
+        self.force_fn = None if force is None else as_callable(force)
+        self.params = None if params is None else jax.tree.map(_as_value, params)
+
+    # -- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def constrained(self) -> bool:
+        return bool(self.constraint_terms)
+
+    @property
+    def rheonomic(self) -> bool:
+        """Whether a constraint depends on time."""
+        return any(isinstance(term, Rheonomic) for term in self.constraint_terms)
+
+    @property
+    def conservative(self) -> bool:
+        return self.force_fn is None
+
+    @property
+    def position_mass(self) -> bool:
+        """Whether the mass depends on the position."""
+        return isinstance(self.mass, PositionMass) or (callable(self.mass) and not isinstance(self.mass, AbstractMass))
+
+    def prepare(self, q: Any) -> System:
+        """The same system with its mass in final form (a constant matrix is factored once, not in every step)."""
+        return eqx.tree_at(lambda s: s.mass, self, as_mass(self.mass, q), is_leaf=lambda x: x is self.mass)
+
+    def with_params(self, params: Any) -> System:
+        """The same system with other parameter values; nothing is recompiled."""
+        return eqx.tree_at(lambda s: s.params, self, jax.tree.map(_as_value, params), is_leaf=lambda x: x is None)
+
+    # -- energies -----------------------------------------------------------------------------------------------
+
+    @property
+    def potential(self) -> Any:
+        """The potential as a function of q alone."""
+        return self._potential
+
+    def _potential(self, q: Any) -> Any:
+        value = self.potential_fn(q) if self.params is None else self.potential_fn(q, self.params)
+        return jnp.asarray(value)
+
+    def gradient(self, q: Any) -> Any:
+        """grad V, in the shape of q."""
+        return jax.grad(self._potential)(q)
+
+    def velocity(self, q: Any, p: Any) -> Any:
+        """M(q)^-1 p."""
+        return as_mass(self.mass, q).velocity(q, p)
+
+    def momentum(self, q: Any, v: Any) -> Any:
+        """M(q) v."""
+        return as_mass(self.mass, q).momentum(q, v)
+
+    def kinetic(self, q: Any, p: Any) -> Any:
+        return 0.5 * jnp.sum(p * self.velocity(q, p))
+
+    def hamiltonian(self, q: Any, p: Any) -> Any:
+        """The energy `p^T M^-1 p / 2 + V(q)`."""
+        return self.kinetic(q, p) + self._potential(q)
+
+    def force(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+        """`-H_q` plus the applied force: everything that drives p except the constraint forces."""
+        f = -jax.grad(self.hamiltonian)(q, p) if self.position_mass else -self.gradient(q)
+        if self.force_fn is not None:
+            f = f + self.force_fn(q, self.velocity(q, p), t)
+        return f
+
+    # -- constraints --------------------------------------------------------------------------------------------
+
+    @property
+    def constraint(self) -> Any:
+        """The constraint as a function of q (and of t, default 0), or None."""
+        return self._constraint if self.constraint_terms else None
+
+    def _constraint(self, q: Any, t: Any = 0.0) -> Any:
+        extra = () if self.params is None else (self.params,)
+        parts = [
+            jnp.asarray(term(q, t, *extra) if isinstance(term, Rheonomic) else term(q, *extra))
+            for term in self.constraint_terms
+        ]
+        if not parts:
+            return jnp.zeros((0,), q.dtype)
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+    def constraint_count(self, q: Any) -> int:
+        """m, the number of constraint equations."""
+        return jax.eval_shape(self._constraint, q).shape[0]
+
+    def linearize(self, q: Any, t: Any = 0.0) -> DenseJacobian:
+        """`G(q)` as an object that applies itself and its transpose."""
+        return dense_jacobian(lambda x: self._constraint(x, t), q, self.constraint_count(q))
+
+    def gram(self, q: Any, left: DenseJacobian, right: DenseJacobian) -> Any:
+        """`G_left M(q)^-1 G_right^T`, in a form with `.factor(symmetric)`."""
+        return Dense(as_mass(self.mass, q).right(q, left.matrix) @ right.matrix.T)
+
+    def hidden_constraint(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+        """`G M^-1 p` (plus dg/dt for a rheonomic constraint): zero when the velocity is tangent."""
+        t = jnp.asarray(t, q.dtype)
+        return jax.jvp(self._constraint, (q, t), (self.velocity(q, p), jnp.ones_like(t)))[1]
+
+    def multipliers(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+        """`Lambda(q, p)`: the multipliers that keep the hidden constraint along the motion.
+
+        `Lambda = (G M^-1 G^T)^-1 d/dt [G M^-1 p]` with p driven by the applied forces alone; for constant mass and
+        fixed constraints this is `(G M^-1 G^T)^-1 (g''(v, v) - G M^-1 grad V)`.
+        """
+        if not self.constraint_terms:
+            return jnp.zeros((0,), q.dtype)
+        t = jnp.asarray(t, q.dtype)
+        jac = self.linearize(q, t)
+        directions = (self.velocity(q, p), self.force(q, p, t), jnp.ones_like(t))
+        rate = jax.jvp(self.hidden_constraint, (q, p, t), directions)[1]
+        return self.gram(q, jac, jac).factor(symmetric=True).solve(rate)
+
+
+def _as_mass(mass: Any) -> Any:
+    return mass if isinstance(mass, AbstractMass) else jnp.asarray(mass, jnp.result_type(float))
+
+
+def _as_value(x: Any) -> Any:
+    if callable(x):
+        return x
+    return jnp.asarray(x, jnp.result_type(float)) if isinstance(x, int) and not isinstance(x, bool) else jnp.asarray(x)
