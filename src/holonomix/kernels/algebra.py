@@ -1,8 +1,8 @@
 """Smart constructors: each builds a node, or something simpler that means the same.
 
-Foldings assume that a structural zero times anything is zero: a NaN that the step multiplies by a literal zero does not
-show in the result. Nothing else assumes finite values, and nothing re-associates sums or products (but for exact factors
-that are powers of two). Division by a literal becomes multiplication by its reciprocal.
+Foldings assume that a structural zero times anything is zero: a NaN that the step multiplies by a literal zero does
+not show in the result. Nothing else assumes finite values, and nothing re-associates sums or products (but for exact
+factors that are powers of two). Division by a literal becomes multiplication by its reciprocal.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Algebra:
     def __init__(self, graph: Graph):
         self.graph = graph
 
-    # -- helpers --------------------------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
     def _fold(self, fn, kind: str, *nodes: int) -> int:
         with np.errstate(all="ignore"):
             return self.graph.constant(fn(*(self.graph.value[n] for n in nodes)), kind)
@@ -71,7 +71,7 @@ class Algebra:
     def const(self, value, kind: str) -> int:
         return self.graph.constant(value, kind)
 
-    # -- arithmetic -----------------------------------------------------------------------------------------------------
+    # -- arithmetic --------------------------------------------------------------------------------
     def add(self, a: int, b: int) -> int:
         g = self.graph
         kind = g.kind[a]
@@ -264,7 +264,7 @@ class Algebra:
         step = self.select(self.compare("gt", a, g.zero[kind]), g.one[kind], negative)
         return self.select(self.compare("eq", a, g.zero[kind]), a, step)
 
-    # -- truth values and bits ------------------------------------------------------------------------------------------
+    # -- truth values and bits ---------------------------------------------------------------------
     def compare(self, op: str, a: int, b: int) -> int:
         g = self.graph
         if self._both(a, b):
@@ -361,7 +361,7 @@ class Algebra:
             yes = g.args[yes][1]
         return g.node("select", (p, yes, no), kind)
 
-    # -- types ----------------------------------------------------------------------------------------------------------
+    # -- types -------------------------------------------------------------------------------------
     def convert(self, a: int, kind: str) -> int:
         g = self.graph
         source = g.kind[a]
@@ -391,7 +391,7 @@ class Algebra:
     def key(self, k0: int, k1: int) -> int:
         return self.graph.node("key", (k0, k1), "key")
 
-    # -- sums and tables ------------------------------------------------------------------------------------------------
+    # -- sums and tables ---------------------------------------------------------------------------
     def fold_tree(self, fn: Callable[[int, int], int], items: list[int]) -> int:
         """Combine neighbours, then their results, and so on: short chains and small rounding errors."""
         while len(items) > 1:

@@ -3,10 +3,10 @@
 A *node* is an integer; its operation, arguments, type and attribute stand in parallel lists of the `Graph`. Arguments
 always have smaller numbers than the node that uses them, so number order is an order of evaluation.
 
-A *scope* is a region that is executed as a whole: the program's root (values that depend on constants alone), the body of
-the time loop, the body of a `while`, one branch of a `cond`. A node lives in the outermost scope in which its arguments
-exist, which moves loop invariants out of their loops for free. A branch is a barrier: what is written inside stays inside,
-else every branch would be computed always.
+A *scope* is a region that is executed as a whole: the program's root (values that depend on constants alone), the
+body of the time loop, the body of a `while`, one branch of a `cond`. A node lives in the outermost scope in which its
+arguments exist, which moves loop invariants out of their loops for free. A branch is a barrier: what is written
+inside stays inside, else every branch would be computed always.
 
 Nodes with structure:
 
@@ -71,8 +71,8 @@ class Scope:
 class Loop:
     """`while`: params start at the node's arguments; while `go` holds, they become `results`.
 
-    `trips` is the number of iterations where it is known beforehand; then params[0] is the counter 0, 1, ..., and is the
-    same in all lanes. `collect` are values written to tables at the counter's place.
+    `trips` is the number of iterations where it is known beforehand; then params[0] is the counter 0, 1, ..., and is
+    the same in all lanes. `collect` are values written to tables at the counter's place.
     """
 
     scope: Scope
@@ -109,7 +109,7 @@ class Graph:
         self.zero = {k: self.constant(0, k) for k in (*FLOATS, *INTEGERS, BOOL)}
         self.one = {k: self.constant(1, k) for k in (*FLOATS, *INTEGERS, BOOL)}
 
-    # -- scopes ---------------------------------------------------------------------------------------------------------
+    # -- scopes ------------------------------------------------------------------------------------
     def enter(self, barrier: bool = False) -> Scope:
         scope = Scope(self.stack[-1], barrier)
         self.stack.append(scope)
@@ -118,7 +118,7 @@ class Graph:
     def leave(self) -> None:
         self.stack.pop()
 
-    # -- nodes ----------------------------------------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------------------
     def _append(self, op: str, args: tuple[int, ...], kind: str, attr, scope: Scope) -> int:
         n = len(self.op)
         self.op.append(op)

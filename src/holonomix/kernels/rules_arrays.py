@@ -54,6 +54,27 @@ def _concatenate(t: Tracer, p, *arrays: Array):
     return [np.concatenate(arrays, axis=p.dimension)]
 
 
+@rule("stack")
+def _stack(t: Tracer, p, *arrays: Array):
+    return [np.stack(arrays, axis=p.axis)]
+
+
+@rule("unstack")
+def _unstack(t: Tracer, p, a: Array):
+    return list(np.moveaxis(a, p.axis, 0))
+
+
+@rule("tile")
+def _tile(t: Tracer, p, a: Array):
+    return [np.tile(a, p.reps)]
+
+
+@rule("empty", "zeros_like", "empty2")
+def _zeros(t: Tracer, p, *like: Array):
+    out = p.outs[0]
+    return [np.full(out.shape, t.graph.zero[type_of(out.dtype)], np.int64)]
+
+
 @rule("rev")
 def _rev(t: Tracer, p, a: Array):
     return [np.flip(a, p.dimensions)]
@@ -83,7 +104,7 @@ def _iota(t: Tracer, p, *dynamic):
     return [np.broadcast_to(t.literal(numbers), p.shape)]
 
 
-# -- products -----------------------------------------------------------------------------------------------------------
+# -- products --------------------------------------------------------------------------------------
 
 
 @rule("dot_general")
@@ -150,7 +171,7 @@ def _custom_linear_solve(t: Tracer, p, *args: Array):
     return t.run(p.jaxprs.solve, [*consts, *args[starts[-1] :]])
 
 
-# -- reductions ---------------------------------------------------------------------------------------------------------
+# -- reductions ------------------------------------------------------------------------------------
 
 
 def _groups(a: Array, axes) -> tuple[Array, tuple[int, ...]]:

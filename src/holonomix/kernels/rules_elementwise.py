@@ -144,7 +144,7 @@ def _select_n(t: Tracer, p, which: Array, *cases: Array):
     return [t.each(one, np.broadcast_to(which, cases[0].shape), *cases)]
 
 
-# -- types --------------------------------------------------------------------------------------------------------------
+# -- types -----------------------------------------------------------------------------------------
 
 
 @rule("convert_element_type")
@@ -191,12 +191,12 @@ def _bitcast_width(t: Tracer, a: Array, new: int, old: int, kind: str) -> Array:
     return t.each(lambda n: alg.bitcast(n, kind), total)
 
 
-@rule("copy", "copy_p", "stop_gradient", "optimization_barrier", "sharding_constraint", "pvary", "mesh_cast")
+@rule("copy", "copy_p", "stop_gradient", "optimization_barrier", "sharding_constraint", "pvary", "mesh_cast", "tie")
 def _same(t: Tracer, p, *arrays: Array):
     return arrays
 
 
-# -- random bits --------------------------------------------------------------------------------------------------------
+# -- random bits -----------------------------------------------------------------------------------
 
 
 @rule("random_wrap")
@@ -249,6 +249,19 @@ def _random_fold_in(t: Tracer, p, keys: Array, data: Array):
     aval = jax.ShapeDtypeStruct((), np.uint32)
     out = _through(t, impl.fold_in, keys, [data.ravel()], [aval], True)
     return [np.stack(out).reshape(keys.shape)]
+
+
+@rule("random_seed")
+def _random_seed(t: Tracer, p, seeds: Array):
+    closed = jax.make_jaxpr(p.impl.seed)(jax.ShapeDtypeStruct((), p.ins[0].dtype))
+    out = [t.pack_keys(t.run(closed, [np.array(n)])[0]) for n in seeds.ravel()]
+    return [np.stack(out).reshape(seeds.shape)]
+
+
+@rule("iota_2x32_shape")
+def _iota_2x32(t: Tracer, p):
+    count = np.arange(int(np.prod(p.shape)), dtype=np.uint64).reshape(p.shape)
+    return [t.literal((count >> np.uint64(32)).astype(np.uint32)), t.literal(count.astype(np.uint32))]
 
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

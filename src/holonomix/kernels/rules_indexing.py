@@ -1,7 +1,7 @@
 """Rules for gather, scatter and dynamic slices; places may be constants or depend on data.
 
-A place that depends on data becomes a load from a table that holds every element it can reach, or, for writing, a select
-for each position that could be written.
+A place that depends on data becomes a load from a table that holds every element it can reach, or, for writing, a
+select for each position that could be written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Evaluates a jaxpr on arrays of scalar nodes.
 
-An array of the jaxpr is a NumPy array of node numbers, so reshaping, slicing, gathering and concatenating are NumPy calls
-that create no node, and structural zeros are found by comparing numbers. `rules_*` modules hold one function for each
-primitive; here are the evaluation, the calls and the three kinds of control flow.
+An array of the jaxpr is a NumPy array of node numbers, so reshaping, slicing, gathering and concatenating are NumPy
+calls that create no node, and structural zeros are found by comparing numbers. `rules_*` modules hold one function
+for each primitive; here are the evaluation, the calls and the three kinds of control flow.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Tracer:
         self.graph = graph
         self.algebra = Algebra(graph)
 
-    # -- values ---------------------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------
     def literal(self, value) -> Array:
         """Constants of the jaxpr as nodes."""
         if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -132,7 +132,7 @@ class Tracer:
             return np.array([value[n] for n in flat]).reshape(nodes.shape)
         return None
 
-    # -- evaluation -----------------------------------------------------------------------------------------------------
+    # -- evaluation --------------------------------------------------------------------------------
     def run(self, closed, args: Sequence[Array]) -> list[Array]:
         jaxpr = closed.jaxpr if isinstance(closed, jex_core.ClosedJaxpr) else closed
         consts = closed.consts if isinstance(closed, jex_core.ClosedJaxpr) else ()
@@ -187,7 +187,7 @@ def _callee(params):
     return found[0] if len(found) == 1 and isinstance(found[0], jex_core.ClosedJaxpr | jex_core.Jaxpr) else None
 
 
-# -- control flow -------------------------------------------------------------------------------------------------------
+# -- control flow ----------------------------------------------------------------------------------
 
 
 def _invariants(params: list[int], results: list[int], starts: list[int]) -> dict[int, int]:

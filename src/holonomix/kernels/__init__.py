@@ -1,0 +1,42 @@
+"""The kernel compiler: an ordinary JAX step in, a fast loop over steps out.
+
+    loop = kernels.Loop(step, read, halted)
+    program = kernels.lower(loop, carry, consts)          # a typed scalar program; raises Unsupported
+    runner = kernels.build(program, backend="native")     # or "xla", "pallas"
+    carry, rows = runner.run(carry, consts, rows=R, every=K)
+    carry, rows = runner.run_batch(carry, consts, consts_axes, rows=R, every=K)
+
+`lower` traces the three functions to jaxprs and evaluates them on scalars: structural zeros and ones are folded,
+common subexpressions shared, loops kept as loops, loop invariants moved out. The back ends run the same program;
+`rows` and `every` are runtime numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .graph import STRAIGHT_LINE_LIMIT, Unsupported
+from .program import Program, lower
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What a kernel runs. Once `halted` is true the carry is frozen; rows are still written from it."""
+
+    step: Callable[[Any, Any], Any]  # (carry, consts) -> carry
+    read: Callable[[Any, Any], Any]  # (carry, consts) -> row
+    halted: Callable[[Any, Any], Any]  # (carry, consts) -> bool
+
+
+def build(program: Program, backend: str = "native", lanes: int | None = None, threads: int | None = None):
+    """A runner for the program; compilation happens on first use."""
+    if backend == "native":
+        from .runner import NativeRunner
+
+        return NativeRunner(program, lanes, threads)
+    raise ValueError(f"unknown back end {backend!r}: native, xla or pallas")
+
+
+__all__ = ["STRAIGHT_LINE_LIMIT", "Loop", "Program", "Unsupported", "build", "lower"]

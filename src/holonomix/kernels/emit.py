@@ -1,0 +1,250 @@
+"""Writes the scheduled program as LLVM IR text, for one trajectory or for lanes of a batch.
+
+One function does everything: it takes a table of 64-bit words (counts, then addresses and strides, see `Layout`) and
+runs all rows and steps of all groups of lanes it was given. With `lanes` of 1 the types are scalar and loops and
+branches are real ones; otherwise every value is a vector with one element a trajectory, loops run while any lane
+wants to, and finished lanes keep their values by a select. Operations carry no fast-math flags, so a lane's bits are
+those of the scalar form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .emit_flow import FlowEmitter
+from .graph import BOOL
+from .program import Leaf, Program
+from .writer import scalar_type
+
+KERNEL = "holonomix_kernel"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things stand in the table of 64-bit words that a kernel receives."""
+
+    consts: int
+    carry: int
+    rows: int
+
+    FIRST, LAST, BATCH, ROWS, EVERY = range(5)
+
+    @property
+    def const_pointers(self) -> int:
+        return 5
+
+    @property
+    def const_strides(self) -> int:
+        return self.const_pointers + self.consts
+
+    @property
+    def carry_in(self) -> int:
+        return self.const_strides + self.consts
+
+    @property
+    def carry_out(self) -> int:
+        return self.carry_in + self.carry
+
+    @property
+    def row_pointers(self) -> int:
+        return self.carry_out + self.carry
+
+    @property
+    def size(self) -> int:
+        return self.row_pointers + self.rows
+
+    @classmethod
+    def of(cls, program: Program) -> Layout:
+        return cls(len(program.consts), len(program.carry), len(program.rows))
+
+
+def emit(program: Program, lanes: int, fma: bool) -> str:
+    """The module's text."""
+    return KernelEmitter(program, lanes, fma).module()
+
+
+class KernelEmitter(FlowEmitter):
+    """Adds the loops over groups of lanes, rows and steps, and the traffic with memory."""
+
+    def module(self) -> str:
+        self._kernel()
+        body = ["entry:", *self.entry, "  br label %setup", *self.lines]
+        parts = [
+            *self.globals.values(),
+            *self.declared.values(),
+            *self.helpers.values(),
+            f"define void @{KERNEL}(ptr noalias readonly %args) nounwind {{",
+            *body,
+            "}",
+        ]
+        return "\n".join(parts) + "\n"
+
+    def word(self, index: int, ty: str = "i64") -> str:
+        return self.new(f"load {ty}, ptr {self.new(f'getelementptr inbounds i64, ptr %args, i64 {index}')}")
+
+    def _kernel(self) -> None:
+        program, layout, L = self.program, Layout.of(self.program), self.lanes
+        self.start("setup")
+        first, last, self.batch, self.rows, every = (self.word(k) for k in range(5))
+        self.put("br label %group")
+        self.start("group")
+        self.put(f"%g = phi i64 [ {first}, %setup ], [ %g.next, %finish ]")
+        more = self.new(f"icmp slt i64 %g, {last}")
+        self.put(f"br i1 {more}, label %work, label %exit")
+        self.start("work")
+        for k, leaf in enumerate(program.consts):
+            self._load(leaf, layout.const_pointers + k, self.word(layout.const_strides + k))
+        for k, leaf in enumerate(program.carry):
+            self._load(leaf, layout.carry_in + k, str(leaf.count))
+        self.block(self.graph.root)
+        carry = [n for leaf in program.carry for n in leaf.nodes]
+        starts = [self.names[n] for n in carry]
+        types = [self.type(leaf.kind) for leaf in program.carry for _ in leaf.nodes]
+        before = self.label
+        self.put("br label %row")
+
+        self.start("row")
+        self.put(f"%r = phi i64 [ 0, %{before} ], [ %r.next, %rowdone ]")
+        for n, ty, s in zip(carry, types, starts, strict=True):
+            self.put(f"%a{n} = phi {ty} [ {s}, %{before} ], [ %b{n}, %rowdone ]")
+        self.put(f"%r.more = icmp slt i64 %r, {self.rows}")
+        self.put("br i1 %r.more, label %step, label %finish")
+
+        self.start("step")
+        hole = len(self.lines)
+        self.lines.append("")
+        for n in carry:
+            self.names[n] = f"%b{n}"
+        self.block(program.scope, "head")
+        halted = self.name(program.halted)
+        active = self.new(f"xor {self.type(BOOL)} {halted}, {self.splat('true', 'i1')}")
+        unfinished = self.new(f"icmp slt i64 %s, {every}")
+        go = self.new(f"and i1 {unfinished}, {self.any(active)}")
+        self.put(f"br i1 {go}, label %advance, label %rowend")
+
+        self.start("advance")
+        self.mask = active if L > 1 else None
+        self.block(program.scope, "body")
+        self.mask = None
+        results = [self.name(n) for leaf in program.step for n in leaf.nodes]
+        if L > 1:
+            results = [
+                r if r == f"%b{n}" else self.new(f"select {self.type(BOOL)} {active}, {ty} {r}, {ty} %b{n}")
+                for n, ty, r in zip(carry, types, results, strict=True)
+            ]
+        self.put("%s.next = add nuw nsw i64 %s, 1")
+        end = self.label
+        self.put("br label %step")
+        phis = [f"  %s = phi i64 [ 0, %row ], [ %s.next, %{end} ]"]
+        phis += [
+            f"  %b{n} = phi {ty} [ %a{n}, %row ], [ {r}, %{end} ]"
+            for n, ty, r in zip(carry, types, results, strict=True)
+        ]
+        self.lines[hole] = "\n".join(phis)
+
+        self.start("rowend")
+        read = [n for leaf in program.read_carry for n in leaf.nodes]
+        for n, m in zip(carry, read, strict=True):
+            self.names[m] = f"%b{n}"
+        self.block(program.read_scope)
+        for k, leaf in enumerate(program.rows):
+            lane_stride = self.new(f"mul i64 {self.rows}, {leaf.count}")
+            offset = self.new(f"mul i64 %r, {leaf.count}")
+            self._store(leaf, [self.name(n) for n in leaf.nodes], layout.row_pointers + k, lane_stride, offset)
+        self.put("br label %rowdone")
+        self.start("rowdone")
+        self.put("%r.next = add nuw nsw i64 %r, 1")
+        self.put("br label %row")
+
+        self.start("finish")
+        for k, leaf in enumerate(program.carry):
+            self._store(leaf, [f"%a{n}" for n in leaf.nodes], layout.carry_out + k, str(leaf.count), "0")
+        self.put("%g.next = add nuw nsw i64 %g, 1")
+        self.put("br label %group")
+        self.start("exit")
+        self.put("ret void")
+
+    # -- memory ------------------------------------------------------------------------------------
+    def _load(self, leaf: Leaf, pointer: int, stride: str) -> None:
+        """Name the nodes of a leaf that stand at `base[trajectory * stride + k]`."""
+        wanted = [(k, n) for k, n in enumerate(leaf.nodes) if n in self.program.live or leaf in self.program.carry]
+        if not wanted:
+            return
+        base, kind = self.word(pointer, "ptr"), self.stored(leaf.kind)
+        scalar = scalar_type(kind)
+        if self.lanes == 1:
+            start = self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 %g, {stride}')}")
+        else:
+            start = self.reserve(leaf.count, leaf.kind)
+            fn = self._transfer(scalar, pack=True)
+            self.put(
+                f"call void {fn}(ptr {start}, ptr {base}, i64 {leaf.count}, i64 {stride}, i64 %g, i64 {self.batch})"
+            )
+        for k, n in wanted:
+            raw = self.new(f"load {self.type(kind)}, ptr {self.element(start, leaf.kind, str(k))}")
+            self.names[n] = self.from_memory(raw, leaf.kind)
+
+    def _store(self, leaf: Leaf, values: list[str], pointer: int, stride: str, offset: str) -> None:
+        """Write values to `base[trajectory * stride + offset + k]`."""
+        kind = self.stored(leaf.kind)
+        scalar = scalar_type(kind)
+        if not values:
+            return
+        base = self.new(f"getelementptr {scalar}, ptr {self.word(pointer, 'ptr')}, i64 {offset}")
+        if self.lanes == 1:
+            target = self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 %g, {stride}')}")
+        else:
+            target = self.reserve(leaf.count, leaf.kind)
+        for k, value in enumerate(values):
+            stored = self.to_memory(value, leaf.kind)
+            self.put(f"store {self.type(kind)} {stored}, ptr {self.element(target, leaf.kind, str(k))}")
+        if self.lanes > 1:
+            fn = self._transfer(scalar, pack=False)
+            self.put(
+                f"call void {fn}(ptr {target}, ptr {base}, i64 {leaf.count}, i64 {stride}, i64 %g, i64 {self.batch})"
+            )
+
+    def _transfer(self, scalar: str, pack: bool) -> str:
+        """A helper that interleaves (`pack`) or separates the lanes of an array.
+
+        Lanes past the end of the batch repeat the last trajectory: they read and write the same bits.
+        """
+        name = f"@{'pack' if pack else 'unpack'}_{scalar}"
+        if name in self.helpers:
+            return name
+        L = self.lanes
+        text = [
+            f"define internal void {name}(ptr noalias %buffer, ptr noalias %base, i64 %count, i64 %stride, i64 %g, "
+            "i64 %batch) noinline nounwind {",
+            "entry:",
+            "  %last = sub i64 %batch, 1",
+            f"  %lane0 = mul i64 %g, {L}",
+        ]
+        for k in range(L):
+            text += [
+                f"  %i{k} = add i64 %lane0, {k}",
+                f"  %in{k} = icmp slt i64 %i{k}, %last",
+                f"  %j{k} = select i1 %in{k}, i64 %i{k}, i64 %last",
+                f"  %o{k} = mul i64 %j{k}, %stride",
+                f"  %p{k} = getelementptr {scalar}, ptr %base, i64 %o{k}",
+            ]
+        text += [
+            "  br label %loop",
+            "loop:",
+            "  %e = phi i64 [ 0, %entry ], [ %e.next, %body ]",
+            "  %more = icmp slt i64 %e, %count",
+            "  br i1 %more, label %body, label %exit",
+            "body:",
+            f"  %row = mul i64 %e, {L}",
+        ]
+        for k in range(L):
+            text += [
+                f"  %q{k} = getelementptr {scalar}, ptr %p{k}, i64 %e",
+                f"  %b{k} = add i64 %row, {k}",
+                f"  %c{k} = getelementptr {scalar}, ptr %buffer, i64 %b{k}",
+                f"  %v{k} = load {scalar}, ptr {f'%q{k}' if pack else f'%c{k}'}",
+                f"  store {scalar} %v{k}, ptr {f'%c{k}' if pack else f'%q{k}'}",
+            ]
+        text += ["  %e.next = add i64 %e, 1", "  br label %loop", "exit:", "  ret void", "}"]
+        self.helpers[name] = "\n".join(text)
+        return name

@@ -1,0 +1,143 @@
+"""LLVM IR for the nodes that are one expression: arithmetic, comparisons, conversions, functions."""
+
+from __future__ import annotations
+
+from . import mathlib
+from .graph import BOOL, FLOATS, SIGNED
+from .writer import Writer, scalar_type
+
+_COMPARE_FLOAT = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_PLAIN_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
+_INTRINSIC = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round_even": "roundeven", "round_away": "round",
+              "abs": "fabs"}  # fmt: skip
+
+
+class ScalarEmitter(Writer):
+    """Adds `expression`, the right-hand side of a node."""
+
+    def expression(self, n: int) -> str:
+        g = self.graph
+        op, kind, args = g.op[n], g.kind[n], g.args[n]
+        names = [self.name(a) for a in args]
+        source = g.kind[args[0]]
+        ty = self.type(source)
+        if op in _COMPARE_FLOAT:
+            if source in FLOATS:
+                return f"fcmp {_COMPARE_FLOAT[op]} {ty} {names[0]}, {names[1]}"
+            sign = "" if op in ("eq", "ne") else "s" if source in SIGNED else "u"
+            return f"icmp {sign}{op} {ty} {names[0]}, {names[1]}"
+        if op in ("and", "or", "xor"):
+            return f"{op} {ty} {names[0]}, {names[1]}"
+        if op == "not":
+            ones = self.literal(kind, True) if kind == BOOL else self.splat("-1", scalar_type(kind))
+            return f"xor {ty} {names[0]}, {ones}"
+        if op == "bitcast":
+            return f"bitcast {ty} {names[0]} to {self.type(kind)}"
+        if kind in FLOATS and source in FLOATS:
+            return self._float(op, kind, ty, names)
+        return self._integer(op, kind, source, ty, names)
+
+    def _float(self, op: str, kind: str, ty: str, names: list[str]) -> str:
+        if op in _PLAIN_FLOAT:
+            return f"{_PLAIN_FLOAT[op]} {ty} {', '.join(names)}"
+        if op == "neg":
+            return f"fneg {ty} {names[0]}"
+        if op in ("fma", "fms", "fnma"):
+            return self._fused(op, kind, ty, *names)
+        if op in ("max", "min"):
+            a, b = names
+            wins = self.new(f"fcmp {'ogt' if op == 'max' else 'olt'} {ty} {a}, {b}")
+            best = self.new(f"select {self.type(BOOL)} {wins}, {ty} {a}, {ty} {b}")
+            nan = self.new(f"fcmp uno {ty} {a}, {a}")
+            return f"select {self.type(BOOL)} {nan}, {ty} {a}, {ty} {best}"
+        if op in _INTRINSIC:
+            return self.intrinsic(_INTRINSIC[op], kind, *names)
+        if op == "convert":
+            return f"{'fpext' if kind == 'f8' else 'fptrunc'} {ty} {names[0]} to {self.type(kind)}"
+        if kind == "f4":  # functions are computed in double and rounded
+            wide = [self.new(f"fpext {ty} {a} to {self.type('f8')}") for a in names]
+            result = self.new(mathlib.call(self, op, wide))
+            return f"fptrunc {self.type('f8')} {result} to {ty}"
+        return mathlib.call(self, op, names)
+
+    def _fused(self, op: str, kind: str, ty: str, x: str, y: str, c: str) -> str:
+        if not self.fma:
+            product = self.new(f"fmul {ty} {x}, {y}")
+            return f"fadd {ty} {product}, {c}" if op == "fma" else (
+                f"fsub {ty} {product}, {c}" if op == "fms" else f"fsub {ty} {c}, {product}")  # fmt: skip
+        if op == "fms":
+            c = self.new(f"fneg {ty} {c}")
+        elif op == "fnma":
+            x = self.new(f"fneg {ty} {x}")
+        return self.intrinsic("fma", kind, x, y, c)
+
+    def _integer(self, op: str, kind: str, source: str, ty: str, names: list[str]) -> str:
+        signed = source in SIGNED
+        if op == "convert":
+            return self._convert(kind, source, ty, names[0])
+        if op in ("add", "sub", "mul"):
+            return f"{op} {ty} {names[0]}, {names[1]}"
+        if op == "neg":
+            return f"sub {ty} {self.splat('0', scalar_type(kind))}, {names[0]}"
+        if op in ("div", "rem"):
+            return self._divide(op, kind, ty, names, signed)
+        if op in ("max", "min"):
+            return self.intrinsic(("s" if signed else "u") + op, kind, *names)
+        if op == "abs":
+            negative = self.new(f"sub {ty} {self.splat('0', scalar_type(kind))}, {names[0]}")
+            return self.intrinsic("smax", kind, names[0], negative) if signed else f"or {ty} {names[0]}, {names[0]}"
+        if op == "popcount":
+            return self.intrinsic("ctpop", kind, names[0])
+        if op == "clz":
+            return self._clz(kind, ty, names[0])
+        if op in ("shl", "shr", "sar"):
+            return self._shift(op, kind, ty, names)
+        raise KeyError(f"no code for {op} on {source}")
+
+    def _clz(self, kind: str, ty: str, x: str) -> str:
+        suffix = (f"v{self.lanes}" if self.lanes > 1 else "") + scalar_type(kind)
+        fn = self.declare(f"llvm.ctlz.{suffix}", f"{ty} @({ty}, i1)")
+        return f"call {ty} {fn}({ty} {x}, i1 false)"
+
+    def _divide(self, op: str, kind: str, ty: str, names: list[str], signed: bool) -> str:
+        """Like XLA: x/0 is -1, x%0 is x, and the one overflow wraps."""
+        a, b = names
+        one, zero = self.splat("1", scalar_type(kind)), self.splat("0", scalar_type(kind))
+        bad = self.new(f"icmp eq {ty} {b}, {zero}")
+        overflow = bad
+        if signed:
+            low = self.splat(str(-(1 << (8 * int(kind[1]) - 1))), scalar_type(kind))
+            lowest = self.new(f"icmp eq {ty} {a}, {low}")
+            minus = self.new(f"icmp eq {ty} {b}, {self.splat('-1', scalar_type(kind))}")
+            overflow = self.new(f"or {self.type(BOOL)} {bad}, {self.new(f'and {self.type(BOOL)} {lowest}, {minus}')}")
+        safe = self.new(f"select {self.type(BOOL)} {overflow}, {ty} {one}, {ty} {b}")
+        letter = "s" if signed else "u"
+        value = self.new(f"{letter}{op} {ty} {a}, {safe}")
+        special = self.splat("-1", scalar_type(kind)) if op == "div" else a
+        return f"select {self.type(BOOL)} {bad}, {ty} {special}, {ty} {value}"
+
+    def _shift(self, op: str, kind: str, ty: str, names: list[str]) -> str:
+        width, scalar = 8 * int(kind[1]), scalar_type(kind)
+        wide = self.new(f"icmp uge {ty} {names[1]}, {self.splat(str(width), scalar)}")
+        limit = self.splat(str(width - 1), scalar)
+        amount = self.new(f"select {self.type(BOOL)} {wide}, {ty} {limit}, {ty} {names[1]}")
+        if op == "sar":
+            return f"ashr {ty} {names[0]}, {amount}"
+        value = self.new(f"{'shl' if op == 'shl' else 'lshr'} {ty} {names[0]}, {amount}")
+        return f"select {self.type(BOOL)} {wide}, {ty} {self.splat('0', scalar)}, {ty} {value}"
+
+    def _convert(self, kind: str, source: str, ty: str, x: str) -> str:
+        target = self.type(kind)
+        if source in FLOATS:
+            stem = "fptosi" if kind in SIGNED else "fptoui"
+            vec = f"v{self.lanes}" if self.lanes > 1 else ""
+            name = f"llvm.{stem}.sat.{vec}{scalar_type(kind)}.{vec}f{8 * int(source[1])}"
+            return f"call {target} {self.declare(name, f'{target} @({ty})')}({ty} {x})"
+        if kind in FLOATS:
+            return f"{'sitofp' if source in SIGNED else 'uitofp'} {ty} {x} to {target}"
+        old = 1 if source == BOOL else 8 * int(source[1])
+        new = 8 * int(kind[1])
+        if new == old:
+            return f"bitcast {ty} {x} to {target}"
+        word = "trunc" if new < old else "sext" if source in SIGNED else "zext"
+        return f"{word} {ty} {x} to {target}"

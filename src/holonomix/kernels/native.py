@@ -1,0 +1,137 @@
+"""The native back end: LLVM machine code for the host CPU, through llvmlite.
+
+Machine code is kept in memory and on disk, under `$HOLONOMIX_CACHE` or `~/.cache/holonomix`, by a hash of its LLVM
+text, the CPU and the version of llvmlite. A damaged file is compiled anew; files are written beside their place and
+moved there, so that parallel writers do no harm.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+from .emit import KERNEL, emit
+from .program import Program
+
+VERSION = 1  # of the pass pipeline: part of the key of compiled code
+_lock = threading.Lock()
+_loaded: dict[str, tuple[int, object]] = {}
+statistics = {"compiled": 0, "from_disk": 0, "from_memory": 0}
+
+
+@functools.cache
+def _llvm():
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm, llvmlite.__version__
+
+
+@functools.cache
+def features() -> dict[str, bool]:
+    llvm, _ = _llvm()
+    return dict(llvm.get_host_cpu_features())
+
+
+def has_fma() -> bool:
+    llvm, _ = _llvm()
+    return bool(features().get("fma")) or "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
+
+
+def default_lanes() -> int:
+    """Trajectories side by side in one vector register."""
+    f = features()
+    return 8 if f.get("avx512f") else 4 if f.get("avx2") or f.get("avx") else 2
+
+
+@functools.cache
+def _machine():
+    llvm, _ = _llvm()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, reloc="pic",
+        codemodel="default",
+    )  # fmt: skip
+
+
+@functools.cache
+def _jit():
+    llvm, _ = _llvm()
+    return llvm.create_lljit_compiler(_machine())
+
+
+def cache_folder() -> Path | None:
+    """Where compiled code is kept; None when `HOLONOMIX_CACHE` is set to nothing."""
+    named = os.environ.get("HOLONOMIX_CACHE")
+    if named is not None:
+        return Path(named) / "kernels" if named else None
+    return Path.home() / ".cache" / "holonomix" / "kernels"
+
+
+def optimise(text: str):
+    """Parse and optimise LLVM text."""
+    llvm, _ = _llvm()
+    module = llvm.parse_assembly(text)
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(_machine().target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(_machine(), options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def _object(key: str, text: str) -> bytes:
+    folder = cache_folder()
+    path = folder / f"{key}.o" if folder else None
+    if path:
+        try:
+            stored = path.read_bytes()
+            if stored[:32] == hashlib.sha256(stored[32:]).digest():
+                statistics["from_disk"] += 1
+                return stored[32:]
+        except OSError:
+            pass
+    code = _machine().emit_object(optimise(text))
+    statistics["compiled"] += 1
+    if folder and path:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as f:
+                f.write(hashlib.sha256(code).digest() + code)
+            os.replace(f.name, path)
+        except OSError:
+            pass  # a cache that cannot be written is only slower
+    return code
+
+
+def function(program: Program, lanes: int):
+    """The compiled kernel as a C function of one pointer."""
+    llvm, version = _llvm()
+    text = emit(program, lanes, has_fma())
+    tag = "\n".join(
+        [str(VERSION), version, llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items()))]
+    )
+    key = hashlib.sha256(f"{tag}\n{text}".encode()).hexdigest()
+    with _lock:
+        found = _loaded.get(key)
+        if found is None:
+            code = _object(key, text)
+            builder = llvm.JITLibraryBuilder()
+            builder.add_object_img(code)
+            builder.add_current_process()
+            builder.export_symbol(KERNEL)
+            library = builder.link(_jit(), key)
+            found = _loaded[key] = (library[KERNEL], library)
+        else:
+            statistics["from_memory"] += 1
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found[0])

@@ -1,0 +1,278 @@
+"""`lower`: from the three functions of a loop to a scheduled scalar program.
+
+The schedule says, for every scope, which live nodes it computes, in order, and how many of them come before the test
+that ends a loop. Back ends read the schedule and the graph, nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from . import rules_arrays, rules_elementwise, rules_indexing  # noqa: F401  (they register their rules)
+from .graph import STRAIGHT_LINE_LIMIT, Branches, Graph, Loop, Scope, Unsupported, type_of
+from .passes import fuse, share_reciprocals
+from .trace import Tracer, is_key
+
+FREE = {"const", "param", "proj", "collected", "key", "table"}  # cost nothing in the count of operations
+LARGEST_INTERFACE = 20_000  # scalars that may enter or leave
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of the interface: its shape and type, its nodes in order, and whether it is a typed random key."""
+
+    shape: tuple[int, ...]
+    kind: str
+    nodes: tuple[int, ...]
+    key: Any = None
+
+    @property
+    def count(self) -> int:
+        return len(self.nodes)
+
+
+@dataclass
+class Block:
+    """The live nodes of a scope, in order; the first `head` of them are needed for the test of a loop."""
+
+    nodes: list[int] = field(default_factory=list)
+    head: int = 0
+
+
+@dataclass
+class Program:
+    """A scheduled scalar program, independent of any back end."""
+
+    graph: Graph
+    consts: list[Leaf]
+    carry: list[Leaf]  # parameters of the time loop
+    step: list[Leaf]  # the carry after one step
+    halted: int
+    read_carry: list[Leaf]  # parameters of the read scope
+    rows: list[Leaf]
+    scope: Scope
+    read_scope: Scope
+    blocks: dict[Scope, Block]
+    live: set[int]
+    carry_tree: Any
+    consts_tree: Any
+    rows_tree: Any
+    operations: int = 0
+    hash: str = ""
+
+
+def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT) -> Program:
+    """Trace `loop.step`, `loop.read` and `loop.halted` on examples of their arguments."""
+    carry, consts = _abstract(carry), _abstract(consts)
+    graph = Graph(limit)
+    tracer = Tracer(graph)
+    carry_leaves, carry_tree = jax.tree.flatten(carry)
+    consts_leaves, consts_tree = jax.tree.flatten(consts)
+    for leaves in (carry_leaves, consts_leaves):
+        size = sum(int(np.prod(a.shape, dtype=np.int64)) for a in leaves)
+        if size > LARGEST_INTERFACE:
+            raise Unsupported(f"too many numbers: {size} in the state or parameters")
+
+    const_nodes = [tracer.new_params(a) for a in consts_leaves]
+    scope = graph.enter()
+    carry_nodes = [tracer.new_params(a) for a in carry_leaves]
+    (halted,), _ = _trace(tracer, loop.halted, carry, consts, carry_nodes, const_nodes)
+    halted = tracer.algebra.convert(int(halted.reshape(())), "b1")
+    stepped, step_avals = _trace(tracer, loop.step, carry, consts, carry_nodes, const_nodes)
+    _check_carry(carry, step_avals)
+    graph.leave()
+    read_scope = graph.enter()
+    read_nodes = [tracer.new_params(a) for a in carry_leaves]
+    rows, row_avals = _trace(tracer, loop.read, carry, consts, read_nodes, const_nodes)
+    graph.leave()
+    row_leaves, rows_tree = jax.tree.flatten(row_avals)
+
+    def leaves(avals, arrays) -> list[Leaf]:
+        return [_leaf(tracer, a, n) for a, n in zip(avals, arrays, strict=True)]
+
+    program = Program(
+        graph=graph, consts=leaves(consts_leaves, const_nodes), carry=leaves(carry_leaves, carry_nodes),
+        step=leaves(carry_leaves, stepped), halted=halted, read_carry=leaves(carry_leaves, read_nodes),
+        rows=leaves(row_leaves, rows), scope=scope, read_scope=read_scope, blocks={}, live=set(),
+        carry_tree=carry_tree, consts_tree=consts_tree, rows_tree=rows_tree,
+    )  # fmt: skip
+    _schedule(program)
+    program.operations = _count(program, scope)
+    total = program.operations + _count(program, read_scope) + _count(program, graph.root)
+    if total > limit:
+        raise Unsupported(f"too many operations: {total}")
+    share_reciprocals(program)
+    fuse(program)
+    program.hash = _digest(program)
+    return program
+
+
+def _abstract(tree):
+    def one(x):
+        if isinstance(x, jax.ShapeDtypeStruct):
+            return x
+        if not hasattr(x, "dtype"):
+            x = jax.numpy.asarray(x)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+    return jax.tree.map(one, tree)
+
+
+def _trace(tracer: Tracer, fn: Callable, carry, consts, carry_nodes, const_nodes):
+    closed, avals = jax.make_jaxpr(fn, return_shape=True)(carry, consts)
+    return tracer.run(closed, [*carry_nodes, *const_nodes]), avals
+
+
+def _check_carry(before, after) -> None:
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise TypeError(f"step changes the structure of its carry: {jax.tree.structure(after)}")
+    paths = jax.tree_util.tree_flatten_with_path(before)[0]
+    for (path, a), b in zip(paths, jax.tree.leaves(after), strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            where = jax.tree_util.keystr(path) or "the carry"
+            raise TypeError(f"step changes {where} from {a.dtype}{a.shape} to {b.dtype}{b.shape}")
+
+
+def _leaf(tracer: Tracer, aval, nodes: np.ndarray) -> Leaf:
+    if is_key(aval):
+        words = tracer.unpack_keys(nodes) if nodes.size else np.zeros((*aval.shape, 2), np.int64)
+        return Leaf((*aval.shape, 2), "u4", tuple(words.ravel().tolist()), aval.dtype)
+    return Leaf(tuple(aval.shape), type_of(aval.dtype), tuple(nodes.ravel().tolist()))
+
+
+# -- schedule --------------------------------------------------------------------------------------
+
+
+def _schedule(program: Program) -> None:
+    g = program.graph
+    live: set[int] = set()
+    owner: dict[int, tuple[int, int]] = {}  # parameter of a loop -> its while and place
+    work = [program.halted, *(n for part in (program.step, program.rows) for leaf in part for n in leaf.nodes)]
+
+    def structure(n: int) -> None:
+        attr = g.attr[n]
+        if isinstance(attr, Loop):
+            owner.update((p, (n, j)) for j, p in enumerate(attr.params))
+            work.append(attr.go)
+            if attr.trips is not None:
+                work.append(attr.params[0])
+        elif isinstance(attr, Branches):
+            work.extend(g.args[n])
+
+    while work:
+        n = work.pop()
+        if n in live:
+            continue
+        live.add(n)
+        op = g.op[n]
+        if op in ("while", "cond"):
+            structure(n)
+        elif op == "proj":
+            (node,) = g.args[n]
+            work.append(node)
+            attr = g.attr[node]
+            if isinstance(attr, Loop):
+                work.append(attr.params[g.attr[n]])
+                structure(node)
+            else:
+                work.extend(r[g.attr[n]] for r in attr.results)
+        elif op == "collected":
+            (node,) = g.args[n]
+            structure(node)
+            loop = g.attr[node]
+            work += [node, loop.collect[0], loop.collect[1 + g.attr[n]]]
+        elif op == "param":
+            if n in owner:
+                node, j = owner[n]
+                work += [g.attr[node].results[j], g.args[node][j]]
+        else:
+            work.extend(g.args[n])
+    program.live = live
+    blocks: dict[Scope, Block] = {}
+    for n in sorted(live):
+        blocks.setdefault(g.scope[n], Block())
+        if g.op[n] not in ("const", "param", "key"):
+            blocks[g.scope[n]].nodes.append(n)
+    for s in (g.root, program.scope, program.read_scope):
+        blocks.setdefault(s, Block())
+    program.blocks = blocks
+    _split(program, program.scope, program.halted)
+    for n in live:
+        attr = g.attr[n]
+        if isinstance(attr, Loop):
+            blocks.setdefault(attr.scope, Block())
+            _split(program, attr.scope, attr.go)
+        elif isinstance(attr, Branches):
+            for s in attr.scopes:
+                blocks.setdefault(s, Block())
+
+
+def _split(program: Program, scope: Scope, test: int) -> None:
+    """Put what the test needs first."""
+    g, block = program.graph, program.blocks[scope]
+    needed: set[int] = set()
+    work = [test]
+    while work:
+        n = work.pop()
+        if n in needed or g.scope[n] is not scope:
+            continue
+        needed.add(n)
+        work.extend(g.args[n])
+        if g.op[n] in ("while", "cond"):  # their bodies may use anything of this scope: keep what comes before
+            work.extend(m for m in block.nodes if m < n)
+    head = [n for n in block.nodes if n in needed]
+    block.nodes = head + [n for n in block.nodes if n not in needed]
+    block.head = len(head)
+
+
+def _count(program: Program, scope: Scope) -> int:
+    """Operations written in a scope and the scopes inside it."""
+    g, total = program.graph, 0
+    for n in program.blocks[scope].nodes:
+        attr = g.attr[n]
+        if isinstance(attr, Loop):
+            total += 1 + _count(program, attr.scope)
+        elif isinstance(attr, Branches):
+            total += 1 + sum(_count(program, s) for s in attr.scopes)
+        elif g.op[n] not in FREE:
+            total += 1
+    return total
+
+
+def _digest(program: Program) -> str:
+    """A hash of everything that decides what the program computes."""
+    g, number, parts = program.graph, {}, []
+
+    def name(n: int) -> int | str:
+        return f"{g.kind[n]}:{g.attr[n].tobytes().hex()}" if g.op[n] == "const" else number.setdefault(n, len(number))
+
+    def visit(scope: Scope) -> None:
+        block = program.blocks[scope]
+        parts.append(("block", block.head))
+        for n in block.nodes:
+            attr = g.attr[n]
+            parts.append((name(n), g.op[n], g.kind[n], *(name(a) for a in g.args[n])))
+            if isinstance(attr, Loop):
+                parts.append((attr.trips, *(name(m) for m in (*attr.params, attr.go, *attr.results, *attr.collect))))
+                visit(attr.scope)
+            elif isinstance(attr, Branches):
+                for s, r in zip(attr.scopes, attr.results, strict=True):
+                    visit(s)
+                    parts.append(tuple(name(m) for m in r))
+            elif attr is not None:
+                parts.append(str(attr))
+
+    for part in (program.consts, program.carry, program.read_carry):
+        parts.append([(leaf.shape, leaf.kind, [name(n) for n in leaf.nodes]) for leaf in part])
+    for scope in (g.root, program.scope, program.read_scope):
+        visit(scope)
+    for part in (program.step, program.rows):
+        parts.append([(leaf.shape, leaf.kind, [name(n) for n in leaf.nodes]) for leaf in part])
+    parts.append(name(program.halted))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

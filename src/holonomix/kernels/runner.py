@@ -1,0 +1,136 @@
+"""Runs a compiled program on NumPy arrays: one trajectory or a batch."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+
+from . import native
+from .emit import Layout
+from .graph import dtype_of
+from .program import Leaf, Program
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def to_arrays(leaves: list[Leaf], tree, given, what: str, batch: list[int | None] | None = None) -> list[np.ndarray]:
+    """Flatten a tree into contiguous arrays of the program's types; `batch` is the leading axis of each leaf."""
+    flat, structure = jax.tree.flatten(given)
+    if structure != tree:
+        raise TypeError(f"{what} has structure {structure}, the program was lowered for {tree}")
+    out = []
+    for k, (leaf, value) in enumerate(zip(leaves, flat, strict=True)):
+        if leaf.key is not None:
+            value = jax.random.key_data(value)
+        array = np.asarray(value, dtype=dtype_of(leaf.kind), order="C")
+        lead = batch[k] if batch else None
+        expected = leaf.shape if lead is None else (lead, *leaf.shape)
+        if array.shape != expected:
+            raise TypeError(f"leaf {k} of {what} has shape {array.shape}, expected {expected}")
+        out.append(array)
+    return out
+
+
+def from_arrays(leaves: list[Leaf], tree, arrays: list[np.ndarray]):
+    """The inverse, with typed random keys put together again."""
+    wrapped = [
+        jax.random.wrap_key_data(jax.numpy.asarray(a), impl=leaf.key._impl.name) if leaf.key is not None else a
+        for leaf, a in zip(leaves, arrays, strict=True)
+    ]
+    return jax.tree.unflatten(tree, wrapped)
+
+
+def batch_axes(tree, consts, axes) -> list[int | None]:
+    """One entry, 0 or None, for each leaf of the constants, from a tree prefix."""
+    is_none = lambda x: x is None
+    spread = jax.tree.map(lambda a, sub: [a] * len(jax.tree.leaves(sub)), axes, consts, is_leaf=is_none)
+    flat = [a for part in jax.tree.leaves(spread, is_leaf=lambda x: isinstance(x, list)) for a in part]
+    if any(a not in (0, None) for a in flat):
+        raise ValueError("consts_axes may hold 0 and None only")
+    return flat
+
+
+class NativeRunner:
+    """The native back end's runner; machine code is made on first use of each form."""
+
+    def __init__(self, program: Program, lanes: int | None = None, threads: int | None = None):
+        self.program = program
+        self.lanes = lanes or native.default_lanes()
+        self.threads = threads or available_cores()
+        self._functions: dict[int, Any] = {}
+        self._layout = Layout.of(program)
+
+    def compile(self, lanes: int = 1):
+        """The machine code for so many lanes."""
+        fn = self._functions.get(lanes)
+        if fn is None:
+            fn = self._functions[lanes] = native.function(self.program, lanes)
+        return fn
+
+    def run(self, carry, consts, *, rows: int, every: int):
+        """One trajectory: `rows` rows, each after `every` steps."""
+        p = self.program
+        carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry")
+        given = to_arrays(p.consts, p.consts_tree, consts, "consts")
+        carry_out = [np.empty_like(a) for a in carry_in]
+        saved = [np.empty((rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.rows]
+        words = self._words(given, [0] * len(given), carry_in, carry_out, saved, 1, rows, every)
+        words[Layout.LAST] = 1
+        self.compile(1)(words.ctypes.data)
+        return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
+
+    def run_batch(self, carry, consts, consts_axes=None, *, rows: int, every: int):
+        """Many trajectories; carry leaves have a leading axis, constants where `consts_axes` says 0."""
+        p = self.program
+        leaves = jax.tree.leaves(carry)
+        if not leaves:
+            raise TypeError("run_batch needs a carry with at least one array")
+        count = int(leaves[0].shape[0])
+        axes = batch_axes(p.consts_tree, consts, consts_axes)
+        carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry))
+        given = to_arrays(p.consts, p.consts_tree, consts, "consts", [count if a == 0 else None for a in axes])
+        carry_out = [np.empty_like(a) for a in carry_in]
+        saved = [np.empty((count, rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.rows]
+        strides = [leaf.count if a == 0 else 0 for leaf, a in zip(p.consts, axes, strict=True)]
+        words = self._words(given, strides, carry_in, carry_out, saved, count, rows, every)
+        if count:
+            self._parallel(words, count)
+        return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
+
+    def _words(self, given, strides, carry_in, carry_out, saved, count, rows, every) -> np.ndarray:
+        if rows < 0 or every < 0:
+            raise ValueError("rows and every must not be negative")
+        head = [0, 0, count, rows, every]
+        pointers = [a.ctypes.data for a in given]
+        tail = [a.ctypes.data for part in (carry_in, carry_out, saved) for a in part]
+        return np.array(head + pointers + strides + tail, np.int64)
+
+    def _parallel(self, words: np.ndarray, count: int) -> None:
+        """Groups of lanes in pieces over threads; which thread takes a piece does not change any bit."""
+        fn, lanes = self.compile(self.lanes), self.lanes
+        groups = -(-count // lanes)
+        threads = min(self.threads, groups)
+        pieces = 1 if threads == 1 else min(groups, 8 * threads)
+        bounds = [groups * k // pieces for k in range(pieces + 1)]
+        tables = []
+        for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+            table = words.copy()
+            table[Layout.FIRST], table[Layout.LAST] = first, last
+            tables.append(table)
+        if threads == 1:
+            for table in tables:
+                fn(table.ctypes.data)
+            return
+        pool = _pools.get(threads)
+        if pool is None:
+            pool = _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="holonomix-kernel")
+        for future in [pool.submit(fn, table.ctypes.data) for table in tables]:
+            future.result()
