@@ -73,6 +73,13 @@ class AbstractMethod(eqx.Module):
         back = State(state.q, -state.p, state.t, state.n)
         return back, self.init(system, back, jnp.nan)
 
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        """The carry after the momentum was replaced at the same position: what a thermostat hands to the next step.
+
+        Built afresh unless a method knows which of its parts depend on the position alone.
+        """
+        return self.init(system, state, dt)
+
     def check(self, system: Any) -> None:
         """Raise `MethodError` when this method cannot treat the system."""
         kind = kind_of(system)

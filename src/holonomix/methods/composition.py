@@ -103,6 +103,9 @@ class Composition(AbstractMethod):
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         return self.method.reverse(system, state, carry)
 
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return self.method.renew(system, state, dt, carry)
+
 
 class Splitting(AbstractMethod):
     r"""`q += dt c_i M^-1 p`, then `p -= dt d_i grad V(q)`, for i = 1..s, on separable systems without constraints.

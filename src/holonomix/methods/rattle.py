@@ -80,3 +80,7 @@ class RATTLE(AbstractMethod):
         low, gradient, memory = carry
         back = State(state.q, -state.p, state.t, state.n)
         return back, (Compensation(low.q, -low.p), gradient, memory)
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        low, gradient, memory = carry
+        return Compensation(low.q, jnp.zeros_like(state.p)), gradient, memory
