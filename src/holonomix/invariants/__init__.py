@@ -1,1 +1,11 @@
+"""What the exact motion keeps, and by how much a computed one does not."""
 
+from .conserved import angular_momentum as angular_momentum
+from .conserved import constraint_error as constraint_error
+from .conserved import energy as energy
+from .conserved import hidden_constraint_error as hidden_constraint_error
+from .conserved import linear_momentum as linear_momentum
+from .series import Trend as Trend
+from .series import along as along
+from .series import drift as drift
+from .series import trend as trend

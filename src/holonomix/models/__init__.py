@@ -1,1 +1,43 @@
+"""Physical systems with their starts, ready to run: `hx.models.double_pendulum()` is a `Problem`.
 
+The defaults are those of the papers. Numbers go into the system's `params` (and `mass`), so that other lengths or other
+strengths of gravity do not recompile and may be differentiated.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from ..types import Problem
+
+# name -> the module that holds it; a model is added by one line
+MODELS: dict[str, str] = {
+    "planar_pendulum": "pendula",
+    "spherical_pendulum": "pendula",
+    "conical_pendulum": "pendula",
+    "modified_pendulum": "pendula",
+    "double_pendulum": "pendula",
+    "chain": "pendula",
+    "tethered_satellites": "orbital",
+    "kepler": "orbital",
+    "henon_heiles": "oscillators",
+    "harmonic_oscillator": "oscillators",
+    "bead_on_surface": "surfaces",
+}
+
+
+def registry() -> dict[str, Callable[..., Problem]]:
+    """Name -> the function that makes the problem."""
+    return {name: getattr(importlib.import_module(f".{module}", __name__), name) for name, module in MODELS.items()}
+
+
+def __getattr__(name: str) -> Any:
+    if name in MODELS:
+        return getattr(importlib.import_module(f".{MODELS[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; models are {', '.join(MODELS)}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *MODELS])

@@ -1,0 +1,62 @@
+"""Energy, momenta and constraint errors of one state.
+
+Particles are the rows of q: shape (particles, dim), or (dim,) for one particle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from ..errors import ShapeError
+
+__all__ = ["angular_momentum", "constraint_error", "energy", "hidden_constraint_error", "linear_momentum"]
+
+
+def energy(system: Any, q: Any, p: Any) -> Any:
+    """`p^T M^-1 p / 2 + V(q)`."""
+    return system.hamiltonian(q, p)
+
+
+def linear_momentum(q: Any, p: Any) -> Any:
+    """The sum of the particles' momenta, shape (dim,)."""
+    return jnp.sum(_particles(p), axis=0)
+
+
+def angular_momentum(q: Any, p: Any, center: Any = 0.0) -> Any:
+    """`sum_a x_i p_j - x_j p_i`, the components (i, j) of a rotation in each coordinate plane.
+
+    One number in the plane; `q x p` as (x, y, z) in space; the `dim (dim - 1)/2` planes i < j in order otherwise.
+    """
+    x, y = _particles(q - center), _particles(p)
+    dim = x.shape[1]
+    if dim == 3:
+        planes = [(1, 2), (2, 0), (0, 1)]
+    else:
+        planes = [(i, j) for i in range(dim) for j in range(i + 1, dim)]
+    if not planes:
+        raise ShapeError(f"angular momentum needs at least two dimensions; q has shape {jnp.shape(q)}")
+    return jnp.stack([jnp.sum(x[:, i] * y[:, j] - x[:, j] * y[:, i]) for i, j in planes])
+
+
+def constraint_error(system: Any, q: Any, t: Any = 0.0) -> Any:
+    """`max |g(q)|`, zero without constraints."""
+    if not system.constrained:
+        return jnp.zeros((), q.dtype)
+    return jnp.max(jnp.abs(system.constraint(q, t)))
+
+
+def hidden_constraint_error(system: Any, q: Any, p: Any, t: Any = 0.0) -> Any:
+    """`max |G M^-1 p|`, zero without constraints."""
+    if not system.constrained:
+        return jnp.zeros((), q.dtype)
+    return jnp.max(jnp.abs(system.hidden_constraint(q, p, t)))
+
+
+def _particles(x: Any) -> Any:
+    if jnp.ndim(x) == 1:
+        return x[None, :]
+    if jnp.ndim(x) != 2:
+        raise ShapeError(f"momenta are defined for shapes (dim,) and (particles, dim), not {jnp.shape(x)}")
+    return x

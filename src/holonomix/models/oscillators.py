@@ -1,0 +1,67 @@
+"""Oscillators without constraints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError
+from ..systems import System
+from ..types import Problem
+from .checks import finite, is_traced, positive, vector
+
+__all__ = ["harmonic_oscillator", "henon_heiles"]
+
+
+def springs(q: Any, params: Any) -> Any:
+    return 0.5 * jnp.sum(params["mass"] * params["frequencies"] ** 2 * q**2)
+
+
+def harmonic_oscillator(frequencies: Any = (1.0,), q0: Any = 1.0, p0: Any = 0.0, mass: Any = 1.0) -> Problem:
+    """Independent oscillators, one per frequency: linear, so a test of accuracy, never of an order."""
+    frequencies = jnp.atleast_1d(positive("frequencies", frequencies))
+    n, mass = frequencies.shape[0], positive("mass", mass)
+    q, p = vector("q0", finite("q0", q0), n), vector("p0", finite("p0", p0), n)
+    reference, slowest = None, 1.0
+    if not is_traced(frequencies, q, p, mass):
+        w, m, start, push = (np.asarray(x) for x in (frequencies, mass, q, p))
+        slowest = float(np.min(w))
+
+        def reference(t):
+            c, s = np.cos(np.multiply.outer(t, w)), np.sin(np.multiply.outer(t, w))
+            return start * c + push / (m * w) * s, push * c - m * w * start * s
+
+    params = {"frequencies": frequencies, "mass": mass}
+    fastest = slowest if reference is None else float(np.max(np.asarray(frequencies)))
+    return Problem(
+        System(springs, mass=mass, params=params),
+        q,
+        p,
+        0.05 * 2 * np.pi / fastest,
+        10 * 2 * np.pi / slowest,
+        reference,
+        "harmonic oscillator",
+    )
+
+
+def cubic_well(q: Any, params: Any) -> Any:
+    """`(x^2 + y^2)/2 + a (x^2 y - y^3/3)`."""
+    x, y = q[0], q[1]
+    return 0.5 * (x**2 + y**2) + params["coupling"] * (x**2 * y - y**3 / 3)
+
+
+def henon_heiles(energy: Any = 1 / 12, y: Any = 0.1, py: Any = 0.1, coupling: Any = 1.0) -> Problem:
+    """The Henon-Heiles system, q = (x, y), from x = 0 with px > 0 set by the energy (bound below 1/6)."""
+    energy, y, py = finite("energy", energy), finite("y", y), finite("py", py)
+    params = {"coupling": finite("coupling", coupling)}
+    q = jnp.stack([jnp.zeros_like(y), y])
+    left = 2 * (energy - cubic_well(q, params)) - py**2
+    if not is_traced(left) and float(left) < 0:
+        raise InputError(
+            f"energy = {float(energy):g} is too small for y = {float(y):g} and py = {float(py):g}: "
+            f"px^2 would be {float(left):g}"
+        )
+    p = jnp.stack([jnp.sqrt(left), py])
+    return Problem(System(cubic_well, params=params), q, p, 0.1, 100.0, None, "henon-heiles")
