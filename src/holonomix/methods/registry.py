@@ -48,6 +48,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "shake": ("SHAKE",),
     "rattle": ("RATTLE",),
     "composition": ("Composition", "Splitting"),
+    "langevin": ("GLA", "GeodesicBAOAB"),
+    "hmc": ("ConstrainedHMC",),
 }
 
 

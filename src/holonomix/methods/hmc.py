@@ -1,0 +1,166 @@
+"""Hamiltonian Monte Carlo on a manifold: sampling without the error of the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..errors import InputError, MethodError
+from ..status import Status
+from ..types import Report, State
+from .base import AbstractMethod, Traits, first_failure
+from .langevin import check_scleronomic, ornstein_uhlenbeck, thermostat
+from .rattle import RATTLE
+
+__all__ = ["ConstrainedHMC"]
+
+
+class Tally(eqx.Module):
+    """How many trajectories were proposed, accepted, lost to a projection that failed, or to one that did not return."""
+
+    proposed: Any
+    accepted: Any
+    unsolved: Any
+    irreversible: Any
+
+    @staticmethod
+    def zeros() -> Tally:
+        zero = jnp.asarray(0, jnp.result_type(int))
+        return Tally(zero, zero, zero, zero)
+
+
+class ConstrainedHMC(AbstractMethod):
+    r"""Constrained Hamiltonian Monte Carlo (Hartmann 2008; Brubaker, Salzmann & Urtasun 2012; Zappa, Holmes-Cerfon & Goodman 2018).
+
+    A step draws `p ~ P(q) N(0, kT M)`, follows `inner_steps` RATTLE steps of size dt, and accepts the end with
+    probability `min(1, exp(-(H_1 - H_0)/kT))`. Newton's method may find another sheet of the manifold on the way back:
+    after every inner step one is taken back, and a trajectory that does not return to within `return_tol` is rejected, as
+    is one whose projection fails. So the measure is exact for every dt; dt sets the acceptance rate only.
+
+    `friction` not None keeps part of the momentum (generalised HMC: an Ornstein-Uhlenbeck step over the trajectory's time
+    `inner_steps dt`). `statistics(carry)` and the reported `acceptance` give the rates so far.
+    """
+
+    reference = "Hartmann 2008; Zappa, Holmes-Cerfon & Goodman 2018; Lelievre, Rousset & Stoltz 2019"
+    family = "sampling"
+    stochastic = True
+
+    inner_steps: int = eqx.field(static=True)
+    temperature: Any
+    friction: Any
+    method: AbstractMethod
+    return_tol: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        inner_steps: int = 10,
+        temperature: Any = 1.0,
+        friction: Any = None,
+        method: AbstractMethod | None = None,
+        return_tol: float = 1e-8,
+    ):
+        if isinstance(inner_steps, bool) or int(inner_steps) != inner_steps or inner_steps < 1:
+            raise InputError(f"inner_steps must be a positive whole number, not {inner_steps!r}")
+        method = RATTLE() if method is None else method
+        if not method.one_step or method.stochastic or method.adaptive:
+            raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so HMC cannot follow it")
+        for kind, t in method.traits.items():
+            if not (t.symmetric and t.symplectic):
+                raise MethodError(
+                    f"HMC needs a reversible method that keeps volume; {method.name} is not on {kind} systems"
+                )
+        rate, self.temperature = thermostat(0.0 if friction is None else friction, temperature)
+        self.friction = None if friction is None else rate
+        self.inner_steps, self.method, self.return_tol = int(inner_steps), method, float(return_tol)
+
+    @property
+    def traits(self):
+        return {
+            kind: Traits(t.order, constraint_exact=t.constraint_exact, hidden_exact=t.hidden_exact)
+            for kind, t in self.method.traits.items()
+            if kind in ("free", "constrained")
+        }
+
+    def check_further(self, system: Any) -> None:
+        self.method.check_further(system)
+        check_scleronomic(self, system)
+        if not system.conservative:
+            raise MethodError("ConstrainedHMC needs a potential; an applied force has no energy to accept by")
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return self.method.init(system, state, dt), Tally.zeros()
+
+    def statistics(self, carry: Any) -> dict[str, Any]:
+        """Rates over the run so far: `acceptance`, `unsolved` and `irreversible` per proposed trajectory."""
+        tally = carry[1]
+        total = jnp.maximum(tally.proposed, 1)
+        return {
+            "proposed": tally.proposed,
+            "acceptance": tally.accepted / total,
+            "unsolved": tally.unsolved / total,
+            "irreversible": tally.irreversible / total,
+        }
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        inner, tally = carry
+        p, status = self._refresh(system, state, dt, jax.random.fold_in(key, 0))
+        start = State(state.q, p, jnp.asarray(state.t, p.dtype), state.n)
+        inner = self.method.renew(system, start, dt, inner)
+
+        end, memory, failed, strayed, iterations = self._trajectory(system, start, dt, inner)
+
+        gain = (system.hamiltonian(start.q, start.p) - system.hamiltonian(end.q, end.p)) / self.temperature
+        chance = jnp.log1p(-jax.random.uniform(jax.random.fold_in(key, 1), (), p.dtype))
+        accept = (failed == Status.OK) & ~strayed & (chance < gain)
+        # a rejected trajectory leaves the start with its momentum reversed
+        back = State(start.q, -start.p, start.t, start.n)
+        state, inner = _choose(accept, (end, memory), (back, inner))
+        tally = Tally(
+            tally.proposed + 1,
+            tally.accepted + accept,
+            tally.unsolved + (failed != Status.OK),
+            tally.irreversible + ((failed == Status.OK) & strayed),
+        )
+        rates = {"accepted": accept.astype(p.dtype), "acceptance": tally.accepted / tally.proposed.astype(p.dtype)}
+        report = Report(status, iterations, jnp.asarray(0.0, p.dtype), rates)
+        return State(state.q, state.p, start.t + dt, start.n), (inner, tally), report
+
+    def _refresh(self, system: Any, state: State, dt: Any, key: Any) -> Any:
+        """A momentum from the Gaussian on the tangent space: fresh, or what is left of the old one plus noise."""
+        span = self.inner_steps * dt
+        if self.friction is None:
+            old, rate = jnp.zeros_like(state.p), jnp.inf
+        else:
+            old, rate = state.p, self.friction
+        return ornstein_uhlenbeck(
+            system, state.q, old, state.t, dt=span, friction=rate, temperature=self.temperature, key=key
+        )
+
+    def _trajectory(self, system: Any, start: State, dt: Any, memory: Any) -> tuple[State, Any, Any, Any, Any]:
+        """`inner_steps` steps, each followed by one back; the first failure or loss freezes the state."""
+
+        def advance(_, loop):
+            state, memory, failed, strayed, iterations = loop
+            new, carried, report = self.method.step(system, state, dt, memory)
+            back, reversed_ = self.method.reverse(system, new, carried)
+            again, _, returned = self.method.step(system, back, dt, reversed_)
+            distance = jnp.max(jnp.abs(again.q - state.q)) / (1.0 + jnp.max(jnp.abs(state.q)))
+            lost = ~(distance <= self.return_tol) | (returned.status != Status.OK)
+            size = jnp.sum(jnp.abs(new.q)) + jnp.sum(jnp.abs(new.p))
+            finite = jnp.where(jnp.isfinite(size), Status.OK, Status.NONFINITE).astype(jnp.int32)
+            bad = first_failure(failed, report.status, finite)
+            good = (bad == Status.OK) & ~strayed & ~lost
+            state, memory = _choose(good, (new, carried), (state, memory))
+            strayed = strayed | (lost & (bad == Status.OK))
+            return state, memory, bad, strayed, iterations + report.iterations + returned.iterations
+
+        ok = Report.ok()
+        loop = (start, memory, ok.status, jnp.asarray(False), ok.iterations)
+        return jax.lax.fori_loop(0, self.inner_steps, advance, loop)
+
+
+def _choose(condition: Any, yes: Any, no: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

@@ -1,0 +1,215 @@
+"""Constant temperature: exact Ornstein-Uhlenbeck steps beside deterministic ones, on the tangent space where there is one.
+
+All sample `exp(-H/kT)` on the cotangent bundle of the manifold, up to the error of the step: momenta are Gaussian with
+covariance `kT M` projected on the tangent space, positions have the density `exp(-V/kT)` with respect to the surface
+measure of the mass metric. Friction is a rate (1/time), temperature is kT (energy).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..errors import InputError, MethodError
+from ..projection import AbstractSolver, Newton, direct_momenta
+from ..status import Status
+from ..systems import as_mass
+from ..types import Report, State
+from .base import AbstractMethod, Traits, first_failure
+from .rattle import RATTLE
+
+__all__ = ["GLA", "GeodesicBAOAB", "Thermalized", "ornstein_uhlenbeck", "tangent_momentum"]
+
+
+class Thermalized(NamedTuple):
+    p: Any
+    status: Any
+
+
+def tangent_momentum(system: Any, q: Any, p: Any, t: Any = 0.0) -> Thermalized:
+    """`P(q) p`, with `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the M^-1-orthogonal projection onto the tangent space."""
+    if not system.constrained:
+        return Thermalized(p, jnp.asarray(Status.OK, jnp.int32))
+    solve = direct_momenta(system, q, p, t)
+    return Thermalized(solve.p, solve.status)
+
+
+def ornstein_uhlenbeck(
+    system: Any, q: Any, p: Any, t: Any, *, dt: Any, friction: Any, temperature: Any, key: Any
+) -> Thermalized:
+    r"""The exact flow of `dp = -gamma p dt + sqrt(2 gamma kT) M^{1/2} dW` over dt, projected onto the tangent space:
+
+        p <- P(q) [ e^{-gamma dt} p + sqrt(kT (1 - e^{-2 gamma dt})) M^{1/2} xi ]
+
+    P commutes with the friction because that is a rate, so the projected Gaussian is kept exactly.
+    """
+    noise = as_mass(system.mass, q).root(q, jax.random.normal(key, q.shape, q.dtype))
+    kept = jnp.exp(-friction * dt)
+    return tangent_momentum(system, q, kept * p + jnp.sqrt(-jnp.expm1(-2 * friction * dt) * temperature) * noise, t)
+
+
+class GLA(AbstractMethod):
+    r"""Geometric Langevin algorithm: a deterministic step, then an exact Ornstein-Uhlenbeck step (Bou-Rabee & Owhadi 2010).
+
+        z <- Phi_dt(z),    p <- P(q) [ e^{-gamma dt} p + sqrt(kT (1 - e^{-2 gamma dt})) M^{1/2} xi ]
+
+    `GLA(RATTLE(), friction=1.0, temperature=1.0)`: friction is a rate, temperature is kT. Any one-step method may be
+    inside; a symplectic one makes the error of the sampled measure that of its modified Hamiltonian. `symmetric=True`
+    puts half of the Ornstein-Uhlenbeck flow on either side. With friction 0 it is the method inside.
+    """
+
+    reference = "Bou-Rabee & Owhadi 2010; Lelievre, Rousset & Stoltz 2012"
+    family = "sampling"
+    stochastic = True
+
+    method: AbstractMethod
+    friction: Any
+    temperature: Any
+    symmetric: bool = eqx.field(static=True)
+
+    def __init__(
+        self, method: AbstractMethod | None = None, friction: Any = 1.0, temperature: Any = 1.0, symmetric: bool = False
+    ):
+        method = RATTLE() if method is None else method
+        if not isinstance(method, AbstractMethod):
+            raise MethodError(f"GLA wraps an instance of a method, not {method!r}")
+        if not method.one_step or method.stochastic or method.adaptive:
+            raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so GLA cannot wrap it")
+        self.method, self.symmetric = method, symmetric
+        self.friction, self.temperature = thermostat(friction, temperature)
+
+    @property
+    def name(self) -> str:
+        return f"GLA({self.method.name})"
+
+    @property
+    def traits(self):
+        # the order is that of the sampled measure; noise leaves no symmetry or symplecticity of a single path
+        return {
+            kind: Traits(
+                t.order, constraint_exact=t.constraint_exact, hidden_exact=kind == "constrained" or t.hidden_exact
+            )
+            for kind, t in self.method.traits.items()
+        }
+
+    def check_further(self, system: Any) -> None:
+        self.method.check_further(system)
+        check_scleronomic(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return self.method.init(system, state, dt)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        before = jnp.asarray(Status.OK, jnp.int32)
+        if self.symmetric:
+            state, carry, before = self._thermalize(system, state, dt, dt / 2, carry, jax.random.fold_in(key, 1))
+        state, carry, report = self.method.step(system, state, dt, carry)
+        span = dt / 2 if self.symmetric else dt
+        state, carry, after = self._thermalize(system, state, dt, span, carry, key)
+        status = first_failure(before, report.status, after)
+        return state, carry, Report(status, report.iterations, report.residual, report.multipliers)
+
+    def _thermalize(
+        self, system: Any, state: State, dt: Any, span: Any, carry: Any, key: Any
+    ) -> tuple[State, Any, Any]:
+        """The Ornstein-Uhlenbeck flow over `span`, and the carry that goes with the new momentum."""
+        rates = {"friction": self.friction, "temperature": self.temperature}
+        p, status = ornstein_uhlenbeck(system, state.q, state.p, state.t, dt=span, key=key, **rates)
+        state = State(state.q, p, state.t, state.n)
+        return state, self.method.renew(system, state, dt, carry), status
+
+    def read(self, system: Any, state: State, carry: Any) -> State:
+        return self.method.read(system, state, carry)
+
+
+class GeodesicBAOAB(AbstractMethod):
+    r"""g-BAOAB (Leimkuhler & Matthews 2016): kick, geodesic drift, Ornstein-Uhlenbeck, geodesic drift, kick.
+
+        B: p <- P(q) [p - dt/2 grad V(q)]      A: K RATTLE steps of dt/(2K) without force      O: `ornstein_uhlenbeck`
+
+    One gradient a step. Without constraints it is BAOAB, whose positions are exact for harmonic wells.
+    """
+
+    reference = "Leimkuhler & Matthews 2016 (Proc. R. Soc. A 472, 20160138)"
+    family = "sampling"
+    stochastic = True
+
+    friction: Any
+    temperature: Any
+    geodesic_steps: int = eqx.field(static=True)
+    solver: AbstractSolver
+
+    def __init__(
+        self, friction: Any = 1.0, temperature: Any = 1.0, geodesic_steps: int = 1, solver: AbstractSolver | None = None
+    ):
+        if isinstance(geodesic_steps, bool) or int(geodesic_steps) != geodesic_steps or geodesic_steps < 1:
+            raise InputError(f"geodesic_steps must be a positive whole number, not {geodesic_steps!r}")
+        self.friction, self.temperature = thermostat(friction, temperature)
+        self.geodesic_steps, self.solver = int(geodesic_steps), Newton() if solver is None else solver
+
+    @property
+    def traits(self):
+        return {"free": Traits(2), "constrained": Traits(2, constraint_exact=True, hidden_exact=True)}
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_scleronomic(self, system)
+        if not system.conservative:
+            raise MethodError(
+                "GeodesicBAOAB needs a force that depends on q alone; use GLA(RATTLE()) with an applied force"
+            )
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        memory = self.solver.init(system, state.q, state.t) if system.constrained else ()
+        return system.gradient(state.q), memory
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        gradient, memory = carry
+        q, t = state.q, state.t
+        p, kicked = tangent_momentum(system, q, state.p - dt / 2 * gradient, t)
+        q, p, memory, first = self._geodesic(system, q, p, dt / 2, t, memory)
+        rates = {"friction": self.friction, "temperature": self.temperature}
+        p, thermal = ornstein_uhlenbeck(system, q, p, t, dt=dt, key=key, **rates)
+        q, p, memory, second = self._geodesic(system, q, p, dt / 2, t, memory)
+        gradient = system.gradient(q)
+        p, again = tangent_momentum(system, q, p - dt / 2 * gradient, t)
+        status = first_failure(kicked, first.status, thermal, second.status, again)
+        report = Report(status, first.iterations + second.iterations, jnp.maximum(first.residual, second.residual))
+        return State(q, p, t + dt, state.n), (gradient, memory), report
+
+    def _geodesic(self, system: Any, q: Any, p: Any, span: Any, t: Any, memory: Any) -> tuple[Any, Any, Any, Report]:
+        """Free motion on the manifold over `span`, in `geodesic_steps` RATTLE steps."""
+        h = span / self.geodesic_steps
+        if not system.constrained:
+            return q + span * system.velocity(q, p), p, memory, Report.ok()
+
+        def drift(_, loop):
+            q, p, memory, report = loop
+            solve = self.solver.positions(system, q, q + h * system.velocity(q, p), t, t, memory)
+            p, status = tangent_momentum(system, solve.q, system.momentum(q, (solve.q - q) / h), t)
+            status = first_failure(report.status, solve.status, status)
+            worst = jnp.maximum(report.residual, solve.residual)
+            return solve.q, p, solve.memory, Report(status, report.iterations + solve.iterations, worst)
+
+        start = (q, p, memory, Report.ok())
+        return drift(0, start) if self.geodesic_steps == 1 else jax.lax.fori_loop(0, self.geodesic_steps, drift, start)
+
+
+def thermostat(friction: Any, temperature: Any) -> tuple[Any, Any]:
+    """Both as runtime values; negative numbers are refused where they are known."""
+    for name, value in (("friction", friction), ("temperature", temperature)):
+        if not isinstance(value, jax.core.Tracer) and not bool(jnp.all(jnp.asarray(value) >= 0)):
+            raise InputError(f"{name} must not be negative, but it is {value}")
+    kind = jnp.result_type(float)
+    return jnp.asarray(friction, kind), jnp.asarray(temperature, kind)
+
+
+def check_scleronomic(method: AbstractMethod, system: Any) -> None:
+    if system.rheonomic:
+        raise MethodError(f"{method.name} samples on a fixed manifold; this constraint depends on time")
+
+
+VARIANTS = {"GLA": (lambda: GLA(symmetric=True),), "GeodesicBAOAB": (lambda: GeodesicBAOAB(geodesic_steps=2),)}
