@@ -1,0 +1,177 @@
+"""The back ends of a run: array code through XLA, or the kernel compiler's scalar programs.
+
+All of them advance a `LoopCarry` by whole rows: `runner.run(carry, consts, rows, every)`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError
+from .loop import Consts, LoopCarry, Stepper
+
+__all__ = ["BACKENDS", "Choice", "choose", "choose_batch"]
+
+log = logging.getLogger("holonomix")
+
+BACKENDS = ("auto", "array", "xla", "native", "pallas")
+
+
+class Choice(NamedTuple):
+    """A runner with its name, and why it was taken."""
+
+    name: str
+    runner: Any
+    reason: str
+    operations: int | None = None
+
+
+@eqx.filter_jit
+def _array_run(
+    stepper: Stepper, carry: LoopCarry, consts: Consts, rows: Any, every: Any, capacity: int
+) -> tuple[LoopCarry, dict[str, Any]]:
+    def inner(carry):
+        def more(loop):
+            carry, k = loop
+            return (k < every) & ~stepper.halted(carry, consts)
+
+        return jax.lax.while_loop(
+            more, lambda x: (stepper.step(x[0], consts), x[1] + 1), (carry, jnp.zeros_like(every))
+        )[0]
+
+    shapes = jax.eval_shape(stepper.read, carry, consts)
+    buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
+
+    def save(k, loop):
+        carry, buffers = loop
+        carry = inner(carry)
+        row = stepper.read(carry, consts)
+        return carry, jax.tree.map(lambda b, x: jax.lax.dynamic_update_index_in_dim(b, x, k, 0), buffers, row)
+
+    return jax.lax.fori_loop(0, rows, save, (carry, buffers))
+
+
+class ArrayRunner:
+    """XLA on array code: takes everything, one compiled program for any number of rows up to a capacity."""
+
+    name = "array"
+
+    def __init__(self, stepper: Stepper, capacity: int = 1):
+        self.stepper, self.capacity = stepper, capacity
+
+    def run(
+        self, carry: LoopCarry, consts: Consts, *, rows: int, every: int
+    ) -> tuple[LoopCarry, dict[str, np.ndarray]]:
+        capacity = 1 << max(rows - 1, self.capacity - 1, 0).bit_length()
+        carry, buffers = _array_run(self.stepper, carry, consts, jnp.asarray(rows), jnp.asarray(every), capacity)
+        return carry, {name: np.asarray(x)[:rows] for name, x in buffers.items()}
+
+    def run_batch(
+        self, carry: LoopCarry, consts: Consts, axes: Any, *, rows: int, every: int
+    ) -> tuple[LoopCarry, dict[str, np.ndarray]]:
+        capacity = 1 << max(rows - 1, self.capacity - 1, 0).bit_length()
+        flat = flat_axes(axes, consts)
+        carry, buffers = _array_batch(
+            self.stepper, carry, consts, flat, jnp.asarray(rows), jnp.asarray(every), capacity
+        )
+        return carry, {name: np.asarray(x)[:, :rows] for name, x in buffers.items()}
+
+
+def flat_axes(axes: Any, tree: Any) -> tuple[int | None, ...]:
+    """0 or None for every leaf of `tree`, from a prefix of it."""
+    spread = jax.tree.map(lambda a, sub: [(a,)] * len(jax.tree.leaves(sub)), axes, tree, is_leaf=lambda x: x is None)
+    return tuple(
+        a
+        for (a,) in jax.tree.leaves(
+            spread, is_leaf=lambda x: isinstance(x, tuple) and len(x) == 1 and x[0] in (0, None)
+        )
+    )
+
+
+@eqx.filter_jit
+def _array_batch(stepper: Stepper, carry: Any, consts: Any, axes: tuple, rows: Any, every: Any, capacity: int) -> Any:
+    leaves, treedef = jax.tree.flatten(consts)
+
+    def one(carry, leaves):
+        return _array_run(stepper, carry, jax.tree.unflatten(treedef, leaves), rows, every, capacity)
+
+    return jax.vmap(one, in_axes=(0, list(axes)))(carry, leaves)
+
+
+_CACHE: dict[Any, Any] = {}
+
+
+def _signature(tree: Any) -> Any:
+    leaves, treedef = jax.tree.flatten(tree)
+    return treedef, tuple(
+        (x.shape, str(x.dtype)) if eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct) else x for x in leaves
+    )
+
+
+def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Any:
+    """A compiled kernel, from the cache where the same program was built before; `Unsupported` is cached too."""
+    from .. import kernels
+
+    try:
+        key = (backend, _signature(stepper), _signature(carry), _signature(consts))
+        hash(key)
+    except TypeError:
+        key = None
+    found = _CACHE.get(key) if key is not None else None
+    if found is None:
+        try:
+            loop = kernels.Loop(stepper.step, stepper.read, stepper.halted)
+            program = kernels.lower(loop, carry, consts)
+            found = (kernels.build(program, backend=backend), program.operations)
+        except kernels.Unsupported as error:
+            found = error
+        if key is not None:
+            _CACHE[key] = found
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def choose(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Choice:
+    """The runner for one trajectory."""
+    return _choose(backend, stepper, carry, consts, ("native",))
+
+
+def choose_batch(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Choice:
+    """The runner for an ensemble; `carry` and `consts` are those of one trajectory."""
+    return _choose(backend, stepper, carry, consts, ("pallas",) if jax.default_backend() == "gpu" else ("native",))
+
+
+def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: tuple[str, ...]) -> Choice:
+    if backend not in BACKENDS:
+        raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    if backend == "array":
+        return Choice("array", ArrayRunner(stepper), "asked for")
+    if consts.dt.dtype != jnp.float64 and backend == "auto":
+        return Choice("array", ArrayRunner(stepper), "kernels are compiled for 64-bit floats only")
+    try:
+        from .. import kernels
+    except ImportError as error:  # llvmlite is missing on this machine
+        if backend != "auto":
+            raise InputError(f"backend {backend!r} is not available here: {error}") from error
+        return Choice("array", ArrayRunner(stepper), f"kernels are not available: {error}")
+    shapes = jax.eval_shape(lambda x: x, (carry, consts))
+    for name in preferred if backend == "auto" else (backend,):
+        try:
+            runner, operations = _kernel(name, stepper, *shapes)
+            reason = "asked for" if backend != "auto" else f"the step is a scalar program of {operations} operations"
+            return Choice(name, runner, reason, operations)
+        except (kernels.Unsupported, ImportError) as error:
+            if backend != "auto":
+                raise InputError(
+                    f"backend {backend!r} cannot take this step: {error}; backend='array' takes everything"
+                ) from error
+            log.info("array path: %s", error)
+            return Choice("array", ArrayRunner(stepper), f"array path, because {error}")
+    return Choice("array", ArrayRunner(stepper), "no kernel back end is preferred here")

@@ -1,0 +1,124 @@
+"""`integrate`: the pure form of a run, for use inside `jit`, `vmap` and `grad`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError, MethodError
+from ..projection import as_state_arrays
+from ..status import Status
+from ..types import Info
+from .loop import Consts, LoopCarry, Stepper, make_stepper
+
+__all__ = ["integrate"]
+
+Adjoint = Literal["checkpoint", "direct", "forward"]
+
+
+def integrate(
+    system: Any,
+    method: Any,
+    q0: Any,
+    p0: Any,
+    *,
+    dt: Any,
+    steps: int,
+    t0: Any = 0.0,
+    save_every: int | None = None,
+    key: Any = None,
+    info: bool = False,
+    adjoint: Adjoint = "checkpoint",
+) -> Any:
+    """The final `(q, p)` after `steps` steps, or with `save_every=k` the rows 0, k, 2k, ...
+
+    Pure: works under `jit`, `vmap`, `grad` and `jvp`; nothing is raised for what is only known at run time. After a failure
+    the results are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)` that says why.
+
+    `adjoint="checkpoint"` (reverse mode with memory of order sqrt(steps), the steps computed twice), `"direct"` (all steps
+    remembered) or `"forward"` (a plain loop: forward mode only, least overhead).
+    """
+    q0, p0 = as_state_arrays(q0, p0)
+    steps = check_run(method, system, dt, steps, key)
+    if save_every is not None and not 1 <= save_every:
+        raise InputError(f"save_every must be a positive whole number, not {save_every}")
+    if adjoint not in ("checkpoint", "direct", "forward"):
+        raise InputError(f"adjoint must be 'checkpoint', 'direct' or 'forward', not {adjoint!r}")
+    stepper, consts = make_stepper(system.prepare(q0), method, dt=dt, t0=t0, key=key, dtype=q0.dtype)
+    row, final = _integrate(stepper, consts, q0, p0, steps, save_every, adjoint)
+    if not info:
+        return row["q"], row["p"]
+    multipliers = system.multipliers if save_every is None else jax.vmap(system.multipliers)
+    stats = {
+        "iterations": final.iterations,
+        "max_iterations": final.most_iterations,
+        "residual": final.residual,
+        "steps": final.state.n,
+    }
+    return row["q"], row["p"], Info(row["t"], multipliers(row["q"], row["p"], row["t"]), final.status, stats)
+
+
+def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any) -> int:
+    """What can be wrong with the arguments of a run before any number is computed."""
+    if not hasattr(method, "step"):
+        hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
+        raise MethodError(f"method must be an instance of a method, not {method!r}{hint}")
+    method.check(system)
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise InputError(f"steps must be a whole number that is not negative, not {steps!r}")
+    if not isinstance(dt, jax.core.Tracer):
+        step = np.asarray(dt)
+        if step.dtype.kind not in "fiu" or not np.all(np.isfinite(step)) or np.any(step == 0):
+            raise InputError(f"dt must be finite and not zero (negative runs backwards), not {dt}")
+    if method.stochastic and key is None:
+        raise InputError(f"{method.name} draws random numbers: give a key, for instance key=jax.random.key(0)")
+    return int(steps)
+
+
+@eqx.filter_jit
+def _integrate(
+    stepper: Stepper, consts: Consts, q0: Any, p0: Any, steps: int, every: int | None, adjoint: Adjoint
+) -> tuple[dict[str, Any], LoopCarry]:
+    carry = stepper.start(consts, q0, p0)
+
+    def advance(carry: LoopCarry, count: int) -> LoopCarry:
+        def one(carry: LoopCarry) -> LoopCarry:
+            new = stepper.step(carry, consts)
+            stop = stepper.halted(carry, consts)
+            return jax.tree.map(lambda a, b: jnp.where(stop, a, b), carry, new)
+
+        if adjoint == "forward":
+            return jax.lax.fori_loop(0, count, lambda _, c: one(c), carry)
+        block = count if adjoint == "direct" else max(1, math.isqrt(count))
+        inner = _scan(one, block)
+        if adjoint == "checkpoint":
+            inner = jax.checkpoint(inner)
+        carry = _scan(inner, count // block)(carry) if count else carry
+        return _scan(one, count % block)(carry) if count and count % block else carry
+
+    def row_of(carry: LoopCarry, expected: Any) -> dict[str, Any]:
+        row = stepper.read(carry, consts)
+        good = (carry.status == Status.OK) & (row["n"] == expected)
+        return {name: jnp.where(good, row[name], jnp.nan) for name in ("t", "q", "p")}
+
+    if every is None:
+        carry = advance(carry, steps)
+        return row_of(carry, steps), carry
+
+    def save(carry: LoopCarry, k: Any) -> tuple[LoopCarry, dict[str, Any]]:
+        carry = advance(carry, every)
+        return carry, row_of(carry, k * every)
+
+    first = row_of(carry, 0)
+    carry, rows = jax.lax.scan(save, carry, jnp.arange(1, steps // every + 1))
+    rows = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, rows)
+    return rows, advance(carry, steps % every)
+
+
+def _scan(one: Any, count: int) -> Any:
+    return lambda carry: jax.lax.scan(lambda c, _: (one(c), None), carry, None, length=count)[0]

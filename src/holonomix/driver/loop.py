@@ -1,0 +1,150 @@
+"""One trajectory as a loop: what every back end runs.
+
+A `Stepper` is the static description (system and method without their arrays, what to observe and reduce); the arrays go
+in as `consts`, and everything that changes is in `LoopCarry`. Failure is a status in the carry: the state freezes at the
+last good step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..methods.base import AbstractMethod, first_failure
+from ..status import Status
+from ..types import State
+
+__all__ = ["Consts", "LoopCarry", "Stepper", "make_stepper"]
+
+
+class Consts(eqx.Module):
+    """Runtime values that do not change during a run."""
+
+    arrays: Any  # the arrays of (system, method, reducers, observe)
+    dt: Any
+    t0: Any
+    t_end: Any
+    key: Any  # raw key data, or None
+
+
+class LoopCarry(eqx.Module):
+    """Everything a run remembers: enough to continue it to the last bit."""
+
+    state: State
+    memory: Any
+    status: Any
+    multipliers: dict[str, Any]  # those the last step solved for
+    iterations: Any  # total
+    most_iterations: Any
+    residual: Any  # largest so far
+    reduced: Any
+
+
+class Stepper(eqx.Module):
+    """`step`, `read` and `halted` of one run. Holds no arrays: it is the key of the compilation caches."""
+
+    static: Any
+
+    def parts(self, consts: Consts) -> Any:
+        return eqx.combine(consts.arrays, self.static)
+
+    def start(self, consts: Consts, q: Any, p: Any) -> LoopCarry:
+        system, method, observe, reducers = self.parts(consts)
+        dtype = q.dtype
+        state = State(q, p, jnp.asarray(consts.t0, dtype), jnp.asarray(0, jnp.result_type(int)))
+        memory = method.init(system, state, consts.dt)
+        report = jax.eval_shape(
+            lambda s, m: method.step(system, s, consts.dt, m, self._key(method, consts, s.n))[2], state, memory
+        )
+        multipliers = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), report.multipliers)
+        integer = jnp.result_type(int)
+        zero = jnp.asarray(0, integer)
+        reduced = {name: r.init(*_shown(method, system, state, memory)) for name, r in reducers.items()}
+        ok = jnp.asarray(Status.OK, jnp.int32)
+        return LoopCarry(state, memory, ok, multipliers, zero, zero, jnp.asarray(0.0, dtype), reduced)
+
+    def step(self, carry: LoopCarry, consts: Consts) -> LoopCarry:
+        system, method, _, reducers = self.parts(consts)
+        key = self._key(method, consts, carry.state.n)
+        new, memory, report = method.step(system, carry.state, consts.dt, carry.memory, key)
+        n = carry.state.n + 1
+        t = new.t if method.adaptive else consts.t0 + n * consts.dt
+        new = State(new.q, new.p, t, n)
+        size = jnp.sum(jnp.abs(new.q)) + jnp.sum(jnp.abs(new.p)) + jnp.abs(t)
+        finite = jnp.where(jnp.isfinite(size), Status.OK, Status.NONFINITE).astype(jnp.int32)
+        # A NaN also makes iterations fail: the cause is reported, not the consequence.
+        status = first_failure(finite, report.status)
+        reduced = {
+            name: r.update(carry.reduced[name], *_shown(method, system, new, memory)) for name, r in reducers.items()
+        }
+        good = LoopCarry(
+            new,
+            memory,
+            status,
+            report.multipliers,
+            carry.iterations + report.iterations,
+            jnp.maximum(carry.most_iterations, report.iterations),
+            jnp.maximum(carry.residual, report.residual),
+            reduced,
+        )
+        failed = status != Status.OK
+        kept = jax.tree.map(lambda a, b: jnp.where(failed, a, b), carry, good)
+        # what the failing step reported stays visible beside the frozen state
+        return eqx.tree_at(
+            lambda c: (c.status, c.residual, c.most_iterations),
+            kept,
+            (status, jnp.where(failed, report.residual, kept.residual), good.most_iterations),
+        )
+
+    def read(self, carry: LoopCarry, consts: Consts) -> dict[str, Any]:
+        system, method, observe, _ = self.parts(consts)
+        shown = method.read(system, carry.state, carry.memory)
+        row = {"t": carry.state.t, "n": carry.state.n, "q": shown.q, "p": shown.p}
+        row |= {f"step/{name}": value for name, value in carry.multipliers.items()}
+        row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, shown.t)) for name, fn in observe.items()}
+        return row
+
+    def halted(self, carry: LoopCarry, consts: Consts) -> Any:
+        method = self.parts(consts)[1]
+        stop = carry.status != Status.OK
+        if method.adaptive:
+            # time may run backwards when dt is negative
+            stop = stop | ((carry.state.t - consts.t_end) * jnp.sign(consts.dt) >= 0)
+        return stop
+
+    def _key(self, method: AbstractMethod, consts: Consts, n: Any) -> Any:
+        if not method.stochastic:
+            return None
+        return jax.random.fold_in(jax.random.wrap_key_data(consts.key), n)
+
+
+def _shown(method: Any, system: Any, state: State, memory: Any) -> tuple[Any, Any, Any]:
+    shown = method.read(system, state, memory)
+    return shown.q, shown.p, shown.t
+
+
+def make_stepper(
+    system: Any,
+    method: AbstractMethod,
+    *,
+    dt: Any,
+    t0: Any = 0.0,
+    t_end: Any = jnp.inf,
+    key: Any = None,
+    observe: dict[str, Any] | None = None,
+    reducers: dict[str, Any] | None = None,
+    dtype: Any = None,
+) -> tuple[Stepper, Consts]:
+    """The static and the runtime half of a run."""
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    arrays, static = eqx.partition((system, method, observe or {}, reducers or {}), eqx.is_array)
+    data = None if key is None else key_data(key)
+    return Stepper(static), Consts(arrays, *(jnp.asarray(x, dtype) for x in (dt, t0, t_end)), data)
+
+
+def key_data(key: Any) -> Any:
+    """Raw key data from a key of either kind."""
+    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jnp.asarray(key)

@@ -1,0 +1,118 @@
+"""Observables and reductions that are computed inside the loop."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ..errors import InputError
+from ..systems.functions import as_callable
+
+__all__ = ["FirstPassage", "Maximum", "Mean", "Minimum", "as_observables"]
+
+
+class _Timed(eqx.Module):
+    """A function of (q, p) or (q, p, t) called as a function of (q, p, t)."""
+
+    fn: Any
+    takes_time: bool = eqx.field(static=True)
+
+    def __call__(self, q: Any, p: Any, t: Any) -> Any:
+        return self.fn(q, p, t) if self.takes_time else self.fn(q, p)
+
+
+def timed(fn: Callable[..., Any]) -> _Timed:
+    if isinstance(fn, _Timed):
+        return fn
+    if not callable(fn):
+        raise InputError(f"an observable must be a function of (q, p) or (q, p, t), not {type(fn).__name__}")
+    try:
+        required = [
+            x
+            for x in inspect.signature(fn).parameters.values()
+            if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD) and x.default is x.empty
+        ]
+        count = len(required)
+    except (TypeError, ValueError):
+        count = 2
+    if count not in (2, 3):
+        raise InputError(
+            f"an observable takes (q, p) or (q, p, t); {getattr(fn, '__name__', fn)!r} takes {count} arguments"
+        )
+    return _Timed(as_callable(fn), count == 3)
+
+
+def as_observables(observe: Any) -> dict[str, _Timed]:
+    """A mapping of names to functions, from a mapping, one function, or None."""
+    if observe is None:
+        return {}
+    if isinstance(observe, Mapping):
+        return {str(name): timed(fn) for name, fn in observe.items()}
+    name = getattr(observe, "__name__", "observable")
+    return {"observable" if name == "<lambda>" else name: timed(observe)}
+
+
+class _Reducer(eqx.Module):
+    fn: Any
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = timed(fn)
+
+
+class Mean(_Reducer):
+    """The mean of `fn(q, p)` over the steps, the start excluded."""
+
+    def init(self, q: Any, p: Any, t: Any) -> Any:
+        return jnp.zeros_like(jnp.asarray(self.fn(q, p, t))), jnp.asarray(0.0)
+
+    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any:
+        return acc[0] + self.fn(q, p, t), acc[1] + 1.0
+
+    def result(self, acc: Any) -> Any:
+        return acc[0] / jnp.maximum(acc[1], 1.0).reshape(acc[1].shape + (1,) * (acc[0].ndim - acc[1].ndim))
+
+
+class Minimum(_Reducer):
+    """The smallest value of `fn(q, p)`, the start included."""
+
+    def init(self, q: Any, p: Any, t: Any) -> Any:
+        return jnp.asarray(self.fn(q, p, t))
+
+    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any:
+        return jnp.minimum(acc, self.fn(q, p, t))
+
+    def result(self, acc: Any) -> Any:
+        return acc
+
+
+class Maximum(_Reducer):
+    """The largest value of `fn(q, p)`, the start included."""
+
+    def init(self, q: Any, p: Any, t: Any) -> Any:
+        return jnp.asarray(self.fn(q, p, t))
+
+    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any:
+        return jnp.maximum(acc, self.fn(q, p, t))
+
+    def result(self, acc: Any) -> Any:
+        return acc
+
+
+class FirstPassage(_Reducer):
+    """The first time at which `fn(q, p)` has changed sign since the step before; infinity when it never does."""
+
+    def init(self, q: Any, p: Any, t: Any) -> Any:
+        return jnp.asarray(self.fn(q, p, t)), jnp.asarray(jnp.inf, q.dtype)
+
+    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any:
+        before, first = acc
+        now = self.fn(q, p, t)
+        crossed = jnp.isinf(first) & (before * now < 0)
+        return jnp.where(now == 0, before, now), jnp.where(crossed, t, first)
+
+    def result(self, acc: Any) -> Any:
+        return acc[1]

@@ -1,0 +1,161 @@
+"""What a run returns."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..status import Status
+
+__all__ = ["Solution"]
+
+
+class Solution:
+    """Saved rows of a run with the quantities one asks of them.
+
+    `t`, `q`, `p` have the row as their first axis; row 0 is the start. `multipliers` is `Lambda(q, p)` for every method;
+    `step_multipliers` holds those the steps solved for, by name. `observables` are the user's, computed in the loop.
+    """
+
+    def __init__(
+        self,
+        system: Any,
+        method: Any,
+        rows: dict[str, np.ndarray] | Any,
+        *,
+        status: Status,
+        stats: dict[str, Any],
+        final: tuple[Any, Any, float],
+        interpolant: Any = None,
+        events: Any = (),
+    ):
+        self.system, self.method = system, method
+        self._rows = rows  # a dict, or a function that loads it
+        self.status, self.stats = status, stats
+        self.final_q, self.final_p, self.final_t = final
+        self.interpolant, self.events = interpolant, events
+
+    @functools.cached_property
+    def rows(self) -> dict[str, np.ndarray]:
+        return self._rows() if callable(self._rows) else self._rows
+
+    @property
+    def t(self) -> np.ndarray:
+        return self.rows["t"]
+
+    @property
+    def q(self) -> np.ndarray:
+        return self.rows["q"]
+
+    @property
+    def p(self) -> np.ndarray:
+        return self.rows["p"]
+
+    @property
+    def observables(self) -> dict[str, np.ndarray]:
+        return {name[4:]: value for name, value in self.rows.items() if name.startswith("obs/")}
+
+    @property
+    def step_multipliers(self) -> dict[str, np.ndarray]:
+        """The multipliers that each step solved for; the start has none and shows zeros."""
+        return {name[5:]: value for name, value in self.rows.items() if name.startswith("step/")}
+
+    @functools.cached_property
+    def multipliers(self) -> np.ndarray:
+        """`Lambda(q, p)` at the saved times."""
+        if "multipliers" in self.rows:
+            return self.rows["multipliers"]
+        return map_rows(_multipliers, self.system, self.q, self.p, self.t)
+
+    def energy(self) -> np.ndarray:
+        """H at the saved times."""
+        return map_rows(_energy, self.system, self.q, self.p, self.t)
+
+    def energy_error(self) -> np.ndarray:
+        """`H(t) - H(0)`, one value a row."""
+        energy = self.energy()
+        return energy - energy[0]
+
+    def constraint_error(self) -> np.ndarray:
+        """`max|g(q)|`, one value a row (zeros for an unconstrained system)."""
+        return map_rows(_constraint, self.system, self.q, self.p, self.t)
+
+    def hidden_constraint_error(self) -> np.ndarray:
+        """`max|G M^-1 p|`, one value a row (zeros for an unconstrained system)."""
+        return map_rows(_hidden, self.system, self.q, self.p, self.t)
+
+    def at(self, t: Any) -> tuple[np.ndarray, np.ndarray]:
+        """`(q, p)` at any time inside the run; needs `dense=True`."""
+        from .dense import evaluate
+
+        return evaluate(self, t)
+
+    def to_xarray(self) -> Any:
+        """An `xarray.Dataset` with the coordinate t."""
+        import xarray
+
+        axes = ("t", *(f"q_dim_{k}" for k in range(self.q.ndim - 1)))
+        data: dict[str, Any] = {
+            "q": (axes, self.q),
+            "p": (axes, self.p),
+            "multipliers": (("t", "constraint"), self.multipliers),
+        }
+        for group in (self.step_multipliers, self.observables):
+            for name, value in group.items():
+                data[name] = (("t", *(f"{name}_dim_{k}" for k in range(value.ndim - 1))), value)
+        attrs = {"method": self.method.name, "status": self.status.name}
+        return xarray.Dataset(
+            data, {"t": self.t}, attrs | {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}
+        )
+
+    def plot(self, **options: Any) -> Any:
+        """A matplotlib figure: the trajectory, energy and constraint errors."""
+        from ..plotting import plot_solution
+
+        return plot_solution(self, **options)
+
+    def __repr__(self) -> str:
+        return (
+            f"Solution({self.method.name}, {len(self.t)} rows, t = {self.t[0]:g} .. {self.final_t:g}, "
+            f"{self.stats['steps']} steps, {self.status.name}, backend {self.stats['backend']})"
+        )
+
+
+def _energy(system: Any, q: Any, p: Any, t: Any) -> Any:
+    return system.hamiltonian(q, p)
+
+
+def _constraint(system: Any, q: Any, p: Any, t: Any) -> Any:
+    return jnp.max(jnp.abs(system.constraint(q, t))) if system.constrained else jnp.zeros(())
+
+
+def _hidden(system: Any, q: Any, p: Any, t: Any) -> Any:
+    return jnp.max(jnp.abs(system.hidden_constraint(q, p, t))) if system.constrained else jnp.zeros(())
+
+
+def _multipliers(system: Any, q: Any, p: Any, t: Any) -> Any:
+    return system.multipliers(q, p, t)
+
+
+@eqx.filter_jit
+def _mapped(fn: Any, system: Any, q: Any, p: Any, t: Any) -> Any:
+    return jax.lax.map(lambda x: fn(system, *x), (q, p, t), batch_size=256)
+
+
+def map_rows(fn: Any, system: Any, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """`fn(system, q, p, t)` for every row, in blocks of bounded memory, compiled once for any number of rows."""
+    rows = len(t)
+    size = 256 if rows <= 256 else 16384 if q[0].size * 16384 * 64 < 2**28 else 1024
+    parts = []
+    for k in range(0, rows, size):
+        block = [x[k : k + size] for x in (q, p, t)]
+        short = size - len(block[0])
+        if short:
+            block = [np.concatenate([x, np.repeat(x[-1:], short, axis=0)]) for x in block]
+        parts.append(np.asarray(_mapped(fn, system, *map(jnp.asarray, block)))[: size - short])
+    return np.concatenate(parts)
