@@ -24,26 +24,26 @@ def harmonic_oscillator(frequencies: Any = (1.0,), q0: Any = 1.0, p0: Any = 0.0,
     frequencies = jnp.atleast_1d(positive("frequencies", frequencies))
     n, mass = frequencies.shape[0], positive("mass", mass)
     q, p = vector("q0", finite("q0", q0), n), vector("p0", finite("p0", p0), n)
-    reference, slowest = None, 1.0
-    if not is_traced(frequencies, q, p, mass):
-        w, m, start, push = (np.asarray(x) for x in (frequencies, mass, q, p))
-        slowest = float(np.min(w))
-
-        def reference(t):
-            c, s = np.cos(np.multiply.outer(t, w)), np.sin(np.multiply.outer(t, w))
-            return start * c + push / (m * w) * s, push * c - m * w * start * s
-
+    known = not is_traced(frequencies, q, p, mass)
+    w = np.asarray(frequencies) if known else np.ones(1)
     params = {"frequencies": frequencies, "mass": mass}
-    fastest = slowest if reference is None else float(np.max(np.asarray(frequencies)))
     return Problem(
         System(springs, mass=mass, params=params),
         q,
         p,
-        0.05 * 2 * np.pi / fastest,
-        10 * 2 * np.pi / slowest,
-        reference,
+        0.05 * 2 * np.pi / float(np.max(w)),
+        10 * 2 * np.pi / float(np.min(w)),
+        _rotation(w, np.asarray(mass), np.asarray(q), np.asarray(p)) if known else None,
         "harmonic oscillator",
     )
+
+
+def _rotation(w: Any, m: Any, q: Any, p: Any) -> Any:
+    def reference(t):
+        c, s = np.cos(np.multiply.outer(t, w)), np.sin(np.multiply.outer(t, w))
+        return q * c + p / (m * w) * s, p * c - m * w * q * s
+
+    return reference
 
 
 def cubic_well(q: Any, params: Any) -> Any:

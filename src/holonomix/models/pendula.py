@@ -19,6 +19,8 @@ from .elliptic import complete, incomplete, jacobi
 
 __all__ = ["chain", "conical_pendulum", "double_pendulum", "modified_pendulum", "planar_pendulum", "spherical_pendulum"]
 
+SQRT2, SQRT5 = float(np.sqrt(2.0)), float(np.sqrt(5.0))
+
 
 def weight(q: Any, params: Any) -> Any:
     """`gravity * m * height` of one particle."""
@@ -106,8 +108,8 @@ def spherical_pendulum(
 ) -> Problem:
     """The pendulum in space, q = (x, y, z), from the angle with the vertical.
 
-    `velocity` is the speed along the meridian (outward) and along the circle of latitude. The angular momentum about the
-    vertical is conserved.
+    `velocity` is the speed along the meridian (outward) and along the circle of latitude. The angular momentum about
+    the vertical is conserved.
     """
     system, params = _single(length, gravity, mass)
     angle, velocity = finite("angle", angle), vector("velocity", finite("velocity", velocity), 2)
@@ -125,7 +127,7 @@ def vertical_momentum(q: Any, p: Any) -> Any:
 
 
 def conical_pendulum(angle: Any = None, length: Any = 1.0, gravity: Any = 1.0, mass: Any = 1.0) -> Problem:
-    """The spherical pendulum on a horizontal circle, at 45 degrees by default: period `2^(3/4) pi`, multiplier `2^(-1/2)`."""
+    """The spherical pendulum on a horizontal circle; at 45 degrees the period is `2^(3/4) pi`, lambda `2^(-1/2)`."""
     system, params = _single(length, positive("gravity", gravity), mass)
     if angle is None:
         s = c = jnp.sqrt(jnp.asarray(0.5))
@@ -180,7 +182,7 @@ def modified_pendulum(strength: Any = 1.0, level: Any = 0.625) -> Problem:
 
 
 def double_pendulum(
-    lengths: Any = (1.0, np.sqrt(2.0)), masses: Any = 1.0, gravity: Any = 1.0, angles: Any = None, velocities: Any = 0.0
+    lengths: Any = (1.0, SQRT2), masses: Any = 1.0, gravity: Any = 1.0, angles: Any = None, velocities: Any = 0.0
 ) -> Problem:
     """Two rods in the plane, q of shape (2, 2), from (0, -1), (1, -2) at rest unless angles are given.
 
@@ -190,19 +192,19 @@ def double_pendulum(
     lengths = vector("lengths", positive("lengths", lengths), 2)
     if angles is None:
         directions = jnp.asarray([[0.0, -1.0], [1.0, -1.0]])
-        arms = directions * (lengths / jnp.asarray([1.0, np.sqrt(2.0)]))[:, None]
+        arms = directions * (lengths / jnp.asarray([1.0, SQRT2]))[:, None]
     else:
         angles = vector("angles", finite("angles", angles), 2)
         arms = lengths[:, None] * jnp.stack([jnp.sin(angles), -jnp.cos(angles)], axis=1)
     return _linked(lengths, masses, gravity, arms, velocities, "double pendulum", 0.05, 50.0)
 
 
-def chain(n: int = 10, length: Any = np.sqrt(5.0), masses: Any = 1.0, gravity: Any = 1.0) -> Problem:
-    """n pendula one below the other, q of shape (n, 2): straight at rest, `x_i = i`, `y_i = -2 i` with rods of sqrt 5."""
+def chain(n: int = 10, length: Any = SQRT5, masses: Any = 1.0, gravity: Any = 1.0) -> Problem:
+    """n pendula in a row, q of shape (n, 2), straight at rest: `x_i = i`, `y_i = -2 i` with rods of sqrt 5."""
     if n < 1:
         raise InputError(f"a chain needs at least one pendulum, not {n}")
     lengths = vector("length", positive("length", length), n)
-    arms = jnp.asarray([1.0, -2.0]) * (lengths / np.sqrt(5.0))[:, None]
+    arms = jnp.asarray([1.0, -2.0]) * (lengths / SQRT5)[:, None]
     return _linked(lengths, masses, gravity, arms, 0.0, f"chain of {n}", 0.05, 50.0)
 
 
