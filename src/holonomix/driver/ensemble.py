@@ -93,11 +93,11 @@ def simulate_ensemble(
 ) -> Ensemble:
     """Run many trajectories of one method.
 
-    `in_axes` says what differs from trajectory to trajectory: a mapping with the keys `q0`, `p0`, `params`, `dt` and the
-    values 0 (leading axis) or None (shared); by default q0 and p0, and `dt` when it is an array. `params` may be a PyTree
-    prefix of 0 and None. `reduce` maps names to `Mean`, `Minimum`, `Maximum` or `FirstPassage` of a function of (q, p):
-    they are computed in the loop, without saving rows. Each trajectory gets its own key. One that fails keeps its last good
-    state and its status and does not disturb the others; `throw=True` raises when any fails.
+    `in_axes` says what differs from trajectory to trajectory: a mapping with the keys `q0`, `p0`, `params`, `dt` and
+    the values 0 (leading axis) or None (shared); by default q0 and p0, and `dt` when it is an array. `params` may be
+    a PyTree prefix of 0 and None. `reduce` maps names to `Mean`, `Minimum`, `Maximum` or `FirstPassage` of a function
+    of (q, p): they are computed in the loop, without saving rows. Each trajectory gets its own key. One that fails
+    keeps its last good state and its status and does not disturb the others; `throw=True` raises when any fails.
     """
     axes = {"q0": 0, "p0": 0, "params": None, "dt": 0 if np.ndim(dt) else None} | dict(in_axes or {})
     if unknown := set(axes) - set(BATCHED):
@@ -185,8 +185,8 @@ def simulate_ensemble(
         k = int(np.argmin(ensemble.ok))
         failed = Status(int(status[k]))
         raise SimulationError(
-            f"{int((~ensemble.ok).sum())} of {count} trajectories failed; the first is {k}: {failed.message} in step {n[k] + 1}. "
-            f"What to try: {failed.advice}. All results are in `error.solution`.",
+            f"{int((~ensemble.ok).sum())} of {count} trajectories failed; the first is {k}: {failed.message} in step "
+            f"{n[k] + 1}. What to try: {failed.advice}. All results are in `error.solution`.",
             solution=ensemble,
             status=failed,
             step=int(n[k]) + 1,

@@ -23,7 +23,9 @@ class Explanation(str):
 
 
 def explain(system: Any, method: Any, q0: Any = None, p0: Any = None, *, backend: str = "auto") -> Explanation:
-    """Say how a run of `method` on `system` would be carried out; prints well, and holds `backend`, `operations`, `reason`.
+    """Say how a run of `method` on `system` would be carried out.
+
+    The text prints well and has the attributes `backend`, `operations` and `reason`.
 
     `system` may be a `Problem`. For a System of one's own, `q0` gives the shape of the coordinates.
     """

@@ -37,11 +37,11 @@ def integrate(
 ) -> Any:
     """The final `(q, p)` after `steps` steps, or with `save_every=k` the rows 0, k, 2k, ...
 
-    Pure: works under `jit`, `vmap`, `grad` and `jvp`; nothing is raised for what is only known at run time. After a failure
-    the results are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)` that says why.
+    Pure: works under `jit`, `vmap`, `grad` and `jvp`; nothing is raised for what is only known at run time. After a
+    failure the results are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)` that says why.
 
-    `adjoint="checkpoint"` (reverse mode with memory of order sqrt(steps), the steps computed twice), `"direct"` (all steps
-    remembered) or `"forward"` (a plain loop: forward mode only, least overhead).
+    `adjoint="checkpoint"` (reverse mode with memory of order sqrt(steps), the steps computed twice), `"direct"` (all
+    steps remembered) or `"forward"` (a plain loop: forward mode only, least overhead).
     """
     q0, p0 = as_state_arrays(q0, p0)
     steps = check_run(method, system, dt, steps, key)

@@ -1,8 +1,8 @@
 """One trajectory as a loop: what every back end runs.
 
-A `Stepper` is the static description (system and method without their arrays, what to observe and reduce); the arrays go
-in as `consts`, and everything that changes is in `LoopCarry`. Failure is a status in the carry: the state freezes at the
-last good step.
+A `Stepper` is the static description (system and method without their arrays, what to observe and reduce); the arrays
+go in as `consts`, and everything that changes is in `LoopCarry`. Failure is a status in the carry: the state freezes
+at the last good step.
 """
 
 from __future__ import annotations

@@ -56,14 +56,14 @@ def simulate(
 ) -> Solution:
     """Run a method and return a `Solution` with rows 0, `save_every`, 2 `save_every`, ...
 
-    Give either `steps` or `t1`. A fixed-step method takes the steps needed to reach `t1`; an adaptive one runs until its
-    own time passes it, and its last state is added as a row. `dt` may be negative. `observe` is a function of (q, p) or
-    (q, p, t), or a dict of them, evaluated in the loop. `store` is a directory (or any `Sink`) that rows and checkpoints
-    are streamed to; a store that holds a checkpoint is continued, bit for bit. `backend` is `"auto"`, `"array"`, `"xla"`
-    or `"native"`.
+    Give either `steps` or `t1`. A fixed-step method takes the steps needed to reach `t1`; an adaptive one runs until
+    its own time passes it, and its last state is added as a row. `dt` may be negative. `observe` is a function of (q,
+    p) or (q, p, t), or a dict of them, evaluated in the loop. `store` is a directory (or any `Sink`) that rows and
+    checkpoints are streamed to; a store that holds a checkpoint is continued, bit for bit. `backend` is `"auto"`,
+    `"array"`, `"xla"` or `"native"`.
 
-    When a step fails, `SimulationError` is raised with step, time, residual and advice, and with everything computed so far
-    in `error.solution`; `throw=False` returns that partial solution instead.
+    When a step fails, `SimulationError` is raised with step, time, residual and advice, and with everything computed
+    so far in `error.solution`; `throw=False` returns that partial solution instead.
     """
     q0, p0 = as_state_arrays(q0, p0)
     if (steps is None) == (t1 is None):
@@ -168,8 +168,9 @@ class _Run:
         arrays, found = saved
         if found.get("backend") != self.choice.name and not allow_different_bits:
             raise InputError(
-                f"the store was written with backend {found.get('backend')!r}, this run would use {self.choice.name!r}: the "
-                "bits would differ. Choose the same backend, or pass allow_different_bits=True (--allow-different-bits)"
+                f"the store was written with backend {found.get('backend')!r}, this run would use "
+                f"{self.choice.name!r}: the bits would differ. Choose the same backend, or pass "
+                "allow_different_bits=True (--allow-different-bits)"
             )
         self.carry = from_arrays(self.carry, {k[6:]: v for k, v in arrays.items() if k.startswith("carry:")})
         if "key" in arrays:
@@ -308,7 +309,8 @@ class _Run:
         status, n, t = solution.status, self.n, float(self.carry.state.t)
         numbers = f"residual {float(self.carry.residual):.3g}, {int(self.carry.most_iterations)} iterations at most"
         message = (
-            f"{self.method.name}: {status.message} in step {n + 1} after t = {t:g} ({numbers}, dt = {float(self.consts.dt):g}). "
+            f"{self.method.name}: {status.message} in step {n + 1} after t = {t:g} "
+            f"({numbers}, dt = {float(self.consts.dt):g}). "
             f"What to try: {status.advice}. The {self.rows} rows before are in `error.solution`"
             + ("." if self.sink is None else " and in the store.")
         )

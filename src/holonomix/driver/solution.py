@@ -18,8 +18,9 @@ __all__ = ["Solution"]
 class Solution:
     """Saved rows of a run with the quantities one asks of them.
 
-    `t`, `q`, `p` have the row as their first axis; row 0 is the start. `multipliers` is `Lambda(q, p)` for every method;
-    `step_multipliers` holds those the steps solved for, by name. `observables` are the user's, computed in the loop.
+    `t`, `q`, `p` have the row as their first axis; row 0 is the start. `multipliers` is `Lambda(q, p)` for every
+    method; `step_multipliers` holds those the steps solved for, by name. `observables` are the user's, computed in
+    the loop.
     """
 
     def __init__(
