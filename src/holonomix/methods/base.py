@@ -80,10 +80,19 @@ class AbstractMethod(eqx.Module):
         """
         return self.init(system, state, dt)
 
+    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        """The carry that `step(system, state, dt, ...)` expects when the step before had another size."""
+        return carry
+
+    def traits_on(self, system: Any) -> Traits:
+        """What the method promises on this system; a stiff system is also an unconstrained one."""
+        kind = kind_of(system)
+        return self.traits["free" if kind == "stiff" and "stiff" not in self.traits else kind]
+
     def check(self, system: Any) -> None:
         """Raise `MethodError` when this method cannot treat the system."""
         kind = kind_of(system)
-        if kind not in self.traits:
+        if kind not in self.traits and not (kind == "stiff" and "free" in self.traits):
             able = " and ".join(_DESCRIPTION[k] for k in self.traits)
             raise MethodError(f"{self.name} treats {able}; this one is {_ONE[kind]}. {_HINT[kind]}")
         self.check_further(system)
@@ -92,6 +101,9 @@ class AbstractMethod(eqx.Module):
         """A method's own conditions beyond the kind of system; constant mass and plain forces unless it says more."""
         if system.position_mass:
             raise MethodError(f"{self.name} needs a constant mass; RATTLE and SHAKE treat a mass M(q)")
+
+    def validate(self, system: Any, state: State, dt: Any) -> None:
+        """Raise when the start, with its numbers, does not suit the method (a monitor that is not positive there)."""
 
     @property
     def name(self) -> str:

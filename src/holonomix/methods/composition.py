@@ -79,6 +79,7 @@ class Composition(AbstractMethod):
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         def substep(loop, gamma):
             state, carry, status, iterations, residual = loop
+            carry = self.method.resize(system, state, gamma * dt, carry)
             state, carry, report = self.method.step(system, state, gamma * dt, carry)
             loop = (
                 state,

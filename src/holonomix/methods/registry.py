@@ -48,8 +48,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "shake": ("SHAKE",),
     "rattle": ("RATTLE",),
     "composition": ("Composition", "Splitting"),
+    "newmark": ("Newmark", "PushforwardNewmark", "LinearlyImplicitNewmark"),
+    "zhang_skeel": ("ZhangSkeel", "ZhangSkeelSimplified", "StiffZhangSkeel"),
     "langevin": ("GLA", "GeodesicBAOAB"),
     "hmc": ("ConstrainedHMC",),
+    "adaptive": ("VRATTLE", "VSHAKE", "AdaptiveVerlet"),
 }
 
 

@@ -4,3 +4,7 @@ from .constraints import Rheonomic as Rheonomic
 from .mass import as_mass as as_mass
 from .mass import check_mass as check_mass
 from .system import System as System
+from .stiff import ResonanceWarning as ResonanceWarning
+from .stiff import StiffSystem as StiffSystem
+from .stiff import effective as effective
+from .stiff import resonances as resonances

@@ -87,6 +87,12 @@ class System(eqx.Module):
         """The same system with other parameter values; nothing is recompiled."""
         return eqx.tree_at(lambda s: s.params, self, jax.tree.map(_as_value, params), is_leaf=lambda x: x is None)
 
+    def penalized(self, omega: Any) -> Any:
+        """The stiff system with the constraint replaced by the potential `omega^2/2 |g|^2`."""
+        from .stiff import penalized
+
+        return penalized(self, omega)
+
     # -- energies -----------------------------------------------------------------------------------------------
 
     @property

@@ -1,0 +1,63 @@
+"""Symmetric matrices that ought to be positive definite: the factors say whether they are.
+
+`smallest` is the smallest pivot of `A = L D L^T` (without exchanges all pivots are positive exactly when A is positive
+definite), so a step can end with a status where `M + beta h^2 V''` is no longer definite.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .small import UnrolledFactor, _unrolled
+
+__all__ = ["UNROLL_DEFINITE", "CholeskyFactor", "Definite", "PivotFactor"]
+
+# Symmetric elimination is half the work of a general one, so it is unrolled a little further.
+UNROLL_DEFINITE = 24
+
+
+class PivotFactor(eqx.Module):
+    """Unrolled `L D L^T` with its smallest pivot."""
+
+    factor: UnrolledFactor
+    smallest: Any
+
+    def solve(self, b: Any) -> Any:
+        return self.factor.solve(b)
+
+
+class CholeskyFactor(eqx.Module):
+    """LAPACK's factors, for matrices above the unrolling limit; they are NaN where the matrix is not definite."""
+
+    lower: Any
+    smallest: Any
+
+    def solve(self, b: Any) -> Any:
+        return jax.scipy.linalg.cho_solve((self.lower, True), b)
+
+
+class Definite(eqx.Module):
+    """A dense symmetric matrix, to be factored once and solved often."""
+
+    matrix: Any
+
+    def factor(self) -> PivotFactor | CholeskyFactor:
+        n = self.matrix.shape[0]
+        if n <= UNROLL_DEFINITE:
+            factor = _unrolled(self.matrix, n, True)
+            pivots = [factor.upper[i][i] for i in range(n)]
+            smallest = pivots[0]
+            for pivot in pivots[1:]:
+                smallest = jnp.minimum(smallest, pivot)
+            return PivotFactor(factor, smallest)
+        lower = jnp.linalg.cholesky(self.matrix, symmetrize_input=False)
+        diagonal = jnp.diagonal(lower)
+        smallest = jnp.where(jnp.all(jnp.isfinite(diagonal)), jnp.min(diagonal) ** 2, -1.0)
+        return CholeskyFactor(lower, smallest)
+
+    def todense(self) -> Any:
+        return self.matrix

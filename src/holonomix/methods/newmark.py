@@ -1,0 +1,257 @@
+"""Newmark's methods (gamma = 1/2): implicit, unconditionally stable on linear problems for beta >= 1/4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ..errors import InputError, MethodError
+from ..linalg import Compensation, Iterated, add, implicit_root, iterate
+from ..status import Status
+from ..systems.curvature import curvature
+from ..types import Report, State
+from .base import AbstractMethod, Traits
+from .flows import iteration_report
+
+__all__ = ["LinearlyImplicitNewmark", "Newmark", "PushforwardNewmark"]
+
+REFERENCE = "Newmark 1959; Kane, Marsden, Ortiz & West 2000; Tao & Owhadi 2015"
+
+
+class Newmark(AbstractMethod):
+    r"""Newmark's method with gamma = 1/2, its nonlinear equations solved to round-off.
+
+        q_{n+1} = q_n + h v_n + h^2/2 ((1 - 2 beta) a_n + 2 beta a_{n+1})
+        v_{n+1} = v_n + h/2 (a_n + a_{n+1})                                  a_n = -M^-1 grad V(q_n)
+
+    Symmetric, of order two. It preserves a symplectic form, but the canonical one only after the change of variables
+    that `PushforwardNewmark` makes.
+    """
+
+    reference = REFERENCE + " (2.1)"
+    family = "newmark"
+
+    beta: float = eqx.field(static=True, default=0.25)
+    max_iterations: int = eqx.field(static=True, default=50)
+
+    def __check_init__(self) -> None:
+        check_beta(self.beta)
+
+    @property
+    def traits(self):
+        return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_conservative(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q), system.gradient(state.q)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        q, p = state.q, state.p
+        low, gradient = carry
+        shift = self.beta * dt**2
+        reach = predictor(system, q, p + low.p, low.q, gradient, dt, self.beta)
+        done = implicit_position(system, q + reach, shift, q + reach, self.max_iterations)
+        ahead = system.gradient(done.x)
+        q1, low_q = add(q, 0.0, reach - shift * system.velocity(q, ahead))
+        p1, low_p = add(p, low.p, -dt / 2 * (gradient + ahead))
+        return State(q1, p1, state.t + dt, state.n), (Compensation(low_q, low_p), ahead), iteration_report(done)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(state, carry)
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return Compensation(carry[0].q, jnp.zeros_like(state.p)), carry[1]
+
+
+class LinearlyImplicitNewmark(AbstractMethod):
+    r"""Newmark's method with a single Newton iteration: the paper's non-symplectic control.
+
+        guess   Q = q_n + h v_n + h^2/2 (1 - 2 beta) a_n
+        q_{n+1} = Q - beta h^2 (M + beta h^2 V''(Q))^-1 grad V(Q)        v_{n+1} = v_n + h/2 (a_n + a_{n+1})
+
+    Of order two, neither symmetric nor symplectic. It ends with a status where the matrix is no longer definite
+    (`definite=False` lets it go on).
+    """
+
+    reference = "Tao & Owhadi 2015 (4.1, Newmark with one-step nonlinear solve)"
+    family = "newmark"
+
+    beta: float = eqx.field(static=True, default=0.25)
+    definite: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self) -> None:
+        check_beta(self.beta)
+
+    @property
+    def traits(self):
+        return dict.fromkeys(("free", "stiff"), Traits(2))
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_conservative(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q), system.gradient(state.q)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        q, p = state.q, state.p
+        low, gradient = carry
+        shift = self.beta * dt**2
+        reach = predictor(system, q, p + low.p, low.q, gradient, dt, self.beta)
+        guess = q + reach
+        factor = curvature(full_system(system), guess, shift).factor()
+        change = factor.solve((shift * system.gradient(guess)).reshape(-1)).reshape(q.shape)
+        q1, low_q = add(q, 0.0, reach - change)
+        ahead = system.gradient(q1)
+        p1, low_p = add(p, low.p, -dt / 2 * (gradient + ahead))
+        state = State(q1, p1, state.t + dt, state.n)
+        return state, (Compensation(low_q, low_p), ahead), definite_report(factor.smallest, self.definite)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(state, carry)
+
+
+class PushforwardNewmark(AbstractMethod):
+    r"""Newmark's method in the variables `x = q + beta h^2 M^-1 grad V(q)`, where it is symplectic.
+
+        x_{n+1} = x_n + h v_n + h^2/2 a_n        v_{n+1} = v_n + h/2 (a_n + a_{n+1})
+        a_n = -M^-1 grad V(x_n + beta h^2 a_n)
+
+    Symmetric, symplectic, of order two; variational (Tao & Owhadi (2.4)).
+    """
+
+    reference = "Skeel, Zhang & Schlick 1997; Marsden & West 2001; Tao & Owhadi 2015 (2.3)"
+    family = "newmark"
+
+    beta: float = eqx.field(static=True, default=0.25)
+    max_iterations: int = eqx.field(static=True, default=50)
+
+    def __check_init__(self) -> None:
+        check_beta(self.beta)
+
+    @property
+    def traits(self):
+        return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_conservative(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q), self._gradient(system, state.q, dt)[0]
+
+    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return carry[0], self._gradient(system, state.q, dt)[0]
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        low, gradient = carry
+        half, low_p = add(state.p, low.p, -dt / 2 * gradient)
+        q, low_q = add(state.q, low.q, dt * system.velocity(state.q, half))
+        gradient, done = self._gradient(system, q, dt)
+        p, low_p = add(half, low_p, -dt / 2 * gradient)
+        return State(q, p, state.t + dt, state.n), (Compensation(low_q, low_p), gradient), iteration_report(done)
+
+    def _gradient(self, system: Any, x: Any, dt: Any) -> tuple[Any, Iterated]:
+        """`-M a`: the gradient of V at the point `x + beta h^2 a`, which lies implicitly downhill from x."""
+        shift = self.beta * dt**2
+        done = implicit_position(system, x, shift, x, self.max_iterations)
+        return system.gradient(done.x), done
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(state, carry)
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return Compensation(carry[0].q, jnp.zeros_like(state.p)), carry[1]
+
+
+# -- what the families of Newmark and of Zhang & Skeel share ---------------------------------------------------------
+
+
+def check_beta(beta: float) -> None:
+    if not 0 <= beta <= 1:
+        raise InputError(
+            f"beta must lie between 0 and 1 (1/4 and above for unconditional linear stability), not {beta}"
+        )
+
+
+def check_conservative(method: AbstractMethod, system: Any) -> None:
+    if not system.conservative:
+        raise MethodError(
+            f"{method.name} needs a force that derives from a potential; use ImplicitMidpoint with an applied one"
+        )
+
+
+def full_system(system: Any) -> Any:
+    """The plain System with the whole potential."""
+    return getattr(system, "full", system)
+
+
+def turned(state: State, carry: Any) -> tuple[State, Any]:
+    """Momentum and its low part reversed; the force depends on the position alone."""
+    low, force, *rest = carry
+    back = State(state.q, -state.p, state.t, state.n)
+    return back, (Compensation(low.q, -low.p), force, *rest)
+
+
+def predictor(system: Any, q: Any, p: Any, low: Any, gradient: Any, dt: Any, beta: float) -> Any:
+    """`h v + h^2/2 (1 - 2 beta) a`, what is explicit in a Newmark step."""
+    return low + system.velocity(q, dt * p - dt**2 / 2 * (1 - 2 * beta) * gradient)
+
+
+def implicit_position(system: Any, origin: Any, shift: Any, start: Any, max_iterations: int) -> Iterated:
+    """The point y with `y + shift M^-1 grad V(y) = origin`, by Newton's method with the matrix `M + shift V''(y)`."""
+    args = (full_system(system), origin, jnp.asarray(shift, origin.dtype), start)
+
+    def solve(args):
+        system, origin, shift, start = args
+        eps = jnp.finfo(origin.dtype).eps
+        size = jnp.max(jnp.abs(origin)) + jnp.max(jnp.abs(start - origin))
+        size = jnp.where(size > 0, size, 1.0)
+
+        def residual(y):
+            r = _position_residual(y, args)
+            return r, jnp.max(jnp.abs(r)) / size
+
+        def body(y, r):
+            pull = system.momentum(y, r).reshape(-1)
+            return y - curvature(system, y, shift).factor().solve(pull).reshape(y.shape)
+
+        done = iterate(body, residual, start, tol=2 * eps, floor=1e6 * eps, max_iterations=max_iterations)
+        return done.x, (done.residual, done.iterations, done.converged)
+
+    def factor(y, args):
+        return _Premultiplied(args[0], y, curvature(args[0], y, args[2]).factor())
+
+    x, (norm, k, converged) = implicit_root(solve, _position_residual, args, factor)
+    return Iterated(x, norm, k, converged)
+
+
+def _position_residual(y: Any, args: Any) -> Any:
+    system, origin, shift, _ = args
+    return y - origin + shift * system.velocity(y, system.gradient(y))
+
+
+class _Premultiplied(eqx.Module):
+    """`I + shift M^-1 V''` through the symmetric factors of `M + shift V''`."""
+
+    system: Any
+    y: Any
+    factor: Any
+
+    def solve(self, b: Any) -> Any:
+        return self.factor.solve(self.system.momentum(self.y, b.reshape(self.y.shape)).reshape(-1))
+
+
+def definite_report(smallest: Any, watch: bool) -> Report:
+    """OK, or INDEFINITE where the matrix behind the step is no longer positive definite."""
+    ok = Report.ok()
+    if not watch:
+        return ok
+    # NaN is not definite either
+    status = jnp.where(smallest > 0, Status.OK, Status.INDEFINITE).astype(jnp.int32)
+    return Report(status, ok.iterations, ok.residual)

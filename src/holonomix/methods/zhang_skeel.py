@@ -1,0 +1,187 @@
+"""The symplectic, linearly implicit methods of Zhang & Skeel: Newmark's stability for one linear solve a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..linalg import Compensation, add
+from ..systems.curvature import curvature
+from ..types import Report, State
+from .base import AbstractMethod, Traits
+from .newmark import check_beta, check_conservative, definite_report, full_system, turned
+
+__all__ = ["StiffZhangSkeel", "ZhangSkeel", "ZhangSkeelSimplified", "modified_force"]
+
+
+class ZhangSkeel(AbstractMethod):
+    r"""Z&S: velocity Verlet with the force of a modified potential.
+
+        A(x) = M + beta h^2 V''(x)        a = -A^-1 grad V        M f = M a - (1/2) beta^2 h^4 a.V'''.a
+        x_{n+1} = x_n + h v_n + h^2/2 f_n        v_{n+1} = v_n + h/2 (f_n + f_{n+1})
+
+    `M f = -grad W`, `W = V - (1/2) beta h^2 grad V^T A^-1 grad V`: hence symplectic, variational, symmetric and of order
+    two. Linearly stable for every h when beta >= 1/4; in nonlinear problems a step ends with the status INDEFINITE
+    where A is no longer positive definite (`definite=False` lets it go on). No third derivative is formed: the
+    contraction is a second directional derivative of the gradient.
+    """
+
+    reference = "Zhang & Skeel 1997; Tao & Owhadi 2015 (1.3)"
+    family = "newmark"
+
+    beta: float = eqx.field(static=True, default=0.25)
+    definite: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self) -> None:
+        check_beta(self.beta)
+
+    @property
+    def traits(self):
+        return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_conservative(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        force, factor = modified_force(system, state.q, dt, self.beta)
+        return Compensation.zeros(state.q), force, factor.smallest
+
+    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        force, factor = modified_force(system, state.q, dt, self.beta)
+        return carry[0], force, factor.smallest
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        return verlet_step(system, state, dt, carry, lambda q: modified_force(system, q, dt, self.beta), self.definite)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(state, carry)
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
+
+
+class ZhangSkeelSimplified(AbstractMethod):
+    r"""Z&Ss: Z&S without the third derivative, `f = a = -A^-1 grad V`, one linear solve a step.
+
+    Symmetric, of order two; symplectic only where `A` and `V'''.a` commute (one degree of freedom, a Hessian with a
+    constant eigenbasis), so the trait is False. The cheap choice for many coordinates.
+    """
+
+    reference = "Zhang & Skeel 1997; Tao & Owhadi 2015 (2.7)"
+    family = "newmark"
+
+    beta: float = eqx.field(static=True, default=0.25)
+    definite: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self) -> None:
+        check_beta(self.beta)
+
+    @property
+    def traits(self):
+        return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_conservative(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        force, factor = self._force(system, state.q, dt)
+        return Compensation.zeros(state.q), force, factor.smallest
+
+    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        force, factor = self._force(system, state.q, dt)
+        return carry[0], force, factor.smallest
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
+
+    def _force(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
+        a, factor = filtered(full_system(system), system.gradient(q), q, self.beta * dt**2)
+        return system.momentum(q, a), factor
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(state, carry)
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
+
+
+class StiffZhangSkeel(AbstractMethod):
+    r"""Z&Ss for `U + V/eps^2` with the Hessian of the stiff part alone.
+
+        a = -(M + beta h^2 V''/eps^2)^-1 (grad U + grad V/eps^2)
+
+    The stiff Hessian is often block diagonal (one block a molecule) or banded, and then so is the solve. Stable on
+    linear problems for `beta > 1/4 + O(eps^2)`; symmetric, of order two, not symplectic.
+    """
+
+    reference = "Tao & Owhadi 2015 (2.8)"
+    family = "newmark"
+
+    beta: float = eqx.field(static=True, default=0.3)
+    definite: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self) -> None:
+        check_beta(self.beta)
+
+    @property
+    def traits(self):
+        return {"stiff": Traits(2, symmetric=True, symplectic=self.beta == 0)}
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_conservative(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        force, factor = self._force(system, state.q, dt)
+        return Compensation.zeros(state.q), force, factor.smallest
+
+    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        force, factor = self._force(system, state.q, dt)
+        return carry[0], force, factor.smallest
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
+
+    def _force(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
+        a, factor = filtered(system.fast, system.gradient(q), q, self.beta * dt**2)
+        return system.momentum(q, a), factor
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(state, carry)
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
+
+
+def filtered(system: Any, gradient: Any, q: Any, shift: Any, weight: Any = 1.0) -> tuple[Any, Any]:
+    """`a = -(weight M + shift V'')^-1 gradient` with the Hessian of `system`, and the factors."""
+    factor = curvature(system, q, shift, weight).factor()
+    return -factor.solve(gradient.reshape(-1)).reshape(q.shape), factor
+
+
+def modified_force(system: Any, q: Any, dt: Any, beta: float, weight: Any = 1.0) -> tuple[Any, Any]:
+    """`-grad W` of the modified potential `W = V - (beta h^2/2) grad V^T (weight M + beta h^2 V'')^-1 grad V`."""
+    shift = beta * dt**2
+    a, factor = filtered(full_system(system), system.gradient(q), q, shift, weight)
+    # a.V'''.a is the second derivative of the gradient along a
+    along = lambda x: jax.jvp(system.gradient, (x,), (a,))[1]
+    bend = jax.jvp(along, (q,), (a,))[1]
+    return weight * system.momentum(q, a) - 0.5 * shift**2 * bend, factor
+
+
+def verlet_step(
+    system: Any, state: State, dt: Any, carry: Any, force_at: Any, watch: bool
+) -> tuple[State, Any, Report]:
+    """Half kick, drift, half kick; the status says whether the matrices at both ends were definite."""
+    low, force, before = carry
+    half, low_p = add(state.p, low.p, dt / 2 * force)
+    q, low_q = add(state.q, low.q, dt * system.velocity(state.q, half))
+    force, factor = force_at(q)
+    p, low_p = add(half, low_p, dt / 2 * force)
+    report = definite_report(jnp.minimum(before, factor.smallest), watch)
+    return State(q, p, state.t + dt, state.n), (Compensation(low_q, low_p), force, factor.smallest), report

@@ -1,0 +1,364 @@
+"""Stiff systems: a strong potential that keeps the motion near a manifold, and its three relatives.
+
+Total potential `U(q) + V(q)/eps^2`; the minimum set of V is the manifold `g(q) = 0`. A constrained `System` becomes stiff
+by `system.penalized(omega)` (`V/eps^2 = omega^2/2 |g|^2`), a stiff one becomes rigid by `stiff.constrained()`, and the
+limit of its motion as eps -> 0 is `effective(stiff, q0, p0)`: the rigid system with the correction potential
+`W(X) = sum_k I_k omega_k(X)` of the frozen oscillations (Rubin & Ungar 1957; Takens 1980; Lubich & Weiss 2014 (7)).
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError
+from ..linalg import newton_root
+from .functions import as_callable
+from .modes import generalized_modes
+from .system import System
+
+__all__ = ["ResonanceWarning", "StiffSystem", "effective", "penalized", "resonances"]
+
+
+class ResonanceWarning(UserWarning):
+    """Fast frequencies that meet or nearly satisfy a resonance of second order: the effective system may not hold."""
+
+
+class StiffPotential(eqx.Module):
+    """`V(q)/eps^2`."""
+
+    fn: Any
+    epsilon: Any
+
+    def __call__(self, q: Any, *params: Any) -> Any:
+        return self.fn(q, *params) / self.epsilon**2
+
+
+class TotalPotential(eqx.Module):
+    """`U(q) + V(q)/eps^2`, with its two parts at hand."""
+
+    slow: Any
+    stiff: StiffPotential
+
+    def __call__(self, q: Any, *params: Any) -> Any:
+        return self.slow(q, *params) + self.stiff(q, *params)
+
+
+class Penalty(eqx.Module):
+    """`|g(q)|^2 / 2` for the constraint terms of a system."""
+
+    terms: tuple[Any, ...]
+
+    def __call__(self, q: Any, *params: Any) -> Any:
+        return sum(0.5 * jnp.sum(jnp.asarray(term(q, *params)) ** 2) for term in self.terms)
+
+
+class Rigid:
+    """What `stiff.constrained` is: false where a System's is true, and the rigid System when called."""
+
+    def __init__(self, stiff: StiffSystem):
+        self._stiff = stiff
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __call__(self) -> System:
+        s = self._stiff
+        return System(s.slow_fn, s.manifold_terms, s.mass, s.force_fn, s.params)
+
+
+class StiffSystem(eqx.Module):
+    """`StiffSystem(slow, stiff, manifold, mass=1.0, epsilon=...)`: potential `U + V/eps^2`, no constraint.
+
+    `slow` is U, `stiff` is V, `manifold` is g with `V = 0` where `g = 0`; all take `(q, params)` when `params` is given.
+    It answers everything a `System` without constraints answers, so every method for those runs on it too.
+    """
+
+    kind: ClassVar[str] = "stiff"
+
+    slow_fn: Any
+    stiff_fn: Any
+    manifold_terms: tuple[Any, ...]
+    mass: Any
+    epsilon: Any
+    force_fn: Any
+    params: Any
+
+    def __init__(
+        self,
+        slow: Any,
+        stiff: Any,
+        manifold: Any,
+        mass: Any = 1.0,
+        epsilon: Any = None,
+        force: Any = None,
+        params: Any = None,
+    ):
+        if epsilon is None:
+            raise InputError("a stiff system needs epsilon: its stiff potential is V/epsilon^2")
+        if not isinstance(epsilon, jax.core.Tracer) and not np.all(np.asarray(epsilon) > 0):
+            raise InputError(f"epsilon must be positive, not {epsilon}")
+        rigid = System(slow, manifold, mass, force, params)
+        if not rigid.constrained or rigid.rheonomic:
+            raise InputError("a stiff system needs a manifold g(q) that does not depend on time")
+        if not callable(stiff):
+            raise InputError(f"stiff must be a function, not {type(stiff).__name__}")
+        self.slow_fn, self.stiff_fn = rigid.potential_fn, as_callable(stiff)
+        self.manifold_terms, self.mass, self.force_fn = rigid.constraint_terms, rigid.mass, rigid.force_fn
+        self.params = rigid.params
+        self.epsilon = jnp.asarray(epsilon, jnp.result_type(float))
+
+    # -- its relatives ------------------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> System:
+        """The same motion as a plain System with the potential `U + V/eps^2`."""
+        total = TotalPotential(self.slow_fn, StiffPotential(self.stiff_fn, self.epsilon))
+        return System(total, None, self.mass, self.force_fn, self.params)
+
+    @property
+    def slow(self) -> System:
+        """The kinetic energy with U alone."""
+        return System(self.slow_fn, None, self.mass, self.force_fn, self.params)
+
+    @property
+    def fast(self) -> System:
+        """The kinetic energy with `V/eps^2` alone: what oscillates between two kicks of an impulse method."""
+        return System(StiffPotential(self.stiff_fn, self.epsilon), None, self.mass, None, self.params)
+
+    @property
+    def constrained(self) -> Rigid:
+        """`stiff.constrained()` is the rigid System with potential U on `g(q) = 0`; as a truth value it is False."""
+        return Rigid(self)
+
+    def with_epsilon(self, epsilon: Any) -> StiffSystem:
+        """The same system with another stiffness; nothing is recompiled."""
+        return eqx.tree_at(lambda s: s.epsilon, self, jnp.asarray(epsilon, jnp.result_type(float)))
+
+    def with_params(self, params: Any) -> StiffSystem:
+        """The same system with other parameter values; nothing is recompiled."""
+        return eqx.tree_at(lambda s: s.params, self, self.slow.with_params(params).params, is_leaf=lambda x: x is None)
+
+    def prepare(self, q: Any) -> StiffSystem:
+        """The same system with its mass in final form."""
+        return eqx.tree_at(lambda s: s.mass, self, self.slow.prepare(q).mass, is_leaf=lambda x: x is self.mass)
+
+    # -- the interface of a System without constraints ------------------------------------------------------------
+
+    @property
+    def constraint(self) -> None:
+        return None
+
+    @property
+    def constraint_terms(self) -> tuple[Any, ...]:
+        return ()
+
+    @property
+    def rheonomic(self) -> bool:
+        return False
+
+    @property
+    def conservative(self) -> bool:
+        return self.force_fn is None
+
+    @property
+    def position_mass(self) -> bool:
+        return self.slow.position_mass
+
+    @property
+    def potential(self) -> Any:
+        """`U + V/eps^2` as a function of q alone."""
+        return self.full.potential
+
+    @property
+    def potential_fn(self) -> Any:
+        return self.full.potential_fn
+
+    def gradient(self, q: Any) -> Any:
+        return self.full.gradient(q)
+
+    def velocity(self, q: Any, p: Any) -> Any:
+        return self.slow.velocity(q, p)
+
+    def momentum(self, q: Any, v: Any) -> Any:
+        return self.slow.momentum(q, v)
+
+    def kinetic(self, q: Any, p: Any) -> Any:
+        return self.slow.kinetic(q, p)
+
+    def hamiltonian(self, q: Any, p: Any) -> Any:
+        return self.full.hamiltonian(q, p)
+
+    def force(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+        return self.full.force(q, p, t)
+
+    def constraint_count(self, q: Any) -> int:
+        return 0
+
+    def linearize(self, q: Any, t: Any = 0.0) -> Any:
+        return self.full.linearize(q, t)
+
+    def gram(self, q: Any, left: Any, right: Any) -> Any:
+        return self.full.gram(q, left, right)
+
+    def hidden_constraint(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+        return self.full.hidden_constraint(q, p, t)
+
+    def multipliers(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+        return self.full.multipliers(q, p, t)
+
+    # -- the manifold and the fast motion across it ----------------------------------------------------------------
+
+    @property
+    def manifold(self) -> Any:
+        """`g` as a function of q."""
+        return self.constrained().constraint
+
+    def foot(self, q: Any) -> tuple[Any, Any]:
+        """`X = q + M(q)^-1 G(q)^T lambda` with `g(X) = 0`, and lambda (Lubich & Weiss (9), (15)); differentiable."""
+        start = jnp.zeros(self.constrained().constraint_count(q), q.dtype)
+        done = newton_root(_foot_residual, start, (self.constrained(), q))
+        return _moved(self.constrained(), q, done.x), done.x
+
+    def tangent(self, q: Any, p: Any) -> Any:
+        """`P(q) p`, `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the part of a momentum or force along the manifold."""
+        rigid = self.constrained()
+        jac = rigid.linearize(q)
+        mu = rigid.gram(q, jac, jac).factor(symmetric=True).solve(jac(rigid.velocity(q, p)))
+        return p - jac.transpose(mu)
+
+    def project(self, q: Any, p: Any) -> tuple[Any, Any]:
+        """The start `(X_0, Y_0)` of the effective system that belongs to a start of this one (Lubich & Weiss (9))."""
+        foot = self.foot(q)[0]
+        return foot, self.tangent(foot, p)
+
+    def frequencies(self, q: Any) -> Any:
+        """`omega_k`, ascending: fast frequencies times eps at the point of the manifold that belongs to q."""
+        return self._modes(self.foot(q)[0])[0]
+
+    def actions(self, q: Any, p: Any) -> Any:
+        """`I_k`, energy over frequency of each fast oscillation: the adiabatic invariants (Lubich & Weiss (20))."""
+        rigid, foot = self.constrained(), self.foot(q)[0]
+        omega, modes = self._modes(foot)
+        a = modes.T @ rigid.constraint(q)
+        b = modes.T @ rigid.linearize(foot)(rigid.velocity(q, p))
+        return (b**2 / 2 + omega**2 * a**2 / (2 * self.epsilon**2)) / omega
+
+    def correction(self, q: Any, actions: Any) -> Any:
+        """`W(q) = sum_k I_k omega_k(q)`; the modes are held fixed under differentiation, which is exact and safe at
+        crossings (the first derivative of an eigenvalue does not see its vector move)."""
+        _, modes = jax.lax.stop_gradient(self._modes(q))
+        square = jax.vmap(lambda c: self._quotient(q, c), in_axes=1)(modes)
+        return jnp.sum(actions * jnp.sqrt(square))
+
+    def _modes(self, q: Any) -> tuple[Any, Any]:
+        """`S c_k = omega_k^2 B c_k` with `B = G M^-1 G^T`, `S = G M^-1 V'' M^-1 G^T`, `c_k^T B c_k = 1`."""
+        rigid = self.constrained()
+        jac = rigid.linearize(q)
+        m = rigid.constraint_count(q)
+        directions = jax.vmap(lambda e: rigid.velocity(q, jac.transpose(e)))(jnp.eye(m, dtype=q.dtype))
+        bend = jax.vmap(lambda u: jax.jvp(jax.grad(self._stiff), (q,), (u,))[1])(directions)
+        flat = directions.reshape(m, -1)
+        square, modes = generalized_modes(flat @ bend.reshape(m, -1).T, jax.vmap(jac)(directions))
+        return jnp.sqrt(square), modes
+
+    def _quotient(self, q: Any, c: Any) -> Any:
+        """`c^T S(q) c / c^T B(q) c`."""
+        rigid = self.constrained()
+        pull = jax.vjp(rigid.constraint, q)[1](c)[0]
+        u = rigid.velocity(q, pull)
+        bend = jax.jvp(jax.grad(self._stiff), (q,), (u,))[1]
+        return jnp.sum(u * bend) / jnp.sum(u * pull)
+
+    def _stiff(self, q: Any) -> Any:
+        return self.stiff_fn(q) if self.params is None else self.stiff_fn(q, self.params)
+
+
+def _moved(rigid: System, q: Any, multipliers: Any) -> Any:
+    pull = jax.vjp(rigid.constraint, q)[1](multipliers)[0]
+    return q + rigid.velocity(q, pull)
+
+
+def _foot_residual(multipliers: Any, args: Any) -> Any:
+    rigid, q = args
+    return rigid.constraint(_moved(rigid, q, multipliers))
+
+
+def penalized(system: System, omega: Any) -> StiffSystem:
+    """The constraint of a system replaced by the stiff potential `omega^2/2 |g|^2`."""
+    if not system.constrained or system.rheonomic:
+        raise InputError("only constraints that do not depend on time can be penalised; this system has none")
+    if not isinstance(omega, jax.core.Tracer) and not np.all(np.asarray(omega) > 0):
+        raise InputError(f"omega must be positive, not {omega}")
+    penalty, epsilon = Penalty(system.constraint_terms), 1.0 / jnp.asarray(omega, jnp.result_type(float))
+    return StiffSystem(
+        system.potential_fn, penalty, system.constraint_terms, system.mass, epsilon, system.force_fn, system.params
+    )
+
+
+class EffectivePotential(eqx.Module):
+    """`U(X) + sum_k I_k omega_k(X)`."""
+
+    stiff: StiffSystem
+    actions: Any
+
+    def __call__(self, q: Any, *params: Any) -> Any:
+        stiff = self.stiff.with_params(*params) if params else self.stiff
+        return stiff.slow.potential(q) + stiff.correction(q, self.actions)
+
+
+def effective(stiff: StiffSystem, q0: Any, p0: Any, *, margin: float = 0.02) -> System:
+    """The constrained System that the stiff motion from `(q0, p0)` follows up to O(eps) (Lubich & Weiss (7), (8)).
+
+    Its start is `stiff.project(q0, p0)`. Valid while the frequencies stay apart and away from resonances of second
+    order: a `ResonanceWarning` says so when the start is within the relative `margin` of one.
+    """
+    q0, p0 = (jnp.asarray(x, jnp.result_type(float)) for x in (q0, p0))
+    stiff = stiff.prepare(q0)
+    potential = EffectivePotential(stiff, stiff.actions(q0, p0))
+    if not isinstance(q0, jax.core.Tracer):
+        resonances(stiff, q0[None], margin=margin)
+    return System(potential, stiff.manifold_terms, stiff.mass, stiff.force_fn, stiff.params)
+
+
+@eqx.filter_jit
+def _frequency_rows(stiff: StiffSystem, rows: Any) -> Any:
+    return jax.lax.map(stiff.frequencies, rows)
+
+
+def resonances(stiff: StiffSystem, rows: Any, *, margin: float = 0.02) -> np.ndarray:
+    """For each position of `rows` (such as `sol.q`), how far the frequencies are from meeting or resonating.
+
+    The distance is the smallest of `|omega_j - omega_k|` (j != k) and `|omega_j +- omega_k +- omega_l|`, over the
+    largest frequency (Lubich & Weiss (11), (12)). Below `margin` a `ResonanceWarning` names the row and the numbers.
+    """
+    rows = jnp.asarray(rows, jnp.result_type(float))
+    omega = np.asarray(_frequency_rows(stiff.prepare(rows[0]), rows))
+    m = omega.shape[1]
+    gaps = [np.abs(omega[:, j] - omega[:, k]) for j in range(m) for k in range(j)]
+    names = [f"frequencies {k} and {j} meet" for j in range(m) for k in range(j)]
+    for j in range(m):
+        for k in range(m):
+            for l in range(k + 1):
+                if j not in (k, l):
+                    gaps.append(np.abs(omega[:, k] + omega[:, l] - omega[:, j]))
+                    names.append(f"frequency {j} is the sum of {l} and {k}")
+    if not gaps:
+        return np.full(len(omega), np.inf)
+    distance = np.stack(gaps) / np.max(omega, axis=1)
+    least = np.min(distance, axis=0)
+    row = int(np.argmin(np.where(np.isnan(least), np.inf, least)))
+    if least[row] < margin:
+        which = names[int(np.argmin(distance[:, row]))]
+        warnings.warn(
+            f"{which} within {least[row]:.2g} of the largest at row {row} (omega = {np.array2string(omega[row], precision=4)}): "
+            "actions need not be kept there, and the effective system is not assured",
+            ResonanceWarning,
+            stacklevel=2,
+        )
+    return least
