@@ -74,6 +74,10 @@ class Problem:
     bonds: tuple[tuple[int, int], ...] = ()
     notes: str = ""
 
+    def __post_init__(self) -> None:
+        if hasattr(self.system, "shaped"):
+            object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
+
 
 class Sink(Protocol):
     """What a store looks like to the driver.

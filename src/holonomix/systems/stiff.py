@@ -1,6 +1,6 @@
 """Stiff systems: a strong potential that keeps the motion near a manifold, and its three relatives.
 
-Total potential `U(q) + V(q)/eps^2`; the minimum set of V is the manifold `g(q) = 0`. A constrained `System` becomes stiff
+Total potential `U(q) + V(q)/eps^2`; the minimum set of V is the manifold `g(q) = 0`. A constrained System becomes stiff
 by `system.penalized(omega)` (`V/eps^2 = omega^2/2 |g|^2`), a stiff one becomes rigid by `stiff.constrained()`, and the
 limit of its motion as eps -> 0 is `effective(stiff, q0, p0)`: the rigid system with the correction potential
 `W(X) = sum_k I_k omega_k(X)` of the frozen oscillations (Rubin & Ungar 1957; Takens 1980; Lubich & Weiss 2014 (7)).
@@ -75,7 +75,7 @@ class Rigid:
 class StiffSystem(eqx.Module):
     """`StiffSystem(slow, stiff, manifold, mass=1.0, epsilon=...)`: potential `U + V/eps^2`, no constraint.
 
-    `slow` is U, `stiff` is V, `manifold` is g with `V = 0` where `g = 0`; all take `(q, params)` when `params` is given.
+    `slow` is U, `stiff` is V, `manifold` is g with `V = 0` where `g = 0`; all take `(q, params)` when params are given.
     It answers everything a `System` without constraints answers, so every method for those runs on it too.
     """
 
@@ -356,7 +356,7 @@ def resonances(stiff: StiffSystem, rows: Any, *, margin: float = 0.02) -> np.nda
     if least[row] < margin:
         which = names[int(np.argmin(distance[:, row]))]
         warnings.warn(
-            f"{which} within {least[row]:.2g} of the largest at row {row} (omega = {np.array2string(omega[row], precision=4)}): "
+            f"{which} within {least[row]:.2g} of the largest at row {row}, omega = {np.round(omega[row], 4)}: "
             "actions need not be kept there, and the effective system is not assured",
             ResonanceWarning,
             stacklevel=2,

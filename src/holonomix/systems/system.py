@@ -5,6 +5,7 @@ Convention: `M q'' = F(q) - G(q)^T lambda`, `g(q) = 0`, `G = dg/dq`, `p = M q'`,
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -35,6 +36,7 @@ class System(eqx.Module):
     mass: Any
     force_fn: Any
     params: Any
+    shape: tuple[int, ...] | None = eqx.field(static=True)  # of q, where it is known
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class System(eqx.Module):
         self.mass = as_callable(mass) if callable(mass) and not isinstance(mass, AbstractMass) else _as_mass(mass)
         self.force_fn = None if force is None else as_callable(force)
         self.params = None if params is None else jax.tree.map(_as_value, params)
+        self.shape = None
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -82,6 +85,13 @@ class System(eqx.Module):
     def prepare(self, q: Any) -> System:
         """The same system with its mass in final form (a constant matrix is factored once, not in every step)."""
         return eqx.tree_at(lambda s: s.mass, self, as_mass(self.mass, q), is_leaf=lambda x: x is self.mass)
+
+    def shaped(self, shape: tuple[int, ...]) -> System:
+        """The same system with the shape of q on record, so that `explain` needs no start."""
+        new = object.__new__(type(self))
+        for field in dataclasses.fields(self):
+            object.__setattr__(new, field.name, tuple(shape) if field.name == "shape" else getattr(self, field.name))
+        return new
 
     def with_params(self, params: Any) -> System:
         """The same system with other parameter values; nothing is recompiled."""
