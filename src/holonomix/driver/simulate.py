@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import ConvergenceError, InputError, SimulationError
 from ..projection import as_state_arrays, check_start
 from ..status import Status
+from ..types import State
 from .backends import Choice, choose
 from .checkpoint import from_arrays, to_arrays
 from .integrate import check_run
@@ -78,8 +79,7 @@ def simulate(
     steps = check_run(method, system, dt, steps, key)
     prepared = system.prepare(q0)
     check_start(prepared, q0, p0, t0)
-    if hasattr(method, "validate"):
-        method.validate(prepared, q0, p0, t0, dt)
+    method.validate(prepared, State(q0, p0, jnp.asarray(t0, q0.dtype), jnp.asarray(0)), dt)
 
     t_end = np.copysign(np.inf, dt) if t1 is None else t1
     observables = as_observables(observe)
