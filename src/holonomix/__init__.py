@@ -20,7 +20,7 @@ if os.environ.get("HOLONOMIX_X64", "1") != "0":
         os.environ["JAX_ENABLE_X64"] = "1"
 
 _PUBLIC = {
-    ".systems": ("System", "StiffSystem", "effective", "resonances", "ResonanceWarning", "Rheonomic"),
+    ".systems": ("System", "StiffSystem", "effective", "resonances", "ResonanceWarning", "Rheonomic", "fixman"),
     ".projection": ("project", "Newton", "SymmetricNewton", "GaussSeidel", "SOR"),
     ".driver": (
         "integrate",

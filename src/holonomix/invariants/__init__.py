@@ -9,3 +9,7 @@ from .series import Trend as Trend
 from .series import along as along
 from .series import drift as drift
 from .series import trend as trend
+from .statistics import autocorrelation_time as autocorrelation_time
+from .statistics import autocovariance as autocovariance
+from .statistics import effective_sample_size as effective_sample_size
+from .statistics import split_r_hat as split_r_hat

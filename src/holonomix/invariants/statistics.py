@@ -26,7 +26,7 @@ def autocovariance(x: Any) -> np.ndarray:
 
 
 def autocorrelation_time(x: Any) -> Any:
-    """Integrated autocorrelation time `1 + 2 sum rho_k`, in draws: the variance of the mean is that many times too large.
+    """Integrated autocorrelation time `1 + 2 sum rho_k`, in draws: what multiplies the variance of the mean.
 
     The correlations combine all chains (Gelman et al. 2013, 11.5); the sum stops by Geyer's initial monotone sequence,
     `P_m = rho_2m + rho_2m+1` as long as it is positive, never allowed to increase (Geyer 1992).
@@ -58,7 +58,7 @@ def effective_sample_size(x: Any) -> Any:
 def split_r_hat(x: Any) -> Any:
     """Potential scale reduction of half chains: near 1 (below 1.01) when chains agree and are stationary.
 
-    Each chain is cut in two, so that one that drifts disagrees with itself (Gelman et al. 2013, 11.4; Vehtari et al. 2021).
+    Each chain is cut in two, so that one that drifts disagrees with itself (Gelman et al. 2013, 11.4).
     """
     x = _chains(x)
     half = x.shape[1] // 2

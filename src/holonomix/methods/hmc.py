@@ -19,7 +19,7 @@ __all__ = ["ConstrainedHMC"]
 
 
 class Tally(eqx.Module):
-    """How many trajectories were proposed, accepted, lost to a projection that failed, or to one that did not return."""
+    """Trajectories proposed, accepted, lost to a projection that failed, lost to one that did not return."""
 
     proposed: Any
     accepted: Any
@@ -33,15 +33,15 @@ class Tally(eqx.Module):
 
 
 class ConstrainedHMC(AbstractMethod):
-    r"""Constrained Hamiltonian Monte Carlo (Hartmann 2008; Brubaker, Salzmann & Urtasun 2012; Zappa, Holmes-Cerfon & Goodman 2018).
+    r"""Constrained Hamiltonian Monte Carlo (Hartmann 2008; Zappa, Holmes-Cerfon & Goodman 2018).
 
     A step draws `p ~ P(q) N(0, kT M)`, follows `inner_steps` RATTLE steps of size dt, and accepts the end with
     probability `min(1, exp(-(H_1 - H_0)/kT))`. Newton's method may find another sheet of the manifold on the way back:
-    after every inner step one is taken back, and a trajectory that does not return to within `return_tol` is rejected, as
-    is one whose projection fails. So the measure is exact for every dt; dt sets the acceptance rate only.
+    after every inner step one is taken back, and a trajectory that does not return to within `return_tol` is rejected,
+    as is one whose projection fails. So the measure is exact for every dt; dt sets the acceptance rate only.
 
-    `friction` not None keeps part of the momentum (generalised HMC: an Ornstein-Uhlenbeck step over the trajectory's time
-    `inner_steps dt`). `statistics(carry)` and the reported `acceptance` give the rates so far.
+    `friction` keeps part of the momentum (generalised HMC: an Ornstein-Uhlenbeck step over `inner_steps dt`); None, the
+    default, draws a new one. `statistics(carry)` and the reported `acceptance` give the rates so far.
     """
 
     reference = "Hartmann 2008; Zappa, Holmes-Cerfon & Goodman 2018; Lelievre, Rousset & Stoltz 2019"

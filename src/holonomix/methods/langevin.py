@@ -1,4 +1,4 @@
-"""Constant temperature: exact Ornstein-Uhlenbeck steps beside deterministic ones, on the tangent space where there is one.
+"""Constant temperature: exact Ornstein-Uhlenbeck steps beside deterministic ones, tangent to the manifold.
 
 All sample `exp(-H/kT)` on the cotangent bundle of the manifold, up to the error of the step: momenta are Gaussian with
 covariance `kT M` projected on the tangent space, positions have the density `exp(-V/kT)` with respect to the surface
@@ -52,7 +52,7 @@ def ornstein_uhlenbeck(
 
 
 class GLA(AbstractMethod):
-    r"""Geometric Langevin algorithm: a deterministic step, then an exact Ornstein-Uhlenbeck step (Bou-Rabee & Owhadi 2010).
+    r"""Geometric Langevin algorithm: a deterministic step, an exact Ornstein-Uhlenbeck one (Bou-Rabee & Owhadi 2010).
 
         z <- Phi_dt(z),    p <- P(q) [ e^{-gamma dt} p + sqrt(kT (1 - e^{-2 gamma dt})) M^{1/2} xi ]
 

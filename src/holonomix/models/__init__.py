@@ -25,6 +25,8 @@ MODELS: dict[str, str] = {
     "henon_heiles": "oscillators",
     "harmonic_oscillator": "oscillators",
     "bead_on_surface": "surfaces",
+    "water_cluster": "water",
+    "butane": "butane",
 }
 
 

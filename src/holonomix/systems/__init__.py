@@ -1,6 +1,8 @@
 """Mechanical systems."""
 
 from .constraints import Rheonomic as Rheonomic
+from .fixman import fixman as fixman
+from .fixman import fixman_potential as fixman_potential
 from .mass import as_mass as as_mass
 from .mass import check_mass as check_mass
 from .system import System as System

@@ -20,15 +20,14 @@ __all__ = ["fixman", "fixman_potential"]
 def fixman(system: Any, temperature: Any) -> System:
     r"""The constrained system that samples at `kT = temperature` as its stiff counterpart does (Fixman 1974).
 
-    A rigid system visits positions with the surface measure of the mass metric, a stiff one with that measure divided by
-    the product of its fast frequencies. The difference is a potential,
+    A rigid system visits positions with the surface measure of the mass metric, a stiff one with that measure divided
+    by the product of its fast frequencies. The difference is a potential,
 
         W(q) = (kT/2) log det(G M^-1 G^T)          for a constrained System, meant as the limit of omega^2/2 |g|^2
         W(q) = kT sum_k log omega_k(q)             for a StiffSystem; the result is its rigid form with U + W
 
-    and the two agree where the stiff potential is the penalty. Differentiated automatically. The choice of g matters in
-    the first form as it does in nature: a stiff bond may be written |r| - L or |r|^2 - L^2 (a constant factor on the
-    manifold), but which combinations of constraints are stiff is physics.
+    and the two agree along the manifold where the stiff potential is the penalty. Differentiated automatically. Writing
+    a bond as |r| - L or as |r|^2 - L^2 changes W by a constant only.
     """
     if not isinstance(temperature, jax.core.Tracer) and not np.all(np.asarray(temperature) >= 0):
         raise InputError(f"temperature must not be negative, not {temperature}")

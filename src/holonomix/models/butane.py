@@ -1,0 +1,86 @@
+"""n-Butane as four united atoms with rigid bonds and angles: one internal freedom, the dihedral angle.
+
+The model of Ryckaert & Bellemans (1975). It is where the Fixman potential matters: `det(G M^-1 G^T)` depends on the
+dihedral angle, so that rigid and stiff butane fold differently unless it is added (`hx.fixman`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError
+from ..systems import System
+from ..types import Problem
+from .water import UNITS
+
+__all__ = ["butane", "butane_positions", "dihedral"]
+
+BOND, ANGLE = 1.53, 109.467  # Angstrom and degrees
+MASSES = (15.035, 14.027, 14.027, 15.035)
+TORSION = (1116.0, 1462.0, -1578.0, -368.0, 3156.0, -3788.0)  # kelvin, powers of cos(dihedral), 0 is trans
+STEP_FS = 2.0
+OMEGA = 60.0  # (kcal/mol)^1/2 A^-2: near the stiffness of real C-C bonds
+_BONDS, _ANGLES = ((0, 1), (1, 2), (2, 3)), ((0, 2), (1, 3))
+
+
+def butane(
+    units: str = "kcal/mol",
+    rigid: bool = True,
+    omega: float | None = None,
+    torsion: float = 1.0,
+    angle: float = 0.0,
+) -> Problem:
+    """One n-butane in vacuum, at rest with the dihedral `angle` (radians; 0 is trans).
+
+    `rigid=False` replaces the five fixed distances (three bonds, two that hold the angles) by `omega^2/2 |g|^2`.
+    `torsion` scales the torsional potential: 0 is a freely turning chain. Lengths are Angstrom, masses amu.
+    """
+    if units not in UNITS:
+        raise InputError(f"units must be one of {', '.join(map(repr, UNITS))}, not {units!r}")
+    unit = UNITS[units]
+    reach = 2 * BOND * np.sin(np.deg2rad(ANGLE) / 2)
+    params = {
+        "torsion": jnp.asarray(TORSION) * (unit.boltzmann * torsion),
+        "lengths": jnp.asarray([BOND] * 3 + [reach] * 2),
+    }
+    system = System(_torsion, _distances, np.asarray(MASSES)[:, None], params=params)
+    q = butane_positions(angle)
+    dt = STEP_FS / unit.femtoseconds
+    if not rigid:
+        system = system.penalized(OMEGA / np.sqrt(unit.kcal) if omega is None else omega)
+    invariants = {"linear momentum": lambda q, p: jnp.sum(p, axis=0)}
+    return Problem(system, q, jnp.zeros_like(q), dt, 1000 * dt, None, "n-butane", invariants, _BONDS)
+
+
+def butane_positions(angle: Any) -> Any:
+    """The four atoms at a dihedral angle (0 is trans), shape (4, 3); works under `vmap`."""
+    bend = np.pi - np.deg2rad(ANGLE)
+    along, across = BOND * np.cos(bend), BOND * np.sin(bend)
+    angle = jnp.asarray(angle, jnp.result_type(float))
+    zero = jnp.zeros_like(angle)
+    first = jnp.stack([zero - along, zero - across, zero])
+    last = jnp.stack([zero + BOND + along, across * jnp.cos(angle), across * jnp.sin(angle)])
+    middle = jnp.stack([zero + BOND, zero, zero])
+    return jnp.stack([first, jnp.zeros_like(first), middle, last])
+
+
+def dihedral(q: Any) -> Any:
+    """The angle between the planes of the first and the last three atoms, in (-pi, pi]; 0 is trans."""
+    a, b, c = q[1] - q[0], q[2] - q[1], q[3] - q[2]
+    m, n = jnp.cross(a, b), jnp.cross(b, c)
+    return jnp.arctan2(-jnp.sqrt(jnp.sum(b * b)) * jnp.dot(a, n), -jnp.dot(m, n))
+
+
+def _torsion(q: Any, params: Any) -> Any:
+    a, b, c = q[1] - q[0], q[2] - q[1], q[3] - q[2]
+    m, n = jnp.cross(a, b), jnp.cross(b, c)
+    cosine = -jnp.sum(m * n) / jnp.sqrt(jnp.sum(m * m) * jnp.sum(n * n))
+    return jnp.polyval(params["torsion"][::-1], cosine)
+
+
+def _distances(q: Any, params: Any) -> Any:
+    i, j = np.array(_BONDS + _ANGLES).T
+    return jnp.sum((q[i] - q[j]) ** 2, axis=-1) - params["lengths"] ** 2
