@@ -140,6 +140,7 @@ class _Run:
         self.last_row = -1
         self.compile_time = self.wall_time = 0.0
         self.energy0: float | None = None
+        self.t_end, self.direction = float(consts.t_end), float(np.sign(consts.dt))
 
     # -- the store ------------------------------------------------------------------------------------------------
 
@@ -266,11 +267,8 @@ class _Run:
         return count * self.every
 
     def finished(self) -> bool:
-        return (
-            self.n >= self.steps
-            or int(self.carry.status) != Status.OK
-            or bool(_halted(self.stepper, self.carry, self.consts))
-        )
+        late = self.method.adaptive and (float(self.carry.state.t) - self.t_end) * self.direction >= 0
+        return self.n >= self.steps or int(self.carry.status) != Status.OK or late
 
     def errors(self) -> tuple[float, float]:
         energy, constraint = _errors(self.stepper, self.carry, self.consts)
@@ -326,11 +324,6 @@ def _complete(rows: dict[str, np.ndarray], every: int) -> dict[str, np.ndarray]:
 
 def _lambda(system: Any, q: Any, p: Any, t: Any) -> Any:
     return system.multipliers(q, p, t)
-
-
-@eqx.filter_jit
-def _halted(stepper: Stepper, carry: LoopCarry, consts: Consts) -> Any:
-    return stepper.halted(carry, consts)
 
 
 @eqx.filter_jit

@@ -119,23 +119,24 @@ def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float =
         if not np.all(np.isfinite(np.asarray(x))):
             raise NonFiniteError(f"{name} has {int(np.sum(~np.isfinite(np.asarray(x))))} entries that are NaN or infinite")
     check_mass(as_mass(system.mass, q), q)
-    value = jnp.asarray(jax.eval_shape(system.potential, q).shape)
-    if value.size != 0:
-        raise ShapeError(f"the potential must return a number; it returned an array of shape {tuple(map(int, value))}")
-    for name, x in (("potential", system.potential(q)), ("gradient of the potential", system.gradient(q))):
+    returned = jax.eval_shape(system.potential, q).shape
+    if returned != ():
+        raise ShapeError(f"the potential must return a number; it returned an array of shape {returned}")
+    shape = jax.eval_shape(lambda x: system.constraint(x, t), q).shape if system.constrained else (0,)
+    if len(shape) != 1:
+        hint = "use jnp.stack or jnp.array([...])"
+        raise ShapeError(f"the constraint must return a 1-D array; it returned shape {shape} ({hint})")
+    if shape[0] > q.size:
+        raise InputError(f"{shape[0]} constraints on {q.size} coordinates leave nothing to move")
+    potential, gradient, g, hidden, fastest = _evaluate(system, q, p, jnp.asarray(t, q.dtype))
+    for name, x in (("potential", potential), ("gradient of the potential", gradient)):
         if not np.all(np.isfinite(np.asarray(x))):
             raise NonFiniteError(f"the {name} is not finite at the start: {np.asarray(x).reshape(-1)[:6]}")
     if not system.constrained:
         return
-    shape = jax.eval_shape(lambda x: system.constraint(x, t), q).shape
-    if len(shape) != 1:
-        raise ShapeError(f"the constraint must return a 1-D array; it returned shape {shape} (use jnp.stack or jnp.array([...]))")
-    if shape[0] > q.size:
-        raise InputError(f"{shape[0]} constraints on {q.size} coordinates leave nothing to move")
-    g = np.asarray(system.constraint(q, t))
     if not np.all(np.isfinite(g)):
         raise NonFiniteError(f"the constraint is not finite at the start: rows {np.flatnonzero(~np.isfinite(g)).tolist()}")
-    scale = 1.0 + float(jnp.max(jnp.abs(q)))
+    scale = 1.0 + float(np.max(np.abs(q)))
     if np.max(np.abs(g)) > tolerance * scale:
         k = int(np.argmax(np.abs(g)))
         raise InconsistentStateError(
@@ -143,11 +144,20 @@ def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float =
             "use `q, p = hx.project(system, q, p)` to move it there"
         )
     check_rank(system, q, t)
-    hidden = np.asarray(system.hidden_constraint(q, p, t))
-    speed = 1.0 + float(jnp.max(jnp.abs(system.velocity(q, p))))
-    if np.max(np.abs(hidden)) > tolerance * scale * speed:
+    if np.max(np.abs(hidden)) > tolerance * scale * (1.0 + fastest):
         k = int(np.argmax(np.abs(hidden)))
         raise InconsistentStateError(
             f"p is not tangent to the manifold: row {k} of G M^-1 p is {hidden[k]:.6g} instead of 0; "
             "use `q, p = hx.project(system, q, p)` to correct it"
         )
+
+
+def _evaluate(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
+    """Potential, gradient, constraint, hidden constraint and largest velocity, in one compiled call."""
+    return tuple(np.asarray(x) for x in _evaluated(system, q, p, t))
+
+
+@eqx.filter_jit
+def _evaluated(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
+    held = (system.constraint(q, t), system.hidden_constraint(q, p, t)) if system.constrained else (jnp.zeros(0),) * 2
+    return system.potential(q), system.gradient(q), *held, jnp.max(jnp.abs(system.velocity(q, p)))

@@ -112,7 +112,7 @@ class System(eqx.Module):
 
     def _potential(self, q: Any) -> Any:
         value = self.potential_fn(q) if self.params is None else self.potential_fn(q, self.params)
-        return jnp.asarray(value)
+        return jnp.asarray(value, jnp.result_type(q))
 
     def gradient(self, q: Any) -> Any:
         """grad V, in the shape of q."""
