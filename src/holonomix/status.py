@@ -53,8 +53,8 @@ _TEXT = {
         "try a smaller dt or a smaller stiffness omega: the method needs omega h^2 to stay small",
     ),
     Status.MONITOR: (
-        "the step-size monitor is not positive and finite",
-        "give a monitor U(q, p) that is bounded away from zero, for instance sqrt(U^2 + floor^2)",
+        "the step-size monitor, or the step density that follows it, is not positive and finite",
+        "give a monitor U(q, p) that is bounded away from zero, for instance sqrt(U^2 + floor^2), or a smaller dt",
     ),
     Status.STEP_UNDERFLOW: (
         "the adaptive step became too small to advance time",

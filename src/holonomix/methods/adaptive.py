@@ -1,0 +1,322 @@
+"""Reversible variable steps: Adaptive Verlet and its constrained forms VSHAKE and VRATTLE.
+
+In the fictive time tau, `dt = dtau / U(q, p)`, steps of fixed size h resolve what the monitor U finds difficult. A
+density `rho` that follows U from half step to half step keeps the method semi-explicit and reversible.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..errors import InputError, MethodError
+from ..linalg import Compensation, add, newton_root
+from ..projection import SOR, AbstractSolver, Newton
+from ..status import Status
+from ..types import Report, State
+from .base import AbstractMethod, Traits, first_failure
+from .bordered import solve_together
+from .flows import reduced_force
+from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monitor, check_monitor
+
+__all__ = ["AbstractVariableStep", "AdaptiveVerlet", "Stagger", "VRATTLE", "VSHAKE"]
+
+Update = Literal["semi-explicit", "explicit"]
+Start = Literal["smooth", "forward", "naive"]
+
+
+class Stagger(eqx.Module):
+    """What a variable step remembers at n: momentum and density at n - 1/2, and the fictive step h."""
+
+    half: Any
+    density: Any
+    h: Any
+    low: Compensation
+    low_t: Any
+    gradient: Any  # grad V(q_n)
+    multipliers: Any  # of the last step, the first guess of the next
+    monitor: Any
+    solver: Any
+    status: Any  # how the start went
+
+
+class _Ahead(NamedTuple):
+    """The second half of step n: momentum and density at n + 1/2, and the position they lead to."""
+
+    half: Any
+    low_p: Any
+    density: Any
+    step: Any  # the physical step h / rho
+    q: Any
+    low_q: Any
+    multipliers: Any
+    solver: Any
+    report: Report
+
+
+class AbstractVariableStep(AbstractMethod):
+    """The map of `(q_n, p_{n-1/2}, rho_{n-1/2})` that the methods of this family share."""
+
+    monitor: eqx.AbstractVar[AbstractMonitor]
+    update: eqx.AbstractVar[Update]
+    start: eqx.AbstractVar[Start]
+    solver: eqx.AbstractVar[AbstractSolver]
+
+    adaptive = True
+    one_step = False
+    projects: ClassVar[bool] = True  # `state.p` is p_n at every step; otherwise p_{n-1/2}, projected when it is read
+
+    def __check_init__(self) -> None:
+        if self.update not in ("semi-explicit", "explicit"):
+            raise InputError(f"update must be 'semi-explicit' or 'explicit', not {self.update!r}")
+        if self.start not in ("smooth", "forward", "naive"):
+            raise InputError(f"start must be 'smooth', 'forward' or 'naive', not {self.start!r}")
+        if self._coupled and isinstance(self.solver, SOR):
+            raise InputError("the semi-explicit density is coupled to the multipliers: use Newton or SymmetricNewton")
+
+    @property
+    def _coupled(self) -> bool:
+        return self.update == "semi-explicit" and not self.monitor.positional
+
+    @property
+    def _order(self) -> int:
+        return 1 if self.start == "naive" else 2
+
+    def check_further(self, system: Any) -> None:
+        if system.position_mass:
+            raise MethodError(f"{self.name} needs a constant mass; RATTLE and SHAKE treat a mass M(q)")
+        if not system.conservative:
+            raise MethodError(f"{self.name} needs forces from a potential: applied forces break its reversibility")
+        if system.rheonomic:
+            raise MethodError(f"{self.name} needs constraints fixed in time; RATTLE treats constraints that move")
+
+    def validate(self, system: Any, state: State, dt: Any) -> None:
+        check_monitor(self.monitor, system, state.q, state.p, dt)
+
+    # -- the start ------------------------------------------------------------------------------------------------
+
+    def init(self, system: Any, state: State, dt: Any) -> Stagger:
+        q, p, t = state.q, state.p, jnp.asarray(state.t, state.q.dtype)
+        gradient = system.gradient(q)
+        memory = self.monitor.start(system, q, p, dt)
+        u = self.monitor.value(system, q, p, memory)
+        h, density, half = dt * u, u, p
+        solver, status = (), jnp.asarray(Status.OK, jnp.int32)
+        multipliers = jnp.zeros((system.constraint_count(q) if system.constrained else 0,), q.dtype)
+        if system.constrained:
+            solver = self.solver.init(system, q, t)
+        if self.start != "naive":
+            density = u - h / 2 * self._slope(system, q, p, t, memory, u, dt) / u
+            back = h / density
+            half = p + back / 2 * gradient
+            if system.constrained:
+                # half a kick back such that the position one step back is on the manifold
+                solve = self.solver.positions(system, q, q - back * system.velocity(q, half), t, t - back, solver)
+                half = half + system.linearize(q, t).transpose(solve.multipliers / back)
+                multipliers, status = solve.multipliers * (2 / back**2), solve.status
+        low, low_t = Compensation.zeros(q), jnp.zeros((), q.dtype)
+        return Stagger(half, density, h, low, low_t, gradient, multipliers, memory, solver, status)
+
+    def _slope(self, system: Any, q: Any, p: Any, t: Any, memory: Any, u: Any, dt: Any) -> Any:
+        """dU/dt along the motion at the start; one-sided, by a difference, where U has a kink there."""
+        v, force = system.velocity(q, p), reduced_force(system, q, p, t)
+        if self.start == "smooth":
+            return jax.jvp(lambda q, p: self.monitor.value(system, q, p, memory), (q, p), (v, force))[1]
+        small = 1e-6 * dt
+        return (self.monitor.value(system, q + small * v, p + small * force, memory) - u) / small
+
+    # -- one step -------------------------------------------------------------------------------------------------
+
+    def step(self, system: Any, state: State, dt: Any, carry: Stagger, key: Any = None) -> tuple[State, Any, Report]:
+        ahead = self._ahead(system, state, carry)
+        good = ahead.report.status == Status.OK
+        q, t = jnp.where(good, ahead.q, state.q), jnp.asarray(state.t, state.q.dtype)
+        t, low_t = add(t, carry.low_t, jnp.where(good, ahead.step, 0.0))
+        low = Compensation(ahead.low_q, ahead.low_p)
+        new = Stagger(
+            ahead.half,
+            ahead.density,
+            carry.h,
+            low,
+            low_t,
+            system.gradient(q),
+            ahead.multipliers,
+            carry.monitor,
+            ahead.solver,
+            carry.status,
+        )
+        if not self.projects:
+            return State(q, new.half, t, state.n), new, ahead.report
+        p, status = self._whole(system, q, t, new)
+        report = eqx.tree_at(lambda r: r.status, ahead.report, first_failure(ahead.report.status, status))
+        return State(q, jnp.where(good, p, state.p), t, state.n), new, report
+
+    def _ahead(self, system: Any, state: State, carry: Stagger) -> _Ahead:
+        """Kick from n - 1/2 to n + 1/2 and drift to n + 1."""
+        q, t = state.q, jnp.asarray(state.t, state.q.dtype)
+        if self._coupled:
+            u = self.monitor.value(system, q, carry.half, carry.monitor)
+            mu, density, report = self._semi_explicit(system, q, t, u, carry)
+            solver = carry.solver
+        else:
+            p = carry.half
+            if self.update == "explicit":
+                p = state.p if self.projects else self._whole(system, q, t, carry)[0]
+            u = self.monitor.value(system, q, p, carry.monitor)
+            density = 2 * u - carry.density
+            mu, solver, report = self._explicit(system, q, t, density, carry)
+        step, kick = _lengths(carry, density)
+        pull = -kick * carry.gradient
+        if system.constrained:
+            pull = pull - system.linearize(q, t).transpose(mu)
+        half, low_p = add(carry.half, carry.low.p, pull)
+        reach = step * system.velocity(q, half) + carry.low.q
+        q1 = q + reach
+        status = first_failure(
+            carry.status,
+            _flag(~(jnp.isfinite(u) & (u > 0)), Status.MONITOR),
+            report.status,
+            _flag(~(jnp.isfinite(density) & (density > 0)), Status.MONITOR),
+            _flag(t + step == t, Status.STEP_UNDERFLOW),
+        )
+        multipliers = mu / kick
+        shown = {"lambda": multipliers} if system.constrained else {}
+        report = Report(status, report.iterations, report.residual, shown)
+        return _Ahead(half, low_p, density, step, q1, reach - (q1 - q), multipliers, solver, report)
+
+    def _explicit(self, system: Any, q: Any, t: Any, density: Any, carry: Stagger) -> tuple[Any, Any, Report]:
+        """The impulse `c lambda` for a density that is known: SHAKE's problem, by any solver."""
+        if not system.constrained:
+            return jnp.zeros((0,), q.dtype), carry.solver, Report.ok()
+        step, kick = _lengths(carry, density)
+        reach = step * system.velocity(q, carry.half + (carry.low.p - kick * carry.gradient)) + carry.low.q
+        solve = self.solver.positions(system, q, q + reach, t, t + step, carry.solver)
+        return solve.multipliers / step, solve.memory, Report(solve.status, solve.iterations, solve.residual)
+
+    def _semi_explicit(self, system: Any, q: Any, t: Any, u: Any, carry: Stagger) -> tuple[Any, Any, Report]:
+        """The impulse `c lambda` and the density together (Appendix A)."""
+        guess = 2 * u - carry.density
+        guess = jnp.where(guess > 0.1 * carry.density, guess, carry.density)
+        if system.constrained:
+            start = jnp.concatenate([_lengths(carry, guess)[1] * carry.multipliers, guess[None]])
+            done = solve_together(self.solver, start, (system, self.monitor, q, t, u, carry))
+        else:
+            done = newton_root(_density_residual, guess[None], (system, self.monitor, q, u, carry))
+        status = _flag(~done.converged, Status.NOT_CONVERGED)
+        return done.x[:-1], done.x[-1], Report(status, done.iterations, done.residual)
+
+    def _whole(self, system: Any, q: Any, t: Any, carry: Stagger) -> tuple[Any, Any]:
+        """`p_n = P(q_n) [p_{n-1/2} - h/(2 rho_{n-1/2}) grad V(q_n)]`, with multipliers of its own."""
+        p = carry.half + (carry.low.p - carry.h / (2 * carry.density) * carry.gradient)
+        if not system.constrained:
+            return p, jnp.asarray(Status.OK, jnp.int32)
+        tangent = self.solver.momenta(system, q, p, t)
+        return tangent.p, tangent.status
+
+    def read(self, system: Any, state: State, carry: Stagger) -> State:
+        if self.projects:
+            return state
+        return State(state.q, self._whole(system, state.q, state.t, carry)[0], state.t, state.n)
+
+    def reverse(self, system: Any, state: State, carry: Stagger) -> tuple[State, Stagger]:
+        """`(q_n, -p_{n+1/2}, rho_{n+1/2})`: the way back begins with the half step ahead."""
+        ahead = self._ahead(system, state, carry)
+        back = eqx.tree_at(
+            lambda c: (c.half, c.density, c.low.p, c.low_t),
+            carry,
+            (-ahead.half, ahead.density, -ahead.low_p, jnp.zeros_like(carry.low_t)),
+        )
+        return State(state.q, -state.p if self.projects else -ahead.half, state.t, state.n), back
+
+
+def _lengths(carry: Stagger, density: Any) -> tuple[Any, Any]:
+    """The drift `h / rho_+` and the kick `(h/2)(1/rho_- + 1/rho_+)`."""
+    return carry.h / density, carry.h / 2 * (1 / carry.density + 1 / density)
+
+
+def _density_residual(x: Any, args: Any) -> Any:
+    """`rho_+ + rho_- - U(q, p_+) - U(q, p_-)` without constraints."""
+    system, monitor, q, u, carry = args
+    p = carry.half + (carry.low.p - _lengths(carry, x[0])[1] * carry.gradient)
+    return x + carry.density - u - monitor.value(system, q, p, carry.monitor)
+
+
+def _flag(failed: Any, status: Status) -> Any:
+    return jnp.where(failed, status, Status.OK).astype(jnp.int32)
+
+
+class VRATTLE(AbstractVariableStep):
+    r"""VRATTLE: RATTLE with reversible variable steps (Barth, Leimkuhler & Reich 1998).
+
+        p_+ = p_- - (h/2)(1/rho_- + 1/rho_+) (grad V(q_n) + G(q_n)^T lambda),      q_{n+1} = q_n + (h/rho_+) M^-1 p_+
+        g(q_{n+1}) = 0,      t_{n+1} = t_n + h/rho_+
+        semi-explicit:  rho_+ + rho_- = U(q_n, p_+) + U(q_n, p_-)         explicit:  rho_+ + rho_- = 2 U(q_n, p_n)
+        p_n = P(q_n) [p_- - h/(2 rho_-) grad V(q_n)],                     P = I - G^T (G M^-1 G^T)^-1 G M^-1
+
+    with `p_-`, `rho_-` at n - 1/2 and `p_+`, `rho_+` at n + 1/2. Time-reversible of order two, not symplectic; the
+    energy error stays bounded over long times. `h = dt U(q_0, p_0)`: dt is the first physical step. `start="smooth"`
+    takes `rho_{-1/2}` and `p_{-1/2}` half a step back; `"forward"` uses the one-sided slope of a monitor that has a
+    kink at the start; `"naive"` takes U_0 and p_0 and loses an order. `lambda` of a step is of order two.
+    """
+
+    reference = "Barth, Leimkuhler & Reich 1998 (3.9)-(3.15); Huang & Leimkuhler 1997"
+    family = "adaptive"
+
+    monitor: AbstractMonitor = eqx.field(converter=as_monitor, default=MultiplierMonitor())
+    update: Update = eqx.field(static=True, default="semi-explicit")
+    start: Start = eqx.field(static=True, default="smooth")
+    solver: AbstractSolver = Newton()
+
+    @property
+    def traits(self):
+        return {"constrained": Traits(self._order, symmetric=True, constraint_exact=True, hidden_exact=True)}
+
+
+class VSHAKE(AbstractVariableStep):
+    r"""VSHAKE: the positions of VRATTLE, with the staggered momentum projected only when it is shown.
+
+    With the semi-explicit update one linear solve a step less than VRATTLE; the explicit update needs `p_n` anyway.
+    """
+
+    reference = "Barth, Leimkuhler & Reich 1998 (3.9)-(3.15)"
+    family = "adaptive"
+    projects = False
+
+    monitor: AbstractMonitor = eqx.field(converter=as_monitor, default=MultiplierMonitor())
+    update: Update = eqx.field(static=True, default="semi-explicit")
+    start: Start = eqx.field(static=True, default="smooth")
+    solver: AbstractSolver = Newton()
+
+    @property
+    def traits(self):
+        return {"constrained": Traits(self._order, symmetric=True, constraint_exact=True, hidden_exact=True)}
+
+
+class AdaptiveVerlet(AbstractVariableStep):
+    r"""Adaptive Verlet (Huang & Leimkuhler 1997): VRATTLE without constraints.
+
+        p_+ = p_- - (h/2)(1/rho_- + 1/rho_+) grad V(q_n),  q_{n+1} = q_n + (h/rho_+) M^-1 p_+,  t_{n+1} = t_n + h/rho_+
+
+    with the density of the semi-explicit or the explicit (Holder, Leimkuhler & Reich 2001) update. One gradient a step.
+    """
+
+    reference = "Huang & Leimkuhler 1997; Holder, Leimkuhler & Reich 2001"
+    family = "adaptive"
+
+    monitor: AbstractMonitor = eqx.field(converter=as_monitor, default=ForceMonitor())
+    update: Update = eqx.field(static=True, default="semi-explicit")
+    start: Start = eqx.field(static=True, default="smooth")
+    solver: AbstractSolver = Newton()
+
+    @property
+    def traits(self):
+        return {"free": Traits(self._order, symmetric=True)}
+
+
+VARIANTS = {
+    "VRATTLE": (lambda: VRATTLE(ForceMonitor(), update="explicit"), lambda: VRATTLE(start="naive")),
+    "AdaptiveVerlet": (lambda: AdaptiveVerlet(update="explicit"), lambda: AdaptiveVerlet(start="naive")),
+}

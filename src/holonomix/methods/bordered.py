@@ -1,0 +1,107 @@
+"""Multipliers and step density solved together: Appendix A of Barth, Leimkuhler & Reich 1998.
+
+Unknowns are the impulse `mu = c lambda` and the density `rho_+`:
+
+    0 = g(q_n + (h/rho_+) M^-1 p_+),      p_+ = p_- - (h/2)(1/rho_- + 1/rho_+) grad V(q_n) - G(q_n)^T mu
+    0 = rho_+ + rho_- - U(q_n, p_+) - U(q_n, p_-)
+
+The Jacobian is the Gram matrix of SHAKE bordered by one row and one column: one factorisation, two solves a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..linalg import Iterated, implicit_root, iterate
+from ..projection import SymmetricNewton
+
+__all__ = ["solve_together"]
+
+# The density equation is solved to this many units in the last place of rho: a monitor has round-off of its own.
+ROUND_OFF, STALLED = 8.0, 1e4
+
+
+class Bordered(NamedTuple):
+    """`[[A, b], [c^T, d]]` with a factored A, by the Schur complement `d - c^T A^-1 b`."""
+
+    inner: Callable[[Any], Any]  # A^-1
+    column: Any
+    row: Callable[[Any], Any]  # y -> c^T y
+    corner: Any
+
+    def solve(self, r: Any) -> Any:
+        y, z = self.inner(r[:-1]), self.inner(self.column)
+        last = (r[-1] - self.row(y)) / (self.corner - self.row(z))
+        return jnp.concatenate([y - z * last, last[None]])
+
+
+def solve_together(solver: Any, start: Any, args: Any) -> Iterated:
+    """`x = (mu, rho_+)` by Newton's method, or with the symmetric Gram matrix at q_n for `SymmetricNewton`.
+
+    `args = (system, monitor, q, t, U(q, p_-), carry)`. The derivative is that of the implicit function.
+    """
+
+    def solve(full):
+        start, args = full
+        system, _, q, t, _, carry = args
+        eps = jnp.finfo(q.dtype).eps
+        jac = system.linearize(q, t)
+        size = jnp.max(jac.row_norms()) * jnp.max(jnp.abs(q))
+        scale = jac.row_norms() * jnp.max(jnp.abs(q)) if solver.tol is None else jnp.ones_like(start[:-1])
+        scale = jnp.where(scale > 0, scale, 1.0)
+        units = ROUND_OFF if solver.tol is None else 1.0
+        frozen = system.gram(q, jac, jac).factor(symmetric=True) if isinstance(solver, SymmetricNewton) else None
+
+        def residual(x):
+            r = _residual(x, args)
+            density = jnp.abs(r[-1]) / (units * (jnp.abs(x[-1]) + carry.density))
+            return r, jnp.maximum(jnp.max(jnp.abs(r[:-1]) / scale), density)
+
+        done = iterate(
+            lambda x, r: x - _jacobian(x, args, frozen).solve(r),
+            residual,
+            start,
+            tol=eps if solver.tol is None else solver.tol,
+            floor=STALLED * eps * (1.0 if solver.tol is None else size),
+            max_iterations=solver.max_iterations,
+            stall=0.5 if frozen is None else 0.9,
+        )
+        return done.x, (done.residual, done.iterations, done.converged)
+
+    def factor(x, full):
+        return _jacobian(x, full[1], None)
+
+    x, (norm, k, converged) = implicit_root(solve, lambda x, full: _residual(x, full[1]), (start, args), factor)
+    return Iterated(x, norm, k, converged)
+
+
+def _trial(mu: Any, density: Any, args: Any) -> tuple[Any, Any, Any]:
+    """`p_+`, `q_{n+1}` and `t_{n+1}` for a guess of impulse and density."""
+    system, _, q, t, _, carry = args
+    kick = carry.h / 2 * (1 / carry.density + 1 / density)
+    p = carry.half + (carry.low.p - kick * carry.gradient - system.linearize(q, t).transpose(mu))
+    step = carry.h / density
+    return p, q + (step * system.velocity(q, p) + carry.low.q), t + step
+
+
+def _residual(x: Any, args: Any) -> Any:
+    system, monitor, q, _, u, carry = args
+    p, q1, t1 = _trial(x[:-1], x[-1], args)
+    balance = x[-1] + carry.density - u - monitor.value(system, q, p, carry.monitor)
+    return jnp.concatenate([system.constraint(q1, t1), balance[None]])
+
+
+def _jacobian(x: Any, args: Any, frozen: Any) -> Bordered:
+    system, monitor, q, t, _, carry = args
+    density, step = x[-1], carry.h / x[-1]
+    p, q1, t1 = _trial(x[:-1], density, args)
+    here, there = system.linearize(q, t), system.linearize(q1, t1)
+    gram = system.gram(q, there, here).factor() if frozen is None else frozen
+    _, slope = jax.linearize(lambda p: monitor.value(system, q, p, carry.monitor), p)
+    dp = carry.h / (2 * density**2) * carry.gradient  # of p_+ by rho_+
+    column = there(system.velocity(q, step * dp - step / density * p))
+    return Bordered(lambda r: gram.solve(r) / -step, column, lambda y: slope(here.transpose(y)), 1 - slope(dp))
