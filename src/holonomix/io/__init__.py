@@ -10,7 +10,8 @@ from .errors import (
     StoreVersionError,
     StoreWriteError,
 )
-from .store import FORMAT, Store, is_store
+from .folder import FORMAT, is_store
+from .store import Store
 from .xyz import export_xyz
 
 __all__ = [

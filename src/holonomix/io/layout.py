@@ -21,6 +21,7 @@ from .errors import StoreError
 __all__ = ["Column", "as_json", "column_name", "group_metadata", "scalar_attributes"]
 
 INTERNAL = "holonomix"  # the subgroup with the checkpoints and the run's own files
+EMPTY_GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 _KINDS = {"b", "i", "u", "f", "c"}
 _RESERVED = {INTERNAL, "t", "q", "p", "multipliers"}
 
@@ -96,7 +97,8 @@ class Column:
             data = path.read_bytes()
         except OSError:
             return False
-        return len(data) == self.chunk_file_size and google_crc32c.value(data[:-4]) == int.from_bytes(data[-4:], "little")
+        body, checksum = data[:-4], data[-4:]
+        return len(data) == self.chunk_file_size and google_crc32c.value(body) == int.from_bytes(checksum, "little")
 
     def metadata(self, rows: int) -> dict[str, Any]:
         """The array's `zarr.json`."""
@@ -133,7 +135,8 @@ class Column:
             tuple(str(d) for d in entry["dims"]),
             int(entry["rows_per_chunk"]),
         )
-        if np.dtype(column.dtype).kind not in _KINDS or column.rows_per_chunk < 1 or column_name(column.name) != column.name:
+        sound = np.dtype(column.dtype).kind in _KINDS and column.rows_per_chunk > 0
+        if not sound or column_name(column.name) != column.name:
             raise ValueError(f"not a column: {entry}")
         return column
 
@@ -142,8 +145,7 @@ def group_metadata(columns: Iterable[Column], rows: int, attributes: Mapping[str
     """The root's `zarr.json` with the metadata of every array inside."""
     inside = {column.name: column.metadata(rows) for column in columns}
     consolidated = {"kind": "inline", "must_understand": False, "metadata": inside}
-    root = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes), "consolidated_metadata": consolidated}
-    return as_json(root)
+    return as_json({**EMPTY_GROUP, "attributes": dict(attributes), "consolidated_metadata": consolidated})
 
 
 def scalar_attributes(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,8 +27,9 @@ def export_xyz(
 ) -> int:
     """Write the frames of a store, a dataset or a solution as extended XYZ; returns how many.
 
-    Positions of shape `(particles, 3)` are written as they are, planar ones with z = 0. A flat `q` is cut into particles
-    of `dimension` coordinates. Momenta, the time and scalar observables go with each frame. Units are the run's own.
+    Positions of shape `(particles, 3)` are written as they are, planar ones with z = 0. A flat `q` is cut into
+    particles of `dimension` coordinates. Momenta, the time and scalar observables go with each frame. Units are
+    the run's own.
     """
     target = Path(target)
     data = _dataset(source)
@@ -55,7 +56,7 @@ def export_xyz(
                 for i in range(len(some)):
                     pairs = [f"Time={float(block['t'].values[i])!r}"]
                     pairs += [f"{name}={float(block[name].values[i])!r}" for name in scalars]
-                    file.write(f"{particles}\nProperties={properties} {' '.join(pairs)} pbc=\"F F F\"\n")
+                    file.write(f'{particles}\nProperties={properties} {" ".join(pairs)} pbc="F F F"\n')
                     for name, row in zip(names, table[i]):
                         file.write(f"{name} {' '.join(repr(float(x)) for x in row)}\n")
         disk.rename(hidden, target)

@@ -1,0 +1,60 @@
+"""A stand-in for the driver: a chaotic recursion whose every row depends on all the bits before it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from holonomix.io import Store
+
+CHUNK_BYTES = 160  # five rows of q: chunks fill up in the middle of an append
+TOTAL, STEP = 23, 3
+
+
+def next_state(x: np.ndarray) -> np.ndarray:
+    return 3.9 * x * (1.0 - x) + 1e-3 * np.roll(x, 1) * (1.0 - x)
+
+
+def drive(store: Store, total: int = TOTAL, step: int = STEP) -> None:
+    """Restart or begin, then append and checkpoint until `total` rows are there, as the driver does."""
+    found = store.restart()
+    if found is None:
+        store.begin({"method": "recursion", "dt": 0.1, "steps": total})
+        x, n = np.linspace(0.2, 0.7, 4).reshape(2, 2), 0
+    else:
+        arrays, meta = found
+        x, n = arrays["x"], meta["n"]
+        assert n == store.rows
+    while n < total:
+        rows = []
+        for _ in range(min(step, total - n)):
+            rows.append((0.1 * n, x))
+            x, n = next_state(x), n + 1
+        t = np.array([r[0] for r in rows])
+        q = np.stack([r[1] for r in rows])
+        store.append(
+            {"t": t, "q": q, "p": -q, "multipliers": q.sum(-1), "obs/count": np.rint(1e6 * t).astype(np.int64)}
+        )
+        store.checkpoint({"x": x}, {"n": n})
+    store.close({"status": "finished"})
+
+
+def fresh(path: Path, **options) -> Store:
+    options = {"chunk_bytes": CHUNK_BYTES, "checkpoint_seconds": 0.0, "files": {"run.toml": "steps = 23\n"}} | options
+    return Store(path, "auto", **options)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every value of every variable, as bytes, read the way users read it."""
+    with Store(path, "read").dataset() as data:
+        return {str(name): data[name].values.tobytes() for name in data.variables}
+
+
+def digest(path: Path) -> str:
+    """The hash of the array files themselves: chunks and metadata."""
+    total = hashlib.sha256()
+    for file in sorted(p for p in path.rglob("*") if p.is_file() and "holonomix" not in p.relative_to(path).parts):
+        total.update(str(file.relative_to(path)).encode() + file.read_bytes())
+    return total.hexdigest()

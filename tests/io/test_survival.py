@@ -1,0 +1,222 @@
+"""Kills at every instant, damage anywhere: resume to the same bits, or a plain error with nothing lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holonomix.io import Store, StoreError, disk
+
+from .harness import TOTAL, contents, digest, drive, fresh
+
+ROOT = Path(__file__).parents[2]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing catches it, nothing tidies up."""
+
+
+class Killer:
+    """Cuts the process off before, or in the middle of, its n-th change to the disk."""
+
+    def __init__(self, monkeypatch, at: int) -> None:
+        self.left = at
+        for name in ("_fill", "rename", "make_directory", "remove", "remove_tree", "sync"):
+            monkeypatch.setattr(disk, name, self.wrap(name, getattr(disk, name)))
+
+    def wrap(self, name, original):
+        def operation(path, *args):
+            self.left -= 1
+            if self.left == 0:
+                if name == "_fill":
+                    Path(path).write_bytes(args[0][: len(args[0]) // 2])
+                raise Killed(name)
+            if self.left < 0:
+                raise AssertionError("the process is dead")
+            original(path, *args)
+
+        return operation
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_power_failures():
+    """Kills of the process, not of the machine, are tested here: waiting for the device would only cost time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk.os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "run"
+    drive(fresh(path))
+    return path
+
+
+def killed_drive(path: Path, at: int) -> bool:
+    """Drive until the `at`-th operation; whether the run was cut off."""
+    with pytest.MonkeyPatch.context() as patch:
+        Killer(patch, at)
+        store = None
+        try:
+            store = fresh(path)
+            drive(store)
+        except Killed:
+            if store is not None and store._lock is not None:
+                os.close(store._lock)  # what the system does for the dead
+            return True
+    return False
+
+
+def check_readable(path: Path, whole: Path) -> None:
+    """What a reader sees is a prefix of the run, to the last bit."""
+    if not path.exists():
+        return
+    data, full = xr.open_zarr(path), xr.open_zarr(whole)
+    rows = data.sizes.get("t", 0)
+    for name in data.variables:
+        assert data[name].values.tobytes() == full[name].values[:rows].tobytes()
+
+
+def test_a_kill_before_every_single_operation(tmp_path, whole):
+    at, cut = 0, True
+    while cut:
+        at += 1
+        path = tmp_path / str(at)
+        cut = killed_drive(path, at)
+        check_readable(path, whole)
+        drive(fresh(path))
+        assert digest(path) == digest(whole), f"after a kill before operation {at}"
+        shutil.rmtree(path)
+    assert at > 150
+
+
+def test_kills_while_recovering_from_kills(tmp_path, whole):
+    dice = random.Random(1)
+    for case in range(30):
+        path = tmp_path / str(case)
+        while killed_drive(path, dice.randrange(1, 80)):
+            check_readable(path, whole)
+        assert digest(path) == digest(whole)
+
+
+def test_sigkill_at_random_moments(tmp_path):
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2]); from tests.io.harness import *\n"
+        "drive(Store(sys.argv[1], chunk_bytes=4096, checkpoint_seconds=0.0), 1500, 7)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run"), str(ROOT)]
+    drive(Store(tmp_path / "whole", chunk_bytes=4096, checkpoint_seconds=10.0), 1500, 7)
+    dice, kills = random.Random(2), 0
+    while True:
+        process = subprocess.Popen(command)
+        time.sleep(0.25 + 0.3 * dice.random())
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        if process.wait() == 0:
+            break
+        assert process.returncode == -signal.SIGKILL
+        kills += 1
+        check_readable(tmp_path / "run", tmp_path / "whole")
+        assert kills < 200
+    assert kills >= 2
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+
+
+# ---- damage
+
+damages = st.lists(
+    st.tuples(
+        st.integers(0, 10**6),
+        st.sampled_from(["truncate", "flip", "delete", "empty", "garbage", "append"]),
+        st.integers(0, 10**6),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def damage(path: Path, which: int, how: str, where: int) -> Path | None:
+    candidates = sorted(p for p in path.rglob("*") if p.is_file() and p.name not in {"lock", "run.toml"})
+    if not candidates:
+        return None
+    victim = candidates[which % len(candidates)]
+    data = bytearray(victim.read_bytes())
+    if how == "delete":
+        victim.unlink()
+        return victim
+    if how == "truncate":
+        data = data[: where % (len(data) + 1)]
+    elif how == "flip" and data:
+        data[where % len(data)] ^= 1 << (where % 8)
+    elif how == "empty":
+        data = bytearray()
+    elif how == "garbage":
+        data = bytearray(random.Random(where).randbytes(len(data)))
+    elif how == "append":
+        data += b"\0more"
+    victim.write_bytes(data)
+    return victim
+
+
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(damages, st.integers(1, 170))
+def test_damaged_stores(tmp_path_factory, whole, what, at):
+    path = tmp_path_factory.getbasetemp() / "damaged"
+    shutil.rmtree(path, ignore_errors=True)
+    killed_drive(path, at)
+    if not path.exists():
+        return
+    hit = {v for v in (damage(path, *d) for d in what) if v is not None}
+    try:
+        store = fresh(path)
+    except StoreError:
+        assert any(p.name == "format.json" for p in hit)
+        return
+    try:
+        drive(store)
+    except StoreError as error:
+        store.close()
+        # only damage to every checkpoint stops a run, and then a fresh start in place is offered and works
+        assert "--from-start" in str(error)
+        drive(fresh(path, from_start=True))
+    assert contents(path) == contents(whole)
+    assert Store(path, "read").verify() == []
+
+
+@pytest.mark.parametrize("how", ["truncate", "flip", "delete", "empty", "garbage"])
+@pytest.mark.parametrize("variable", ["t", "q", "p", "multipliers", "count"])
+def test_a_damaged_chunk_anywhere_is_cut_back_and_recomputed(tmp_path, whole, variable, how):
+    for index in range(TOTAL // 5 + 1):
+        path = tmp_path / str(index)
+        shutil.copytree(whole, path)
+        victim = next((path / variable).glob(f"c.{index}*"))
+        names = sorted(p for p in path.rglob("*") if p.is_file() and p.name not in {"lock", "run.toml"})
+        damage(path, names.index(victim), how, 11)
+        drive(fresh(path))
+        assert digest(path) == digest(whole)
+
+
+def test_a_reader_is_told_of_damage(tmp_path, whole):
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    chunk = path / "q" / "c.1.0.0"
+    data = bytearray(chunk.read_bytes())
+    data[5] ^= 1
+    chunk.write_bytes(data)
+    assert Store(path, "read").verify() == ["q/c.1.0.0"]
+    with pytest.raises(ValueError, match="checksum"):
+        xr.open_zarr(path).q.load()
+    assert np.isfinite(xr.open_zarr(path).p.values).all()
