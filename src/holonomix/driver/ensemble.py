@@ -186,7 +186,7 @@ def simulate_ensemble(
         failed = Status(int(status[k]))
         raise SimulationError(
             f"{int((~ensemble.ok).sum())} of {count} trajectories failed; the first is {k}: {failed.message} in step "
-            f"{n[k] + 1}. What to try: {failed.advice}. All results are in `error.solution`.",
+            f"{n[k] + 1}. {failed.advice[:1].upper()}{failed.advice[1:]}. All results are in `error.solution`.",
             solution=ensemble,
             status=failed,
             step=int(n[k]) + 1,

@@ -309,7 +309,7 @@ class _Run:
         message = (
             f"{self.method.name}: {status.message} in step {n + 1} after t = {t:g} "
             f"({numbers}, dt = {float(self.consts.dt):g}). "
-            f"What to try: {status.advice}. The {self.rows} rows before are in `error.solution`"
+            f"{status.advice[:1].upper()}{status.advice[1:]}. The {self.rows} rows before are in `error.solution`"
             + ("." if self.sink is None else " and in the store.")
         )
         kind = ConvergenceError if status == Status.NOT_CONVERGED else SimulationError

@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ConstraintRankError, ConvergenceError, InconsistentStateError, InputError, NonFiniteError, ShapeError
+from ..errors import (
+    ConstraintRankError,
+    ConvergenceError,
+    InconsistentStateError,
+    InputError,
+    NonFiniteError,
+    ShapeError,
+)
 from ..linalg import implicit_root, iterate
 from ..systems.mass import as_mass, check_mass
 from .solvers import direct_momenta
@@ -96,8 +103,8 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     if np.any(diagonal == 0):
         k = int(np.argmin(diagonal))
         raise ConstraintRankError(
-            f"constraint {k} has a zero gradient at the start: it cannot hold a velocity (write |r|^2 - L^2 rather than "
-            "a squared expression, and start away from the singular point)"
+            f"constraint {k} has a zero gradient at the start: it cannot hold a velocity (write |r|^2 - L^2 rather "
+            "than a squared expression, and start away from the singular point)"
         )
     scaled = gram / np.outer(diagonal, diagonal)
     values, vectors = np.linalg.eigh(scaled)
@@ -109,7 +116,7 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     rank = int(np.sum(values > tolerance))
     raise ConstraintRankError(
         f"the {len(values)} constraints have rank {rank} at the start: rows {involved} depend on each other "
-        f"(condition number {condition:.2g} of G M^-1 G^T); remove a redundant row, or choose redundant=\"min-norm\""
+        f'(condition number {condition:.2g} of G M^-1 G^T); remove a redundant row, or choose redundant="min-norm"'
     )
 
 
@@ -117,7 +124,9 @@ def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float =
     """Everything about a start that can be wrong, found before a run begins."""
     for name, x in (("q", q), ("p", p)):
         if not np.all(np.isfinite(np.asarray(x))):
-            raise NonFiniteError(f"{name} has {int(np.sum(~np.isfinite(np.asarray(x))))} entries that are NaN or infinite")
+            raise NonFiniteError(
+                f"{name} has {int(np.sum(~np.isfinite(np.asarray(x))))} entries that are NaN or infinite"
+            )
     check_mass(as_mass(system.mass, q), q)
     returned = jax.eval_shape(system.potential, q).shape
     if returned != ():
@@ -135,7 +144,9 @@ def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float =
     if not system.constrained:
         return
     if not np.all(np.isfinite(g)):
-        raise NonFiniteError(f"the constraint is not finite at the start: rows {np.flatnonzero(~np.isfinite(g)).tolist()}")
+        raise NonFiniteError(
+            f"the constraint is not finite at the start: rows {np.flatnonzero(~np.isfinite(g)).tolist()}"
+        )
     scale = 1.0 + float(np.max(np.abs(q)))
     if np.max(np.abs(g)) > tolerance * scale:
         k = int(np.argmax(np.abs(g)))

@@ -1,11 +1,11 @@
-"""Multiplier solvers: how a step finds the Lambda that puts a position on the manifold and a momentum on its tangent space.
+"""Multiplier solvers: the Lambda that puts a position on the manifold and a momentum on its tangent space.
 
 Position problem: given the reference `q` (where the directions `M^-1 G(q)^T` are taken) and a trial position `Q`, find
 `Lambda` with `g(Q - M^-1 G(q)^T Lambda) = 0`. Momentum problem: find `mu` with `G(q) M^-1 (p - G(q)^T mu) = 0`. The
 solvers differ in the iteration; the result and its derivative (implicit function theorem) are the same.
 
-By default an iteration runs down to round-off, measured against `eps * |row of G| * max|Q|`; `tol` asks for a fixed bound
-on `max|g|` instead.
+By default an iteration runs down to round-off, measured against `eps * |row of G| * max|Q|`; `tol` asks for a fixed
+bound on `max|g|` instead.
 """
 
 from __future__ import annotations
@@ -266,7 +266,9 @@ class SOR(AbstractSolver):
             )
             return done.x, done.converged
 
-        mu, converged = implicit_root(solve, _momentum_residual, (system, q, p, jnp.asarray(t, q.dtype)), _momentum_factor)
+        mu, converged = implicit_root(
+            solve, _momentum_residual, (system, q, p, jnp.asarray(t, q.dtype)), _momentum_factor
+        )
         status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
         correction = system.linearize(q, t).transpose(mu)
         return MomentumSolve(p - correction, mu, correction, status)
