@@ -1,0 +1,166 @@
+"""Legendre polynomials on [0, 1], and what a step's polynomial meets at the nodes of Gauss' quadrature.
+
+A line-integral method writes the velocity of a step as `u'(c h) = sum_j P_j(c) gamma_j` in the orthonormal basis
+`P_j(c) = sqrt(2 j + 1) L_j(2 c - 1)`, so that `u(c h) = q_0 + h sum_j I_j(c) gamma_j` with `I_j(c) = int_0^c P_j`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError
+from ..linalg import Dense, Iterated, implicit_root, iterate
+from ..systems.mass import as_mass
+
+__all__ = ["ITERATIONS", "Path", "Tables", "along", "basis", "continuation", "integrals", "solve_step", "tables"]
+
+ITERATIONS = ("chord", "fixed-point", "newton")
+
+
+class Tables(NamedTuple):
+    """Nodes `c`, weights `b`, and `P_j(c_l)`, `I_j(c_l)`, `P_j'(c_l)` as (k, s) matrices; `X = P^T Omega I`."""
+
+    c: Any
+    b: Any
+    P: Any
+    I: Any  # noqa: E741
+    dP: Any
+    X: Any
+
+    @property
+    def weighted(self) -> Any:
+        """`Omega P`: sums over nodes against it are the Legendre coefficients."""
+        return self.b[:, None] * self.P
+
+
+def basis(s: int, c: Any) -> list[Any]:
+    """`P_0(c), ..., P_{s-1}(c)`; c may be an array, traced or of extended precision."""
+    x = 2 * c - 1
+    legendre = [x * 0 + 1, x]
+    for j in range(1, s - 1):
+        legendre.append(((2 * j + 1) * x * legendre[j] - j * legendre[j - 1]) / (j + 1))
+    return [_root(2 * j + 1, c) * legendre[j] for j in range(s)]
+
+
+def _root(x: int, like: Any) -> Any:
+    """The square root of an integer, as precise as `like`."""
+    return np.sqrt(np.longdouble(x)) if isinstance(like, np.ndarray) and like.dtype == np.longdouble else x**0.5
+
+
+def _xi(j: int, like: Any = None) -> Any:
+    return 0.5 / _root(4 * j * j - 1, like)
+
+
+def integrals(s: int, c: Any) -> list[Any]:
+    """`I_0(c), ..., I_{s-1}(c)`: `I_0 = c`, `I_j = xi_{j+1} P_{j+1} - xi_j P_{j-1}`, `xi_j = 1 / (2 sqrt(4 j^2 - 1))`."""
+    P = basis(s + 1, c)
+    return [c] + [_xi(j + 1, c) * P[j + 1] - _xi(j, c) * P[j - 1] for j in range(1, s)]
+
+
+@functools.lru_cache(maxsize=None)
+def tables(k: int, s: int) -> Tables:
+    """Gauss' formula with k nodes (order 2k) and the basis of s polynomials at them, rounded from extended precision."""
+    if not 1 <= s <= k:
+        raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {k}")
+    c = ((np.polynomial.legendre.leggauss(k)[0] + 1) / 2).astype(np.longdouble)
+    for _ in range(3):  # Newton on P_k, whose derivative also gives the weights
+        top, slope = basis(k + 1, c)[k], _slopes(k + 1, c)[k]
+        c = c - top / slope
+    b = (2 * k + 1) / (_slopes(k + 1, c)[k] ** 2 * c * (1 - c))
+    X = np.zeros((s, s))
+    X[0, 0] = 0.5
+    for j in range(1, s):
+        X[j, j - 1], X[j - 1, j] = _xi(j), -_xi(j)
+    rows = (np.stack(f(s, c), axis=1) for f in (basis, integrals, _slopes))
+    return Tables(*(np.asarray(x, np.float64) for x in (c, b, *rows, X)))
+
+
+def _slopes(s: int, c: Any) -> list[Any]:
+    """`P_0'(c), ..., P_{s-1}'(c)` from `L'_{j+1} = L'_{j-1} + (2 j + 1) L_j`."""
+    x = 2 * c - 1
+    P = basis(s, c)
+    slopes = [x * 0, x * 0 + 1]
+    for j in range(1, s - 1):
+        slopes.append(slopes[j - 1] + _root(2 * j + 1, c) * P[j])
+    return [2 * _root(2 * j + 1, c) * slopes[j] for j in range(s)]
+
+
+@functools.lru_cache(maxsize=None)
+def continuation(s: int) -> Any:
+    """The (s, s) matrix that continues a polynomial of a step over the next one: `E_ji = int P_j(c) P_i(1 + c) dc`."""
+    t = tables(s, s)
+    return np.triu(t.weighted.T @ np.stack(basis(s, 1 + t.c), axis=1))
+
+
+class Path(NamedTuple):
+    """At the k nodes: velocities `du`, `grad U` less the applied force, and the Jacobians of the constraint."""
+
+    du: Any  # (k, n)
+    pull: Any  # (k, n)
+    G: Any  # (k, m, n)
+
+
+def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> Path:
+    """Follow `u(c h) = q + (low + h I(c) gamma)` through the nodes; `start = (q, low)` as in compensated sums."""
+    q, low = start
+    shape, m = q.shape, system.constraint_count(q)
+    du = tab.P @ gamma
+    u = q.reshape(-1) + (low.reshape(-1) + dt * (tab.I @ gamma))
+
+    def at(u, du, c):
+        here = u.reshape(shape)
+        pull = system.gradient(here).reshape(-1)
+        if system.force_fn is not None:
+            pull = pull - system.force_fn(here, du.reshape(shape), t + c * dt).reshape(-1)
+        jac = system.linearize(here, t + c * dt).todense() if m else jnp.zeros((0, u.size), u.dtype)
+        return pull, jac
+
+    pull, jac = jax.vmap(at)(u, du, jnp.asarray(tab.c, u.dtype))
+    return Path(du, pull, jac)
+
+
+def velocities(system: Any, q: Any, rows: Any) -> Any:
+    """`M^-1` applied to each row of a matrix of flat momenta (the last axis is the coordinate)."""
+    flat = rows.reshape(-1, q.size)
+    return as_mass(system.mass, q).right(q, flat).reshape(rows.shape)
+
+
+def solve_step(
+    residual: Callable[[Any, Any], Any],
+    correction: Callable[[Any, Any], tuple[Any, Any]],
+    start: Any,
+    args: Any,
+    *,
+    iteration: str,
+    max_iterations: int,
+) -> Iterated:
+    """Repeat `x <- x - dx` with `(dx, norm) = correction(x, args)` down to round-off; the derivative is implicit.
+
+    `norm` is relative: one is an error as large as the unknowns themselves. Newton's method replaces `dx` by
+    `J^-1 residual(x)` with the Jacobian from forward mode.
+    """
+
+    def solve(full):
+        x, args = full
+        eps = jnp.finfo(x.dtype).eps
+
+        def measured(x):
+            dx, norm = correction(x, args)
+            if iteration == "newton":
+                jacobian = jax.jacfwd(lambda y: residual(y, args))(x)
+                dx = Dense(jacobian).factor().solve(residual(x, args))
+            return dx, norm
+
+        # the plain fixed point improves gamma and lambda in turn, so its residual does not fall in every sweep
+        floor = (64 if iteration == "fixed-point" else 1e4) * eps
+        done = iterate(lambda x, dx: x - dx, measured, x, tol=eps, floor=floor, max_iterations=max_iterations, stall=0.8)
+        return done.x, (done.residual, done.iterations, done.converged)
+
+    x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
+    return Iterated(x, norm, k, converged)

@@ -1,0 +1,224 @@
+"""Line-integral methods of any even order that keep energy, constraint and hidden constraint together."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError, MethodError
+from ..linalg import Compensation, Dense, add
+from ..types import Report, State
+from .base import AbstractMethod, Traits
+from .flows import iteration_report
+from .legendre import ITERATIONS, Path, along, basis, continuation, integrals, solve_step, tables, velocities
+
+__all__ = ["LineIntegral"]
+
+
+class Memory(NamedTuple):
+    """The polynomials of the last step: a starting guess for the next one, and its dense output."""
+
+    low: Compensation
+    gamma: Any  # (s, n)
+    multipliers: Any  # (R, m)
+
+
+class Pieces(NamedTuple):
+    """What one evaluation of the equations yields."""
+
+    defect: Any  # (s, n), of the equation for gamma
+    phi: Any  # (R, m), moments of d/dt g along the step
+    hidden: Any  # (m,)
+    push: Any  # (s, n), F - beta M gamma
+    path: Path
+    q1: Any
+    p1: Any
+
+
+class LineIntegral(AbstractMethod):
+    r"""Order 2R in positions and momenta with a multiplier polynomial `lambda(c h) = sum_{i<R} P_i(c) lambda_i`.
+
+        F_j = sum_l b_l P_j(c_l) [grad U + G^T lambda](u_l)           phi_i = sum_l b_l P_i(c_l) G(u_l) u'_l
+        M gamma = e_0 p_0 - h X_s (F - beta M gamma)                  q_1 = q_0 + h gamma_0
+        p_1 = p_0 - h (F_0 - beta M gamma_0)                          beta = lambda_{R-1}^T phi_{R-1} / sum_j gamma_j^T M gamma_j
+        phi_0 = ... = phi_{R-2} = 0                                   G(q_1) M^-1 p_1 = 0
+
+    `phi_0 = 0` is the constraint, `beta` (zero at rest) returns what the last moment would take from the energy. Energy,
+    constraint and hidden constraint are kept to round-off where U and g are polynomials of degree at most `2 k / s`, or
+    k is large enough for them; symmetric. Without constraints it is HBVM(k, R).
+
+    `order` is 2R >= 4; `degree` is s (R by default), `quadrature` is k (3 s by default, at least 2R).
+    """
+
+    reference = "after Brugnano, Gurioli, Iavernaro & Weinmueller 2018; scheme B of this library (docs/methods/line_integral.md)"
+    family = "line integral"
+
+    order_claimed: int = eqx.field(static=True)
+    s: int = eqx.field(static=True)
+    k: int = eqx.field(static=True)
+    iteration: Literal["chord", "fixed-point", "newton"] = eqx.field(static=True)
+    max_iterations: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        order: int = 4,
+        quadrature: int | None = None,
+        *,
+        degree: int | None = None,
+        iteration: Literal["chord", "fixed-point", "newton"] = "chord",
+        max_iterations: int = 100,
+    ):
+        if order < 4 or order % 2:
+            raise InputError(f"order must be 4, 6, 8, ...; {order} is not (HBVM(k, 1) has order 2)")
+        if iteration not in ITERATIONS:
+            raise InputError(f"iteration must be one of {', '.join(map(repr, ITERATIONS))}, not {iteration!r}")
+        self.order_claimed, self.s = order, order // 2 if degree is None else degree
+        self.k = 3 * self.s if quadrature is None else quadrature
+        if self.s < self.R:
+            raise InputError(f"degree must be at least order/2 = {self.R}, not {self.s}")
+        if self.k < 2 * self.R:
+            raise InputError(f"order {order} needs at least {2 * self.R} quadrature nodes, not {self.k}")
+        self.iteration, self.max_iterations = iteration, max_iterations
+        tables(self.k, self.s)
+
+    @property
+    def R(self) -> int:
+        """The number of Legendre coefficients of the multiplier."""
+        return self.order_claimed // 2
+
+    @property
+    def name(self) -> str:
+        return f"LineIntegral({self.order_claimed})"
+
+    @property
+    def traits(self):
+        constrained = Traits(
+            self.order_claimed, True, None, energy_exact=True, constraint_exact=True, hidden_exact=True
+        )
+        return {"free": Traits(2 * self.s, True, energy_exact=True), "constrained": constrained}
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        if system.rheonomic:
+            raise MethodError(f"{self.name} keeps a constraint by an integral along the step; use RATTLE for g(q, t)")
+
+    def init(self, system: Any, state: State, dt: Any) -> Memory:
+        q, m = state.q, system.constraint_count(state.q)
+        gamma = jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, state.p).reshape(-1))
+        rest = jnp.zeros((self.R - 1, m), q.dtype)
+        multipliers = jnp.concatenate([system.multipliers(q, state.p, state.t)[None], rest])
+        return Memory(Compensation.zeros(q), gamma, multipliers)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Memory, key: Any = None) -> tuple[State, Memory, Report]:
+        q, low = state.q, carry.low
+        ahead = (continuation(self.s) @ carry.gamma, continuation(self.R) @ carry.multipliers)
+        guess = jnp.concatenate([x.reshape(-1) for x in ahead])
+        args = (system, q, low.q, state.p + low.p, state.t, jnp.asarray(dt, q.dtype))
+        options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
+        done = solve_step(self._residual, self._correction, guess, args, **options)
+        gamma, multipliers = self._split(done.x, q)
+        push = self._equations(done.x, args).push[0]
+        q1, low_q = add(q, low.q, dt * gamma[0].reshape(q.shape))
+        p1, low_p = add(state.p, low.p, -dt * push.reshape(q.shape))
+        named = {"lambda": multipliers[0]} if system.constrained else {}
+        memory = Memory(Compensation(low_q, low_p), gamma, multipliers)
+        return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
+
+    def _split(self, x: Any, q: Any) -> tuple[Any, Any]:
+        return x[: self.s * q.size].reshape(self.s, q.size), x[self.s * q.size :].reshape(self.R, -1)
+
+    def _equations(self, x: Any, args: Any) -> Pieces:
+        system, q, low, p, t, dt = args
+        tab, shape = tables(self.k, self.s), q.shape
+        gamma, multipliers = self._split(x, q)
+        path = along(system, (q, low), gamma, t, dt, tab)
+        force = path.pull + jnp.einsum("lm,lmn->ln", tab.P[:, : self.R] @ multipliers, path.G)
+        phi = tab.weighted[:, : self.R].T @ jnp.einsum("lmn,ln->lm", path.G, path.du)
+
+        rows = jax.vmap(lambda v: system.momentum(q, v.reshape(shape)).reshape(-1))(gamma)
+        twice_kinetic = jnp.sum(gamma * rows)
+        moving = twice_kinetic > 0
+        beta = jnp.where(moving, jnp.sum(multipliers[-1] * phi[-1]) / jnp.where(moving, twice_kinetic, 1.0), 0.0)
+        push = tab.weighted.T @ force - beta * rows
+
+        drift = dt * (tab.X @ velocities(system, q, push))
+        first = gamma[0] - system.velocity(q, p).reshape(-1) + drift[0]
+        defect = jnp.concatenate([first[None], gamma[1:] + drift[1:]])
+        q1 = q + (low + dt * gamma[0].reshape(shape))
+        p1 = p - dt * push[0].reshape(shape)
+        return Pieces(defect, phi, system.hidden_constraint(q1, p1, t + dt), push, path, q1, p1)
+
+    def _residual(self, x: Any, args: Any) -> Any:
+        e = self._equations(x, args)
+        return jnp.concatenate([e.defect.reshape(-1), e.phi[:-1].reshape(-1), e.hidden])
+
+    def _correction(self, x: Any, args: Any) -> tuple[Any, Any]:
+        system, q, _, _, t, dt = args
+        e = self._equations(x, args)
+        gamma, _ = self._split(x, q)
+        speed = jnp.max(jnp.abs(gamma)) + jnp.abs(dt) * jnp.max(jnp.abs(velocities(system, q, e.path.pull)))
+        speed = jnp.where(speed > 0, speed, 1.0)
+        norm = jnp.max(jnp.abs(e.defect)) / speed
+        if not system.constrained:
+            return jnp.concatenate([e.defect.reshape(-1)]), norm
+
+        # d gamma = -defect - response d lambda; then the rows of the constraint as functions of d gamma
+        tab, R, G = tables(self.k, self.s), self.R, e.path.G
+        m = G.shape[1]
+        GM = velocities(system, q, G)
+        response = dt * jnp.einsum("jl,li,lmn->jimn", tab.X @ tab.weighted.T, tab.P[:, :R], GM)
+        end = system.linearize(e.q1, t + dt).todense()
+        moments = self._moments(end, G)
+        turn = dt * jax.jacrev(lambda y: system.hidden_constraint(y, e.p1, t + dt))(e.q1).reshape(m, q.size)
+        pull = dt * jnp.einsum("on,li,lmn->oim", end, tab.weighted[:, :R], GM)
+        matrix = jnp.concatenate(
+            [
+                jnp.einsum("aojn,jimn->aoim", moments, response).reshape((R - 1) * m, R * m),
+                (jnp.einsum("on,imn->oim", turn, response[0]) + pull).reshape(m, R * m),
+            ]
+        )
+        target = jnp.concatenate(
+            [
+                (e.phi[:-1] - jnp.einsum("aojn,jn->ao", moments, e.defect)).reshape(-1),
+                e.hidden - turn @ e.defect[0],
+            ]
+        )
+        dl = Dense(matrix).factor().solve(target)
+        dgamma = e.defect
+        if self.iteration != "fixed-point":
+            dgamma = dgamma + jnp.einsum("im,jimn->jn", dl.reshape(R, m), response)
+        row = jnp.max(jnp.sum(jnp.abs(G), axis=2), axis=0) * speed
+        off = jnp.maximum(jnp.max(jnp.abs(e.phi[:-1]) / row), jnp.max(jnp.abs(e.hidden) / row))
+        return jnp.concatenate([dgamma.reshape(-1), -dl]), jnp.maximum(norm, off)
+
+    def _moments(self, end: Any, G: Any) -> Any:
+        """`d phi_i / d gamma_j` for i < R - 1, from `phi_i = [P_i g]/h - int P_i' g / h`: no second derivatives of g."""
+        tab, R = tables(self.k, self.s), self.R
+        inner = np.einsum("l,la,lj->ajl", tab.b, tab.dP[:, : R - 1], tab.I)
+        at_end = np.zeros((R - 1, self.s))
+        at_end[:, 0] = basis(max(R - 1, 1), 1.0)[: R - 1]
+        return jnp.einsum("aj,on->aojn", at_end, end) - jnp.einsum("ajl,lon->aojn", inner, G)
+
+    def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
+        back = State(state.q, -state.p, state.t, state.n)
+        fresh = self.init(system, back, jnp.nan)
+        return back, Memory(Compensation(carry.low.q, -carry.low.p), fresh.gamma, fresh.multipliers)
+
+    def interpolate(
+        self, system: Any, before: State, after: State, dt: Any, carry: Memory, carry_after: Memory, theta: Any
+    ) -> State:
+        """The step's own polynomials `u` and `v` at `t + theta dt`."""
+        q, low = before.q, carry.low
+        x = jnp.concatenate([carry_after.gamma.reshape(-1), carry_after.multipliers.reshape(-1)])
+        push = self._equations(x, (system, q, low.q, before.p + low.p, before.t, jnp.asarray(dt, q.dtype))).push
+        weights = jnp.stack(integrals(self.s, theta))
+        u = q + (low.q + dt * (weights @ carry_after.gamma).reshape(q.shape))
+        v = before.p + (low.p - dt * (weights @ push).reshape(q.shape))
+        return State(u, v, before.t + theta * dt, before.n)
+
+
+VARIANTS = {"LineIntegral": (lambda: LineIntegral(6), lambda: LineIntegral(8))}
