@@ -48,11 +48,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "shake": ("SHAKE",),
     "rattle": ("RATTLE",),
     "composition": ("Composition", "Splitting"),
+    "hbvm": ("HBVM", "Gauss"),
+    "line_integral": ("LineIntegral",),
     "newmark": ("Newmark", "PushforwardNewmark", "LinearlyImplicitNewmark"),
     "zhang_skeel": ("ZhangSkeel", "ZhangSkeelSimplified", "StiffZhangSkeel"),
+    "impulse": ("Impulse", "MollifiedImpulse", "ProjectedImpulse"),
     "langevin": ("GLA", "GeodesicBAOAB"),
     "hmc": ("ConstrainedHMC",),
     "adaptive": ("VRATTLE", "VSHAKE", "AdaptiveVerlet"),
+    "poincare": ("PoincareEuler",),
 }
 
 
