@@ -10,7 +10,7 @@ import numpy as np
 from holonomix.io import Store
 
 CHUNK_BYTES = 160  # five rows of q: chunks fill up in the middle of an append
-TOTAL, STEP = 23, 3
+TOTAL, STEP = 17, 3
 
 
 def next_state(x: np.ndarray) -> np.ndarray:
@@ -42,7 +42,7 @@ def drive(store: Store, total: int = TOTAL, step: int = STEP) -> None:
 
 
 def fresh(path: Path, **options) -> Store:
-    options = {"chunk_bytes": CHUNK_BYTES, "checkpoint_seconds": 0.0, "files": {"run.toml": "steps = 23\n"}} | options
+    options = {"chunk_bytes": CHUNK_BYTES, "checkpoint_seconds": 0.0, "files": {"run.toml": "steps = 17\n"}} | options
     return Store(path, "auto", **options)
 
 
