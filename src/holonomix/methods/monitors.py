@@ -172,8 +172,8 @@ def as_monitor(monitor: Any) -> AbstractMonitor:
     return FunctionMonitor(as_callable(monitor))
 
 
-def check_monitor(monitor: AbstractMonitor, system: Any, q: Any, p: Any, dt: Any) -> None:
-    """Raise unless U is positive and finite at the start and even in p, there and for a momentum drawn at random."""
+def check_monitor(monitor: AbstractMonitor, system: Any, q: Any, p: Any, dt: Any, even: bool = True) -> None:
+    """Raise unless U is positive and finite at the start and `even` in p, there and for a momentum drawn at random."""
     for part in _parts(monitor):
         if isinstance(part, MultiplierMonitor) and not system.constrained:
             raise MethodError("MultiplierMonitor follows constraint forces; without constraints use ForceMonitor")
@@ -188,6 +188,8 @@ def check_monitor(monitor: AbstractMonitor, system: Any, q: Any, p: Any, dt: Any
     u = float(monitor(system, q, p))
     if not (np.isfinite(u) and u > 0):
         raise InputError(f"the monitor must be positive and finite; at the start U = {u:g} (try sqrt(U^2 + floor^2))")
+    if not even:
+        return
     drawn = jnp.asarray(np.random.default_rng(0).standard_normal(np.shape(p)), q.dtype)
     for where, momentum in (("the start", p), ("a momentum drawn at random", (1.0 + jnp.max(jnp.abs(p))) * drawn)):
         forward, back = float(monitor(system, q, momentum)), float(monitor(system, q, -momentum))

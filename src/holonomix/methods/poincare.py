@@ -1,0 +1,124 @@
+"""The Poincare-transformed symplectic Euler method: variable steps that are symplectic, at first order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..errors import MethodError
+from ..linalg import Compensation, add, newton_root
+from ..projection import direct_momenta
+from ..status import Status
+from ..types import Report, State
+from .base import AbstractMethod, Traits, first_failure
+from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
+
+__all__ = ["Poincare", "PoincareEuler"]
+
+
+class Poincare(eqx.Module):
+    """Constants of the transformed Hamiltonian, and what rounding left over."""
+
+    energy: Any  # H_0
+    h: Any
+    monitor: Any
+    low: Compensation
+    low_t: Any
+
+
+class PoincareEuler(AbstractMethod):
+    r"""Symplectic Euler for `K = (H - H_0)/U` with fixed steps h in fictive time (Reich 1996, Hairer 1997).
+
+        P   = p_n - h (K_q(q_n, P) + G(q_n)^T l)       q_{n+1} = q_n + h K_p(q_n, P)        g(q_{n+1}) = 0
+        p_{n+1} = P - G(q_{n+1})^T m                   G(q_{n+1}) M^-1 p_{n+1} = 0          t_{n+1} = t_n + h/U(q_n, P)
+
+    On the energy surface `H = H_0` the motion of K is that of H with `dt = dtau/U`. For fixed H_0 and h the step is
+    symplectic for any positive U, even in p or not; of order one, and implicit in P.
+    """
+
+    reference = "Reich 1996; Hairer 1997; Barth, Leimkuhler & Reich 1998 (section 2)"
+    family = "adaptive"
+    adaptive = True
+
+    monitor: AbstractMonitor = eqx.field(converter=as_monitor, default=ForceMonitor())
+    max_iterations: int = eqx.field(static=True, default=50)
+
+    @property
+    def traits(self):
+        constrained = Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)
+        return {"free": Traits(1, symplectic=True), "constrained": constrained}
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        if not system.conservative or system.rheonomic:
+            raise MethodError("PoincareEuler needs an energy that is conserved: no applied force, no moving constraint")
+
+    def validate(self, system: Any, state: State, dt: Any) -> None:
+        check_monitor(self.monitor, system, state.q, state.p, dt, even=False)
+
+    def init(self, system: Any, state: State, dt: Any) -> Poincare:
+        q, p = state.q, state.p
+        memory = self.monitor.start(system, q, p, dt)
+        h = dt * self.monitor.value(system, q, p, memory)
+        return Poincare(system.hamiltonian(q, p), h, memory, Compensation.zeros(q), jnp.zeros((), q.dtype))
+
+    def step(self, system: Any, state: State, dt: Any, carry: Poincare, key: Any = None) -> tuple[State, Any, Report]:
+        q, t = state.q, jnp.asarray(state.t, state.q.dtype)
+        m = system.constraint_count(q) if system.constrained else 0
+        start = jnp.concatenate([state.p.reshape(-1), jnp.zeros((m,), q.dtype)])
+        args = (system, self.monitor, state.q, state.p, carry)
+        done = newton_root(_euler, start, args, max_iterations=self.max_iterations)
+        moved, mu = done.x[: q.size].reshape(q.shape), done.x[q.size :]
+
+        u = self.monitor.value(system, q, moved, carry.monitor)
+        k_q, k_p = _transformed(system, self.monitor, q, moved, carry)
+        pull = -carry.h * k_q
+        if system.constrained:
+            pull = pull - system.linearize(q, t).transpose(mu)
+        q1, low_q = add(q, carry.low.q, carry.h * k_p)
+        status = [
+            jnp.where(jnp.isfinite(u) & (u > 0), Status.OK, Status.MONITOR),
+            jnp.where(done.converged, Status.OK, Status.NOT_CONVERGED),
+            jnp.where(t + carry.h / u != t, Status.OK, Status.STEP_UNDERFLOW),
+        ]
+        multipliers = {}
+        if system.constrained:
+            tangent = direct_momenta(system, q1, state.p + (carry.low.p + pull), t)
+            pull, multipliers = pull - tangent.correction, {"l": mu / carry.h}
+            status.append(tangent.status)
+        p1, low_p = add(state.p, carry.low.p, pull)
+        t1, low_t = add(t, carry.low_t, carry.h / u)
+
+        failed = first_failure(*status)
+        low = Compensation(low_q, low_p)
+        new = (State(q1, p1, t1, state.n), Poincare(carry.energy, carry.h, carry.monitor, low, low_t))
+        old = (State(q, state.p, t, state.n), carry)
+        new_state, new_carry = jax.tree.map(lambda a, b: jnp.where(failed == Status.OK, a, b), new, old)
+        return new_state, new_carry, Report(failed, done.iterations, done.residual, multipliers)
+
+    def reverse(self, system: Any, state: State, carry: Poincare) -> tuple[State, Poincare]:
+        back = eqx.tree_at(lambda c: c.low.p, carry, -carry.low.p)
+        return State(state.q, -state.p, state.t, state.n), back
+
+
+def _transformed(system: Any, monitor: Any, q: Any, p: Any, carry: Poincare) -> tuple[Any, Any]:
+    """`K_q` and `K_p` of `K = (H - H_0)/U`."""
+
+    def k(q, p):
+        return (system.hamiltonian(q, p) - carry.energy) / monitor.value(system, q, p, carry.monitor)
+
+    return jax.grad(k, (0, 1))(q, p)
+
+
+def _euler(x: Any, args: Any) -> Any:
+    system, monitor, q, p, carry = args
+    moved = x[: q.size].reshape(q.shape)
+    k_q, k_p = _transformed(system, monitor, q, moved, carry)
+    r = (moved - p) - carry.low.p + carry.h * k_q
+    if not system.constrained:
+        return r.reshape(-1)
+    r = r + system.linearize(q).transpose(x[q.size :])
+    return jnp.concatenate([r.reshape(-1), system.constraint(q + (carry.h * k_p + carry.low.q))])
