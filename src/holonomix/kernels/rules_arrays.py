@@ -139,7 +139,7 @@ def _dot_general(t: Tracer, p, a: Array, b: Array):
                     terms.setdefault(j, []).append(mul(x, y))
             for j, items in terms.items():
                 out[s, i, j] = total(t.algebra.add, items)
-    return [out.reshape(*batch, *free_a, *free_b)]
+    return [out.reshape((*batch, *free_a, *free_b))]
 
 
 @rule("triangular_solve")

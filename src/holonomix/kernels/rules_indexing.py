@@ -123,7 +123,7 @@ def _gather(t: Tracer, p, a: Array, indices: Array):
                 window = t.each(lambda n, c=inside: t.algebra.select(c, n, missing), window)
         flat_out.append(window.ravel())
     out = np.stack(flat_out) if flat_out else np.zeros((0, int(np.prod(offset_shape))), np.int64)
-    out = out.reshape(*batch_shape, *offset_shape)
+    out = out.reshape((*batch_shape, *offset_shape))
     order: list[int] = []
     batch_axes, window_axes = iter(range(len(batch_shape))), iter(range(len(batch_shape), out.ndim))
     for axis in range(out.ndim):
