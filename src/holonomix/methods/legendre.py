@@ -150,17 +150,21 @@ def solve_step(
         x, args = full
         eps = jnp.finfo(x.dtype).eps
 
-        def measured(x):
+        def sweep(loop, _):
+            x, _ = loop
             dx, norm = correction(x, args)
             if iteration == "newton":
                 jacobian = jax.jacfwd(lambda y: residual(y, args))(x)
                 dx = Dense(jacobian).factor().solve(residual(x, args))
-            return dx, norm
+            return x - dx, norm
 
-        # the plain fixed point improves gamma and lambda in turn, so its residual does not fall in every sweep
-        floor = (64 if iteration == "fixed-point" else 1e4) * eps
-        done = iterate(lambda x, dx: x - dx, measured, x, tol=eps, floor=floor, max_iterations=max_iterations, stall=0.8)
-        return done.x, (done.residual, done.iterations, done.converged)
+        # The norm is that before the last correction, which leaves less than the tolerance by its factor of contraction;
+        # the plain fixed point improves gamma and lambda in turn, so that its norm does not fall in every sweep.
+        tol, floor = (1, 64) if iteration == "fixed-point" else (8, 1e4)
+        unknown = (x, jnp.asarray(jnp.inf, x.dtype))
+        options = {"tol": tol * eps, "floor": floor * eps, "stall": 0.8, "max_iterations": max_iterations}
+        done = iterate(sweep, lambda loop: ((), loop[1]), unknown, **options)
+        return done.x[0], (done.residual, done.iterations, done.converged)
 
     x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
     return Iterated(x, norm, k, converged)
