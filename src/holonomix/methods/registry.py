@@ -53,6 +53,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "newmark": ("Newmark", "PushforwardNewmark", "LinearlyImplicitNewmark"),
     "zhang_skeel": ("ZhangSkeel", "ZhangSkeelSimplified", "StiffZhangSkeel"),
     "impulse": ("Impulse", "MollifiedImpulse", "ProjectedImpulse"),
+    "variational": ("VariationalIntegrator",),
+    "so3": ("CayleyEulerSO3", "ZhangSkeelSO3"),
     "langevin": ("GLA", "GeodesicBAOAB"),
     "hmc": ("ConstrainedHMC",),
     "adaptive": ("VRATTLE", "VSHAKE", "AdaptiveVerlet"),

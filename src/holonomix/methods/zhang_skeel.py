@@ -23,7 +23,7 @@ class ZhangSkeel(AbstractMethod):
         A(x) = M + beta h^2 V''(x)        a = -A^-1 grad V        M f = M a - (1/2) beta^2 h^4 a.V'''.a
         x_{n+1} = x_n + h v_n + h^2/2 f_n        v_{n+1} = v_n + h/2 (f_n + f_{n+1})
 
-    `M f = -grad W`, `W = V - (1/2) beta h^2 grad V^T A^-1 grad V`: hence symplectic, variational, symmetric and of order
+    `M f = -grad W`, `W = V - (1/2) beta h^2 grad V^T A^-1 grad V`: hence symplectic, variational, symmetric, of order
     two. Linearly stable for every h when beta >= 1/4; in nonlinear problems a step ends with the status INDEFINITE
     where A is no longer positive definite (`definite=False` lets it go on). No third derivative is formed: the
     contraction is a second directional derivative of the gradient.

@@ -26,7 +26,16 @@ MODELS: dict[str, str] = {
     "harmonic_oscillator": "oscillators",
     "bead_on_surface": "surfaces",
     "water_cluster": "water",
+    "stiff_spring_double_pendulum": "stiff",
+    "penalized_double_pendulum": "stiff",
+    "penalized_chain": "stiff",
+    "double_pendulum_angles": "stiff",
+    "dna_chain": "stiff",
+    "rigid_body": "bodies",
+    "magnetised_body": "bodies",
+    "heavy_top": "bodies",
     "butane": "butane",
+    "cosserat_rod": "rod",
 }
 
 

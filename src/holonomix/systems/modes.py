@@ -35,7 +35,7 @@ def _two(s: Any, b: Any) -> tuple[Any, Any]:
     t11 = (s[1, 1] - 2 * l10 * (t10 * l11 + l10 * t00) + l10 * l10 * t00) / (l11 * l11)
     mean, half = (t00 + t11) / 2, (t11 - t00) / 2
     radius = jnp.sqrt(half * half + t10 * t10)
-    # the vector of the larger eigenvalue is (t10, half + radius) or (radius - half, t10): take the one without cancellation
+    # the larger eigenvalue has the vector (t10, half + radius) or (radius - half, t10): one of them does not cancel
     x = jnp.where(half >= 0, t10, radius - half)
     y = jnp.where(half >= 0, half + radius, t10)
     size = jnp.sqrt(x * x + y * y)

@@ -1,0 +1,216 @@
+"""Multiple time steps: the slow force kicks once a step, the stiff force acts in many small steps between.
+
+Half kick with the slow force, oscillate over h under `p^T M^-1 p/2 + V/eps^2` in micro-steps, half kick. The three methods
+differ in the kick only. All treat a position-dependent mass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..errors import InputError, MethodError
+from ..linalg import newton_root
+from ..types import Report, State
+from .base import AbstractMethod, Traits, first_failure
+from .generalized import GeneralizedVerlet
+from .verlet import StormerVerlet
+
+__all__ = ["Impulse", "MollifiedImpulse", "ProjectedImpulse"]
+
+
+class Impulse(AbstractMethod):
+    r"""The impulse method (r-RESPA): the whole slow force in every kick.
+
+        p+ = p_n - h/2 grad U(q_n)      (q_{n+1}, p-) = flow over h of p^T M^-1 p/2 + V/eps^2      p_{n+1} = p- - h/2 grad U
+
+    Symmetric and symplectic. On stiff systems whose frequencies depend on the position the kicks across the manifold
+    change the actions by O(1), so positions are wrong however small eps is: the control of Lubich & Weiss.
+    """
+
+    reference = "Grubmueller et al. 1991; Tuckerman, Berne & Martyna 1992; Lubich & Weiss 2014 (2.1)"
+    family = "impulse"
+
+    inner: AbstractMethod | None = None
+    substeps: int = eqx.field(static=True, default=100)
+
+    def __check_init__(self) -> None:
+        check_inner(self)
+
+    @property
+    def traits(self) -> Mapping[str, Traits]:
+        return {"stiff": Traits(2, symmetric=True, symplectic=True)}
+
+    def check_further(self, system: Any) -> None:
+        check_oscillator(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return start(self, system, state, dt, slow_kick)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        return kicked_step(self, system, state, dt, carry, slow_kick)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(self, system, state, carry)
+
+
+class MollifiedImpulse(AbstractMethod):
+    r"""The impulse method for the mollified slow potential `U(alpha(x))`.
+
+    `mollifier="projection"`: `alpha(x) = X = x + M^-1 G(x)^T lambda`, `g(X) = 0` (Izaguirre, Reich & Skeel 1999), and
+    `mollifier="nearest"`: `alpha(x) = X` with `x = X + M^-1 G(X)^T mu`, `g(X) = 0`, the computable stand-in for the
+    transformed-variable mollifier of Lubich & Weiss, section 3.
+
+        kick:  p -= h/2 alpha'(x)^T grad U(alpha(x))
+
+    Symplectic and symmetric; keeps the actions to O(eps), and positions and tangential momenta of the effective system
+    to O(h^2) + O(eps) with steps h that eps does not bound (Theorem 2.2). The normal momentum stays O(1) off.
+    """
+
+    reference = "Garcia-Archilla, Sanz-Serna & Skeel 1998; Izaguirre, Reich & Skeel 1999; Lubich & Weiss 2014 (2.2)"
+    family = "impulse"
+
+    inner: AbstractMethod | None = None
+    substeps: int = eqx.field(static=True, default=100)
+    mollifier: Literal["projection", "nearest"] = eqx.field(static=True, default="projection")
+
+    def __check_init__(self) -> None:
+        check_inner(self)
+        if self.mollifier not in ("projection", "nearest"):
+            raise InputError(f"mollifier must be 'projection' or 'nearest', not {self.mollifier!r}")
+
+    @property
+    def traits(self) -> Mapping[str, Traits]:
+        return {"stiff": Traits(2, symmetric=True, symplectic=True)}
+
+    def check_further(self, system: Any) -> None:
+        check_oscillator(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return start(self, system, state, dt, self._kick)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        return kicked_step(self, system, state, dt, carry, self._kick)
+
+    def _kick(self, system: Any, q: Any, p: Any, t: Any) -> Any:
+        alpha = (lambda x: system.foot(x)[0]) if self.mollifier == "projection" else lambda x: nearest(system, x)
+        return -jax.grad(lambda x: system.slow.potential(alpha(x)))(q)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(self, system, state, carry)
+
+
+class ProjectedImpulse(AbstractMethod):
+    r"""The impulse method with the slow force projected onto the tangent space.
+
+        kick:  p -= h/2 P(x) grad U(x),      P = I - G^T (G M^-1 G^T)^-1 G M^-1
+
+    Within O(eps) of the mollified method at the price of one m x m solve a kick; symmetric, not symplectic.
+    """
+
+    reference = "Lubich & Weiss 2014 (2.3)"
+    family = "impulse"
+
+    inner: AbstractMethod | None = None
+    substeps: int = eqx.field(static=True, default=100)
+
+    def __check_init__(self) -> None:
+        check_inner(self)
+
+    @property
+    def traits(self) -> Mapping[str, Traits]:
+        return {"stiff": Traits(2, symmetric=True)}
+
+    def check_further(self, system: Any) -> None:
+        check_oscillator(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return start(self, system, state, dt, self._kick)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        return kicked_step(self, system, state, dt, carry, self._kick)
+
+    def _kick(self, system: Any, q: Any, p: Any, t: Any) -> Any:
+        return system.tangent(q, -system.slow.gradient(q))
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(self, system, state, carry)
+
+
+# -- what the three share ------------------------------------------------------------------------------------------
+
+
+def check_inner(method: Any) -> None:
+    if not isinstance(method.substeps, int) or method.substeps < 1:
+        raise InputError(f"substeps must be a positive whole number, not {method.substeps!r}")
+    inner = method.inner
+    if inner is not None and (not inner.one_step or inner.adaptive or inner.stochastic):
+        raise MethodError(f"{inner.name} is not a deterministic one-step method, so it cannot take the micro-steps")
+
+
+def check_oscillator(method: Any, system: Any) -> None:
+    if not system.conservative:
+        raise MethodError(f"{method.name} splits the potential; it cannot place an applied force")
+    oscillator(method, system).check(system.fast)
+
+
+def oscillator(method: Any, system: Any) -> AbstractMethod:
+    """The method of the micro-steps: Verlet, in its generalised form where the mass depends on the position."""
+    return method.inner or (GeneralizedVerlet() if system.position_mass else StormerVerlet())
+
+
+def slow_kick(system: Any, q: Any, p: Any, t: Any) -> Any:
+    """`-grad U`."""
+    return -system.slow.gradient(q)
+
+
+def start(method: Any, system: Any, state: State, dt: Any, kick: Any) -> Any:
+    inner = oscillator(method, system).init(system.fast, state, dt / method.substeps)
+    return inner, kick(system, state.q, state.p, state.t)
+
+
+def kicked_step(method: Any, system: Any, state: State, dt: Any, carry: Any, kick: Any) -> tuple[State, Any, Report]:
+    """Kick, oscillate, kick."""
+    memory, force = carry
+    inner, fast, micro = oscillator(method, system), system.fast, dt / method.substeps
+
+    def oscillate(_, loop):
+        state, memory, status, iterations, residual = loop
+        state, memory, report = inner.step(fast, state, micro, memory)
+        status, residual = first_failure(status, report.status), jnp.maximum(residual, report.residual)
+        return state, memory, status, iterations + report.iterations, residual
+
+    ok = Report.ok()
+    state = State(state.q, state.p + dt / 2 * force, jnp.asarray(state.t, state.q.dtype), state.n)
+    loop = (state, memory, ok.status, ok.iterations, ok.residual)
+    state, memory, status, iterations, residual = jax.lax.fori_loop(0, method.substeps, oscillate, loop)
+    force = kick(system, state.q, state.p, state.t)
+    state = State(state.q, state.p + dt / 2 * force, state.t, state.n)
+    return state, (memory, force), Report(status, iterations, residual)
+
+
+def turned(method: Any, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    memory, force = carry
+    back, memory = oscillator(method, system).reverse(system.fast, state, memory)
+    return back, (memory, force)
+
+
+def nearest(system: Any, x: Any) -> Any:
+    """`X` with `x = X + M(X)^-1 G(X)^T mu`, `g(X) = 0`: the point of the manifold nearest to x in the mass metric."""
+    rigid = system.constrained()
+    start = jnp.concatenate([x.reshape(-1), jnp.zeros(rigid.constraint_count(x), x.dtype)])
+    return newton_root(_nearest_residual, start, (rigid, x)).x[: x.size].reshape(x.shape)
+
+
+def _nearest_residual(unknown: Any, args: Any) -> Any:
+    rigid, x = args
+    here, mu = unknown[: x.size].reshape(x.shape), unknown[x.size :]
+    g, pull = jax.vjp(rigid.constraint, here)
+    return jnp.concatenate([(here - x + rigid.velocity(here, pull(mu)[0])).reshape(-1), g])
+
+
+VARIANTS = {"MollifiedImpulse": (lambda: MollifiedImpulse(mollifier="nearest"),)}

@@ -1,0 +1,172 @@
+"""Rigid bodies on SO(3): variational Euler with the Cayley map, and the linearly implicit schemes on a penalty.
+
+A body is a rotation matrix R with the ambient momentum `p = R Omega^ J_d`, `J_d = tr(J)/2 I - J` (`models.rigid_body`).
+RATTLE on the nine entries with `R^T R = I` is the third way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ..errors import InputError
+from ..linalg import Compensation, add, newton_root, solve
+from ..types import Report, State
+from .base import AbstractMethod, Traits
+from .flows import iteration_report
+from .newmark import check_beta, check_conservative, definite_report, turned
+from .zhang_skeel import modified_force, verlet_step
+
+__all__ = ["CayleyEulerSO3", "ZhangSkeelSO3", "cayley", "hat", "vee"]
+
+
+class CayleyEulerSO3(AbstractMethod):
+    r"""Variational Euler on SO(3) with the Cayley map, for any inertia J and potential V(R).
+
+        (dcay^-1_{hW})^* J W = Pi_n + h tau(R_n)        R_{n+1} = R_n cay(h W)        Pi_{n+1} = (dcay^-1_{-hW})^* J W
+        (dcay^-1_x)^* mu = mu + x x mu/2 + (x . mu) x/4
+
+    with the body momentum `Pi = J Omega` and torque `tau = -(R^T grad V - grad V^T R)v`. For the unit inertia this is
+    `(1 + h^2 |W|^2/4) W = Pi_n + h tau`, `Pi_{n+1}` being the same left side. Symplectic on T*SO(3), order one; R stays a
+    rotation to round-off; momenta of symmetries are kept exactly.
+    """
+
+    reference = "Bou-Rabee & Marsden 2009; Tao & Owhadi 2015 (4.12)"
+    family = "so3"
+
+    @property
+    def traits(self) -> Mapping[str, Traits]:
+        return {"constrained": Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)}
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_conservative(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        if state.q.shape != (3, 3):
+            raise InputError(f"CayleyEulerSO3 moves a rotation matrix of shape (3, 3); q has shape {state.q.shape}")
+        return ()
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        rotation, h = state.q, jnp.asarray(dt, state.q.dtype)
+        second = system.momentum(rotation, jnp.eye(3, dtype=h.dtype))
+        inertia = jnp.trace(second) * jnp.eye(3, dtype=h.dtype) - second
+        # R^T p - p^T R = Omega^ J_d + J_d Omega^ = (J Omega)^
+        momentum = vee(rotation.T @ state.p - state.p.T @ rotation)
+        pull = rotation.T @ system.gradient(rotation)
+        torque = -vee(pull - pull.T)
+        target = momentum + h * torque
+        done = newton_root(_cayley_residual, solve(inertia, target, symmetric=True), (inertia, target, h))
+        w = done.x
+        rotation = rotation @ cayley(h * w)
+        momentum = _cotangent(-h * w, inertia @ w)
+        omega = solve(inertia, momentum, symmetric=True)
+        p = rotation @ hat(omega) @ second
+        return State(rotation, p, state.t + dt, state.n), (), iteration_report(done)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return State(state.q, -state.p, state.t, state.n), ()
+
+
+class ZhangSkeelSO3(AbstractMethod):
+    r"""Z&S for a rotation matrix held by the penalty `omega^2/2 tr((R^T R - I)^2)`, all nine entries free.
+
+        (2 c M + beta h^2 V'') a = -grad V        f = 2 c M a - (1/2) beta^2 h^4 a.V'''.a        M = 1/2 for unit inertia
+        form="trapezoidal" (order 2):  p' = p + h/2 f(R)    R+ = R + h M^-1 p'    p+ = p' + h/2 f(R+)
+        form="first" (order 1):        p+ = p + h f(R)      R+ = R + h M^-1 p+
+
+    `c = 1/2` is consistent with the mass and keeps linear stability for beta >= 1/4 (the first-order form too, as the
+    trapezoidal one is conjugate to it); the paper prints `c = 1`, which halves the effective beta. Run it on
+    `body.system.penalized(omega)`.
+    """
+
+    reference = "Tao & Owhadi 2015 (4.15)"
+    family = "so3"
+
+    beta: float = eqx.field(static=True, default=0.4)
+    form: Literal["trapezoidal", "first"] = eqx.field(static=True, default="trapezoidal")
+    c: float = eqx.field(static=True, default=0.5)
+    definite: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self) -> None:
+        check_beta(self.beta)
+        if self.form not in ("trapezoidal", "first"):
+            raise InputError(f"form must be 'trapezoidal' or 'first', not {self.form!r}")
+        if not self.c > 0:
+            raise InputError(f"c must be positive (1/2 is consistent, 1 the paper's), not {self.c}")
+
+    @property
+    def traits(self) -> Mapping[str, Traits]:
+        second = self.form == "trapezoidal"
+        return {"stiff": Traits(2 if second else 1, symmetric=second, symplectic=True)}
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_conservative(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        if self.form == "first":
+            return Compensation.zeros(state.q)
+        force, factor = self._force(system, state.q, dt)
+        return Compensation.zeros(state.q), force, factor.smallest
+
+    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        if self.form == "first":
+            return carry
+        force, factor = self._force(system, state.q, dt)
+        return carry[0], force, factor.smallest
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        if self.form == "trapezoidal":
+            return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
+        force, factor = self._force(system, state.q, dt)
+        p, low_p = add(state.p, carry.p, dt * force)
+        q, low_q = add(state.q, carry.q, dt * system.velocity(state.q, p))
+        report = definite_report(factor.smallest, self.definite)
+        return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), report
+
+    def _force(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
+        return modified_force(system, q, dt, self.beta, 2 * self.c)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        if self.form == "trapezoidal":
+            return turned(state, carry)
+        return State(state.q, -state.p, state.t, state.n), Compensation(carry.q, -carry.p)
+
+
+def hat(w: Any) -> Any:
+    """The skew matrix of a vector: `hat(w) x` is the cross product `w x x`."""
+    zero = jnp.zeros_like(w[0])
+    rows = ((zero, -w[2], w[1]), (w[2], zero, -w[0]), (-w[1], w[0], zero))
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def vee(skew: Any) -> Any:
+    """The vector of a skew matrix."""
+    return jnp.stack([skew[2, 1], skew[0, 2], skew[1, 0]])
+
+
+def cayley(x: Any) -> Any:
+    """`(I - x^/2)^-1 (I + x^/2)`, written out: a rotation about x."""
+    skew = hat(x / 2)
+    return jnp.eye(3, dtype=x.dtype) + 2 / (1 + jnp.sum(x * x) / 4) * (skew + skew @ skew)
+
+
+def _cotangent(x: Any, mu: Any) -> Any:
+    """`(dcay^-1_x)^* mu`."""
+    return mu + cross(x, mu) / 2 + jnp.sum(x * mu) * x / 4
+
+
+def cross(a: Any, b: Any) -> Any:
+    return hat(a) @ b
+
+
+def _cayley_residual(w: Any, args: Any) -> Any:
+    inertia, target, h = args
+    return solve(inertia, _cotangent(h * w, inertia @ w) - target, symmetric=True)
+
+
+VARIANTS = {"ZhangSkeelSO3": (lambda: ZhangSkeelSO3(form="first"), lambda: ZhangSkeelSO3(c=1.0))}

@@ -1,0 +1,115 @@
+"""Rigid bodies as rotation matrices: q = R of shape (3, 3), `R^T R = I`, ambient momentum `p = R Omega^ J_d`.
+
+`J_d = tr(J)/2 I - J` turns the kinetic energy into `tr(R' J_d R'^T)/2`; a unit inertia has `J_d = I/2`. The constraint
+has six rows, those off the diagonal scaled by sqrt 2, so that `|g|^2 = tr((R^T R - I)^2)`. Tao & Owhadi (4.5).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError
+from ..systems import System
+from ..types import Problem
+from .checks import finite, is_traced, vector
+
+__all__ = ["heavy_top", "magnetised_body", "rigid_body"]
+
+ROWS, COLUMNS = np.triu_indices(3)
+WEIGHTS = np.where(ROWS == COLUMNS, 1.0, np.sqrt(2.0))
+
+
+def orthonormality(q: Any, *params: Any) -> Any:
+    """The upper triangle of `R^T R - I`, off-diagonal entries times sqrt 2."""
+    return (q.T @ q - jnp.eye(3, dtype=q.dtype))[ROWS, COLUMNS] * WEIGHTS
+
+
+def hat(w: Any) -> Any:
+    """The skew matrix with `hat(w) x = w x x`."""
+    zero = jnp.zeros_like(w[0])
+    return jnp.stack([jnp.stack([zero, -w[2], w[1]]), jnp.stack([w[2], zero, -w[0]]), jnp.stack([-w[1], w[0], zero])])
+
+
+def spatial_momentum(q: Any, p: Any) -> Any:
+    """The angular momentum in space, `R J Omega`."""
+    skew = p @ q.T - q @ p.T
+    return jnp.stack([skew[2, 1], skew[0, 2], skew[1, 0]])
+
+
+def free(q: Any, params: Any) -> Any:
+    return jnp.zeros((), q.dtype)
+
+
+def rigid_body(
+    potential: Any = None,
+    inertia: Any = (1.0, 1.0, 1.0),
+    rotation: Any = None,
+    angular_velocity: Any = (1.0, 0.2, 0.1),
+    params: Any = None,
+    name: str = "rigid body",
+    **options: Any,
+) -> Problem:
+    """A rigid body with a fixed point and the potential `V(R)` (or `V(R, params)`), free when none is given.
+
+    `inertia` holds the principal moments or the whole matrix; `angular_velocity` is that of the body frame.
+    """
+    inertia = finite("inertia", inertia)
+    if inertia.ndim != 2:
+        inertia = jnp.diag(vector("inertia", inertia, 3))
+    second = jnp.trace(inertia) / 2 * jnp.eye(3) - inertia
+    if not is_traced(second):
+        least = float(np.linalg.eigvalsh(np.asarray(second))[0])
+        if least <= 0:
+            raise InputError(
+                f"the moments of inertia must satisfy the triangle inequality, as those of a solid body do; "
+                f"the smallest second moment is {least:g}"
+            )
+    diagonal = not is_traced(second) and np.count_nonzero(second - np.diag(np.diag(second))) == 0
+    mass = jnp.broadcast_to(jnp.diag(second), (3, 3)) if diagonal else jnp.kron(jnp.eye(3), second)
+    if potential is None:
+        potential, params = free, {}
+    q0 = jnp.eye(3) if rotation is None else jnp.asarray(rotation, jnp.result_type(float))
+    p0 = q0 @ hat(vector("angular_velocity", finite("angular_velocity", angular_velocity), 3)) @ second
+    system = System(potential, orthonormality, mass=mass, params=params)
+    return Problem(system, q0, p0, options.pop("dt", 0.05), options.pop("t1", 10.0), name=name, **options)
+
+
+def dipole(q: Any, params: Any) -> Any:
+    return params["field"] * q[2, 2]
+
+
+def magnetised_body(
+    field: Any = 1.0, inertia: Any = 1.0, rotation: Any = None, angular_velocity: Any = (1.0, 0.2, 0.1)
+) -> Problem:
+    """A magnetised body in a constant field, `V = B mu R_33` (Tao & Owhadi (4.5)); `field` is `B mu`."""
+    moments = vector("inertia", finite("inertia", inertia), 3) if jnp.ndim(inertia) < 2 else inertia
+    vertical = {"vertical angular momentum": lambda q, p: spatial_momentum(q, p)[2]}
+    params = {"field": finite("field", field)}
+    return rigid_body(
+        dipole, moments, rotation, angular_velocity, params, "magnetised body", invariants=vertical, dt=0.1, t1=5.0
+    )
+
+
+def top_weight(q: Any, params: Any) -> Any:
+    return params["weight"] * jnp.sum(q[2] * params["centre"])
+
+
+def heavy_top(
+    inertia: Any = (1.0, 1.0, 0.5),
+    centre: Any = (0.0, 0.0, 1.0),
+    weight: Any = 1.0,
+    tilt: Any = 0.3,
+    angular_velocity: Any = (0.0, 0.0, 8.0),
+) -> Problem:
+    """A top with its point fixed, `V = m g (R c)_3` for the centre of mass c in the body, tilted from the vertical."""
+    params = {"weight": finite("weight", weight), "centre": vector("centre", finite("centre", centre), 3)}
+    c, s = jnp.cos(tilt), jnp.sin(tilt)
+    zero, one = jnp.zeros_like(c), jnp.ones_like(c)
+    rotation = jnp.stack([jnp.stack([one, zero, zero]), jnp.stack([zero, c, -s]), jnp.stack([zero, s, c])])
+    vertical = {"vertical angular momentum": lambda q, p: spatial_momentum(q, p)[2]}
+    return rigid_body(
+        top_weight, inertia, rotation, angular_velocity, params, "heavy top", invariants=vertical, dt=0.02, t1=10.0
+    )
