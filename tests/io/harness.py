@@ -21,7 +21,7 @@ def drive(store: Store, total: int = TOTAL, step: int = STEP) -> None:
     """Restart or begin, then append and checkpoint until `total` rows are there, as the driver does."""
     found = store.restart()
     if found is None:
-        store.begin({"method": "recursion", "dt": 0.1, "steps": total})
+        store.begin({"method": "recursion", "dt": 0.1, "total": total})
         x, n = np.linspace(0.2, 0.7, 4).reshape(2, 2), 0
     else:
         arrays, meta = found

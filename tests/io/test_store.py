@@ -93,6 +93,27 @@ def test_observables_cannot_shadow_the_state(tmp_path):
     assert data.q.values.tolist() == [[0.0, 0.0]] and data.obs_q.values.tolist() == [1.0]
 
 
+def test_load_gives_back_the_keys_of_the_writer(tmp_path):
+    store = fresh(tmp_path / "run")
+    store.begin({})
+    rows = {"t": np.arange(2.0), "q": np.ones((2, 3)), "obs/energy": np.zeros(2), "step/lambda": np.ones((2, 1))}
+    store.append(rows)
+    store.checkpoint({}, {})
+    store.close()
+    for reader in (store, Store(tmp_path / "run", "read")):
+        got = reader.load()
+        assert got.keys() == rows.keys() and all(np.array_equal(got[k], rows[k]) for k in rows)
+    assert set(xr.open_zarr(tmp_path / "run").variables) == {"t", "q", "energy", "step_lambda"}
+
+
+def test_short_runs_have_small_chunks(tmp_path):
+    store = Store(tmp_path / "run")
+    store.begin({"steps": 100, "save_every": 10})
+    store.append({"t": np.zeros(11), "q": np.zeros((11, 2))})
+    store.close()
+    assert (tmp_path / "run" / "q" / "c.0.0").stat().st_size == 11 * 16 + 4
+
+
 def test_axes_can_be_named(tmp_path):
     store = fresh(tmp_path / "run")
     store.begin({"dims": {"q": ["member", "atom", "axis"]}})

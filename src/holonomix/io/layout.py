@@ -38,8 +38,12 @@ def column_name(key: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One variable: a row has shape `shape` and type `dtype`; `rows_per_chunk` of them make a chunk file."""
+    """One variable: a row has shape `shape` and type `dtype`; `rows_per_chunk` of them make a chunk file.
 
+    `key` is what the writer calls it, `name` what readers see: `obs/energy` and `energy`.
+    """
+
+    key: str
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -47,8 +51,8 @@ class Column:
     rows_per_chunk: int
 
     @staticmethod
-    def of(name: str, values: np.ndarray, rows_per_chunk: int, dims: Iterable[str] | None = None) -> Column:
-        dtype, shape = values.dtype, values.shape[1:]
+    def of(key: str, values: np.ndarray, rows_per_chunk: int, dims: Iterable[str] | None = None) -> Column:
+        name, dtype, shape = column_name(key), values.dtype, values.shape[1:]
         if dtype.kind not in _KINDS:
             raise StoreError(f"the variable {name!r} has type {dtype}; numbers and booleans can be stored")
         if dims is None:
@@ -57,7 +61,7 @@ class Column:
         dims = ("t", *dims)
         if len(dims) != 1 + len(shape):
             raise StoreError(f"the variable {name!r} has rows of shape {shape}, which {dims[1:]} do not name")
-        return Column(name, dtype.name, tuple(int(n) for n in shape), dims, rows_per_chunk)
+        return Column(key, name, dtype.name, tuple(int(n) for n in shape), dims, rows_per_chunk)
 
     @property
     def numpy_dtype(self) -> np.dtype:
@@ -129,6 +133,7 @@ class Column:
     @staticmethod
     def from_dict(entry: Mapping[str, Any]) -> Column:
         column = Column(
+            str(entry["key"]),
             str(entry["name"]),
             str(entry["dtype"]),
             tuple(int(n) for n in entry["shape"]),
@@ -136,7 +141,7 @@ class Column:
             int(entry["rows_per_chunk"]),
         )
         sound = np.dtype(column.dtype).kind in _KINDS and column.rows_per_chunk > 0
-        if not sound or column_name(column.name) != column.name:
+        if not sound or column_name(column.key) != column.name:
             raise ValueError(f"not a column: {entry}")
         return column
 

@@ -119,7 +119,7 @@ class Store:
                 filled = self.rows % per_chunk
                 take = min(per_chunk - filled, count - done)
                 for column in self.columns:
-                    self._buffers[column.name][filled : filled + take] = values[column.name][done : done + take]
+                    self._buffers[column.name][filled : filled + take] = values[column.key][done : done + take]
                 self.rows += take
                 done += take
                 if self.rows % per_chunk == 0:
@@ -163,6 +163,12 @@ class Store:
         import xarray
 
         return xarray.open_zarr(self.path, chunks=None)
+
+    def load(self) -> dict[str, np.ndarray]:
+        """All rows in memory, under the keys that they were appended with."""
+        data = self.dataset()
+        keys = {column.name: column.key for column in self.columns}
+        return {keys.get(str(name), str(name)): data[name].values for name in data.variables}
 
     def verify(self) -> list[str]:
         """Every whole chunk against its checksum; the names of those that are damaged."""
@@ -237,15 +243,15 @@ class Store:
         return self.columns[0].rows_per_chunk if self.columns else 1
 
     def _checked(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        values = {column_name(key): np.asarray(value) for key, value in rows.items()}
-        if len(values) != len(rows):
+        values = {key: np.asarray(value) for key, value in rows.items()}
+        if len({column_name(key) for key in values}) != len(rows):
             raise StoreError(f"two of the variables {sorted(rows)} would have the same name in the store")
         if any(v.ndim == 0 for v in values.values()) or len({len(v) for v in values.values()}) > 1:
-            shapes = {name: v.shape for name, v in values.items()}
+            shapes = {key: v.shape for key, v in values.items()}
             raise StoreError(f"the arrays of one append need one common leading axis, the rows; got shapes {shapes}")
         if self.columns:
-            want = {c.name: (c.shape, c.dtype) for c in self.columns}
-            have = {name: (v.shape[1:], v.dtype.name) for name, v in values.items()}
+            want = {c.key: (c.shape, c.dtype) for c in self.columns}
+            have = {key: (v.shape[1:], v.dtype.name) for key, v in values.items()}
             if want != have:
                 differ = sorted(k for k in want.keys() | have.keys() if want.get(k) != have.get(k))
                 lines = "; ".join(f"{k}: {have.get(k, 'missing')} instead of {want.get(k, 'nothing')}" for k in differ)
@@ -254,14 +260,19 @@ class Store:
 
     def _lay_out(self, values: Mapping[str, np.ndarray]) -> None:
         largest = max((v.dtype.itemsize * int(np.prod(v.shape[1:])) for v in values.values()), default=1)
-        expected = self.meta.get("rows")
-        most = expected if isinstance(expected, int) and expected > 0 else 1 << 16
-        per_chunk = max(1, min(1 << 16, most, self._chunk_bytes // max(1, largest)))
+        per_chunk = max(1, min(1 << 16, self._expected_rows(), self._chunk_bytes // max(1, largest)))
         dims = self.meta.get("dims") or {}
-        self.columns = tuple(Column.of(name, v, per_chunk, dims.get(name)) for name, v in values.items())
+        self.columns = tuple(Column.of(key, v, per_chunk, dims.get(key)) for key, v in values.items())
         self._buffers = {column.name: column.blank() for column in self.columns}
         for column in self.columns:
             disk.make_directory(self.path / column.name)
+
+    def _expected_rows(self) -> int:
+        """How many rows will come, where the description says so: a short run then has small chunks."""
+        rows, steps, every = (self.meta.get(name) for name in ("rows", "steps", "save_every"))
+        if rows is None and isinstance(steps, int) and isinstance(every, int) and every > 0:
+            rows = steps // every + 1
+        return rows if isinstance(rows, int) and rows > 0 else 1 << 16
 
     def _write_chunk(self, column: Column, index: int) -> None:
         if column.row_bytes:
