@@ -50,6 +50,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "composition": ("Composition", "Splitting"),
     "hbvm": ("HBVM", "Gauss"),
     "line_integral": ("LineIntegral",),
+    "lobatto": ("LobattoIIIAB",),
     "newmark": ("Newmark", "PushforwardNewmark", "LinearlyImplicitNewmark"),
     "zhang_skeel": ("ZhangSkeel", "ZhangSkeelSimplified", "StiffZhangSkeel"),
     "impulse": ("Impulse", "MollifiedImpulse", "ProjectedImpulse"),

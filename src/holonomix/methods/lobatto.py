@@ -1,0 +1,203 @@
+"""Lobatto IIIA-IIIB: symplectic methods of high order for constrained systems."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError, MethodError
+from ..linalg import Compensation, Dense, add
+from ..projection import direct_momenta
+from ..types import Report, State
+from .base import AbstractMethod, Traits, first_failure
+from .flows import iteration_report
+from .legendre import solve_step, velocities
+
+__all__ = ["LobattoIIIAB", "lobatto"]
+
+
+class Tableau(NamedTuple):
+    """Nodes, weights, and the coefficients of Lobatto IIIA (`a`) and IIIB (`a_hat`)."""
+
+    c: Any
+    b: Any
+    a: Any
+    a_hat: Any
+
+
+@functools.lru_cache(maxsize=None)
+def lobatto(s: int) -> Tableau:
+    """`a` integrates the interpolation polynomial over [0, c_i]; `a_hat_ij = b_j (1 - a_ji / b_i)`."""
+    inner = np.polynomial.legendre.Legendre.basis(s - 1).deriv().roots() if s > 2 else []
+    c = (np.concatenate([[-1.0], np.real(inner), [1.0]]) + 1) / 2
+    c = (c + (1 - c[::-1])) / 2
+    powers = np.arange(s)
+    vandermonde = c[:, None] ** powers
+    a = (c[:, None] ** (powers + 1) / (powers + 1)) @ np.linalg.inv(vandermonde)
+    a[0] = 0.0
+    b = a[-1].copy()
+    a_hat = b[None, :] * (1 - a.T / b[:, None])
+    a_hat[:, -1] = 0.0  # a_ss = b_s
+    return Tableau(c, b, a, a_hat)
+
+
+class Memory(NamedTuple):
+    """The stages of the last step, as a starting guess for the next one."""
+
+    low: Compensation
+    slopes: Any  # (s - 1, n): (Q_i - q_0) / (c_i h)
+    multipliers: Any  # (s - 1, m)
+    last: Any  # (m,): the multiplier of the last stage
+
+
+class LobattoIIIAB(AbstractMethod):
+    r"""The partitioned Lobatto IIIA-IIIB method with s stages (Jay 1996): symplectic, symmetric, order 2s - 2.
+
+        Q_i = q_0 + h sum_j a_ij M^-1 P_j            P_i = p_0 - h sum_j a^_ij (grad U + G^T L)_j
+        g(Q_i) = 0 for i = 2..s                      a^_ij = b_j (1 - a_ji / b_i)
+        q_1 = Q_s                                    p_1 = p_0 - h sum_j b_j (grad U + G^T L)_j,   G(q_1) M^-1 p_1 = 0
+
+    The last column of a^ vanishes, so that the positions are found first and the last multiplier is a projection of the
+    momentum. Two stages are RATTLE. Without constraints it is the partitioned Runge-Kutta method of the same name.
+    """
+
+    reference = "Jay 1996; Hairer, Lubich & Wanner 2006 (VII.1.4)"
+    family = "line integral"
+
+    s: int = eqx.field(static=True, default=3)
+    iteration: Literal["chord", "newton"] = eqx.field(static=True, default="chord")
+    max_iterations: int = eqx.field(static=True, default=100)
+
+    def __check_init__(self) -> None:
+        if self.s < 2:
+            raise InputError(f"LobattoIIIAB needs at least two stages, not {self.s}")
+        if self.iteration not in ("chord", "newton"):
+            raise InputError(f"iteration must be 'chord' or 'newton', not {self.iteration!r}")
+
+    @property
+    def name(self) -> str:
+        return f"LobattoIIIAB({self.s})"
+
+    @property
+    def traits(self):
+        order = 2 * self.s - 2
+        constrained = Traits(order, symmetric=True, symplectic=True, constraint_exact=True, hidden_exact=True)
+        return {"free": Traits(order, symmetric=True, symplectic=True), "constrained": constrained}
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        if not system.conservative:
+            raise MethodError(f"{self.name} takes no applied force f(q, v, t); RATTLE and Gauss do")
+
+    def init(self, system: Any, state: State, dt: Any) -> Memory:
+        q, p, t, inner = state.q, state.p, state.t, self.s - 1
+        velocity = system.velocity(q, p).reshape(-1)
+        multipliers = system.multipliers(q, p, t)
+        return Memory(
+            Compensation.zeros(q), jnp.tile(velocity, (inner, 1)), jnp.tile(multipliers, (inner, 1)), multipliers
+        )
+
+    def step(self, system: Any, state: State, dt: Any, carry: Memory, key: Any = None) -> tuple[State, Memory, Report]:
+        q, low, tab = state.q, carry.low, lobatto(self.s)
+        guess = jnp.concatenate([self._predict(carry).reshape(-1), carry.multipliers.reshape(-1)])
+        args = (system, q, low.q, state.p + low.p, jnp.asarray(state.t, q.dtype), jnp.asarray(dt, q.dtype))
+        options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
+        done = solve_step(self._residual, self._correction, guess, args, **options)
+        slopes, multipliers = self._split(done.x, q)
+        force, _, momenta = self._stages(slopes, multipliers, args)
+
+        q1, low_q = add(q, low.q, dt * (tab.b @ velocities(system, q, momenta)).reshape(q.shape))
+        kick = -dt * (tab.b[:-1] @ force + tab.b[-1] * system.gradient(q1).reshape(-1)).reshape(q.shape)
+        status, final, named = jnp.zeros((), jnp.int32), carry.last, {}
+        if system.constrained:
+            tangent = direct_momenta(system, q1, state.p + (low.p + kick), state.t + dt)
+            kick, status = kick - tangent.correction, tangent.status
+            final = tangent.multipliers / (dt * tab.b[-1])
+            named = {"lambda": multipliers[0], "last": final}
+        p1, low_p = add(state.p, low.p, kick)
+        report = iteration_report(done, **named)
+        report = Report(first_failure(report.status, status), report.iterations, report.residual, named)
+        return (
+            State(q1, p1, state.t + dt, state.n),
+            Memory(Compensation(low_q, low_p), slopes, multipliers, final),
+            report,
+        )
+
+    def _split(self, x: Any, q: Any) -> tuple[Any, Any]:
+        inner = self.s - 1
+        return x[: inner * q.size].reshape(inner, q.size), x[inner * q.size :].reshape(inner, -1)
+
+    def _predict(self, carry: Memory) -> Any:
+        """The interpolation polynomial of the last positions, continued over the next step."""
+        c = lobatto(self.s).c
+        powers = np.arange(self.s)
+        fit = np.linalg.inv(c[:, None] ** powers)
+        ahead = ((1 + c[1:, None]) ** powers - 1.0) @ fit  # (Q - Q_s) from displacements
+        return (ahead[:, 1:] * c[None, 1:] / c[1:, None]) @ carry.slopes
+
+    def _stages(self, slopes: Any, multipliers: Any, args: Any) -> tuple[Any, Any, Any]:
+        """Forces with constraint forces at the first s - 1 stages, Jacobians at all s, and the stage momenta."""
+        system, q, low, p, t, dt = args
+        tab, m = lobatto(self.s), system.constraint_count(q)
+        offsets = jnp.concatenate([jnp.zeros((1, q.size), q.dtype), dt * tab.c[1:, None] * slopes])
+        points = q.reshape(-1) + (low.reshape(-1) + offsets)
+
+        def at(u, c):
+            here = u.reshape(q.shape)
+            jac = system.linearize(here, t + c * dt).todense() if m else jnp.zeros((0, u.size), u.dtype)
+            return system.gradient(here).reshape(-1), jac
+
+        gradients, G = jax.vmap(at)(points, jnp.asarray(tab.c, q.dtype))
+        force = gradients[:-1] + jnp.einsum("im,imn->in", multipliers, G[:-1])
+        momenta = p.reshape(-1) - dt * (tab.a_hat[:, :-1] @ force)
+        return force, G, momenta
+
+    def _equations(self, x: Any, args: Any) -> tuple[Any, Any, Any]:
+        system, q, low, _, t, dt = args
+        tab = lobatto(self.s)
+        slopes, multipliers = self._split(x, q)
+        force, G, momenta = self._stages(slopes, multipliers, args)
+        defect = slopes - (tab.a[1:] / tab.c[1:, None]) @ velocities(system, q, momenta)
+
+        def violation(v, c):
+            return system.constraint(q + (low + c * dt * v.reshape(q.shape)), t + c * dt) / (c * dt)
+
+        g = jax.vmap(violation)(slopes, jnp.asarray(tab.c[1:], q.dtype))
+        return defect, g, G
+
+    def _residual(self, x: Any, args: Any) -> Any:
+        defect, g, _ = self._equations(x, args)
+        return jnp.concatenate([defect.reshape(-1), g.reshape(-1)])
+
+    def _correction(self, x: Any, args: Any) -> tuple[Any, Any]:
+        system, q, _, _, _, dt = args
+        tab, inner = lobatto(self.s), self.s - 1
+        defect, g, G = self._equations(x, args)
+        slopes, _ = self._split(x, q)
+        # positions q + c h v are only as good as eps |q|: an error eps |q| / (c h) of v is round-off
+        size = jnp.max(jnp.abs(slopes)) + jnp.max(jnp.abs(q)) / jnp.abs(dt)
+        norm = jnp.max(jnp.abs(defect)) / size
+        if not system.constrained:
+            return defect.reshape(-1), norm
+        m = G.shape[1]
+        weights = dt * ((tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None])
+        GM = velocities(system, q, G[:-1])
+        blocks = jnp.einsum("ij,ion,jmn->iojm", weights, G[1:], GM)
+        target = g - jnp.einsum("imn,in->im", G[1:], defect)
+        dl = Dense(blocks.reshape(inner * m, inner * m)).factor().solve(target.reshape(-1)).reshape(inner, m)
+        dslopes = defect + jnp.einsum("ij,jm,jmn->in", weights, dl, GM)
+        norm = jnp.maximum(norm, jnp.max(jnp.abs(g) / (jnp.sum(jnp.abs(G[1:]), axis=2) * size)))
+        return jnp.concatenate([dslopes.reshape(-1), -dl.reshape(-1)]), norm
+
+    def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
+        back = State(state.q, -state.p, state.t, state.n)
+        fresh = self.init(system, back, jnp.nan)
+        return back, fresh._replace(low=Compensation(carry.low.q, -carry.low.p))
+
+
+VARIANTS = {"LobattoIIIAB": (lambda: LobattoIIIAB(2), lambda: LobattoIIIAB(4))}
