@@ -76,6 +76,7 @@ class KernelEmitter(FlowEmitter):
             f"define void @{KERNEL}(ptr noalias readonly %args) nounwind {{",
             *body,
             "}",
+            '!0 = !{!"branch_weights", i32 1, i32 100000}',
         ]
         return "\n".join(parts) + "\n"
 

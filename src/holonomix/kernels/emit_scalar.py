@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import mathlib
+from . import mathlang, mathlib  # noqa: F401  (mathlib registers its functions)
 from .graph import BOOL, FLOATS, SIGNED
 from .writer import Writer, scalar_type
 
@@ -56,9 +56,9 @@ class ScalarEmitter(Writer):
             return f"{'fpext' if kind == 'f8' else 'fptrunc'} {ty} {names[0]} to {self.type(kind)}"
         if kind == "f4":  # functions are computed in double and rounded
             wide = [self.new(f"fpext {ty} {a} to {self.type('f8')}") for a in names]
-            result = self.new(mathlib.call(self, op, wide))
+            result = self.new(mathlang.call(self, op, wide))
             return f"fptrunc {self.type('f8')} {result} to {ty}"
-        return mathlib.call(self, op, names)
+        return mathlang.call(self, op, names)
 
     def _fused(self, op: str, kind: str, ty: str, x: str, y: str, c: str) -> str:
         if not self.fma:

@@ -74,6 +74,30 @@ _plain("is_finite", "is_finite")
 _plain("sign", "sign")
 
 
+def _total_order(name: str, op: str):
+    """Comparison in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
+
+    def fn(t: Tracer, p, a: Array, b: Array):
+        alg = t.algebra
+
+        def key(n: int) -> int:
+            kind = t.graph.kind[n]
+            if kind not in FLOATS:
+                return n
+            bits = alg.bitcast(n, f"i{kind[1]}")
+            width = 8 * int(kind[1])
+            sign = alg.shift("sar", bits, alg.const(width - 1, f"i{kind[1]}"))
+            return alg.bits("xor", bits, alg.bits("and", sign, alg.const(2 ** (width - 1) - 1, f"i{kind[1]}")))
+
+        return [t.each(lambda x, y: alg.compare(op, key(x), key(y)), a, b)]
+
+    rule(name)(fn)
+
+
+for _name, _op in (("lt_to", "lt"), ("le_to", "le"), ("eq_to", "eq")):
+    _total_order(_name, _op)
+
+
 @rule("pow")
 def _pow(t: Tracer, p, a: Array, b: Array):
     if b.size and t.graph.kind[int(b.flat[0])] not in FLOATS:

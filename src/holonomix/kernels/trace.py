@@ -16,7 +16,7 @@ from jax.extend import core as jex_core
 from .algebra import Algebra
 from .graph import Branches, Graph, Loop, Unsupported, type_of
 
-Array = np.ndarray
+Array = np.ndarray | np.integer  # node numbers; NumPy hands out single ones as scalars
 Rule = Callable[..., Sequence[Array]]
 RULES: dict[str, Rule] = {}
 
@@ -117,8 +117,9 @@ class Tracer:
             out.append(r)
         return np.array(out, np.int64).reshape(arrays[0].shape)
 
-    def each_where(self, mask: Array, default: Array, fn: Callable[..., int], *arrays: Array) -> Array:
+    def each_where(self, mask, default: Array, fn: Callable[..., int], *arrays: Array) -> Array:
         """`fn` where the mask holds, `default` elsewhere; the way to leave structural zeros alone."""
+        mask = np.asarray(mask)
         out = np.array(np.broadcast_to(default, mask.shape))
         if mask.any():
             out[mask] = self.each(fn, *(np.broadcast_to(a, mask.shape)[mask] for a in arrays))
@@ -142,7 +143,7 @@ class Tracer:
             return self.literal(atom.val) if isinstance(atom, jex_core.Literal) else env[atom]
 
         env.update(zip(jaxpr.constvars, (self.literal(c) for c in consts), strict=True))
-        env.update(zip(jaxpr.invars, args, strict=True))
+        env.update(zip(jaxpr.invars, map(np.asarray, args), strict=True))
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
             for v in eqn.outvars:
@@ -157,7 +158,7 @@ class Tracer:
                 if inner is None:
                     raise Unsupported(name)
                 outs = self.run(inner, ins)
-            env.update(zip(eqn.outvars, outs, strict=True))
+            env.update(zip(eqn.outvars, map(np.asarray, outs), strict=True))
         return [read(a) for a in jaxpr.outvars]
 
 

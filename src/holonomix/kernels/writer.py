@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from .graph import BOOL, FLOATS, float_bits
 from .program import Program
 
@@ -27,6 +29,7 @@ class Writer:
         self.mask: str | None = None
         self.fresh = 0
         self.uniform: set[int] = set()
+        self.op_counts = Counter(program.graph.op[n] for n in program.live)
 
     # -- text --------------------------------------------------------------------------------------
     def put(self, line: str) -> None:

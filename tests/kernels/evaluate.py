@@ -1,0 +1,30 @@
+"""Runs a plain function through a back end: its arguments are the carry, its result is the row."""
+
+import jax
+import numpy as np
+
+from holonomix import kernels
+
+
+def program_of(fn, *args, limit=None):
+    loop = kernels.Loop(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
+    extra = {} if limit is None else {"limit": limit}
+    return kernels.lower(loop, tuple(args), (), **extra)
+
+
+def evaluate(fn, *args, backend="native"):
+    """One evaluation as a single trajectory; its row without the leading axis."""
+    runner = kernels.build(program_of(fn, *args), backend)
+    _, rows = runner.run(tuple(args), (), rows=1, every=0)
+    return jax.tree.map(lambda a: np.asarray(a)[0], rows)
+
+
+def evaluate_batch(fn, batch, backend="native", lanes=None, threads=1):
+    """`batch` holds arrays with a leading axis; one trajectory for each."""
+    runner = kernels.build(program_of(fn, *(a[0] for a in batch)), backend, lanes=lanes, threads=threads)
+    _, rows = runner.run_batch(tuple(batch), (), None, rows=1, every=0)
+    return jax.tree.map(lambda a: np.asarray(a)[:, 0], rows)
+
+
+def bits(tree):
+    return [np.asarray(a).tobytes() for a in jax.tree.leaves(tree)]
