@@ -1,0 +1,94 @@
+"""The result of a certification: one finding per trait, as data and as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from typing import Any
+
+__all__ = ["Certificate", "Finding"]
+
+_WORDS = {True: "borne out", False: "CONTRADICTED", None: "-"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One measurement beside what the method declares.
+
+    `kept` is None where the method promises nothing; `bound` is what the measurement was held against.
+    """
+
+    name: str
+    measured: float
+    declared: Any = None
+    kept: bool | None = None
+    bound: float | None = None
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """What `certify` found. `passed`: no declared trait is contradicted. `print(certificate)` shows a table."""
+
+    method: str
+    problem: str
+    kind: str
+    dt: float
+    findings: tuple[Finding, ...]
+    step_sizes: tuple[float, ...] = ()
+    errors: dict[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        return all(f.kept is not False for f in self.findings)
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Name -> measured value."""
+        return {f.name: f.measured for f in self.findings}
+
+    def __getitem__(self, name: str) -> Finding:
+        for finding in self.findings:
+            if finding.name == name:
+                return finding
+        raise KeyError(f"{name!r} was not measured; there are {', '.join(self.measured)}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {**dataclasses.asdict(self), "passed": self.passed}
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+
+        verdict = "every declared trait is borne out" if self.passed else "a declared trait is contradicted"
+        table = Table(
+            title=f"{self.method} on {self.problem} ({self.kind}, dt = {self.dt:g})",
+            caption=verdict,
+            title_justify="left",
+        )
+        for column, justify in (
+            ("measured", "left"),
+            ("declared", "left"),
+            ("value", "right"),
+            ("verdict", "left"),
+            ("", "left"),
+        ):
+            table.add_column(column, justify=justify)
+        for f in self.findings:
+            style = {False: "bold red", True: "green", None: ""}[f.kept]
+            declared = "" if f.declared is None else {True: "yes", False: "no"}.get(f.declared, str(f.declared))
+            if isinstance(f.declared, int) and not isinstance(f.declared, bool):
+                declared = str(f.declared)
+            value = f"{f.measured:.2f}" if f.name.startswith(("order", "iterations")) else f"{f.measured:.2g}"
+            table.add_row(f.name, declared, value, _WORDS[f.kept], f.note, style=style)
+        return table
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = io.StringIO()
+        Console(file=text, width=110, no_color=True, force_terminal=False).print(self)
+        return text.getvalue().rstrip()

@@ -1,0 +1,176 @@
+"""`certify`: every trait that a method declares, measured on one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError, MethodError
+from ..methods.base import AbstractMethod, Traits, kind_of
+from ..projection import as_state_arrays, check_start
+from ..types import Problem
+from .certificate import Certificate, Finding
+from .measure import Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
+
+__all__ = ["MEASUREMENTS", "certify"]
+
+MEASUREMENTS = ("order", "symplectic", "wedge", "symmetric", "constraint", "energy", "invariants", "iterations")
+
+# What counts as round-off, relative to the sizes involved; and how near a measured order must come to a claim.
+EXACT = 1e-12
+STRUCTURE = 1e-10
+ORDER = 0.2
+
+
+def certify(
+    method: AbstractMethod,
+    problem: Problem,
+    *,
+    dt: float | None = None,
+    steps: int = 4000,
+    measure: Iterable[str] | None = None,
+    reference: AbstractMethod | None = None,
+    key: Any = None,
+) -> Certificate:
+    """Measure what `method` promises on `problem` and say for each declared trait whether it is borne out.
+
+    Orders are slopes over at least three step sizes clear of round-off, from a generic point of the trajectory, against
+    a much finer run of `reference` (an eighth-order composition of RATTLE by default). Symplecticity is measured on the
+    cotangent bundle of the manifold, reversal by walking 100 steps out and back, drifts over `steps` steps. `dt`
+    defaults to the problem's; `measure` names a selection of `MEASUREMENTS`.
+    """
+    wanted = _selection(measure)
+    dt = float(problem.dt if dt is None else dt)
+    if not np.isfinite(dt) or dt <= 0:
+        raise InputError(f"dt must be positive and finite, not {dt}")
+    if steps < 10:
+        raise InputError(f"steps must be at least 10 to show a drift, not {steps}")
+    q0, p0 = as_state_arrays(problem.q0, problem.p0)
+    method.check(problem.system)
+    check_start(problem.system, q0, p0)
+    system = problem.system.prepare(q0)
+    traits = method.traits_on(system)
+    findings: list[Finding] = []
+    table = None
+    if not method.stochastic and wanted & {"order", "symplectic", "wedge", "symmetric"}:
+        if reference is None:
+            reference = _default_reference(method, system)
+        offset = 0.34 * min(problem.t1, 40 * problem.dt)
+        # errors of very high orders are above round-off only after a longer time
+        span = min(problem.t1, (40 if traits.order_of("q") <= 8 else 300) * problem.dt)
+        q, p, _ = Reference(system, reference, q0, p0, 0.0, problem.dt).rows(offset, 1)
+        q, p = jnp.asarray(q[-1]), jnp.asarray(p[-1])
+        if "order" in wanted:
+            table, found = _order(
+                system, method, traits, Reference(system, reference, q, p, offset, problem.dt), span, dt
+            )
+            findings += found
+        findings += _structure(system, method, traits, wanted, q, p, offset, dt)
+    if wanted & {"constraint", "energy", "invariants", "iterations"}:
+        findings += _long_run(system, method, traits, wanted, problem, dt, steps, key)
+    return Certificate(
+        method.name,
+        problem.name or "problem",
+        kind_of(system),
+        dt,
+        tuple(findings),
+        () if table is None else tuple(table.dt),
+        {} if table is None else {k: tuple(v) for k, v in table.errors.items()},
+    )
+
+
+def _selection(measure: Iterable[str] | None) -> set[str]:
+    wanted = set(MEASUREMENTS) if measure is None else {measure} if isinstance(measure, str) else set(measure)
+    if wanted - set(MEASUREMENTS):
+        raise InputError(
+            f"unknown measurements {sorted(wanted - set(MEASUREMENTS))}; there are {', '.join(MEASUREMENTS)}"
+        )
+    return wanted
+
+
+def _default_reference(method: AbstractMethod, system: Any) -> AbstractMethod:
+    """An eighth-order composition of RATTLE; the method itself, much finer, where RATTLE cannot go."""
+    from ..methods.composition import Composition
+    from ..methods.rattle import RATTLE
+
+    best = Composition(RATTLE(), order=8)
+    try:
+        best.check(system)
+    except MethodError:
+        return method
+    return best
+
+
+def _order(
+    system: Any, method: Any, traits: Traits, reference: Reference, span: float, dt: float
+) -> tuple[Any, list[Finding]]:
+    by_variable = {} if isinstance(traits.order, int) else traits.order
+    table = orders(system, method, reference, span, dt, multipliers="multipliers" in by_variable)
+    findings = []
+    for name, slope in table.slopes.items():
+        declared = traits.order_of(name)
+        note = (
+            f"{len(table.dt)} step sizes from {table.dt[0]:.2g} to {table.dt[-1]:.2g}"
+            if table.dt
+            else "every run failed"
+        )
+        if np.isnan(slope):
+            note = "fewer than three errors clear of round-off: give another dt"
+        kept = None if np.isnan(slope) else bool(abs(slope - declared) <= ORDER)
+        findings.append(Finding(f"order of {name}", slope, declared, kept, ORDER, note))
+    return table, findings
+
+
+def _structure(
+    system: Any, method: Any, traits: Traits, wanted: set[str], q: Any, p: Any, t: float, dt: float
+) -> list[Finding]:
+    findings = []
+    if "symplectic" in wanted:
+        defect = symplectic_defect(system, method, q, p, t, dt)
+        where = "on the cotangent bundle of the manifold" if system.constrained else "in phase space"
+        findings.append(_held("symplectic", defect, traits.symplectic, STRUCTURE, where))
+    if "wedge" in wanted and system.constrained and traits.wedge:
+        defect = wedge_defect(system, method, q, p, t, dt)
+        findings.append(_held("wedge product", defect, True, STRUCTURE, "on {G dq = 0}, where G M^-1 p is not zero"))
+    if "symmetric" in wanted:
+        error = reversal(system, method, q, p, t, dt, 100)
+        findings.append(_held("symmetric", error, traits.symmetric, STRUCTURE, "100 steps out and back"))
+    return findings
+
+
+def _long_run(
+    system: Any, method: Any, traits: Traits, wanted: set[str], problem: Problem, dt: float, steps: int, key: Any
+) -> list[Finding]:
+    run = long_run(system, method, problem, dt, steps, key)
+    over = f"over {run.steps} steps, t = {run.time:.3g}"
+    if run.status.failed:
+        over = f"stopped after {run.steps} steps: {run.status.message}"
+    findings = []
+    if "constraint" in wanted and system.constrained:
+        size = 1.0 + float(jnp.max(jnp.abs(problem.q0))) ** 2
+        speed = 1.0 + float(jnp.max(jnp.abs(system.velocity(problem.q0, problem.p0))))
+        findings.append(_held("constraint", run.constraint, traits.constraint_exact, EXACT * size, over))
+        findings.append(_held("hidden constraint", run.hidden, traits.hidden_exact, EXACT * size * speed, over))
+    if "energy" in wanted and not method.stochastic and system.conservative and not system.rheonomic:
+        findings.append(_held("energy", run.energy_error, traits.energy_exact, EXACT, f"largest relative error {over}"))
+        grows = run.energy.grows and run.energy.change > EXACT
+        promise = True if traits.symplectic and not method.adaptive else None
+        note = f"change of the mean; it oscillates by {run.energy.spread:.2g}" + ("; GROWS" if grows else "")
+        kept = None if promise is None else not grows
+        findings.append(Finding("energy drift", run.energy.change, None, kept, run.energy.spread, note))
+    if "invariants" in wanted and not method.stochastic:
+        findings += [Finding(f"{name} drift", value, note=over) for name, value in run.invariants.items()]
+    if "iterations" in wanted and run.most_iterations > 0:
+        findings.append(Finding("iterations", run.iterations, note=f"mean per step, {run.most_iterations} at most"))
+    return findings
+
+
+def _held(name: str, value: float, declared: bool | None, bound: float, note: str) -> Finding:
+    """A promise of round-off: kept, broken, or not made (and then nothing is held against the method)."""
+    if not declared:
+        extra = "" if value > bound or declared is None else "kept here, though not promised; "
+        return Finding(name, value, declared, None, bound, extra + note)
+    return Finding(name, value, declared, bool(value <= bound), bound, note)

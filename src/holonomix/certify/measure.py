@@ -1,0 +1,272 @@
+"""The measurements: order, symplecticity, reversal, drifts. Each asks only for `init`, `step`, `read`, `reverse`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import SimulationError
+from ..invariants import Trend, along, constraint_error, drift, hidden_constraint_error, trend
+from ..status import Status
+from .walk import Walk, begin, one_step, turn, walk
+
+__all__ = ["LongRun", "Orders", "Reference", "long_run", "orders", "reversal", "symplectic_defect", "wedge_defect"]
+
+# an error counts as above round-off beyond this multiple of the reference's uncertainty
+CLEAR = 15.0
+# an error beyond this size, relative to the values, says nothing about an order
+LARGE = 0.05
+# how far apart the last slopes between neighbours may lie for a ladder of step sizes to end
+SETTLED = 0.05
+
+
+class Reference:
+    """The exact motion from one start: a high-order method, its step halved until the result stops changing."""
+
+    def __init__(self, system: Any, method: Any, q: Any, p: Any, t: float, dt: float):
+        self.system, self.method, self.q, self.p, self.t, self.dt = system, method, q, p, t, dt
+
+    def rows(self, span: float, count: int) -> tuple[Any, Any, float]:
+        """`(q, p)` at `count` equal parts of `span`, the start included, and by how much they are uncertain."""
+        parts = max(1, int(np.ceil(abs(span) / (count * self.dt))))
+        before, gap = self._run(span, count, parts), np.inf
+        for _ in range(9):
+            parts *= 2
+            now = self._run(span, count, parts)
+            change = max(_distance(a, b) for a, b in zip(before, now))
+            before, improved = now, change < gap / 2
+            gap = min(gap, change)
+            if gap < 2e-14 * _scale(now[0]) or not improved:
+                break
+        return *before, max(gap, 1e-15 * _scale(before[0]))
+
+    def _run(self, span: float, count: int, parts: int) -> tuple[Any, Any]:
+        steps = count * parts
+        state, carry = begin(self.system, self.method, self.q, self.p, self.t, span / steps)
+        done = walk(self.system, self.method, state, carry, span / steps, steps, parts)
+        if done.status.failed:
+            raise SimulationError(
+                f"the reference by {self.method.name} with dt = {span / steps:.3g} stopped after {done.steps} steps: "
+                f"{done.status.message}; give a smaller dt or another `reference`",
+                status=done.status,
+                step=done.steps,
+            )
+        return done.q, done.p
+
+
+class Orders(NamedTuple):
+    """Errors over step sizes and the slopes of the straight lines through the finest of them."""
+
+    dt: list[float]
+    errors: dict[str, list[float]]
+    slopes: dict[str, float]
+
+
+def orders(system: Any, method: Any, reference: Reference, span: float, dt: float, *, multipliers: bool) -> Orders:
+    """The order in each variable over one span: at least three step sizes, each error clear of round-off.
+
+    The ladder starts at `dt`, goes up while errors are too small to divide, then down until three successive slopes
+    settle or round-off comes near.
+    """
+    names = ["q", "p", *(["multipliers"] if multipliers else [])]
+    order = method.traits_on(system).order_of("q")
+    # high orders leave few octaves between large errors and round-off
+    ratio, count, enough = (2.0, 4, 1e-3) if order <= 4 else (2**0.5, 5, 1e-4) if order <= 6 else (2**0.25, 5, 1e-6)
+    base = max(2.0, span / dt)
+    taken: dict[int, dict[str, tuple[float, float]]] = {}
+
+    def size(k: int) -> int:
+        return 2 * round(base / 2 * ratio**k)
+
+    def at(k: int, name: str) -> tuple[float, float]:
+        if size(k) not in taken:
+            taken[size(k)] = _errors(system, method, reference, span, size(k), multipliers)
+        return taken[size(k)].get(name, (np.inf, 0.0))
+
+    top = 0
+    while size(top - 1) >= 4 and at(top, "q")[0] < enough:
+        top -= 1
+    slopes = {}
+    for name in names:
+        points: list[tuple[float, float]] = []
+        for k in range(top, top + 24):
+            error, noise = at(k, name)
+            if points and size(k) == size(k - 1):
+                continue
+            if points and error < CLEAR * noise:
+                break
+            if CLEAR * noise < error < LARGE:
+                points.append((np.log(span / size(k)), np.log(error)))
+            local = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(points, points[1:])]
+            if len(local) >= count - 1 and k >= 0 and max(local[-3:]) - min(local[-3:]) < SETTLED:
+                break
+        slopes[name] = float(np.polyfit(*np.array(points[-count:]).T, 1)[0]) if len(points) >= 3 else np.nan
+    ladder = sorted(n for n in taken if taken[n])
+    return Orders([span / n for n in ladder], {v: [taken[n][v][0] for n in ladder] for v in names}, slopes)
+
+
+def _errors(system: Any, method: Any, reference: Reference, span: float, steps: int, multipliers: bool) -> dict:
+    """Error and its uncertainty by variable, relative to the size of the exact values; empty when the run failed."""
+    dt = span / steps
+    state, carry = begin(system, method, reference.q, reference.p, reference.t, dt)
+    done = walk(system, method, state, carry, dt, steps, steps if method.adaptive else steps // 2)
+    if done.status.failed:
+        return {}
+    reached = float(done.t[-1]) - reference.t if method.adaptive else span
+    q, p, gap = _exact(reference, reached, len(done.q) - 1)
+    # rounding of uncompensated sums grows with the number of steps
+    noise = max(gap, 4e-16 * np.sqrt(steps))
+    found = {name: (_distance(a, b) / _scale(b), noise) for name, a, b in (("q", done.q, q), ("p", done.p, p))}
+    if multipliers:
+        found["multipliers"] = (_multiplier_error(system, reference, done, reached, dt), 100 * noise / dt)
+    return found
+
+
+def _exact(reference: Reference, span: float, count: int) -> tuple[Any, Any, float]:
+    cache = reference.__dict__.setdefault("cache", {})
+    if (span, count) not in cache:
+        cache[span, count] = reference.rows(span, count)
+    return cache[span, count]
+
+
+def _multiplier_error(system: Any, reference: Reference, done: Walk, reached: float, dt: float) -> float:
+    """The multipliers of the last step against `Lambda` at the start, middle or end of it, whichever they belong to."""
+    best = np.inf
+    for back in (0.0, 0.5, 1.0):
+        q, p, _ = reference.rows(reached - back * dt, 1)
+        exact = np.asarray(
+            system.multipliers(jnp.asarray(q[-1]), jnp.asarray(p[-1]), reference.t + reached - back * dt)
+        )
+        for value in done.multipliers.values():
+            if np.shape(value) == exact.shape:
+                best = min(best, _distance(np.asarray(value), exact) / _scale(exact))
+    return best
+
+
+def symplectic_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) -> float:
+    """`max |T^T (J^T W J - W) T|` of one step, T a basis of the tangent space of the cotangent bundle of the manifold.
+
+    That space is `{(dq, dp): G dq = 0, d(G M^-1 p) = 0}`; without constraints it is everything. In the ambient space a
+    correct RATTLE shows a defect of order one. A map of the bundle to itself also takes tangent vectors to tangent
+    vectors: the part of `J T` that is not tangent at the end counts as a defect too.
+    """
+    return _defect(system, method, q, p, t, dt, shown=True)
+
+
+def wedge_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) -> float:
+    """The same on `{G dq = 0}` alone, for the step's own variables: what velocity-level SHAKE keeps.
+
+    The start is taken a few steps on, where its momentum is not tangent.
+    """
+    state, carry = begin(system, method, q, p, t, dt)
+    done = walk(system, method, state, carry, dt, 5)
+    return _defect(system, method, done.state.q, done.state.p, t, dt, shown=False)
+
+
+def _defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float, *, shown: bool) -> float:
+    t, dt = jnp.asarray(t, q.dtype), jnp.asarray(dt, q.dtype)
+    jacobian, before, after = (np.asarray(x) for x in _linearized(system, method, q, p, t, dt, shown))
+    if not np.all(np.isfinite(jacobian)):
+        return np.inf
+    half = q.size
+    form = np.block([[np.zeros((half, half)), np.eye(half)], [-np.eye(half), np.zeros((half, half))]])
+    tangent = np.eye(2 * half)
+    if len(before):
+        _, values, vectors = np.linalg.svd(before)
+        tangent = vectors[int(np.sum(values > 1e-10 * values[0])) :].T
+    defect = np.max(np.abs(tangent.T @ (jacobian.T @ form @ jacobian - form) @ tangent))
+    return float(max(defect, np.max(np.abs(after @ jacobian @ tangent), initial=0.0)))
+
+
+@eqx.filter_jit
+def _linearized(system: Any, method: Any, q: Any, p: Any, t: Any, dt: Any, shown: bool) -> tuple[Any, Any, Any]:
+    """The Jacobian of one step in (q, p) flattened, and those of what defines the manifold before and after it."""
+
+    def split(z):
+        return (x.reshape(q.shape) for x in jnp.split(z, 2))
+
+    def join(q, p):
+        return jnp.concatenate([q.reshape(-1), p.reshape(-1)])
+
+    def step(z):
+        return join(*one_step(system, method, *split(z), t, dt, shown=shown))
+
+    def conditions(z, t):
+        q, p = split(z)
+        hidden = system.hidden_constraint(q, p, t) if shown and system.constrained else jnp.zeros(0, q.dtype)
+        return jnp.concatenate([system.constraint(q, t) if system.constrained else jnp.zeros(0, q.dtype), hidden])
+
+    z = join(q, p)
+    return jax.jacfwd(step)(z), jax.jacfwd(conditions)(z, t), jax.jacfwd(conditions)(step(z), t + dt)
+
+
+def reversal(system: Any, method: Any, q: Any, p: Any, t: float, dt: float, steps: int) -> float:
+    """How far from the start `steps` steps, a reversal and `steps` steps end, relative to the size of (q, p)."""
+    state, carry = begin(system, method, q, p, t, dt)
+    there = walk(system, method, state, carry, dt, steps)
+    if there.status.failed:
+        return np.inf
+    back = walk(system, method, *turn(system, method, there.state, there.carry), dt, steps)
+    if back.status.failed:
+        return np.inf
+    first, last = (there.q[0], there.p[0]), (back.q[-1], -back.p[-1])
+    return max(_distance(a, b) / _scale(b) for a, b in zip(last, first))
+
+
+class LongRun(NamedTuple):
+    """What a long run shows; errors are the largest over the rows."""
+
+    steps: int
+    time: float
+    status: Status
+    energy: Trend
+    energy_error: float  # relative to the largest of the kinetic and potential energies met
+    constraint: float
+    hidden: float
+    invariants: dict[str, float]
+    iterations: float
+    most_iterations: int
+
+
+def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key: Any = None) -> LongRun:
+    """Energy, constraints and invariants over `steps` steps from the problem's own start."""
+    every = max(1, steps // 400)
+    state, carry = begin(system, method, problem.q0, problem.p0, 0.0, dt)
+    done = walk(system, method, state, carry, dt, every * (steps // every), every, key)
+    kinetic, potential, g, hidden = (np.asarray(x) for x in _observe(system, done.q, done.p, done.t))
+    size = max(1e-300, float(np.max(np.abs(kinetic))), float(np.max(np.abs(potential))))
+    error = (kinetic + potential - (kinetic + potential)[0]) / size
+    kept = along(problem.invariants, jnp.asarray(done.q), jnp.asarray(done.p))
+    return LongRun(
+        done.steps,
+        float(done.t[-1] - done.t[0]),
+        done.status,
+        trend(done.t, error),
+        float(np.max(np.abs(error))),
+        float(g.max()),
+        float(hidden.max()),
+        {name: drift(values) for name, values in kept.items()},
+        done.iterations,
+        done.most_iterations,
+    )
+
+
+@eqx.filter_jit
+def _observe(system: Any, q: Any, p: Any, t: Any) -> Any:
+    def row(q, p, t):
+        errors = constraint_error(system, q, t), hidden_constraint_error(system, q, p, t)
+        return system.kinetic(q, p), system.potential(q), *errors
+
+    return jax.vmap(row)(*map(jnp.asarray, (q, p, t)))
+
+
+def _distance(a: Any, b: Any) -> float:
+    return float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
+
+
+def _scale(x: Any) -> float:
+    return max(1e-300, float(np.max(np.abs(x))))
