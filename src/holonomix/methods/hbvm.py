@@ -30,18 +30,18 @@ class Memory(NamedTuple):
 class HBVM(AbstractMethod):
     r"""HBVM(k, s): the polynomial of degree s whose energy, integrated along it with k Gauss nodes, does not change.
 
-        u(c h) = q_0 + h sum_j I_j(c) gamma_j         psi_j + rho_j lambda = sum_l b_l P_j(c_l) [grad U + G^T lambda](u_l)
-        gamma = e_0 M^-1 p_0 - h X_s M^-1 (psi + rho lambda)                                                        (54)
-        sum_j rho_j^T gamma_j = 0                            equivalent to (51), and to g(q_1) = g(q_0)
-        q_1 = q_0 + h gamma_0                         p_1 = p_0 - h (psi_0 + rho_0 lambda)                          (52)
+        u(c h) = q_0 + h sum_j I_j(c) gamma_j     psi_j + rho_j lambda = sum_l b_l P_j(c_l) [grad U + G^T lambda](u_l)
+        gamma = e_0 M^-1 p_0 - h X_s M^-1 (psi + rho lambda)                                                      (54)
+        sum_j rho_j^T gamma_j = 0                 equivalent to (51), and to g(q_1) = g(q_0)
+        q_1 = q_0 + h gamma_0                     p_1 = p_0 - h (psi_0 + rho_0 lambda)                            (52)
 
     Energy and constraint are exact to round-off where both are polynomials of degree at most `2 k / s` (or k is large
     enough); otherwise they err by O(h^2k). Symmetric. Without constraints the order is 2s. With constraints lambda is
     one constant a step: for s >= 2 positions and tangential momenta are of order 4, the normal momentum of order 2 and
     lambda (at the start of the step) of order 1; `momentum="projected"` shows the momentum projected onto the tangent
-    space, of order 4 like `Lambda(q, p)` then. A start with `lambda'(0) != 0` leaves an alternating O(h^2) in the hidden
-    constraint; `start="corrected"` adds `(h^2/12) G^T lambda'(0)` to p_0, which removes it and moves the energy by
-    O(h^4).
+    space, of order 4 like `Lambda(q, p)` then. A start with `lambda'(0) != 0` leaves an alternating O(h^2) in the
+    hidden constraint; `start="corrected"` adds `(h^2/12) G^T lambda'(0)` to p_0, which removes it and moves the energy
+    by O(h^4).
 
     `iteration` is `"chord"` (an m x m solve a sweep), `"fixed-point"` or `"newton"`.
     """

@@ -29,7 +29,7 @@ class Tables(NamedTuple):
     c: Any
     b: Any
     P: Any
-    I: Any  # noqa: E741
+    I: Any
     dP: Any
     X: Any
 
@@ -58,14 +58,14 @@ def _xi(j: int, like: Any = None) -> Any:
 
 
 def integrals(s: int, c: Any) -> list[Any]:
-    """`I_0(c), ..., I_{s-1}(c)`: `I_0 = c`, `I_j = xi_{j+1} P_{j+1} - xi_j P_{j-1}`, `xi_j = 1 / (2 sqrt(4 j^2 - 1))`."""
+    """`I_0(c), ..., I_{s-1}(c)`: `I_0 = c`, `I_j = xi_{j+1} P_{j+1} - xi_j P_{j-1}`, `xi_j = 1/(2 sqrt(4j^2 - 1))`."""
     P = basis(s + 1, c)
     return [c] + [_xi(j + 1, c) * P[j + 1] - _xi(j, c) * P[j - 1] for j in range(1, s)]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def tables(k: int, s: int) -> Tables:
-    """Gauss' formula with k nodes (order 2k) and the basis of s polynomials at them, rounded from extended precision."""
+    """Gauss' formula with k nodes (order 2k) and s basis polynomials at them, rounded from extended precision."""
     if not 1 <= s <= k:
         raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {k}")
     c = ((np.polynomial.legendre.leggauss(k)[0] + 1) / 2).astype(np.longdouble)
@@ -91,7 +91,7 @@ def _slopes(s: int, c: Any) -> list[Any]:
     return [2 * _root(2 * j + 1, c) * slopes[j] for j in range(s)]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def continuation(s: int) -> Any:
     """The (s, s) matrix that continues a polynomial of a step over the next one: `E_ji = int P_j(c) P_i(1 + c) dc`."""
     t = tables(s, s)
@@ -158,8 +158,8 @@ def solve_step(
                 dx = Dense(jacobian).factor().solve(residual(x, args))
             return x - dx, norm
 
-        # The norm is that before the last correction, which leaves less than the tolerance by its factor of contraction;
-        # the plain fixed point improves gamma and lambda in turn, so that its norm does not fall in every sweep.
+        # The norm is that before the last correction, which leaves less by its factor of contraction; the plain fixed
+        # point improves gamma and lambda in turn, so that its norm does not fall in every sweep.
         tol, floor = (1, 64) if iteration == "fixed-point" else (8, 1e4)
         unknown = (x, jnp.asarray(jnp.inf, x.dtype))
         options = {"tol": tol * eps, "floor": floor * eps, "stall": 0.8, "max_iterations": max_iterations}

@@ -42,19 +42,19 @@ class Pieces(NamedTuple):
 class LineIntegral(AbstractMethod):
     r"""Order 2R in positions and momenta with a multiplier polynomial `lambda(c h) = sum_{i<R} P_i(c) lambda_i`.
 
-        F_j = sum_l b_l P_j(c_l) [grad U + G^T lambda](u_l)           phi_i = sum_l b_l P_i(c_l) G(u_l) u'_l
-        M gamma = e_0 p_0 - h X_s (F - beta M gamma)                  q_1 = q_0 + h gamma_0
-        p_1 = p_0 - h (F_0 - beta M gamma_0)                          beta = lambda_{R-1}^T phi_{R-1} / sum_j gamma_j^T M gamma_j
-        phi_0 = ... = phi_{R-2} = 0                                   G(q_1) M^-1 p_1 = 0
+        F_j = sum_l b_l P_j(c_l) [grad U + G^T lambda](u_l)  phi_i = sum_l b_l P_i(c_l) G(u_l) u'_l
+        M gamma = e_0 p_0 - h X_s (F - beta M gamma)       beta = lambda_{R-1}^T phi_{R-1} / sum_j gamma_j^T M gamma_j
+        q_1 = q_0 + h gamma_0                              p_1 = p_0 - h (F_0 - beta M gamma_0)
+        phi_0 = ... = phi_{R-2} = 0                        G(q_1) M^-1 p_1 = 0
 
-    `phi_0 = 0` is the constraint, `beta` (zero at rest) returns what the last moment would take from the energy. Energy,
-    constraint and hidden constraint are kept to round-off where U and g are polynomials of degree at most `2 k / s`, or
-    k is large enough for them; symmetric. Without constraints it is HBVM(k, R).
+    `phi_0 = 0` is the constraint, `beta` (zero at rest) gives back what the last moment would take from the energy.
+    Energy, constraint and hidden constraint are kept to round-off where U and g are polynomials of degree at most
+    `2 k / s`, or k is large enough for them; symmetric. Without constraints it is HBVM(k, s).
 
     `order` is 2R >= 4; `degree` is s (R by default), `quadrature` is k (3 s by default, at least 2R).
     """
 
-    reference = "after Brugnano, Gurioli, Iavernaro & Weinmueller 2018; scheme B of this library (docs/methods/line_integral.md)"
+    reference = "after Brugnano, Gurioli, Iavernaro & Weinmueller 2018; derived in docs/methods/line_integral.md"
     family = "line integral"
 
     order_claimed: int = eqx.field(static=True)
@@ -164,7 +164,7 @@ class LineIntegral(AbstractMethod):
         speed = jnp.where(speed > 0, speed, 1.0)
         norm = jnp.max(jnp.abs(e.defect)) / speed
         if not system.constrained:
-            return jnp.concatenate([e.defect.reshape(-1)]), norm
+            return e.defect.reshape(-1), norm
 
         # d gamma = -defect - response d lambda; then the rows of the constraint as functions of d gamma
         tab, R, G = tables(self.k, self.s), self.R, e.path.G
@@ -196,7 +196,7 @@ class LineIntegral(AbstractMethod):
         return jnp.concatenate([dgamma.reshape(-1), -dl]), jnp.maximum(norm, off)
 
     def _moments(self, end: Any, G: Any) -> Any:
-        """`d phi_i / d gamma_j` for i < R - 1, from `phi_i = [P_i g]/h - int P_i' g / h`: no second derivatives of g."""
+        """`d phi_i / d gamma_j` for i < R - 1, from `h phi_i = [P_i g] - int P_i' g`: no second derivatives of g."""
         tab, R = tables(self.k, self.s), self.R
         inner = np.einsum("l,la,lj->ajl", tab.b, tab.dP[:, : R - 1], tab.I)
         at_end = np.zeros((R - 1, self.s))

@@ -30,7 +30,7 @@ class Tableau(NamedTuple):
     a_hat: Any
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def lobatto(s: int) -> Tableau:
     """`a` integrates the interpolation polynomial over [0, c_i]; `a_hat_ij = b_j (1 - a_ji / b_i)`."""
     inner = np.polynomial.legendre.Legendre.basis(s - 1).deriv().roots() if s > 2 else []
