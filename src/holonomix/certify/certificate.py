@@ -69,14 +69,8 @@ class Certificate:
             caption=verdict,
             title_justify="left",
         )
-        for column, justify in (
-            ("measured", "left"),
-            ("declared", "left"),
-            ("value", "right"),
-            ("verdict", "left"),
-            ("", "left"),
-        ):
-            table.add_column(column, justify=justify)
+        for column in ("measured", "declared", "value", "verdict", ""):
+            table.add_column(column, justify="right" if column == "value" else "left")
         for f in self.findings:
             style = {False: "bold red", True: "green", None: ""}[f.kept]
             declared = "" if f.declared is None else {True: "yes", False: "no"}.get(f.declared, str(f.declared))

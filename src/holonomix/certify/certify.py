@@ -83,7 +83,8 @@ def certify(
 
 
 def _selection(measure: Iterable[str] | None) -> set[str]:
-    wanted = set(MEASUREMENTS) if measure is None else {measure} if isinstance(measure, str) else set(measure)
+    names = MEASUREMENTS if measure is None else (measure,) if isinstance(measure, str) else measure
+    wanted: set[str] = set(names)
     if wanted - set(MEASUREMENTS):
         raise InputError(
             f"unknown measurements {sorted(wanted - set(MEASUREMENTS))}; there are {', '.join(MEASUREMENTS)}"

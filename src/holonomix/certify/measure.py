@@ -104,7 +104,7 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
             local = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(points, points[1:])]
             if len(local) >= count - 1 and k >= 0 and max(local[-3:]) - min(local[-3:]) < SETTLED:
                 break
-        slopes[name] = float(np.polyfit(*np.array(points[-count:]).T, 1)[0]) if len(points) >= 3 else np.nan
+        slopes[name] = _slope(points[-count:]) if len(points) >= 3 else np.nan
     ladder = sorted(n for n in taken if taken[n])
     return Orders([span / n for n in ladder], {v: [taken[n][v][0] for n in ladder] for v in names}, slopes)
 
@@ -168,8 +168,8 @@ def wedge_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) 
 
 
 def _defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float, *, shown: bool) -> float:
-    t, dt = jnp.asarray(t, q.dtype), jnp.asarray(dt, q.dtype)
-    jacobian, before, after = (np.asarray(x) for x in _linearized(system, method, q, p, t, dt, shown))
+    start, step = jnp.asarray(t, q.dtype), jnp.asarray(dt, q.dtype)
+    jacobian, before, after = (np.asarray(x) for x in _linearized(system, method, q, p, start, step, shown))
     if not np.all(np.isfinite(jacobian)):
         return np.inf
     half = q.size
@@ -193,7 +193,8 @@ def _linearized(system: Any, method: Any, q: Any, p: Any, t: Any, dt: Any, shown
         return jnp.concatenate([q.reshape(-1), p.reshape(-1)])
 
     def step(z):
-        return join(*one_step(system, method, *split(z), t, dt, shown=shown))
+        q, p = split(z)
+        return join(*one_step(system, method, q, p, t, dt, shown=shown))
 
     def conditions(z, t):
         q, p = split(z)
@@ -262,6 +263,11 @@ def _observe(system: Any, q: Any, p: Any, t: Any) -> Any:
         return system.kinetic(q, p), system.potential(q), *errors
 
     return jax.vmap(row)(*map(jnp.asarray, (q, p, t)))
+
+
+def _slope(points: list[tuple[float, float]]) -> float:
+    x, y = np.array(points).T
+    return float(np.polyfit(x, y, 1)[0])
 
 
 def _distance(a: Any, b: Any) -> float:

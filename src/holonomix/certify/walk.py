@@ -66,11 +66,10 @@ def walk(
     every = every or max(steps, 1)
     if steps // every > ROWS:
         raise ValueError(f"{steps // every} rows are more than the {ROWS} that a walk keeps")
-    dt = jnp.asarray(dt, state.q.dtype)
     state = State(state.q, state.p, state.t, jnp.zeros_like(state.n))
     key = jax.random.key(0) if key is None and method.stochastic else key
     state, carry, rows, status, counts, multipliers = _loop(
-        system, method, state, carry, dt, jnp.asarray(steps), jnp.asarray(every), key
+        system, method, state, carry, jnp.asarray(dt, state.q.dtype), jnp.asarray(steps), jnp.asarray(every), key
     )
     taken = int(state.n)
     kept = taken // every + 1

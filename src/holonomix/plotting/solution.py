@@ -1,0 +1,98 @@
+"""A run in pictures: where the particles went, and what the method kept on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..errors import ShapeError
+
+__all__ = ["plot_constraints", "plot_energy", "plot_solution", "plot_trajectory"]
+
+TINY = 1e-17  # what a logarithmic axis shows for zero
+MOST_POINTS = 4000  # a path drawn with more says no more
+
+
+def plot_solution(
+    solution: Any,
+    *,
+    problem: Any = None,
+    bonds: Iterable[tuple[int, int]] | None = None,
+    particles: Iterable[int] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Trajectory on the left, errors of energy and constraints on the right.
+
+    `bonds` are pairs of particles joined by a line in the last configuration (-1 is the origin); a `problem` gives its
+    own. `particles` chooses which paths are drawn, the last one by default when there are many.
+    """
+    pairs = bonds if bonds is not None else () if problem is None else problem.bonds
+    dim = _particles(solution.q).shape[2]
+    constrained = solution.system.constrained
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    grid = figure.add_gridspec(2 if constrained else 1, 2, width_ratios=(1.15, 1))
+    space = figure.add_subplot(grid[:, 0], **({"projection": "3d"} if dim == 3 else {}))
+    plot_trajectory(solution, space, bonds=pairs, particles=particles)
+    plot_energy(solution, figure.add_subplot(grid[0, 1]))
+    if constrained:
+        plot_constraints(solution, figure.add_subplot(grid[1, 1]))
+    name = "" if problem is None else f", {problem.name}"
+    figure.suptitle(f"{solution.method.name}{name}" if title is None else title)
+    return figure
+
+
+def plot_trajectory(
+    solution: Any, axes: Any, *, bonds: Iterable[tuple[int, int]] = (), particles: Iterable[int] | None = None
+) -> Any:
+    """Paths of the particles with the last configuration on top; coordinates over time in one dimension."""
+    q = _particles(solution.q)
+    rows, count, dim = q.shape
+    if dim not in (2, 3):
+        axes.plot(solution.t, solution.q.reshape(rows, -1))
+        axes.set(xlabel="t", ylabel="q")
+        return axes
+    thin = max(1, rows // MOST_POINTS)
+    chosen = list(particles) if particles is not None else list(range(count)) if count <= 4 else [count - 1]
+    for k in chosen:
+        axes.plot(*q[::thin, k].T, linewidth=0.7, alpha=0.7, label=f"particle {k}")
+    last = q[-1]
+    for i, j in bonds:
+        ends = np.stack([np.zeros(dim) if k < 0 else last[k] for k in (i, j)])
+        axes.plot(*ends.T, color="black", linewidth=1.5)
+    axes.plot(*last.T, "o", color="black", markersize=4)
+    labels = ("x", "y", "z")[:dim]
+    axes.set(**{f"{a}label": a for a in labels})
+    axes.set_aspect("equal")
+    if len(chosen) > 1:
+        axes.legend(loc="best", fontsize="small")
+    return axes
+
+
+def plot_energy(solution: Any, axes: Axes) -> Axes:
+    """`H(t) - H(0)`."""
+    axes.plot(solution.t, solution.energy_error(), linewidth=0.8)
+    axes.set(xlabel="t", ylabel="H(t) - H(0)")
+    return axes
+
+
+def plot_constraints(solution: Any, axes: Axes) -> Axes:
+    """`max|g|` and `max|G M^-1 p|` on a logarithmic axis."""
+    for name, values in (("|g|", solution.constraint_error()), ("|G M$^{-1}$p|", solution.hidden_constraint_error())):
+        axes.semilogy(solution.t, np.maximum(values, TINY), linewidth=0.8, label=name)
+    axes.set(xlabel="t", ylabel="constraint error")
+    axes.legend(loc="best", fontsize="small")
+    return axes
+
+
+def _particles(q: Any) -> np.ndarray:
+    """Rows as (row, particle, dim)."""
+    q = np.asarray(q)
+    if q.ndim == 2:
+        return q[:, None, :]
+    if q.ndim == 3:
+        return q
+    raise ShapeError(f"a trajectory is drawn for q of shape (dim,) or (particles, dim), not {q.shape[1:]}")
