@@ -121,8 +121,9 @@ def _dot_general(t: Tracer, p, a: Array, b: Array):
     batch = [a.shape[d] for d in ba]
     free_a, free_b = [a.shape[d] for d in fa], [b.shape[d] for d in fb]
     inner = int(np.prod([a.shape[d] for d in ca], dtype=int))
-    left = np.transpose(a, [*ba, *fa, *ca]).reshape(-1, int(np.prod(free_a, dtype=int)), inner)
-    right = np.transpose(b, [*bb, *fb, *cb]).reshape(-1, int(np.prod(free_b, dtype=int)), inner)
+    many = int(np.prod(batch, dtype=int))
+    left = np.transpose(a, [*ba, *fa, *ca]).reshape(many, int(np.prod(free_a, dtype=int)), inner)
+    right = np.transpose(b, [*bb, *fb, *cb]).reshape(many, int(np.prod(free_b, dtype=int)), inner)
     zero = t.graph.zero[kind]
     out = np.full((*left.shape[:2], right.shape[1]), zero, np.int64)
     mul, total = t.algebra.mul, t.algebra.fold_tree
