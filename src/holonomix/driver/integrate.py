@@ -28,7 +28,7 @@ def integrate(
     p0: Any,
     *,
     dt: Any,
-    steps: int,
+    steps: Any,
     t0: Any = 0.0,
     save_every: int | None = None,
     key: Any = None,

@@ -1,0 +1,89 @@
+"""Back ends agree: every method of the registry, on every kind of system it declares."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.kernels import Unsupported
+
+# After STEPS steps of size 0.01 the back ends differ by rounding only: this many ulps of the largest coordinate.
+STEPS, ULPS = 20, 400
+REGISTRY = hx.methods.registry()
+
+
+def problem_of(kind):
+    if kind == "constrained":
+        return hx.models.double_pendulum()
+    return hx.models.henon_heiles() if kind == "free" else None
+
+
+CASES = [(name, kind) for name, entry in REGISTRY.items() for kind in entry.traits if kind in ("free", "constrained")]
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_backends_agree(name, kind, backend):
+    method, problem = REGISTRY[name].default, problem_of(kind)
+    options = {"dt": 0.01, "steps": STEPS, "save_every": 5, "key": jax.random.key(1) if method.stochastic else None}
+    arguments = (problem.system, method, problem.q0, problem.p0)
+    try:
+        fast = hx.simulate(*arguments, **options, backend=backend)
+    except hx.InputError as error:
+        assert isinstance(error.__cause__, Unsupported)
+        pytest.skip(f"array path only: {error.__cause__}")
+    slow = hx.simulate(*arguments, **options, backend="array")
+    # normal numbers come from a rational approximation of erf^-1 and differ by up to 30 ulp themselves
+    ulps = 20 * ULPS if method.stochastic else ULPS
+    bound = ulps * np.finfo(float).eps * max(1.0, np.abs(slow.q).max(), np.abs(slow.p).max())
+    assert np.abs(fast.q - slow.q).max() <= bound and np.abs(fast.p - slow.p).max() <= bound
+    assert fast.stats["backend"] == backend and len(fast.t) == 5
+
+
+@pytest.mark.parametrize("name", ["RATTLE", "Composition", "HBVM", "LineIntegral"])
+def test_backends_lane_equals_lane_in_a_batch(name):
+    method, problem = REGISTRY[name].default, hx.models.double_pendulum()
+    turn = np.linspace(0.0, 1.0, 21)
+    q0 = np.stack([np.asarray(problem.q0) @ np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]) for a in turn])
+    options = {"dt": 0.02, "steps": 25, "backend": "native"}
+    batch = hx.simulate_ensemble(problem.system, method, q0, 0 * q0, **options)
+    for k in (0, 11, 20):
+        alone = hx.simulate(problem.system, method, q0[k], 0 * q0[k], **options)
+        np.testing.assert_array_equal(batch.q[k], alone.final_q)
+        np.testing.assert_array_equal(batch.p[k], alone.final_p)
+
+
+def test_backends_nan_ends_one_lane_only():
+    system = hx.System(lambda q: q[1] + 1e-9 * jnp.sqrt(q[1] + 0.5))  # NaN below -1/2
+    q0 = np.stack([[0.0, y] for y in np.linspace(0.0, 8.0, 9)])
+    ensemble = hx.simulate_ensemble(system, hx.StormerVerlet(), q0, 0 * q0, dt=0.1, steps=20, backend="native")
+    expected = q0[:, 1] - 0.5 * 2.0**2 < -0.5
+    assert (
+        (ensemble.status == hx.Status.NONFINITE).tolist() == expected.tolist() and expected.any() and not expected.all()
+    )
+    np.testing.assert_allclose(ensemble.q[~expected][:, 1], q0[~expected][:, 1] - 2.0, atol=1e-7)
+
+
+def test_backends_unknown_operation_is_named():
+    def potential(q):
+        return jnp.sum(jnp.linalg.eigvalsh(jnp.outer(q, q) + jnp.eye(3)))
+
+    system = hx.System(potential)
+    text = hx.explain(system, hx.StormerVerlet(), jnp.ones(3))
+    assert text.backend == "array" and "eigh" in text
+    sol = hx.simulate(system, hx.StormerVerlet(), jnp.ones(3), jnp.zeros(3), dt=0.01, steps=3)
+    assert sol.stats["backend"] == "array" and "eigh" in sol.stats["backend_reason"]
+    with pytest.raises(hx.InputError, match="eigh"):
+        hx.simulate(system, hx.StormerVerlet(), jnp.ones(3), jnp.zeros(3), dt=0.01, steps=3, backend="native")
+
+
+def test_backends_kernels_are_reused_for_new_numbers(monkeypatch):
+    problem = hx.models.double_pendulum()
+    hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=5)
+    monkeypatch.setattr("holonomix.kernels.lower", lambda *_: pytest.fail("lowered again"))
+    other = hx.models.double_pendulum(gravity=2.0)
+    again = hx.simulate(other.system, hx.RATTLE(), other.q0, other.p0, dt=0.02, steps=5)
+    assert again.stats["backend"] == "native"

@@ -1,0 +1,90 @@
+"""Ensembles: one status a trajectory, reductions in the loop, lanes that do not know their neighbours."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+
+PROBLEM = hx.models.double_pendulum()
+ANGLES = np.linspace(-1.0, 1.0, 13)
+Q0 = np.stack([[[np.sin(a), -np.cos(a)], [np.sin(a) + 1.0, -np.cos(a) - 1.0]] for a in ANGLES])
+P0 = np.zeros_like(Q0)
+
+
+@pytest.mark.parametrize("backend", ["array", "native"])
+def test_an_ensemble_equals_its_trajectories(backend):
+    ensemble = hx.simulate_ensemble(
+        PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=60, save_every=20, backend=backend
+    )
+    assert ensemble.q.shape == (13, 4, 2, 2) and ensemble.ok.all()
+    for k in (0, 7, 12):
+        one = hx.simulate(PROBLEM.system, hx.RATTLE(), Q0[k], P0[k], dt=0.02, steps=60, save_every=20, backend=backend)
+        if backend == "native":
+            np.testing.assert_array_equal(ensemble.q[k], one.q)
+        else:
+            np.testing.assert_allclose(ensemble.q[k], one.q, atol=1e-13)
+
+
+@pytest.mark.parametrize("backend", ["array", "native"])
+def test_one_failure_does_not_spoil_the_rest(backend):
+    dt = np.full(13, 0.02)
+    dt[4] = 2.0
+    ensemble = hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=dt, steps=40, backend=backend)
+    assert (~ensemble.ok).tolist() == [k == 4 for k in range(13)]
+    assert ensemble.steps[4] < 40 and (np.delete(ensemble.steps, 4) == 40).all()
+    calm = hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=np.full(13, 0.02), steps=40, backend=backend)
+    np.testing.assert_array_equal(np.delete(calm.q, 4, 0), np.delete(ensemble.q, 4, 0))
+    with pytest.raises(hx.SimulationError, match="1 of 13"):
+        hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=dt, steps=40, throw=True, backend=backend)
+
+
+def test_parameters_may_differ():
+    gravity = np.linspace(0.5, 2.0, 5)
+    params = {
+        **{k: jnp.broadcast_to(v, (5, *v.shape)) for k, v in PROBLEM.system.params.items()},
+        "gravity": jnp.asarray(gravity),
+    }
+    axes = {"q0": None, "p0": None, "params": 0}
+    ensemble = hx.simulate_ensemble(
+        PROBLEM.system.with_params(params), hx.RATTLE(), PROBLEM.q0, PROBLEM.p0, dt=0.02, steps=30, in_axes=axes
+    )
+    single = hx.models.double_pendulum(gravity=gravity[3])
+    one = hx.simulate(single.system, hx.RATTLE(), single.q0, single.p0, dt=0.02, steps=30)
+    np.testing.assert_allclose(ensemble.q[3], one.final_q, atol=1e-13)
+
+
+@pytest.mark.parametrize("backend", ["array", "native"])
+def test_reductions_equal_what_saved_rows_say(backend):
+    def x(q, p):
+        return q[1, 0]
+
+    reduce = {"mean": hx.Mean(x), "low": hx.Minimum(x), "high": hx.Maximum(x), "first": hx.FirstPassage(x)}
+    ensemble = hx.simulate_ensemble(
+        PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=200, save_every=1, reduce=reduce, backend=backend
+    )
+    path = ensemble.q[:, :, 1, 0]
+    np.testing.assert_allclose(ensemble.reduced["mean"], path[:, 1:].mean(axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(ensemble.reduced["low"], path.min(axis=1))
+    np.testing.assert_array_equal(ensemble.reduced["high"], path.max(axis=1))
+    crossed = path[:, 1:] * path[:, :-1] < 0
+    first = np.where(crossed.any(axis=1), 0.02 * (crossed.argmax(axis=1) + 1), np.inf)
+    np.testing.assert_allclose(ensemble.reduced["first"], first, rtol=1e-13)
+    assert np.isfinite(first).any()
+
+
+def test_bad_axes_are_named():
+    with pytest.raises(hx.ShapeError, match="13"):
+        hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0[:5], dt=0.02, steps=3)
+    with pytest.raises(hx.InputError, match="colour"):
+        hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=3, in_axes={"colour": 0})
+
+
+def test_keys_differ_between_trajectories():
+    method = hx.GLA(hx.RATTLE(), friction=1.0, temperature=0.1)
+    q0 = np.repeat(np.asarray(PROBLEM.q0)[None], 4, axis=0)
+    ensemble = hx.simulate_ensemble(PROBLEM.system, method, q0, 0 * q0, dt=0.02, steps=20, key=jax.random.key(3))
+    assert ensemble.ok.all() and len({float(x) for x in ensemble.q[:, 1, 0]}) == 4
