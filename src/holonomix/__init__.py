@@ -20,13 +20,25 @@ if os.environ.get("HOLONOMIX_X64", "1") != "0":
         os.environ["JAX_ENABLE_X64"] = "1"
 
 _PUBLIC = {
-    ".systems": ("System", "StiffSystem", "effective", "resonances", "ResonanceWarning", "Rheonomic", "fixman"),
+    ".systems": (
+        "System",
+        "StiffSystem",
+        "effective",
+        "resonances",
+        "ResonanceWarning",
+        "Rheonomic",
+        "fixman",
+        "Distance",
+        "Local",
+        "BlockMass",
+    ),
     ".projection": ("project", "Newton", "SymmetricNewton", "GaussSeidel", "SOR"),
     ".driver": (
         "integrate",
         "simulate",
         "simulate_ensemble",
         "explain",
+        "Event",
         "Solution",
         "Ensemble",
         "Mean",

@@ -2,6 +2,7 @@
 
 from .ensemble import Ensemble as Ensemble
 from .ensemble import simulate_ensemble as simulate_ensemble
+from .events import Event as Event
 from .explain import explain as explain
 from .integrate import integrate as integrate
 from .observe import FirstPassage as FirstPassage

@@ -47,6 +47,7 @@ class Stepper(eqx.Module):
     """`step`, `read` and `halted` of one run. Holds no arrays: it is the key of the compilation caches."""
 
     static: Any
+    dense: bool = eqx.field(static=True, default=False)  # rows hold the complete memory
 
     def parts(self, consts: Consts) -> Any:
         return eqx.combine(consts.arrays, self.static)
@@ -90,13 +91,18 @@ class Stepper(eqx.Module):
             jnp.maximum(carry.residual, report.residual),
             reduced,
         )
+        for name, reducer in reducers.items():
+            if hasattr(reducer, "interrupts"):
+                # a step that passes an event is not taken: the run halts before it
+                event = reducer.interrupts(carry.reduced[name], reduced[name])
+                status = first_failure(status, jnp.where(event, Status.TERMINATED, Status.OK).astype(jnp.int32))
         failed = status != Status.OK
         kept = jax.tree.map(lambda a, b: jnp.where(failed, a, b), carry, good)
         # what the failing step reported stays visible beside the frozen state
         return eqx.tree_at(
             lambda c: (c.status, c.residual, c.most_iterations),
             kept,
-            (status, jnp.where(failed, report.residual, kept.residual), good.most_iterations),
+            (status, jnp.where(good.status != Status.OK, report.residual, kept.residual), good.most_iterations),
         )
 
     def read(self, carry: LoopCarry, consts: Consts) -> dict[str, Any]:
@@ -105,6 +111,8 @@ class Stepper(eqx.Module):
         row = {"t": carry.state.t, "n": carry.state.n, "q": shown.q, "p": shown.p}
         row |= {f"step/{name}": value for name, value in carry.multipliers.items()}
         row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, shown.t)) for name, fn in observe.items()}
+        if self.dense:
+            row |= {f"memory/{k}": x for k, x in enumerate(jax.tree.leaves((carry.state, carry.memory)))}
         return row
 
     def halted(self, carry: LoopCarry, consts: Consts) -> Any:
@@ -137,12 +145,13 @@ def make_stepper(
     observe: dict[str, Any] | None = None,
     reducers: dict[str, Any] | None = None,
     dtype: Any = None,
+    dense: bool = False,
 ) -> tuple[Stepper, Consts]:
     """The static and the runtime half of a run."""
     dtype = jnp.result_type(float) if dtype is None else dtype
     arrays, static = eqx.partition((system, method, observe or {}, reducers or {}), eqx.is_array)
     data = None if key is None else key_data(key)
-    return Stepper(static), Consts(arrays, *(jnp.asarray(x, dtype) for x in (dt, t0, t_end)), data)
+    return Stepper(static, dense), Consts(arrays, *(jnp.asarray(x, dtype) for x in (dt, t0, t_end)), data)
 
 
 def key_data(key: Any) -> Any:

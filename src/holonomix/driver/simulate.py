@@ -18,6 +18,8 @@ from ..status import Status
 from ..types import State
 from .backends import Choice, choose
 from .checkpoint import from_arrays, to_arrays
+from .dense import Interpolant, check_output, check_times, disarmed
+from .events import EventRecord, Found, Watch, as_events, locate
 from .integrate import check_run
 from .loop import Consts, LoopCarry, Stepper, make_stepper
 from .observe import as_observables
@@ -63,10 +65,19 @@ def simulate(
     checkpoints are streamed to; a store that holds a checkpoint is continued, bit for bit. `backend` is `"auto"`,
     `"array"`, `"xla"` or `"native"`.
 
+    `save_at` gives the rows at these times instead, read from the method's own polynomial (or a symmetric interpolant
+    of matching order); `dense=True` keeps the memory of the run, so that `sol.at(t)` does the same later. `events` are
+    `Event`s (or functions whose zeros are wanted), found on the same polynomials and listed in `sol.events`.
+
     When a step fails, `SimulationError` is raised with step, time, residual and advice, and with everything computed
     so far in `error.solution`; `throw=False` returns that partial solution instead.
     """
     q0, p0 = as_state_arrays(q0, p0)
+    wanted = None if save_at is None else check_times(save_at, dt, t0)
+    if wanted is not None and save_every != 1:
+        raise InputError("give either save_every or save_at, not both")
+    if wanted is not None and steps is None and t1 is None:
+        t1 = float(wanted[-1]) if wanted[-1] != t0 else t0 + dt
     if (steps is None) == (t1 is None):
         given = "both" if steps is not None else "neither"
         raise InputError(f"give either steps or t1, not {given}")
@@ -77,19 +88,30 @@ def simulate(
     if steps is None:
         steps = UNBOUNDED if method.adaptive else int(np.ceil((t1 - t0) / dt - 1e-9))
     steps = check_run(method, system, dt, steps, key)
+    check_output(method, wanted, dense, store, t0 + dt * steps if t1 is None else t1)
     prepared = system.prepare(q0)
     check_start(prepared, q0, p0, t0)
     method.validate(prepared, State(q0, p0, jnp.asarray(t0, q0.dtype), jnp.asarray(0)), dt)
 
     t_end = np.copysign(np.inf, dt) if t1 is None else t1
     observables = as_observables(observe)
+    watch = Watch(as_events(events))
     stepper, consts = make_stepper(
-        prepared, method, dt=dt, t0=t0, t_end=t_end, key=key, observe=observables, dtype=q0.dtype
+        prepared,
+        method,
+        dt=dt,
+        t0=t0,
+        t_end=t_end,
+        key=key,
+        observe=observables,
+        reducers={"events": watch} if watch.events else None,
+        dtype=q0.dtype,
+        dense=dense or wanted is not None,
     )
     began = time.perf_counter()
     carry = _start(stepper, consts, q0, p0)
     choice = choose(backend, stepper, carry, consts)
-    run = _Run(system, method, stepper, consts, choice, carry, steps, int(save_every), t1 is not None)
+    run = _Run(system, method, stepper, consts, choice, carry, steps, int(save_every), t1 is not None, wanted, watch)
     run.compile_time = time.perf_counter() - began
     run.attach(
         store, allow_different_bits, {"dt": float(dt), "t0": float(t0), "steps": steps, "save_every": int(save_every)}
@@ -131,6 +153,8 @@ class _Run:
         steps: int,
         every: int,
         to_time: bool,
+        wanted: np.ndarray | None,
+        watch: Watch,
     ):
         self.system, self.method, self.stepper, self.consts, self.choice = system, method, stepper, consts, choice
         self.carry, self.steps, self.every, self.to_time = carry, steps, every, to_time
@@ -141,6 +165,11 @@ class _Run:
         self.compile_time = self.wall_time = 0.0
         self.energy0: float | None = None
         self.t_end, self.direction = float(consts.t_end), float(np.sign(consts.dt))
+        self.wanted, self.watch = wanted, watch
+        self.interpolant = Interpolant(stepper, consts, carry)
+        self.behind: dict[str, np.ndarray] = {}
+        self.found: list[Found] = []
+        self.end: Found | None = None
 
     # -- the store ------------------------------------------------------------------------------------------------
 
@@ -177,6 +206,7 @@ class _Run:
         if "key" in arrays:
             self.consts = eqx.tree_at(lambda c: c.key, self.consts, jnp.asarray(arrays["key"]))
         self.rows, self.last_row = int(found["rows"]), int(found["last_row"])
+        self.behind = self.first_row()
 
     def checkpoint(self) -> None:
         if self.sink is None:
@@ -215,7 +245,22 @@ class _Run:
         if not len(rows["n"]):
             return
         self.last_row = int(rows["n"][-1])
-        self.rows += len(rows["n"])
+        if self.wanted is not None:
+            rows = self.pick(rows, self.direction * rows["t"][-1] + 1e-9 * abs(float(self.consts.dt)))
+        self.add(rows)
+
+    def pick(self, rows: dict[str, np.ndarray], until: float) -> dict[str, np.ndarray]:
+        """The rows at the wanted times, from rows that hold the memory of each step."""
+        if self.behind:
+            rows = {name: np.concatenate([self.behind[name], x]) for name, x in rows.items()}
+        self.behind = {name: x[-1:] for name, x in rows.items()}
+        times = self.wanted[self.rows :]
+        return self.interpolant(rows, times[self.direction * times <= until])
+
+    def add(self, rows: dict[str, np.ndarray]) -> None:
+        if not len(rows["t"]):
+            return
+        self.rows += len(rows["t"])
         if self.sink is None:
             self.parts.append(rows)
             return
@@ -238,6 +283,8 @@ class _Run:
             tick = time.perf_counter()
             taken = self.advance(chunk, most_rows)
             elapsed = time.perf_counter() - tick
+            if int(self.carry.status) == Status.TERMINATED:
+                self.meet_event()
             if bar.shown:
                 bar.update(self.n, abs(float(self.carry.state.t) - float(self.consts.t0)), *self.errors())
             self.checkpoint()
@@ -245,7 +292,7 @@ class _Run:
                 chunk = min(taken * 4, UNBOUNDED)
             elif elapsed > CHUNK_SECONDS * 2 and taken > 1:
                 chunk = max(1, int(taken * CHUNK_SECONDS / elapsed))
-        if self.n > self.last_row and (self.to_time and self.method.adaptive or int(self.carry.status) != Status.OK):
+        if self.n > self.last_row and (self.to_time and self.method.adaptive or Status(int(self.carry.status)).failed):
             self.keep(self.first_row())
             self.checkpoint()
         self.wall_time += time.perf_counter() - began
@@ -266,6 +313,22 @@ class _Run:
         self.keep(rows if self.n == n + count * self.every else _complete(rows, self.every))
         return count * self.every
 
+    def meet_event(self) -> None:
+        """The loop halted before a step that passes an event: find it, then end there or take the step."""
+        for found in locate(self.watch, self.stepper, self.carry, self.consts):
+            self.found.append(found)
+            if self.watch.events[found.event].terminal:
+                self.end = found
+                if self.wanted is None:
+                    self.add(self.interpolant.after(self.carry, found.t))
+                else:
+                    self.add(self.pick(self.first_row(), self.direction * found.t))
+                return
+        ok = eqx.tree_at(lambda c: c.status, disarmed(self.carry), jnp.zeros_like(self.carry.status))
+        self.carry, rows = self.choice.runner.run(ok, self.consts, rows=1, every=1)
+        if self.n % self.every == 0:
+            self.keep(rows)
+
     def finished(self) -> bool:
         late = self.method.adaptive and (float(self.carry.state.t) - self.t_end) * self.direction >= 0
         return self.n >= self.steps or int(self.carry.status) != Status.OK or late
@@ -281,7 +344,8 @@ class _Run:
     def solution(self) -> Solution:
         last = _read(self.stepper, self.carry, self.consts)
         if self.sink is None:
-            rows: Any = {name: np.concatenate([part[name] for part in self.parts]) for name in self.parts[0]}
+            parts = self.parts or [self.pick(self.first_row(), -np.inf)]
+            rows: Any = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         else:
             rows = self.sink.load
         n = self.n
@@ -301,7 +365,23 @@ class _Run:
         if hasattr(self.method, "statistics"):
             stats |= {k: float(v) for k, v in self.method.statistics(self.carry.memory).items()}
         final = (np.asarray(last["q"]), np.asarray(last["p"]), float(last["t"]))
-        return Solution(self.system, self.method, rows, status=Status(int(self.carry.status)), stats=stats, final=final)
+        if self.end is not None:
+            final = (self.end.q, self.end.p, self.end.t)
+        return Solution(
+            self.system,
+            self.method,
+            rows,
+            status=Status(int(self.carry.status)),
+            stats=stats,
+            final=final,
+            interpolant=self.interpolant if self.stepper.dense and self.wanted is None else None,
+            events=[self.record(k) for k in range(len(self.watch.events))],
+        )
+
+    def record(self, k: int) -> EventRecord:
+        found, shape = [f for f in self.found if f.event == k], self.carry.state.q.shape
+        columns = ([f.t for f in found], [f.q for f in found], [f.p for f in found])
+        return EventRecord(*(np.asarray(x, float).reshape(-1, *s) for x, s in zip(columns, ((), shape, shape))))
 
     def error(self, solution: Solution) -> SimulationError:
         status, n, t = solution.status, self.n, float(self.carry.state.t)
