@@ -169,7 +169,7 @@ class SymmetricNewton(AbstractSolver):
     tol: float | None = eqx.field(static=True, default=None)
     max_iterations: int = eqx.field(static=True, default=100)
     frozen: bool = eqx.field(static=True, default=False)
-    slow: int = eqx.field(static=True, default=8)
+    slow: int = eqx.field(static=True, default=7)
 
     def __check_init__(self) -> None:
         check_tolerance(self.tol)
