@@ -21,6 +21,7 @@ __all__ = ["BACKENDS", "Choice", "choose", "choose_batch"]
 log = logging.getLogger("holonomix")
 
 BACKENDS = ("auto", "array", "xla", "native", "pallas")
+ASKED_LIMIT = 100_000  # operations of a straight-line program that somebody asked for: compiling takes seconds
 
 
 class Choice(NamedTuple):
@@ -114,12 +115,12 @@ def _signature(tree: Any) -> Any:
     )
 
 
-def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Any:
+def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool = False) -> Any:
     """A compiled kernel, from the cache where the same program was built before; `Unsupported` is cached too."""
     from .. import kernels
 
     try:
-        key = (backend, _signature(stepper), _signature(carry), _signature(consts))
+        key = (backend, asked, _signature(stepper), _signature(carry), _signature(consts))
         hash(key)
     except TypeError:
         key = None
@@ -127,7 +128,7 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Any:
     if found is None:
         try:
             loop = kernels.Loop(stepper.step, stepper.read, stepper.halted)
-            program = kernels.lower(loop, carry, consts)
+            program = kernels.lower(loop, carry, consts, **({"limit": ASKED_LIMIT} if asked else {}))
             found = (kernels.build(program, backend=backend), program.operations)
         except kernels.Unsupported as error:
             found = error
@@ -164,7 +165,7 @@ def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: 
     shapes = jax.eval_shape(lambda x: x, (carry, consts))
     for name in preferred if backend == "auto" else (backend,):
         try:
-            runner, operations = _kernel(name, stepper, *shapes)
+            runner, operations = _kernel(name, stepper, *shapes, asked=backend != "auto")
             reason = "asked for" if backend != "auto" else f"the step is a scalar program of {operations} operations"
             return Choice(name, runner, reason, operations)
         except (kernels.Unsupported, ImportError) as error:
