@@ -3,8 +3,11 @@
 from .constraints import Rheonomic as Rheonomic
 from .fixman import fixman as fixman
 from .fixman import fixman_potential as fixman_potential
+from .mass import BlockMass as BlockMass
 from .mass import as_mass as as_mass
 from .mass import check_mass as check_mass
+from .structured import Distance as Distance
+from .structured import Local as Local
 from .system import System as System
 from .stiff import ResonanceWarning as ResonanceWarning
 from .stiff import StiffSystem as StiffSystem

@@ -5,7 +5,7 @@ The structure is static and decided by shapes; the values are runtime data.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,12 +14,15 @@ import numpy as np
 
 from ..errors import InputError, ShapeError
 from ..linalg import Dense
+from ..linalg.indexing import take
 
-__all__ = ["AbstractMass", "DenseMass", "DiagonalMass", "PositionMass", "as_mass", "check_mass"]
+__all__ = ["AbstractMass", "BlockMass", "DenseMass", "DiagonalMass", "PositionMass", "as_mass", "check_mass"]
 
 
 class AbstractMass(eqx.Module):
     """`velocity` is M^-1 p, `momentum` is M v, both in the shape of q."""
+
+    particlewise: ClassVar[bool] = False  # no two particles (entries of the first axis of q) are coupled
 
     def velocity(self, q: Any, p: Any) -> Any:
         raise NotImplementedError
@@ -39,6 +42,8 @@ class AbstractMass(eqx.Module):
 class DiagonalMass(AbstractMass):
     """A scalar or one value per coordinate."""
 
+    particlewise = True
+
     value: Any
 
     def velocity(self, q: Any, p: Any) -> Any:
@@ -54,6 +59,13 @@ class DiagonalMass(AbstractMass):
         if jnp.ndim(self.value) == 0:
             return rows / self.value
         return rows / jnp.broadcast_to(self.value, q.shape).reshape(-1)
+
+    def right_local(self, blocks: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
+        """Blocks `(count, rows, particles, coordinates)` times M^-1, where `index` tells the particles."""
+        if jnp.ndim(self.value) == 0:
+            return blocks / self.value
+        inverse = 1.0 / jnp.broadcast_to(self.value, shape).reshape(shape[0], -1)
+        return blocks * _at_particles(inverse, index)[:, None]
 
 
 class DenseMass(AbstractMass):
@@ -73,6 +85,55 @@ class DenseMass(AbstractMass):
 
     def right(self, q: Any, rows: Any) -> Any:
         return rows @ self.inverse
+
+
+class BlockMass(AbstractMass):
+    """One symmetric positive definite matrix a particle: `BlockMass(matrix)` with shape (d, d) or (particles, d, d).
+
+    d is the number of coordinates of a particle, an entry of the first axis of q.
+    """
+
+    particlewise = True
+
+    matrix: Any
+    inverse: Any
+
+    def __init__(self, matrix: Any, inverse: Any = None):
+        self.matrix = jnp.asarray(matrix, jnp.result_type(float))
+        self.inverse = jnp.linalg.inv(self.matrix) if inverse is None else inverse
+
+    def _times(self, matrix: Any, x: Any) -> Any:
+        flat = x.reshape(x.shape[0], -1)
+        if matrix.ndim == 2:
+            return (flat @ matrix.T).reshape(x.shape)
+        return jnp.einsum("nij,nj->ni", matrix, flat).reshape(x.shape)
+
+    def velocity(self, q: Any, p: Any) -> Any:
+        return self._times(self.inverse, p)
+
+    def momentum(self, q: Any, v: Any) -> Any:
+        return self._times(self.matrix, v)
+
+    def root(self, q: Any, xi: Any) -> Any:
+        return self._times(jnp.linalg.cholesky(self.matrix), xi)
+
+    def right(self, q: Any, rows: Any) -> Any:
+        return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
+
+    def right_local(self, blocks: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
+        if self.inverse.ndim == 2:
+            return blocks @ self.inverse
+        return jnp.einsum("krsd,ksde->krse", blocks, _at_particles(self.inverse, index))
+
+    def full(self, n: int) -> Any:
+        """The matrix over the flattened coordinates of n particles."""
+        stack = jnp.broadcast_to(self.matrix, (n,) + self.matrix.shape[-2:])
+        return jax.scipy.linalg.block_diag(*stack)
+
+
+def _at_particles(values: Any, index: np.ndarray) -> Any:
+    clean = np.where(index < 0, -1, index)
+    return jnp.stack([take(values, clean[:, s]) for s in range(index.shape[1])], axis=1)
 
 
 class PositionMass(AbstractMass):
@@ -130,10 +191,21 @@ def check_mass(mass: AbstractMass, q: Any) -> None:
             worst = float(value.reshape(-1)[np.argmin(np.where(np.isnan(value), -np.inf, value))])
             raise InputError(f"mass must be positive and finite everywhere; its smallest entry is {worst:g}")
         return
+    if isinstance(mass, BlockMass):
+        d = int(np.prod(np.shape(q)[1:]))
+        if mass.matrix.shape not in ((d, d), (np.shape(q)[0], d, d)):
+            raise ShapeError(
+                f"BlockMass has shape {mass.matrix.shape}; a particle of q {np.shape(q)} has {d} coordinates"
+            )
+        if float(jnp.min(jnp.linalg.eigvalsh(mass.matrix))) <= 0:
+            raise InputError("a mass matrix of BlockMass is not positive definite")
+        return
     matrix = np.asarray(mass.matrix if isinstance(mass, DenseMass) else mass.matrix_at(q))  # pyright: ignore
     size = int(np.prod(np.shape(q)))
     if matrix.shape != (size, size):
-        raise ShapeError(f"the mass matrix has shape {matrix.shape}; q has {size} coordinates, so {(size, size)} is needed")
+        raise ShapeError(
+            f"the mass matrix has shape {matrix.shape}; q has {size} coordinates, so {(size, size)} is needed"
+        )
     if not np.all(np.isfinite(matrix)):
         raise InputError("the mass matrix has entries that are not finite")
     skew = float(np.max(np.abs(matrix - matrix.T)))

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from ..errors import InputError
 from ..linalg import Dense
-from .constraints import DenseJacobian, Rheonomic, dense_jacobian
+from .constraints import Rheonomic, dense_jacobian
+from .coupling import Structured, find_structure, structured_gram, structured_jacobian
 from .functions import as_callable
 from .mass import AbstractMass, PositionMass, as_mass
 
@@ -147,12 +148,13 @@ class System(eqx.Module):
         """The constraint as a function of q (and of t, default 0), or None."""
         return self._constraint if self.constraint_terms else None
 
-    def _constraint(self, q: Any, t: Any = 0.0) -> Any:
+    def _terms(self, t: Any) -> tuple[tuple[Any, Any], ...]:
+        """Every term with the arguments it takes beside q."""
         extra = () if self.params is None else (self.params,)
-        parts = [
-            jnp.asarray(term(q, t, *extra) if isinstance(term, Rheonomic) else term(q, *extra))
-            for term in self.constraint_terms
-        ]
+        return tuple((term, (t, *extra) if isinstance(term, Rheonomic) else extra) for term in self.constraint_terms)
+
+    def _constraint(self, q: Any, t: Any = 0.0) -> Any:
+        parts = [jnp.asarray(term(q, *extra)) for term, extra in self._terms(t)]
         if not parts:
             return jnp.zeros((0,), q.dtype)
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
@@ -161,13 +163,26 @@ class System(eqx.Module):
         """m, the number of constraint equations."""
         return jax.eval_shape(self._constraint, q).shape[0]
 
-    def linearize(self, q: Any, t: Any = 0.0) -> DenseJacobian:
+    def linearize(self, q: Any, t: Any = 0.0) -> Any:
         """`G(q)` as an object that applies itself and its transpose."""
-        return dense_jacobian(lambda x: self._constraint(x, t), q, self.constraint_count(q))
+        structured = self._structured(q)
+        if structured is None:
+            return dense_jacobian(lambda x: self._constraint(x, t), q, self.constraint_count(q))
+        return structured_jacobian(structured, self._terms(t), q)
 
-    def gram(self, q: Any, left: DenseJacobian, right: DenseJacobian) -> Any:
+    def gram(self, q: Any, left: Any, right: Any) -> Any:
         """`G_left M(q)^-1 G_right^T`, in a form with `.factor(symmetric)`."""
-        return Dense(as_mass(self.mass, q).right(q, left.matrix) @ right.matrix.T)
+        mass = as_mass(self.mass, q)
+        if self._structured(q) is not None:
+            return structured_gram(mass, left, right)
+        return Dense(mass.right(q, left.matrix) @ right.matrix.T)
+
+    def structure(self, q: Any) -> str:
+        """Which solver the multipliers get, and why, in a sentence or two."""
+        return find_structure(self._terms(0.0), as_mass(self.mass, q), q)[1]
+
+    def _structured(self, q: Any) -> Structured | None:
+        return find_structure(self._terms(0.0), as_mass(self.mass, q), q)[0] if self.constraint_terms else None
 
     def hidden_constraint(self, q: Any, p: Any, t: Any = 0.0) -> Any:
         """`G M^-1 p` (plus dg/dt for a rheonomic constraint): zero when the velocity is tangent."""

@@ -1,0 +1,137 @@
+"""Coupling graphs, on the host: which unknowns meet, in which order to eliminate them, and what that costs.
+
+A graph is given by its edges `(i, j)`, i != j, both directions present, no duplicates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from .small import UNROLL
+
+__all__ = ["Structure", "adjacency", "analyse", "components", "cuthill_mckee", "unique_edges"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Structure:
+    """How to solve with a matrix of a given graph.
+
+    `kind` is `blocks` (independent small blocks), `tridiagonal` (numbers or blocks in a row; `width` graph nodes make one
+    block), `sparse` or `dense`. `order` lists the nodes in the order of the solver, -1 for padding. For `blocks`,
+    `groups` gives (nodes a block, number of blocks) in the order of the nodes.
+    """
+
+    kind: str
+    order: np.ndarray
+    width: int = 1
+    groups: tuple[tuple[int, int], ...] = ()
+    text: str = ""
+
+
+def unique_edges(i: np.ndarray, j: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The edges without duplicates and loops, sorted by row."""
+    keep = i != j
+    key = np.unique(i[keep] * n + j[keep])
+    return key // n, key % n
+
+
+def adjacency(i: np.ndarray, j: np.ndarray, n: int) -> list[list[int]]:
+    """Neighbours of every node, sorted."""
+    starts = np.searchsorted(i, np.arange(n + 1))
+    flat = j.tolist()
+    return [flat[starts[k] : starts[k + 1]] for k in range(n)]
+
+
+def components(neighbours: list[list[int]]) -> np.ndarray:
+    """A label for each node; labels count up in the order of first appearance."""
+    label = [-1] * len(neighbours)
+    count = 0
+    for start in range(len(neighbours)):
+        if label[start] >= 0:
+            continue
+        label[start], stack = count, [start]
+        while stack:
+            for other in neighbours[stack.pop()]:
+                if label[other] < 0:
+                    label[other] = count
+                    stack.append(other)
+        count += 1
+    return np.asarray(label)
+
+
+def cuthill_mckee(neighbours: list[list[int]], label: np.ndarray) -> np.ndarray:
+    """An order with a small bandwidth: breadth first from an end of each component, low degrees first."""
+    degree = [len(x) for x in neighbours]
+    seen = [False] * len(neighbours)
+    order: list[int] = []
+    by_label = np.argsort(label, kind="stable")
+    bounds = np.searchsorted(label[by_label], np.arange(label.max(initial=-1) + 2))
+    for a, b in zip(bounds[:-1], bounds[1:], strict=True):
+        nodes = by_label[a:b].tolist()
+        start = min(nodes, key=degree.__getitem__)
+        for _ in range(2):  # the last node of a search is far from its start: begin there
+            start = _search(neighbours, degree, start, {})[-1]
+        found = _search(neighbours, degree, start, {})
+        for node in found:
+            seen[node] = True
+        order += found
+    return np.asarray(order, dtype=np.int64)
+
+
+def _search(neighbours: list[list[int]], degree: list[int], start: int, seen: dict[int, bool]) -> list[int]:
+    queue = [start]
+    seen[start] = True
+    for node in queue:
+        for other in sorted((k for k in neighbours[node] if k not in seen), key=degree.__getitem__):
+            seen[other] = True
+            queue.append(other)
+    return queue
+
+
+def bandwidth(order: np.ndarray, i: np.ndarray, j: np.ndarray) -> int:
+    """The largest distance of two coupled nodes in the given order."""
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    return int(np.abs(place[i] - place[j]).max(initial=0))
+
+
+def analyse(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
+    """The structure for a symmetric pattern on n nodes of r unknowns each."""
+    natural = np.arange(n)
+    width = bandwidth(natural, i, j)
+    if width <= 1:
+        if i.size == 0:
+            return Structure("blocks", natural, groups=((1, n),), text=f"{n} independent {_size(r)}")
+        return Structure("tridiagonal", natural, text=_chain(n, r, 1))
+    neighbours = adjacency(i, j, n)
+    label = components(neighbours)
+    sizes = np.bincount(label)
+    if sizes.max() * r <= UNROLL:
+        # equal blocks side by side, each in natural order
+        order = np.lexsort((natural, label, sizes[label]))
+        values, counts = np.unique(sizes, return_counts=True)
+        groups = tuple((int(c), int(k)) for c, k in zip(values, counts, strict=True))
+        text = "; ".join(f"{k} independent blocks of {c * r} rows" for c, k in groups)
+        return Structure("blocks", order, groups=groups, text=text)
+    order = cuthill_mckee(neighbours, label)
+    narrow = bandwidth(order, i, j)
+    if width <= narrow:
+        order, narrow = natural, width
+    if narrow * r <= UNROLL and n > 4 * narrow:
+        padded = np.concatenate([order, np.full(-n % narrow, -1)])
+        return Structure("tridiagonal", padded, width=narrow, text=_chain(n, r, narrow))
+    return Structure("sparse", natural, text="")
+
+
+def _size(b: int) -> str:
+    return "equations" if b == 1 else f"blocks of {b} rows"
+
+
+def _chain(n: int, r: int, width: int) -> str:
+    b = r * width
+    if b == 1:
+        return f"{n} rows in a chain: a tridiagonal matrix"
+    kind = "block tridiagonal" if width == 1 else f"banded, half bandwidth {b}, held as block tridiagonal"
+    return f"{n * r} rows in a chain of {b} x {b} blocks: {kind}"

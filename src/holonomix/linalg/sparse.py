@@ -1,0 +1,206 @@
+"""General sparse matrices with a fixed pattern: elimination in rounds of independent pivots.
+
+The order is found once, on the host: in every round a set of nodes that are not coupled to each other and have few
+neighbours is eliminated at once, which makes a round a few vectorised operations. Leaves of a tree go first, so a tree
+(and any graph whose cliques form one, such as the rods of a mobile) is eliminated without fill; a chain becomes odd-even
+reduction. Stable without pivoting for positive definite matrices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from .graph import adjacency
+from .indexing import add_at, take
+from .tridiagonal import _apply, _times, invert
+
+__all__ = ["SparseFactor", "SparseMatrix", "Symbolic", "symbolic"]
+
+# Fill beyond this multiple of a dense triangle's share makes a dense factorisation the better choice.
+DENSE_FILL = 0.25
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Round:
+    """Pivots `nodes`, their diagonal entries, and the index lists of the updates and of the two substitutions."""
+
+    nodes: np.ndarray
+    diagonal: np.ndarray
+    # updates: entry target -= entry left . inverse[pivot] . entry right
+    pivot: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    target: np.ndarray
+    # couplings of the pivots to nodes that are eliminated later: entry (other, pivot) and entry (pivot, other)
+    lower: np.ndarray
+    upper: np.ndarray
+    source: np.ndarray  # position of the pivot within the round
+    other: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Symbolic:
+    """The pattern with fill, as a sorted list of keys `i n + j`, and the rounds."""
+
+    n: int
+    keys: np.ndarray
+    rounds: tuple[Round, ...]
+    fill: int
+    kind: str = "sparse"
+    text: str = ""
+
+    @property
+    def entries(self) -> int:
+        return int(self.keys.size)
+
+    def entry(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.keys, i * self.n + j)
+
+
+def symbolic(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Symbolic:
+    """Order and pattern for a symmetric graph; `kind` is `dense` where sparsity would not pay."""
+    graph = [set(x) for x in adjacency(i, j, n)]
+    alive, plan, fill = set(range(n)), [], 0
+    limit = DENSE_FILL * n * n
+    while alive:
+        chosen = _independent(graph, alive)
+        steps = []
+        for k in chosen:
+            others = sorted(graph[k])
+            for a in others:
+                graph[a].discard(k)
+                new = [b for b in others if b != a and b not in graph[a]]
+                fill += len(new)
+                graph[a].update(new)
+            steps.append((k, others))
+        alive.difference_update(chosen)
+        plan.append(steps)
+        if i.size + fill > limit:
+            return Symbolic(n, i[:0], (), fill, "dense", f"{n * r} rows that fill in when eliminated: dense LU")
+    pairs = [(k, a) for steps in plan for k, others in steps for a in others]
+    k, a = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
+    keys = np.unique(np.concatenate([k * n + a, a * n + k, np.arange(n) * (n + 1)]))
+    lookup = Symbolic(n, keys, (), fill)
+    rounds = tuple(_round(steps, lookup) for steps in plan)
+    how = "without fill" if fill == 0 else f"with {fill // 2 * r * r} entries of fill"
+    size = "rows" if r == 1 else f"blocks of {r} rows"
+    text = f"{n} {size} coupled as a sparse graph, eliminated from the leaves in {len(rounds)} rounds {how}"
+    return Symbolic(n, keys, rounds, fill, "sparse", text)
+
+
+def _independent(graph: list[set[int]], alive: set[int]) -> list[int]:
+    """Nodes of low degree of which no two are coupled: simplicial ones (no fill) alone, as long as these are many."""
+    degrees = {k: len(graph[k]) for k in alive}
+    least = min(degrees.values())
+    ranked = sorted((d, k) for k, d in degrees.items() if d <= max(least, 4))
+    simplicial = [k for _, k in ranked if _is_clique(graph, graph[k])]
+    pool = simplicial if len(simplicial) >= max(1, len(alive) // 10) else [k for d, k in ranked if d <= max(least, 2)]
+    blocked: set[int] = set()
+    chosen = []
+    for k in pool:
+        if k not in blocked:
+            chosen.append(k)
+            blocked.update(graph[k])
+            blocked.add(k)
+    return chosen
+
+
+def _is_clique(graph: list[set[int]], nodes: set[int]) -> bool:
+    return len(nodes) <= 8 and all(b in graph[a] for a in nodes for b in nodes if a < b)
+
+
+def _round(steps: list[tuple[int, list[int]]], pattern: Symbolic) -> Round:
+    nodes = np.asarray([k for k, _ in steps])
+    place, first, second = [], [], []
+    source, other = [], []
+    for position, (_, others) in enumerate(steps):
+        source += [position] * len(others)
+        other += others
+        for a in others:
+            place += [position] * len(others)
+            first += [a] * len(others)
+            second += others
+    place, first, second, source, other = (np.asarray(x, dtype=np.int64) for x in (place, first, second, source, other))
+    return Round(
+        nodes,
+        pattern.entry(nodes, nodes),
+        place,
+        pattern.entry(first, nodes[place]),
+        pattern.entry(nodes[place], second),
+        pattern.entry(first, second),
+        pattern.entry(other, nodes[source]),
+        pattern.entry(nodes[source], other),
+        source,
+        other,
+    )
+
+
+class SparseFactor(eqx.Module):
+    """The entries after elimination and the inverses of the pivots, round by round."""
+
+    entries: Any
+    inverses: tuple[Any, ...]
+    pivot: Any
+    plan: Symbolic = eqx.field(static=True)
+
+    def solve(self, b: Any) -> Any:
+        block = self.entries.shape[1:-1]
+        x = b.reshape(-1, *block)
+        n = x.shape[0]
+        for step, inverse in zip(self.plan.rounds, self.inverses, strict=True):
+            if step.other.size:
+                scaled = take(_apply(inverse, take(x, step.nodes)), step.source)
+                x = x - add_at(_apply(take(self.entries, step.lower), scaled), step.other, n)
+        for step, inverse in zip(reversed(self.plan.rounds), reversed(self.inverses), strict=True):
+            here = take(x, step.nodes)
+            if step.other.size:
+                pulled = _apply(take(self.entries, step.upper), take(x, step.other))
+                here = here - add_at(pulled, step.source, step.nodes.size)
+            x = x.at[step.nodes].set(_apply(inverse, here))
+        return x.reshape(b.shape)
+
+
+class SparseMatrix(eqx.Module):
+    """Entries (numbers or square blocks) at the keys of `plan`."""
+
+    entries: Any
+    plan: Symbolic = eqx.field(static=True)
+
+    def __init__(self, entries: Any, plan: Symbolic):
+        self.entries = entries[:, 0, 0] if entries.ndim == 3 and entries.shape[-1] == 1 else entries
+        self.plan = plan
+
+    def factor(self, symmetric: bool = False) -> SparseFactor:
+        a = self.entries
+        start = a
+        inverses, pivot = [], jnp.asarray(jnp.inf, a.dtype)
+        for step in self.plan.rounds:
+            scale = take(start, step.diagonal)
+            scale = jnp.abs(scale) if a.ndim == 1 else jnp.abs(jnp.diagonal(scale, axis1=1, axis2=2))
+            inverse, smallest = invert(take(a, step.diagonal), scale)
+            pivot = jnp.minimum(pivot, smallest)
+            inverses.append(inverse)
+            if step.target.size:
+                product = _times(_times(take(a, step.left), take(inverse, step.pivot)), take(a, step.right))
+                targets, where = np.unique(step.target, return_inverse=True)
+                a = a.at[targets].add(
+                    -add_at(product, where, targets.size), unique_indices=True, indices_are_sorted=True
+                )
+        return SparseFactor(a, tuple(inverses), pivot, self.plan)
+
+    def todense(self) -> Any:
+        i, j = np.divmod(self.plan.keys, self.plan.n)
+        blocks = (
+            jnp.zeros((self.plan.n, self.plan.n) + self.entries.shape[1:], self.entries.dtype)
+            .at[i, j]
+            .set(self.entries)
+        )
+        if self.entries.ndim == 1:
+            return blocks
+        b = self.entries.shape[-1]
+        return blocks.transpose(0, 2, 1, 3).reshape(self.plan.n * b, self.plan.n * b)
