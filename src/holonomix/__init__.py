@@ -32,7 +32,7 @@ _PUBLIC = {
         "Local",
         "BlockMass",
     ),
-    ".projection": ("project", "Newton", "SymmetricNewton", "GaussSeidel", "SOR"),
+    ".projection": ("project", "penalty_multipliers", "Newton", "SymmetricNewton", "GaussSeidel", "SOR"),
     ".driver": (
         "integrate",
         "simulate",
@@ -56,6 +56,8 @@ _PUBLIC = {
         "StepBounds",
     ),
     ".certify": ("certify", "Certificate"),
+    ".certify.stability": ("linear_stability", "stability_map"),
+    ".certify.limits": ("limit_study",),
     ".types": ("State", "Report", "Problem", "Info"),
     ".status": ("Status",),
     ".errors": (

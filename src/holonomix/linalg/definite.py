@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from .small import UnrolledFactor, _unrolled
+from .sparse import SparseFactor
+from .tridiagonal import TridiagonalFactor
 
-__all__ = ["UNROLL_DEFINITE", "CholeskyFactor", "Definite", "PivotFactor"]
+__all__ = ["UNROLL_DEFINITE", "CholeskyFactor", "Definite", "PivotFactor", "signed_pivot"]
 
 # Symmetric elimination is half the work of a general one, so it is unrolled a little further.
 UNROLL_DEFINITE = 24
@@ -61,3 +63,32 @@ class Definite(eqx.Module):
 
     def todense(self) -> Any:
         return self.matrix
+
+
+def signed_pivot(factor: Any) -> Any:
+    """Positive exactly when the symmetric matrix behind block factors is positive definite; negative or NaN when not.
+
+    Elimination in any order leaves a definite matrix's pivots (here: small blocks) definite, and so are their inverses,
+    which is what the factors hold.
+    """
+    if isinstance(factor, TridiagonalFactor):
+        inverses = [level[0] for level in factor.levels] + [factor.last]
+    elif isinstance(factor, SparseFactor):
+        inverses = list(factor.inverses)
+    else:
+        inverses = list(factor.factors)
+    smallest = [_least(x) for x in inverses]
+    return jnp.min(jnp.stack(smallest))
+
+
+def _least(inverse: Any) -> Any:
+    if isinstance(inverse, UnrolledFactor):
+        return jnp.min(jnp.stack([jnp.min(row[k]) for k, row in enumerate(inverse.upper)]))
+    if inverse.ndim == 1:
+        return jnp.min(inverse)
+    work, least = inverse, jnp.min(inverse[:, 0, 0])
+    for k in range(1, inverse.shape[-1]):
+        head = work[:, k - 1, k:]
+        work = work.at[:, k:, k:].add(-head[:, :, None] * head[:, None, :] / work[:, k - 1, k - 1][:, None, None])
+        least = jnp.minimum(least, jnp.min(work[:, k, k]))
+    return least

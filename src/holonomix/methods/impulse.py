@@ -1,7 +1,7 @@
 """Multiple time steps: the slow force kicks once a step, the stiff force acts in many small steps between.
 
-Half kick with the slow force, oscillate over h under `p^T M^-1 p/2 + V/eps^2` in micro-steps, half kick. The three methods
-differ in the kick only. All treat a position-dependent mass.
+Half kick with the slow force, oscillate over h under `p^T M^-1 p/2 + V/eps^2` in micro-steps, half kick. The three
+methods differ in the kick only. All treat a position-dependent mass.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Impulse", "MollifiedImpulse", "ProjectedImpulse"]
 class Impulse(AbstractMethod):
     r"""The impulse method (r-RESPA): the whole slow force in every kick.
 
-        p+ = p_n - h/2 grad U(q_n)      (q_{n+1}, p-) = flow over h of p^T M^-1 p/2 + V/eps^2      p_{n+1} = p- - h/2 grad U
+        p+ = p_n - h/2 grad U(q_n)    (q_{n+1}, p-) = flow over h of p^T M^-1 p/2 + V/eps^2    p_{n+1} = p- - h/2 grad U
 
     Symmetric and symplectic. On stiff systems whose frequencies depend on the position the kicks across the manifold
     change the actions by O(1), so positions are wrong however small eps is: the control of Lubich & Weiss.

@@ -30,7 +30,7 @@ class CayleyEulerSO3(AbstractMethod):
         (dcay^-1_x)^* mu = mu + x x mu/2 + (x . mu) x/4
 
     with the body momentum `Pi = J Omega` and torque `tau = -(R^T grad V - grad V^T R)v`. For the unit inertia this is
-    `(1 + h^2 |W|^2/4) W = Pi_n + h tau`, `Pi_{n+1}` being the same left side. Symplectic on T*SO(3), order one; R stays a
+    `(1 + h^2 |W|^2/4) W = Pi_n + h tau`, `Pi_{n+1}` being the left side. Symplectic on T*SO(3), order one; R stays a
     rotation to round-off; momenta of symmetries are kept exactly.
     """
 
@@ -74,7 +74,7 @@ class CayleyEulerSO3(AbstractMethod):
 class ZhangSkeelSO3(AbstractMethod):
     r"""Z&S for a rotation matrix held by the penalty `omega^2/2 tr((R^T R - I)^2)`, all nine entries free.
 
-        (2 c M + beta h^2 V'') a = -grad V        f = 2 c M a - (1/2) beta^2 h^4 a.V'''.a        M = 1/2 for unit inertia
+        (2 c M + beta h^2 V'') a = -grad V      f = 2 c M a - (1/2) beta^2 h^4 a.V'''.a      M = 1/2 for unit inertia
         form="trapezoidal" (order 2):  p' = p + h/2 f(R)    R+ = R + h M^-1 p'    p+ = p' + h/2 f(R+)
         form="first" (order 1):        p+ = p + h f(R)      R+ = R + h M^-1 p+
 

@@ -57,7 +57,7 @@ class MidpointLagrangian(eqx.Module):
 
 
 class NewmarkLagrangian(eqx.Module):
-    """Tao & Owhadi (2.4), whose method is `PushforwardNewmark(beta)`; two auxiliary accelerations, one at either end."""
+    """Tao & Owhadi (2.4), whose method is `PushforwardNewmark(beta)`; two auxiliary accelerations, one at each end."""
 
     beta: float = eqx.field(static=True, default=0.25)
 

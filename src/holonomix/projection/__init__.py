@@ -13,3 +13,5 @@ from .solvers import Newton as Newton
 from .solvers import PositionSolve as PositionSolve
 from .solvers import SymmetricNewton as SymmetricNewton
 from .solvers import direct_momenta as direct_momenta
+from .recovery import penalty_multipliers as penalty_multipliers
+from .recovery import stiff_multipliers as stiff_multipliers

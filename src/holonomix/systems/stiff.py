@@ -18,8 +18,10 @@ import numpy as np
 
 from ..errors import InputError
 from ..linalg import newton_root
+from .curvature import LocalEnergy, combined, local_energies
 from .functions import as_callable
 from .modes import generalized_modes
+from .structured import AbstractLocal
 from .system import System
 
 __all__ = ["ResonanceWarning", "StiffSystem", "effective", "penalized", "resonances"]
@@ -38,6 +40,10 @@ class StiffPotential(eqx.Module):
     def __call__(self, q: Any, *params: Any) -> Any:
         return self.fn(q, *params) / self.epsilon**2
 
+    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+        found = local_energies(self.fn, q, extra)
+        return None if found is None else [part._replace(scale=part.scale / self.epsilon**2) for part in found]
+
 
 class TotalPotential(eqx.Module):
     """`U(q) + V(q)/eps^2`, with its two parts at hand."""
@@ -48,6 +54,9 @@ class TotalPotential(eqx.Module):
     def __call__(self, q: Any, *params: Any) -> Any:
         return self.slow(q, *params) + self.stiff(q, *params)
 
+    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+        return combined([self.slow, self.stiff], q, extra)
+
 
 class Penalty(eqx.Module):
     """`|g(q)|^2 / 2` for the constraint terms of a system."""
@@ -56,6 +65,13 @@ class Penalty(eqx.Module):
 
     def __call__(self, q: Any, *params: Any) -> Any:
         return sum(0.5 * jnp.sum(jnp.asarray(term(q, *params)) ** 2) for term in self.terms)
+
+    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+        if not all(isinstance(term, AbstractLocal) for term in self.terms):
+            return None
+        return [
+            LocalEnergy(t.indices, t.gather, lambda x, t=t: 0.5 * jnp.sum(t.values(x, *extra) ** 2)) for t in self.terms
+        ]
 
 
 class Rigid:
