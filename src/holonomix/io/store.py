@@ -144,7 +144,7 @@ class Store:
                     self._commit(*self._pending)
                 self._write_tail()
                 self._publish("closed", meta or {})
-        self._release()
+        self.release()
 
     # ---- the reader's side
 
@@ -226,17 +226,18 @@ class Store:
         try:
             yield
         except BaseException:
-            self._release()
+            self.release()
             raise
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Let go of the store without writing anything; it stays as its last checkpoint left it."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def __del__(self) -> None:
         if getattr(self, "_lock", None) is not None:
-            self._release()
+            self.release()
 
     @property
     def _rows_per_chunk(self) -> int:

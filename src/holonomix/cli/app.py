@@ -1,0 +1,378 @@
+"""The commands and their help. Everything heavy is imported inside them, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .exits import Exit, guarded, stop_on_terminate
+
+__all__ = ["app", "main"]
+
+HELP = """Simulate mechanical systems with holonomic constraints, and keep what the method promises to keep.
+
+  holonomix run double-pendulum                        a model by name, with its own step and length
+  holonomix run double-pendulum -m composition-8 --dt 0.05 --steps 1e6 --save-every 100 -o run1
+  holonomix resume run1                                go on after a kill, bit for bit
+  holonomix view run1                                  trajectories and errors as a page
+  holonomix compare double-pendulum rk4 rattle composition-8 hbvm-2-2 zhang-skeel
+  holonomix certify rattle                             measure what a method promises
+
+Exit codes: 0 done; 1 a promise is not borne out, or a benchmark failed; 2 command line, run file, model or method;
+3 the run stopped before its end; 4 the store; 5 a mistake of ours; 130 Ctrl-C and 143 SIGTERM, after which
+`holonomix resume` goes on.
+"""
+
+app = typer.Typer(
+    name="holonomix",
+    help=HELP.replace("\n\n", "\n\n\b\n"),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Directory of the run. [default: MODEL-METHOD, numbered]")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A run key, or an argument of the model; "
+        "the value is TOML: --set gravity=9.81 --set 'lengths=[1, 2]'. May be repeated.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Dt = Annotated[str | None, typer.Option("--dt", help="The step. [default: the model's own]")]
+T1 = Annotated[str | None, typer.Option("--t1", help="The time to run to. [default: the model's own]")]
+Omega = Annotated[str | None, typer.Option("--omega", help="Stiffness that stands in for the constraints.")]
+Model = Annotated[str, typer.Argument(help="A model by name, or your own Python file.")]
+
+
+def main() -> None:
+    """The entry point."""
+    stop_on_terminate()
+    app()
+
+
+@app.callback()
+def _version_option(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
+) -> None:
+    if version:
+        import holonomix
+
+        typer.echo(f"holonomix {holonomix.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    target: Annotated[str, typer.Argument(metavar="FILE.toml | MODEL | FILE.py", help="What to run.")],
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="Such as rattle, composition-8, 'HBVM(k=6, s=2)'.")
+    ] = None,
+    dt: Dt = None,
+    steps: Annotated[str | None, typer.Option("--steps", "-n", help="How many steps, such as 50000000 or 1e8.")] = None,
+    t1: T1 = None,
+    save_every: Annotated[str | None, typer.Option("--save-every", help="Save a row every so many steps.")] = None,
+    seed: Annotated[str | None, typer.Option("--seed", help="Of the random numbers.")] = None,
+    backend: Annotated[str | None, typer.Option("--backend", help="auto, array, xla or native.")] = None,
+    observe: Annotated[
+        str | None, typer.Option("--observe", help="Names with commas between: energy,angular_momentum")
+    ] = None,
+    omega: Omega = None,
+    sets: Sets = None,
+    out: Out = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Simulate into a directory that survives a kill.
+
+    The directory is Zarr: xarray.open_zarr(DIR) reads q, p, multipliers and observables over t while the run goes on.
+    It also holds the run file (run.toml) and the versions, so that the run can be repeated exactly.
+    """
+    place = out
+    with guarded(lambda: f"Continue with `holonomix resume {place}`" if place and place.exists() else ""):
+        from .execute import free_directory, job_from, start
+        from .request import spec_from
+
+        flags = {"method": method, "dt": dt, "steps": steps, "t1": t1, "save_every": save_every, "seed": seed}
+        flags |= {"backend": backend, "omega": omega, "observe": observe.split(",") if observe else None}
+        spec = spec_from(target, flags, sets or [], out)
+        job = job_from(spec)
+        place = Path(spec.out) if spec.out else free_directory(job.spec)
+        _report(start(job, place, quiet=quiet), as_json)
+
+
+@app.command()
+def resume(
+    directory: Annotated[Path, typer.Argument(help="The directory of a run.")],
+    steps: Annotated[str | None, typer.Option("--steps", "-n", help="Go on to this many steps in all.")] = None,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="When no checkpoint is intact: compute it all again.")
+    ] = False,
+    allow_different_bits: Annotated[
+        bool, typer.Option("--allow-different-bits", help="Go on with another back end.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Continue a run after a kill, bit for bit.
+
+    To the same bits as if nothing had happened, also after Ctrl-C or a full disk.
+
+    Damaged or half-written rows are cut off and computed again. A Python file of your own is run only if it is still,
+    byte for byte, the one that the run was started with.
+    """
+    with guarded(lambda: f"Continue with `holonomix resume {directory}`"):
+        from .execute import resume as go_on
+        from .request import whole_number
+
+        options: dict[str, Any] = {
+            "from_start": from_start,
+            "allow_different_bits": allow_different_bits,
+            "quiet": quiet,
+        }
+        _report(go_on(directory, steps=None if steps is None else whole_number("steps", steps), **options), as_json)
+
+
+@app.command()
+def compare(
+    model: Model,
+    methods: Annotated[list[str], typer.Argument(help="Two methods or more.")],
+    dt: Dt = None,
+    t1: T1 = None,
+    omega: Annotated[
+        str | None, typer.Option("--omega", help="Stiffness for methods of stiff systems. [default: 2/dt]")
+    ] = None,
+    levels: Annotated[int, typer.Option("--levels", min=1, max=12, help="How many steps sizes the curves have.")] = 5,
+    sets: Sets = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the plot.")] = Path("compare"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare methods: table and work-precision plot.
+
+    Methods for stiff systems run on the penalised model, where springs of stiffness omega stand in for the constraints;
+    their error is still counted against the rigid motion.
+    """
+    with guarded():
+        from .compare import compare as carry_out
+        from .compare import draw, table
+        from .execute import job_from
+        from .request import number, spec_from
+
+        spec = spec_from(model, {"dt": dt, "t1": t1}, sets or [], None)
+        job = job_from(spec)
+        stiffness = None if omega is None else number("omega", omega)
+        end = job.problem.t1 if job.t1 is None else job.t1
+        console = _console(stderr=True)
+        say = (lambda name: None) if quiet else (lambda name: console.print(f"{name} ...", highlight=False))
+        result = carry_out(job.problem, methods, dt=job.dt, t1=end, omega=stiffness, levels=levels, progress=say)
+        picture = out / f"{job.spec.subject}.png"
+        draw(result, picture)
+        if as_json:
+            _print_json({**result.to_dict(), "plot": str(picture)})
+        else:
+            _console().print(table(result))
+            _console().print(f"work-precision plot: {picture}", highlight=False)
+
+
+@app.command()
+def certify(
+    method: Annotated[str, typer.Argument(help="A method, such as rattle or 'HBVM(k=6, s=2)'.")],
+    model: Annotated[str, typer.Argument(help="A model by name, or your own Python file.")] = "double-pendulum",
+    dt: Dt = None,
+    omega: Omega = None,
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what a method promises.
+
+    Order, symplecticity, reversibility, constraints, drifts, each beside what the method declares.
+
+    Leaves with exit code 1 when a declared trait is not borne out.
+    """
+    with guarded():
+        from .execute import job_from
+        from .request import spec_from
+
+        spec = spec_from(model, {"method": method, "dt": dt, "omega": omega}, sets or [], None)
+        job = job_from(spec)
+        import holonomix as hx
+
+        options = {} if dt is None else {"dt": job.dt}
+        certificate = hx.certify(job.method, job.problem, **options)
+        if as_json:
+            _print_json(certificate.to_dict())
+        else:
+            _console().print(certificate)
+        if not certificate.passed:
+            raise SystemExit(Exit.CONTRADICTED)
+
+
+@app.command()
+def reproduce(
+    paper: Annotated[str | None, typer.Argument(help="Which paper; without it, the papers are listed.")] = None,
+    item: Annotated[str | None, typer.Argument(help="A figure or table; all of them by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, the same picture.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of what is made.")] = Path("reproduced"),
+    listed: Annotated[bool, typer.Option("--list", help="List the items of the paper.")] = False,
+) -> None:
+    """Compute the figures and tables of the papers."""
+    with guarded():
+        from .environment import set_up_jax
+        from .papers import PAPERS, items
+        from .papers import reproduce as carry_out
+
+        set_up_jax()
+        console = _console()
+        if paper is None:
+            console.print("\n".join(f"{name:28} {title}" for name, title in PAPERS.items()), highlight=False)
+        elif listed:
+            console.print("\n".join(items(paper)), highlight=False)
+        else:
+            carry_out(paper, item, quick, out / paper.replace("-", "_"), console)
+
+
+@app.command()
+def view(
+    directory: Annotated[Path, typer.Argument(help="The directory of a run, finished or not.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The page. [default: DIR/view.html]")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=2, help="Thin out to about this many rows.")] = 2000,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+) -> None:
+    """Show a run: trajectories, errors, animation.
+
+    Writes one HTML page that needs nothing but a browser.
+    """
+    with guarded():
+        from holonomix.viewer import write_page
+
+        page = write_page(directory, out or directory / "view.html", rows=rows)
+        _console().print(f"page: {page}", highlight=False)
+        if show:
+            import webbrowser
+
+            webbrowser.open(page.absolute().as_uri())
+
+
+@app.command()
+def export(
+    directory: Annotated[Path, typer.Argument(help="The directory of a run.")],
+    target: Annotated[Path, typer.Argument(help="FILE.xyz (extended XYZ, for ASE or OVITO), FILE.npz or FILE.csv.")],
+    species: Annotated[str, typer.Option("--species", help="One element, or one a particle: O,H,H")] = "X",
+    dimension: Annotated[
+        int | None, typer.Option("--dimension", min=1, max=3, help="Coordinates a particle, for a flat q.")
+    ] = None,
+    every: Annotated[int, typer.Option("--every", min=1, help="Every so many rows.")] = 1,
+) -> None:
+    """Write the rows of a run in another format."""
+    with guarded():
+        from .exports import write
+
+        count = write(directory, target, species=species, dimension=dimension, every=every)
+        _console().print(f"{target}: {count} rows", highlight=False)
+
+
+@app.command()
+def models(
+    name: Annotated[str | None, typer.Argument(help="Describe this one in full.")] = None, as_json: Json = False
+) -> None:
+    """List the models, with their arguments."""
+    with guarded():
+        from .environment import set_up_jax
+
+        set_up_jax()
+        from .listing import describe_model, model_rows, print_models
+
+        if name is not None:
+            typer.echo(describe_model(name))
+        elif as_json:
+            _print_json(model_rows())
+        else:
+            print_models(_console())
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Describe this one in full.")] = None, as_json: Json = False
+) -> None:
+    """List the methods, with what they promise."""
+    with guarded():
+        from .environment import set_up_jax
+
+        set_up_jax()
+        from .listing import describe_method, method_rows, print_methods
+
+        if name is not None:
+            typer.echo(describe_method(name))
+        elif as_json:
+            _print_json(method_rows())
+        else:
+            print_methods(_console())
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Which scripts; all of them by default.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the scripts.")] = False,
+) -> None:
+    """Run the benchmark scripts of the source tree."""
+    with guarded():
+        from .benchmarks import run_scripts, scripts
+
+        if listed:
+            typer.echo("\n".join(scripts()))
+        elif run_scripts(names or [], _console()):
+            raise SystemExit(Exit.CONTRADICTED)
+
+
+def _report(summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json(summary)
+        return
+    lines = [f"{summary['steps']:,} steps of {summary['method']} on {summary['model']} to t = {summary['t']:g}"]
+    if summary["energy_error"] is not None:
+        lines.append(f"energy error     {summary['energy_error']:.2e}")
+    if summary["constraint_error"] is not None:
+        lines.append(f"constraint error {summary['constraint_error']:.2e}")
+    if summary["steps_per_second"]:
+        lines.append(f"speed            {summary['steps_per_second']:,.0f} steps/s, back end {summary['backend']}")
+    lines.append(
+        f"{summary['rows']:,} rows in {summary['out']}: xarray.open_zarr({summary['out']!r}), "
+        f"or `holonomix view {summary['out']}`"
+    )
+    typer.echo("\n".join(lines))
+
+
+def _print_json(value: Any) -> None:
+    """Strict JSON: what is not a finite number becomes null."""
+    typer.echo(json.dumps(_finite(value), indent=1, allow_nan=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def _console(stderr: bool = False) -> Any:
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        console.width = max(console.width, 160)
+    return console

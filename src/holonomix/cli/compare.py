@@ -1,0 +1,263 @@
+"""`compare`: several methods on one problem, at one step and over a ladder of steps, against one reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holonomix.errors import HolonomixError, MethodError
+
+from .exits import CommandError
+from .methodspec import parse_method
+
+__all__ = ["Comparison", "Curve", "Level", "compare", "draw", "table"]
+
+REPEATS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """One run: its step, what it cost and how far off it was."""
+
+    dt: float
+    steps: int
+    seconds: float
+    error: float
+    energy_error: float
+    constraint_error: float
+    status: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One method over the ladder; `system` says what it ran on."""
+
+    name: str
+    system: str
+    levels: tuple[Level, ...]
+    error_at_equal_work: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """All curves, the step of the table, the common work (seconds) and where the reference is from."""
+
+    problem: str
+    dt: float
+    t1: float
+    reference: str
+    work: float
+    curves: tuple[Curve, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def compare(
+    problem: Any, names: list[str], *, dt: float, t1: float, omega: float | None, levels: int, progress: Any
+) -> Comparison:
+    """Run every method at dt and at finer and coarser steps; errors are those of the final position."""
+    if not t1 > 0 < dt:
+        raise CommandError(f"dt = {dt:g} and t1 = {t1:g} must be positive")
+    methods = [(name, parse_method(name)) for name in names]
+    for name, method in methods:
+        if method.stochastic:
+            raise CommandError(f"{name} draws random numbers, so that its error has no meaning here; see `certify`")
+        _system(problem, method, omega or 1.0)
+    reference, source = _reference(problem, dt, t1)
+    ladder = [dt * 2.0**k for k in _exponents(levels)]
+    curves = []
+    for name, method in methods:
+        progress(name)
+        found = [_level(problem, method, h, t1, omega, reference) for h in ladder]
+        kind = _system(problem, method, omega or 2 / dt)[1]
+        curves.append(Curve(name, kind if omega is not None or "omega" not in kind else "omega = 2/dt", tuple(found)))
+    work = _common_work(curves, dt)
+    curves = [dataclasses.replace(c, error_at_equal_work=_interpolated(c, work)) for c in curves]
+    return Comparison(problem.name, dt, t1, source, work, tuple(curves))
+
+
+def _exponents(levels: int) -> list[int]:
+    """One coarser step, the step itself, and finer ones."""
+    return [0] if levels == 1 else list(range(1, 1 - levels, -1))
+
+
+def _system(problem: Any, method: Any, omega: float) -> tuple[Any, str]:
+    """The system that suits the method: the problem's own, or its penalised form for methods of stiff systems."""
+    system = problem.system
+    try:
+        method.check(system)
+        return system, "as it is"
+    except MethodError:
+        if not system.constrained:
+            raise
+    stiff = system.penalized(omega)
+    method.check(stiff)
+    return stiff, f"omega = {omega:g}"
+
+
+def _reference(problem: Any, dt: float, t1: float) -> tuple[np.ndarray, str]:
+    """The exact final position: in closed form, or by a method of order eight with a much smaller step."""
+    import holonomix as hx
+
+    if problem.reference is not None:
+        q, _ = problem.reference(np.array([t1]))
+        return np.asarray(q)[-1], "closed form"
+    fine = hx.Composition(hx.RATTLE(), order=8)
+    steps = math.ceil(t1 / dt) * 8
+    try:
+        solution = hx.simulate(
+            problem.system, fine, problem.q0, problem.p0, dt=t1 / steps, steps=steps, save_every=steps
+        )
+    except HolonomixError as error:
+        raise CommandError(f"no reference: {fine.name} with dt = {t1 / steps:g} failed: {error}") from error
+    return np.asarray(solution.final_q), f"{fine.name}, dt = {t1 / steps:.3g}"
+
+
+def _level(problem: Any, method: Any, dt: float, t1: float, omega: float | None, reference: np.ndarray) -> Level:
+    import holonomix as hx
+
+    system, _ = _system(problem, method, omega or 2 / dt)
+    steps = max(1, round(t1 / dt))
+    options: dict[str, Any] = {"t1": t1} if method.adaptive else {"steps": steps}
+    every = max(1, steps // 1000)
+    seconds, solution = math.inf, None
+    try:
+        for _ in range(REPEATS):
+            solution = hx.simulate(
+                system, method, problem.q0, problem.p0, dt=t1 / steps, save_every=every, throw=False, **options
+            )
+            seconds = min(seconds, solution.stats["wall_time"])
+    except HolonomixError as error:
+        return Level(dt, 0, math.nan, math.nan, math.nan, math.nan, str(error))
+    assert solution is not None
+    if solution.status.failed:
+        done = int(solution.stats["steps"])
+        return Level(dt, done, seconds, math.nan, math.nan, math.nan, solution.status.message)
+    final, taken = np.asarray(solution.final_q), int(solution.stats["steps"])
+    if method.adaptive and problem.reference is not None:
+        reference = np.asarray(problem.reference(np.array([solution.final_t]))[0])[-1]
+    elif method.adaptive:
+        final = _moved_back(problem, solution, t1)
+    constraint = _constraint_error(problem.system, solution)
+    return Level(
+        dt,
+        taken,
+        seconds,
+        float(np.max(np.abs(final - reference))),
+        float(np.max(np.abs(solution.energy_error()))),
+        constraint,
+        "",
+    )
+
+
+def _moved_back(problem: Any, solution: Any, t1: float) -> np.ndarray:
+    """The position at t1 from the last state of an adaptive run, which lies a little later."""
+    import holonomix as hx
+
+    back = solution.final_t - t1
+    if back == 0:
+        return np.asarray(solution.final_q)
+    fine = hx.Composition(hx.RATTLE(), order=8)
+    moved = hx.simulate(
+        problem.system, fine, *hx.project(problem.system, solution.final_q, solution.final_p), dt=-back / 8, steps=8
+    )
+    return np.asarray(moved.final_q)
+
+
+def _constraint_error(system: Any, solution: Any) -> float:
+    """How far the run strayed from the rigid problem's manifold, whatever system it ran on."""
+    if not system.constrained:
+        return 0.0
+    from holonomix.driver.solution import map_rows
+
+    def largest(system: Any, q: Any, p: Any, t: Any) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.max(jnp.abs(system.constraint(q, t)))
+
+    return float(np.max(map_rows(largest, system, solution.q, solution.p, solution.t)))
+
+
+def _common_work(curves: list[Curve], dt: float) -> float:
+    """The geometric mean of what the methods cost at dt."""
+    costs = [level.seconds for c in curves for level in c.levels if level.dt == dt and level.seconds > 0]
+    return float(np.exp(np.mean(np.log(costs)))) if costs else math.nan
+
+
+def _interpolated(curve: Curve, work: float) -> float | None:
+    """The error that the method would have with this much work: along its curve, or a little beyond it."""
+    good = [(level.seconds, level.error) for level in curve.levels if level.seconds > 0 and level.error > 0]
+    if len(good) < 2 or not work > 0:
+        return None
+    x, y = np.log(np.array(sorted(good))).T
+    target = math.log(work)
+    if not x[0] - math.log(4) <= target <= x[-1] + math.log(4):
+        return None
+    if x[0] <= target <= x[-1]:
+        return float(np.exp(np.interp(target, x, y)))
+    near = slice(0, 2) if target < x[0] else slice(-2, None)
+    slope = (y[near][1] - y[near][0]) / max(x[near][1] - x[near][0], 1e-9)
+    return float(np.exp(y[near][0] + slope * (target - x[near][0])))
+
+
+# ---- for people
+
+
+def table(comparison: Comparison) -> Any:
+    """The runs at the chosen step side by side."""
+    from rich.table import Table
+
+    caption = (
+        f"errors of the final position, against {comparison.reference}; the last column is read off the work-precision "
+        f"curve at {_seconds(comparison.work)}"
+    )
+    title = f"{comparison.problem}, t = {comparison.t1:g}, dt = {comparison.dt:g}"
+    out = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    for column in ("method", "system"):
+        out.add_column(column)
+    for column in ("steps", "time", "position error", "energy error", "constraint error", "error at equal work"):
+        out.add_column(column, justify="right")
+    for curve in comparison.curves:
+        level = next(level for level in curve.levels if level.dt == comparison.dt)
+        if level.status:
+            out.add_row(curve.name, curve.system, f"{level.steps:,}", "", f"[red]{level.status}")
+            continue
+        equal = "" if curve.error_at_equal_work is None else f"{curve.error_at_equal_work:.1e}"
+        errors = (f"{x:.1e}" for x in (level.error, level.energy_error, level.constraint_error))
+        out.add_row(curve.name, curve.system, f"{level.steps:,}", _seconds(level.seconds), *errors, equal)
+    return out
+
+
+def _seconds(value: float) -> str:
+    if not math.isfinite(value):
+        return "-"
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-6:.3g} us"
+
+
+def draw(comparison: Comparison, path: Path) -> None:
+    """The work-precision diagram."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    by_work, by_step = figure.subplots(1, 2, sharey=True)
+    for curve in comparison.curves:
+        good = [level for level in curve.levels if level.error > 0]
+        errors = [level.error for level in good]
+        for axes, x in ((by_work, [g.seconds for g in good]), (by_step, [g.dt for g in good])):
+            axes.loglog(x, errors, "o-", markersize=4, label=curve.name)
+    by_work.set(xlabel="work: wall time [s]", ylabel="error of the final position")
+    by_step.set(xlabel="dt")
+    by_step.legend(fontsize="small")
+    for axes in (by_work, by_step):
+        axes.grid(True, which="major", alpha=0.3)
+    figure.suptitle(f"{comparison.problem}, t = {comparison.t1:g}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)

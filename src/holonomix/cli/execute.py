@@ -1,0 +1,246 @@
+"""`run` and `resume`: a description becomes a store, and a store goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from holonomix.errors import HolonomixError, SimulationError
+from holonomix.io import Store, StoreDamagedError, StoreError, disk, is_store
+
+from .environment import differences, set_up_jax, versions
+from .exits import CommandError
+from .methodspec import parse_method
+from .narrator import Narrator
+from .problems import file_digest, load_problem, time_value
+from .runfile import RunSpec, read_run_file, validate
+from .suggest import kebab
+
+__all__ = ["Job", "free_directory", "job_from", "resume", "start", "summarise"]
+
+DEFAULT_METHODS = {"constrained": "rattle", "free": "stormer-verlet", "stiff": "zhang-skeel"}
+_ROWS_AT_ONCE = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run with everything that it needs in memory."""
+
+    spec: RunSpec
+    problem: Any
+    method: Any
+    dt: float
+    t0: float
+    steps: int | None
+    t1: float | None
+    observe: dict[str, Any]
+
+    def simulate(self, store: Any, progress: Any, allow_different_bits: bool = False) -> Any:
+        import jax
+
+        import holonomix as hx
+
+        return hx.simulate(
+            self.problem.system,
+            self.method,
+            self.problem.q0,
+            self.problem.p0,
+            dt=self.dt,
+            steps=self.steps,
+            t1=self.t1,
+            t0=self.t0,
+            save_every=self.spec.save_every,
+            observe=self.observe,
+            progress=progress,
+            store=store,
+            key=jax.random.key(self.spec.seed) if self.method.stochastic else None,
+            backend=self.spec.backend,
+            allow_different_bits=allow_different_bits,
+        )
+
+    @property
+    def total(self) -> int | None:
+        """The number of steps, where it is known beforehand."""
+        if self.steps is not None or self.t1 is None or self.method.adaptive:
+            return self.steps
+        return max(0, int(np.ceil((self.t1 - self.t0) / self.dt - 1e-9)))
+
+
+def job_from(spec: RunSpec) -> Job:
+    """Build the problem and the method, and fill in what the description leaves to the model."""
+    set_up_jax()
+    problem = load_problem(spec)
+    name = spec.method or DEFAULT_METHODS[_kind(problem.system)]
+    method = parse_method(name)
+    method.check(problem.system)
+    dt = problem.dt if spec.dt is None else time_value(spec.dt, spec, "dt")
+    t0 = time_value(spec.t0, spec, "t0")
+    t1 = None if spec.t1 is None else time_value(spec.t1, spec, "t1")
+    if spec.steps is None and t1 is None:
+        t1 = t0 + float(np.copysign(problem.t1, dt))
+    if t1 is not None and not (t1 - t0) * dt > 0:
+        raise CommandError(f"t1 = {t1:g} cannot be reached from t0 = {t0:g} with dt = {dt:g}")
+    spec = dataclasses.replace(spec, method=name, dt=float(dt), t0=t0, t1=t1)
+    return Job(spec, problem, method, float(dt), t0, spec.steps, t1, _observables(problem, spec.observe))
+
+
+def _kind(system: Any) -> str:
+    from holonomix.methods.base import kind_of
+
+    return kind_of(system)
+
+
+def _observables(problem: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    from holonomix import invariants
+
+    system = problem.system
+    known = {
+        "energy": lambda q, p: invariants.energy(system, q, p),
+        "constraint_error": lambda q, p, t: invariants.constraint_error(system, q, t),
+        "hidden_constraint_error": lambda q, p, t: invariants.hidden_constraint_error(system, q, p, t),
+        "linear_momentum": lambda q, p: invariants.linear_momentum(q, p),
+        "angular_momentum": lambda q, p: invariants.angular_momentum(q, p),
+    }
+    chosen = {name: known[name] for name in names if name in known}
+    if not system.constrained:
+        chosen = {name: fn for name, fn in chosen.items() if "constraint" not in name}
+    if "invariants" in names:
+        chosen |= {kebab(name.replace(" ", "_")).replace("-", "_"): fn for name, fn in problem.invariants.items()}
+    return chosen
+
+
+# ---- run
+
+
+def free_directory(spec: RunSpec) -> Path:
+    """A directory name that is not taken, for a run without `--out`: double-pendulum-rattle, ..-2, ..-3."""
+    method = "".join(c if c.isalnum() or c in "-." else "-" for c in kebab(spec.method or "run"))
+    base = f"{kebab(spec.subject)}-{method.strip('-')}"
+    candidates = (base if n == 1 else f"{base}-{n}" for n in range(1, 100_000))
+    return next(Path(name) for name in candidates if not os.path.lexists(name))
+
+
+def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
+    """Make a store and run into it; returns the summary."""
+    spec, saved = job.spec, {}
+    if spec.system is not None:
+        path = Path(spec.system).absolute()
+        spec = dataclasses.replace(spec, system=str(path), system_sha256=file_digest(path))
+        saved["system.py"] = path.read_bytes()
+    saved["run.toml"] = spec.to_toml()
+    facts = {"versions": versions(), "command": sys.argv[1:], "bonds": [list(pair) for pair in job.problem.bonds]}
+    saved["run.json"] = json.dumps(facts, indent=1)
+    store = Store(out, "create", files=saved)
+    try:
+        solution = _simulated(job, store, quiet)
+    except HolonomixError as error:
+        # a run that never began leaves nothing behind, so that the same command can be given again
+        if store.rows == 0 and not isinstance(error, SimulationError | StoreError):
+            store.close()
+            shutil.rmtree(out)
+        raise
+    return summarise(job, out, solution)
+
+
+def _simulated(job: Job, store: Store, quiet: bool, allow_different_bits: bool = False) -> Any:
+    console = Console(stderr=True)
+    if quiet:
+        return job.simulate(store, False, allow_different_bits)
+    if console.is_terminal:
+        return job.simulate(store, console, allow_different_bits)
+    return job.simulate(Narrator(store, console, job.total), False, allow_different_bits)
+
+
+# ---- resume
+
+
+def resume(
+    path: Path,
+    *,
+    steps: int | None = None,
+    from_start: bool = False,
+    allow_different_bits: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Continue a run from its last checkpoint."""
+    if not is_store(path):
+        Store(path, "resume")  # says what is missing
+    store = Store(path, "resume", from_start=from_start)
+    try:
+        spec, then = _saved(path)
+        if spec.system is not None and spec.system_sha256 is None:
+            raise StoreDamagedError(f"{path / 'run.toml'} does not record the SHA-256 of {spec.system}: it is not run")
+        if steps is not None:
+            spec = dataclasses.replace(spec, steps=steps, t1=None)
+        job = job_from(spec)
+        if steps is not None:
+            disk.write_atomic(path / "run.toml", job.spec.to_toml().encode())
+        changed = differences(then)
+        if changed and not quiet:
+            text = f"warning: since the run began, {', '.join(changed)}: the last bits may differ from here on"
+            Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="yellow")
+        solution = _simulated(job, store, quiet, allow_different_bits)
+    finally:
+        store.release()
+    return summarise(job, path, solution)
+
+
+def _saved(path: Path) -> tuple[RunSpec, dict[str, str]]:
+    file = path / "run.toml"
+    if not file.exists():
+        raise StoreError(
+            f"{path} has no run.toml: it was written from Python. Continue it there, by calling simulate(..., "
+            f"store={str(path)!r}) again"
+        )
+    try:
+        spec = validate(read_run_file(file), str(file))
+    except CommandError as error:
+        raise StoreDamagedError(f"{error}. The rows are safe; restore the file and try again") from error
+    try:
+        then = json.loads((path / "run.json").read_bytes())["versions"]
+    except (OSError, ValueError, KeyError, TypeError):
+        then = {}
+    return spec, then if isinstance(then, dict) else {}
+
+
+# ---- the end
+
+
+def summarise(job: Job, path: Path, solution: Any) -> dict[str, Any]:
+    """What a run came to, in plain numbers; errors over all rows, read in pieces."""
+    energy, constraint = _largest(path, "energy", relative_to_first=True), _largest(path, "constraint_error")
+    stats = solution.stats
+    return {
+        "out": str(path),
+        "model": job.spec.subject,
+        "method": job.method.name,
+        "status": solution.status.name,
+        "steps": int(stats["steps"]),
+        "t": float(solution.final_t),
+        "dt": job.dt,
+        "rows": Store(path, "read").rows,
+        "energy_error": energy,
+        "constraint_error": constraint,
+        "backend": stats["backend"],
+        "steps_per_second": stats.get("steps_per_second"),
+        "wall_time": stats.get("wall_time"),
+    }
+
+
+def _largest(path: Path, name: str, relative_to_first: bool = False) -> float | None:
+    with Store(path, "read").dataset() as data:
+        if name not in data or not data.sizes["t"]:
+            return None
+        column, largest = data[name], 0.0
+        first = float(column[0]) if relative_to_first else 0.0
+        for k in range(0, column.size, _ROWS_AT_ONCE):
+            largest = max(largest, float(np.max(np.abs(column[k : k + _ROWS_AT_ONCE].values - first))))
+    return largest

@@ -1,0 +1,94 @@
+"""From the words of a command to a validated run: the file, then `--set`, then the flags."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Any
+
+from .exits import CommandError
+from .literals import assignment, literal, merged
+from .runfile import KEYS, RunSpec, read_run_file, validate
+
+__all__ = ["number", "spec_from", "whole_number"]
+
+_TEXTS = {"method", "backend", "model", "system", "out"}
+
+
+def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | None) -> RunSpec:
+    """The run that a command line asks for."""
+    table, source = _target(target)
+    for text in sets:
+        path, value = assignment(text)
+        path[0] = path[0].replace("-", "_")
+        if len(path) == 1 and path[0] not in KEYS:
+            path = ["arguments", *path] if _takes(table, path[0]) else path
+        table = merged(table, path, value)
+    for name, value in flags.items():
+        if value is not None:
+            table[name] = value if name in _TEXTS or not isinstance(value, str) else _flag(name, value)
+            # a flag replaces what the file says about the length of the run
+            other = {"steps": "t1", "t1": "steps"}.get(name)
+            if other is not None and flags.get(other) is None:
+                table.pop(other, None)
+    if out is not None:
+        table["out"] = str(out)
+    return validate(table, source)
+
+
+def _target(target: str) -> tuple[dict[str, Any], str]:
+    if target.endswith(".toml"):
+        path = Path(target)
+        table = {key.replace("-", "_"): value for key, value in read_run_file(path).items()}
+        if isinstance(table.get("system"), str):
+            table["system"] = str(path.parent / table["system"])
+        return table, target
+    if target.endswith(".py"):
+        return {"system": target}, target
+    if Path(target).is_dir() and (Path(target) / "run.toml").exists():
+        raise CommandError(
+            f"{target} is the directory of a run: `holonomix resume {target}` continues it, and "
+            f"`holonomix run {target}/run.toml --out NEW` repeats it"
+        )
+    return {"model": target}, "command line"
+
+
+def _takes(table: dict[str, Any], argument: str) -> bool:
+    """Whether the model has an argument of this name; a Python file decides for itself."""
+    from .environment import set_up_jax
+
+    model = table.get("model")
+    if not isinstance(model, str):
+        return True
+    set_up_jax()
+    from holonomix.models import MODELS, registry
+
+    name = model.replace("-", "_")
+    if name not in MODELS:
+        return False
+    parameters = inspect.signature(registry()[name]).parameters
+    return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _flag(name: str, text: str) -> Any:
+    try:
+        return literal(text)
+    except CommandError:
+        return text  # the check of the key says what it should be
+
+
+def number(name: str, text: str) -> float:
+    """A finite number given to an option."""
+    value = _flag(name, text)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise CommandError(f"--{name} {text}: it should be a finite number")
+    return float(value)
+
+
+def whole_number(name: str, text: str) -> int:
+    """A whole number given to an option; 1e8 is one."""
+    value = number(name, text)
+    if value != int(value) or value < 0:
+        raise CommandError(f"--{name} {text}: it should be a whole number that is not negative")
+    return int(value)

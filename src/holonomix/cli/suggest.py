@@ -1,0 +1,32 @@
+"""Names that a user may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["kebab", "suggestion", "unknown"]
+
+
+def kebab(name: str) -> str:
+    """`double_pendulum` and `ZhangSkeelSO3` as they are typed on the command line: double-pendulum, zhang-skeel-so3."""
+    out = ""
+    for i, char in enumerate(name):
+        before, after = name[i - 1 : i], name[i + 1 : i + 2]
+        if char.isupper() and i and (before.islower() or (before.isupper() and after.islower())):
+            out += "-"
+        out += char.lower()
+    return out.replace("_", "-")
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"`, or nothing when no name is near."""
+    spellings = {k.lower().replace("_", "-"): k for k in known}
+    near = difflib.get_close_matches(word.lower().replace("_", "-"), list(spellings), n=1, cutoff=0.6)
+    return f"; did you mean {spellings[near[0]]!r}?" if near else ""
+
+
+def unknown(what: str, word: str, known: Iterable[str]) -> str:
+    """A message for a name that does not exist, with the nearest one and all of them."""
+    known = list(known)
+    return f"unknown {what} {word!r}{suggestion(word, known) or ';'} the {what}s are {', '.join(sorted(known))}"
