@@ -79,7 +79,10 @@ class MultiplierMonitor(AbstractMonitor):
 
 
 class WallMonitor(AbstractMonitor):
-    """`U3 = max_i d_i^-power` over the wall distances `d_i = distances(q)` (5.2)."""
+    """`U3 = max_i d_i^-power` over the wall distances `d_i` (5.2).
+
+    They come from `distances(q)`, or from `distances(q, params)` where the system has params.
+    """
 
     positional = True
 
@@ -92,7 +95,8 @@ class WallMonitor(AbstractMonitor):
         self.distances, self.power = as_callable(distances), jnp.asarray(power)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
-        return jnp.min(self.distances(q)) ** (-self.power)
+        d = self.distances(q) if system.params is None else self.distances(q, system.params)
+        return jnp.min(d) ** (-self.power)
 
 
 class ArcLengthMonitor(AbstractMonitor):

@@ -34,7 +34,7 @@ MODELS: dict[str, str] = {
     "rigid_body": "bodies",
     "magnetised_body": "bodies",
     "heavy_top": "bodies",
-    "butane": "butane",
+    "butane": "alkanes",
     "cosserat_rod": "rod",
 }
 
