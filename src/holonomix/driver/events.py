@@ -124,5 +124,5 @@ def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) ->
 
     passed = watch.passed(carry.reduced["events"], after.reduced["events"])
     states: list[State] = [at(zero(event)) for event in watch.events]
-    stacked = (jnp.stack([getattr(s, name) for s in states]) for name in ("t", "q", "p"))
-    return jnp.stack(passed), *stacked
+    t, q, p = (jnp.stack([getattr(s, name) for s in states]) for name in ("t", "q", "p"))
+    return jnp.stack(passed), t, q, p

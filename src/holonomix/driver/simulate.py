@@ -33,6 +33,7 @@ log = logging.getLogger("holonomix")
 CHUNK_SECONDS = 0.5  # progress, checkpoints and Ctrl-C happen about this often
 CHUNK_BYTES = 32 << 20
 UNBOUNDED = 1 << 62
+MAX_STEPS = 10_000_000
 
 
 def simulate(
@@ -45,6 +46,7 @@ def simulate(
     steps: int | None = None,
     t1: float | None = None,
     t0: float = 0.0,
+    max_steps: int = MAX_STEPS,
     save_every: int = 1,
     save_at: Any = None,
     observe: Any = None,
@@ -60,7 +62,7 @@ def simulate(
     """Run a method and return a `Solution` with rows 0, `save_every`, 2 `save_every`, ...
 
     Give either `steps` or `t1`. A fixed-step method takes the steps needed to reach `t1`; an adaptive one runs until
-    its own time passes it, and its last state is added as a row. `dt` may be negative. `observe` is a function of (q,
+    its own time passes it, for at most `max_steps`, and its last state is added as a row. `dt` may be negative. `observe` is a function of (q,
     p) or (q, p, t), or a dict of them, evaluated in the loop. `store` is a directory (or any `Sink`) that rows and
     checkpoints are streamed to; a store that holds a checkpoint is continued, bit for bit. `backend` is `"auto"`,
     `"array"`, `"xla"` or `"native"`.
@@ -86,7 +88,7 @@ def simulate(
     if t1 is not None and not (np.isfinite(t1) and (t1 - t0) * dt > 0):
         raise InputError(f"t1 = {t1:g} cannot be reached from t0 = {t0:g} with dt = {dt:g}")
     if steps is None:
-        steps = UNBOUNDED if method.adaptive else int(np.ceil((t1 - t0) / dt - 1e-9))
+        steps = max_steps if method.adaptive else int(np.ceil((t1 - t0) / dt - 1e-9))
     steps = check_run(method, system, dt, steps, key)
     check_output(method, wanted, dense, store, t0 + dt * steps if t1 is None else t1)
     prepared = system.prepare(q0)
@@ -117,7 +119,7 @@ def simulate(
         store, allow_different_bits, {"dt": float(dt), "t0": float(t0), "steps": steps, "save_every": int(save_every)}
     )
     span = steps * abs(float(dt)) if t1 is None else abs(t1 - t0)
-    bar = Progress(progress, None if steps >= UNBOUNDED else steps, span, method.name)
+    bar = Progress(progress, None if method.adaptive and t1 is not None else steps, span, method.name)
     try:
         run.go(bar)
     finally:
@@ -254,7 +256,7 @@ class _Run:
         if self.behind:
             rows = {name: np.concatenate([self.behind[name], x]) for name, x in rows.items()}
         self.behind = {name: x[-1:] for name, x in rows.items()}
-        times = self.wanted[self.rows :]
+        times = np.asarray(self.wanted)[self.rows :]
         return self.interpolant(rows, times[self.direction * times <= until])
 
     def add(self, rows: dict[str, np.ndarray]) -> None:
@@ -292,6 +294,8 @@ class _Run:
                 chunk = min(taken * 4, UNBOUNDED)
             elif elapsed > CHUNK_SECONDS * 2 and taken > 1:
                 chunk = max(1, int(taken * CHUNK_SECONDS / elapsed))
+        if self.to_time and self.method.adaptive and int(self.carry.status) == Status.OK and not self.late():
+            self.carry = eqx.tree_at(lambda c: c.status, self.carry, jnp.asarray(Status.UNREACHED, jnp.int32))
         if self.n > self.last_row and (self.to_time and self.method.adaptive or Status(int(self.carry.status)).failed):
             self.keep(self.first_row())
             self.checkpoint()
@@ -329,9 +333,11 @@ class _Run:
         if self.n % self.every == 0:
             self.keep(rows)
 
+    def late(self) -> bool:
+        return self.method.adaptive and (float(self.carry.state.t) - self.t_end) * self.direction >= 0
+
     def finished(self) -> bool:
-        late = self.method.adaptive and (float(self.carry.state.t) - self.t_end) * self.direction >= 0
-        return self.n >= self.steps or int(self.carry.status) != Status.OK or late
+        return self.n >= self.steps or int(self.carry.status) != Status.OK or self.late()
 
     def errors(self) -> tuple[float, float]:
         energy, constraint = _errors(self.stepper, self.carry, self.consts)

@@ -160,7 +160,7 @@ def solve_step(
 
         # The norm is that before the last correction, which leaves less by its factor of contraction; the plain fixed
         # point improves gamma and lambda in turn, so that its norm does not fall in every sweep.
-        tol, floor = (1, 64) if iteration == "fixed-point" else (8, 1e4)
+        tol, floor = (1, 64) if iteration == "fixed-point" else (2, 1e4)
         unknown = (x, jnp.asarray(jnp.inf, x.dtype))
         options = {"tol": tol * eps, "floor": floor * eps, "stall": 0.8, "max_iterations": max_iterations}
         done = iterate(sweep, lambda loop: ((), loop[1]), unknown, **options)
