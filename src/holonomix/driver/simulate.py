@@ -62,10 +62,10 @@ def simulate(
     """Run a method and return a `Solution` with rows 0, `save_every`, 2 `save_every`, ...
 
     Give either `steps` or `t1`. A fixed-step method takes the steps needed to reach `t1`; an adaptive one runs until
-    its own time passes it, for at most `max_steps`, and its last state is added as a row. `dt` may be negative. `observe` is a function of (q,
-    p) or (q, p, t), or a dict of them, evaluated in the loop. `store` is a directory (or any `Sink`) that rows and
-    checkpoints are streamed to; a store that holds a checkpoint is continued, bit for bit. `backend` is `"auto"`,
-    `"array"`, `"xla"` or `"native"`.
+    its own time passes it, for at most `max_steps`, and its last state is added as a row. `dt` may be negative.
+    `observe` is a function of (q, p) or (q, p, t), or a dict of them, evaluated in the loop. `store` is a directory
+    (or any `Sink`) that rows and checkpoints are streamed to; a store that holds a checkpoint is continued, bit for
+    bit. `backend` is `"auto"`, `"array"`, `"xla"` or `"native"`.
 
     `save_at` gives the rows at these times instead, read from the method's own polynomial (or a symmetric interpolant
     of matching order); `dense=True` keeps the memory of the run, so that `sol.at(t)` does the same later. `events` are
@@ -294,11 +294,11 @@ class _Run:
                 chunk = min(taken * 4, UNBOUNDED)
             elif elapsed > CHUNK_SECONDS * 2 and taken > 1:
                 chunk = max(1, int(taken * CHUNK_SECONDS / elapsed))
-        if self.to_time and self.method.adaptive and int(self.carry.status) == Status.OK and not self.late():
-            self.carry = eqx.tree_at(lambda c: c.status, self.carry, jnp.asarray(Status.UNREACHED, jnp.int32))
         if self.n > self.last_row and (self.to_time and self.method.adaptive or Status(int(self.carry.status)).failed):
             self.keep(self.first_row())
             self.checkpoint()
+        if self.to_time and self.method.adaptive and int(self.carry.status) == Status.OK and not self.late():
+            self.carry = eqx.tree_at(lambda c: c.status, self.carry, jnp.asarray(Status.UNREACHED, jnp.int32))
         self.wall_time += time.perf_counter() - began
 
     def advance(self, chunk: int, most_rows: int) -> int:

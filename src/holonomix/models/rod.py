@@ -44,7 +44,7 @@ def cosserat_rod(
 
     `end="clamped"` holds node 0 at the origin, so that q has `nodes` rows; `end="free"` lets all `nodes + 1` move.
     `section` are the half widths of the cross section along d1 and d2 (one number or two), `stiffness` bending about
-    d1, bending about d2 and twist (one number or three). A wall is `(nx, ny, nz, c)`, with the rod where `n.z < c`; each
+    d1, bending about d2 and twist (one number or three). A wall is `(nx, ny, nz, c)`, the rod where `n.z < c`; each
     node feels `attraction ((reach/d)^12 - 2 (reach/d)^6)` at distance d; `walls=()` is empty space.
     """
     if isinstance(nodes, bool) or not isinstance(nodes, (int, np.integer)) or nodes < 1:
