@@ -27,7 +27,7 @@ __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "P
 # Below this ratio of a pivot to the diagonal entry it came from, a Gram matrix counts as singular.
 SINGULAR_PIVOT = 1e-13
 # Round-off floor in multiples of eps * |row| * max|Q|, and the level up to which a stalled iteration is accepted.
-ROUND_OFF, STALLED = 1.0, 1e4
+ROUND_OFF, STALLED = 0.5, 1e4
 
 
 class PositionSolve(NamedTuple):
