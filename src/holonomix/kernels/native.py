@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import os
 import tempfile
 import threading
@@ -20,6 +21,7 @@ from .program import Program
 
 VERSION = 1  # of the pass pipeline: part of the key of compiled code
 _lock = threading.Lock()
+_serial = itertools.count()
 _loaded: dict[str, tuple[int, object]] = {}
 statistics = {"compiled": 0, "from_disk": 0, "from_memory": 0}
 
@@ -130,7 +132,7 @@ def function(program: Program, lanes: int):
             builder.add_object_img(code)
             builder.add_current_process()
             builder.export_symbol(KERNEL)
-            library = builder.link(_jit(), key)
+            library = builder.link(_jit(), f"{key}.{next(_serial)}")
             found = _loaded[key] = (library[KERNEL], library)
         else:
             statistics["from_memory"] += 1
