@@ -1,7 +1,7 @@
 """Clusters of TIP3P water, rigid or with stiff springs, with relaxed starts.
 
-Atoms are ordered O, H, H molecule by molecule; q has the shape (3 n, 3). Lengths are Angstrom and masses amu; energies are
-kcal/mol or eV, and the unit of time follows (48.89 fs or 10.18 fs). Charges and Lennard-Jones constants are those of
+Atoms are ordered O, H, H molecule by molecule; q has the shape (3 n, 3). Lengths are Angstrom and masses amu; energies
+are kcal/mol or eV, and the unit of time follows (48.89 fs or 10.18 fs). Charges and Lennard-Jones constants are those of
 Jorgensen et al. (1983), as in Tao & Owhadi (2015, section 4.3).
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..systems import System
+from ..systems.structured import Distance
 from ..types import Problem
 
 __all__ = ["UNITS", "Units", "oxygen_distances", "radial_histogram", "water_cluster"]
@@ -57,8 +58,8 @@ def water_cluster(
     """`n` TIP3P waters in vacuum, without cutoff, from a relaxed start with momenta drawn at `temperature` kelvin.
 
     `rigid=False` replaces the triangles by the penalty `omega^2/2 |g|^2` (omega is in the units chosen; by default
-    96 (kcal/mol)^1/2 A^-2, which is 20 eV^1/2 A^-2). The step is 0.509 fs. `Problem.params` of the system are the
-    charges, constants and lengths: change them without recompiling.
+    96 (kcal/mol)^1/2 A^-2, which is 20 eV^1/2 A^-2). The step is 0.509 fs. The charges and constants are the system's params: change
+    them without recompiling.
     """
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
         raise InputError(f"n must be a positive whole number of molecules, not {n!r}")
@@ -114,19 +115,14 @@ def _pair(a: Any, b: Any, params: Any) -> Any:
     return electric + params["repulsion"] * sixth**2 - params["attraction"] * sixth
 
 
-def _triangles(q: Any, params: Any) -> Any:
-    o, h1, h2 = jnp.moveaxis(q.reshape(-1, 3, 3), 1, 0)
-    sides = jnp.stack([o - h1, o - h2, h1 - h2], axis=1)
-    return (jnp.sum(sides**2, axis=-1) - params["lengths"] ** 2).reshape(-1)
-
-
 def _rigid(n: int, kcal: float) -> System:
     a, c = LENNARD_JONES
-    lengths = (BOND, BOND, 2 * BOND * np.sin(np.deg2rad(ANGLE) / 2))
+    lengths = np.tile([BOND, BOND, 2 * BOND * np.sin(np.deg2rad(ANGLE) / 2)], n)
+    sides = (3 * np.arange(n)[:, None, None] + np.array([(0, 1), (0, 2), (1, 2)])).reshape(-1, 2)
     values = {"charges": CHARGES, "coulomb": COULOMB, "repulsion": a, "attraction": c}
     params = {name: jnp.asarray(x) / (1.0 if name == "charges" else kcal) for name, x in values.items()}
     mass = np.tile(np.asarray(MASSES)[:, None], (n, 1))
-    return System(_potential, _triangles, mass, params=params | {"lengths": jnp.asarray(lengths)})
+    return System(_potential, Distance(sides, lengths), mass, params=params)
 
 
 def _angular_momentum(q: Any, p: Any) -> Any:
