@@ -54,7 +54,7 @@ def dumps(table: Mapping[str, Any]) -> str:
     plain = {k: v for k, v in table.items() if not isinstance(v, Mapping)}
     lines = [f"{_key(k)} = {_value(v)}" for k, v in plain.items() if v is not None]
     for name, inner in table.items():
-        if isinstance(inner, Mapping) and inner:
+        if isinstance(inner, Mapping):
             lines += ["", f"[{_key(name)}]", *(f"{_key(k)} = {_value(v)}" for k, v in inner.items() if v is not None)]
     return "\n".join(lines) + "\n"
 

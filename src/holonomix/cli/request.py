@@ -10,6 +10,7 @@ from typing import Any
 from .exits import CommandError
 from .literals import assignment, literal, merged
 from .runfile import KEYS, RunSpec, read_run_file, validate
+from .suggest import suggestion
 
 __all__ = ["number", "spec_from", "whole_number"]
 
@@ -23,7 +24,8 @@ def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | N
         path, value = assignment(text)
         path[0] = path[0].replace("-", "_")
         if len(path) == 1 and path[0] not in KEYS:
-            path = ["arguments", *path] if _takes(table, path[0]) else path
+            _check_argument(table, path[0])
+            path = ["arguments", *path]
         table = merged(table, path, value)
     for name, value in flags.items():
         if value is not None:
@@ -54,21 +56,25 @@ def _target(target: str) -> tuple[dict[str, Any], str]:
     return {"model": target}, "command line"
 
 
-def _takes(table: dict[str, Any], argument: str) -> bool:
-    """Whether the model has an argument of this name; a Python file decides for itself."""
-    from .environment import set_up_jax
-
+def _check_argument(table: dict[str, Any], name: str) -> None:
+    """`--set name=` that is no key of a run must be an argument of the model; a Python file decides for itself."""
     model = table.get("model")
     if not isinstance(model, str):
-        return True
+        return
+    from .environment import set_up_jax
+
     set_up_jax()
     from holonomix.models import MODELS, registry
 
-    name = model.replace("-", "_")
-    if name not in MODELS:
-        return False
-    parameters = inspect.signature(registry()[name]).parameters
-    return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if model.replace("-", "_") not in MODELS:
+        return  # the unknown model is reported instead
+    parameters = inspect.signature(registry()[model.replace("-", "_")]).parameters
+    if name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    raise CommandError(
+        f"--set {name}: unknown key{suggestion(name, [*KEYS, *parameters]) or ';'} the keys of a run are "
+        f"{', '.join(KEYS)}; the arguments of {model} are {', '.join(parameters)}"
+    )
 
 
 def _flag(name: str, text: str) -> Any:

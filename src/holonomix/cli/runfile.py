@@ -55,7 +55,7 @@ class RunSpec:
 
     def to_toml(self) -> str:
         """The run file that says the same."""
-        table = {k: v for k, v in dataclasses.asdict(self).items() if v is not None and k != "out"}
+        table = {k: v for k, v in dataclasses.asdict(self).items() if v not in (None, {}) and k != "out"}
         return dumps(table)
 
 
@@ -104,7 +104,7 @@ UNITS = {"fs": 1.0, "ps": 1e3, "ns": 1e6}  # in femtoseconds
 
 def _whole(least: int) -> Callable[[Any], int]:
     def check(value: Any) -> int:
-        number = _number(value)
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
         if not math.isfinite(number) or number != int(number) or not least <= number <= LARGEST:
             raise _Wrong(f"a whole number of at least {least}")
         return int(value)

@@ -1,0 +1,139 @@
+"""What can only be seen from outside: start-up, signals, memory, kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+HOLONOMIX = [sys.executable, "-m", "holonomix"]
+QUIET = os.environ | {"JAX_PLATFORMS": "cpu"}
+
+
+def call(*words: object, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([*HOLONOMIX, *map(str, words)], capture_output=True, text=True, env=QUIET, **options)
+
+
+def same(a: Path, b: Path) -> bool:
+    one, two = xr.open_zarr(a), xr.open_zarr(b)
+    return set(one.variables) == set(two.variables) and all(
+        one[v].values.tobytes() == two[v].values.tobytes() for v in one.variables
+    )
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["compare", "--help"], ["--version"], []])
+def test_help_needs_no_jax_and_no_numpy(words):
+    code = (
+        "import sys; sys.argv[0] = 'holonomix'\n"
+        "from holonomix.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert not {'jax', 'numpy', 'xarray', 'zarr', 'matplotlib'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "holonomix" in done.stdout + done.stderr
+
+
+def test_nothing_but_the_result_on_standard_output(tmp_path):
+    done = call("run", "planar-pendulum", "-n", 10, "-o", tmp_path / "run")
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert "10 steps of RATTLE on planar-pendulum" in done.stdout
+
+
+def test_a_closed_pipe_is_no_error(tmp_path):
+    shell = f"{sys.executable} -m holonomix methods | head -1"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, env=QUIET)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_terminate_leave_a_store_that_resumes(tmp_path, number, code):
+    words = ["run", "planar-pendulum", "--save-every", "100", "-n"]
+    run = subprocess.Popen(
+        [*HOLONOMIX, *words, "1e12", "-o", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True, env=QUIET
+    )
+    wait_for_rows(tmp_path / "run", run)
+    run.send_signal(number)
+    _, message = run.communicate(timeout=120)
+    assert run.returncode == code, message
+    assert f"holonomix resume {tmp_path / 'run'}" in message and "Traceback" not in message
+    rows = xr.open_zarr(tmp_path / "run").sizes["t"]
+    done = call("resume", tmp_path / "run", "-n", 100 * rows + 50_000, "-q")
+    assert done.returncode == 0, done.stderr
+    assert call(*words, 100 * rows + 50_000, "-o", tmp_path / "whole", "-q").returncode == 0
+    assert same(tmp_path / "run", tmp_path / "whole")
+
+
+def wait_for_rows(path: Path, process: subprocess.Popen) -> None:
+    limit = time.monotonic() + 120
+    while time.monotonic() < limit and process.poll() is None:
+        if (path / "q").exists() and xr.open_zarr(path).sizes.get("t", 0) > 1:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the run did not get going")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["double-pendulum", "--method", "rattle", "--save-every", "1000", "--steps", "5e6"],
+        ["double-pendulum", "--method", "rattle", "--save-every", "50", "--steps", "3e5", "--backend", "array"],
+        ["double-pendulum", "--method", "vrattle", "--save-every", "30", "--steps", "1e6"],
+        ["planar-pendulum", "--method", "gla-rattle", "--seed", "3", "--save-every", "500", "--steps", "2e6"],
+        ["double-pendulum", "--method", "shake", "--save-every", "999", "--steps", "2000001"],
+        ["chain", "--method", "hbvm-4-2", "--save-every", "20", "--steps", "2e4"],
+    ],
+    ids=lambda words: "-".join(words[:3:2]),
+)
+def test_sigkill_at_random_moments(tmp_path, words):
+    began = time.monotonic()
+    assert call("run", *words, "-o", tmp_path / "whole", "-q").returncode == 0
+    took = time.monotonic() - began
+    dice, kills = random.Random(str(words)), 0
+    command = [*HOLONOMIX, "run", *words, "-o", str(tmp_path / "run"), "-q"]
+    while True:
+        process = subprocess.Popen(command, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            # the later runs are let go on longer, so that the test comes to its end
+            _, message = process.communicate(timeout=took * (0.3 + 0.5 * dice.random() + 0.1 * kills))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+        else:
+            assert process.returncode == 0, message
+            break
+        if (tmp_path / "run").exists():
+            xr.open_zarr(tmp_path / "run").load()
+            command = [*HOLONOMIX, "resume", str(tmp_path / "run"), "-q"]
+    assert kills >= 1
+    assert same(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_run(tmp_path):
+    code = """
+import resource, sys
+import holonomix as hx
+problem = hx.models.double_pendulum()
+def peak(steps, name):
+    hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=steps, save_every=10,
+                store=f"{sys.argv[1]}/{name}")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+first = peak(200_000, "a")
+second = peak(1_000_000, "b")
+print(second - first)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=QUIET)
+    assert done.returncode == 0, done.stderr
+    # 80 000 further rows would be some 15 MB
+    assert float(done.stdout) < 5.0
