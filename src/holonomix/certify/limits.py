@@ -106,4 +106,4 @@ def limit_study(
         for name, (time, values) in {"multipliers": (t, mean), "raw": (raw_t, raw)}.items():
             target = np.stack([np.interp(time, exact.t, lam[:, k]) for k in range(lam.shape[1])], axis=1)
             found[name].append(float(np.sqrt(np.mean((values - target) ** 2))))
-    return LimitStudy(np.asarray(omegas, float), *(np.asarray(x) for x in found.values()), window)
+    return LimitStudy(np.asarray(omegas, float), **{k: np.asarray(x) for k, x in found.items()}, window=window)

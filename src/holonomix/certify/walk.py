@@ -50,10 +50,16 @@ def turn(system: Any, method: Any, state: State, carry: Any) -> tuple[State, Any
     return State(back.q, back.p, jnp.asarray(back.t, back.q.dtype), state.n), carry
 
 
-def one_step(system: Any, method: Any, q: Any, p: Any, t: Any, dt: Any, *, shown: bool) -> tuple[Any, Any]:
-    """One step as a map of (q, p): of what the method shows, or of the variables its step works with."""
+def one_step(
+    system: Any, method: Any, q: Any, p: Any, t: Any, dt: Any, *, shown: bool = True, carry: Any = None
+) -> tuple[Any, Any]:
+    """One step as a map of (q, p): of what the method shows, or of the variables its step works with.
+
+    The step begins afresh at (q, p) unless a carry is given, which is then held fixed.
+    """
     state = State(q, p, t, jnp.asarray(0, jnp.int32))
-    state, carry, _ = method.step(system, state, dt, method.init(system, state, dt))
+    carry = method.init(system, state, dt) if carry is None else carry
+    state, carry, _ = method.step(system, state, dt, carry)
     if shown:
         state = method.read(system, state, carry)
     return state.q, state.p
