@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -51,9 +51,9 @@ class HBVM(AbstractMethod):
 
     k: int = eqx.field(static=True)
     s: int = eqx.field(static=True)
-    momentum: Literal["raw", "projected"] = eqx.field(static=True)
-    start: Literal["plain", "corrected"] = eqx.field(static=True)
-    iteration: Literal["chord", "fixed-point", "newton"] = eqx.field(static=True)
+    momentum: str = eqx.field(static=True)
+    start: str = eqx.field(static=True)
+    iteration: str = eqx.field(static=True)
     max_iterations: int = eqx.field(static=True)
 
     def __init__(
@@ -61,9 +61,9 @@ class HBVM(AbstractMethod):
         k: int | None = None,
         s: int = 2,
         *,
-        momentum: Literal["raw", "projected"] = "raw",
-        start: Literal["plain", "corrected"] = "plain",
-        iteration: Literal["chord", "fixed-point", "newton"] = "chord",
+        momentum: str = "raw",
+        start: str = "plain",
+        iteration: str = "chord",
         max_iterations: int = 100,
     ):
         self.k, self.s = 3 * s if k is None else k, s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -60,7 +60,7 @@ class LineIntegral(AbstractMethod):
     order_claimed: int = eqx.field(static=True)
     s: int = eqx.field(static=True)
     k: int = eqx.field(static=True)
-    iteration: Literal["chord", "fixed-point", "newton"] = eqx.field(static=True)
+    iteration: str = eqx.field(static=True)
     max_iterations: int = eqx.field(static=True)
 
     def __init__(
@@ -69,7 +69,7 @@ class LineIntegral(AbstractMethod):
         quadrature: int | None = None,
         *,
         degree: int | None = None,
-        iteration: Literal["chord", "fixed-point", "newton"] = "chord",
+        iteration: str = "chord",
         max_iterations: int = 100,
     ):
         if order < 4 or order % 2:
