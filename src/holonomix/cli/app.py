@@ -62,12 +62,13 @@ def main() -> None:
     app()
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         import holonomix
 
         typer.echo(f"holonomix {holonomix.__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
