@@ -70,18 +70,18 @@ def tables(k: int, s: int) -> Tables:
         raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {k}")
     c = ((np.polynomial.legendre.leggauss(k)[0] + 1) / 2).astype(np.longdouble)
     for _ in range(3):  # Newton on P_k, whose derivative also gives the weights
-        top, slope = basis(k + 1, c)[k], _slopes(k + 1, c)[k]
+        top, slope = basis(k + 1, c)[k], slopes(k + 1, c)[k]
         c = c - top / slope
-    b = (2 * k + 1) / (_slopes(k + 1, c)[k] ** 2 * c * (1 - c))
+    b = (2 * k + 1) / (slopes(k + 1, c)[k] ** 2 * c * (1 - c))
     X = np.zeros((s, s))
     X[0, 0] = 0.5
     for j in range(1, s):
         X[j, j - 1], X[j - 1, j] = _xi(j), -_xi(j)
-    rows = (np.stack(f(s, c), axis=1) for f in (basis, integrals, _slopes))
+    rows = (np.stack(f(s, c), axis=1) for f in (basis, integrals, slopes))
     return Tables(*(np.asarray(x, np.float64) for x in (c, b, *rows, X)))
 
 
-def _slopes(s: int, c: Any) -> list[Any]:
+def slopes(s: int, c: Any) -> list[Any]:
     """`P_0'(c), ..., P_{s-1}'(c)` from `L'_{j+1} = L'_{j-1} + (2 j + 1) L_j`."""
     x = 2 * c - 1
     P = basis(s, c)
@@ -133,14 +133,17 @@ def velocities(system: Any, q: Any, rows: Any) -> Any:
 
 def solve_step(
     residual: Callable[[Any, Any], Any],
-    correction: Callable[[Any, Any], tuple[Any, Any]],
+    correction: Callable[..., tuple[Any, Any]],
     start: Any,
     args: Any,
     *,
     iteration: str,
     max_iterations: int,
+    prepare: Callable[[Any, Any], Any] | None = None,
 ) -> Iterated:
     """Repeat `x <- x - dx` with `(dx, norm) = correction(x, args)` down to round-off; the derivative is implicit.
+
+    With `prepare`, what it makes of the start (factors, mostly) serves every sweep: `correction(x, args, prepared)`.
 
     `norm` is relative: one is an error as large as the unknowns themselves. Newton's method replaces `dx` by
     `J^-1 residual(x)` with the Jacobian from forward mode.
@@ -149,10 +152,11 @@ def solve_step(
     def solve(full):
         x, args = full
         eps = jnp.finfo(x.dtype).eps
+        prepared = () if prepare is None else (prepare(x, args),)
 
         def sweep(loop, _):
             x, _ = loop
-            dx, norm = correction(x, args)
+            dx, norm = correction(x, args, *prepared)
             if iteration == "newton":
                 jacobian = jax.jacfwd(lambda y: residual(y, args))(x)
                 dx = Dense(jacobian).factor().solve(residual(x, args))

@@ -16,7 +16,7 @@ from ..projection import direct_momenta
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .flows import iteration_report
-from .legendre import solve_step, velocities
+from .legendre import basis, integrals, slopes, solve_step, velocities
 
 __all__ = ["LobattoIIIAB", "lobatto"]
 
@@ -34,16 +34,35 @@ class Tableau(NamedTuple):
 def lobatto(s: int) -> Tableau:
     """`a` integrates the interpolation polynomial over [0, c_i]; `a_hat_ij = b_j (1 - a_ji / b_i)`."""
     inner = np.polynomial.legendre.Legendre.basis(s - 1).deriv().roots() if s > 2 else []
-    c = (np.concatenate([[-1.0], np.real(inner), [1.0]]) + 1) / 2
-    c = (c + (1 - c[::-1])) / 2
-    powers = np.arange(s)
-    vandermonde = c[:, None] ** powers
-    a = (c[:, None] ** (powers + 1) / (powers + 1)) @ np.linalg.inv(vandermonde)
+    c = ((np.concatenate([[-1.0], np.sort(np.real(inner)), [1.0]]) + 1) / 2).astype(np.longdouble)
+    for _ in range(3):  # Newton on P'_{s-1}: c (1 - c) P'' = (2c - 1) P' - s (s - 1) P gives its derivative
+        P, slope = basis(s, c[1:-1])[s - 1], slopes(s, c[1:-1])[s - 1]
+        c[1:-1] -= slope * c[1:-1] * (1 - c[1:-1]) / ((2 * c[1:-1] - 1) * slope - s * (s - 1) * P)
+    # discrete orthogonality of Legendre polynomials at the nodes turns values into coefficients; then integrate
+    P = np.stack(basis(s, c), axis=1)
+    weight = (2 * s - 1) / (s * (s - 1) * P[:, -1] ** 2)
+    norms = P.T**2 @ weight
+    a = np.stack(integrals(s, c), axis=1) @ ((P * weight[:, None]) / norms).T
+    c, a = np.asarray(c, np.float64), np.asarray(a, np.float64)
     a[0] = 0.0
     b = a[-1].copy()
     a_hat = b[None, :] * (1 - a.T / b[:, None])
     a_hat[:, -1] = 0.0  # a_ss = b_s
     return Tableau(c, b, a, a_hat)
+
+
+@functools.cache
+def continuation(s: int) -> Any:
+    """Continues the interpolation polynomial of a step: slopes `(Q_i - q_0)/(c_i h)` to those of the next step."""
+    c = lobatto(s).c
+
+    def lagrange(points):
+        others = [np.delete(c, j) for j in range(s)]
+        values = [np.prod((points[:, None] - o) / (x - o), axis=1) for x, o in zip(c, others, strict=True)]
+        return np.stack(values, axis=1)
+
+    ahead = lagrange(1 + c[1:]) - lagrange(np.ones(1))
+    return ahead[:, 1:] * c[None, 1:] / c[1:, None]
 
 
 class Memory(NamedTuple):
@@ -104,10 +123,11 @@ class LobattoIIIAB(AbstractMethod):
 
     def step(self, system: Any, state: State, dt: Any, carry: Memory, key: Any = None) -> tuple[State, Memory, Report]:
         q, low, tab = state.q, carry.low, lobatto(self.s)
-        guess = jnp.concatenate([self._predict(carry).reshape(-1), carry.multipliers.reshape(-1)])
+        # the multipliers enter linearly: where they start does not matter
+        guess = jnp.concatenate([(continuation(self.s) @ carry.slopes).reshape(-1), carry.multipliers.reshape(-1)])
         args = (system, q, low.q, state.p + low.p, jnp.asarray(state.t, q.dtype), jnp.asarray(dt, q.dtype))
         options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
-        done = solve_step(self._residual, self._correction, guess, args, **options)
+        done = solve_step(self._residual, self._correction, guess, args, **options, prepare=self._factor)
         slopes, multipliers = self._split(done.x, q)
         force, _, momenta = self._stages(slopes, multipliers, args)
 
@@ -132,14 +152,6 @@ class LobattoIIIAB(AbstractMethod):
         inner = self.s - 1
         return x[: inner * q.size].reshape(inner, q.size), x[inner * q.size :].reshape(inner, -1)
 
-    def _predict(self, carry: Memory) -> Any:
-        """The interpolation polynomial of the last positions, continued over the next step."""
-        c = lobatto(self.s).c
-        powers = np.arange(self.s)
-        fit = np.linalg.inv(c[:, None] ** powers)
-        ahead = ((1 + c[1:, None]) ** powers - 1.0) @ fit  # (Q - Q_s) from displacements
-        return (ahead[:, 1:] * c[None, 1:] / c[1:, None]) @ carry.slopes
-
     def _stages(self, slopes: Any, multipliers: Any, args: Any) -> tuple[Any, Any, Any]:
         """Forces with constraint forces at the first s - 1 stages, Jacobians at all s, and the stage momenta."""
         system, q, low, p, t, dt = args
@@ -161,11 +173,13 @@ class LobattoIIIAB(AbstractMethod):
         system, q, low, _, t, dt = args
         tab = lobatto(self.s)
         slopes, multipliers = self._split(x, q)
-        force, G, momenta = self._stages(slopes, multipliers, args)
-        defect = slopes - (tab.a[1:] / tab.c[1:, None]) @ velocities(system, q, momenta)
+        force, G, _ = self._stages(slopes, multipliers, args)
+        through = (tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None]
+        start = velocities(system, q, args[3].reshape(1, -1))
+        defect = slopes - (start - dt * (through @ velocities(system, q, force)))
 
         def violation(v, c):
-            return system.constraint(q + (low + c * dt * v.reshape(q.shape)), t + c * dt) / (c * dt)
+            return system.constraint(q + (low + c * dt * v.reshape(q.shape)), t + c * dt) * (1.0 / (c * dt))
 
         g = jax.vmap(violation)(slopes, jnp.asarray(tab.c[1:], q.dtype))
         return defect, g, G
@@ -174,24 +188,32 @@ class LobattoIIIAB(AbstractMethod):
         defect, g, _ = self._equations(x, args)
         return jnp.concatenate([defect.reshape(-1), g.reshape(-1)])
 
-    def _correction(self, x: Any, args: Any) -> tuple[Any, Any]:
+    def _factor(self, x: Any, args: Any) -> Any:
+        """`d g_i / d L_j` through the positions, factored at the predicted stages; serves every sweep of the step."""
         system, q, _, _, _, dt = args
         tab, inner = lobatto(self.s), self.s - 1
-        defect, g, G = self._equations(x, args)
         slopes, _ = self._split(x, q)
         # positions q + c h v are only as good as eps |q|: an error eps |q| / (c h) of v is round-off
-        size = jnp.max(jnp.abs(slopes)) + jnp.max(jnp.abs(q)) / jnp.abs(dt)
-        norm = jnp.max(jnp.abs(defect)) / size
+        per_size = 1.0 / (jnp.max(jnp.abs(slopes)) + jnp.max(jnp.abs(q)) / jnp.abs(dt))
         if not system.constrained:
-            return defect.reshape(-1), norm
-        m = G.shape[1]
+            return per_size
+        _, _, G = self._equations(x, args)
         weights = dt * ((tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None])
         GM = velocities(system, q, G[:-1])
         blocks = jnp.einsum("ij,ion,jmn->iojm", weights, G[1:], GM)
-        target = g - jnp.einsum("imn,in->im", G[1:], defect)
-        dl = Dense(blocks.reshape(inner * m, inner * m)).factor().solve(target.reshape(-1)).reshape(inner, m)
-        dslopes = defect + jnp.einsum("ij,jm,jmn->in", weights, dl, GM)
-        norm = jnp.maximum(norm, jnp.max(jnp.abs(g) / (jnp.sum(jnp.abs(G[1:]), axis=2) * size)))
+        size = inner * G.shape[1]
+        per_row = per_size / jnp.sum(jnp.abs(G[1:]), axis=2)
+        return per_size, per_row, weights, G[1:], GM, Dense(blocks.reshape(size, size)).factor()
+
+    def _correction(self, x: Any, args: Any, prepared: Any) -> tuple[Any, Any]:
+        defect, g, _ = self._equations(x, args)
+        if not args[0].constrained:
+            return defect.reshape(-1), jnp.max(jnp.abs(defect)) * prepared
+        per_size, per_row, weights, G, GM, factor = prepared
+        target = g - jnp.einsum("imn,in->im", G, defect)
+        dl = factor.solve(target.reshape(-1)).reshape(g.shape)
+        dslopes = defect + weights @ jnp.einsum("jm,jmn->jn", dl, GM)
+        norm = jnp.maximum(jnp.max(jnp.abs(defect)) * per_size, jnp.max(jnp.abs(g) * per_row))
         return jnp.concatenate([dslopes.reshape(-1), -dl.reshape(-1)]), norm
 
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:

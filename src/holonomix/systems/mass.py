@@ -40,14 +40,18 @@ class AbstractMass(eqx.Module):
 
 
 class DiagonalMass(AbstractMass):
-    """A scalar or one value per coordinate."""
+    """A scalar or one value per coordinate; the reciprocal is taken once, because a step has dozens of uses for it."""
 
     particlewise = True
 
     value: Any
+    inverse: Any
+
+    def __init__(self, value: Any):
+        self.value, self.inverse = value, 1.0 / value
 
     def velocity(self, q: Any, p: Any) -> Any:
-        return p / self.value
+        return p * self.inverse
 
     def momentum(self, q: Any, v: Any) -> Any:
         return v * self.value
@@ -56,16 +60,16 @@ class DiagonalMass(AbstractMass):
         return jnp.sqrt(self.value) * xi
 
     def right(self, q: Any, rows: Any) -> Any:
-        if jnp.ndim(self.value) == 0:
-            return rows / self.value
-        return rows / jnp.broadcast_to(self.value, q.shape).reshape(-1)
+        if jnp.ndim(self.inverse) == 0:
+            return rows * self.inverse
+        return rows * jnp.broadcast_to(self.inverse, q.shape).reshape(-1)
 
-    def right_local(self, blocks: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
-        """Blocks `(count, rows, particles, coordinates)` times M^-1, where `index` tells the particles."""
+    def right_local(self, slopes: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
+        """Rows `(rows, particles, coordinates, blocks)` times M^-1, where `index[block]` tells the particles."""
         if jnp.ndim(self.value) == 0:
-            return blocks / self.value
+            return slopes / self.value
         inverse = 1.0 / jnp.broadcast_to(self.value, shape).reshape(shape[0], -1)
-        return blocks * _at_particles(inverse, index)[:, None]
+        return slopes * _at_particles(inverse, index)[None]
 
 
 class DenseMass(AbstractMass):
@@ -120,10 +124,10 @@ class BlockMass(AbstractMass):
     def right(self, q: Any, rows: Any) -> Any:
         return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
 
-    def right_local(self, blocks: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
+    def right_local(self, slopes: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
         if self.inverse.ndim == 2:
-            return blocks @ self.inverse
-        return jnp.einsum("krsd,ksde->krse", blocks, _at_particles(self.inverse, index))
+            return jnp.sum(slopes[:, :, :, None] * self.inverse[:, :, None], axis=2)
+        return jnp.sum(slopes[:, :, :, None] * _at_particles(self.inverse, index)[None], axis=2)
 
     def full(self, n: int) -> Any:
         """The matrix over the flattened coordinates of n particles."""
@@ -132,8 +136,9 @@ class BlockMass(AbstractMass):
 
 
 def _at_particles(values: Any, index: np.ndarray) -> Any:
-    clean = np.where(index < 0, -1, index)
-    return jnp.stack([take(values, clean[:, s]) for s in range(index.shape[1])], axis=1)
+    """Values `(particles, ...)` at a table of particles, as `(slots, ..., blocks)`; zero at fixed points."""
+    clean, lanes = np.where(index < 0, -1, index), jnp.moveaxis(values, 0, -1)
+    return jnp.stack([take(lanes, clean[:, s]) for s in range(index.shape[1])])
 
 
 class PositionMass(AbstractMass):
