@@ -98,9 +98,7 @@ def _tangent(system: Any, q: Any, p: Any) -> Any:
                 "use `q, p = hx.project(system, q, p)` to move it"
             )
         if float(square) == 0:
-            raise ConstraintRankError(
-                f"the gradient of the surface vanishes at q0 = {np.asarray(q)}: it has no normal there"
-            )
+            raise ConstraintRankError(f"the surface has no normal at q0 = {np.asarray(q)}: its gradient is 0 there")
     return p - normal * (jnp.sum(normal * p) / square)
 
 
