@@ -1,0 +1,98 @@
+"""The layers of the design, read from the import statements: a package may import only from layers below its own."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+
+import pytest
+
+import holonomix
+
+ROOT = pathlib.Path(holonomix.__file__).parent
+LAYERS = {
+    "types": 0,
+    "status": 0,
+    "errors": 0,
+    "linalg": 1,
+    "kernels": 1,
+    "systems": 2,
+    "projection": 3,
+    "invariants": 3,
+    "models": 3,
+    "methods": 4,
+    "io": 5,
+    "driver": 6,
+    "certify": 7,
+    "plotting": 7,
+    "viewer": 7,
+    "papers": 8,
+    "cli": 8,
+}
+# `python -m holonomix` is the command line; a Solution draws itself, and imports the plots when it is asked to.
+ENTRY = {"__main__": 9}
+LAZY = {("driver", "plotting")}
+
+
+def package_of(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_packages(source: str, path: pathlib.Path) -> set[tuple[str, bool]]:
+    """(package of holonomix, whether the import stands at the top of the module)."""
+    found = set()
+    tree = ast.parse(source)
+    top = set(map(id, tree.body))
+    depth = len(path.relative_to(ROOT).parts)  # one dot is the package the module is in
+    here = ("holonomix", *path.relative_to(ROOT).parts[:-1])
+    for node in ast.walk(tree):
+        targets: list[tuple[str, ...]] = []
+        if isinstance(node, ast.Import):
+            targets = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: depth - node.level + 1] if node.level else ()
+            module = (*base, *(node.module.split(".") if node.module else ()))
+            targets = [(*module, alias.name) for alias in node.names] if len(module) <= 1 else [module]
+        found |= {(t[1], id(node) in top) for t in targets if t[:1] == ("holonomix",) and len(t) > 1}
+    return found
+
+
+def violations(source: str, path: pathlib.Path) -> list[str]:
+    package = package_of(path)
+    own = (LAYERS | ENTRY)[package]
+    wrong = []
+    for target, at_top in imported_packages(source, path):
+        if target == package or target not in LAYERS or (not at_top and (package, target) in LAZY):
+            continue
+        if LAYERS[target] >= max(own, 1):  # the modules of layer 0 are one small group
+            wrong.append(f"{path.relative_to(ROOT)} (layer {own}) imports {target} (layer {LAYERS[target]})")
+    return wrong
+
+
+FILES = [p for p in sorted(ROOT.rglob("*.py")) if p.name != "__init__.py" or p.parent != ROOT]
+
+
+def test_imports_go_strictly_downward():
+    assert len(FILES) > 50
+    wrong = [line for path in FILES for line in violations(path.read_text(), path)]
+    assert wrong == []
+
+
+def test_every_package_has_its_layer():
+    assert {package_of(p) for p in FILES} <= set(LAYERS) | set(ENTRY)
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("from ..methods import registry", "models/made_up.py"),
+        ("def f():\n    from ..driver.loop import Stepper", "methods/made_up.py"),
+        ("from holonomix.certify import certify", "driver/made_up.py"),
+        ("import holonomix.cli", "papers/made_up.py"),
+        ("from . import methods", "types.py"),
+        ("from ..plotting import plot_solution", "driver/made_up.py"),
+        ("from ..models import kepler", "invariants/made_up.py"),
+    ],
+)
+def test_an_upward_import_is_noticed(source, module):
+    assert violations(source, ROOT / module)

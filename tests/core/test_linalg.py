@@ -1,0 +1,86 @@
+"""Small solves, the one iteration, implicit derivatives and compensated sums."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from holonomix.linalg import Dense, add, implicit_root, iterate, newton_root
+
+
+@pytest.mark.parametrize("n", [1, 3, 16, 17, 30])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_solves_agree_with_numpy(n, symmetric):
+    rng = np.random.default_rng(n)
+    root = rng.normal(size=(n, n + 3))
+    matrix = root @ root.T + (0 if symmetric else 0.1) * rng.normal(size=(n, n))
+    b = rng.normal(size=n)
+    factor = Dense(jnp.asarray(matrix)).factor(symmetric=symmetric)
+    np.testing.assert_allclose(factor.solve(jnp.asarray(b)), np.linalg.solve(matrix, b), rtol=1e-8)
+    assert float(factor.pivot) > 0
+
+
+def test_the_pivot_shows_a_singular_matrix():
+    rows = jnp.array([[1.0, 2.0, 3.0], [2.0, 1.0, 0.0]])
+    dependent = jnp.concatenate([rows, rows[:1] + rows[1:]])
+    assert float(Dense(dependent @ dependent.T).factor(symmetric=True).pivot) < 1e-13
+    assert float(Dense(rows @ rows.T).factor(symmetric=True).pivot) > 1e-3
+
+
+def newton_sqrt(tol, floor=0.0, most=50):
+    def residual(x):
+        r = x * x - 2.0
+        return r, jnp.abs(r)
+
+    return iterate(lambda x, r: x - r / (2 * x), residual, jnp.asarray(1.0), tol=tol, floor=floor, max_iterations=most)
+
+
+def test_iteration_stops_at_its_tolerance_and_reports():
+    loose, tight = newton_sqrt(1e-2), newton_sqrt(1e-12)
+    assert bool(loose.converged) and int(loose.iterations) < int(tight.iterations)
+    assert float(tight.residual) <= 1e-12
+
+
+def test_a_tolerance_below_round_off_ends_by_stagnation():
+    assert not bool(newton_sqrt(0.0, floor=0.0, most=20).converged)
+    stalled = newton_sqrt(0.0, floor=1e-12, most=20)
+    assert bool(stalled.converged) and int(stalled.iterations) < 10
+
+
+def test_nan_is_not_convergence():
+    done = iterate(lambda x, r: x, lambda x: (x, jnp.abs(x)), jnp.asarray(jnp.nan), tol=1e-3, max_iterations=5)
+    assert not bool(done.converged)
+
+
+def test_implicit_derivatives_in_both_modes_and_twice():
+    def cube_root(a):
+        return newton_root(lambda x, a: x**3 - a, jnp.ones(1), jnp.reshape(a, (1,))).x[0]
+
+    a = 1.7
+    for mode in (jax.grad, jax.jacfwd, jax.jacrev):
+        assert float(mode(cube_root)(a)) == pytest.approx(a ** (-2 / 3) / 3, rel=1e-12)
+    assert float(jax.grad(jax.grad(cube_root))(a)) == pytest.approx(-2 / 9 * a ** (-5 / 3), rel=1e-12)
+
+
+def test_the_iterations_are_not_differentiated():
+    # a solver that returns the right root without depending on its argument still has the right derivative
+    def solve(args):
+        return jnp.sqrt(jax.lax.stop_gradient(args)), jnp.asarray(0)
+
+    def root(a):
+        return implicit_root(solve, lambda x, a: x**2 - a, jnp.reshape(a, (1,)))[0][0]
+
+    assert float(jax.grad(root)(4.0)) == pytest.approx(0.25, rel=1e-14)
+
+
+def test_compensated_sum_of_a_million_tenths():
+    def body(_, carry):
+        plain, total, low = carry
+        total, low = add(total, low, 0.1)
+        return plain + 0.1, total, low
+
+    plain, total, _ = jax.jit(lambda: jax.lax.fori_loop(0, 1_000_000, body, (0.0, 0.0, 0.0)))()
+    assert abs(float(total) - 100_000) < 1e-10
+    assert abs(float(plain) - 100_000) > 1e-7
