@@ -29,9 +29,9 @@ _BONDS, _ANGLES = ((0, 1), (1, 2), (2, 3)), ((0, 2), (1, 3))
 def butane(
     units: str = "kcal/mol",
     rigid: bool = True,
-    omega: float | None = None,
-    torsion: float = 1.0,
-    angle: float = 0.0,
+    omega: Any = None,
+    torsion: Any = 1.0,
+    angle: Any = 0.0,
 ) -> Problem:
     """One n-butane in vacuum, at rest with the dihedral `angle` (radians; 0 is trans).
 

@@ -51,8 +51,8 @@ def water_cluster(
     n: int = 7,
     units: str = "kcal/mol",
     rigid: bool = True,
-    omega: float | None = None,
-    temperature: float = 232.0,
+    omega: Any = None,
+    temperature: Any = 232.0,
     seed: int = 0,
 ) -> Problem:
     """`n` TIP3P waters in vacuum, without cutoff, from a relaxed start with momenta drawn at `temperature` kelvin.
