@@ -1,0 +1,215 @@
+"""The certificate: its figures for RATTLE, and the broken methods that it must not pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.certify.measure import symplectic_defect
+from holonomix.certify.walk import begin, walk
+from holonomix.methods.base import AbstractMethod, Traits, solver_report
+from holonomix.projection import Newton
+from holonomix.types import State
+
+PROBLEM = hx.models.double_pendulum()
+
+
+@pytest.fixture(scope="module")
+def rattle():
+    return hx.certify(hx.RATTLE(), PROBLEM)
+
+
+def test_rattle_on_the_double_pendulum(rattle):
+    assert rattle.passed
+    assert rattle["order of q"].measured == pytest.approx(2.0, abs=0.05)
+    assert rattle["order of p"].measured == pytest.approx(2.0, abs=0.05)
+    assert rattle["symplectic"].measured < 1e-12
+    assert rattle["symmetric"].measured < 1e-11
+    assert rattle["constraint"].measured < 1e-13 and rattle["hidden constraint"].measured < 1e-13
+    assert rattle["energy drift"].measured < 1e-6
+    assert 2 <= rattle["iterations"].measured <= 4
+
+
+def test_composition_of_order_eight():
+    certificate = hx.certify(hx.Composition(hx.RATTLE(), order=8), PROBLEM, measure=("order", "symplectic"))
+    for variable in ("q", "p"):
+        assert certificate[f"order of {variable}"].measured == pytest.approx(8.0, abs=0.2)
+    assert certificate["symplectic"].measured < 1e-12
+
+
+def test_a_certificate_is_a_table_and_plain_data(rattle):
+    text = str(rattle)
+    assert "RATTLE on double pendulum" in text and "borne out" in text and "CONTRADICTED" not in text
+    data = json.loads(json.dumps(rattle.to_dict()))
+    assert data["passed"] is True and len(data["findings"]) == len(rattle.findings)
+    assert len(rattle.step_sizes) >= 3 and set(rattle.errors) == {"q", "p"}
+    assert "symplectic" in rattle and "temperature" not in rattle
+    with pytest.raises(KeyError, match="temperature"):
+        rattle["temperature"]
+
+
+class WithoutMomentumProjection(AbstractMethod):
+    """RATTLE with its last line left out, which claims to be RATTLE."""
+
+    reference = "nobody"
+    family = "control"
+
+    @property
+    def traits(self):
+        return hx.RATTLE().traits
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return ()
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> Any:
+        q, t, t1 = state.q, state.t, state.t + dt
+        kicked = state.p - dt / 2 * system.gradient(q)
+        solve = Newton().positions(system, q, q + dt * system.velocity(q, kicked), t, t1)
+        half = kicked - system.linearize(q, t).transpose(solve.multipliers / dt)
+        p = half - dt / 2 * system.gradient(solve.q)
+        return State(solve.q, p, t1, state.n), (), solver_report(solve)
+
+
+def test_rattle_without_its_momentum_projection_is_found_out():
+    certificate = hx.certify(WithoutMomentumProjection(), PROBLEM, steps=400)
+    assert not certificate.passed
+    broken = {f.name for f in certificate.findings if f.kept is False}
+    assert {"symplectic", "symmetric", "hidden constraint", "order of p"} <= broken
+    assert certificate["constraint"].kept is True
+    assert "CONTRADICTED" in str(certificate)
+
+
+class Claims(AbstractMethod):
+    """Another method's step under claims of its own."""
+
+    reference = "nobody"
+    family = "control"
+
+    method: AbstractMethod
+    claim: Traits = eqx.field(static=True)
+
+    @property
+    def traits(self):
+        return dict.fromkeys(self.method.traits, self.claim)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return self.method.init(system, state, dt)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> Any:
+        return self.method.step(system, state, dt, carry, key)
+
+
+def test_every_false_claim_about_rk4_is_found_out():
+    everything = Traits(5, symmetric=True, symplectic=True, energy_exact=True, constraint_exact=True, hidden_exact=True)
+    certificate = hx.certify(Claims(hx.RK4(), everything), PROBLEM, steps=2000)
+    assert not any(f.kept for f in certificate.findings)
+    assert {f.name for f in certificate.findings if f.kept is False} == {
+        "order of q",
+        "order of p",
+        "symplectic",
+        "symmetric",
+        "constraint",
+        "hidden constraint",
+        "energy",
+        "energy drift",
+    }
+
+
+def test_an_understated_order_is_a_contradiction_too():
+    certificate = hx.certify(Claims(hx.RK4(), Traits(3)), hx.models.henon_heiles(), measure="order")
+    assert not certificate.passed
+
+
+def test_in_the_ambient_space_a_correct_rattle_shows_a_defect():
+    # the measurement lives on the cotangent bundle: without its tangent basis RATTLE would look broken
+    system = PROBLEM.system.prepare(PROBLEM.q0)
+    state, carry = begin(system, hx.RATTLE(), PROBLEM.q0, PROBLEM.p0, 0.0, 0.05)
+    here = walk(system, hx.RATTLE(), state, carry, 0.05, 13).state
+    on_bundle = symplectic_defect(system, hx.RATTLE(), here.q, here.p, 0.0, 0.05)
+
+    class Blind(eqx.Module):
+        """The same system, with its constraints hidden from the measurement but not from the method."""
+
+        inner: Any
+        constrained: bool = False
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    class Seeing(eqx.Module):
+        adaptive: bool = False
+
+        def init(self, system, state, dt):
+            return hx.RATTLE().init(system.inner, state, dt)
+
+        def step(self, system, *args):
+            return hx.RATTLE().step(system.inner, *args)
+
+        def read(self, system, state, carry):
+            return state
+
+    ambient = symplectic_defect(Blind(system), Seeing(), here.q, here.p, 0.0, 0.05)
+    assert on_bundle < 1e-13 and ambient > 0.1
+
+
+def test_projected_rk4_drifts_where_rattle_does_not():
+    """Projecting onto the manifold after every step keeps the constraint and nothing else."""
+
+    class ProjectedRK4(AbstractMethod):
+        reference = "nobody"
+        family = "control"
+
+        @property
+        def traits(self):
+            return {"constrained": Traits(4, constraint_exact=True, hidden_exact=True)}
+
+        def init(self, system, state, dt):
+            return hx.RK4().init(system, state, dt)
+
+        def step(self, system, state, dt, carry, key=None):
+            new, carry, report = hx.RK4().step(system, state, dt, carry)
+            q, p = hx.project(system, new.q, new.p)
+            return State(q, p, new.t, new.n), hx.RK4().init(system, new, dt), report
+
+    kept = hx.certify(hx.RATTLE(), PROBLEM, measure="energy", steps=1500, dt=0.1)["energy drift"]
+    drifting = hx.certify(ProjectedRK4(), PROBLEM, measure=("energy", "constraint"), steps=1500, dt=0.1)
+    assert drifting["constraint"].kept and drifting["hidden constraint"].kept
+    assert "GROWS" in drifting["energy drift"].note and "GROWS" not in kept.note
+
+
+def test_a_run_that_fails_is_said_to_have_failed():
+    certificate = hx.certify(hx.ExplicitEuler(), hx.models.kepler(0.9), dt=0.3, steps=4000, measure="energy")
+    assert certificate["energy"].measured > 0.01
+    slow = dataclasses.replace(PROBLEM, dt=0.05)
+    text = str(hx.certify(hx.RATTLE(solver=Newton(max_iterations=1)), slow, measure=("constraint",), steps=50))
+    assert "stopped after" in text and "did not converge" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [({"dt": 0.0}, "0.0"), ({"dt": -1.0}, "-1.0"), ({"steps": 3}, "3"), ({"measure": ("order", "colour")}, "colour")],
+)
+def test_bad_options_are_named(options, number):
+    with pytest.raises(hx.InputError, match=number):
+        hx.certify(hx.RATTLE(), PROBLEM, **options)
+
+
+def test_certify_refuses_what_the_method_cannot_treat():
+    with pytest.raises(hx.MethodError, match="SHAKE"):
+        hx.certify(hx.SHAKE(), hx.models.kepler())
+    off = dataclasses.replace(PROBLEM, q0=1.01 * PROBLEM.q0)
+    with pytest.raises(hx.InconsistentStateError, match=r"0\.0402"):
+        hx.certify(hx.RATTLE(), off)
+
+
+def test_a_certificate_can_be_drawn(rattle, tmp_path):
+    hx.plotting.plot_certificate(rattle).savefig(tmp_path / "certificate.png")
+    assert (tmp_path / "certificate.png").stat().st_size > 5000
+    assert np.isfinite(rattle.errors["q"]).all() and jnp.all(jnp.asarray(rattle.step_sizes) > 0)

@@ -1,0 +1,91 @@
+"""Every trait of every method in the registry, measured. A method that is added is measured without a word here.
+
+What cannot be measured is left out by kind, explicitly: a stochastic method has no order and no reversal, and is held
+to its constraints; the statistics of samplers are measured in their own tests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import holonomix as hx
+from holonomix.methods.base import KINDS, kind_of
+
+STEPS = 600
+
+
+def constrained() -> hx.Problem:
+    """A nonlinear problem with two constraints and a mass that is not the identity."""
+    return hx.models.double_pendulum(masses=(1.3, 0.7))
+
+
+def very_smooth() -> hx.Problem:
+    """Errors of order ten and more are above round-off here long enough to be divided."""
+    return hx.models.spherical_pendulum()
+
+
+def stiff() -> hx.Problem:
+    """A stiff system that a small step resolves: orders are those of a step that tends to zero."""
+    return dataclasses.replace(hx.models.penalized_double_pendulum(omega=10.0), dt=0.02, t1=10.0)
+
+
+def problem_for(method, kind: str) -> hx.Problem:
+    if method.family == "so3":
+        return hx.models.magnetised_body()
+    high = method.traits[kind].order_of("q") > 8
+    return {"free": hx.models.henon_heiles, "constrained": very_smooth if high else constrained, "stiff": stiff}[kind]()
+
+
+def instances():
+    for name, entry in hx.methods.registry().items():
+        for k, make in enumerate((entry.make, *entry.variants)):
+            for kind in make().traits:
+                yield pytest.param(make, kind, id=f"{name}{f'-{k}' if k else ''}-{kind}")
+
+
+CASES = list(instances())
+
+
+def test_the_registry_is_complete_and_cited():
+    for name, entry in hx.methods.registry().items():
+        assert entry.reference and entry.family and entry.summary, name
+        assert set(entry.traits) <= set(KINDS) and entry.traits, name
+    declared = {"RATTLE", "SHAKE", "StormerVerlet", "Leapfrog", "ImplicitMidpoint", "RK4", "Composition", "Splitting"}
+    assert declared <= set(hx.methods.registry())
+
+
+@pytest.mark.parametrize(("make", "kind"), CASES)
+def test_declared_traits_are_borne_out(make, kind):
+    method = make()
+    problem = problem_for(method, kind)
+    if kind_of(problem.system) != kind:
+        pytest.skip(f"{method.name} treats rotation matrices only, and no {kind} model of them is registered")
+    certificate = hx.certify(method, problem, steps=STEPS)
+    contradicted = {f.name: (f.declared, f.measured) for f in certificate.findings if f.kept is False}
+    assert not contradicted, f"\n{certificate}"
+    traits = method.traits_on(problem.system)
+    if method.stochastic:
+        assert traits.constraint_exact == ("constraint" in certificate and certificate["constraint"].kept is True)
+        return
+    for variable in ("q", "p"):
+        assert certificate[f"order of {variable}"].kept is True, f"\n{certificate}"
+    # what is declared absent must be seen to be absent, where the order leaves it above round-off
+    if traits.order_of("q") <= 4:
+        for trait in ("symplectic", "symmetric", "constraint", "hidden constraint"):
+            if trait in certificate and certificate[trait].declared is False:
+                assert certificate[trait].measured > certificate[trait].bound, (
+                    f"{trait} is better than declared\n{certificate}"
+                )
+
+
+@pytest.mark.parametrize(("make", "kind"), CASES)
+def test_a_system_of_another_kind_is_refused(make, kind):
+    method = make()
+    problems = {"free": hx.models.henon_heiles(), "constrained": hx.models.planar_pendulum(), "stiff": stiff()}
+    for other in set(KINDS) - set(method.traits):
+        if other == "stiff" and "free" in method.traits:
+            continue  # a stiff system is also an unconstrained one
+        with pytest.raises(hx.MethodError, match=method.name.split("(")[0]):
+            method.check(problems[other].system)
