@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..linalg.indexing import Indices
 from ..systems import Distance, StiffSystem, System
+from ..systems.curvature import LocalEnergy
 from ..types import Problem
 from .checks import finite, positive, vector
 from .pendula import chain, double_pendulum
@@ -116,9 +118,22 @@ def morse(theta: Any, a: Any, x0: Any) -> Any:
     return (jnp.exp(-a * (1 - jnp.cos(theta) - x0)) - 1) ** 2
 
 
-def dna_energy(q: Any, params: Any) -> Any:
-    stretch = 0.5 * jnp.sum((jnp.roll(q, -1) - q) ** 2)
-    return stretch + params["epsilon"] * jnp.sum(morse(q, params["a"], params["x0"]))
+class DnaEnergy(eqx.Module):
+    """`sum (theta_{k+1} - theta_k)^2/2 + epsilon sum U(theta_k)` on a ring."""
+
+    def __call__(self, q: Any, params: Any) -> Any:
+        return self.pairs(jnp.stack([q, jnp.roll(q, -1)], axis=1), params)
+
+    def pairs(self, x: Any, params: Any) -> Any:
+        """The same from the neighbours `x[k] = (theta_k, theta_{k+1})`."""
+        stretch = 0.5 * jnp.sum((x[:, 1] - x[:, 0]) ** 2)
+        return stretch + params["epsilon"] * jnp.sum(morse(x[:, 0], params["a"], params["x0"]))
+
+    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy]:
+        k = np.arange(q.shape[0])
+        ring = Indices(np.stack([k, np.roll(k, -1)], axis=1))
+        gather = lambda x: jnp.stack([x, jnp.roll(x, -1)], axis=1)
+        return [LocalEnergy(ring, gather, lambda x: self.pairs(x, *extra))]
 
 
 def dna_chain(pairs: int = 200, a: Any = 7.0, x0: Any = 0.3, epsilon: Any = 1 / 1400, seed: int = 0) -> Problem:
@@ -132,4 +147,4 @@ def dna_chain(pairs: int = 200, a: Any = 7.0, x0: Any = 0.3, epsilon: Any = 1 / 
     k = jnp.arange(1, pairs + 1)
     q0 = 0.8 + 0.1 * xi
     p0 = jnp.cos(4 * jnp.pi * k / pairs) / jnp.sqrt(pairs)
-    return Problem(System(dna_energy, params=params), q0, p0, 0.2, 1000.0, name=f"DNA chain of {pairs}")
+    return Problem(System(DnaEnergy(), params=params), q0, p0, 0.2, 1000.0, name=f"DNA chain of {pairs}")

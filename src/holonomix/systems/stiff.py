@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 

@@ -1,0 +1,212 @@
+"""Newmark, pushforward Newmark and Zhang-Skeel against METHODS.md section 2."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.methods.zhang_skeel import modified_force
+from holonomix.systems.curvature import curvature, curvature_structure, mass_matrix
+
+from .tools import advance, away, slope, symplectic_defect
+
+STIFF = hx.models.penalized_double_pendulum()
+RIGID = hx.models.double_pendulum()
+
+
+def test_force_is_minus_the_gradient_of_the_modified_potential():
+    # the identity M f = -grad W, also with unequal masses
+    system = hx.models.double_pendulum(masses=(1.0, 3.0)).system.penalized(20.0)
+    q, _ = away(STIFF, 0.01)
+    h, beta = 0.1, 0.4
+
+    def modified(x):
+        gradient = system.gradient(x).reshape(-1)
+        a = beta * h**2 * jax.hessian(system.potential)(x).reshape(4, 4) + mass_matrix(system.full, x)
+        return system.potential(x) - 0.5 * beta * h**2 * gradient @ jnp.linalg.solve(a, gradient)
+
+    force = jax.jit(lambda x: modified_force(system, x, h, beta)[0])(q)
+    assert float(jnp.max(jnp.abs(force + jax.jit(jax.grad(modified))(q)))) < 1e-12
+
+
+def test_symplecticity_tells_the_methods_apart():
+    q, p = away(STIFF, 0.01)
+    defect = lambda m: symplectic_defect(STIFF.system, m, q, p, 0.1)
+    assert defect(hx.ZhangSkeel(0.4)) < 1e-12
+    assert defect(hx.PushforwardNewmark(0.4)) < 1e-12
+    assert defect(hx.ZhangSkeelSimplified(0.4)) > 1e-2
+    assert defect(hx.LinearlyImplicitNewmark(0.4)) > 1
+    assert defect(hx.Newmark(0.4)) > 1e-2  # symplectic only after the change of variables
+
+
+def test_simplified_method_is_symplectic_where_the_hessian_eigenbasis_is_constant():
+    one = hx.System(lambda q: jnp.cosh(q[0]) + q[0] ** 4)
+    assert symplectic_defect(one, hx.ZhangSkeelSimplified(0.4), jnp.array([0.7]), jnp.array([0.3]), 0.3) < 1e-12
+    turn = jnp.array([[np.cos(0.4), -np.sin(0.4)], [np.sin(0.4), np.cos(0.4)]])
+    fixed = hx.System(lambda q: jnp.sum(jnp.cosh(turn @ q)) + jnp.sum((turn @ q) ** 4))
+    q, p = jnp.array([0.7, -0.4]), jnp.array([0.3, 0.2])
+    assert symplectic_defect(fixed, hx.ZhangSkeelSimplified(0.4), q, p, 0.3) < 1e-12
+    bent = hx.System(lambda q: jnp.cosh(q[0]) * jnp.cosh(2 * q[1]) + q[0] ** 4)  # the control: the basis turns
+    assert symplectic_defect(bent, hx.ZhangSkeelSimplified(0.4), q, p, 0.3) > 1e-6
+
+
+def test_pushforward_is_newmark_in_other_variables():
+    system, beta, h = STIFF.system, 0.4, 0.1
+    q, p = away(STIFF, 0.01, 0.3)
+    eta = lambda q, p: (q + beta * h**2 * system.velocity(q, system.gradient(q)), p)
+    a = advance(system, hx.PushforwardNewmark(beta), *eta(q, p), h, 3)
+    b = eta(*advance(system, hx.Newmark(beta), q, p, h, 3))
+    assert max(float(jnp.max(jnp.abs(x - y))) for x, y in zip(a, b)) < 1e-11
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return hx.simulate(RIGID.system, hx.Composition(hx.RATTLE(), 8), RIGID.q0, RIGID.p0, dt=0.1, t1=50.0).q
+
+
+@pytest.mark.parametrize(
+    ("method", "low", "high"),
+    [
+        (hx.RATTLE(), 0.020, 0.024),
+        (hx.Newmark(0.4), 0.10, 0.11),
+        (hx.PushforwardNewmark(0.4), 0.09, 0.10),
+        (hx.ZhangSkeel(0.4), 0.09, 0.10),
+        (hx.ZhangSkeelSimplified(0.4), 0.13, 0.16),
+    ],
+)
+def test_errors_of_figure_one(reference, method, low, high):
+    system = RIGID.system if isinstance(method, hx.RATTLE) else STIFF.system
+    sol = hx.simulate(system, method, RIGID.q0, RIGID.p0, dt=0.1, t1=50.0)
+    assert low < np.max(np.abs(sol.q[:, 1] - reference[:, 1])) < high
+
+
+def test_lost_definiteness_ends_with_its_status():
+    sol = hx.simulate(
+        RIGID.system.penalized(40.0), hx.ZhangSkeel(0.4), RIGID.q0, RIGID.p0, dt=0.1, t1=50.0, throw=False
+    )
+    assert sol.status == hx.Status.INDEFINITE
+    assert np.all(np.isfinite(sol.q)) and sol.final_t < 50
+    with pytest.raises(hx.SimulationError, match="no longer positive definite"):
+        hx.simulate(RIGID.system.penalized(40.0), hx.ZhangSkeel(0.4), RIGID.q0, RIGID.p0, dt=0.1, t1=50.0)
+    assert hx.simulate(RIGID.system.penalized(30.0), hx.ZhangSkeel(0.4), RIGID.q0, RIGID.p0, dt=0.1, t1=50.0)
+
+
+def three_bodies(q):
+    r = [jnp.sqrt(jnp.sum((q[i] - q[j]) ** 2)) for i, j in ((0, 1), (1, 2), (0, 2))]
+    return 50 * sum((x - 1.0) ** 2 for x in r)
+
+
+def test_angular_momentum_of_three_free_bodies():
+    system = hx.System(three_bodies, mass=jnp.array([[1.0], [2.0], [3.0]]))
+    q0 = jnp.array([[0.0, 0.0], [1.1, 0.0], [0.4, 0.95]])
+    p0 = jnp.array([[0.2, -0.5], [0.1, 0.9], [-0.6, 0.3]])
+    spin = lambda sol: np.sum(sol.q[..., 0] * sol.p[..., 1] - sol.q[..., 1] * sol.p[..., 0], axis=1)
+    push = lambda sol: np.sum(sol.p, axis=1)
+    kept = hx.simulate(system, hx.ZhangSkeel(0.4), q0, p0, dt=0.1, steps=500)
+    lost = hx.simulate(system, hx.ZhangSkeelSimplified(0.4), q0, p0, dt=0.1, steps=500)
+    assert np.ptp(spin(kept)) < 1e-12
+    assert np.ptp(spin(lost)) > 1e-4
+    assert np.max(np.ptp(push(kept), axis=0)) < 1e-12 and np.max(np.ptp(push(lost), axis=0)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        hx.Newmark(0.3),
+        hx.PushforwardNewmark(0.3),
+        hx.LinearlyImplicitNewmark(0.3),
+        hx.ZhangSkeel(0.3),
+        hx.ZhangSkeelSimplified(0.3),
+        hx.StiffZhangSkeel(0.3),
+    ],
+    ids=lambda m: m.name,
+)
+def test_order_two_and_reversal(method):
+    system = RIGID.system.penalized(3.0)
+    q, p = away(RIGID, 0.02, 0.5)
+    steps = (0.04, 0.02, 0.01)
+    exact = hx.integrate(system, hx.Composition(hx.StormerVerlet(), 8), q, p, dt=0.01, steps=80, adjoint="forward")[0]
+    ends = [hx.integrate(system, method, q, p, dt=h, steps=round(0.8 / h), adjoint="forward") for h in steps]
+    errors = [float(jnp.max(jnp.abs(a - exact))) for a, _ in ends]
+    assert abs(slope(steps, errors) - 2) < 0.2
+    back, _ = hx.integrate(system, method, ends[0][0], -ends[0][1], dt=steps[0], steps=20, adjoint="forward")
+    miss = float(jnp.max(jnp.abs(back - q)))
+    assert (miss < 1e-11) == method.traits["stiff"].symmetric
+
+
+def test_composition_reaches_order_four():
+    # the force of Z&S depends on the step, so a composition has to ask for it anew in every substep
+    system = RIGID.system.penalized(3.0)
+    q, p = away(RIGID, 0.02, 0.5)
+    exact = hx.integrate(system, hx.Composition(hx.StormerVerlet(), 8), q, p, dt=0.01, steps=80, adjoint="forward")[0]
+    steps = (0.04, 0.02, 0.01)
+    four = hx.Composition(hx.ZhangSkeel(0.3), order=4)
+    ends = [hx.integrate(system, four, q, p, dt=h, steps=round(0.8 / h), adjoint="forward")[0] for h in steps]
+    assert abs(slope(steps, [float(jnp.max(jnp.abs(a - exact))) for a in ends]) - 4) < 0.2
+
+
+def test_gradient_through_an_implicit_step():
+    q, p = STIFF.q0, STIFF.p0 + 0.3
+
+    def end(omega, method):
+        return jnp.sum(advance(RIGID.system.penalized(omega), method, q, p, 0.1, 2)[0] ** 2)
+
+    for method in (hx.Newmark(0.4), hx.ZhangSkeel(0.4)):
+        exact = jax.grad(end)(20.0, method)
+        difference = (end(20.0 + 1e-5, method) - end(20.0 - 1e-5, method)) / 2e-5
+        assert abs(exact - difference) < 1e-6 * max(1.0, abs(difference))
+
+
+def test_curvature_follows_the_structure_of_the_potential():
+    problem = hx.models.penalized_chain(20)
+    system = problem.system.full
+    q = problem.q0 + 0.01 * jax.random.normal(jax.random.key(0), problem.q0.shape)
+    dense = 1e-4 * jax.jacfwd(system.gradient)(q).reshape(40, 40) + jnp.eye(40)
+    assert "block tridiagonal" in curvature_structure(system, q)  # not the dense fallback
+    b = jax.random.normal(jax.random.key(1), (40,))
+
+    @jax.jit
+    def solve(q):
+        matrix = curvature(system, q, 1e-4)
+        return matrix.todense(), matrix.factor().solve(b)
+
+    matrix, x = solve(q)
+    assert float(jnp.max(jnp.abs(matrix - dense))) < 1e-12
+    assert float(jnp.max(jnp.abs(dense @ x - b))) < 1e-11
+
+
+@pytest.mark.parametrize("count", [4, 20])
+def test_smallest_pivot_tells_definite_from_indefinite(count):
+    problem = hx.models.penalized_chain(count)
+    seen = set()
+
+    @jax.jit
+    def measure(q, shift):
+        matrix = curvature(problem.system.full, q, shift)
+        return matrix.todense(), matrix.factor().smallest
+
+    for shift in (1e-5, 1e-4, 3e-4, 1e-3, 1e-2):
+        for seed in range(4):
+            q = problem.q0 + 0.3 * jax.random.normal(jax.random.key(seed), problem.q0.shape)
+            matrix, smallest = measure(q, shift)
+            truth = bool(np.linalg.eigvalsh(np.asarray(matrix))[0] > 0)
+            assert bool(smallest > 0) == truth
+            seen.add(truth)
+    assert seen == {True, False}
+
+
+def test_linear_stability_needs_a_quarter():
+    scan = hx.linear_stability(
+        {
+            "quarter": hx.ZhangSkeel(0.25),
+            "below": hx.ZhangSkeel(0.2499),
+            "newmark": hx.Newmark(0.25),
+            "verlet": hx.StormerVerlet(),
+        },
+        np.geomspace(0.01, 1000, 201),
+    )
+    assert scan.stable().tolist() == [True, False, True, False]
+    assert np.max(np.abs(scan.radius[0] - 1)) < 1e-9
+    assert abs(scan.limit()[1] - 2 / np.sqrt(1 - 4 * 0.2499)) < 10
+    assert abs(scan.limit()[3] - 2) < 0.2
