@@ -1,8 +1,8 @@
 """Clusters of TIP3P water, rigid or with stiff springs, with relaxed starts.
 
 Atoms are ordered O, H, H molecule by molecule; q has the shape (3 n, 3). Lengths are Angstrom and masses amu; energies
-are kcal/mol or eV, and the unit of time follows (48.89 fs or 10.18 fs). Charges and Lennard-Jones constants are those of
-Jorgensen et al. (1983), as in Tao & Owhadi (2015, section 4.3).
+are kcal/mol or eV, and the unit of time follows (48.89 fs or 10.18 fs). Charges and Lennard-Jones constants are those
+of Jorgensen et al. (1983), as in Tao & Owhadi (2015, section 4.3).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def water_cluster(
     """`n` TIP3P waters in vacuum, without cutoff, from a relaxed start with momenta drawn at `temperature` kelvin.
 
     `rigid=False` replaces the triangles by the penalty `omega^2/2 |g|^2` (omega is in the units chosen; by default
-    96 (kcal/mol)^1/2 A^-2, which is 20 eV^1/2 A^-2). The step is 0.509 fs. The charges and constants are the system's params: change
-    them without recompiling.
+    96 (kcal/mol)^1/2 A^-2, which is 20 eV^1/2 A^-2). The step is 0.509 fs. The charges and
+    constants are the system's params: change them without recompiling.
     """
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
         raise InputError(f"n must be a positive whole number of molecules, not {n!r}")
