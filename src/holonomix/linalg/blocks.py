@@ -8,13 +8,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .small import Dense
-from .tridiagonal import invert
+from .small import unrolled
+from .tridiagonal import apply, diagonals, invert
 
 __all__ = ["BlockDiagonal", "BlockDiagonalFactor"]
 
 # Up to this size the elimination is unrolled over the whole stack; above it that would take long to compile.
-UNROLLED_BLOCK = 4
+UNROLLED_BLOCK = 6
 
 
 class BlockDiagonalFactor(eqx.Module):
@@ -24,34 +24,31 @@ class BlockDiagonalFactor(eqx.Module):
 
     def solve(self, b: Any) -> Any:
         parts, start = [], 0
-        for factor, (count, size) in zip(self.factors, self.sizes, strict=True):
-            part = b[start : start + count * size].reshape(count, size)
+        for factor, (size, count) in zip(self.factors, self.sizes, strict=True):
+            part = b[start : start + count * size].reshape(count, size).T
             start += count * size
-            if isinstance(factor, jax.Array):
-                parts.append(jnp.sum(factor * part[:, None, :], axis=2).reshape(-1))
-            else:
-                parts.append(jax.vmap(lambda f, x: f.solve(x))(factor, part).reshape(-1))
+            x = apply(factor, part) if isinstance(factor, jax.Array) else factor.solve(part)
+            parts.append(x.T.reshape(-1))
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
 class BlockDiagonal(eqx.Module):
-    """Stacks of square blocks, one stack `(count, size, size)` for each size."""
+    """Stacks of square blocks, one stack `(size, size, count)` for each size; unknowns lie block by block."""
 
     stacks: tuple[Any, ...]
 
     def factor(self, symmetric: bool = False) -> BlockDiagonalFactor:
         factors, pivots = [], []
         for stack in self.stacks:
-            if stack.shape[-1] <= UNROLLED_BLOCK:
-                factor = jax.vmap(lambda a: Dense(a).factor(symmetric))(stack)
-                factors.append(factor)
-                pivots.append(jnp.min(factor.pivot))
+            if stack.shape[0] <= UNROLLED_BLOCK:
+                factor = unrolled(stack, stack.shape[0], symmetric)
+                pivot = factor.pivot
             else:
-                inverse, pivot = invert(stack, jnp.abs(jnp.diagonal(stack, axis1=1, axis2=2)))
-                factors.append(inverse)
-                pivots.append(pivot)
-        sizes = tuple((stack.shape[0], stack.shape[1]) for stack in self.stacks)
+                factor, pivot = invert(stack, diagonals(stack))
+            factors.append(factor)
+            pivots.append(jnp.min(pivot))
+        sizes = tuple((stack.shape[0], stack.shape[2]) for stack in self.stacks)
         return BlockDiagonalFactor(tuple(factors), sizes, jnp.min(jnp.stack(pivots)))
 
     def todense(self) -> Any:
-        return jax.scipy.linalg.block_diag(*(block for stack in self.stacks for block in stack))
+        return jax.scipy.linalg.block_diag(*(stack[:, :, k] for stack in self.stacks for k in range(stack.shape[2])))

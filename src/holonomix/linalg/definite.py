@@ -12,7 +12,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .small import UnrolledFactor, _unrolled
+from .cyclic import CyclicFactor
+from .small import UnrolledFactor, unrolled
 from .sparse import SparseFactor
 from .tridiagonal import TridiagonalFactor
 
@@ -50,7 +51,7 @@ class Definite(eqx.Module):
     def factor(self) -> PivotFactor | CholeskyFactor:
         n = self.matrix.shape[0]
         if n <= UNROLL_DEFINITE:
-            factor = _unrolled(self.matrix, n, True)
+            factor = unrolled(self.matrix, n, True)
             pivots = [factor.upper[i][i] for i in range(n)]
             smallest = pivots[0]
             for pivot in pivots[1:]:
@@ -71,6 +72,10 @@ def signed_pivot(factor: Any) -> Any:
     Elimination in any order leaves a definite matrix's pivots (here: small blocks) definite, and so are their inverses,
     which is what the factors hold.
     """
+    if isinstance(factor, CyclicFactor):
+        last = factor.schur.upper
+        corner = jnp.min(jnp.stack([last[k][k] for k in range(len(last))]))
+        return jnp.minimum(signed_pivot(factor.chain), corner)
     if isinstance(factor, TridiagonalFactor):
         inverses = [level[0] for level in factor.levels] + [factor.last]
     elif isinstance(factor, SparseFactor):
@@ -86,9 +91,9 @@ def _least(inverse: Any) -> Any:
         return jnp.min(jnp.stack([jnp.min(row[k]) for k, row in enumerate(inverse.upper)]))
     if inverse.ndim == 1:
         return jnp.min(inverse)
-    work, least = inverse, jnp.min(inverse[:, 0, 0])
-    for k in range(1, inverse.shape[-1]):
-        head = work[:, k - 1, k:]
-        work = work.at[:, k:, k:].add(-head[:, :, None] * head[:, None, :] / work[:, k - 1, k - 1][:, None, None])
-        least = jnp.minimum(least, jnp.min(work[:, k, k]))
+    work, least = inverse, jnp.min(inverse[0, 0])
+    for k in range(1, inverse.shape[0]):
+        head = work[k - 1, k:]
+        work = work.at[k:, k:].add(-head[:, None] * head[None] / work[k - 1, k - 1])
+        least = jnp.minimum(least, jnp.min(work[k, k]))
     return least

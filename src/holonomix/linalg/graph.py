@@ -18,9 +18,10 @@ __all__ = ["Structure", "adjacency", "analyse", "components", "cuthill_mckee", "
 class Structure:
     """How to solve with a matrix of a given graph.
 
-    `kind` is `blocks` (independent small blocks), `tridiagonal` (numbers or blocks in a row; `width` graph nodes make one
-    block), `sparse` or `dense`. `order` lists the nodes in the order of the solver, -1 for padding. For `blocks`,
-    `groups` gives (nodes a block, number of blocks) in the order of the nodes.
+    `kind` is `blocks` (independent small blocks), `tridiagonal` (numbers or blocks in a row; `width` graph nodes make
+    one block), `cyclic` (the same closed to a ring, in natural order), `sparse` or `dense`. `order` lists the nodes in
+    the order of the solver, -1 for padding. For `blocks`, `groups` gives (nodes a block, number of blocks) in the order
+    of the nodes.
     """
 
     kind: str
@@ -105,6 +106,8 @@ def analyse(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
         if i.size == 0:
             return Structure("blocks", natural, groups=((1, n),), text=f"{n} independent {_size(r)}")
         return Structure("tridiagonal", natural, text=_chain(n, r, 1))
+    if n > 4 and r <= UNROLL and np.isin((i - j) % n, (1, n - 1)).all():
+        return Structure("cyclic", natural, text=f"{n * r} rows in a ring: a {_chain_kind(r)} matrix with corners")
     neighbours = adjacency(i, j, n)
     label = components(neighbours)
     sizes = np.bincount(label)
@@ -123,6 +126,10 @@ def analyse(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
         padded = np.concatenate([order, np.full(-n % narrow, -1)])
         return Structure("tridiagonal", padded, width=narrow, text=_chain(n, r, narrow))
     return Structure("sparse", natural, text="")
+
+
+def _chain_kind(b: int) -> str:
+    return "tridiagonal" if b == 1 else "block tridiagonal"
 
 
 def _size(b: int) -> str:

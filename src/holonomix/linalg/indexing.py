@@ -1,23 +1,24 @@
 """Fixed index lists: hashable, so that they may be static, and applied without a gather where they are regular.
 
 Index lists of mechanical systems are regular most of the time (a chain's links, the atoms of many equal molecules).
-`take` finds that out once, at trace time, and reads strided slices, which XLA vectorises and fuses; a gather is left for
-the irregular rest.
+`take` finds that out once, at trace time, and reads strided slices, which XLA vectorises and fuses; a gather is left
+for the irregular rest. The axis that is indexed is always the last one: equal blocks lie side by side, like SIMD lanes.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Indices", "add_at", "incoming", "take"]
+__all__ = ["Indices", "Run", "add_at", "incoming", "run_of", "take"]
 
-MAX_PERIOD = 64
+MAX_RUNS = 16
 
 
 class Indices:
@@ -38,48 +39,54 @@ class Indices:
         return f"Indices(shape={self.array.shape})"
 
 
+class Run(NamedTuple):
+    """An arithmetic progression with gaps (entries -1) at its ends only."""
+
+    before: int
+    start: int
+    step: int
+    count: int
+    after: int
+
+
+def run_of(index: np.ndarray) -> Run | None:
+    """The index list as one `Run`, if it is one."""
+    n = index.shape[0]
+    valid = np.flatnonzero(index >= 0)
+    if valid.size == 0:
+        return Run(n, 0, 1, 0, 0)
+    first, last = int(valid[0]), int(valid[-1])
+    body = index[first : last + 1]
+    step = int(body[1] - body[0]) if body.size > 1 else 1
+    if step < 1 or not np.array_equal(body, body[0] + step * np.arange(body.size)):
+        return None
+    return Run(first, int(body[0]), step, int(body.size), n - 1 - last)
+
+
 def take(x: Any, index: np.ndarray | Indices) -> Any:
-    """`x[index]` along the first axis; the entries -1 read zero."""
+    """`x[..., index]`; the entries -1 read zero."""
     index = index if isinstance(index, Indices) else Indices(index)
-    kind, plan = _plan(index, x.shape[0])
+    kind, plan = _plan(index, x.shape[-1])
     if kind == "identity":
         return x
-    if kind == "slices":
-        return _slices(x, plan, index.array.shape[0])
+    if kind == "runs":
+        parts = [_read(x, run) for run in plan]
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
+    if kind == "woven":
+        parts = [_read(x, run) for run in plan]
+        return jnp.stack(parts, axis=-1).reshape(x.shape[:-1] + (index.array.shape[0],))
     clipped, missing = plan
-    rows = x.at[clipped].get(mode="promise_in_bounds")
-    if missing is None:
-        return rows
-    return jnp.where(missing.reshape(missing.shape + (1,) * (x.ndim - 1)), 0.0, rows)
+    rows = x.at[..., clipped].get(mode="promise_in_bounds")
+    return rows if missing is None else jnp.where(missing, 0.0, rows)
 
 
-def add_at(x: Any, index: np.ndarray, n: int) -> Any:
-    """The transpose of `take`: an array of length n with `x[k]` added at `index[k]` (negative entries are dropped).
-
-    Written as reads where no target has many sources; XLA's scatter runs one element after the other.
-    """
-    lists = incoming(index, n)
-    if len(lists) <= 8:
-        return sum((take(x, column) for column in lists[1:]), take(x, lists[0]))
-    target = np.where(np.asarray(index) < 0, n, index)
-    return jnp.zeros((n + 1,) + x.shape[1:], x.dtype).at[target].add(x)[:n]
-
-
-def incoming(index: np.ndarray, n: int) -> list[np.ndarray]:
-    """Columns `c` such that the sources of target i are `c[0][i], c[1][i], ...` (-1 where there are fewer)."""
-    index = np.asarray(index)
-    source = np.flatnonzero(index >= 0)
-    order = source[np.argsort(index[source], kind="stable")]
-    target = index[order]
-    counts = np.bincount(target, minlength=n)
-    rank = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    width = max(1, int(counts.max(initial=0)))
-    columns = np.full((width, n), -1)
-    columns[rank, target] = order
-    return list(columns)
-
-
-# -- how an index list is read -----------------------------------------------------------------------------------
+def _read(x: Any, run: Run) -> Any:
+    if run.count == 0:
+        return jnp.zeros(x.shape[:-1] + (run.before,), x.dtype)
+    part = jax.lax.slice_in_dim(x, run.start, run.start + (run.count - 1) * run.step + 1, run.step, axis=x.ndim - 1)
+    if run.before or run.after:
+        part = jnp.pad(part, ((0, 0),) * (x.ndim - 1) + ((run.before, run.after),))
+    return part
 
 
 @functools.lru_cache(maxsize=4096)
@@ -90,51 +97,66 @@ def _plan(indices: Indices, size: int) -> tuple[str, Any]:
         raise IndexError(f"an index list refers to entry {int(index.max())} of an array of {size}")
     if n == size and np.array_equal(index, np.arange(n)):
         return "identity", None
-    period = _period(index)
-    if period is not None:
-        columns = index.reshape(-1, period)
-        return "slices", tuple(_run(columns[:, a]) for a in range(period))
+    whole = run_of(index)
+    if whole is not None:
+        return "runs", (whole,)
+    for r in range(2, MAX_RUNS + 1):
+        if n % r == 0 and n // r > 1:
+            runs = tuple(run_of(index[a::r]) for a in range(r))
+            if None not in runs:
+                return "woven", runs
+    step = np.diff(index)
+    pieces = np.split(index, np.flatnonzero(step[1:] != step[:-1]) + 2) if n > 2 else []
+    if 0 < len(pieces) <= MAX_RUNS and (index >= 0).all():
+        runs = tuple(run_of(piece) for piece in pieces)
+        if None not in runs:
+            return "runs", runs
     missing = index < 0
     return "gather", (np.where(missing, 0, index), missing if missing.any() else None)
 
 
-def _period(index: np.ndarray) -> int | None:
-    """The smallest r for which every r-th entry, from any of the first r, is an arithmetic progression."""
-    n = index.shape[0]
-    for r in range(1, min(MAX_PERIOD, n) + 1):
-        if (
-            n % r == 0
-            and n // r >= (1 if r == 1 else min(4, n))
-            and all(_run(index[a::r]) is not None for a in range(r))
-        ):
-            return r
-    return None
+def add_at(pieces: Sequence[tuple[Any, np.ndarray]], n: int) -> Any:
+    """The transpose of `take`: an array of length n with each `x[..., k]` added at `index[k]` (negative: dropped).
+
+    Written as reads where that is possible; XLA's scatter runs one element after the other.
+    """
+    runs = [(x, run_of(np.where(index < 0, -1, index))) for x, index in pieces]
+    steps = {run.step for _, run in runs if run is not None and run.count > 1}
+    if all(run is not None for _, run in runs) and len(steps) <= 1:
+        step = steps.pop() if steps else 1
+        if n % step == 0:
+            return _weave(runs, n, step)
+    x = pieces[0][0] if len(pieces) == 1 else jnp.concatenate([x for x, _ in pieces], axis=-1)
+    index = np.concatenate([index for _, index in pieces])
+    columns = incoming(index, n)
+    if len(columns) <= 8:
+        return sum((take(x, column) for column in columns[1:]), take(x, columns[0]))
+    target = np.where(index < 0, n, index)
+    return jnp.zeros(x.shape[:-1] + (n + 1,), x.dtype).at[..., target].add(x)[..., :n]
 
 
-def _run(column: np.ndarray) -> tuple[int, int, int, int, int] | None:
-    """`(zeros before, start, step, count, zeros after)` of an arithmetic progression with gaps at its ends only."""
-    n = column.shape[0]
-    valid = np.flatnonzero(column >= 0)
-    if valid.size == 0:
-        return (n, 0, 1, 0, 0)
-    first, last = int(valid[0]), int(valid[-1])
-    body = column[first : last + 1]
-    step = int(body[1] - body[0]) if body.size > 1 else 1
-    if step < 1 or (body < 0).any() or not np.array_equal(body, body[0] + step * np.arange(body.size)):
-        return None
-    return (first, int(body[0]), step, int(body.size), n - 1 - last)
+def _weave(runs: list[tuple[Any, Any]], n: int, step: int) -> Any:
+    """Pieces that all advance by `step`: those of equal remainder are added, and the remainders interleaved."""
+    like = runs[0][0]
+    woven: list[Any] = [None] * step
+    for x, run in runs:
+        if run.count:
+            kept = x[..., run.before : run.before + run.count]
+            ahead, remainder = divmod(run.start, step)
+            padded = jnp.pad(kept, ((0, 0),) * (x.ndim - 1) + ((ahead, n // step - ahead - run.count),))
+            woven[remainder] = padded if woven[remainder] is None else woven[remainder] + padded
+    zero = jnp.zeros(like.shape[:-1] + (n // step,), like.dtype)
+    parts = [zero if x is None else x for x in woven]
+    return parts[0] if step == 1 else jnp.stack(parts, axis=-1).reshape(like.shape[:-1] + (n,))
 
 
-def _slices(x: Any, runs: tuple[tuple[int, int, int, int, int], ...], n: int) -> Any:
-    parts = []
-    for before, start, step, count, after in runs:
-        if count == 0:
-            parts.append(jnp.zeros((before,) + x.shape[1:], x.dtype))
-            continue
-        part = jax.lax.slice_in_dim(x, start, start + (count - 1) * step + 1, step)
-        if before or after:
-            part = jnp.pad(part, ((before, after),) + ((0, 0),) * (x.ndim - 1))
-        parts.append(part)
-    if len(parts) == 1:
-        return parts[0]
-    return jnp.stack(parts, axis=1).reshape((n,) + x.shape[1:])
+def incoming(index: np.ndarray, n: int) -> list[np.ndarray]:
+    """Columns `c` such that the sources of target i are `c[0][i], c[1][i], ...` (-1 where there are fewer)."""
+    source = np.flatnonzero(index >= 0)
+    order = source[np.argsort(index[source], kind="stable")]
+    target = index[order]
+    counts = np.bincount(target, minlength=n)
+    rank = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = np.full((max(1, int(counts.max(initial=0))), n), -1)
+    columns[rank, target] = order
+    return list(columns)

@@ -69,7 +69,7 @@ class Dense(eqx.Module):
             diagonal = jnp.abs(jnp.diagonal(lu))
             scale = jnp.max(jnp.abs(a))
             return DenseFactor(lu, permutation, jnp.min(diagonal) / jnp.where(scale > 0, scale, 1.0))
-        return _unrolled(a, n, symmetric)
+        return unrolled(a, n, symmetric)
 
     def __matmul__(self, x: Any) -> Any:
         return self.matrix @ x
@@ -78,7 +78,7 @@ class Dense(eqx.Module):
         return self.matrix
 
 
-def _unrolled(a: Any, n: int, symmetric: bool) -> UnrolledFactor:
+def unrolled(a: Any, n: int, symmetric: bool) -> UnrolledFactor:
     rows = [[a[i, j] for j in range(n)] for i in range(n)]
     lower: list[tuple[Any, ...]] = [()]
     inverse: list[Any] = []

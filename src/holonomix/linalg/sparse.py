@@ -2,8 +2,8 @@
 
 The order is found once, on the host: in every round a set of nodes that are not coupled to each other and have few
 neighbours is eliminated at once, which makes a round a few vectorised operations. Leaves of a tree go first, so a tree
-(and any graph whose cliques form one, such as the rods of a mobile) is eliminated without fill; a chain becomes odd-even
-reduction. Stable without pivoting for positive definite matrices.
+(and any graph whose cliques form one, such as the rods of a mobile) is eliminated without fill; a chain becomes
+odd-even reduction. Stable without pivoting for positive definite matrices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from .graph import adjacency
 from .indexing import add_at, take
-from .tridiagonal import _apply, _times, invert
+from .tridiagonal import apply, diagonals, invert, times
 
 __all__ = ["SparseFactor", "SparseMatrix", "Symbolic", "symbolic"]
 
@@ -149,58 +149,47 @@ class SparseFactor(eqx.Module):
     plan: Symbolic = eqx.field(static=True)
 
     def solve(self, b: Any) -> Any:
-        block = self.entries.shape[1:-1]
-        x = b.reshape(-1, *block)
-        n = x.shape[0]
+        single = self.entries.ndim == 1
+        x = b if single else b.reshape(-1, self.entries.shape[0]).T
+        n = x.shape[-1]
         for step, inverse in zip(self.plan.rounds, self.inverses, strict=True):
             if step.other.size:
-                scaled = take(_apply(inverse, take(x, step.nodes)), step.source)
-                x = x - add_at(_apply(take(self.entries, step.lower), scaled), step.other, n)
+                scaled = take(apply(inverse, take(x, step.nodes)), step.source)
+                x = x - add_at([(apply(take(self.entries, step.lower), scaled), step.other)], n)
         for step, inverse in zip(reversed(self.plan.rounds), reversed(self.inverses), strict=True):
             here = take(x, step.nodes)
             if step.other.size:
-                pulled = _apply(take(self.entries, step.upper), take(x, step.other))
-                here = here - add_at(pulled, step.source, step.nodes.size)
-            x = x.at[step.nodes].set(_apply(inverse, here))
-        return x.reshape(b.shape)
+                pulled = apply(take(self.entries, step.upper), take(x, step.other))
+                here = here - add_at([(pulled, step.source)], step.nodes.size)
+            x = x.at[..., step.nodes].set(apply(inverse, here))
+        return x if single else x.T.reshape(b.shape)
 
 
 class SparseMatrix(eqx.Module):
-    """Entries (numbers or square blocks) at the keys of `plan`."""
+    """Entries at the keys of `plan`: numbers `(entries,)` or square blocks `(b, b, entries)`."""
 
     entries: Any
     plan: Symbolic = eqx.field(static=True)
 
-    def __init__(self, entries: Any, plan: Symbolic):
-        self.entries = entries[:, 0, 0] if entries.ndim == 3 and entries.shape[-1] == 1 else entries
-        self.plan = plan
-
     def factor(self, symmetric: bool = False) -> SparseFactor:
         a = self.entries
-        start = a
         inverses, pivot = [], jnp.asarray(jnp.inf, a.dtype)
         for step in self.plan.rounds:
-            scale = take(start, step.diagonal)
-            scale = jnp.abs(scale) if a.ndim == 1 else jnp.abs(jnp.diagonal(scale, axis1=1, axis2=2))
-            inverse, smallest = invert(take(a, step.diagonal), scale)
+            inverse, smallest = invert(take(a, step.diagonal), diagonals(take(self.entries, step.diagonal)))
             pivot = jnp.minimum(pivot, smallest)
             inverses.append(inverse)
             if step.target.size:
-                product = _times(_times(take(a, step.left), take(inverse, step.pivot)), take(a, step.right))
+                product = times(times(take(a, step.left), take(inverse, step.pivot)), take(a, step.right))
                 targets, where = np.unique(step.target, return_inverse=True)
-                a = a.at[targets].add(
-                    -add_at(product, where, targets.size), unique_indices=True, indices_are_sorted=True
-                )
+                change = add_at([(product, where)], targets.size)
+                a = a.at[..., targets].add(-change, unique_indices=True, indices_are_sorted=True)
         return SparseFactor(a, tuple(inverses), pivot, self.plan)
 
     def todense(self) -> Any:
-        i, j = np.divmod(self.plan.keys, self.plan.n)
-        blocks = (
-            jnp.zeros((self.plan.n, self.plan.n) + self.entries.shape[1:], self.entries.dtype)
-            .at[i, j]
-            .set(self.entries)
-        )
+        n = self.plan.n
+        i, j = np.divmod(self.plan.keys, n)
+        full = jnp.zeros(self.entries.shape[:-1] + (n, n), self.entries.dtype).at[..., i, j].set(self.entries)
         if self.entries.ndim == 1:
-            return blocks
-        b = self.entries.shape[-1]
-        return blocks.transpose(0, 2, 1, 3).reshape(self.plan.n * b, self.plan.n * b)
+            return full
+        b = self.entries.shape[0]
+        return full.transpose(2, 0, 3, 1).reshape(n * b, n * b)

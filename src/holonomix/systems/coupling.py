@@ -15,13 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..linalg.blocks import BlockDiagonal
-from ..linalg.graph import Structure, analyse, unique_edges
+from ..linalg.assembly import Layout, layout_of
 from ..linalg.indexing import Indices, add_at, take
 from ..linalg.small import UNROLL, Dense
-from ..linalg.sparse import SparseMatrix, symbolic
-from ..linalg.tridiagonal import Tridiagonal
-from .structured import AbstractLocal
+from .structured import AbstractLocal, weave
 
 __all__ = ["Coupling", "Structured", "StructuredGram", "StructuredJacobian", "coupling_of", "find_structure"]
 
@@ -30,89 +27,105 @@ MAX_MEETINGS = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Unit:
-    """Equal blocks of one term: all its rows, or one of them where the terms differ in rows a block."""
+class Part:
+    """Equal blocks of one term, every `period`-th of them: their particles and rows a block."""
 
     term: int
-    first_row: int
     indices: np.ndarray
-    nodes: int  # number of its first node
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Unit:
+    """The blocks of a part as nodes of the graph: with all their rows, or one row where terms differ in that number."""
+
+    part: int
+    first_row: int
+    first_node: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Meeting:
-    """Blocks `left[k]` of one unit and `right[k]` of another that share a particle at the given slots."""
+    """Nodes `left[k]` of one unit and `right[k]` of another that share a particle at the given slots."""
 
     left: tuple[int, int, np.ndarray]
     right: tuple[int, int, np.ndarray]
-    targets: tuple[np.ndarray, ...]  # where the products go, one list for each part of the matrix
+    entries: np.ndarray  # where the products go in the stored matrix
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Coupling:
     """The result of the analysis; compared by identity, which the cache makes safe."""
 
-    indices: tuple[Indices, ...]
-    particles: int
-    rows: int  # rows a node
+    parts: tuple[Part, ...]
+    periods: tuple[int, ...]  # parts of each term
     units: tuple[Unit, ...]
-    structure: Structure
     meetings: tuple[Meeting, ...]
-    parts: tuple[int, ...]  # entries of each part of the matrix
-    order: Indices  # natural row of every row of the solver, -1 for padding
-    inverse: Indices
-    symbolic: Any = None
-
-    @property
-    def text(self) -> str:
-        return self.structure.text
+    layout: Layout | None  # None: as good as dense
+    text: str
 
 
 @functools.lru_cache(maxsize=64)
-def coupling_of(terms: tuple[tuple[Indices, int], ...], particles: int) -> Coupling:
-    """The coupling of terms given by their index lists and rows a block."""
-    uniform = len({r for _, r in terms}) == 1
-    r = terms[0][1] if uniform else 1
+def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
+    """The coupling of terms given by their index lists, the number of interleaved parts of these, and rows a block."""
+    uniform = len({rows for _, _, rows in terms}) == 1
+    r = terms[0][2] if uniform else 1
+    parts: list[Part] = []
     units: list[Unit] = []
     natural: list[np.ndarray] = []
     nodes = start = 0
-    for t, (indices, rows) in enumerate(terms):
-        k = indices.array.shape[0]
-        for a in range(1 if uniform else rows):
-            units.append(Unit(t, a, indices.array, nodes))
-            natural.append(start + rows * np.arange(k)[:, None] + a + np.arange(r))
-            nodes += k
-        start += rows * k
-    natural_rows = np.concatenate(natural)
+    for t, (indices, period, rows) in enumerate(terms):
+        blocks = np.arange(indices.array.shape[0])
+        for part in (slice(a, None, period) for a in range(period)):
+            parts.append(Part(t, indices.array[part], rows))
+            for a in range(1 if uniform else rows):
+                units.append(Unit(len(parts) - 1, a, nodes))
+                natural.append(start + rows * blocks[part][:, None] + a + np.arange(r))
+                nodes += natural[-1].shape[0]
+        start += rows * blocks.size
 
-    columns = [(u, s) for u, unit in enumerate(units) for s in range(unit.indices.shape[1])]
-    met = [(a, b, *_join(units[a[0]].indices[:, a[1]], units[b[0]].indices[:, b[1]])) for a in columns for b in columns]
-    met = [m for m in met if m[2].size]
-    i = np.concatenate([units[a[0]].nodes + left for a, _, left, _ in met])
-    j = np.concatenate([units[b[0]].nodes + right for _, b, _, right in met])
-    if i.size > MAX_MEETINGS:
-        structure = Structure("dense", np.arange(nodes), text=f"{nodes * r} rows, nearly all coupled: dense LU")
-        edges = (i[:0], j[:0])
+    columns = [(u, s) for u, unit in enumerate(units) for s in range(parts[unit.part].indices.shape[1])]
+    particles = lambda c: parts[units[c[0]].part].indices[:, c[1]]
+    met, count = [], 0
+    for a in columns:
+        for b in columns:
+            left, right = _join(particles(a), particles(b))
+            count += left.size
+            if count > MAX_MEETINGS:
+                return _dense(parts, terms, units, f"{start} rows, nearly all coupled: dense LU")
+            if left.size:
+                met.append((a, b, left, right))
+    first = lambda c: units[c[0]].first_node
+    i = np.concatenate([np.zeros(0, np.int64), *(first(a) + left for a, _, left, _ in met)])
+    j = np.concatenate([np.zeros(0, np.int64), *(first(b) + right for _, b, _, right in met)])
+    rows_of = np.concatenate(natural)
+    if len(parts) > len(terms):
+        # number the nodes by their rows, so that what is in order stays in order
+        i, j, rows_of, number = _renumbered(i, j, rows_of)
     else:
-        edges = unique_edges(i, j, nodes)
-        structure = analyse(*edges, nodes, r)
-    plan = symbolic(*edges, nodes, r) if structure.kind == "sparse" else None
-    if plan is not None:
-        structure = dataclasses.replace(structure, kind=plan.kind, text=plan.text)
-
-    slot, parts = _storage(structure, plan, nodes)
+        number = np.arange(nodes)
+    layout = layout_of(i, j, rows_of)
+    if layout.structure.kind == "dense":
+        return _dense(parts, terms, units, layout.structure.text)
     meetings = tuple(
-        Meeting((*a, left), (*b, right), slot(units[a[0]].nodes + left, units[b[0]].nodes + right))
+        Meeting((*a, left), (*b, right), layout.entry(number[first(a) + left], number[first(b) + right]))
         for a, b, left, right in met
-        if structure.kind != "dense"
     )
-    padded = np.where(structure.order[:, None] < 0, -1, natural_rows[structure.order]).reshape(-1)
-    inverse = np.empty(nodes * r, dtype=np.int64)
-    inverse[padded[padded >= 0]] = np.flatnonzero(padded >= 0)
-    return Coupling(
-        tuple(x for x, _ in terms), particles, r, tuple(units), structure, meetings, parts,
-        Indices(padded), Indices(inverse), plan,
-    )  # fmt: skip
+    periods = tuple(period for _, period, _ in terms)
+    return Coupling(tuple(parts), periods, tuple(units), meetings, layout, layout.structure.text)
+
+
+def _dense(parts: list[Part], terms: Any, units: list[Unit], text: str) -> Coupling:
+    return Coupling(tuple(parts), tuple(period for _, period, _ in terms), tuple(units), (), None, text)
+
+
+def _renumbered(
+    i: np.ndarray, j: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    order = np.argsort(rows[:, 0], kind="stable")
+    number = np.empty(order.size, dtype=np.int64)
+    number[order] = np.arange(order.size)
+    return number[i], number[j], rows[order], number
 
 
 def _join(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -121,41 +134,10 @@ def _join(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lo, hi = np.searchsorted(b[order], a, "left"), np.searchsorted(b[order], a, "right")
     count = np.where(a < 0, 0, hi - lo)
     if count.sum() > MAX_MEETINGS:
-        return np.zeros(MAX_MEETINGS + 1, np.int64), np.zeros(MAX_MEETINGS + 1, np.int64)
+        return (np.zeros(MAX_MEETINGS + 1, np.int64),) * 2
     left = np.repeat(np.arange(a.size), count)
     first = np.repeat(np.cumsum(count) - count, count)
     return left, order[np.repeat(lo, count) + np.arange(left.size) - first]
-
-
-def _storage(structure: Structure, plan: Any, nodes: int) -> tuple[Any, tuple[int, ...]]:
-    """A function (node, node) -> entry in each part of the stored matrix (-1: not there), and the parts' lengths."""
-    place = np.empty(nodes, dtype=np.int64)
-    held = structure.order >= 0
-    place[structure.order[held]] = np.flatnonzero(held)
-    total = structure.order.size
-    if structure.kind == "tridiagonal":
-        w = structure.width
-
-        def slot(i, j):
-            (block_i, a), (block_j, b) = divmod(place[i], w), divmod(place[j], w)
-            entry = (block_i * w + a) * w + b
-            return tuple(np.where(block_j - block_i == d, entry, -1) for d in (-1, 0, 1))
-
-        return slot, (total * w,) * 3
-    if structure.kind == "blocks":
-        bounds = np.cumsum([0] + [c * k for c, k in structure.groups])
-
-        def slot(i, j):
-            out = []
-            for (c, _), start, stop in zip(structure.groups, bounds[:-1], bounds[1:], strict=True):
-                a, b = place[i] - start, place[j] - start
-                out.append(np.where((a >= 0) & (place[i] < stop), a * c + b % c, -1))
-            return tuple(out)
-
-        return slot, tuple(c * c * k for c, k in structure.groups)
-    if structure.kind == "sparse":
-        return lambda i, j: (plan.entry(i, j),), (plan.entries,)
-    return lambda i, j: (), ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -187,9 +169,9 @@ def find_structure(terms: tuple[tuple[Any, Any], ...], mass: Any, q: Any) -> tup
     for k in local:
         term, extra = terms[k]
         term.check(q)
-        signature.append((term.indices, rows[k] // term.indices.array.shape[0]))
-    coupling = coupling_of(tuple(signature), q.shape[0])
-    if coupling.structure.kind == "dense":
+        signature.append((term.indices, term.period, rows[k] // term.indices.array.shape[0]))
+    coupling = coupling_of(tuple(signature))
+    if coupling.layout is None:
         return None, coupling.text
     starts = np.cumsum([0, *rows])
     layout = Indices(np.concatenate([np.arange(starts[k], starts[k + 1]) for k in (*local, *plain)]))
@@ -203,79 +185,94 @@ def _row_count(term: Any, q: Any, extra: Any) -> int:
 
 def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q: Any) -> StructuredJacobian:
     """Each structured term's own Jacobian, and dense rows for the plain callables."""
-    blocks = tuple(terms[k][0].jacobian(q, *terms[k][1]) for k in found.local)
+    slopes = tuple(part for k in found.local for part in terms[k][0].jacobians(q, *terms[k][1]))
     full = None
     if found.plain:
         full = jax.jacrev(lambda x: jnp.concatenate([terms[k][0](x, *terms[k][1]) for k in found.plain]))(q)
         full = full.reshape(full.shape[0], -1)
-    return StructuredJacobian(blocks, full, found.coupling, found.layout, q.shape)
+    return StructuredJacobian(slopes, full, found.coupling, found.layout, q.shape)
 
 
 class StructuredJacobian(eqx.Module):
-    """`G(q)` as the blocks `(blocks, rows, particles, coordinates)` of each term, and full rows for plain callables."""
+    """`G(q)`: each part's `(rows, particles, coordinates, blocks)`, and full rows for plain callables."""
 
-    blocks: tuple[Any, ...]
-    full: Any  # (rows, coordinates of q) or None; these come after the structured rows in `order`
+    slopes: tuple[Any, ...]
+    full: Any  # (rows, coordinates of q) or None
     coupling: Coupling = eqx.field(static=True)
-    layout: Indices = eqx.field(static=True)  # natural position of structured rows, then of full rows
+    layout: Indices = eqx.field(static=True)  # natural positions of the structured rows, then of the full ones
     shape: tuple[int, ...] = eqx.field(static=True)
 
-    def _natural(self, parts: list[Any]) -> Any:
-        rows = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
-        place = np.empty(self.layout.array.size, dtype=np.int64)
-        place[self.layout.array] = np.arange(place.size)
-        return take(rows, place)
+    def _natural(self, parts: list[Any], full: Any) -> Any:
+        """Rows `(rows, blocks)` of every part, and those of plain callables, in the order of the constraint."""
+        out = _by_term(self, parts) + ([] if full is None else [full])
+        return _unsort(jnp.concatenate(out) if len(out) > 1 else out[0], self.layout)
+
+    def _split(self, multipliers: Any) -> list[Any]:
+        """Multipliers of the structured rows as `(rows, blocks)` for every part."""
+        out, k, start = [], 0, 0
+        for period in self.coupling.periods:
+            part = self.coupling.parts[k]
+            size = period * part.rows * part.indices.shape[0]
+            table = multipliers[start : start + size].reshape(-1, period, part.rows)
+            out += [table[:, a].T for a in range(period)]
+            k, start = k + period, start + size
+        return out
 
     def structured(self, v: Any) -> list[Any]:
-        v = v.reshape(self.shape[0], -1)
-        out = []
-        for block, indices in zip(self.blocks, self.coupling.indices, strict=True):
-            there = _read(v, indices.array)
-            out.append(jnp.sum(block * there[:, None], axis=(2, 3)).reshape(-1))
-        return out
+        """`G v` without the full rows, `(rows, blocks)` for every part."""
+        lanes = v.reshape(self.shape[0], -1).T
+        return [
+            jnp.sum(slopes * _read(lanes, part.indices)[None], axis=(1, 2))
+            for slopes, part in zip(self.slopes, self.coupling.parts, strict=True)
+        ]
 
     def __call__(self, v: Any) -> Any:
         """`G v`."""
-        parts = self.structured(v)
-        return self._natural(parts if self.full is None else [*parts, self.full @ v.reshape(-1)])
+        return self._natural(self.structured(v), None if self.full is None else self.full @ v.reshape(-1))
 
     def transpose(self, multipliers: Any) -> Any:
         """`G^T lambda` in the shape of q."""
         multipliers = take(multipliers, self.layout)
-        total, start = jnp.zeros((), multipliers.dtype), 0
-        for block, indices in zip(self.blocks, self.coupling.indices, strict=True):
-            k, r, _, d = block.shape
-            lam = multipliers[start : start + k * r].reshape(k, r, 1, 1)
-            start += k * r
-            total = total + add_at(
-                jnp.sum(block * lam, axis=1).reshape(-1, d), indices.array.reshape(-1), self.shape[0]
-            )
-        total = total.reshape(self.shape)
-        return total if self.full is None else total + (multipliers[start:] @ self.full).reshape(self.shape)
+        pieces = []
+        for slopes, part, lam in zip(self.slopes, self.coupling.parts, self._split(multipliers), strict=True):
+            pull = jnp.sum(slopes * lam[:, None, None], axis=0)
+            pieces += [(pull[s], part.indices[:, s]) for s in range(part.indices.shape[1])]
+        total = add_at(pieces, self.shape[0]).T.reshape(self.shape)
+        if self.full is None:
+            return total
+        return total + (multipliers[-self.full.shape[0] :] @ self.full).reshape(self.shape)
 
     def row_norms(self) -> Any:
         """Sums of absolute values, row by row: what turns an error of q into an error of g."""
         parts = []
-        for block, indices in zip(self.blocks, self.coupling.indices, strict=True):
-            moving = (indices.array >= 0).astype(block.dtype)[:, None, :]
-            parts.append(jnp.sum(jnp.sum(jnp.abs(block), axis=3) * moving, axis=2).reshape(-1))
-        return self._natural(parts if self.full is None else [*parts, jnp.sum(jnp.abs(self.full), axis=1)])
+        for slopes, part in zip(self.slopes, self.coupling.parts, strict=True):
+            moving = (part.indices.T >= 0).astype(slopes.dtype)
+            parts.append(jnp.sum(jnp.sum(jnp.abs(slopes), axis=2) * moving[None], axis=1))
+        return self._natural(parts, None if self.full is None else jnp.sum(jnp.abs(self.full), axis=1))
 
     def todense(self) -> Any:
-        return jax.vmap(self.transpose)(jnp.eye(self.layout.array.size)).reshape(self.layout.array.size, -1)
+        m = self.layout.array.size
+        return jax.vmap(self.transpose)(jnp.eye(m)).reshape(m, -1)
 
-    def weighted(self, mass: Any) -> tuple[Any, ...]:
-        """The blocks times M^-1."""
-        return tuple(
-            mass.right_local(block, indices.array, self.shape)
-            for block, indices in zip(self.blocks, self.coupling.indices, strict=True)
+    def weighted(self, mass: Any) -> StructuredJacobian:
+        """`G M^-1` (without the full rows)."""
+        slopes = tuple(
+            mass.right_local(slopes, part.indices, self.shape)
+            for slopes, part in zip(self.slopes, self.coupling.parts, strict=True)
         )
+        return StructuredJacobian(slopes, None, self.coupling, self.layout, self.shape)
 
 
-def _read(v: Any, index: np.ndarray) -> Any:
-    """`v[index]` for a table of particles, fixed points read as zero."""
+def _read(lanes: Any, index: np.ndarray) -> Any:
+    """`(slots, coordinates, blocks)` of a table of particles; fixed points read as zero."""
     clean = np.where(index < 0, -1, index)
-    return jnp.stack([take(v, clean[:, s]) for s in range(index.shape[1])], axis=1)
+    return jnp.stack([take(lanes, clean[:, s]) for s in range(index.shape[1])])
+
+
+def _unsort(rows: Any, layout: Indices) -> Any:
+    place = np.empty(layout.array.size, dtype=np.int64)
+    place[layout.array] = np.arange(place.size)
+    return take(rows, place)
 
 
 class StructuredFactor(eqx.Module):
@@ -288,7 +285,8 @@ class StructuredFactor(eqx.Module):
     layout: Indices = eqx.field(static=True)
 
     def _solve(self, b: Any) -> Any:
-        return take(self.factor.solve(take(b, self.coupling.order)), self.coupling.inverse)
+        layout: Any = self.coupling.layout
+        return take(self.factor.solve(take(b, layout.order)), layout.inverse)
 
     def solve(self, b: Any) -> Any:
         b = take(b, self.layout)
@@ -300,9 +298,7 @@ class StructuredFactor(eqx.Module):
             x = self._solve(b[:m])
             y = schur.solve(b[m:] - lower @ x)
             x = jnp.concatenate([x - solved @ y, y])
-        place = np.empty(self.layout.array.size, dtype=np.int64)
-        place[self.layout.array] = np.arange(place.size)
-        return take(x, place)
+        return _unsort(x, self.layout)
 
 
 class StructuredGram(eqx.Module):
@@ -327,8 +323,8 @@ class StructuredGram(eqx.Module):
         return StructuredFactor(inner, (solved, lower, schur), pivot, self.coupling, self.layout)
 
     def todense(self) -> Any:
-        c = self.coupling
-        a = self.matrix.todense()[jnp.asarray(c.inverse.array)][:, jnp.asarray(c.inverse.array)]
+        inverse = jnp.asarray(self.coupling.layout.inverse.array)  # pyright: ignore[reportOptionalMemberAccess]
+        a = self.matrix.todense()[inverse][:, inverse]
         if self.border is not None:
             upper, lower, corner = self.border
             a = jnp.block([[a, upper], [lower, corner]])
@@ -337,59 +333,37 @@ class StructuredGram(eqx.Module):
 
 
 def structured_gram(mass: Any, left: StructuredJacobian, right: StructuredJacobian) -> StructuredGram:
-    """Products of the blocks that meet, each put where the structure wants it."""
-    coupling, r = left.coupling, left.coupling.rows
+    """Products of the rows that meet, each put where the structure wants it."""
+    coupling = left.coupling
     weighted = right.weighted(mass)
-    parts: list[Any] = [None] * len(coupling.parts)
+    layout: Any = coupling.layout
+    pieces = []
     for meeting in coupling.meetings:
-        (u, s, k), (w, z, l) = meeting.left, meeting.right
-        x = _rows(left.blocks, coupling.units[u], s, k, r)
-        y = _rows(weighted, coupling.units[w], z, l, r)
-        product = jnp.sum(x[:, :, None, :] * y[:, None, :, :], axis=3)
-        for part, (target, size) in enumerate(zip(meeting.targets, coupling.parts, strict=True)):
-            if (target >= 0).any():
-                value = add_at(product, target, size)
-                parts[part] = value if parts[part] is None else parts[part] + value
-    dtype = left.blocks[0].dtype
-    filled = [jnp.zeros((size, r, r), dtype) if x is None else x for x, size in zip(parts, coupling.parts, strict=True)]
-    return StructuredGram(_matrix(coupling, filled), _border(mass, left, right, weighted), coupling, left.layout)
+        x, y = (_rows(jac, *side, layout.rows) for jac, side in ((left, meeting.left), (weighted, meeting.right)))
+        pieces.append((jnp.sum(x[:, None] * y[None], axis=2), meeting.entries))
+    return StructuredGram(layout.assemble(pieces), _border(mass, left, right, weighted), coupling, left.layout)
 
 
-def _rows(blocks: tuple[Any, ...], unit: Unit, slot: int, chosen: np.ndarray, r: int) -> Any:
-    return take(blocks[unit.term][:, unit.first_row : unit.first_row + r, slot, :], chosen)
+def _rows(jac: StructuredJacobian, unit: int, slot: int, chosen: np.ndarray, r: int) -> Any:
+    at = jac.coupling.units[unit]
+    return take(jac.slopes[at.part][at.first_row : at.first_row + r, slot], chosen)
 
 
-def _matrix(coupling: Coupling, parts: list[Any]) -> Any:
-    structure, r = coupling.structure, coupling.rows
-    if structure.kind == "tridiagonal":
-        w = structure.width
-        if w * r == 1:
-            return Tridiagonal(*(x.reshape(-1) for x in parts))
-        lower, diagonal, upper = (_merge(x, w, r) for x in parts)
-        padding = np.flatnonzero(coupling.order.array.reshape(-1, w * r)[-1] < 0)
-        if padding.size:
-            diagonal = diagonal.at[-1, padding, padding].set(1.0)
-        return Tridiagonal(lower, diagonal, upper)
-    if structure.kind == "blocks":
-        return BlockDiagonal(tuple(_merge(x, c, r) for x, (c, _) in zip(parts, structure.groups, strict=True)))
-    return SparseMatrix(parts[0], coupling.symbolic)
-
-
-def _merge(x: Any, c: int, r: int) -> Any:
-    """A stack of r x r entries in c x c tables as a stack of (c r) x (c r) matrices."""
-    return x.reshape(-1, c, c, r, r).transpose(0, 1, 3, 2, 4).reshape(-1, c * r, c * r)
-
-
-def _border(mass: Any, left: StructuredJacobian, right: StructuredJacobian, weighted: tuple[Any, ...]) -> Any:
+def _border(mass: Any, left: StructuredJacobian, right: StructuredJacobian, weighted: StructuredJacobian) -> Any:
     if left.full is None:
         return None
 
-    def inner(blocks, jac, full):  # blocks times the rows of `full`, (structured rows, full rows)
-        view = StructuredJacobian(blocks, None, jac.coupling, jac.layout, jac.shape)
-        return jax.vmap(lambda v: jnp.concatenate(view.structured(v)), out_axes=1)(full)
+    def inner(jac, full):  # the structured rows times those of `full`, in the order of the layout
+        sorted_rows = lambda v: jnp.concatenate(_by_term(jac, jac.structured(v)))
+        return jax.vmap(sorted_rows, out_axes=1)(full)
 
-    q = jnp.zeros(left.shape, left.full.dtype)
-    velocity = mass.right(q, right.full)
-    upper = inner(left.blocks, left, velocity)
-    lower = inner(weighted, right, left.full).T
-    return upper, lower, left.full @ velocity.T
+    velocity = mass.right(jnp.zeros(left.shape, left.full.dtype), right.full)
+    return inner(left, velocity), inner(weighted, left.full).T, left.full @ velocity.T
+
+
+def _by_term(jac: StructuredJacobian, parts: list[Any]) -> list[Any]:
+    out, k = [], 0
+    for period in jac.coupling.periods:
+        out.append(weave(parts[k : k + period]))
+        k += period
+    return out

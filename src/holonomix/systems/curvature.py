@@ -17,13 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..linalg.blocks import BlockDiagonal
+from ..linalg.assembly import Layout, layout_of
 from ..linalg.definite import UNROLL_DEFINITE, Definite, signed_pivot
-from ..linalg.graph import Structure, analyse, unique_edges
-from ..linalg.indexing import Indices, add_at, take
-from ..linalg.sparse import SparseMatrix, symbolic
-from ..linalg.tridiagonal import Tridiagonal
-from .coupling import _merge, _storage
+from ..linalg.indexing import Indices, take
 from .mass import BlockMass, DenseMass, as_mass
 
 __all__ = ["LocalEnergy", "curvature", "curvature_structure", "mass_matrix"]
@@ -93,7 +89,8 @@ def _find(system: Any, q: Any) -> tuple[list[LocalEnergy] | None, Pattern | None
         return None, None, text
     d = q.size // q.shape[0]
     pattern = pattern_of(tuple(part.indices for part in parts), q.shape[0], d)
-    return parts, pattern if pattern.structure.kind != "dense" else None, pattern.structure.text
+    structure = pattern.layout.structure
+    return parts, pattern if structure.kind != "dense" else None, structure.text
 
 
 def local_energies(potential: Any, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
@@ -128,13 +125,9 @@ def _is_linear(potential: Any, q: Any, extra: tuple[Any, ...]) -> bool:
 class Pattern:
     """The coupling of particles; compared by identity, which the cache makes safe."""
 
-    structure: Structure
-    plan: Any
-    sizes: tuple[int, ...]  # entries (d x d matrices) of each part of the stored matrix
-    diagonal: tuple[np.ndarray, ...]  # where the particles' own entries stand
-    targets: tuple[tuple[tuple[int, int, tuple[np.ndarray, ...]], ...], ...]  # per term: slot, slot, entries
-    order: Indices
-    inverse: Indices
+    layout: Layout
+    diagonal: np.ndarray  # where the particles' own entries stand
+    targets: tuple[tuple[tuple[int, int, np.ndarray], ...], ...]  # per term: slot, slot, entries
 
 
 @functools.lru_cache(maxsize=64)
@@ -149,28 +142,22 @@ def pattern_of(indices: tuple[Indices, ...], particles: int, d: int) -> Pattern:
     i = np.concatenate([np.zeros(0, np.int64), *(a for a, _ in pairs)])
     j = np.concatenate([np.zeros(0, np.int64), *(b for _, b in pairs)])
     moving = (i >= 0) & (j >= 0)
-    edges = unique_edges(i[moving], j[moving], particles)
-    structure = analyse(*edges, particles, d)
-    plan = None
-    if structure.kind == "sparse":
-        plan = symbolic(*edges, particles, d)
-        structure = dataclasses.replace(structure, kind=plan.kind, text=plan.text)
-    slot, sizes = _storage(structure, plan, particles)
+    own = np.arange(particles)
+    coupled = i[moving], j[moving]
+    layout = layout_of(*coupled, own[:, None] * d + np.arange(d))
+    if layout.structure.kind == "dense":
+        return Pattern(layout, own, ())
 
     def entries(a, b):
         fixed = (a < 0) | (b < 0)
-        return tuple(np.where(fixed, -1, x) for x in slot(np.where(fixed, 0, a), np.where(fixed, 0, b)))
+        return np.where(fixed, -1, layout.entry(np.where(fixed, 0, a), np.where(fixed, 0, b)))
 
     targets = tuple(
         tuple((s, z, entries(x.array[:, s], x.array[:, z])) for s in range(w) for z in range(w))
         for x in indices
         for w in (x.array.shape[1],)
     )
-    own = np.arange(particles)
-    padded = np.where(structure.order[:, None] < 0, -1, structure.order[:, None] * d + np.arange(d)).reshape(-1)
-    inverse = np.empty(particles * d, dtype=np.int64)
-    inverse[padded[padded >= 0]] = np.flatnonzero(padded >= 0)
-    return Pattern(structure, plan, sizes, slot(own, own), targets, Indices(padded), Indices(inverse))
+    return Pattern(layout, layout.entry(own, own), targets)
 
 
 class Curvature(eqx.Module):
@@ -184,7 +171,7 @@ class Curvature(eqx.Module):
         return CurvatureFactor(factor, signed_pivot(factor), self.pattern)
 
     def todense(self) -> Any:
-        place = jnp.asarray(self.pattern.inverse.array)
+        place = jnp.asarray(self.pattern.layout.inverse.array)
         return self.matrix.todense()[place][:, place]
 
 
@@ -194,41 +181,20 @@ class CurvatureFactor(eqx.Module):
     pattern: Pattern = eqx.field(static=True)
 
     def solve(self, b: Any) -> Any:
-        return take(self.factor.solve(take(b, self.pattern.order)), self.pattern.inverse)
+        layout = self.pattern.layout
+        return take(self.factor.solve(take(b, layout.order)), layout.inverse)
 
 
 def _structured(system: Any, q: Any, shift: Any, weight: Any, parts: list[LocalEnergy], pattern: Pattern) -> Curvature:
     n = q.shape[0]
     d = q.size // n
-    mass = as_mass(system.mass, q)
+    mass: Any = as_mass(system.mass, q)
     if isinstance(mass, BlockMass):
         own = jnp.broadcast_to(mass.matrix, (n, d, d))
     else:
         own = jnp.broadcast_to(mass.value, q.shape).reshape(n, d)[:, :, None] * jnp.eye(d, dtype=q.dtype)
-    stored = [
-        add_at(weight * own, at, size) if (at >= 0).any() else jnp.zeros((size, d, d), q.dtype)
-        for at, size in zip(pattern.diagonal, pattern.sizes, strict=True)
-    ]
+    pieces = [(jnp.moveaxis(weight * own, 0, -1), pattern.diagonal)]
     for part, targets in zip(parts, pattern.targets, strict=True):
-        hessians = shift * part.hessians(q)
-        for s, z, entries in targets:
-            for k, (at, size) in enumerate(zip(entries, pattern.sizes, strict=True)):
-                if (at >= 0).any():
-                    stored[k] = stored[k] + add_at(hessians[:, s, :, z, :], at, size)
-    return Curvature(_matrix(pattern, stored, d), pattern)
-
-
-def _matrix(pattern: Pattern, stored: list[Any], d: int) -> Any:
-    structure = pattern.structure
-    if structure.kind == "sparse":
-        return SparseMatrix(stored[0], pattern.plan)
-    if structure.kind == "blocks":
-        return BlockDiagonal(tuple(_merge(x, c, d) for x, (c, _) in zip(stored, structure.groups, strict=True)))
-    w = structure.width
-    if w * d == 1:
-        return Tridiagonal(*(x.reshape(-1) for x in stored))
-    lower, diagonal, upper = (_merge(x, w, d) for x in stored)
-    padding = np.flatnonzero(pattern.order.array.reshape(-1, w * d)[-1] < 0)
-    if padding.size:
-        diagonal = diagonal.at[-1, padding, padding].set(1.0)
-    return Tridiagonal(lower, diagonal, upper)
+        hessians = jnp.moveaxis(shift * part.hessians(q), 0, -1)
+        pieces += [(hessians[s, :, z], entries) for s, z, entries in targets]
+    return Curvature(pattern.layout.assemble(pieces), pattern)

@@ -6,6 +6,8 @@ Particles are the entries of the first axis of q. From the index lists the libra
 
 from __future__ import annotations
 
+import abc
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -14,59 +16,111 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, ShapeError
-from ..linalg.indexing import Indices, take
+from ..linalg.indexing import Indices, run_of, take
 from .functions import as_callable
 
 __all__ = ["AbstractLocal", "Distance", "Local"]
+
+MAX_PERIOD = 16
 
 
 class AbstractLocal(eqx.Module):
     """A constraint made of equal blocks: block e takes the particles `indices[e]` and gives a few rows.
 
     The index -1 stands for the first fixed point in `anchors` (the origin when none are given), -2 for the second.
+    Blocks lie along the last axis inside (lanes); a list that repeats after a few blocks, as that of many equal
+    molecules does, is read as so many interleaved lists (`parts`), each of which is a plain range.
     """
 
     indices: eqx.AbstractVar[Indices]
     anchors: eqx.AbstractVar[Any]
 
-    def values(self, x: Any, *extra: Any) -> Any:
-        """The rows of all blocks, `(blocks, rows)`, from the particles `x` of shape `(blocks, particles, ...)`."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def lane_values(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
+        """The rows of all blocks, `(rows, blocks)`, from the particles `x` of shape `(particles, ..., blocks)`."""
 
-    def slopes(self, x: Any, *extra: Any) -> Any:
-        """Their derivatives, `(blocks, rows, particles, ...)`."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def lane_slopes(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
+        """Their derivatives, `(rows, particles, ..., blocks)`."""
+
+    @abc.abstractmethod
+    def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
+        """What the blocks of a part have of their own."""
+
+    @property
+    def period(self) -> int:
+        """The number of interleaved parts."""
+        return _period(self.indices)
+
+    @property
+    def parts(self) -> tuple[slice, ...]:
+        return tuple(slice(a, None, self.period) for a in range(self.period))
+
+    def _extended(self, q: Any) -> tuple[Any, int]:
+        """The particles along the last axis after the fixed points, and how many of these there are."""
+        lanes = jnp.moveaxis(q, 0, -1)
+        fixed = -min(0, int(self.indices.array.min()))
+        if fixed == 0:
+            return lanes, 0
+        if self.anchors is None:
+            anchors = jnp.zeros(q.shape[1:] + (1,), q.dtype)
+        else:
+            anchors = jnp.moveaxis(self.anchors, 0, -1)[..., ::-1][..., -fixed:].astype(q.dtype)
+        # the fixed points come first, the last one foremost: then -1, 0, 1, ... is a plain range
+        return jnp.concatenate([anchors, lanes], axis=-1), fixed
+
+    def _particles(self, q: Any, part: slice) -> Any:
+        extended, fixed = self._extended(q)
+        index = self.indices.array[part]
+        return jnp.stack([take(extended, index[:, s] + fixed) for s in range(index.shape[1])])
+
+    def __call__(self, q: Any, *extra: Any) -> Any:
+        rows = [self.lane_values(self._particles(q, part), self.lane_data(part, extra), extra) for part in self.parts]
+        return weave(rows)
+
+    def jacobians(self, q: Any, *extra: Any) -> list[Any]:
+        """For each part `(rows, particles, coordinates, blocks)`."""
+        out = []
+        for part in self.parts:
+            slopes = self.lane_slopes(self._particles(q, part), self.lane_data(part, extra), extra)
+            out.append(slopes.reshape(slopes.shape[:2] + (-1, slopes.shape[-1])))
+        return out
 
     def gather(self, q: Any) -> Any:
         """The particles of each block, `(blocks, particles, ...)`."""
-        index = self.indices.array
-        fixed = -min(0, int(index.min()))
-        if fixed:
-            anchors = jnp.zeros((1,) + q.shape[1:], q.dtype) if self.anchors is None else self.anchors[::-1]
-            # the fixed points come first, the last one foremost: then -1, 0, 1, ... is a plain range
-            q = jnp.concatenate([anchors[anchors.shape[0] - fixed :].astype(q.dtype), q])
-        return jnp.stack([take(q, index[:, s] + fixed) for s in range(index.shape[1])], axis=1)
+        return jnp.moveaxis(self._particles(q, slice(None)), -1, 0)
 
-    def __call__(self, q: Any, *extra: Any) -> Any:
-        return self.values(self.gather(q), *extra).reshape(-1)
-
-    def jacobian(self, q: Any, *extra: Any) -> Any:
-        """`(blocks, rows, particles, coordinates)`."""
-        slopes = self.slopes(self.gather(q), *extra)
-        return slopes.reshape(slopes.shape[:3] + (-1,))
-
-    def rows_per_block(self, q: Any, *extra: Any) -> int:
-        return jax.eval_shape(lambda x: self.values(self.gather(x), *extra), q).shape[1]
+    def values(self, x: Any, *extra: Any) -> Any:
+        """The rows of all blocks, `(blocks, rows)`, from `gather(q)`."""
+        return self.lane_values(jnp.moveaxis(x, 0, -1), self.lane_data(slice(None), extra), extra).T
 
     def check(self, q: Any) -> None:
         """Raise when an index has no particle or fixed point."""
         index = self.indices.array
         if np.ndim(q) == 0 or index.max(initial=-1) >= np.shape(q)[0]:
             raise InputError(f"{type(self).__name__} refers to particle {int(index.max())}; q has shape {np.shape(q)}")
-        if self.anchors is not None and tuple(self.anchors.shape[1:]) != tuple(np.shape(q)[1:]):
-            raise ShapeError(
-                f"anchors have shape {self.anchors.shape}; each must be shaped like a particle, {np.shape(q)[1:]}"
-            )
+        shape = np.shape(q)[1:]
+        if self.anchors is not None and tuple(self.anchors.shape[1:]) != tuple(shape):
+            raise ShapeError(f"anchors have shape {self.anchors.shape}; each must be shaped like a particle, {shape}")
+
+
+def weave(rows: list[Any]) -> Any:
+    """Rows `(rows, blocks)` of interleaved parts in their natural order: block by block."""
+    if len(rows) == 1:
+        return rows[0].reshape(-1) if rows[0].shape[0] == 1 else rows[0].T.reshape(-1)
+    return jnp.stack(rows).transpose(2, 0, 1).reshape(-1)
+
+
+@functools.lru_cache(maxsize=256)
+def _period(indices: Indices) -> int:
+    """The fewest interleaved parts in which every column is a run; one where there is no such number."""
+    table = indices.array - min(0, int(indices.array.min()))
+    for period in range(1, MAX_PERIOD + 1):
+        if table.shape[0] % period == 0 and (period == 1 or table.shape[0] >= 4 * period):
+            columns = (table[a::period, s] for a in range(period) for s in range(table.shape[1]))
+            if all(run_of(column) is not None for column in columns):
+                return period
+    return 1
 
 
 def _index_list(name: str, indices: Any, anchors: Any) -> Indices:
@@ -86,8 +140,8 @@ def _index_list(name: str, indices: Any, anchors: Any) -> Indices:
 class Distance(AbstractLocal):
     """`|q_i - q_j|^2 = L^2` for every pair (i, j): `Distance(pairs, lengths)`.
 
-    `lengths` is one number or one for each pair, or a function of the system's params that gives them. A pair with -1 is
-    a distance to a fixed point: the origin, or `anchors[0]`; -2 is `anchors[1]`, and so on.
+    `lengths` is one number or one for each pair, or a function of the system's params that gives them. A pair with -1
+    is a distance to a fixed point: the origin, or `anchors[0]`; -2 is `anchors[1]`, and so on.
     """
 
     indices: Indices = eqx.field(static=True)
@@ -111,22 +165,25 @@ class Distance(AbstractLocal):
         if not isinstance(self.lengths, jax.core.Tracer) and not bool(jnp.all(self.lengths > 0)):
             raise InputError(f"lengths must be positive; the smallest is {float(jnp.min(self.lengths)):g}")
 
-    def values(self, x: Any, *extra: Any) -> Any:
+    def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
         lengths = self.lengths(*extra) if callable(self.lengths) else self.lengths
-        apart = (x[:, 0] - x[:, 1]).reshape(x.shape[0], -1)
-        return (jnp.sum(apart**2, axis=1) - lengths**2)[:, None]
+        return lengths[part] if jnp.ndim(lengths) else lengths
 
-    def slopes(self, x: Any, *extra: Any) -> Any:
-        twice = 2.0 * (x[:, 0] - x[:, 1])
-        return jnp.stack([twice, -twice], axis=1)[:, None]
+    def lane_values(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
+        apart = (x[0] - x[1]).reshape(-1, x.shape[-1])
+        return (jnp.sum(apart**2, axis=0) - data**2)[None]
+
+    def lane_slopes(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
+        twice = 2.0 * (x[0] - x[1])
+        return jnp.stack([twice, -twice])[None]
 
 
 class Local(AbstractLocal):
     """A constraint on a few particles, repeated: `Local(fn, indices)` demands `fn(q[indices[e]]) = 0` for every e.
 
     `fn(x)` takes the particles of one block, shape `(particles, ...)`, and returns its rows (a number or a 1-D array).
-    With `data` (arrays whose first axis counts blocks) it is called as `fn(x, data_e)`; where the system has params they
-    come last. Negative indices stand for fixed points, as in `Distance`.
+    With `data` (arrays whose first axis counts blocks) it is called as `fn(x, data_e)`; where the system has params
+    they come last. Negative indices stand for fixed points, as in `Distance`.
     """
 
     indices: Indices = eqx.field(static=True)
@@ -142,13 +199,16 @@ class Local(AbstractLocal):
         self.fn = as_callable(fn)
         self.data = None if data is None else jax.tree.map(jnp.asarray, data)
 
+    def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
+        return jax.tree.map(lambda x: x[part], self.data)
+
     def _rows(self, x: Any, data: Any, extra: Any) -> Any:
         return jnp.atleast_1d(self.fn(x, *(() if self.data is None else (data,)), *extra))
 
-    def values(self, x: Any, *extra: Any) -> Any:
-        return jax.vmap(self._rows, in_axes=(0, 0, None))(x, self.data, extra)
+    def lane_values(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
+        return jax.vmap(self._rows, in_axes=(-1, 0, None), out_axes=-1)(x, data, extra)
 
-    def slopes(self, x: Any, *extra: Any) -> Any:
-        rows = jax.eval_shape(lambda y: self.values(y, *extra), x).shape[1]
-        transform = jax.jacrev if rows <= x[0].size else jax.jacfwd
-        return jax.vmap(transform(self._rows), in_axes=(0, 0, None))(x, self.data, extra)
+    def lane_slopes(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
+        rows = jax.eval_shape(lambda y: self.lane_values(y, data, extra), x).shape[0]
+        transform = jax.jacrev if rows <= x[..., 0].size else jax.jacfwd
+        return jax.vmap(transform(self._rows), in_axes=(-1, 0, None), out_axes=-1)(x, data, extra)

@@ -1,0 +1,135 @@
+"""From products of small blocks to a matrix in the form its graph allows.
+
+A `Layout` says where the entry of nodes (i, j) of a coupling graph is stored: every entry of a small block or of a band
+has its own array over the blocks (lanes), so that regular systems are assembled without moving anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .blocks import BlockDiagonal
+from .cyclic import CyclicTridiagonal
+from .graph import Structure, analyse, unique_edges
+from .indexing import Indices, add_at
+from .sparse import SparseMatrix, symbolic
+from .tridiagonal import Tridiagonal
+
+__all__ = ["Layout", "layout_of"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layout:
+    """Storage of a matrix with r x r entries; compared by identity."""
+
+    structure: Structure
+    rows: int  # r
+    sizes: tuple[int, ...]  # length of each part
+    place: np.ndarray  # position of every node in the solver's order
+    order: Indices  # natural row of every row of the solver, -1 for padding
+    inverse: Indices
+    plan: Any = None
+
+    @property
+    def offsets(self) -> np.ndarray:
+        return np.cumsum([0, *self.sizes])
+
+    def entry(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Where (i, j) is stored, counted through all parts; the nodes must be coupled (or equal)."""
+        kind, a, b = self.structure.kind, self.place[i], self.place[j]
+        if kind == "cyclic":
+            count = self.structure.order.size
+            return (b - a + 1) % count * count + a
+        if kind == "tridiagonal":
+            w = self.structure.width
+            count = self.structure.order.size // w
+            (block_a, a), (block_b, b) = divmod(a, w), divmod(b, w)
+            return (((block_b - block_a + 1) * w + a) * w + b) * count + block_a
+        if kind == "blocks":
+            out, start, offset = np.zeros_like(a), 0, 0
+            for c, k in self.structure.groups:
+                here = (a >= start) & (a < start + c * k)
+                (block, row), column = divmod(a - start, c), (b - start) % c
+                out = np.where(here, offset + (row * c + column) * k + block, out)
+                start, offset = start + c * k, offset + c * c * k
+            return out
+        return self.plan.entry(np.asarray(i), np.asarray(j))
+
+    def assemble(self, pieces: Sequence[tuple[Any, np.ndarray]]) -> Any:
+        """The matrix with `values (r, r, k)` added at the entries `(k,)`; negative entries are dropped."""
+        bounds, r = self.offsets, self.rows
+        homes = [np.unique(np.searchsorted(bounds, flat[flat >= 0], "right") - 1) for _, flat in pieces]
+        dtype = pieces[0][0].dtype
+        if all(home.size <= 1 for home in homes):
+            held: list[list[tuple[Any, np.ndarray]]] = [[] for _ in self.sizes]
+            for (values, flat), home in zip(pieces, homes, strict=True):
+                for k in home:
+                    held[k].append((values, np.where(flat < 0, -1, flat - bounds[k])))
+            parts = [
+                add_at(held[k], size) if held[k] else jnp.zeros((r, r, size), dtype)
+                for k, size in enumerate(self.sizes)
+            ]
+        else:
+            total = add_at(pieces, int(bounds[-1]))
+            parts = [total[..., a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        return self._matrix(parts)
+
+    def _matrix(self, parts: list[Any]) -> Any:
+        kind, r = self.structure.kind, self.rows
+        if kind == "sparse":
+            return SparseMatrix(parts[0][0, 0] if r == 1 else parts[0], self.plan)
+        if kind == "blocks":
+            stacks, start = [], 0
+            for c, _ in self.structure.groups:
+                stacks.append(_merge(parts[start : start + c * c], c, r))
+                start += c * c
+            return BlockDiagonal(tuple(stacks))
+        if kind == "cyclic":
+            return CyclicTridiagonal(*(x[0, 0] if r == 1 else x for x in parts))
+        w = self.structure.width
+        lower, diagonal, upper = (_merge(parts[k * w * w : (k + 1) * w * w], w, r) for k in range(3))
+        if w * r == 1:
+            return Tridiagonal(lower[0, 0], diagonal[0, 0], upper[0, 0])
+        padding = np.flatnonzero(self.order.array.reshape(-1, w * r)[-1] < 0)
+        if padding.size:
+            diagonal = diagonal.at[padding, padding, -1].set(1.0)
+        return Tridiagonal(lower, diagonal, upper)
+
+
+def _merge(parts: list[Any], c: int, r: int) -> Any:
+    """c x c tables of r x r entries as (c r) x (c r) matrices."""
+    if c == 1:
+        return parts[0]
+    table = jnp.stack(parts).reshape(c, c, r, r, -1)
+    return table.transpose(0, 2, 1, 3, 4).reshape(c * r, c * r, -1)
+
+
+def layout_of(i: np.ndarray, j: np.ndarray, rows: np.ndarray) -> Layout:
+    """The layout for the couplings (i, j); `rows[k]` are the natural rows of node k."""
+    n, r = rows.shape
+    edges = unique_edges(i, j, n)
+    structure, plan = analyse(*edges, n, r), None
+    if structure.kind == "sparse":
+        plan = symbolic(*edges, n, r)
+        structure = dataclasses.replace(structure, kind=plan.kind, text=plan.text)
+    held = structure.order >= 0
+    place = np.empty(n, dtype=np.int64)
+    place[structure.order[held]] = np.flatnonzero(held)
+    if structure.kind == "tridiagonal":
+        w = structure.width
+        sizes = (structure.order.size // w,) * (3 * w * w)
+    elif structure.kind == "cyclic":
+        sizes = (n, n, n)
+    elif structure.kind == "blocks":
+        sizes = tuple(k for c, k in structure.groups for _ in range(c * c))
+    else:
+        sizes = () if plan is None else (plan.entries,)
+    padded = np.where(held[:, None], rows[structure.order], -1).reshape(-1)
+    inverse = np.empty(n * r, dtype=np.int64)
+    inverse[padded[padded >= 0]] = np.flatnonzero(padded >= 0)
+    return Layout(structure, r, sizes, place, Indices(padded), Indices(inverse), plan)

@@ -1,0 +1,79 @@
+"""Rings: tridiagonal matrices with corners, as a chain bordered by its last row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from .small import Dense
+from .tridiagonal import Tridiagonal, TridiagonalFactor, diagonals
+
+__all__ = ["CyclicFactor", "CyclicTridiagonal"]
+
+
+class CyclicFactor(eqx.Module):
+    """The factored chain, `T^-1 F` for the border column F, the border row and the factored Schur complement."""
+
+    chain: TridiagonalFactor
+    solved: Any  # (n - 1,) or (b, b, n - 1)
+    row: tuple[Any, Any]
+    schur: Any
+    pivot: Any
+
+    def solve(self, b: Any) -> Any:
+        single = self.solved.ndim == 1
+        size = 1 if single else self.solved.shape[0]
+        y = self.chain.solve(b[:-size])
+        first, last = self.row
+        if single:
+            x = self.schur.solve(b[-1:] - first * y[:1] - last * y[-1:])
+            return jnp.concatenate([y - self.solved * x, x])
+        x = self.schur.solve(b[-size:] - first @ y[:size] - last @ y[-size:])
+        y = y.reshape(-1, size).T - jnp.sum(self.solved * x[None, :, None], axis=1)
+        return jnp.concatenate([y.T.reshape(-1), x])
+
+
+class CyclicTridiagonal(eqx.Module):
+    """Row i is `lower[i] x[i-1] + diagonal[i] x[i] + upper[i] x[i+1]`, indices modulo n; numbers or square blocks.
+
+    Arrays of shape `(n,)` or `(b, b, n)`, as in `Tridiagonal`.
+    """
+
+    lower: Any
+    diagonal: Any
+    upper: Any
+
+    def factor(self, symmetric: bool = False) -> CyclicFactor:
+        a, b, c = self.lower, self.diagonal, self.upper
+        zero = jnp.zeros_like(a[..., :1])
+        join = lambda *parts: jnp.concatenate(parts, axis=-1)
+        chain = Tridiagonal(join(zero, a[..., 1:-1]), b[..., :-1], join(c[..., :-2], zero)).factor(symmetric)
+        border = join(a[..., :1], jnp.zeros_like(b[..., 3:]), c[..., -2:-1])
+        row = c[..., -1], a[..., -1]
+        if b.ndim == 1:
+            solved = chain.solve(border)
+            corner, left = b[-1:], row[0] * solved[:1] + row[1] * solved[-1:]
+            corner, left = corner[None], left[None]
+        else:
+            size = b.shape[0]
+            column = lambda k: chain.solve(border[:, k].T.reshape(-1)).reshape(-1, size).T
+            solved = jnp.stack([column(k) for k in range(size)], axis=1)
+            corner, left = b[..., -1], row[0] @ solved[..., 0] + row[1] @ solved[..., -1]
+        schur = Dense(corner - left).factor(symmetric)
+        scale = diagonals(corner[..., None])[:, 0]
+        kept = diagonals((corner - left)[..., None])[:, 0] / jnp.where(scale > 0, scale, 1.0)
+        return CyclicFactor(
+            chain, solved, row, schur, jnp.minimum(chain.pivot, jnp.minimum(schur.pivot, jnp.min(kept)))
+        )
+
+    def todense(self) -> Any:
+        n = self.diagonal.shape[-1]
+        i = jnp.arange(n)
+        full = jnp.zeros(self.diagonal.shape[:-1] + (n, n), self.diagonal.dtype).at[..., i, i].set(self.diagonal)
+        full = full.at[..., i, (i - 1) % n].set(self.lower).at[..., i, (i + 1) % n].set(self.upper)
+        if self.diagonal.ndim == 1:
+            return full
+        b = self.diagonal.shape[0]
+        return full.transpose(2, 0, 3, 1).reshape(n * b, n * b)
