@@ -6,7 +6,7 @@ density `rho` that follows U from half step to half step keeps the method semi-e
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,8 +24,7 @@ from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monit
 
 __all__ = ["AbstractVariableStep", "AdaptiveVerlet", "Stagger", "VRATTLE", "VSHAKE"]
 
-Update = Literal["semi-explicit", "explicit"]
-Start = Literal["smooth", "forward", "naive"]
+UPDATES, STARTS = ("semi-explicit", "explicit"), ("smooth", "forward", "naive")
 
 
 class Stagger(eqx.Module):
@@ -61,8 +60,8 @@ class AbstractVariableStep(AbstractMethod):
     """The map of `(q_n, p_{n-1/2}, rho_{n-1/2})` that the methods of this family share."""
 
     monitor: eqx.AbstractVar[AbstractMonitor]
-    update: eqx.AbstractVar[Update]
-    start: eqx.AbstractVar[Start]
+    update: eqx.AbstractVar[str]
+    start: eqx.AbstractVar[str]
     solver: eqx.AbstractVar[AbstractSolver]
 
     adaptive = True
@@ -70,9 +69,9 @@ class AbstractVariableStep(AbstractMethod):
     projects: ClassVar[bool] = True  # `state.p` is p_n at every step; otherwise p_{n-1/2}, projected when it is read
 
     def __check_init__(self) -> None:
-        if self.update not in ("semi-explicit", "explicit"):
+        if self.update not in UPDATES:
             raise InputError(f"update must be 'semi-explicit' or 'explicit', not {self.update!r}")
-        if self.start not in ("smooth", "forward", "naive"):
+        if self.start not in STARTS:
             raise InputError(f"start must be 'smooth', 'forward' or 'naive', not {self.start!r}")
         if self._coupled and isinstance(self.solver, SOR):
             raise InputError("the semi-explicit density is coupled to the multipliers: use Newton or SymmetricNewton")
@@ -204,7 +203,9 @@ class AbstractVariableStep(AbstractMethod):
             start = jnp.concatenate([_lengths(carry, guess)[1] * carry.multipliers, guess[None]])
             done = solve_together(self.solver, start, (system, self.monitor, q, t, u, carry))
         else:
-            done = newton_root(_density_residual, guess[None], (system, self.monitor, q, u, carry))
+            ratio = (guess / carry.density)[None]
+            done = newton_root(_density_residual, ratio, (system, self.monitor, q, u, carry))
+            done = done._replace(x=done.x * carry.density)
         status = _flag(~done.converged, Status.NOT_CONVERGED)
         return done.x[:-1], done.x[-1], Report(status, done.iterations, done.residual)
 
@@ -238,10 +239,10 @@ def _lengths(carry: Stagger, density: Any) -> tuple[Any, Any]:
 
 
 def _density_residual(x: Any, args: Any) -> Any:
-    """`rho_+ + rho_- - U(q, p_+) - U(q, p_-)` without constraints."""
+    """`rho_+ + rho_- - U(q, p_+) - U(q, p_-)` in units of `rho_-`, for `x = rho_+/rho_-`, without constraints."""
     system, monitor, q, u, carry = args
-    p = carry.half + (carry.low.p - _lengths(carry, x[0])[1] * carry.gradient)
-    return x + carry.density - u - monitor.value(system, q, p, carry.monitor)
+    p = carry.half + (carry.low.p - _lengths(carry, x[0] * carry.density)[1] * carry.gradient)
+    return x + 1 - (u + monitor.value(system, q, p, carry.monitor)) / carry.density
 
 
 def _flag(failed: Any, status: Status) -> Any:
@@ -266,8 +267,8 @@ class VRATTLE(AbstractVariableStep):
     family = "adaptive"
 
     monitor: AbstractMonitor = eqx.field(converter=as_monitor, default=MultiplierMonitor())
-    update: Update = eqx.field(static=True, default="semi-explicit")
-    start: Start = eqx.field(static=True, default="smooth")
+    update: str = eqx.field(static=True, default="semi-explicit")
+    start: str = eqx.field(static=True, default="smooth")
     solver: AbstractSolver = Newton()
 
     @property
@@ -286,8 +287,8 @@ class VSHAKE(AbstractVariableStep):
     projects = False
 
     monitor: AbstractMonitor = eqx.field(converter=as_monitor, default=MultiplierMonitor())
-    update: Update = eqx.field(static=True, default="semi-explicit")
-    start: Start = eqx.field(static=True, default="smooth")
+    update: str = eqx.field(static=True, default="semi-explicit")
+    start: str = eqx.field(static=True, default="smooth")
     solver: AbstractSolver = Newton()
 
     @property
@@ -307,8 +308,8 @@ class AdaptiveVerlet(AbstractVariableStep):
     family = "adaptive"
 
     monitor: AbstractMonitor = eqx.field(converter=as_monitor, default=ForceMonitor())
-    update: Update = eqx.field(static=True, default="semi-explicit")
-    start: Start = eqx.field(static=True, default="smooth")
+    update: str = eqx.field(static=True, default="semi-explicit")
+    start: str = eqx.field(static=True, default="smooth")
     solver: AbstractSolver = Newton()
 
     @property

@@ -33,6 +33,10 @@ __all__ = [
 ]
 
 
+def _number(x: Any) -> Any:
+    return jnp.asarray(x, jnp.result_type(float))
+
+
 class AbstractMonitor(eqx.Module):
     """`monitor(system, q, p)` is U. `start` fixes what it remembers of the start, `value` is U with that memory."""
 
@@ -72,7 +76,7 @@ class MultiplierMonitor(AbstractMonitor):
     scaled; 0.5 suits `g = |r|^2 - L^2` with lengths and forces of order one.
     """
 
-    floor: Any = eqx.field(converter=jnp.asarray, default=0.5)
+    floor: Any = eqx.field(converter=_number, default=0.5)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         return jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2) + self.floor**2)
@@ -87,12 +91,12 @@ class WallMonitor(AbstractMonitor):
     positional = True
 
     distances: Any
-    power: Any = eqx.field(converter=jnp.asarray)
+    power: Any
 
     def __init__(self, distances: Any, power: Any = 3.0):
         if not callable(distances):
             raise InputError(f"distances must be a function of q, not {type(distances).__name__}")
-        self.distances, self.power = as_callable(distances), jnp.asarray(power)
+        self.distances, self.power = as_callable(distances), _number(power)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         d = self.distances(q) if system.params is None else self.distances(q, system.params)
@@ -112,7 +116,7 @@ class LargestForceMonitor(AbstractMonitor):
 
     positional = True
 
-    floor: Any = eqx.field(converter=jnp.asarray, default=0.0)
+    floor: Any = eqx.field(converter=_number, default=0.0)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         return jnp.maximum(jnp.max(jnp.abs(system.gradient(q))), self.floor)
@@ -121,7 +125,7 @@ class LargestForceMonitor(AbstractMonitor):
 class FastestParticleMonitor(AbstractMonitor):
     """The largest speed of a particle (a row of q), as `sqrt(v^2 + floor^2)`: equal arc lengths for the fastest one."""
 
-    floor: Any = eqx.field(converter=jnp.asarray, default=0.1)
+    floor: Any = eqx.field(converter=_number, default=0.1)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         v = system.velocity(q, p)
@@ -140,11 +144,11 @@ class StepBounds(AbstractMonitor):
     """
 
     monitor: AbstractMonitor
-    dt_min: Any = eqx.field(converter=jnp.asarray)
-    dt_max: Any = eqx.field(converter=jnp.asarray)
+    dt_min: Any
+    dt_max: Any
 
     def __init__(self, monitor: Any, dt_min: Any, dt_max: Any):
-        self.monitor, self.dt_min, self.dt_max = as_monitor(monitor), jnp.asarray(dt_min), jnp.asarray(dt_max)
+        self.monitor, self.dt_min, self.dt_max = as_monitor(monitor), _number(dt_min), _number(dt_max)
         known = not any(isinstance(x, jax.core.Tracer) for x in (dt_min, dt_max))  # pyright: ignore
         if known and not 0 < dt_min < dt_max:
             raise InputError(f"step bounds must satisfy 0 < dt_min < dt_max; got {dt_min} and {dt_max}")

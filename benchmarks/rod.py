@@ -1,0 +1,71 @@
+"""Time per step of the Cosserat rod against its number of nodes: the cost must grow linearly.
+
+    python benchmarks/rod.py [nodes ...]
+
+VRATTLE with the wall monitor; rods of equal cells, so that only their number differs. The time is that of the best of
+several repeats; the exponent is the slope of log(time) over log(nodes).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import holonomix as hx
+from holonomix.models.rod import wall_distances
+from holonomix.types import State
+
+SIZES = (100, 1000, 10_000)
+
+
+@eqx.filter_jit
+def advance(system, method, state, carry, steps):
+    def body(_, loop):
+        state, carry, iterations, status = loop
+        new, carry, report = method.step(system, state, jnp.nan, carry)
+        return State(new.q, new.p, new.t, state.n), carry, iterations + report.iterations, status | report.status
+
+    zero = jnp.asarray(0, jnp.int32)
+    return jax.lax.fori_loop(0, steps, body, (state, carry, zero, zero))
+
+
+def seconds_per_step(nodes: int, repeats: int = 5) -> float:
+    """Processor seconds a step, the best of `repeats`."""
+    length = 0.1 * nodes
+    wall = ((1.0, 0.0, 0.0, 2.0 * length),)
+    rod = hx.models.cosserat_rod(nodes, length=length, walls=wall, speed=1.7 / length)
+    system = rod.system.prepare(rod.q0)
+    method = hx.VRATTLE(hx.WallMonitor(wall_distances, power=3.0))
+    state = State(rod.q0, rod.p0, jnp.asarray(0.0), jnp.asarray(0))
+    carry = eqx.filter_jit(method.init)(system, state, jnp.asarray(2e-3))
+    steps = max(4, 2000 // nodes)
+    best = np.inf
+    for k in range(repeats + 1):
+        began = time.process_time()
+        new, _, iterations, status = jax.block_until_ready(advance(system, method, state, carry, jnp.asarray(steps)))
+        elapsed = (time.process_time() - began) / steps
+        assert int(status) == 0
+        if k:  # the first call compiles
+            best = min(best, elapsed)
+    print(f"{nodes:7d} nodes   {best * 1e6:12.1f} us a step   {best / nodes * 1e6:8.3f} us a node   "
+          f"{int(iterations) / steps:.2f} sweeps a step", flush=True)  # fmt: skip
+    return best
+
+
+def exponent(sizes, times) -> float:
+    return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+
+
+def main() -> None:
+    sizes = tuple(map(int, sys.argv[1:])) or SIZES
+    times = [seconds_per_step(n) for n in sizes]
+    print(f"time grows with exponent {exponent(sizes, times):.3f}")
+
+
+if __name__ == "__main__":
+    main()

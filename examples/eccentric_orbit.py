@@ -1,0 +1,56 @@
+"""A comet on an orbit of eccentricity 0.9: variable steps that stay reversible.
+
+    python examples/eccentric_orbit.py [--periods 1000] [--out orbit.png]
+
+Fixed-step Verlet spends its steps far from the sun and errs at the pericentre; Adaptive Verlet, with as many steps,
+keeps the energy more than a hundred times better, and without drift. Any function of (q, p), even in p, may steer them.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import jax.numpy as jnp
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+import holonomix as hx
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--periods", type=int, default=1000)
+parser.add_argument("--out", default="orbit.png")
+args = parser.parse_args()
+
+
+def gravity_time(q, p):
+    """One over the free-fall time at the distance |q|: equal steps in it take the same share of every encounter."""
+    return jnp.sum(q**2) ** -0.75
+
+
+comet = hx.models.kepler(0.9)
+t1 = 2 * np.pi * args.periods
+runs = {}
+for name, monitor in (("force", hx.ForceMonitor()), ("|q|^(-3/2)", gravity_time)):
+    runs[name] = hx.simulate(comet.system, hx.AdaptiveVerlet(monitor), comet.q0, comet.p0, dt=5e-4, t1=t1)
+n = runs["force"].stats["steps"]
+runs["fixed steps"] = hx.simulate(comet.system, hx.StormerVerlet(), comet.q0, comet.p0, dt=t1 / n, steps=n)
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+for name, sol in runs.items():
+    error = np.abs(sol.energy_error())
+    print(f"{name:12s} {sol.stats['steps'] / args.periods:7.1f} steps a period, largest energy error {error.max():.2e}")
+    block = max(1, len(error) // 500)
+    rows = len(error) // block * block
+    right.semilogy(sol.t[:rows:block], error[:rows].reshape(-1, block).max(axis=1), label=name, lw=1)
+orbit = runs["force"]
+one = orbit.t < 2 * np.pi
+left.plot(orbit.q[one, 0], orbit.q[one, 1], ".", ms=3)
+left.plot(0, 0, "y*", ms=12)
+left.set(aspect="equal", title="steps of one period", xlabel="x", ylabel="y")
+right.set(xlabel="t", ylabel="energy error", title="largest in each window")
+right.legend()
+figure.savefig(args.out, dpi=150)
+print(f"wrote {args.out}")
