@@ -12,15 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .graph import BOOL, FLOATS, INTEGERS, Graph, dtype_of
-
-_SWAP = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
-_FOLD_COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
-                 "ne": np.not_equal}  # fmt: skip
-
-
-def _power_of_two(x: float) -> bool:
-    return x != 0 and math.isfinite(x) and abs(math.frexp(x)[0]) == 0.5 and 1e-150 < abs(x) < 1e150
+from .graph import BOOL, FLOATS, INTEGERS
+from .logic import Logic, power_of_two
 
 
 def _erf_inv(x):
@@ -53,25 +46,16 @@ _FOLD_UNARY: dict[str, Callable] = {
 }  # fmt: skip
 
 
-class Algebra:
-    """Scalar operations over a graph; every method takes and returns node numbers."""
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
-
-    # -- helpers -----------------------------------------------------------------------------------
-    def _fold(self, fn, kind: str, *nodes: int) -> int:
-        with np.errstate(all="ignore"):
-            return self.graph.constant(fn(*(self.graph.value[n] for n in nodes)), kind)
-
-    def _both(self, a: int, b: int) -> bool:
-        value = self.graph.value
-        return a in value and b in value
-
-    def const(self, value, kind: str) -> int:
-        return self.graph.constant(value, kind)
+class Algebra(Logic):
+    """Adds arithmetic and functions."""
 
     # -- arithmetic --------------------------------------------------------------------------------
+    def scale(self, factor: float, n: int) -> int:
+        """`n` times an exact factor."""
+        if factor == 1.0:
+            return n
+        return self.neg(n) if factor == -1.0 else self.mul(self.graph.constant(factor, self.graph.kind[n]), n)
+
     def add(self, a: int, b: int) -> int:
         g = self.graph
         kind = g.kind[a]
@@ -82,6 +66,12 @@ class Algebra:
             return b
         if b == zero:
             return a
+        if kind in FLOATS:
+            (ca, x), (cb, y) = self.split(a), self.split(b)
+            if ca == cb != 1.0:
+                return self.scale(ca, self.add(x, y))
+            if ca == -cb and ca != -1.0 and cb != -1.0:
+                return self.scale(ca, self.sub(x, y))
         if g.op[b] == "neg":
             return self.sub(a, g.args[b][0])
         if g.op[a] == "neg":
@@ -102,6 +92,12 @@ class Algebra:
             return self.add(a, g.args[b][0])
         if a == b and kind in INTEGERS:
             return zero
+        if kind in FLOATS:
+            (ca, x), (cb, y) = self.split(a), self.split(b)
+            if ca == cb != 1.0:
+                return self.scale(ca, self.sub(x, y))
+            if ca == -cb:
+                return self.scale(ca, self.add(x, y))
         return g.node("sub", (a, b), kind)
 
     def neg(self, a: int) -> int:
@@ -132,25 +128,37 @@ class Algebra:
             return b
         if b == one:
             return a
+        if kind not in FLOATS:
+            return g.node("mul", (a, b) if a < b else (b, a), kind)
         if b in g.value:
             a, b = b, a
-        if a in g.value and kind in FLOATS:
-            value = float(g.value[a])
-            if value == -1.0:
-                return self.neg(b)
-            if g.op[b] == "neg":
-                return self.mul(self.neg(a), g.args[b][0])
-            if g.op[b] == "mul" and g.args[b][0] in g.value:
-                inner = float(g.value[g.args[b][0]])
-                if _power_of_two(value) or _power_of_two(inner):
-                    return self.mul(g.constant(value * inner, kind), g.args[b][1])
-            return g.node("mul", (a, b), kind)
-        if kind in FLOATS:
-            if g.op[a] == "neg":
-                return self.neg(self.mul(g.args[a][0], b))
-            if g.op[b] == "neg":
-                return self.neg(self.mul(a, g.args[b][0]))
-        return g.node("mul", (a, b) if a < b else (b, a), kind)
+        if a in g.value:
+            return self._scaled(a, b, kind)
+        (ca, x), (cb, y) = self.split(a), self.split(b)
+        factor = ca * cb
+        if factor == 1.0 or not power_of_two(factor):
+            x, y = (x, y) if factor == 1.0 else (a, b)
+            return g.node("mul", (x, y) if x < y else (y, x), kind)
+        # the exact factor goes to a constant of the run where there is one, else to the product
+        if (g.scope[x] is g.root) != (g.scope[y] is g.root):
+            x, y = (x, y) if g.scope[x] is g.root else (y, x)
+            x = self.scale(abs(factor), x)
+            return self.scale(math.copysign(1.0, factor), g.node("mul", (x, y) if x < y else (y, x), kind))
+        return self.scale(factor, g.node("mul", (x, y) if x < y else (y, x), kind))
+
+    def _scaled(self, c: int, n: int, kind: str) -> int:
+        """A constant times a node."""
+        g = self.graph
+        value = float(g.value[c])
+        if value == -1.0:
+            return self.neg(n)
+        if g.op[n] == "neg":
+            return self.mul(self.neg(c), g.args[n][0])
+        if g.op[n] == "mul" and g.args[n][0] in g.value:
+            inner = float(g.value[g.args[n][0]])
+            if power_of_two(value) or power_of_two(inner):
+                return self.mul(g.constant(value * inner, kind), g.args[n][1])
+        return g.node("mul", (c, n), kind)
 
     def div(self, a: int, b: int) -> int:
         g = self.graph
@@ -169,11 +177,11 @@ class Algebra:
             return a
         if b in g.value and math.isfinite(float(g.value[b])) and abs(float(g.value[b])) > 1e-300:
             return self.mul(g.constant(1.0 / float(g.value[b]), kind), a)
-        if g.op[b] == "neg":
-            return self.neg(self.div(a, g.args[b][0]))
-        if g.op[a] == "neg":
-            return self.neg(self.div(g.args[a][0], b))
-        return g.node("div", (a, b), kind)
+        (ca, x), (cb, y) = self.split(a), self.split(b)
+        factor = ca / cb
+        if factor != 1.0 and power_of_two(factor):
+            return self.scale(factor, self.div(x, y))
+        return g.node("div", (x, y) if factor == 1.0 else (a, b), kind)
 
     def rem(self, a: int, b: int) -> int:
         g = self.graph
@@ -223,6 +231,13 @@ class Algebra:
             return self._fold(np.maximum if op == "max" else np.minimum, kind, a, b)
         if a == b:
             return a
+        if kind in FLOATS:
+            neutral = g.constant(-np.inf if op == "max" else np.inf, kind)
+            if neutral in (a, b):
+                return b if a == neutral else a
+            (ca, x), (cb, y) = self.split(a), self.split(b)
+            if ca == cb and ca not in (1.0, -1.0) and ca > 0:
+                return self.scale(ca, self.extremum(op, x, y))
         return g.node(op, (a, b) if a < b else (b, a), kind)
 
     def unary(self, op: str, a: int) -> int:
@@ -231,8 +246,12 @@ class Algebra:
         kind = g.kind[a]
         if a in g.value and op in _FOLD_UNARY:
             return self._fold(_FOLD_UNARY[op], kind, a)
-        if op == "abs" and g.op[a] in ("neg", "abs"):
-            return self.unary("abs", g.args[a][0])
+        if op == "abs" and kind in FLOATS:
+            factor, rest = self.split(a)
+            if factor != 1.0:
+                return self.scale(abs(factor), self.unary("abs", rest))
+            if g.op[a] in ("abs", "sqrt"):
+                return a
         if kind in FLOATS and g.op[a] == "neg":
             if op in ("sin", "tan", "asin", "atan", "sinh", "tanh", "asinh", "atanh", "erf", "erf_inv", "cbrt"):
                 return self.neg(self.unary(op, g.args[a][0]))
@@ -264,153 +283,19 @@ class Algebra:
         step = self.select(self.compare("gt", a, g.zero[kind]), g.one[kind], negative)
         return self.select(self.compare("eq", a, g.zero[kind]), a, step)
 
-    # -- truth values and bits ---------------------------------------------------------------------
-    def compare(self, op: str, a: int, b: int) -> int:
-        g = self.graph
-        if self._both(a, b):
-            return self._fold(_FOLD_COMPARE[op], BOOL, a, b)
-        if a == b and g.kind[a] not in FLOATS:
-            return g.constant(op in ("eq", "le", "ge"), BOOL)
-        if g.kind[a] == BOOL and op in ("eq", "ne"):
-            different = self.bits("xor", a, b)
-            return different if op == "ne" else self.invert(different)
-        if a in g.value or (b not in g.value and a > b):
-            a, b, op = b, a, _SWAP[op]
-        return g.node(op, (a, b), BOOL)
+    def apply(self, op: str, args: tuple[int, ...], kind: str, attr=None) -> int:
+        """An operation by name, simplified."""
+        if op in ("add", "sub", "mul", "div", "neg", "select"):
+            return getattr(self, op)(*args)
+        if op in ("max", "min"):
+            return self.extremum(op, *args)
+        if op in _FOLD_UNARY and op != "is_finite":
+            return self.unary(op, *args)
+        return self.graph.node(op, args, kind, attr)
 
-    def bits(self, op: str, a: int, b: int) -> int:
-        """and, or, xor on truth values and integers."""
-        g = self.graph
-        kind = g.kind[a]
-        if self._both(a, b):
-            fn = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op]
-            return self._fold(fn, kind, a, b)
-        if a == b:
-            return g.zero[kind] if op == "xor" else a
-        if a in g.value:
-            a, b = b, a
-        if b in g.value:
-            none = b == g.zero[kind]
-            ones = b == (g.one[kind] if kind == BOOL else g.constant(~dtype_of(kind).type(0), kind))
-            if op == "and":
-                if none:
-                    return b
-                if ones:
-                    return a
-            elif op == "or":
-                if none:
-                    return a
-                if ones:
-                    return b
-            elif none:
-                return a
-            elif ones:
-                return self.invert(a)
-        return g.node(op, (a, b) if a < b else (b, a), kind)
-
-    def invert(self, a: int) -> int:
-        g = self.graph
-        kind = g.kind[a]
-        if a in g.value:
-            return self._fold(np.invert, kind, a)
-        if g.op[a] == "not":
-            return g.args[a][0]
-        if g.op[a] in ("eq", "ne"):
-            return g.node("ne" if g.op[a] == "eq" else "eq", g.args[a], BOOL)
-        return g.node("not", (a,), kind)
-
-    def shift(self, op: str, a: int, b: int) -> int:
-        """shl, shr (logical), sar (arithmetic); a shift by the width or more gives zero or the sign."""
-        g = self.graph
-        kind = g.kind[a]
-        width = 8 * int(kind[1])
-        if b in g.value and int(g.value[b]) == 0:
-            return a
-        if self._both(a, b):
-            n = int(g.value[b]) & (2**width - 1)
-            raw = int(g.value[a]) & (2**width - 1)
-            signed = raw - 2**width if raw >> (width - 1) else raw
-            if op == "shl":
-                out = (raw << n) & (2**width - 1) if n < width else 0
-            elif op == "shr":
-                out = raw >> n if n < width else 0
-            else:
-                out = (signed >> min(n, width - 1)) & (2**width - 1)
-            return g.constant(np.array(out, f"u{width // 8}").view(dtype_of(kind)), kind)
-        return g.node(op, (a, b), kind)
-
-    def select(self, p: int, yes: int, no: int) -> int:
-        g = self.graph
-        if p in g.value:
-            return yes if g.value[p] else no
-        if yes == no:
-            return yes
-        kind = g.kind[yes]
-        if kind == "key":
-            return self.key(*(self.select(p, y, n) for y, n in zip(g.args[yes], g.args[no], strict=True)))
-        if g.op[p] == "not":
-            p, yes, no = g.args[p][0], no, yes
-        if kind == BOOL:
-            if yes in g.value:
-                return self.bits("or", p, no) if g.value[yes] else self.bits("and", self.invert(p), no)
-            if no in g.value:
-                return self.bits("or", self.invert(p), yes) if g.value[no] else self.bits("and", p, yes)
-        if g.op[no] == "select" and g.args[no][0] == p:
-            no = g.args[no][2]
-        if g.op[yes] == "select" and g.args[yes][0] == p:
-            yes = g.args[yes][1]
-        return g.node("select", (p, yes, no), kind)
-
-    # -- types -------------------------------------------------------------------------------------
-    def convert(self, a: int, kind: str) -> int:
-        g = self.graph
-        source = g.kind[a]
-        if source == kind:
-            return a
-        if a in g.value:
-            value = g.value[a]
-            if source in FLOATS and kind in INTEGERS:
-                info = np.iinfo(dtype_of(kind))
-                x = float(value)
-                return g.constant(0 if math.isnan(x) else int(min(max(x, info.min), info.max)), kind)
-            return g.constant(value, kind)
-        if kind == BOOL:
-            return self.compare("ne", a, g.zero[source])
-        return g.node("convert", (a,), kind)
-
-    def bitcast(self, a: int, kind: str) -> int:
-        g = self.graph
-        if g.kind[a] == kind:
-            return a
-        if a in g.value:
-            return g.constant(np.asarray(g.value[a]).view(dtype_of(kind))[()], kind)
-        if g.op[a] == "bitcast":
-            return self.bitcast(g.args[a][0], kind)
-        return g.node("bitcast", (a,), kind)
-
-    def key(self, k0: int, k1: int) -> int:
-        return self.graph.node("key", (k0, k1), "key")
-
-    # -- sums and tables ---------------------------------------------------------------------------
     def fold_tree(self, fn: Callable[[int, int], int], items: list[int]) -> int:
         """Combine neighbours, then their results, and so on: short chains and small rounding errors."""
         while len(items) > 1:
             pairs = [fn(items[i], items[i + 1]) for i in range(0, len(items) - 1, 2)]
             items = pairs + items[len(items) & ~1 :]
         return items[0]
-
-    def pick(self, items: list[int], index: int) -> int:
-        """`items[index]` for an index within bounds."""
-        g = self.graph
-        if index in g.value:
-            return items[int(g.value[index])]
-        if len(set(items)) == 1:
-            return items[0]
-        kind = g.kind[items[0]]
-        if kind == "key":
-            words = zip(*(g.args[n] for n in items), strict=True)
-            return self.key(*(self.pick(list(w), index) for w in words))
-        if len(items) == 2:
-            return self.select(self.compare("eq", index, g.zero[g.kind[index]]), items[0], items[1])
-        table = g.node("table", tuple(items), kind)
-        return g.node("load", (table, index), kind)

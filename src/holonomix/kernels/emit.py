@@ -9,10 +9,12 @@ those of the scalar form.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from .emit_flow import FlowEmitter
 from .graph import BOOL
+from .passes import uses
 from .program import Leaf, Program
 from .writer import scalar_type
 
@@ -125,22 +127,16 @@ class KernelEmitter(FlowEmitter):
 
         self.start("advance")
         self.mask = active if L > 1 else None
+        failed, kept = self._freeze()
+        self.deferred = set(kept)
         self.block(program.scope, "body")
         self.mask = None
-        results = [self.name(n) for leaf in program.step for n in leaf.nodes]
-        if L > 1:
-            results = [
-                r if r == f"%b{n}" else self.new(f"select {self.type(BOOL)} {active}, {ty} {r}, {ty} %b{n}")
-                for n, ty, r in zip(carry, types, results, strict=True)
-            ]
-        self.put("%s.next = add nuw nsw i64 %s, 1")
-        end = self.label
-        self.put("br label %step")
-        phis = [f"  %s = phi i64 [ 0, %row ], [ %s.next, %{end} ]"]
-        phis += [
-            f"  %b{n} = phi {ty} [ %a{n}, %row ], [ {r}, %{end} ]"
-            for n, ty, r in zip(carry, types, results, strict=True)
-        ]
+        nodes = [n for leaf in program.step for n in leaf.nodes]
+        ends = self._lane_ends(active, carry, types, nodes, failed) if L > 1 else self._ends(nodes, failed)
+        phis = ["  %s = phi i64 [ 0, %row ], " + ", ".join(f"[ {count}, %{label} ]" for label, count, _ in ends)]
+        for k, (n, ty) in enumerate(zip(carry, types, strict=True)):
+            later = ", ".join(f"[ {values[k]}, %{label} ]" for label, _, values in ends)
+            phis.append(f"  %b{n} = phi {ty} [ %a{n}, %row ], {later}")
         self.lines[hole] = "\n".join(phis)
 
         self.start("rowend")
@@ -164,6 +160,68 @@ class KernelEmitter(FlowEmitter):
         self.put("br label %group")
         self.start("exit")
         self.put("ret void")
+
+    def _freeze(self) -> tuple[int | None, list[int]]:
+        """The condition under which most of the carry keeps its old value, and the selects that say so."""
+        g, program = self.graph, self.program
+        results = [n for leaf in program.step for n in leaf.nodes]
+        count = uses(program)
+        selects = [n for n in dict.fromkeys(results) if g.op[n] == "select" and count[n] == results.count(n)]
+        conditions = Counter(g.args[n][0] for n in selects)
+        if not conditions:
+            return None, []
+        condition, times = conditions.most_common(1)[0]
+        if times < 4:
+            return None, []
+        return condition, [n for n in selects if g.args[n][0] == condition]
+
+    def _ends(self, nodes: list[int], failed: int | None) -> list[tuple[str, str, list[str]]]:
+        """Close the step: for each way back to its start, the label, the new count and the new values."""
+        if failed is None:
+            values = [self.name(n) for n in nodes]
+            self.put("%s.next = add nuw nsw i64 %s, 1")
+            self.put("br label %step")
+            return [(self.label, "%s.next", values)]
+        self.put("%s.next = add nuw nsw i64 %s, 1")
+        self.put(f"br i1 {self.name(failed)}, label %frozen, label %moved, !prof !0")
+        ends = []
+        for label, side in (("frozen", 1), ("moved", 2)):
+            self.start(label)
+            values = [self.name(self.graph.args[n][side] if n in self.deferred else n) for n in nodes]
+            self.put("br label %step")
+            ends.append((label, "%s.next", values))
+        return ends
+
+    def _lane_ends(self, active: str, carry, types, nodes, failed) -> list[tuple[str, str, list[str]]]:
+        """The same for lanes: the new values at once where all lanes are well, else a select for each value."""
+        good = active
+        if failed is not None:
+            fine = self.new(f"xor {self.type(BOOL)} {self.name(failed)}, {self.splat('true', 'i1')}")
+            good = self.new(f"and {self.type(BOOL)} {active}, {fine}")
+        word = self.new(f"bitcast <{self.lanes} x i1> {good} to i{self.lanes}")
+        mixed = self.new(f"icmp ne i{self.lanes} {word}, -1")
+        self.put("%s.next = add nuw nsw i64 %s, 1")
+        self.put(f"br i1 {mixed}, label %mixed, label %moved, !prof !0")
+        ends = []
+        self.start("moved")
+        values = [self.name(self.graph.args[n][2] if n in self.deferred else n) for n in nodes]
+        self.put("br label %step")
+        ends.append(("moved", "%s.next", values))
+        self.start("mixed")
+        values = []
+        for n, c, ty in zip(nodes, carry, types, strict=True):
+            mask = active
+            if n in self.deferred:
+                _, yes, no = self.graph.args[n]
+                if yes == c:
+                    n, mask = no, good
+                else:
+                    self._op_select(n)
+            name = self.name(n)
+            same = name == f"%b{c}"
+            values.append(name if same else self.new(f"select {self.type(BOOL)} {mask}, {ty} {name}, {ty} %b{c}"))
+        self.put("br label %step")
+        return [*ends, ("mixed", "%s.next", values)]
 
     # -- memory ------------------------------------------------------------------------------------
     def _load(self, leaf: Leaf, pointer: int, stride: str) -> None:

@@ -22,6 +22,8 @@ class FlowEmitter(ScalarEmitter):
     def node(self, n: int) -> None:
         g = self.graph
         op = g.op[n]
+        if n in self.deferred:
+            return
         if self.lanes > 1 and g.args[n] and all(a in self.uniform or g.op[a] == "const" for a in g.args[n]):
             self.uniform.add(n)
         special = getattr(self, f"_op_{op}", None)

@@ -33,9 +33,20 @@ class ScalarEmitter(Writer):
             return f"xor {ty} {names[0]}, {ones}"
         if op == "bitcast":
             return f"bitcast {ty} {names[0]} to {self.type(kind)}"
+        if op == "max" and kind == "f8" and self.lanes > 1 and all(self.positive(a) for a in args):
+            whole = [self.new(f"bitcast {ty} {a} to {self.type('i8')}") for a in names]
+            best = self.new(self.intrinsic("smax", "i8", *whole))
+            return f"bitcast {self.type('i8')} {best} to {ty}"
         if kind in FLOATS and source in FLOATS:
             return self._float(op, kind, ty, names)
         return self._integer(op, kind, source, ty, names)
+
+    def positive(self, n: int) -> bool:
+        """Is the sign bit certainly clear? Then order as integers is order as numbers, with NaN on top."""
+        g = self.graph
+        if g.op[n] == "const":
+            return float(g.attr[n]) > 0
+        return g.op[n] == "abs" or (g.op[n] == "max" and all(self.positive(a) for a in g.args[n]))
 
     def _float(self, op: str, kind: str, ty: str, names: list[str]) -> str:
         if op in _PLAIN_FLOAT:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from .graph import FLOATS, Branches, Loop
+from .graph import FLOATS, Branches, Loop, Scope
 
 if TYPE_CHECKING:
     from .program import Program
@@ -40,27 +40,55 @@ def uses(program: Program) -> Counter:
 
 
 def share_reciprocals(program: Program) -> None:
-    """`a/c, b/c` in one scope become `r = 1/c, a*r, b*r`."""
+    """`a/c, b/c` become `r = 1/c, a*r, b*r`; so does a single `a/c` where `c` is known outside of the loop."""
     g = program.graph
-    for scope, block in program.blocks.items():
-        groups = defaultdict(list)
-        for place, n in enumerate(block.nodes):
+    groups: dict[int, list[int]] = defaultdict(list)
+    for block in program.blocks.values():
+        for n in block.nodes:
             if g.op[n] == "div" and g.kind[n] in FLOATS:
-                groups[g.args[n][1], place < block.head].append(n)
-        for (c, _), nodes in groups.items():
-            if len(nodes) < SHARED:
+                groups[g.args[n][1]].append(n)
+    for c, nodes in groups.items():
+        home = g.scope[c]
+        if len(nodes) < SHARED and not _in_loop(g.scope[nodes[0]], home):
+            continue
+        one = g.one[g.kind[c]]
+        found = next((n for n in nodes if g.scope[n] is home and g.args[n][0] == one), None)
+        if found is None:
+            found = g._append("div", (one, c), g.kind[c], None, home)
+            program.live.update((found, one))
+            block = program.blocks[home]
+            place = block.nodes.index(c) + 1 if c in block.nodes else 0
+            block.nodes.insert(place, found)
+            block.head += place < block.head
+        else:
+            _move_up(program, found, c)
+        for n in nodes:
+            if n == found:
                 continue
-            one = g.one[g.kind[c]]
-            first = block.nodes.index(nodes[0])
-            recip = g._append("div", (one, c), g.kind[c], None, scope)
-            program.live.update((recip, one))
-            block.nodes.insert(first, recip)
-            block.head += first < block.head
-            for n in nodes:
-                if g.args[n][0] == one:  # the reciprocal itself was asked for
-                    g.op[n], g.args[n] = "same", (recip,)
-                else:
-                    g.op[n], g.args[n] = "mul", (g.args[n][0], recip)
+            if g.args[n][0] == one:
+                g.op[n], g.args[n] = "same", (found,)
+            else:
+                g.op[n], g.args[n] = "mul", (g.args[n][0], found)
+
+
+def _in_loop(inner: Scope, outer: Scope) -> bool:
+    """Is there a loop around `inner`, inside of `outer`?"""
+    while inner is not outer:
+        if not inner.barrier:
+            return True
+        assert inner.parent is not None
+        inner = inner.parent
+    return False
+
+
+def _move_up(program: Program, n: int, after: int) -> None:
+    """Schedule `n` right after the node it needs, so that everything that uses it comes later."""
+    block = program.blocks[program.graph.scope[n]]
+    old = block.nodes.index(n)
+    place = block.nodes.index(after) + 1 if after in block.nodes else 0
+    block.nodes.insert(place, block.nodes.pop(old))
+    if old >= block.head and place < block.head:
+        block.head += 1
 
 
 def fuse(program: Program) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from jax.extend import core as jex_core
 
 from .algebra import Algebra
+from .carried import carry_over, rebuild, remember
 from .graph import Branches, Graph, Loop, Unsupported, type_of
 
 Array = np.ndarray | np.integer  # node numbers; NumPy hands out single ones as scalars
@@ -212,6 +213,7 @@ def _while(t: Tracer, p, *args: Array):
             fixed.update((j, starts[j]) for j in range(at, at + count))
         at += count
     while True:
+        first = len(t.graph.op)
         scope = t.graph.enter()
         params = [fixed.get(j, -1) for j in range(len(starts))]
         params = [t.graph.param(t.graph.kind[s]) if q < 0 else q for q, s in zip(params, starts, strict=True)]
@@ -228,11 +230,31 @@ def _while(t: Tracer, p, *args: Array):
         fixed.update(found)
     moving = [j for j in range(len(starts)) if j not in fixed]
     loop = Loop(scope, [params[j] for j in moving], go, [results[j] for j in moving])
-    node = t.graph.structured("while", tuple(starts[j] for j in moving), loop)
+    node, projections = close_loop(t, loop, [starts[j] for j in moving], first)
     out = list(starts)
-    for k, j in enumerate(moving):
-        out[j] = t.graph.node("proj", (node,), t.graph.kind[starts[j]], k)
+    for j, n in zip(moving, projections, strict=True):
+        out[j] = n
     return t.unscalars(out, init)
+
+
+def close_loop(t: Tracer, loop: Loop, starts: list[int], first: int) -> tuple[int, list[int]]:
+    """Add what the loop should carry over to its parameters, and make its node and its results."""
+    g = t.graph
+    count = len(starts)
+    before = {n: g.args[n] for n in range(first, len(g.op))}
+    extra = carry_over(t, loop, first)
+    begin = dict(zip(loop.params, starts, strict=True))
+    for n, (p, end) in extra.items():
+        begin[n] = rebuild(t, n, begin, before[n])
+        loop.params.append(p)
+        loop.results.append(end)
+    node = g.structured("while", (*starts, *(begin[n] for n in extra)), loop)
+    out = [g.node("proj", (node,), g.kind[p], k) for k, p in enumerate(loop.params)]
+    after = dict(zip(loop.params, out, strict=True))
+    for n, (p, _) in extra.items():  # the same expression after the loop is the carried value
+        after[n] = after[p]
+        remember(g, n, [after.get(a, a) for a in before[n]], after[p])
+    return node, out[:count]
 
 
 @rule("scan")
@@ -256,7 +278,7 @@ def _scan(t: Tracer, p, *args: Array):
     starts = t.scalars(init)
     fixed: dict[int, int] = {}
     while True:
-        before = g.made
+        before, first = g.made, len(g.op)
         scope = g.enter()
         counter = g.param("i8")
         index = a.sub(a.const(length - 1, "i8"), counter) if p.reverse else counter
@@ -278,12 +300,12 @@ def _scan(t: Tracer, p, *args: Array):
     flat = t.scalars(ys)
     inside = list(dict.fromkeys(y for y in flat if g.scope[y] is scope))
     loop = Loop(scope, [counter, *(params[j] for j in moving)], go, [following, *(results[j] for j in moving)], length)
-    node = g.structured("while", (g.zero["i8"], *(starts[j] for j in moving)), loop)
-    out = list(starts)
-    for k, j in enumerate(moving):
-        out[j] = g.node("proj", (node,), g.kind[starts[j]], k + 1)
-    tables = {y: g.node("collected", (node,), g.kind[y], k) for k, y in enumerate(inside)}
     loop.collect = [index, *inside]
+    node, projections = close_loop(t, loop, [g.zero["i8"], *(starts[j] for j in moving)], first)
+    out = list(starts)
+    for j, n in zip(moving, projections[1:], strict=True):
+        out[j] = n
+    tables = {y: g.node("collected", (node,), g.kind[y], k) for k, y in enumerate(inside)}
     steps = []
     for k in range(length):
         position = a.const(k, "i8")

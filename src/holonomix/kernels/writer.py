@@ -29,6 +29,7 @@ class Writer:
         self.mask: str | None = None
         self.fresh = 0
         self.uniform: set[int] = set()
+        self.deferred: set[int] = set()  # nodes that are emitted by hand at the end of the step
         self.op_counts = Counter(program.graph.op[n] for n in program.live)
 
     # -- text --------------------------------------------------------------------------------------
