@@ -1,7 +1,9 @@
 """holonomix: structure-preserving simulation of mechanical systems with holonomic constraints or stiff forces.
 
-Importing the package switches JAX to 64-bit floats; set HOLONOMIX_X64=0 to opt out. Names are loaded when they are first
-used, so that the command line answers `--help` without importing JAX.
+Importing the package switches JAX to 64-bit floats; set HOLONOMIX_X64=0 to opt out. It also asks XLA to compile small
+loops on the CPU as one piece (five times faster steps on the array path), unless XLA_FLAGS already sets backend options
+or HOLONOMIX_XLA_FLAGS=0. Names are loaded when they are first used, so that the command line answers `--help` without
+importing JAX.
 """
 
 from __future__ import annotations
@@ -18,6 +20,12 @@ if os.environ.get("HOLONOMIX_X64", "1") != "0":
         sys.modules["jax"].config.update("jax_enable_x64", True)
     else:
         os.environ["JAX_ENABLE_X64"] = "1"
+
+# A loop whose buffers stay below this many bytes becomes one compiled function; XLA's own limit is 1024.
+_flags = os.environ.get("XLA_FLAGS", "")
+if os.environ.get("HOLONOMIX_XLA_FLAGS", "1") != "0" and "xla_backend_extra_options" not in _flags:
+    _option = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=65536"
+    os.environ["XLA_FLAGS"] = f"{_flags} {_option}".strip()
 
 _PUBLIC = {
     ".systems": (

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-__all__ = ["UNROLL", "Dense", "DenseFactor", "UnrolledFactor", "solve"]
+__all__ = ["UNROLL", "Dense", "DenseFactor", "UnrolledFactor", "small_product", "solve"]
 
 UNROLL = 16
 
@@ -71,6 +71,12 @@ class Dense(eqx.Module):
             return DenseFactor(lu, permutation, jnp.min(diagonal) / jnp.where(scale > 0, scale, 1.0))
         return unrolled(a, n, symmetric)
 
+    def factor_redundant(self, symmetric: bool = False) -> Any:
+        """Factors that accept a matrix of lower rank; `.shortest(x)` takes off the null space."""
+        from .redundant import min_norm_factor
+
+        return min_norm_factor(self.matrix, symmetric)
+
     def __matmul__(self, x: Any) -> Any:
         return self.matrix @ x
 
@@ -78,7 +84,11 @@ class Dense(eqx.Module):
         return self.matrix
 
 
-def unrolled(a: Any, n: int, symmetric: bool) -> UnrolledFactor:
+def unrolled(a: Any, n: int, symmetric: bool, dependent: float = 0.0) -> UnrolledFactor:
+    """The factors as scalars (or arrays over the last axis of `a`).
+
+    A row whose pivot falls below `dependent` times its diagonal entry is skipped: its unknown is zero.
+    """
     rows = [[a[i, j] for j in range(n)] for i in range(n)]
     lower: list[tuple[Any, ...]] = [()]
     inverse: list[Any] = []
@@ -87,8 +97,13 @@ def unrolled(a: Any, n: int, symmetric: bool) -> UnrolledFactor:
     factors: list[list[Any]] = [[] for _ in range(n)]
     for k in range(n):
         # A pivot that is small beside the diagonal entry it came from has cancelled: the row depends on earlier ones.
-        pivot = jnp.minimum(pivot, jnp.abs(rows[k][k]) / jnp.where(scale[k] > 0, scale[k], 1.0))
-        inverse.append(1.0 / rows[k][k])
+        ratio = jnp.abs(rows[k][k]) / jnp.where(scale[k] > 0, scale[k], 1.0)
+        pivot = jnp.minimum(pivot, ratio)
+        if dependent:
+            kept = ratio > dependent
+            inverse.append(jnp.where(kept, 1.0 / jnp.where(kept, rows[k][k], 1.0), 0.0))
+        else:
+            inverse.append(1.0 / rows[k][k])
         for i in range(k + 1, n):
             head = rows[k][i] if symmetric else rows[i][k]
             f = head * inverse[k]
@@ -103,3 +118,10 @@ def unrolled(a: Any, n: int, symmetric: bool) -> UnrolledFactor:
 def solve(matrix: Any, b: Any, symmetric: bool = False) -> Any:
     """`x` with `matrix x = b` for a small dense matrix."""
     return Dense(matrix).factor(symmetric).solve(b)
+
+
+def small_product(a: Any, b: Any) -> Any:
+    """`a b^T`. Small ones are sums, which XLA fuses with what surrounds them: a call costs more than the product."""
+    if a.shape[0] * b.shape[0] * a.shape[1] > 4096:
+        return a @ b.T
+    return jnp.sum(a[:, None, :] * b[None, :, :], axis=-1)

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..linalg.small import small_product
 from .functions import as_callable
 
 __all__ = ["DenseJacobian", "Rheonomic"]
@@ -37,11 +38,11 @@ class DenseJacobian(eqx.Module):
 
     def __call__(self, v: Any) -> Any:
         """`G v`."""
-        return self.matrix @ v.reshape(-1)
+        return small_product(v.reshape(1, -1), self.matrix)[0]
 
     def transpose(self, multipliers: Any) -> Any:
         """`G^T lambda` in the shape of q."""
-        return (multipliers @ self.matrix).reshape(self.shape)
+        return small_product(multipliers[None], self.matrix.T)[0].reshape(self.shape)
 
     def row_norms(self) -> Any:
         """Sums of absolute values, row by row: what turns an error of q into an error of g."""

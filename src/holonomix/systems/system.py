@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ..errors import InputError
 from ..linalg import Dense
+from ..linalg.small import small_product
 from .constraints import Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure, structured_gram, structured_jacobian
 from .functions import as_callable
@@ -52,10 +53,12 @@ class System(eqx.Module):
                 raise InputError(f"{name} must be a function, not {type(fn).__name__}")
         if potential is None:
             raise InputError("potential must be a function of q; write `lambda q: 0.0` for free motion")
-        terms = () if constraint is None else tuple(constraint) if isinstance(constraint, (list, tuple)) else (constraint,)
+        several = constraint if isinstance(constraint, (list, tuple)) else (constraint,)
+        terms = () if constraint is None else tuple(several)
         for k, term in enumerate(terms):
             if not callable(term):
-                raise InputError(f"constraint {k} must be a function or a structured constraint, not {type(term).__name__}")
+                kind = type(term).__name__
+                raise InputError(f"constraint {k} must be a function or a structured constraint, not {kind}")
         self.potential_fn = as_callable(potential)
         self.constraint_terms = tuple(as_callable(term) for term in terms)
         self.mass = as_callable(mass) if callable(mass) and not isinstance(mass, AbstractMass) else _as_mass(mass)
@@ -175,7 +178,7 @@ class System(eqx.Module):
         mass = as_mass(self.mass, q)
         if self._structured(q) is not None:
             return structured_gram(mass, left, right)
-        return Dense(mass.right(q, left.matrix) @ right.matrix.T)
+        return Dense(small_product(mass.right(q, left.matrix), right.matrix))
 
     def structure(self, q: Any) -> str:
         """Which solver the multipliers get, and why, in a sentence or two."""
