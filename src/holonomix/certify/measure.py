@@ -244,7 +244,7 @@ class LongRun(NamedTuple):
 
 def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key: Any = None) -> LongRun:
     """Energy, constraints and invariants over `steps` steps from the problem's own start."""
-    every = max(1, steps // 400)
+    every = -(-steps // 400)
     state, carry = begin(system, method, problem.q0, problem.p0, 0.0, dt)
     done = walk(system, method, state, carry, dt, every * (steps // every), every, key)
     kinetic, potential, g, hidden = (np.asarray(x) for x in _observe(system, done.q, done.p, done.t))
