@@ -8,4 +8,5 @@ from .iterate import iterate as iterate
 from .iterate import newton_root as newton_root
 from .small import UNROLL as UNROLL
 from .small import Dense as Dense
+from .small import root as root
 from .small import solve as solve

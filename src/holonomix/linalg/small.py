@@ -125,3 +125,15 @@ def small_product(a: Any, b: Any) -> Any:
     if a.shape[0] * b.shape[0] * a.shape[1] > 4096:
         return a @ b.T
     return jnp.sum(a[:, None, :] * b[None, :, :], axis=-1)
+
+
+def root(matrix: Any) -> Any:
+    """Lower triangular `L` with `L L^T = matrix`, symmetric positive definite; unrolled where small."""
+    n = matrix.shape[0]
+    if n > UNROLL:
+        return jnp.linalg.cholesky(matrix)
+    factor = unrolled(matrix, n, symmetric=True)
+    zero = jnp.zeros((), matrix.dtype)
+    rows = [[*factor.lower[i], jnp.ones((), matrix.dtype), *[zero] * (n - 1 - i)] for i in range(n)]
+    scale = [1.0 / jnp.sqrt(x) for x in factor.inverse_pivots]
+    return jnp.stack([jnp.stack([x * s for x, s in zip(row, scale, strict=True)]) for row in rows])

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, ShapeError
-from ..linalg import Dense
+from ..linalg import Dense, root
 from ..linalg.indexing import take
 
 __all__ = ["AbstractMass", "BlockMass", "DenseMass", "DiagonalMass", "PositionMass", "as_mass", "check_mass"]
@@ -85,7 +85,7 @@ class DenseMass(AbstractMass):
         return (self.matrix @ v.reshape(-1)).reshape(v.shape)
 
     def root(self, q: Any, xi: Any) -> Any:
-        return (jnp.linalg.cholesky(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
+        return (root(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
 
     def right(self, q: Any, rows: Any) -> Any:
         return rows @ self.inverse
@@ -119,7 +119,7 @@ class BlockMass(AbstractMass):
         return self._times(self.matrix, v)
 
     def root(self, q: Any, xi: Any) -> Any:
-        return self._times(jnp.linalg.cholesky(self.matrix), xi)
+        return self._times(root(self.matrix) if self.matrix.ndim == 2 else jax.vmap(root)(self.matrix), xi)
 
     def right(self, q: Any, rows: Any) -> Any:
         return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
@@ -156,7 +156,7 @@ class PositionMass(AbstractMass):
         return (self.fn(q) @ v.reshape(-1)).reshape(v.shape)
 
     def root(self, q: Any, xi: Any) -> Any:
-        return (jnp.linalg.cholesky(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
+        return (root(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
 
     def right(self, q: Any, rows: Any) -> Any:
         factor = Dense(self.fn(q)).factor(symmetric=True)
