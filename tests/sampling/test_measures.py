@@ -9,6 +9,7 @@ import pytest
 
 import holonomix as hx
 from holonomix.methods.langevin import ornstein_uhlenbeck, tangent_momentum
+from holonomix.systems import as_mass
 
 from . import measures as m
 
@@ -171,3 +172,22 @@ def test_temperature_and_friction_do_not_recompile():
         hx.integrate(system, method, np.ones(2), np.ones(2), dt=0.1, steps=3, key=jax.random.key(0))
         counts.append(len(traces))
     assert counts[0] > 0 and counts == counts[:1] * 3
+
+
+@pytest.mark.parametrize("size", [1, 3, 20])
+def test_root_of_the_mass(size):
+    """The noise `L xi` has the covariance M for every form of the mass, unrolled or not."""
+    a = np.random.default_rng(size).standard_normal((size, size))
+    mass = a @ a.T + np.eye(size)
+    q = jnp.zeros(size)
+    for form in (as_mass(mass, q), as_mass(lambda q: jnp.asarray(mass), q)):
+        lower = jax.jacfwd(lambda xi: form.root(q, xi))(q)  # noqa: B023
+        np.testing.assert_allclose(lower @ lower.T, mass, atol=1e-13 * np.max(mass))
+
+
+def test_a_dense_mass_stays_with_the_kernel_compiler():
+    system = hx.System(lambda q: 0.5 * jnp.sum(q**2), mass=np.array([[2.0, 0.5], [0.5, 1.0]]))
+    sol = hx.simulate(
+        system, hx.GLA(), np.ones(2), np.zeros(2), dt=0.1, steps=50, key=jax.random.key(0), backend="native"
+    )
+    assert sol.stats["backend"] == "native"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from ..errors import InputError, MethodError
 from ..projection import AbstractSolver, Newton, direct_momenta
@@ -201,7 +202,7 @@ class GeodesicBAOAB(AbstractMethod):
 def thermostat(friction: Any, temperature: Any) -> tuple[Any, Any]:
     """Both as runtime values; negative numbers are refused where they are known."""
     for name, value in (("friction", friction), ("temperature", temperature)):
-        if not isinstance(value, jax.core.Tracer) and not bool(jnp.all(jnp.asarray(value) >= 0)):
+        if not isinstance(value, Tracer) and not bool(jnp.all(jnp.asarray(value) >= 0)):
             raise InputError(f"{name} must not be negative, but it is {value}")
     kind = jnp.result_type(float)
     return jnp.asarray(friction, kind), jnp.asarray(temperature, kind)

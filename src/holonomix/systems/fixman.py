@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..errors import InputError
 from ..linalg import UNROLL, Dense
@@ -29,7 +30,7 @@ def fixman(system: Any, temperature: Any) -> System:
     and the two agree along the manifold where the stiff potential is the penalty. Differentiated automatically. Writing
     a bond as |r| - L or as |r|^2 - L^2 changes W by a constant only.
     """
-    if not isinstance(temperature, jax.core.Tracer) and not np.all(np.asarray(temperature) >= 0):
+    if not isinstance(temperature, Tracer) and not np.all(np.asarray(temperature) >= 0):
         raise InputError(f"temperature must not be negative, not {temperature}")
     stiff = isinstance(system, StiffSystem)
     if not stiff and (not system.constrained or system.rheonomic):
