@@ -9,7 +9,7 @@ from evaluate import bits
 from holonomix import kernels
 from holonomix.kernels import native
 
-BACKENDS = ["native"]
+BACKENDS = ["native", "xla"]
 
 
 def kepler_step(carry, consts):

@@ -10,7 +10,7 @@ from jax import lax
 from holonomix import kernels
 
 X = np.random.default_rng(3).normal(size=(13, 4)) + 2.5
-BACKENDS = ["native"]
+BACKENDS = ["native", "xla"]
 
 
 def newton_root(x):

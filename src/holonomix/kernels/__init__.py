@@ -36,6 +36,14 @@ def build(program: Program, backend: str = "native", lanes: int | None = None, t
         from .runner import NativeRunner
 
         return NativeRunner(program, lanes, threads)
+    if backend == "xla":
+        from .xla import XlaRunner
+
+        return XlaRunner(program)
+    if backend == "pallas":
+        from .pallas import PallasRunner
+
+        return PallasRunner(program, lanes)
     raise ValueError(f"unknown back end {backend!r}: native, xla or pallas")
 
 
