@@ -18,7 +18,18 @@ from ..errors import InputError
 from ..linalg import Dense, Iterated, implicit_root, iterate
 from ..systems.mass import as_mass
 
-__all__ = ["ITERATIONS", "Path", "Tables", "along", "basis", "continuation", "integrals", "solve_step", "tables"]
+__all__ = [
+    "ITERATIONS",
+    "Path",
+    "Tables",
+    "along",
+    "basis",
+    "continuation",
+    "integrals",
+    "restriction",
+    "solve_step",
+    "tables",
+]
 
 ITERATIONS = ("chord", "fixed-point", "newton")
 
@@ -96,6 +107,12 @@ def continuation(s: int) -> Any:
     """The (s, s) matrix that continues a polynomial of a step over the next one: `E_ji = int P_j(c) P_i(1 + c) dc`."""
     t = tables(s, s)
     return np.triu(t.weighted.T @ np.stack(basis(s, 1 + t.c), axis=1))
+
+
+def restriction(s: int, theta: Any) -> Any:
+    """The (s, s) matrix that takes the coefficients over a step to those over its first part, of length `theta`."""
+    t = tables(s, s)
+    return t.weighted.T @ jnp.stack(basis(s, theta * jnp.asarray(t.c)), axis=1)
 
 
 class Path(NamedTuple):
