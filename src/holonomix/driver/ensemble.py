@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, ShapeError, SimulationError
-from ..projection import check_start
+from ..projection import accepts_redundant, check_start
 from ..status import Status
 from .backends import choose_batch, flat_axes
 from .integrate import check_run
@@ -127,7 +127,7 @@ def simulate_ensemble(
     where = _axes_of(consts, axes)
     one = _lane(consts, where, 0)
     first = stepper.parts(one)[0]
-    check_start(first, q0[0], p0[0], t0)
+    check_start(first, q0[0], p0[0], t0, redundant=accepts_redundant(method))
 
     began = time.perf_counter()
     flags = flat_axes(where, consts)

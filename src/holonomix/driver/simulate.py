@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConvergenceError, InputError, SimulationError
-from ..projection import as_state_arrays, check_start
+from ..projection import accepts_redundant, as_state_arrays, check_start
 from ..status import Status
+from ..systems import System
 from ..types import State
 from .backends import Choice, choose
 from .checkpoint import from_arrays, to_arrays
@@ -91,8 +92,10 @@ def simulate(
         steps = max_steps if method.adaptive else int(np.ceil((t1 - t0) / dt - 1e-9))
     steps = check_run(method, system, dt, steps, key)
     check_output(method, wanted, dense, store, t0 + dt * steps if t1 is None else t1)
+    redundant = accepts_redundant(method)
+    system = system.accepting_redundant() if redundant and isinstance(system, System) else system
     prepared = system.prepare(q0)
-    check_start(prepared, q0, p0, t0)
+    check_start(prepared, q0, p0, t0, redundant=redundant)
     method.validate(prepared, State(q0, p0, jnp.asarray(t0, q0.dtype), jnp.asarray(0)), dt)
 
     t_end = np.copysign(np.inf, dt) if t1 is None else t1

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .redundant import min_norm_factor
 from .small import unrolled
 from .tridiagonal import apply, diagonals, invert
 
@@ -31,6 +32,15 @@ class BlockDiagonalFactor(eqx.Module):
             parts.append(x.T.reshape(-1))
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
+    def shortest(self, x: Any) -> Any:
+        """The least-norm form of a solution, for factors that accept redundant rows."""
+        parts, start = [], 0
+        for factor, (size, count) in zip(self.factors, self.sizes, strict=True):
+            part = x[start : start + count * size].reshape(count, size).T
+            start += count * size
+            parts.append(factor.shortest(part).T.reshape(-1))
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
 
 class BlockDiagonal(eqx.Module):
     """Stacks of square blocks, one stack `(size, size, count)` for each size; unknowns lie block by block."""
@@ -49,6 +59,12 @@ class BlockDiagonal(eqx.Module):
             pivots.append(jnp.min(pivot))
         sizes = tuple((stack.shape[0], stack.shape[2]) for stack in self.stacks)
         return BlockDiagonalFactor(tuple(factors), sizes, jnp.min(jnp.stack(pivots)))
+
+    def factor_redundant(self, symmetric: bool = False) -> BlockDiagonalFactor:
+        """Factors that accept blocks of lower rank."""
+        factors = tuple(min_norm_factor(stack, symmetric) for stack in self.stacks)
+        sizes = tuple((stack.shape[0], stack.shape[2]) for stack in self.stacks)
+        return BlockDiagonalFactor(factors, sizes, jnp.ones((), self.stacks[0].dtype))
 
     def todense(self) -> Any:
         return jax.scipy.linalg.block_diag(*(stack[:, :, k] for stack in self.stacks for k in range(stack.shape[2])))

@@ -4,6 +4,8 @@ from .project import as_state_arrays as as_state_arrays
 from .project import check_rank as check_rank
 from .project import check_start as check_start
 from .project import project as project
+from .recovery import penalty_multipliers as penalty_multipliers
+from .recovery import stiff_multipliers as stiff_multipliers
 from .solvers import SINGULAR_PIVOT as SINGULAR_PIVOT
 from .solvers import SOR as SOR
 from .solvers import AbstractSolver as AbstractSolver
@@ -12,6 +14,5 @@ from .solvers import MomentumSolve as MomentumSolve
 from .solvers import Newton as Newton
 from .solvers import PositionSolve as PositionSolve
 from .solvers import SymmetricNewton as SymmetricNewton
+from .solvers import accepts_redundant as accepts_redundant
 from .solvers import direct_momenta as direct_momenta
-from .recovery import penalty_multipliers as penalty_multipliers
-from .recovery import stiff_multipliers as stiff_multipliers

@@ -18,10 +18,14 @@ from ..errors import (
     ShapeError,
 )
 from ..linalg import implicit_root, iterate
+from ..linalg.redundant import DEPENDENT, PseudoInverse
 from ..systems.mass import as_mass, check_mass
 from .solvers import direct_momenta
 
 __all__ = ["as_state_arrays", "check_rank", "check_start", "project"]
+
+# Above this many rows the rank is judged by the factors' pivots; naming the rows would take a dense eigenproblem.
+LARGE_RANK_CHECK = 600
 
 
 def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
@@ -32,8 +36,12 @@ def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
     return q, p
 
 
-def project(system: Any, q: Any, p: Any, t: Any = 0.0, *, max_iterations: int = 200) -> tuple[Any, Any]:
+def project(
+    system: Any, q: Any, p: Any, t: Any = 0.0, *, max_iterations: int = 200, redundant: str | None = None
+) -> tuple[Any, Any]:
     """The nearest consistent state: q moved onto the manifold (in the mass metric), p onto its tangent space.
+
+    Constraints that depend on each other are an error that names them, unless `redundant="min-norm"` is chosen.
 
     Works under `jit`, `vmap` and `grad`. Outside of a transformation a failure raises `ConvergenceError` with the
     constraint residual that was left.
@@ -42,21 +50,23 @@ def project(system: Any, q: Any, p: Any, t: Any = 0.0, *, max_iterations: int = 
     if not system.constrained:
         return q, p
     system = system.prepare(q)
-    q1, residual, converged = _nearest(system, q, jnp.asarray(t, q.dtype), max_iterations)
-    p1 = direct_momenta(system, q1, p, t).p
+    q1, residual, converged = _nearest(system, q, jnp.asarray(t, q.dtype), max_iterations, redundant is not None)
+    p1 = direct_momenta(system, q1, p, t, redundant).p
     if not any(isinstance(x, jax.core.Tracer) for x in (q1, p1)):
         if not bool(converged):
-            check_rank(system, q, t)
+            if redundant is None:
+                check_rank(system, q, t)
             raise ConvergenceError(
                 f"projection onto the manifold did not converge: max|g| = {float(residual):.3g} is left after "
                 f"{max_iterations} iterations; start nearer to the manifold"
             )
-        check_rank(system, q1, t)
+        if redundant is None:
+            check_rank(system, q1, t)
     return q1, p1
 
 
 @eqx.filter_jit
-def _nearest(system: Any, q: Any, t: Any, max_iterations: int) -> tuple[Any, Any, Any]:
+def _nearest(system: Any, q: Any, t: Any, max_iterations: int, redundant: bool) -> tuple[Any, Any, Any]:
     m = system.constraint_count(q)
 
     def stationarity(x, args):
@@ -79,7 +89,8 @@ def _nearest(system: Any, q: Any, t: Any, max_iterations: int) -> tuple[Any, Any
             here = x[: q.size].reshape(q.shape)
             jac = system.linearize(here, t)
             rhs = system.constraint(here, t) + jac(q - here)
-            multipliers = system.gram(q, jac, jac).factor(symmetric=True).solve(rhs)
+            gram = system.gram(q, jac, jac)
+            multipliers = (gram.factor_redundant if redundant else gram.factor)(symmetric=True).solve(rhs)
             new = q - system.velocity(q, jac.transpose(multipliers))
             return jnp.concatenate([new.reshape(-1), multipliers])
 
@@ -87,7 +98,11 @@ def _nearest(system: Any, q: Any, t: Any, max_iterations: int) -> tuple[Any, Any
         done = iterate(body, residual, start, tol=4 * eps, floor=1e-11, max_iterations=max_iterations, stall=0.9)
         return done.x, done.converged
 
-    x, converged = implicit_root(solve, stationarity, (system, q, t))
+    def pseudo(x, args):
+        jacobian = jax.jacfwd(lambda y: stationarity(y, args))(x)
+        return PseudoInverse(jnp.linalg.pinv(jacobian, rtol=DEPENDENT), jnp.ones(()))
+
+    x, converged = implicit_root(solve, stationarity, (system, q, t), pseudo if redundant else None)
     here = x[: q.size].reshape(q.shape)
     return here, jnp.max(jnp.abs(system.constraint(here, t))), converged
 
@@ -95,6 +110,15 @@ def _nearest(system: Any, q: Any, t: Any, max_iterations: int) -> tuple[Any, Any
 def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -> None:
     """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q."""
     if not system.constrained:
+        return
+    m = system.constraint_count(q)
+    if m > LARGE_RANK_CHECK:
+        pivot = float(_smallest_pivot(system, q, jnp.asarray(t, q.dtype)))
+        if not pivot > 1e-13:
+            raise ConstraintRankError(
+                f"the {m} constraints are redundant or singular at the start: the smallest relative pivot of "
+                f"G M^-1 G^T is {pivot:.2g}; check a smaller model of the same kind, whose rows can be named"
+            )
         return
     rows = np.asarray(system.linearize(q, t).todense())
     # Scaled by the square root of the mass, so that the rank is that of G M^-1 G^T.
@@ -120,8 +144,14 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     )
 
 
-def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float = 1e-8) -> None:
-    """Everything about a start that can be wrong, found before a run begins."""
+@eqx.filter_jit
+def _smallest_pivot(system: Any, q: Any, t: Any) -> Any:
+    jac = system.linearize(q, t)
+    return system.gram(q, jac, jac).factor(symmetric=True).pivot
+
+
+def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float = 1e-8, redundant: bool = False) -> None:
+    """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows."""
     for name, x in (("q", q), ("p", p)):
         if not np.all(np.isfinite(np.asarray(x))):
             raise NonFiniteError(
@@ -154,7 +184,8 @@ def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float =
             f"q is not on the manifold: constraint {k} is {g[k]:.6g} instead of 0; "
             "use `q, p = hx.project(system, q, p)` to move it there"
         )
-    check_rank(system, q, t)
+    if not redundant:
+        check_rank(system, q, t)
     if np.max(np.abs(hidden)) > tolerance * scale * (1.0 + fastest):
         k = int(np.argmax(np.abs(hidden)))
         raise InconsistentStateError(

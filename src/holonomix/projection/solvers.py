@@ -4,6 +4,9 @@ Position problem: given the reference `q` (where the directions `M^-1 G(q)^T` ar
 `Lambda` with `g(Q - M^-1 G(q)^T Lambda) = 0`. Momentum problem: find `mu` with `G(q) M^-1 (p - G(q)^T mu) = 0`. The
 solvers differ in the iteration; the result and its derivative (implicit function theorem) are the same.
 
+Redundant rows make both problems singular. With `redundant="min-norm"` rows that depend on others are skipped and the
+multipliers of least norm are reported; the matrix is then `G(q) M^-1 G(q)^T` for every solver.
+
 By default an iteration runs down to round-off, measured against `eps * |row of G| * max|Q|`; `tol` asks for a fixed
 bound on `max|g|` instead.
 """
@@ -11,6 +14,7 @@ bound on `max|g|` instead.
 from __future__ import annotations
 
 import abc
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -60,11 +64,17 @@ def check_tolerance(tol: float | None) -> None:
         )
 
 
+def check_redundant(redundant: str | None) -> None:
+    if redundant not in (None, "min-norm"):
+        raise InputError(f'redundant must be None (an error) or "min-norm", not {redundant!r}')
+
+
 class AbstractSolver(eqx.Module):
     """`positions` and `momenta` solve the two problems; `init` makes what the solver remembers from step to step."""
 
     tol: eqx.AbstractVar[float | None]
     max_iterations: eqx.AbstractVar[int]
+    redundant: eqx.AbstractVar[str | None]
 
     @abc.abstractmethod
     def init(self, system: Any, q: Any, t: Any) -> Any: ...
@@ -83,8 +93,10 @@ class AbstractSolver(eqx.Module):
             lambda args: self.iterate_positions(*args),
             _position_residual,
             (system, q, trial, t, t1, memory),
-            _position_factor,
+            partial(_position_factor, self.redundant is not None),
         )
+        if self.redundant is not None:
+            multipliers = _gram_factor(system, q, t, True).shortest(multipliers)
         q1 = shifted(system, q, trial, t, multipliers)
         status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
         return PositionSolve(q1, multipliers, k, residual, status, memory)
@@ -107,10 +119,11 @@ class _Negated(NamedTuple):
         return -self.factor.solve(b)
 
 
-def _position_factor(multipliers: Any, args: Any) -> Any:
+def _position_factor(redundant: bool, multipliers: Any, args: Any) -> Any:
     system, q, trial, t, t1, _ = args
     q1 = shifted(system, q, trial, t, multipliers)
-    return _Negated(system.gram(q, system.linearize(q1, t1), system.linearize(q, t)).factor())
+    gram = system.gram(q, system.linearize(q1, t1), system.linearize(q, t))
+    return _Negated(gram.factor_redundant() if redundant else gram.factor())
 
 
 def _measure(system: Any, q: Any, trial: Any, t: Any, t1: Any, tol: float | None) -> tuple[Any, Any, Any]:
@@ -137,9 +150,11 @@ class Newton(AbstractSolver):
 
     tol: float | None = eqx.field(static=True, default=None)
     max_iterations: int = eqx.field(static=True, default=50)
+    redundant: str | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         check_tolerance(self.tol)
+        check_redundant(self.redundant)
 
     def init(self, system: Any, q: Any, t: Any) -> Any:
         return ()
@@ -147,17 +162,21 @@ class Newton(AbstractSolver):
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
         residual, tol, floor = _measure(system, q, trial, t, t1, self.tol)
         jac = system.linearize(q, t)
+        fixed = None if self.redundant is None else _gram_factor(system, q, t, True)
 
         def body(multipliers, value):
+            if fixed is not None:
+                return multipliers + fixed.solve(value)
             here = trial - system.velocity(q, jac.transpose(multipliers))
             return multipliers + system.gram(q, system.linearize(here, t1), jac).factor().solve(value)
 
         zero = jnp.zeros(system.constraint_count(q), q.dtype)
-        done = iterate(body, residual, zero, tol=tol, floor=floor, max_iterations=self.max_iterations)
+        stall = 0.5 if fixed is None else 0.9
+        done = iterate(body, residual, zero, tol=tol, floor=floor, max_iterations=self.max_iterations, stall=stall)
         return done.x, (done.iterations, done.residual, done.converged, memory)
 
     def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
-        return direct_momenta(system, q, p, t)
+        return direct_momenta(system, q, p, t, self.redundant)
 
 
 class SymmetricNewton(AbstractSolver):
@@ -170,16 +189,21 @@ class SymmetricNewton(AbstractSolver):
     max_iterations: int = eqx.field(static=True, default=100)
     frozen: bool = eqx.field(static=True, default=False)
     slow: int = eqx.field(static=True, default=7)
+    redundant: str | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         check_tolerance(self.tol)
+        check_redundant(self.redundant)
 
     def init(self, system: Any, q: Any, t: Any) -> Any:
-        return (_gram_factor(system, q, t), jnp.asarray(0, jnp.int32)) if self.frozen else ()
+        return (self._factor(system, q, t), jnp.asarray(0, jnp.int32)) if self.frozen else ()
+
+    def _factor(self, system: Any, q: Any, t: Any) -> Any:
+        return _gram_factor(system, q, t, self.redundant is not None)
 
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
         residual, tol, floor = _measure(system, q, trial, t, t1, self.tol)
-        factor, refreshed = memory if self.frozen else (_gram_factor(system, q, t), 0)
+        factor, refreshed = memory if self.frozen else (self._factor(system, q, t), 0)
 
         def body(multipliers, value):
             return multipliers + factor.solve(value)
@@ -188,12 +212,12 @@ class SymmetricNewton(AbstractSolver):
         done = iterate(body, residual, zero, tol=tol, floor=floor, max_iterations=self.max_iterations, stall=0.9)
         if self.frozen:
             stale = done.iterations > self.slow
-            fresh = _gram_factor(system, shifted(system, q, trial, t, done.x), t1)
+            fresh = self._factor(system, shifted(system, q, trial, t, done.x), t1)
             memory = (jax.tree.map(lambda a, b: jnp.where(stale, a, b), fresh, factor), refreshed + stale)
         return done.x, (done.iterations, done.residual, done.converged, memory)
 
     def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
-        return direct_momenta(system, q, p, t)
+        return direct_momenta(system, q, p, t, self.redundant)
 
 
 class SOR(AbstractSolver):
@@ -206,12 +230,20 @@ class SOR(AbstractSolver):
     omega: float = eqx.field(static=True)
     tol: float | None = eqx.field(static=True)
     max_iterations: int = eqx.field(static=True)
+    redundant: str | None = eqx.field(static=True)
 
-    def __init__(self, omega: float = 1.7, tol: float | None = None, max_iterations: int = 20_000):
-        self.omega, self.tol, self.max_iterations = omega, tol, max_iterations
+    def __init__(
+        self,
+        omega: float = 1.7,
+        tol: float | None = None,
+        max_iterations: int = 20_000,
+        redundant: str | None = None,
+    ):
+        self.omega, self.tol, self.max_iterations, self.redundant = omega, tol, max_iterations, redundant
 
     def __check_init__(self) -> None:
         check_tolerance(self.tol)
+        check_redundant(self.redundant)
         if not 0 < self.omega < 2:
             raise InputError(f"omega must lie between 0 and 2 for the relaxation to converge, not {self.omega}")
 
@@ -267,21 +299,25 @@ class SOR(AbstractSolver):
             return done.x, done.converged
 
         mu, converged = implicit_root(
-            solve, _momentum_residual, (system, q, p, jnp.asarray(t, q.dtype)), _momentum_factor
+            solve,
+            _momentum_residual,
+            (system, q, p, jnp.asarray(t, q.dtype)),
+            partial(_momentum_factor, self.redundant is not None),
         )
         status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
         correction = system.linearize(q, t).transpose(mu)
         return MomentumSolve(p - correction, mu, correction, status)
 
 
-def GaussSeidel(tol: float | None = None, max_iterations: int = 20_000) -> SOR:
+def GaussSeidel(tol: float | None = None, max_iterations: int = 20_000, redundant: str | None = None) -> SOR:
     """SHAKE's own iteration: `SOR` with omega = 1."""
-    return SOR(omega=1.0, tol=tol, max_iterations=max_iterations)
+    return SOR(omega=1.0, tol=tol, max_iterations=max_iterations, redundant=redundant)
 
 
-def _gram_factor(system: Any, q: Any, t: Any) -> Any:
+def _gram_factor(system: Any, q: Any, t: Any, redundant: bool = False) -> Any:
     jac = system.linearize(q, t)
-    return system.gram(q, jac, jac).factor(symmetric=True)
+    gram = system.gram(q, jac, jac)
+    return gram.factor_redundant(symmetric=True) if redundant else gram.factor(symmetric=True)
 
 
 def _momentum_residual(mu: Any, args: Any) -> Any:
@@ -289,16 +325,23 @@ def _momentum_residual(mu: Any, args: Any) -> Any:
     return system.hidden_constraint(q, p - system.linearize(q, t).transpose(mu), t)
 
 
-def _momentum_factor(mu: Any, args: Any) -> Any:
+def _momentum_factor(redundant: bool, mu: Any, args: Any) -> Any:
     system, q, _, t = args
-    return _Negated(_gram_factor(system, q, t))
+    return _Negated(_gram_factor(system, q, t, redundant))
 
 
-def direct_momenta(system: Any, q: Any, p: Any, t: Any = 0.0) -> MomentumSolve:
+def direct_momenta(system: Any, q: Any, p: Any, t: Any = 0.0, redundant: str | None = None) -> MomentumSolve:
     """The tangent momentum by one linear solve: `P(q) p = p - G^T (G M^-1 G^T)^-1 (G M^-1 p + g_t)`."""
-    jac = system.linearize(q, t)
-    factor = system.gram(q, jac, jac).factor(symmetric=True)
+    factor = _gram_factor(system, q, t, redundant is not None)
     mu = factor.solve(system.hidden_constraint(q, p, t))
+    if redundant is not None:
+        mu = factor.shortest(mu)
     status = jnp.where(factor.pivot > SINGULAR_PIVOT, Status.OK, Status.SINGULAR).astype(jnp.int32)
-    correction = jac.transpose(mu)
+    correction = system.linearize(q, t).transpose(mu)
     return MomentumSolve(p - correction, mu, correction, status)
+
+
+def accepts_redundant(method: Any) -> bool:
+    """Whether a solver inside `method` was told to accept redundant rows."""
+    parts = jax.tree.leaves(method, is_leaf=lambda x: isinstance(x, AbstractSolver))
+    return any(isinstance(x, AbstractSolver) and x.redundant is not None for x in parts)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..linalg.assembly import Layout, layout_of
+from ..linalg.blocks import BlockDiagonal
 from ..linalg.indexing import Indices, add_at, take
 from ..linalg.small import UNROLL, Dense
 from .structured import AbstractLocal, weave
@@ -300,6 +301,12 @@ class StructuredFactor(eqx.Module):
             x = jnp.concatenate([x - solved @ y, y])
         return _unsort(x, self.layout)
 
+    def shortest(self, x: Any) -> Any:
+        """The least-norm form of a solution, for factors that accept redundant rows."""
+        layout: Any = self.coupling.layout
+        x = take(self.factor.shortest(take(take(x, self.layout), layout.order)), layout.inverse)
+        return _unsort(x, self.layout)
+
 
 class StructuredGram(eqx.Module):
     """`G_left M^-1 G_right^T` in the form that the coupling allows, bordered by the rows of plain callables."""
@@ -321,6 +328,13 @@ class StructuredGram(eqx.Module):
         left = jnp.min(jnp.abs(jnp.diagonal(corner - lower @ solved)) / jnp.where(scale > 0, scale, 1.0))
         pivot = jnp.minimum(inner.pivot, jnp.minimum(schur.pivot, left))
         return StructuredFactor(inner, (solved, lower, schur), pivot, self.coupling, self.layout)
+
+    def factor_redundant(self, symmetric: bool = False) -> Any:
+        """Factors that accept redundant rows: block by block for molecules, of the whole matrix else."""
+        if self.border is None and isinstance(self.matrix, BlockDiagonal):
+            inner = self.matrix.factor_redundant(symmetric)
+            return StructuredFactor(inner, None, inner.pivot, self.coupling, self.layout)
+        return Dense(self.todense()).factor_redundant(symmetric)
 
     def todense(self) -> Any:
         inverse = jnp.asarray(self.coupling.layout.inverse.array)  # pyright: ignore[reportOptionalMemberAccess]

@@ -39,6 +39,7 @@ class System(eqx.Module):
     force_fn: Any
     params: Any
     shape: tuple[int, ...] | None = eqx.field(static=True)  # of q, where it is known
+    redundant: bool = eqx.field(static=True)  # whether `multipliers` accepts rows that depend on each other
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class System(eqx.Module):
         self.force_fn = None if force is None else as_callable(force)
         self.params = None if params is None else jax.tree.map(_as_value, params)
         self.shape = None
+        self.redundant = False
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -90,11 +92,18 @@ class System(eqx.Module):
         """The same system with its mass in final form (a constant matrix is factored once, not in every step)."""
         return eqx.tree_at(lambda s: s.mass, self, as_mass(self.mass, q), is_leaf=lambda x: x is self.mass)
 
+    def accepting_redundant(self) -> System:
+        """The same system with `multipliers` of least norm where constraints depend on each other."""
+        return self._with(redundant=True)
+
     def shaped(self, shape: tuple[int, ...]) -> System:
         """The same system with the shape of q on record, so that `explain` needs no start."""
+        return self._with(shape=tuple(shape))
+
+    def _with(self, **static: Any) -> System:
         new = object.__new__(type(self))
         for field in dataclasses.fields(self):
-            object.__setattr__(new, field.name, tuple(shape) if field.name == "shape" else getattr(self, field.name))
+            object.__setattr__(new, field.name, static.get(field.name, getattr(self, field.name)))
         return new
 
     def with_params(self, params: Any) -> System:
@@ -204,7 +213,11 @@ class System(eqx.Module):
         jac = self.linearize(q, t)
         directions = (self.velocity(q, p), self.force(q, p, t), jnp.ones_like(t))
         rate = jax.jvp(self.hidden_constraint, (q, p, t), directions)[1]
-        return self.gram(q, jac, jac).factor(symmetric=True).solve(rate)
+        gram = self.gram(q, jac, jac)
+        if not self.redundant:
+            return gram.factor(symmetric=True).solve(rate)
+        factor = gram.factor_redundant(symmetric=True)
+        return factor.shortest(factor.solve(rate))
 
 
 def _as_mass(mass: Any) -> Any:
