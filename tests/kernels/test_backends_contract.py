@@ -204,3 +204,12 @@ def test_disk_cache(tmp_path, monkeypatch, program):
 
 def test_operations_are_counted(program):
     assert 30 < program.operations < 60
+
+
+def test_under_jit_and_vmap(program):
+    runner = kernels.build(program)
+    inside = jax.jit(lambda c, k, every: runner.under_jit(c, k, rows=3, every=every))
+    assert bits(inside(CARRY, CONSTS, 7)) == bits(runner.run(CARRY, CONSTS, rows=3, every=7))
+    many = starts(10)
+    got = jax.jit(jax.vmap(lambda c: runner.under_jit(c, CONSTS, rows=3, every=7)))(many)
+    assert bits(got) == bits(runner.run_batch(many, CONSTS, rows=3, every=7))

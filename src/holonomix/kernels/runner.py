@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -39,7 +40,24 @@ def to_arrays(leaves: list[Leaf], tree, given, what: str, batch: list[int | None
     return out
 
 
-def from_arrays(leaves: list[Leaf], tree, arrays: list[np.ndarray]):
+def traced(leaves: list[Leaf], tree, given, what: str) -> list:
+    """The same for values under a transformation."""
+    flat, structure = jax.tree.flatten(given)
+    if structure != tree:
+        raise TypeError(f"{what} has structure {structure}, the program was lowered for {tree}")
+    data = [jax.random.key_data(v) if leaf.key is not None else v for leaf, v in zip(leaves, flat, strict=True)]
+    return [jax.numpy.asarray(v, dtype_of(leaf.kind)) for leaf, v in zip(leaves, data, strict=True)]
+
+
+def _plain(array) -> np.ndarray:
+    return np.asarray(array, order="C")
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]  # a few times faster than array.ctypes.data
+
+
+def from_arrays(leaves: list[Leaf], tree, arrays: list):
     """The inverse, with typed random keys put together again."""
     wrapped = [
         jax.random.wrap_key_data(jax.numpy.asarray(a), impl=leaf.key._impl.name) if leaf.key is not None else a
@@ -80,11 +98,7 @@ class NativeRunner:
         p = self.program
         carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry")
         given = to_arrays(p.consts, p.consts_tree, consts, "consts")
-        carry_out = [np.empty_like(a) for a in carry_in]
-        saved = [np.empty((rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.rows]
-        words = self._words(given, [0] * len(given), carry_in, carry_out, saved, 1, rows, every)
-        words[Layout.LAST] = 1
-        self.compile(1)(words.ctypes.data)
+        carry_out, saved = self._single(carry_in, given, rows, every)
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
 
     def run_batch(self, carry, consts, consts_axes=None, *, rows: int, every: int):
@@ -97,20 +111,64 @@ class NativeRunner:
         axes = batch_axes(p.consts_tree, consts, consts_axes)
         carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry))
         given = to_arrays(p.consts, p.consts_tree, consts, "consts", [count if a == 0 else None for a in axes])
+        carry_out, saved = self._batch(count, carry_in, given, [a == 0 for a in axes], rows, every)
+        return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
+
+    def under_jit(self, carry, consts, *, rows: int, every):
+        """`run` for use inside of `jax.jit`, as a callback; under `jax.vmap` it is one batch. `every` may be traced."""
+        p = self.program
+        wanted = [
+            jax.ShapeDtypeStruct(shape, dtype_of(leaf.kind))
+            for leaf, shape in (*((f, f.shape) for f in p.carry), *((f, (rows, *f.shape)) for f in p.rows))
+        ]
+        every = jax.numpy.asarray(every, np.int64)
+        out = jax.pure_callback(
+            functools.partial(self._host, rows), wanted, every, traced(p.carry, p.carry_tree, carry, "carry"),
+            traced(p.consts, p.consts_tree, consts, "consts"), vmap_method="broadcast_all",
+        )  # fmt: skip
+        split = len(p.carry)
+        return from_arrays(p.carry, p.carry_tree, out[:split]), from_arrays(p.rows, p.rows_tree, out[split:])
+
+    def _host(self, rows: int, every, carry, given) -> list[np.ndarray]:
+        p = self.program
+        every = np.asarray(every)
+        lead = every.shape
+        if not lead:
+            out, saved = self._single([_plain(a) for a in carry], [_plain(a) for a in given], rows, int(every))
+            return [*out, *saved]
+        if np.any(every != every.flat[0]):
+            raise ValueError("the number of steps must be the same for all trajectories of a batch")
+        count = every.size
+        flat = [[_plain(a).reshape(count, *f.shape) for a, f in zip(arrays, leaves, strict=True)]
+                for arrays, leaves in ((carry, p.carry), (given, p.consts))]  # fmt: skip
+        out, saved = self._batch(count, *flat, [True] * len(given), rows, int(every.flat[0]))
+        return [a.reshape(*lead, *a.shape[1:]) for a in (*out, *saved)]
+
+    # -- on arrays --------------------------------------------------------------------------------------
+    def _single(self, carry_in: list, given: list, rows: int, every: int) -> tuple[list, list]:
+        carry_out = [np.empty_like(a) for a in carry_in]
+        saved = [np.empty((rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in self.program.rows]
+        words = self._words(given, [0] * len(given), carry_in, carry_out, saved, 1, rows, every)
+        words[Layout.LAST] = 1
+        self.compile(1)(words.ctypes.data)
+        return carry_out, saved
+
+    def _batch(self, count: int, carry_in, given, per_lane, rows: int, every: int) -> tuple[list, list]:
+        p = self.program
         carry_out = [np.empty_like(a) for a in carry_in]
         saved = [np.empty((count, rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.rows]
-        strides = [leaf.count if a == 0 else 0 for leaf, a in zip(p.consts, axes, strict=True)]
+        strides = [leaf.count if lane else 0 for leaf, lane in zip(p.consts, per_lane, strict=True)]
         words = self._words(given, strides, carry_in, carry_out, saved, count, rows, every)
         if count:
             self._parallel(words, count)
-        return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
+        return carry_out, saved
 
     def _words(self, given, strides, carry_in, carry_out, saved, count, rows, every) -> np.ndarray:
         if rows < 0 or every < 0:
             raise ValueError("rows and every must not be negative")
         head = [0, 0, count, rows, every]
-        pointers = [a.ctypes.data for a in given]
-        tail = [a.ctypes.data for part in (carry_in, carry_out, saved) for a in part]
+        pointers = [_address(a) for a in given]
+        tail = [_address(a) for part in (carry_in, carry_out, saved) for a in part]
         return np.array(head + pointers + strides + tail, np.int64)
 
     def _parallel(self, words: np.ndarray, count: int) -> None:
