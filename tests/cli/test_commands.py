@@ -298,6 +298,11 @@ def test_compare(here):
     assert Path(result["plot"]).stat().st_size > 10_000
     error = {name: c["levels"][1]["error"] for name, c in curves.items()}
     assert error["composition-8"] < error["hbvm-2-2"] < error["rattle"] < error["zhang-skeel"] * 10
+    for curve in curves.values():
+        # read off the curve, never beyond it: between its best and its worst error
+        errors, equal = [level["error"] for level in curve["levels"]], curve["error_at_equal_work"]
+        assert equal is None or max(min(errors), result["uncertainty"]) * 0.999 <= equal <= max(errors) * 1.001
+        assert all(level["seconds"] > 0 for level in curve["levels"])
     assert curves["zhang-skeel"]["system"] == "omega = 2/dt" and curves["rattle"]["system"] == "as it is"
     drift = {name: c["levels"][1]["constraint_error"] for name, c in curves.items()}
     assert drift["rattle"] < 1e-13 < drift["rk4"] and drift["zhang-skeel"] > 1e-6

@@ -17,6 +17,8 @@ from .methodspec import parse_method
 __all__ = ["Comparison", "Curve", "Level", "compare", "draw", "table"]
 
 REPEATS = 3
+TIMED_SECONDS = 0.05  # a run this long is enough to see the cost of a step beside what every run costs once
+MOST_STEPS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +46,16 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All curves, the step of the table, the common work (seconds) and where the reference is from."""
+    """All curves, the step of the table, the common work (seconds), and where the reference is from.
+
+    `uncertainty` is that of the reference: no error below it means anything.
+    """
 
     problem: str
     dt: float
     t1: float
     reference: str
+    uncertainty: float
     work: float
     curves: tuple[Curve, ...]
 
@@ -68,7 +74,7 @@ def compare(
         if method.stochastic:
             raise CommandError(f"{name} draws random numbers, so that its error has no meaning here; see `certify`")
         _system(problem, method, omega or 1.0)
-    reference, source = _reference(problem, dt, t1)
+    reference, source, floor = _reference(problem, dt, t1)
     ladder = [dt * 2.0**k for k in _exponents(levels)]
     curves = []
     for name, method in methods:
@@ -77,8 +83,8 @@ def compare(
         kind = _system(problem, method, omega or 2 / dt)[1]
         curves.append(Curve(name, kind if omega is not None or "omega" not in kind else "omega = 2/dt", tuple(found)))
     work = _common_work(curves, dt)
-    curves = [dataclasses.replace(c, error_at_equal_work=_interpolated(c, work)) for c in curves]
-    return Comparison(problem.name, dt, t1, source, work, tuple(curves))
+    curves = [dataclasses.replace(c, error_at_equal_work=_interpolated(c, work, floor)) for c in curves]
+    return Comparison(problem.name, dt, t1, source, floor, work, tuple(curves))
 
 
 def _exponents(levels: int) -> list[int]:
@@ -100,22 +106,54 @@ def _system(problem: Any, method: Any, omega: float) -> tuple[Any, str]:
     return stiff, f"omega = {omega:g}"
 
 
-def _reference(problem: Any, dt: float, t1: float) -> tuple[np.ndarray, str]:
-    """The exact final position: in closed form, or by a method of order eight with a much smaller step."""
+def _reference(problem: Any, dt: float, t1: float) -> tuple[np.ndarray, str, float]:
+    """The exact final position (closed form, or order eight at small steps), its source and its uncertainty."""
     import holonomix as hx
 
     if problem.reference is not None:
-        q, _ = problem.reference(np.array([t1]))
-        return np.asarray(q)[-1], "closed form"
+        q = np.asarray(problem.reference(np.array([t1]))[0])[-1]
+        return q, "closed form", float(np.finfo(float).eps * np.max(np.abs(q)))
     fine = hx.Composition(hx.RATTLE(), order=8)
-    steps = math.ceil(t1 / dt) * 8
-    try:
-        solution = hx.simulate(
-            problem.system, fine, problem.q0, problem.p0, dt=t1 / steps, steps=steps, save_every=steps
-        )
-    except HolonomixError as error:
-        raise CommandError(f"no reference: {fine.name} with dt = {t1 / steps:g} failed: {error}") from error
-    return np.asarray(solution.final_q), f"{fine.name}, dt = {t1 / steps:.3g}"
+    finals = []
+    for parts in (4, 8):
+        steps = math.ceil(t1 / dt) * parts
+        try:
+            run = hx.simulate(
+                problem.system, fine, problem.q0, problem.p0, dt=t1 / steps, steps=steps, save_every=steps
+            )
+        except HolonomixError as error:
+            raise CommandError(f"no reference: {fine.name} with dt = {t1 / steps:g} failed: {error}") from error
+        finals.append(np.asarray(run.final_q))
+    return finals[1], f"{fine.name}, dt = {t1 / steps:.3g}", float(np.max(np.abs(finals[1] - finals[0])))
+
+
+def _step_cost(system: Any, method: Any, problem: Any, dt: float) -> float:
+    """Seconds a step: two runs of different length, so that what every run costs once drops out."""
+    import holonomix as hx
+
+    def timed(steps: int) -> float:
+        times = []
+        for _ in range(REPEATS):
+            run = hx.simulate(system, method, problem.q0, problem.p0, dt=dt, steps=steps, save_every=steps, throw=False)
+            if run.status.failed:
+                return math.nan
+            times.append(run.stats["wall_time"])
+        return min(times)
+
+    # a method that drifts may not survive a long run: then the longest that it did survive has to do
+    short = steps = 256
+    base = timed(short)
+    cost = base / short
+    while steps < MOST_STEPS:
+        steps *= 4
+        taken = timed(steps)
+        if math.isnan(taken):
+            break
+        if taken > base:
+            cost = (taken - base) / (steps - short)
+        if taken - base >= TIMED_SECONDS:
+            break
+    return cost
 
 
 def _level(problem: Any, method: Any, dt: float, t1: float, omega: float | None, reference: np.ndarray) -> Level:
@@ -125,16 +163,13 @@ def _level(problem: Any, method: Any, dt: float, t1: float, omega: float | None,
     steps = max(1, round(t1 / dt))
     options: dict[str, Any] = {"t1": t1} if method.adaptive else {"steps": steps}
     every = max(1, steps // 1000)
-    seconds, solution = math.inf, None
     try:
-        for _ in range(REPEATS):
-            solution = hx.simulate(
-                system, method, problem.q0, problem.p0, dt=t1 / steps, save_every=every, throw=False, **options
-            )
-            seconds = min(seconds, solution.stats["wall_time"])
+        solution = hx.simulate(
+            system, method, problem.q0, problem.p0, dt=t1 / steps, save_every=every, throw=False, **options
+        )
+        seconds = int(solution.stats["steps"]) * _step_cost(system, method, problem, t1 / steps)
     except HolonomixError as error:
         return Level(dt, 0, math.nan, math.nan, math.nan, math.nan, str(error))
-    assert solution is not None
     if solution.status.failed:
         done = int(solution.stats["steps"])
         return Level(dt, done, seconds, math.nan, math.nan, math.nan, solution.status.message)
@@ -189,20 +224,13 @@ def _common_work(curves: list[Curve], dt: float) -> float:
     return float(np.exp(np.mean(np.log(costs)))) if costs else math.nan
 
 
-def _interpolated(curve: Curve, work: float) -> float | None:
-    """The error that the method would have with this much work: along its curve, or a little beyond it."""
-    good = [(level.seconds, level.error) for level in curve.levels if level.seconds > 0 and level.error > 0]
-    if len(good) < 2 or not work > 0:
+def _interpolated(curve: Curve, work: float, floor: float) -> float | None:
+    """The error that the method has with this much work, read off its curve; None outside of what was measured."""
+    good = sorted((level.seconds, level.error) for level in curve.levels if level.seconds > 0 and level.error > 0)
+    if len(good) < 2 or not good[0][0] <= work <= good[-1][0]:
         return None
-    x, y = np.log(np.array(sorted(good))).T
-    target = math.log(work)
-    if not x[0] - math.log(4) <= target <= x[-1] + math.log(4):
-        return None
-    if x[0] <= target <= x[-1]:
-        return float(np.exp(np.interp(target, x, y)))
-    near = slice(0, 2) if target < x[0] else slice(-2, None)
-    slope = (y[near][1] - y[near][0]) / max(x[near][1] - x[near][0], 1e-9)
-    return float(np.exp(y[near][0] + slope * (target - x[near][0])))
+    x, y = np.log(np.array(good)).T
+    return max(floor, float(np.exp(np.interp(math.log(work), x, y))))
 
 
 # ---- for people
@@ -213,8 +241,9 @@ def table(comparison: Comparison) -> Any:
     from rich.table import Table
 
     caption = (
-        f"errors of the final position, against {comparison.reference}; the last column is read off the work-precision "
-        f"curve at {_seconds(comparison.work)}"
+        f"errors of the final position, against {comparison.reference}, uncertain by {comparison.uncertainty:.0e}; "
+        f"time is steps times the cost of a step; the last column is read off the work-precision curve at "
+        f"{_seconds(comparison.work)}, empty outside of it"
     )
     title = f"{comparison.problem}, t = {comparison.t1:g}, dt = {comparison.dt:g}"
     out = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
@@ -253,7 +282,7 @@ def draw(comparison: Comparison, path: Path) -> None:
         errors = [level.error for level in good]
         for axes, x in ((by_work, [g.seconds for g in good]), (by_step, [g.dt for g in good])):
             axes.loglog(x, errors, "o-", markersize=4, label=curve.name)
-    by_work.set(xlabel="work: wall time [s]", ylabel="error of the final position")
+    by_work.set(xlabel="work: steps times cost of a step [s]", ylabel="error of the final position")
     by_step.set(xlabel="dt")
     by_step.legend(fontsize="small")
     for axes in (by_work, by_step):
