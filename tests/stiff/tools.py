@@ -13,8 +13,14 @@ def advance(system, method, q, p, h, steps=1):
     """`steps` steps from (q, p), as a differentiable map."""
     state = State(q, p, jnp.zeros(()), 0)
     carry = method.init(system, state, h)
-    for _ in range(steps):
-        state, carry, _ = method.step(system, state, h, carry)
+
+    def body(_, loop):
+        return method.step(system, loop[0], h, loop[1])[:2]
+
+    if steps == 1:
+        state, _ = body(0, (state, carry))
+    else:
+        state, _ = jax.lax.fori_loop(0, steps, body, (state, carry))
     return state.q, state.p
 
 
