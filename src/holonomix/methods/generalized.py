@@ -1,78 +1,139 @@
-"""Verlet for a mass that depends on the position, without constraints."""
+r"""Half a kick and the drift onto the manifold for systems with a mass M(q) or an applied force.
+
+    p+ = p - dt/2 (H_q(q, p+) - f(q, M^-1 p+, t) + G(q)^T lr)     q1 = q + dt/2 (H_p(q, p+) + H_p(q1, p+))     g(q1) = 0
+
+p+ is implicit. A mass M(q) takes Newton's method on (p+, q1, lr) together; a constant mass with a force that depends
+on the velocity takes sweeps that refresh force and multipliers at once and cost as much as a solve without the force.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
-from ..errors import MethodError
-from ..linalg import Compensation, add, newton_root
-from ..types import Report, State
-from .base import AbstractMethod, Traits, first_failure
-from .flows import iteration_report
+from ..linalg import add, implicit_root, iterate, newton_root
+from ..status import Status
 
-__all__ = ["GeneralizedVerlet"]
+__all__ = ["Drift", "drift", "is_general", "kick_force"]
 
 
-class GeneralizedVerlet(AbstractMethod):
-    r"""The generalised Stormer-Verlet method for `H = p^T M(q)^-1 p/2 + V(q)`: two implicit half steps.
+class Drift(NamedTuple):
+    """The momentum p+ and the position q1 with what rounding left, the multipliers `dt/2 lr`, and how it went."""
 
-        p+      = p_n - h/2 H_q(q_n, p+)              q_{n+1} = q_n + h/2 (H_p(q_n, p+) + H_p(q_{n+1}, p+))
-        p_{n+1} = p+ - h/2 H_q(q_{n+1}, p+)
-
-    Symplectic, symmetric, of order two; velocity Verlet when the mass is constant.
-    """
-
-    reference = "Hairer, Lubich & Wanner 2006 (VI.3)"
-    family = "classical"
-
-    @property
-    def traits(self):
-        return {"free": Traits(2, symmetric=True, symplectic=True)}
-
-    def check_further(self, system: Any) -> None:
-        if not system.conservative:
-            raise MethodError("GeneralizedVerlet needs a force that derives from a potential")
-
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        return Compensation.zeros(state.q)
-
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        q, p, dt = state.q, state.p, jnp.asarray(dt, state.q.dtype)
-        slope = jax.grad(system.hamiltonian)
-        if not system.position_mass:
-            half, low_p = add(p, carry.p, -dt / 2 * slope(q, p))
-            q1, low_q = add(q, carry.q, dt * system.velocity(q, half))
-            p1, low_p = add(half, low_p, -dt / 2 * slope(q1, half))
-            return State(q1, p1, state.t + dt, state.n), Compensation(low_q, low_p), Report.ok()
-        first = newton_root(_kick_residual, p.reshape(-1), (system, q, p, dt))
-        half, low_p = add(p, carry.p, -dt / 2 * slope(q, first.x.reshape(q.shape)))
-        speed = system.velocity(q, half)
-        second = newton_root(_drift_residual, (q + dt * speed).reshape(-1), (system, q, half, dt))
-        end = system.velocity(second.x.reshape(q.shape), half)
-        q1, low_q = add(q, carry.q, dt / 2 * (speed + end))
-        p1, low_p = add(half, low_p, -dt / 2 * slope(q1, half))
-        one, two = iteration_report(first), iteration_report(second)
-        report = Report(
-            first_failure(one.status, two.status),
-            one.iterations + two.iterations,
-            jnp.maximum(one.residual, two.residual),
-        )
-        return State(q1, p1, state.t + dt, state.n), Compensation(low_q, low_p), report
-
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return State(state.q, -state.p, state.t, state.n), Compensation(carry.q, -carry.p)
+    half: Any
+    low_p: Any
+    q: Any
+    low_q: Any
+    pull: Any
+    iterations: Any
+    residual: Any
+    status: Any
 
 
-def _kick_residual(x: Any, args: Any) -> Any:
-    system, q, p, dt = args
-    half = x.reshape(q.shape)
-    return (half - p + dt / 2 * jax.grad(system.hamiltonian)(q, half)).reshape(-1)
+def is_general(system: Any) -> bool:
+    """Whether the plain form (constant mass, no applied force) does not apply."""
+    return system.position_mass or not system.conservative
 
 
-def _drift_residual(x: Any, args: Any) -> Any:
-    system, q, half, dt = args
-    end = x.reshape(q.shape)
-    return (end - q - dt / 2 * (system.velocity(q, half) + system.velocity(end, half))).reshape(-1)
+def kick_force(system: Any, q: Any, p: Any, t: Any) -> Any:
+    """`-H_q + f`."""
+    return system.force(q, p, t)
+
+
+def drift(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> Drift:
+    """From (q, p) to p+ and the point of the manifold at t + dt."""
+    dt, t = jnp.asarray(dt, q.dtype), jnp.asarray(t, q.dtype)
+    solve = _together if system.position_mass else _sweeps
+    pull, q1, half, (k, residual, converged) = solve(system, solver, q, p, low, dt, t)
+    force = kick_force(system, q, half, t)
+    push = dt / 2 * force - _held(system, q, t, pull)
+    half, low_p = add(p, low.p, push)
+    low_q = (dt / 2 * (system.velocity(q, half) + system.velocity(q1, half)) + low.q) - (q1 - q)
+    status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
+    return Drift(half, low_p, q1, low_q, pull, k, residual, status)
+
+
+def _held(system: Any, q: Any, t: Any, pull: Any) -> Any:
+    return system.linearize(q, t).transpose(pull) if system.constrained else jnp.zeros_like(q)
+
+
+# -- a mass that depends on the position -----------------------------------------------------------------------------
+
+
+def _together(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> tuple[Any, Any, Any, Any]:
+    n, m = q.size, system.constraint_count(q)
+    guess = q + dt * system.velocity(q, p)
+    start = jnp.concatenate([p.reshape(-1), guess.reshape(-1), jnp.zeros(m, q.dtype)])
+    done = newton_root(_residual, start, (system, q, p + low.p, low.q, dt, t))
+    half, q1 = (done.x[k * n : (k + 1) * n].reshape(q.shape) for k in range(2))
+    return done.x[2 * n :], q1, half, (done.iterations, done.residual, done.converged)
+
+
+def _residual(x: Any, args: Any) -> Any:
+    system, q, p, low_q, dt, t = args
+    n = q.size
+    half, q1, pull = x[:n].reshape(q.shape), x[n : 2 * n].reshape(q.shape), x[2 * n :]
+    kick = half - p - dt / 2 * kick_force(system, q, half, t) + _held(system, q, t, pull)
+    move = q1 - q - (dt / 2 * (system.velocity(q, half) + system.velocity(q1, half)) + low_q)
+    parts = [kick.reshape(-1), move.reshape(-1)]
+    return jnp.concatenate([*parts, system.constraint(q1, t + dt)] if system.constrained else parts)
+
+
+# -- a constant mass and an applied force ----------------------------------------------------------------------------
+
+
+def _sweeps(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> tuple[Any, Any, Any, Any]:
+    m = system.constraint_count(q)
+    start = kick_force(system, q, p, t)
+
+    def solve(args):
+        system, q, p, low_q, dt, t, start = args
+        eps = jnp.finfo(q.dtype).eps
+        jac = system.linearize(q, t) if m else None
+        factor, scale = None, jnp.ones(0, q.dtype)
+        if jac is not None:
+            gram = system.gram(q, jac, jac)
+            redundant = getattr(solver, "redundant", None) is not None
+            factor = (gram.factor_redundant if redundant else gram.factor)(symmetric=True)
+            scale = jac.row_norms() * jnp.max(jnp.abs(q))
+            scale = 1.0 / jnp.where(scale > 0, scale, 1.0)
+        size = 1.0 / (jnp.max(jnp.abs(p)) + jnp.abs(dt) * jnp.max(jnp.abs(start)) + jnp.finfo(q.dtype).tiny)
+
+        def measured(x):
+            r = _sweep_residual(x, args)
+            off = jnp.abs(dt) / 2 * jnp.max(jnp.abs(r[m:])) * size
+            return r, jnp.maximum(jnp.max(jnp.abs(r[:m]) * scale), off) if m else off
+
+        def body(x, r):
+            change = -r[m:]
+            if jac is None or factor is None:
+                return x + change
+            shift = dt / 2 * jac(system.velocity(q, change.reshape(q.shape)))
+            return x + jnp.concatenate([factor.solve(r[:m] / dt + shift), change])
+
+        first = jnp.concatenate([jnp.zeros(m, q.dtype), start.reshape(-1)])
+        done = iterate(body, measured, first, tol=0.5 * eps, floor=1e4 * eps, max_iterations=100, stall=0.9)
+        return done.x, (done.iterations, done.residual, done.converged)
+
+    args = (system, q, p + low.p, low.q, dt, t, start)
+    x, info = implicit_root(solve, _sweep_residual, args)
+    half = _swept(x, args)
+    return x[:m], q + (dt * system.velocity(q, half) + low.q), half, info
+
+
+def _swept(x: Any, args: Any) -> Any:
+    """p+ for given multipliers and force."""
+    system, q, p, _, dt, t, _ = args
+    m = x.size - q.size
+    return p + dt / 2 * x[m:].reshape(q.shape) - _held(system, q, t, x[:m])
+
+
+def _sweep_residual(x: Any, args: Any) -> Any:
+    system, q, _, low_q, dt, t, _ = args
+    m = x.size - q.size
+    half = _swept(x, args)
+    off = (x[m:].reshape(q.shape) - kick_force(system, q, half, t)).reshape(-1)
+    if not m:
+        return off
+    return jnp.concatenate([system.constraint(q + (dt * system.velocity(q, half) + low_q), t + dt), off])
