@@ -14,9 +14,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-__all__ = ["UNROLL", "Dense", "DenseFactor", "UnrolledFactor", "small_product", "solve"]
+__all__ = ["UNROLL", "Dense", "DenseFactor", "EliminatedFactor", "UnrolledFactor", "small_product", "solve"]
 
 UNROLL = 16
+# Up to this size the unrolled elimination works on single numbers, beyond it on rows and columns.
+SCALARS = 4
 
 
 class UnrolledFactor(eqx.Module):
@@ -44,6 +46,25 @@ class UnrolledFactor(eqx.Module):
         return jnp.stack(x)
 
 
+class EliminatedFactor(eqx.Module):
+    """The same factors with the rows of U and the columns of L as vectors: fewer, longer operations for XLA."""
+
+    rows: tuple[Any, ...]
+    columns: tuple[Any, ...]
+    inverse_pivots: tuple[Any, ...]
+    pivot: Any
+
+    def solve(self, b: Any) -> Any:
+        heads = []
+        for column in self.columns:
+            heads.append(b[0])
+            b = b[1:] - column * b[0]
+        x = b
+        for row, head, inverse in zip(self.rows[::-1], heads[::-1], self.inverse_pivots[::-1], strict=True):
+            x = jnp.concatenate([((head - jnp.sum(row * x)) * inverse)[None], x])
+        return x
+
+
 class DenseFactor(eqx.Module):
     """LU factors from LAPACK, for matrices above the unrolling limit."""
 
@@ -60,7 +81,7 @@ class Dense(eqx.Module):
 
     matrix: Any
 
-    def factor(self, symmetric: bool = False) -> UnrolledFactor | DenseFactor:
+    def factor(self, symmetric: bool = False) -> UnrolledFactor | EliminatedFactor | DenseFactor:
         """LU factors; `symmetric=True` halves the work for a symmetric matrix (L D L^T)."""
         a = self.matrix
         n = a.shape[0]
@@ -69,7 +90,7 @@ class Dense(eqx.Module):
             diagonal = jnp.abs(jnp.diagonal(lu))
             scale = jnp.max(jnp.abs(a))
             return DenseFactor(lu, permutation, jnp.min(diagonal) / jnp.where(scale > 0, scale, 1.0))
-        return unrolled(a, n, symmetric)
+        return unrolled(a, n, symmetric) if n <= SCALARS else _eliminated(a, n, symmetric)
 
     def factor_redundant(self, symmetric: bool = False) -> Any:
         """Factors that accept a matrix of lower rank; `.shortest(x)` takes off the null space."""
@@ -82,6 +103,19 @@ class Dense(eqx.Module):
 
     def todense(self) -> Any:
         return self.matrix
+
+
+def _eliminated(a: Any, n: int, symmetric: bool) -> EliminatedFactor:
+    scale = jnp.stack([jnp.abs(a[k, k]) for k in range(n)])
+    rows, columns, pivots, inverse = [], [], [], []
+    for _ in range(n):
+        pivots.append(a[0, 0])
+        inverse.append(1.0 / a[0, 0])
+        rows.append(a[0, 1:])
+        columns.append((a[0, 1:] if symmetric else a[1:, 0]) * inverse[-1])
+        a = a[1:, 1:] - columns[-1][:, None] * rows[-1]
+    pivot = jnp.min(jnp.abs(jnp.stack(pivots)) / jnp.where(scale > 0, scale, 1.0))
+    return EliminatedFactor(tuple(rows), tuple(columns), tuple(inverse), pivot)
 
 
 def unrolled(a: Any, n: int, symmetric: bool, dependent: float = 0.0) -> UnrolledFactor:
