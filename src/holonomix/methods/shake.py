@@ -7,11 +7,12 @@ from typing import Any, Literal
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..errors import InputError
-from ..linalg import Compensation, add
+from ..errors import InputError, MethodError
+from ..linalg import Compensation, add, newton_root
 from ..projection import AbstractSolver, Newton
 from ..types import Report, State
 from .base import AbstractMethod, Traits, solver_report
+from .generalized import drift, is_general, kick_force
 
 __all__ = ["SHAKE"]
 
@@ -21,11 +22,15 @@ class SHAKE(AbstractMethod):
 
     `form="leapfrog"`, the original with staggered momenta, one position solve a step:
 
-        p_{n+1/2} = p_{n-1/2} - dt (grad V(q_n) + G(q_n)^T lambda_n),  q_{n+1} = q_n + dt M^-1 p_{n+1/2},  g(q_{n+1}) = 0
+        p_{n+1/2} = p_{n-1/2} - dt (grad V(q_n) + G(q_n)^T lambda_n)
+        q_{n+1} = q_n + dt M^-1 p_{n+1/2},  g(q_{n+1}) = 0
 
-    `form="velocity"` is the one-step map of (q_n, p_n) with `p_n = (p_{n-1/2} + p_{n+1/2})/2` (Leimkuhler & Skeel 1994):
-    it keeps the wedge product on `{G dq = 0}` although `G M^-1 p_n` is not zero. Both show the projected momentum, which
-    is RATTLE's. `lambda_n` is of order two.
+    `form="velocity"` is the one-step map of (q_n, p_n) with `p_n = (p_{n-1/2} + p_{n+1/2})/2` (Leimkuhler & Skeel
+    1994): it keeps the wedge product on `{G dq = 0}` although `G M^-1 p_n` is not zero. Both show the projected
+    momentum, which is RATTLE's. `lambda_n` is of order two.
+
+    With a mass M(q) or an applied force the leapfrog form takes half of each kick at either momentum,
+    `p_{n+1/2} = p_{n-1/2} + dt/2 F(q_n, p_{n-1/2}) + dt/2 F(q_n, p_{n+1/2}) - dt G^T lambda_n` with `F = -H_q + f`.
     """
 
     reference = "Ryckaert, Ciccotti & Berendsen 1977; Leimkuhler & Skeel 1994; Farrell 2009 (6.1)"
@@ -45,15 +50,28 @@ class SHAKE(AbstractMethod):
         constrained = Traits(2, symmetric=True, symplectic=None, constraint_exact=True, hidden_exact=True, wedge=True)
         return {"constrained": constrained}
 
+    def check_further(self, system: Any) -> None:
+        if self.form == "velocity" and is_general(system):
+            raise MethodError('SHAKE("velocity") needs a constant mass and no applied force; use SHAKE() or RATTLE')
+
     def init(self, system: Any, state: State, dt: Any) -> Any:
         gradient = system.gradient(state.q)
-        raw = state.p + dt / 2 * gradient if self.form == "leapfrog" else state.p
+        if is_general(system):
+            dt, t = jnp.asarray(dt, state.q.dtype), jnp.asarray(state.t, state.q.dtype)
+            raw = newton_root(_before, state.p.reshape(-1), (system, state.q, state.p, dt, t)).x.reshape(state.q.shape)
+        else:
+            raw = state.p + dt / 2 * gradient if self.form == "leapfrog" else state.p
         memory = self.solver.init(system, state.q, state.t)
         return Compensation.zeros(state.q), raw, gradient, jnp.asarray(dt, state.q.dtype), memory
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         low, raw, gradient, _, memory = carry
         q, t, t1 = state.q, state.t, state.t + dt
+        if is_general(system):
+            there = drift(system, self.solver, q, raw + dt / 2 * kick_force(system, q, raw, t), low, dt, t)
+            carry = (Compensation(there.low_q, there.low_p), there.half, gradient, jnp.asarray(dt, q.dtype), memory)
+            report = Report(there.status, there.iterations, there.residual, {"lambda": there.pull / dt})
+            return State(there.q, there.half, t1, state.n), carry, report
         whole = dt if self.form == "leapfrog" else dt / 2
         half, low_p, q1, low_q, solve = self._drift(system, q, raw, low, gradient, whole, dt, t, memory)
         gradient = system.gradient(q1)
@@ -70,26 +88,41 @@ class SHAKE(AbstractMethod):
         carry = (Compensation(low_q, low_p), raw, gradient, jnp.asarray(dt, q.dtype), solve.memory)
         return State(q1, raw, t1, state.n), carry, report
 
-    def _drift(self, system: Any, q: Any, p: Any, low: Any, gradient: Any, kick: Any, dt: Any, t: Any, memory: Any) -> Any:
+    def _drift(
+        self, system: Any, q: Any, p: Any, low: Any, gradient: Any, kick: Any, dt: Any, t: Any, memory: Any
+    ) -> Any:
         """Kick over `kick`, drift over `dt`, with the multipliers that put the end point on the manifold."""
         reach = dt * system.velocity(q, p + (low.p - kick * gradient)) + low.q
         solve = self.solver.positions(system, q, q + reach, t, t + dt, memory)
         pull = -kick * gradient - system.linearize(q, t).transpose(solve.multipliers / dt)
         half, low_p = add(p, low.p, pull)
-        low_q = (dt * system.velocity(q, half) + low.q) - (solve.q - q)
+        low_q = (dt * system.velocity(q, half) - (solve.q - q)) + (dt * system.velocity(q, low_p) + low.q)
         return half, low_p, solve.q, low_q, solve
 
     def read(self, system: Any, state: State, carry: Any) -> State:
         _, raw, gradient, dt, _ = carry
-        p = raw - dt / 2 * gradient if self.form == "leapfrog" else raw
+        if is_general(system):
+            p = raw + dt / 2 * kick_force(system, state.q, raw, state.t)
+        else:
+            p = raw - dt / 2 * gradient if self.form == "leapfrog" else raw
         return State(state.q, self.solver.momenta(system, state.q, p, state.t).p, state.t, state.n)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         low, raw, gradient, dt, memory = carry
-        if self.form == "leapfrog":
+        if is_general(system):
+            base = raw + dt / 2 * kick_force(system, state.q, raw, state.t)
+            raw = drift(system, self.solver, state.q, base, low, dt, state.t).half
+        elif self.form == "leapfrog":
             raw = self._drift(system, state.q, raw, low, gradient, dt, dt, state.t, memory)[0]
         low = Compensation(low.q, -low.p)
         return State(state.q, -raw, state.t, state.n), (low, -raw, gradient, dt, memory)
+
+
+def _before(raw: Any, args: Any) -> Any:
+    """The momentum before a kick that ends at p."""
+    system, q, p, dt, t = args
+    raw = raw.reshape(q.shape)
+    return (raw + dt / 2 * kick_force(system, q, raw, t) - p).reshape(-1)
 
 
 VARIANTS = {"SHAKE": (lambda: SHAKE("velocity"),)}

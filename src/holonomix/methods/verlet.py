@@ -37,7 +37,8 @@ class StormerVerlet(AbstractMethod):
         low, force = carry
         t1 = state.t + dt
         half, low_p = add(state.p, low.p, dt / 2 * force)
-        q, low_q = add(state.q, low.q, dt * system.velocity(state.q, half))
+        behind = low.q + dt * system.velocity(state.q, low_p)
+        q, low_q = add(state.q, behind, dt * system.velocity(state.q, half))
         if system.constrained or not system.conservative:
 
             def residual(x, args):
@@ -86,7 +87,8 @@ class Leapfrog(AbstractMethod):
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         low, half, force, _ = carry
         half, low_p = add(half, low.p, dt * force)
-        q, low_q = add(state.q, low.q, dt * system.velocity(state.q, half))
+        behind = low.q + dt * system.velocity(state.q, low_p)
+        q, low_q = add(state.q, behind, dt * system.velocity(state.q, half))
         force = system.force(q, half, state.t + dt)
         carry = (Compensation(low_q, low_p), half, force, jnp.asarray(dt, q.dtype))
         return State(q, half, state.t + dt, state.n), carry, Report.ok()

@@ -1,0 +1,129 @@
+"""Everything that can be wrong with an input: an exception of ours, early, with the number in it."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+
+Q, P = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
+
+
+def weight(q):
+    return q[1]
+
+
+def rod(q):
+    return jnp.array([q @ q - 1.0])
+
+
+def run(potential=weight, constraint=rod, q=Q, p=P, method=None, mass=1.0, **options):
+    system = hx.System(potential, constraint, mass=mass)
+    return hx.simulate(system, method or hx.RATTLE(), q, p, **({"dt": 0.01, "steps": 5, "backend": "array"} | options))
+
+
+CASES = {
+    # wrong shapes
+    "q and p differ": ({"p": jnp.zeros(3)}, hx.ShapeError, r"\(2,\).*\(3,\)"),
+    "constraint is a number": ({"constraint": lambda q: q @ q - 1.0}, hx.ShapeError, r"1-D.*\(\)"),
+    "constraint is a matrix": ({"constraint": lambda q: jnp.outer(q, q)}, hx.ShapeError, r"\(2, 2\)"),
+    "potential is a vector": ({"potential": lambda q: 2 * q}, hx.ShapeError, r"\(2,\)"),
+    "mass does not fit": ({"mass": jnp.ones(3)}, hx.ShapeError, r"\(3,\).*\(2,\)"),
+    "too many constraints": ({"constraint": lambda q: jnp.ones(3) * (q @ q - 1)}, hx.InputError, "3 constraints on 2"),
+    # NaN and infinity
+    "NaN in q": ({"q": jnp.array([jnp.nan, -1.0])}, hx.NonFiniteError, "q has 1"),
+    "infinity in p": ({"p": jnp.array([jnp.inf, -jnp.inf])}, hx.NonFiniteError, "p has 2"),
+    "NaN from the potential": ({"potential": lambda q: jnp.log(q[1])}, hx.NonFiniteError, "potential.*nan"),
+    "NaN from its gradient": (
+        {"potential": lambda q: jnp.sqrt(jnp.maximum(q[1], 0.0))},
+        hx.NonFiniteError,
+        "gradient of the potential",
+    ),
+    "NaN from the constraint": (
+        {"constraint": lambda q: jnp.array([jnp.sqrt(q[1])])},
+        hx.NonFiniteError,
+        r"rows \[0\]",
+    ),
+    # inconsistent starts
+    "q off the manifold": ({"q": jnp.array([0.6, -0.9])}, hx.InconsistentStateError, r"0\.17.*hx\.project"),
+    "p not tangent": ({"p": jnp.array([1.0, 1.0])}, hx.InconsistentStateError, r"-0\.4.*hx\.project"),
+    # rank
+    "a constraint twice": (
+        {"constraint": lambda q: jnp.array([q @ q - 1.0, 2 * q @ q - 2.0])},
+        hx.ConstraintRankError,
+        r"rank 1.*\[0, 1\]",
+    ),
+    "a squared constraint": (
+        {"constraint": lambda q: jnp.array([(q @ q - 1.0) ** 2])},
+        hx.ConstraintRankError,
+        "constraint 0",
+    ),
+    # mass
+    "negative mass": ({"mass": -2.5}, hx.InputError, r"-2\.5"),
+    "a massless coordinate": ({"mass": jnp.array([1.0, 0.0])}, hx.InputError, "smallest entry is 0"),
+    "mass not symmetric": ({"mass": jnp.array([[1.0, 0.5], [0.0, 1.0]])}, hx.InputError, r"0\.5"),
+    "mass not definite": ({"mass": jnp.array([[1.0, 2.0], [2.0, 1.0]])}, hx.InputError, "-1"),
+    # the run itself
+    "dt zero": ({"dt": 0.0}, hx.InputError, "0.0"),
+    "dt NaN": ({"dt": float("nan")}, hx.InputError, "nan"),
+    "steps and t1": ({"t1": 1.0}, hx.InputError, "steps.*t1"),
+    "neither steps nor t1": ({"steps": None}, hx.InputError, "steps.*t1"),
+    "steps negative": ({"steps": -3}, hx.InputError, "-3"),
+    "a key is missing": ({"method": hx.GLA(hx.RATTLE(), friction=1.0, temperature=1.0)}, hx.InputError, "key"),
+    "a method for free systems": ({"method": hx.Leapfrog()}, hx.MethodError, "Leapfrog.*unconstrained.*constrained"),
+    "a method for constraints": ({"method": hx.SHAKE(), "constraint": None}, hx.MethodError, "SHAKE.*unconstrained"),
+    "a class instead of a method": ({"method": hx.methods.RATTLE}, hx.MethodError, r"RATTLE\(\)"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_refused_early_with_its_number(name):
+    changes, error, number = CASES[name]
+    with pytest.raises(error, match=number) as caught:
+        run(**changes)
+    assert isinstance(caught.value, hx.HolonomixError)
+
+
+def test_the_control_runs():
+    assert run().status is hx.Status.OK
+
+
+@pytest.mark.parametrize(
+    ("make", "number"),
+    [
+        (lambda: hx.System(None), "free motion"),
+        (lambda: hx.System(3.0), "float"),
+        (lambda: hx.System(weight, [rod, 2]), "constraint 1.*int"),
+        (lambda: hx.System(weight, force=1.0), "force.*float"),
+        (lambda: hx.Composition(hx.RATTLE(), order=5), "5"),
+        (lambda: hx.Composition(hx.RATTLE(), scheme=(0.5, 0.6)), r"1\.1"),
+        (lambda: hx.Composition(hx.RATTLE(), scheme="yoshida-7"), "yoshida-7"),
+        (lambda: hx.Splitting((0.5, 0.5), (1.0,)), "2.*1"),
+        (lambda: hx.Splitting((0.5, 0.6), (1.0, 0.0)), r"1\.1"),
+        (lambda: hx.Splitting(order=4), "up to 2 only, not 4"),
+    ],
+)
+def test_bad_constructions_are_refused(make, number):
+    with pytest.raises(hx.InputError, match=number):
+        make()
+
+
+def test_methods_that_cannot_be_composed_are_named():
+    for method in (hx.SHAKE(), hx.RK4(), hx.SymplecticEuler()):
+        with pytest.raises(hx.MethodError, match=method.name):
+            hx.Composition(method, order=4)
+
+
+def test_newton_that_does_not_converge_says_where_and_what_to_try():
+    problem = hx.models.double_pendulum(angles=(2.0, 2.5))
+    with pytest.raises(hx.ConvergenceError) as caught:
+        hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.9, steps=500, backend="array")
+    error = caught.value
+    text = str(error)
+    assert f"step {error.step}" in text and f"{error.time:g}" in text and "residual" in text and "iterations" in text
+    assert "smaller dt" in text and "0.9" in text
+    # nothing computed before is lost
+    assert len(error.solution.t) == error.step and np.isfinite(error.solution.q).all()
+    assert error.solution.constraint_error().max() < 1e-13

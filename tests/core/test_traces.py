@@ -1,0 +1,77 @@
+"""New numbers must not compile anew: a traced function is entered once however often the values change."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+
+
+class Counted:
+    """A potential that counts how often JAX traces it."""
+
+    def __init__(self):
+        self.traces = 0
+
+    def __call__(self, q, params):
+        self.traces += 1
+        return params["gravity"] * jnp.sum(q[:, 1])
+
+
+def rods(q, params):
+    before = jnp.concatenate([jnp.zeros_like(q[:1]), q[:-1]])
+    return jnp.sum((q - before) ** 2, axis=1) - params["lengths"] ** 2
+
+
+def make(potential, length=1.0, gravity=1.0, mass=1.0):
+    params = {"lengths": jnp.array([length, 1.0]), "gravity": gravity}
+    system = hx.System(potential, rods, mass=mass, params=params)
+    q = jnp.array([[length, 0.0], [length, -1.0]])
+    return system, q, jnp.zeros_like(q)
+
+
+CHANGES = [{}, {"length": 1.3}, {"gravity": 2.5}, {"mass": 0.7}, {"length": 0.8, "gravity": 0.1}]
+
+
+@pytest.mark.parametrize("how", ["integrate", "simulate"])
+def test_dt_mass_params_and_starts_do_not_recompile(how):
+    potential = Counted()
+
+    def run(dt=0.01, push=0.0, **changes):
+        system, q, p = make(potential, **changes)
+        p = p + push * jnp.array([[0.0, 1.0], [0.0, 1.0]])
+        if how == "integrate":
+            return hx.integrate(system, hx.RATTLE(), q, p, dt=dt, steps=20)[0]
+        return hx.simulate(system, hx.RATTLE(), q, p, dt=dt, steps=20, backend="array").final_q
+
+    first = run()
+    # simulate looks at the start itself, outside of the compiled loop; that costs the same few evaluations every time
+    looks = potential.traces
+    run()
+    looks = potential.traces - looks
+    before = potential.traces
+    results = [run(**change) for change in CHANGES] + [run(dt=0.02), run(push=0.1)]
+    assert potential.traces - before == looks * len(results)
+    assert looks <= 4
+    assert len({float(np.asarray(r)[1, 1]) for r in results}) == len(results)  # the numbers did change
+    np.testing.assert_array_equal(first, results[0])
+
+
+def test_another_function_does_recompile():
+    """The control: the counter does notice a trace."""
+    potential = Counted()
+    system, q, p = make(potential)
+    jax.jit(lambda q: system.gradient(q))(q)
+    jax.jit(lambda q: system.gradient(q) + 0)(q)
+    assert potential.traces == 2
+
+
+def test_models_of_other_numbers_share_one_compilation():
+    lengths = []
+    for length in (1.0, 1.1, 1.2):
+        problem = hx.models.double_pendulum(lengths=(length, 1.0), gravity=length)
+        lengths.append(jax.tree.structure(problem.system.prepare(problem.q0)))
+    assert lengths[0] == lengths[1] == lengths[2]
