@@ -162,7 +162,8 @@ class StepBounds(AbstractMonitor):
 
     def start(self, system: Any, q: Any, p: Any, dt: Any) -> Any:
         inner = self.monitor.start(system, q, p, dt)
-        level = self.monitor.value(system, q, p, inner) * (1 / self.dt_min - 1 / dt) / (1 / dt - 1 / self.dt_max)
+        first = 1 / jnp.abs(dt)
+        level = self.monitor.value(system, q, p, inner) * (1 / self.dt_min - first) / (first - 1 / self.dt_max)
         return inner, level
 
     def value(self, system: Any, q: Any, p: Any, memory: Any) -> Any:
@@ -185,7 +186,7 @@ def check_monitor(monitor: AbstractMonitor, system: Any, q: Any, p: Any, dt: Any
     for part in _parts(monitor):
         if isinstance(part, MultiplierMonitor) and not system.constrained:
             raise MethodError("MultiplierMonitor follows constraint forces; without constraints use ForceMonitor")
-        if isinstance(part, StepBounds) and not bool(part.dt_min < dt) & bool(dt < part.dt_max):
+        if isinstance(part, StepBounds) and not part.dt_min < abs(dt) < part.dt_max:
             low, high = float(part.dt_min), float(part.dt_max)
             raise InputError(
                 f"dt = {float(dt):g}, the first step, must lie between dt_min = {low:g} and dt_max = {high:g}"

@@ -11,7 +11,7 @@ The lumped mass of a node is a matrix; rows of neighbouring nodes meet in `G M^-
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +33,7 @@ def cosserat_rod(
     density: Any = 1.0,
     section: Any = 0.1,
     stiffness: Any = 0.01,
-    end: Literal["clamped", "free"] = "clamped",
+    end: str = "clamped",
     walls: Any = BOX,
     attraction: Any = 0.1,
     reach: Any = 0.25,
