@@ -1,0 +1,151 @@
+"""Partitioned Runge-Kutta methods: one tableau for positions, another for momenta."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError
+from ..linalg import Compensation, add, newton_root
+from ..types import Report, State
+from .base import AbstractMethod, Traits
+from .flows import iteration_report
+
+__all__ = ["LOBATTO_IIIAB", "SYMPLECTIC_EULER", "VERLET", "PartitionedRungeKutta", "PartitionedTableau", "lobatto_pair"]
+
+
+class PartitionedTableau(eqx.Module):
+    """Coefficients `a`, `b` for the positions and `a_hat`, `b_hat` for the momenta, and the order they give."""
+
+    name: str = eqx.field(static=True)
+    a: tuple[tuple[float, ...], ...] = eqx.field(static=True)
+    b: tuple[float, ...] = eqx.field(static=True)
+    a_hat: tuple[tuple[float, ...], ...] = eqx.field(static=True)
+    b_hat: tuple[float, ...] = eqx.field(static=True)
+    order: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        s = len(self.b)
+        if any(len(x) != s for x in (self.a, self.a_hat, self.b_hat, *self.a, *self.a_hat)):
+            raise InputError(f"tableau {self.name}: all coefficients must belong to {s} stages")
+        for name, weights in (("b", self.b), ("b_hat", self.b_hat)):
+            if abs(sum(weights) - 1) > 1e-12:
+                raise InputError(f"tableau {self.name}: the weights {name} add up to {sum(weights):g} instead of 1")
+
+    @property
+    def symplectic(self) -> bool:
+        """`b_i a^_ij + b^_j a_ji = b_i b^_j` and `b = b^` (for separable systems the first alone)."""
+        a, a_hat, b, b_hat = map(np.asarray, (self.a, self.a_hat, self.b, self.b_hat))
+        return bool(np.allclose(b[:, None] * a_hat + b_hat[None] * a.T, np.outer(b, b_hat), atol=1e-13))
+
+    @property
+    def symmetric(self) -> bool:
+        """`a_{s+1-i, s+1-j} + a_ij = b_j` for both."""
+        pairs = ((self.a, self.b), (self.a_hat, self.b_hat))
+        return all(np.allclose(np.asarray(a)[::-1, ::-1] + a, np.asarray(b), atol=1e-13) for a, b in pairs)
+
+
+def lobatto_pair(s: int) -> PartitionedTableau:
+    """Lobatto IIIA for positions with IIIB for momenta, order 2 s - 2 (Hairer, Lubich & Wanner 2006, II.1.4)."""
+    if not 2 <= s <= 8:
+        raise InputError(f"Lobatto methods are offered with 2 to 8 stages, not {s}")
+    inner = np.polynomial.legendre.Legendre.basis(s - 1).deriv().roots()
+    c = (np.concatenate([[-1.0], np.sort(inner.real), [1.0]]) + 1) / 2
+    k = np.arange(1, s + 1)
+    b = np.linalg.solve(c[None] ** (k[:, None] - 1), 1 / k)
+    a = np.linalg.solve(c[None] ** (k[:, None] - 1), (c[None] ** k[:, None]) / k[:, None]).T
+    a_hat = b[None] * (1 - a.T / b[:, None])
+    tableau = lambda x: tuple(tuple(float(y) for y in row) for row in x)
+    weights = tuple(float(x) for x in b)
+    return PartitionedTableau(f"LobattoIIIA-IIIB({s})", tableau(a), weights, tableau(a_hat), weights, 2 * s - 2)
+
+
+SYMPLECTIC_EULER = PartitionedTableau("SymplecticEuler", ((0.0,),), (1.0,), ((1.0,),), (1.0,), 1)
+VERLET = lobatto_pair(2)
+LOBATTO_IIIAB = {s: lobatto_pair(s) for s in range(2, 6)}
+
+
+class PartitionedRungeKutta(AbstractMethod):
+    r"""`Q_i = q + dt sum_j a_ij M^-1 P_j`, `P_i = p + dt sum_j a^_ij F(Q_j)`, weights b and b^, on separable systems.
+
+    Symplectic when `b_i a^_ij + b^_j a_ji = b_i b^_j`. The default is Lobatto IIIA-IIIB with three stages, order four;
+    two stages are Verlet, and `SYMPLECTIC_EULER` is an instance too. Stages are solved by Newton's method in the
+    positions unless each is explicit. For constrained systems use `LobattoIIIAB`.
+    """
+
+    reference = "Hairer, Lubich & Wanner 2006 (II.2, VI.4); Sun 1993; Farrell 2009 (5)"
+    family = "classical"
+
+    tableau: PartitionedTableau = LOBATTO_IIIAB[3]
+
+    @property
+    def name(self) -> str:
+        return f"PartitionedRungeKutta({self.tableau.name})"
+
+    @property
+    def traits(self):
+        t = self.tableau
+        return {"free": Traits(t.order, symmetric=t.symmetric, symplectic=t.symplectic)}
+
+    def check_further(self, system: Any) -> None:
+        from ..errors import MethodError
+
+        super().check_further(system)
+        if not system.conservative:
+            raise MethodError(
+                f"{self.name} needs a force that depends on q alone; use RungeKutta with an applied force"
+            )
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        q, p = state.q, state.p
+        t = self.tableau
+        a, a_hat = np.asarray(t.a), np.asarray(t.a_hat)
+        # Q_i = q + dt c_i M^-1 p + dt^2 sum_k (a a^)_ik M^-1 F(Q_k): explicit where the product is strictly triangular
+        pairs = a @ a_hat
+        c = a.sum(axis=1)
+        dt = jnp.asarray(dt, q.dtype)
+        drift = system.velocity(q, p)
+        start = jnp.stack([q + dt * float(x) * drift for x in c])
+        if np.allclose(np.triu(pairs), 0.0, atol=1e-15):
+            forces: list[Any] = []
+            for i in range(len(c)):
+                pull = sum((float(pairs[i, k]) * forces[k] for k in range(i) if pairs[i, k]), jnp.zeros_like(q))
+                forces.append(-system.gradient(start[i] + dt**2 * system.velocity(q, pull)))
+            report = Report.ok()
+        else:
+            done = newton_root(_stages(pairs), start.reshape(-1), (system, start, dt))
+            stages = done.x.reshape(start.shape)
+            forces = [-system.gradient(stages[i]) for i in range(len(c))]
+            report = iteration_report(done)
+        dp = dt * sum((float(w) * f for w, f in zip(t.b_hat, forces, strict=True) if w), jnp.zeros_like(p))
+        lag = np.asarray(t.b) @ a_hat
+        pull = sum((float(w) * f for w, f in zip(lag, forces, strict=True) if w), jnp.zeros_like(p))
+        q1, low_q = add(q, carry.q, dt * (drift + dt * system.velocity(q, pull)))
+        p1, low_p = add(p, carry.p, dp)
+        return State(q1, p1, state.t + dt, state.n), Compensation(low_q, low_p), report
+
+
+def _stages(pairs: np.ndarray) -> Any:
+    def residual(x, args):
+        system, start, dt = args
+        stages = x.reshape(start.shape)
+        forces = jnp.stack([-system.gradient(stages[i]) for i in range(len(pairs))])
+        pulls = jnp.tensordot(jnp.asarray(pairs, x.dtype), forces, axes=1)
+        moved = jnp.stack([dt**2 * system.velocity(stages[0], pulls[i]) for i in range(len(pairs))])
+        return (stages - start - moved).reshape(-1)
+
+    return residual
+
+
+def _instances(names: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(lambda s=s: PartitionedRungeKutta(LOBATTO_IIIAB[s]) for s in names)
+
+
+VARIANTS = {"PartitionedRungeKutta": (*_instances((2, 4)), lambda: PartitionedRungeKutta(SYMPLECTIC_EULER))}
