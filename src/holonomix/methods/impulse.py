@@ -17,7 +17,7 @@ from ..errors import InputError, MethodError
 from ..linalg import newton_root
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
-from .generalized import GeneralizedVerlet
+from .rattle import RATTLE
 from .verlet import StormerVerlet
 
 __all__ = ["Impulse", "MollifiedImpulse", "ProjectedImpulse"]
@@ -49,13 +49,16 @@ class Impulse(AbstractMethod):
         check_oscillator(self, system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
-        return start(self, system, state, dt, slow_kick)
+        return slow_kick(system, state.q)
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         return kicked_step(self, system, state, dt, carry, slow_kick)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(self, system, state, carry)
+        return State(state.q, -state.p, state.t, state.n), carry
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return carry
 
 
 class MollifiedImpulse(AbstractMethod):
@@ -91,17 +94,20 @@ class MollifiedImpulse(AbstractMethod):
         check_oscillator(self, system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
-        return start(self, system, state, dt, self._kick)
+        return self._kick(system, state.q)
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         return kicked_step(self, system, state, dt, carry, self._kick)
 
-    def _kick(self, system: Any, q: Any, p: Any, t: Any) -> Any:
+    def _kick(self, system: Any, q: Any) -> Any:
         alpha = (lambda x: system.foot(x)[0]) if self.mollifier == "projection" else lambda x: nearest(system, x)
         return -jax.grad(lambda x: system.slow.potential(alpha(x)))(q)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(self, system, state, carry)
+        return State(state.q, -state.p, state.t, state.n), carry
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return carry
 
 
 class ProjectedImpulse(AbstractMethod):
@@ -129,16 +135,19 @@ class ProjectedImpulse(AbstractMethod):
         check_oscillator(self, system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
-        return start(self, system, state, dt, self._kick)
+        return self._kick(system, state.q)
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         return kicked_step(self, system, state, dt, carry, self._kick)
 
-    def _kick(self, system: Any, q: Any, p: Any, t: Any) -> Any:
+    def _kick(self, system: Any, q: Any) -> Any:
         return system.tangent(q, -system.slow.gradient(q))
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(self, system, state, carry)
+        return State(state.q, -state.p, state.t, state.n), carry
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return carry
 
 
 # -- what the three share ------------------------------------------------------------------------------------------
@@ -159,23 +168,17 @@ def check_oscillator(method: Any, system: Any) -> None:
 
 
 def oscillator(method: Any, system: Any) -> AbstractMethod:
-    """The method of the micro-steps: Verlet, in its generalised form where the mass depends on the position."""
-    return method.inner or (GeneralizedVerlet() if system.position_mass else StormerVerlet())
+    """The method of the micro-steps: Verlet, in RATTLE's generalised form where the mass depends on the position."""
+    return method.inner or (RATTLE() if system.position_mass else StormerVerlet())
 
 
-def slow_kick(system: Any, q: Any, p: Any, t: Any) -> Any:
+def slow_kick(system: Any, q: Any) -> Any:
     """`-grad U`."""
     return -system.slow.gradient(q)
 
 
-def start(method: Any, system: Any, state: State, dt: Any, kick: Any) -> Any:
-    inner = oscillator(method, system).init(system.fast, state, dt / method.substeps)
-    return inner, kick(system, state.q, state.p, state.t)
-
-
 def kicked_step(method: Any, system: Any, state: State, dt: Any, carry: Any, kick: Any) -> tuple[State, Any, Report]:
     """Kick, oscillate, kick."""
-    memory, force = carry
     inner, fast, micro = oscillator(method, system), system.fast, dt / method.substeps
 
     def oscillate(_, loop):
@@ -185,18 +188,12 @@ def kicked_step(method: Any, system: Any, state: State, dt: Any, carry: Any, kic
         return state, memory, status, iterations + report.iterations, residual
 
     ok = Report.ok()
-    state = State(state.q, state.p + dt / 2 * force, jnp.asarray(state.t, state.q.dtype), state.n)
-    loop = (state, memory, ok.status, ok.iterations, ok.residual)
-    state, memory, status, iterations, residual = jax.lax.fori_loop(0, method.substeps, oscillate, loop)
-    force = kick(system, state.q, state.p, state.t)
+    state = State(state.q, state.p + dt / 2 * carry, jnp.asarray(state.t, state.q.dtype), state.n)
+    loop = (state, inner.init(fast, state, micro), ok.status, ok.iterations, ok.residual)
+    state, _, status, iterations, residual = jax.lax.fori_loop(0, method.substeps, oscillate, loop)
+    force = kick(system, state.q)
     state = State(state.q, state.p + dt / 2 * force, state.t, state.n)
-    return state, (memory, force), Report(status, iterations, residual)
-
-
-def turned(method: Any, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-    memory, force = carry
-    back, memory = oscillator(method, system).reverse(system.fast, state, memory)
-    return back, (memory, force)
+    return state, force, Report(status, iterations, residual)
 
 
 def nearest(system: Any, x: Any) -> Any:
