@@ -92,7 +92,7 @@ class Found(NamedTuple):
 def locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> list[Found]:
     """The passages of the step that follows the state in which the loop halted, in order of time."""
     passed, t, q, p = (np.asarray(x) for x in _locate(watch, stepper, carry, consts))
-    found = [Found(k, float(t[k]), q[k], p[k]) for k in np.flatnonzero(passed)]
+    found = [Found(int(k), float(t[k]), q[k], p[k]) for k in np.flatnonzero(passed)]
     return sorted(found, key=lambda f: f.t * np.sign(float(consts.dt)))
 
 

@@ -87,10 +87,13 @@ class HBVM(AbstractMethod):
     def traits(self):
         # The conditional promises are for polynomials of this degree: links are quadratic, quartic wells common.
         free = Traits(2 * self.s, True, symplectic=self.k == self.s, energy_exact=self.degree >= 4)
-        q, p = min(4, 2 * self.s), 4 if self.momentum == "projected" and self.s > 1 else 2
-        order = {"q": q, "p": p, "multipliers": 1}
-        exact = self.degree >= 2
-        return {"free": free, "constrained": Traits(order, True, None, energy_exact=exact, constraint_exact=exact)}
+        exact, projected = self.degree >= 2, self.momentum == "projected"
+        order = {"q": min(4, 2 * self.s), "p": 4 if projected and self.s > 1 else 2, "multipliers": 1}
+        # the energy kept is that of the raw state, the hidden constraint that of the projected one
+        constrained = Traits(
+            order, True, None, energy_exact=exact and not projected, constraint_exact=exact, hidden_exact=projected
+        )
+        return {"free": free, "constrained": constrained}
 
     def check_further(self, system: Any) -> None:
         super().check_further(system)
