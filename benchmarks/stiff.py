@@ -42,9 +42,7 @@ def against_rattle() -> bool:
         ("ZhangSkeelSimplified", stiff.system, hx.ZhangSkeelSimplified(0.4)),
     ):
         costs[name], sol = least(system, method, rigid, 0.05, 4000)
-        print(
-            f"  {name:22} {1e9 * costs[name]:8.0f} ns, {sol.stats['operations']} operations, {sol.stats['backend']}"
-        )
+        print(f"  {name:22} {1e9 * costs[name]:8.0f} ns, {sol.stats['operations']} operations, {sol.stats['backend']}")
     ratio = costs["ZhangSkeel"] / costs["RATTLE(Newton)"]
     print(f"  Z&S / RATTLE = {ratio:.2f} (goal: at most 1)")
     return ratio <= 1
@@ -70,9 +68,7 @@ def against_small_steps() -> bool:
             steps = round(2400 / h)
             seconds, _ = least(problem.system, method, problem, h, steps, backend)
             costs[name, backend] = seconds / h
-            print(
-                f"  {name:14} h {h:g}, {backend:6}: {1e6 * seconds:7.2f} us a step, {1e6 * seconds / h:7.2f} us a time unit"
-            )
+            print(f"  {name:14} h {h:g}, {backend:6}: {1e6 * seconds:7.2f} us, {1e6 * seconds / h:7.2f} a time unit")
     ratio = min(costs["StormerVerlet", b] for b in ("array", "native")) / costs["ZhangSkeel", "native"]
     print(f"  best Verlet / Z&S = {ratio:.2f}, native / native = "
           f"{costs['StormerVerlet', 'native'] / costs['ZhangSkeel', 'native']:.2f} (goal: at least 3)")  # fmt: skip

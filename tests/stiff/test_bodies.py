@@ -119,7 +119,7 @@ def test_closed_form_of_the_penalised_force():
         assert float(jnp.max(jnp.abs(force - closed))) < 1e-12
 
 
-@pytest.mark.parametrize(("one_sided", "c"), [(True, 1.0), (False, 0.5)])
+@pytest.mark.parametrize(("one_sided", "c"), [(True, 1.0), pytest.param(False, 0.5, marks=pytest.mark.slow)])
 def test_schemes_on_so3_come_from_discrete_lagrangians(one_sided, c):
     stiff = BODY.system.penalized(10.0)
     method = VariationalIntegrator(ZhangSkeelLagrangian(0.4, 2 * c, one_sided))

@@ -85,7 +85,7 @@ def magnetised_body(
     field: Any = 1.0, inertia: Any = 1.0, rotation: Any = None, angular_velocity: Any = (1.0, 0.2, 0.1)
 ) -> Problem:
     """A magnetised body in a constant field, `V = B mu R_33` (Tao & Owhadi (4.5)); `field` is `B mu`."""
-    moments = vector("inertia", finite("inertia", inertia), 3) if jnp.ndim(inertia) < 2 else inertia
+    moments = vector("inertia", finite("inertia", inertia), 3) if np.ndim(inertia) < 2 else inertia
     vertical = {"vertical angular momentum": lambda q, p: spatial_momentum(q, p)[2]}
     params = {"field": finite("field", field)}
     return rigid_body(

@@ -249,15 +249,18 @@ class StiffSystem(eqx.Module):
         mu = rigid.gram(q, jac, jac).factor(symmetric=True).solve(jac(rigid.velocity(q, p)))
         return p - jac.transpose(mu)
 
+    @eqx.filter_jit
     def project(self, q: Any, p: Any) -> tuple[Any, Any]:
         """The start `(X_0, Y_0)` of the effective system that belongs to a start of this one (Lubich & Weiss (9))."""
         foot = self.foot(q)[0]
         return foot, self.tangent(foot, p)
 
+    @eqx.filter_jit
     def frequencies(self, q: Any) -> Any:
         """`omega_k`, ascending: fast frequencies times eps at the point of the manifold that belongs to q."""
         return self._modes(self.foot(q)[0])[0]
 
+    @eqx.filter_jit
     def actions(self, q: Any, p: Any) -> Any:
         """`I_k`, energy over frequency of each fast oscillation: the adiabatic invariants (Lubich & Weiss (20))."""
         rigid, foot = self.constrained(), self.foot(q)[0]
