@@ -38,6 +38,8 @@ _PUBLIC = {
         "fixman",
         "Distance",
         "Local",
+        "LocalPotential",
+        "Pairs",
         "BlockMass",
     ),
     ".projection": ("project", "penalty_multipliers", "Newton", "SymmetricNewton", "GaussSeidel", "SOR"),

@@ -36,6 +36,12 @@ MODELS: dict[str, str] = {
     "heavy_top": "bodies",
     "butane": "alkanes",
     "cosserat_rod": "rod",
+    "slider_crank": "linkages",
+    "four_bar": "linkages",
+    "watt": "linkages",
+    "planar_ring": "linkages",
+    "rigid_molecules": "linkages",
+    "mobile": "linkages",
 }
 
 

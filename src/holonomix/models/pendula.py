@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
-from ..systems import System
+from ..linalg import UNROLL
+from ..systems import Distance, System
 from ..types import Problem
 from .checks import finite, is_traced, positive, vector
 from .elliptic import complete, incomplete, jacobi
@@ -222,4 +223,10 @@ def _linked(
     p = each[:, None] * jnp.cumsum(rates[:, None] * turned, axis=0)
     mass = masses if masses.ndim == 0 else jnp.broadcast_to(each[:, None], q.shape)
     bonds = tuple((i - 1, i) for i in range(n))
-    return Problem(System(weights, rods, mass=mass, params=params), q, p, dt, t1, None, name, {}, bonds)
+    # a long chain is given by its links, so that its multipliers are found in linear time
+    constraint = rods if n <= UNROLL else Distance(np.asarray(bonds), link_lengths)
+    return Problem(System(weights, constraint, mass=mass, params=params), q, p, dt, t1, None, name, {}, bonds)
+
+
+def link_lengths(params: Any) -> Any:
+    return params["lengths"]

@@ -6,10 +6,12 @@ from .fixman import fixman_potential as fixman_potential
 from .mass import BlockMass as BlockMass
 from .mass import as_mass as as_mass
 from .mass import check_mass as check_mass
-from .structured import Distance as Distance
-from .structured import Local as Local
-from .system import System as System
+from .potentials import LocalPotential as LocalPotential
+from .potentials import Pairs as Pairs
 from .stiff import ResonanceWarning as ResonanceWarning
 from .stiff import StiffSystem as StiffSystem
 from .stiff import effective as effective
 from .stiff import resonances as resonances
+from .structured import Distance as Distance
+from .structured import Local as Local
+from .system import System as System

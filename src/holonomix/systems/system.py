@@ -19,6 +19,7 @@ from .constraints import Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure, structured_gram, structured_jacobian
 from .functions import as_callable
 from .mass import AbstractMass, PositionMass, as_mass
+from .potentials import as_potential
 
 __all__ = ["System"]
 
@@ -27,7 +28,8 @@ class System(eqx.Module):
     """`System(potential, constraint=None, mass=1.0, force=None, params=None)`.
 
     `potential(q)` returns a number, `constraint(q)` a 1-D array that vanishes on the manifold; both take `(q, params)`
-    when `params` is given. `constraint` may be a list that mixes callables, `Rheonomic` and structured constraints.
+    when `params` is given. `potential` may be a list, to be added up; `constraint` may be a list that mixes callables,
+    `Rheonomic` and structured constraints.
     `mass` is a scalar, an array shaped like q, a matrix over the flattened q, or a function `q -> matrix`.
     `force(q, v, t)` is an applied force beside `-grad V`. A System is a PyTree whose leaves are arrays: pass it through
     `jit`, `vmap` and `grad`; new values of `params` or `mass` do not recompile.
@@ -49,6 +51,7 @@ class System(eqx.Module):
         force: Any = None,
         params: Any = None,
     ):
+        potential = as_potential(potential)
         for name, fn in (("potential", potential), ("force", force)):
             if fn is not None and not callable(fn):
                 raise InputError(f"{name} must be a function, not {type(fn).__name__}")
