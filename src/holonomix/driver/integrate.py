@@ -65,7 +65,7 @@ def integrate(
 
 def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any) -> int:
     """What can be wrong with the arguments of a run before any number is computed."""
-    if not hasattr(method, "step"):
+    if isinstance(method, type) or not hasattr(method, "step"):
         hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
         raise MethodError(f"method must be an instance of a method, not {method!r}{hint}")
     method.check(system)
