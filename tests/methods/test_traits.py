@@ -41,8 +41,10 @@ def problem_for(method, kind: str) -> hx.Problem:
 def instances():
     for name, entry in hx.methods.registry().items():
         for k, make in enumerate((entry.make, *entry.variants)):
+            # every default is measured by `make test`, and SHAKE's second form; other settings by `make test-all`
+            marks = [pytest.mark.slow] if k and name != "SHAKE" else []
             for kind in make().traits:
-                yield pytest.param(make, kind, id=f"{name}{f'-{k}' if k else ''}-{kind}")
+                yield pytest.param(make, kind, id=f"{name}{f'-{k}' if k else ''}-{kind}", marks=marks)
 
 
 CASES = list(instances())
