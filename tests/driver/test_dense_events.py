@@ -117,7 +117,7 @@ def test_terminal_event():
     assert len(sol.events[0].t) == 0 and len(sol.events[1].t) == 1
     assert np.max(np.abs(sol.at(sol.final_t)[0] - sol.final_q)) < 1e-15
     brief = run(hx.RATTLE(), dt=0.02, t1=20.0, events=hx.Event(lambda q, p: p[0], terminal=True), save_every=10)
-    assert brief.status == hx.Status.TERMINATED and len(brief.t) == 10 and abs(brief.p[-1, 0]) < 1e-15
+    assert brief.status == hx.Status.TERMINATED and len(brief.t) == 10 and abs(brief.p[-1, 0]) < 1e-13
 
 
 def test_direction_and_start_on_the_zero():
@@ -132,7 +132,7 @@ def test_direction_and_start_on_the_zero():
 def test_events_of_an_adaptive_method():
     problem = hx.models.double_pendulum()
     method = hx.VRATTLE()
-    sol = run(method, problem, dt=0.01, t1=2.0, events=lambda q, p: q[0, 0], dense=True)
+    sol = run(method, problem, dt=0.01, t1=3.0, events=lambda q, p: q[0, 0], dense=True)
     record = sol.events[0]
     assert len(record.t) > 0 and np.max(np.abs(record.q[:, 0, 0])) < 1e-14
     assert np.max(np.abs(sol.at(record.t)[0] - record.q)) < 1e-12
