@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..errors import InputError, MethodError
 from ..projection import as_state_arrays
@@ -71,7 +72,7 @@ def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any) -> int:
     method.check(system)
     if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
         raise InputError(f"steps must be a whole number that is not negative, not {steps!r}")
-    if not isinstance(dt, jax.core.Tracer):
+    if not isinstance(dt, Tracer):
         step = np.asarray(dt)
         if step.dtype.kind not in "fiu" or not np.all(np.isfinite(step)) or np.any(step == 0):
             raise InputError(f"dt must be finite and not zero (negative runs backwards), not {dt}")

@@ -151,7 +151,8 @@ def make_stepper(
     dtype = jnp.result_type(float) if dtype is None else dtype
     arrays, static = eqx.partition((system, method, observe or {}, reducers or {}), eqx.is_array)
     data = None if key is None else key_data(key)
-    return Stepper(static, dense), Consts(arrays, *(jnp.asarray(x, dtype) for x in (dt, t0, t_end)), data)
+    dt, t0, t_end = (jnp.asarray(x, dtype) for x in (dt, t0, t_end))
+    return Stepper(static, dense), Consts(arrays, dt, t0, t_end, data)
 
 
 def key_data(key: Any) -> Any:

@@ -88,7 +88,7 @@ def simulate(
         raise InputError(f"save_every must be a positive whole number, not {save_every!r}")
     if t1 is not None and not (np.isfinite(t1) and (t1 - t0) * dt > 0):
         raise InputError(f"t1 = {t1:g} cannot be reached from t0 = {t0:g} with dt = {dt:g}")
-    if steps is None:
+    if t1 is not None:
         steps = max_steps if method.adaptive else int(np.ceil((t1 - t0) / dt - 1e-9))
     steps = check_run(method, system, dt, steps, key)
     check_output(method, wanted, dense, store, t0 + dt * steps if t1 is None else t1)

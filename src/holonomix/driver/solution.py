@@ -43,7 +43,8 @@ class Solution:
 
     @functools.cached_property
     def rows(self) -> dict[str, np.ndarray]:
-        return self._rows() if callable(self._rows) else self._rows
+        rows: Any = self._rows
+        return rows() if callable(rows) else rows
 
     @property
     def t(self) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""Compensated accumulation: what rounding loses in one step is added in the next (Kahan; Hairer, Lubich & Wanner VIII.5)."""
+"""Compensated accumulation: what rounding loses in one step is added in the next.
+
+Kahan 1965; Hairer, Lubich & Wanner 2006 (VIII.5).
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ __all__ = ["Composition", "Splitting", "splitting_defect"]
 class Composition(AbstractMethod):
     r"""Symmetric composition `Phi_{gamma_s dt} o ... o Phi_{gamma_1 dt}` of a symmetric one-step method of order two.
 
-    `Composition(RATTLE(), order=8)` takes the best list known here; `scheme=` names another (`"triple-jump-8"`) or gives
+    `Composition(RATTLE(), order=8)` takes the best list known here; `scheme=` names another (`"triple-jump-8"`) or is
     the coefficients themselves. All structure of the base method is kept.
     """
 
@@ -35,7 +35,10 @@ class Composition(AbstractMethod):
     scheme: Scheme = eqx.field(static=True)
 
     def __init__(
-        self, method: AbstractMethod | None = None, order: int | str | None = None, scheme: str | Sequence[float] | None = None
+        self,
+        method: AbstractMethod | None = None,
+        order: int | str | None = None,
+        scheme: str | Sequence[float] | None = None,
     ):
         method = RATTLE() if method is None else method
         if isinstance(order, str):
@@ -44,7 +47,9 @@ class Composition(AbstractMethod):
             raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so it cannot be composed")
         for kind, t in method.traits.items():
             if not t.symmetric or t.order_of("q") != 2 or t.order_of("p") != 2:
-                raise MethodError(f"{method.name} is not symmetric of order two on {kind} systems: composing it gains nothing")
+                raise MethodError(
+                    f"{method.name} is not symmetric of order two on {kind} systems: composing it gains nothing"
+                )
         self.method = method
         if scheme is not None and not isinstance(scheme, str):
             gamma = tuple(float(c) for c in scheme)
@@ -65,7 +70,12 @@ class Composition(AbstractMethod):
         order = self.scheme.order
         return {
             kind: Traits(
-                order, True, t.symplectic, constraint_exact=t.constraint_exact, hidden_exact=t.hidden_exact, wedge=t.wedge
+                order,
+                True,
+                t.symplectic,
+                constraint_exact=t.constraint_exact,
+                hidden_exact=t.hidden_exact,
+                wedge=t.wedge,
             )
             for kind, t in self.method.traits.items()
         }
@@ -130,10 +140,14 @@ class Splitting(AbstractMethod):
         while found < (8 if order is None else order) and splitting_defect(self.c, self.d, found + 1) < 1e-10:
             found += 1
         if found == 0:
-            raise InputError(f"the coefficients must each add up to 1: sum c = {sum(self.c):g}, sum d = {sum(self.d):g}")
+            raise InputError(
+                f"the coefficients must each add up to 1: sum c = {sum(self.c):g}, sum d = {sum(self.d):g}"
+            )
         if order is not None and found < order:
             defect = splitting_defect(self.c, self.d, found + 1)
-            raise InputError(f"the coefficients satisfy the order conditions up to {found} only, not {order} (off by {defect:.2g})")
+            raise InputError(
+                f"the coefficients satisfy the order conditions up to {found} only, not {order} (off by {defect:.2g})"
+            )
         self.claimed = found
 
     @property
@@ -170,7 +184,7 @@ def splitting_defect(c: Sequence[float], d: Sequence[float], order: int) -> floa
     def exponential(letter, factor):
         return {(letter,) * k: factor**k / _factorial(k) for k in range(order + 1)}
 
-    product = {(): 1.0}
+    product: dict[tuple[str, ...], float] = {(): 1.0}
     for ci, di in zip(c, d, strict=True):
         for letter, factor in (("A", ci), ("B", di)):
             if factor:

@@ -13,7 +13,7 @@ __all__ = ["Entry", "registry"]
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """`make()` builds an instance with its default settings; `variants` are further instances whose traits are measured."""
+    """`make()` builds an instance with default settings; `variants` are more instances whose traits are measured."""
 
     name: str
     make: Callable[..., AbstractMethod]

@@ -9,7 +9,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
@@ -33,7 +32,7 @@ class Tableau(eqx.Module):
     def __check_init__(self) -> None:
         if len(self.a) != len(self.b) or any(len(row) != i for i, row in enumerate(self.a)):
             raise InputError(
-                f"tableau {self.name}: `a` must have one row for each of the {len(self.b)} weights, row i with i entries"
+                f"tableau {self.name}: `a` needs one row for each of the {len(self.b)} weights, row i with i entries"
             )
         if abs(sum(self.b) - 1) > 1e-12:
             raise InputError(f"tableau {self.name}: the weights add up to {sum(self.b):g} instead of 1")
@@ -123,5 +122,3 @@ class SymplecticEuler(AbstractMethod):
         p, low_p = add(state.p, carry.p, dt * reduced_force(system, state.q, state.p, state.t))
         q, low_q = add(state.q, carry.q, dt * system.velocity(state.q, p))
         return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), Report.ok()
-
-

@@ -58,7 +58,12 @@ SCHEMES = (
         "yoshida-6",
         6,
         _mirror(
-            (0.78451361047755726381949763, 0.23557321335935813368479318, -1.17767998417887100694641568, 1.31518632068391121888424973)
+            (
+                0.78451361047755726381949763,
+                0.23557321335935813368479318,
+                -1.17767998417887100694641568,
+                1.31518632068391121888424973,
+            )
         ),
         "Yoshida 1990, solution A",
     ),
@@ -144,7 +149,7 @@ _BEST = {4: "suzuki-4", 6: "kahan-li-6", 8: "kahan-li-8", 10: "sofroniou-spalett
 
 
 def find_scheme(which: int | str) -> Scheme:
-    """A scheme by order (the best list known here, triple jumps beyond 10) or by name (`"yoshida-6"`, `"triple-jump-8"`)."""
+    """A scheme by order (the best list known here, triple jumps beyond 10) or by name, as `"triple-jump-8"`."""
     if isinstance(which, int):
         if which in _BEST:
             which = _BEST[which]

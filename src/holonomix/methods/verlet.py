@@ -127,7 +127,8 @@ class ImplicitMidpoint(AbstractMethod):
             done = newton_root(_full_midpoint, start, args)
             q_mid, p_mid = (x.reshape(state.q.shape) for x in jnp.split(done.x, 2))
         else:
-            done = newton_root(_position_midpoint, (state.q + dt / 2 * system.velocity(state.q, state.p)).reshape(-1), args)
+            guess = state.q + dt / 2 * system.velocity(state.q, state.p)
+            done = newton_root(_position_midpoint, guess.reshape(-1), args)
             q_mid = done.x.reshape(state.q.shape)
             p_mid = state.p + dt / 2 * system.force(q_mid, state.p, t_mid)
         dq = dt * system.velocity(q_mid, p_mid)

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..errors import (
     ConstraintRankError,
@@ -52,7 +53,7 @@ def project(
     system = system.prepare(q)
     q1, residual, converged = _nearest(system, q, jnp.asarray(t, q.dtype), max_iterations, redundant is not None)
     p1 = direct_momenta(system, q1, p, t, redundant).p
-    if not any(isinstance(x, jax.core.Tracer) for x in (q1, p1)):
+    if not any(isinstance(x, Tracer) for x in (q1, p1)):
         if not bool(converged):
             if redundant is None:
                 check_rank(system, q, t)
