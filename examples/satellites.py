@@ -2,8 +2,8 @@
 
     python examples/satellites.py [--steps 10000]
 
-The same step size with RATTLE (symplectic, order 2) and with HBVM (energy exact, order 4) for comparison; then the times at
-which the third satellite passes through the line of the other two, found as events.
+The same step size with RATTLE (symplectic, order 2) and with HBVM (energy exact) for comparison; then the turns of the
+third satellite about the tether of the other two, found as events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
         errors = (np.abs(sol.energy_error()), sol.constraint_error(), sol.hidden_constraint_error())
         print(f"{method.name:<18} " + " ".join(f"{np.max(e):9.1e}" for e in errors))
 
-    # the third satellite turns about the tether of the first two: it crosses their plane x = const twice a turn
+    # the third satellite turns about the tether of the first two: it passes their x coordinate, rising, once a turn
     passing = hx.Event(lambda q, p: q[2, 0] - q[0, 0], direction=1)
     sol = hx.simulate(problem.system, hx.LineIntegral(4), problem.q0, problem.p0, dt=0.1, t1=100.0, events=passing)
     turns = np.diff(sol.events[0].t)
