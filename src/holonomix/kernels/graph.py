@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,7 @@ class Graph:
         self.limit = limit
         self.made = 0  # operations built so far, dead ones included
         self._constants: dict[tuple[str, bytes], int] = {}
-        self.value: dict[int, object] = {}  # constant node -> NumPy scalar
+        self.value: dict[int, Any] = {}  # constant node -> NumPy scalar
         self.zero = {k: self.constant(0, k) for k in (*FLOATS, *INTEGERS, BOOL)}
         self.one = {k: self.constant(1, k) for k in (*FLOATS, *INTEGERS, BOOL)}
 

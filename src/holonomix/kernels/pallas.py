@@ -117,7 +117,7 @@ class PallasRunner:
         evaluator = Evaluator(p, self.lanes, gather=False)
         rest = list(refs)
 
-        def take(leaf: Leaf):
+        def take(leaf: Leaf) -> Any:
             return rest.pop(0) if leaf.count else None
 
         def load(leaf: Leaf, ref) -> list:

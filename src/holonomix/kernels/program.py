@@ -74,8 +74,8 @@ def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT) -> Program:
     tracer = Tracer(graph)
     carry_leaves, carry_tree = jax.tree.flatten(carry)
     consts_leaves, consts_tree = jax.tree.flatten(consts)
-    for leaves in (carry_leaves, consts_leaves):
-        size = sum(int(np.prod(a.shape, dtype=np.int64)) for a in leaves)
+    for avals in (carry_leaves, consts_leaves):
+        size = sum(int(np.prod(a.shape, dtype=np.int64)) for a in avals)
         if size > LARGEST_INTERFACE:
             raise Unsupported(f"too many numbers: {size} in the state or parameters")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,7 +23,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def to_arrays(leaves: list[Leaf], tree, given, what: str, batch: list[int | None] | None = None) -> list[np.ndarray]:
+def to_arrays(
+    leaves: list[Leaf], tree, given, what: str, batch: Sequence[int | None] | None = None
+) -> list[np.ndarray]:
     """Flatten a tree into contiguous arrays of the program's types; `batch` is the leading axis of each leaf."""
     flat, structure = jax.tree.flatten(given)
     if structure != tree:
@@ -139,9 +142,11 @@ class NativeRunner:
         if np.any(every != every.flat[0]):
             raise ValueError("the number of steps must be the same for all trajectories of a batch")
         count = every.size
-        flat = [[_plain(a).reshape(count, *f.shape) for a, f in zip(arrays, leaves, strict=True)]
-                for arrays, leaves in ((carry, p.carry), (given, p.consts))]  # fmt: skip
-        out, saved = self._batch(count, *flat, [True] * len(given), rows, int(every.flat[0]))
+        flat = [
+            _plain(a).reshape(count, *f.shape) for a, f in zip((*carry, *given), (*p.carry, *p.consts), strict=True)
+        ]
+        lanes, split = [True] * len(given), len(carry)
+        out, saved = self._batch(count, flat[:split], flat[split:], lanes, rows, int(every.flat[0]))
         return [a.reshape(*lead, *a.shape[1:]) for a in (*out, *saved)]
 
     # -- on arrays --------------------------------------------------------------------------------------

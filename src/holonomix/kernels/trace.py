@@ -8,8 +8,10 @@ for each primitive; here are the evaluation, the calls and the three kinds of co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex_core
 
@@ -17,7 +19,7 @@ from .algebra import Algebra
 from .carried import carry_over, rebuild, remember
 from .graph import Branches, Graph, Loop, Unsupported, type_of
 
-Array = np.ndarray | np.integer  # node numbers; NumPy hands out single ones as scalars
+Array = Any  # a NumPy array of node numbers, or a single one
 Rule = Callable[..., Sequence[Array]]
 RULES: dict[str, Rule] = {}
 
@@ -38,7 +40,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def is_key(aval) -> bool:
-    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
 class Tracer:
@@ -51,7 +53,7 @@ class Tracer:
     # -- values ------------------------------------------------------------------------------------
     def literal(self, value) -> Array:
         """Constants of the jaxpr as nodes."""
-        if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        if isinstance(value, jax.Array) and is_key(value):
             words = self.literal(jax.random.key_data(value))
             return self.pack_keys(words)
         array = np.asarray(value)
