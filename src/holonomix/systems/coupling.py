@@ -195,9 +195,9 @@ def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q
 
 
 class StructuredJacobian(eqx.Module):
-    """`G(q)`: each part's `(rows, particles, coordinates, blocks)`, and full rows for plain callables."""
+    """`G(q)`: `(rows, coordinates, blocks)` for each particle of each part, and full rows for plain callables."""
 
-    slopes: tuple[Any, ...]
+    slopes: tuple[tuple[Any, ...], ...]
     full: Any  # (rows, coordinates of q) or None
     coupling: Coupling = eqx.field(static=True)
     layout: Indices = eqx.field(static=True)  # natural positions of the structured rows, then of the full ones
@@ -219,13 +219,15 @@ class StructuredJacobian(eqx.Module):
             k, start = k + period, start + size
         return out
 
+    def _slots(self) -> Any:
+        """Each part's slopes with the particles they belong to, -1 at fixed points."""
+        for slopes, part in zip(self.slopes, self.coupling.parts, strict=True):
+            yield [(x, np.where(index < 0, -1, index)) for x, index in zip(slopes, part.indices.T, strict=True)]
+
     def structured(self, v: Any) -> list[Any]:
         """`G v` without the full rows, `(rows, blocks)` for every part."""
         lanes = v.reshape(self.shape[0], -1).T
-        return [
-            jnp.sum(slopes * _read(lanes, part.indices)[None], axis=(1, 2))
-            for slopes, part in zip(self.slopes, self.coupling.parts, strict=True)
-        ]
+        return [_total(jnp.sum(x * take(lanes, at)[None], axis=1) for x, at in slots) for slots in self._slots()]
 
     def __call__(self, v: Any) -> Any:
         """`G v`."""
@@ -235,9 +237,8 @@ class StructuredJacobian(eqx.Module):
         """`G^T lambda` in the shape of q."""
         multipliers = take(multipliers, self.layout)
         pieces = []
-        for slopes, part, lam in zip(self.slopes, self.coupling.parts, self._split(multipliers), strict=True):
-            pull = jnp.sum(slopes * lam[:, None, None], axis=0)
-            pieces += [(pull[s], part.indices[:, s]) for s in range(part.indices.shape[1])]
+        for slots, lam in zip(self._slots(), self._split(multipliers), strict=True):
+            pieces += [(jnp.sum(x * lam[:, None], axis=0), at) for x, at in slots]
         total = add_at(pieces, self.shape[0]).T.reshape(self.shape)
         if self.full is None:
             return total
@@ -245,10 +246,10 @@ class StructuredJacobian(eqx.Module):
 
     def row_norms(self) -> Any:
         """Sums of absolute values, row by row: what turns an error of q into an error of g."""
-        parts = []
-        for slopes, part in zip(self.slopes, self.coupling.parts, strict=True):
-            moving = (part.indices.T >= 0).astype(slopes.dtype)
-            parts.append(jnp.sum(jnp.sum(jnp.abs(slopes), axis=2) * moving[None], axis=1))
+        parts = [
+            _total(jnp.sum(jnp.abs(x), axis=1) * (at >= 0).astype(x.dtype) for x, at in slots)
+            for slots in self._slots()
+        ]
         return self._natural(parts, None if self.full is None else jnp.sum(jnp.abs(self.full), axis=1))
 
     def todense(self) -> Any:
@@ -257,17 +258,13 @@ class StructuredJacobian(eqx.Module):
 
     def weighted(self, mass: Any) -> StructuredJacobian:
         """`G M^-1` (without the full rows)."""
-        slopes = tuple(
-            mass.right_local(slopes, part.indices, self.shape)
-            for slopes, part in zip(self.slopes, self.coupling.parts, strict=True)
-        )
+        slopes = tuple(tuple(mass.right_local(x, at, self.shape) for x, at in slots) for slots in self._slots())
         return StructuredJacobian(slopes, None, self.coupling, self.layout, self.shape)
 
 
-def _read(lanes: Any, index: np.ndarray) -> Any:
-    """`(slots, coordinates, blocks)` of a table of particles; fixed points read as zero."""
-    clean = np.where(index < 0, -1, index)
-    return jnp.stack([take(lanes, clean[:, s]) for s in range(index.shape[1])])
+def _total(terms: Any) -> Any:
+    first, *rest = terms
+    return sum(rest, first)
 
 
 def _unsort(rows: Any, layout: Indices) -> Any:
@@ -360,7 +357,7 @@ def structured_gram(mass: Any, left: StructuredJacobian, right: StructuredJacobi
 
 def _rows(jac: StructuredJacobian, unit: int, slot: int, chosen: np.ndarray, r: int) -> Any:
     at = jac.coupling.units[unit]
-    return take(jac.slopes[at.part][at.first_row : at.first_row + r, slot], chosen)
+    return take(jac.slopes[at.part][slot][at.first_row : at.first_row + r], chosen)
 
 
 def _border(mass: Any, left: StructuredJacobian, right: StructuredJacobian, weighted: StructuredJacobian) -> Any:

@@ -65,11 +65,11 @@ class DiagonalMass(AbstractMass):
         return rows * jnp.broadcast_to(self.inverse, q.shape).reshape(-1)
 
     def right_local(self, slopes: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
-        """Rows `(rows, particles, coordinates, blocks)` times M^-1, where `index[block]` tells the particles."""
+        """Rows `(rows, coordinates, blocks)` times M^-1, where `index[block]` tells the particle (-1: none)."""
         if jnp.ndim(self.value) == 0:
             return slopes / self.value
         inverse = 1.0 / jnp.broadcast_to(self.value, shape).reshape(shape[0], -1)
-        return slopes * _at_particles(inverse, index)[None]
+        return slopes * take(inverse.T, index)[None]
 
 
 class DenseMass(AbstractMass):
@@ -125,20 +125,13 @@ class BlockMass(AbstractMass):
         return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
 
     def right_local(self, slopes: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
-        if self.inverse.ndim == 2:
-            return jnp.sum(slopes[:, :, :, None] * self.inverse[:, :, None], axis=2)
-        return jnp.sum(slopes[:, :, :, None] * _at_particles(self.inverse, index)[None], axis=2)
+        inverse = self.inverse[..., None] if self.inverse.ndim == 2 else take(jnp.moveaxis(self.inverse, 0, -1), index)
+        return jnp.sum(slopes[:, :, None] * inverse, axis=1)
 
     def full(self, n: int) -> Any:
         """The matrix over the flattened coordinates of n particles."""
         stack = jnp.broadcast_to(self.matrix, (n,) + self.matrix.shape[-2:])
         return jax.scipy.linalg.block_diag(*stack)
-
-
-def _at_particles(values: Any, index: np.ndarray) -> Any:
-    """Values `(particles, ...)` at a table of particles, as `(slots, ..., blocks)`; zero at fixed points."""
-    clean, lanes = np.where(index < 0, -1, index), jnp.moveaxis(values, 0, -1)
-    return jnp.stack([take(lanes, clean[:, s]) for s in range(index.shape[1])])
 
 
 class PositionMass(AbstractMass):

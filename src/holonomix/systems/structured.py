@@ -36,12 +36,12 @@ class AbstractLocal(eqx.Module):
     anchors: eqx.AbstractVar[Any]
 
     @abc.abstractmethod
-    def lane_values(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
-        """The rows of all blocks, `(rows, blocks)`, from the particles `x` of shape `(particles, ..., blocks)`."""
+    def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
+        """The rows of all blocks, `(rows, blocks)`, from a list of the particles, `(..., blocks)` each."""
 
     @abc.abstractmethod
-    def lane_slopes(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
-        """Their derivatives, `(rows, particles, ..., blocks)`."""
+    def lane_slopes(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> list[Any]:
+        """Their derivatives with respect to each particle, `(rows, ..., blocks)`."""
 
     @abc.abstractmethod
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
@@ -69,30 +69,31 @@ class AbstractLocal(eqx.Module):
         # the fixed points come first, the last one foremost: then -1, 0, 1, ... is a plain range
         return jnp.concatenate([anchors, lanes], axis=-1), fixed
 
-    def _particles(self, q: Any, part: slice) -> Any:
+    def _particles(self, q: Any, part: slice) -> list[Any]:
         extended, fixed = self._extended(q)
         index = self.indices.array[part]
-        return jnp.stack([take(extended, index[:, s] + fixed) for s in range(index.shape[1])])
+        return [take(extended, index[:, s] + fixed) for s in range(index.shape[1])]
 
     def __call__(self, q: Any, *extra: Any) -> Any:
         rows = [self.lane_values(self._particles(q, part), self.lane_data(part, extra), extra) for part in self.parts]
         return weave(rows)
 
-    def jacobians(self, q: Any, *extra: Any) -> list[Any]:
-        """For each part `(rows, particles, coordinates, blocks)`."""
+    def jacobians(self, q: Any, *extra: Any) -> list[tuple[Any, ...]]:
+        """For each part and each of its particles `(rows, coordinates, blocks)`."""
         out = []
         for part in self.parts:
             slopes = self.lane_slopes(self._particles(q, part), self.lane_data(part, extra), extra)
-            out.append(slopes.reshape(slopes.shape[:2] + (-1, slopes.shape[-1])))
+            out.append(tuple(x.reshape(x.shape[0], -1, x.shape[-1]) for x in slopes))
         return out
 
     def gather(self, q: Any) -> Any:
         """The particles of each block, `(blocks, particles, ...)`."""
-        return jnp.moveaxis(self._particles(q, slice(None)), -1, 0)
+        return jnp.moveaxis(jnp.stack(self._particles(q, slice(None))), -1, 0)
 
     def values(self, x: Any, *extra: Any) -> Any:
         """The rows of all blocks, `(blocks, rows)`, from `gather(q)`."""
-        return self.lane_values(jnp.moveaxis(x, 0, -1), self.lane_data(slice(None), extra), extra).T
+        lanes = jnp.moveaxis(x, 0, -1)
+        return self.lane_values(list(lanes), self.lane_data(slice(None), extra), extra).T
 
     def check(self, q: Any) -> None:
         """Raise when an index has no particle or fixed point."""
@@ -169,13 +170,13 @@ class Distance(AbstractLocal):
         lengths = self.lengths(*extra) if callable(self.lengths) else self.lengths
         return lengths[part] if jnp.ndim(lengths) else lengths
 
-    def lane_values(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
-        apart = (x[0] - x[1]).reshape(-1, x.shape[-1])
+    def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
+        apart = (x[0] - x[1]).reshape(-1, x[0].shape[-1])
         return (jnp.sum(apart**2, axis=0) - data**2)[None]
 
-    def lane_slopes(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
-        twice = 2.0 * (x[0] - x[1])
-        return jnp.stack([twice, -twice])[None]
+    def lane_slopes(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> list[Any]:
+        twice = 2.0 * (x[0] - x[1])[None]
+        return [twice, -twice]
 
 
 class Local(AbstractLocal):
@@ -205,10 +206,12 @@ class Local(AbstractLocal):
     def _rows(self, x: Any, data: Any, extra: Any) -> Any:
         return jnp.atleast_1d(self.fn(x, *(() if self.data is None else (data,)), *extra))
 
-    def lane_values(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
-        return jax.vmap(self._rows, in_axes=(-1, 0, None), out_axes=-1)(x, data, extra)
+    def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
+        return jax.vmap(self._rows, in_axes=(-1, 0, None), out_axes=-1)(jnp.stack(x), data, extra)
 
-    def lane_slopes(self, x: Any, data: Any, extra: tuple[Any, ...]) -> Any:
+    def lane_slopes(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> list[Any]:
+        lanes = jnp.stack(x)
         rows = jax.eval_shape(lambda y: self.lane_values(y, data, extra), x).shape[0]
-        transform = jax.jacrev if rows <= x[..., 0].size else jax.jacfwd
-        return jax.vmap(transform(self._rows), in_axes=(-1, 0, None), out_axes=-1)(x, data, extra)
+        transform = jax.jacrev if rows <= lanes[..., 0].size else jax.jacfwd
+        slopes = jax.vmap(transform(self._rows), in_axes=(-1, 0, None), out_axes=-1)(lanes, data, extra)
+        return [slopes[:, s] for s in range(len(x))]
