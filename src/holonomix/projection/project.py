@@ -18,12 +18,14 @@ from ..errors import (
     NonFiniteError,
     ShapeError,
 )
-from ..linalg import implicit_root, iterate
+from ..linalg import Dense, implicit_root, iterate
 from ..linalg.redundant import DEPENDENT, PseudoInverse
 from ..systems.mass import as_mass, check_mass
 from .solvers import direct_momenta
 
 __all__ = ["as_state_arrays", "check_rank", "check_start", "project"]
+
+NEWTON_SIZE = 64  # unknowns up to which a projection may solve with the whole matrix
 
 # Above this many rows the rank is judged by the factors' pivots; naming the rows would take a dense eigenproblem.
 LARGE_RANK_CHECK = 600
@@ -85,8 +87,8 @@ def _nearest(system: Any, q: Any, t: Any, max_iterations: int, redundant: bool) 
             r = stationarity(x, args)
             return r, jnp.max(jnp.abs(r)) / size
 
-        def body(x, r):
-            # Gauss-Newton on the constraint with the distance to q as the objective.
+        def gauss_newton(x):
+            # on the constraint, with the distance to q as the objective
             here = x[: q.size].reshape(q.shape)
             jac = system.linearize(here, t)
             rhs = system.constraint(here, t) + jac(q - here)
@@ -94,6 +96,15 @@ def _nearest(system: Any, q: Any, t: Any, max_iterations: int, redundant: bool) 
             multipliers = (gram.factor_redundant if redundant else gram.factor)(symmetric=True).solve(rhs)
             new = q - system.velocity(q, jac.transpose(multipliers))
             return jnp.concatenate([new.reshape(-1), multipliers])
+
+        def body(x, r):
+            near = gauss_newton(x)
+            if redundant or q.size + m > NEWTON_SIZE:
+                return near
+            # far from a curved manifold Gauss-Newton goes astray; Newton's method knows the curvature
+            full = x - Dense(jax.jacfwd(lambda y: stationarity(y, args))(x)).factor().solve(r)
+            better = residual(full)[1] < residual(near)[1]
+            return jnp.where(better, full, near)
 
         start = jnp.concatenate([q.reshape(-1), jnp.zeros(m, q.dtype)])
         done = iterate(body, residual, start, tol=4 * eps, floor=1e-11, max_iterations=max_iterations, stall=0.9)

@@ -32,6 +32,8 @@ __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "P
 SINGULAR_PIVOT = 1e-13
 # Round-off floor in multiples of eps * |row| * max|Q|, and the level up to which a stalled iteration is accepted.
 ROUND_OFF, STALLED = 0.5, 1e4
+# The residual of a relaxation goes up and down on its way: only near round-off is standing still an end.
+RELAXED = 8.0
 
 
 class PositionSolve(NamedTuple):
@@ -267,7 +269,13 @@ class SOR(AbstractSolver):
             return jax.lax.fori_loop(0, m, relax, (here, multipliers))[1]
 
         done = iterate(
-            body, residual, jnp.zeros(m, q.dtype), tol=tol, floor=floor, max_iterations=self.max_iterations, stall=0.999
+            body,
+            residual,
+            jnp.zeros(m, q.dtype),
+            tol=tol,
+            floor=RELAXED / STALLED * floor,
+            max_iterations=self.max_iterations,
+            stall=0.999,
         )
         return done.x, (done.iterations, done.residual, done.converged, memory)
 
@@ -292,7 +300,7 @@ class SOR(AbstractSolver):
                 residual,
                 jnp.zeros_like(target),
                 tol=tol,
-                floor=STALLED * tol,
+                floor=RELAXED * tol,
                 max_iterations=self.max_iterations,
                 stall=0.999,
             )
