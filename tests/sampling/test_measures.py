@@ -84,14 +84,14 @@ def test_the_ornstein_uhlenbeck_step_keeps_the_constrained_gaussian(monkeypatch)
     mass, temperature = root @ root.T + np.eye(3), 0.7
     system = hx.System(lambda q: 0.0, lambda q: jnp.sum(q**2, keepdims=True) - 1.0, mass=mass).prepare(jnp.ones(3))
     q = jnp.array([0.48, 0.6, 0.64])
-    project = jax.jacfwd(lambda p: tangent_momentum(system, q, p).p)(jnp.zeros(3))
+    project = jax.jit(jax.jacfwd(lambda p: tangent_momentum(system, q, p).p))(jnp.zeros(3))
     covariance = temperature * project @ mass @ project.T
 
     def thermalize(p, xi):
         monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype: xi)
         return ornstein_uhlenbeck(system, q, p, 0.0, dt=0.5, friction=1.3, temperature=temperature, key=None).p
 
-    a, b = jax.jacfwd(thermalize, argnums=(0, 1))(jnp.zeros(3), jnp.zeros(3))
+    a, b = jax.jit(jax.jacfwd(thermalize, argnums=(0, 1)))(jnp.zeros(3), jnp.zeros(3))
     np.testing.assert_allclose(a @ covariance @ a.T + b @ b.T, covariance, atol=1e-14)
     # control: friction gamma M^-1 instead of a rate, exact without constraints, does not survive the projection
     kept = jax.scipy.linalg.expm(-0.65 * jnp.linalg.inv(mass))
@@ -191,3 +191,11 @@ def test_a_dense_mass_stays_with_the_kernel_compiler():
         system, hx.GLA(), np.ones(2), np.zeros(2), dt=0.1, steps=50, key=jax.random.key(0), backend="native"
     )
     assert sol.stats["backend"] == "native"
+
+
+@pytest.mark.parametrize("inner", [hx.HBVM(2, 2), hx.Composition(hx.RATTLE(), order=4)], ids=["HBVM", "Composition"])
+def test_any_deterministic_method_may_be_inside(inner):
+    q, p, _ = m.sample(m.TORUS, hx.GLA(inner), m.torus_start(100), dt=0.07, draws=10, thin=36, burn=72)
+    edges = EDGES[::2]
+    assert m.chi_square(m.torus_angle(q), edges, np.diff(m.torus_cdf(edges))) > 1e-3
+    assert m.kinetic_p_value(m.TORUS, q, p, freedom=2, temperature=1.0) > 1e-3

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
-from ..systems import System
-from ..systems.structured import Distance
+from ..systems import Distance, Pairs, System
 from ..types import Problem
 
 __all__ = ["UNITS", "Units", "oxygen_distances", "radial_histogram", "water_cluster"]
@@ -97,22 +96,25 @@ def radial_histogram(rows: Any, bins: int = 100, low: float = 2.4, high: float =
 # -- the model ------------------------------------------------------------------------------------------------------
 
 
-def _potential(q: Any, params: Any) -> Any:
-    """Coulomb forces between all atoms of different molecules, Lennard-Jones forces between oxygens."""
-    molecules = q.reshape(-1, 3, 3)
-    i, j = np.triu_indices(molecules.shape[0], 1)
-    if i.size == 0:
-        return jnp.zeros((), q.dtype)
-    return jnp.sum(jax.vmap(_pair, in_axes=(0, 0, None))(molecules[i], molecules[j], params))
-
-
 def _pair(a: Any, b: Any, params: Any) -> Any:
-    """The energy of two molecules, each with rows O, H, H."""
-    square = jnp.sum((a[:, None] - b[None]) ** 2, axis=-1)
+    """Two molecules, each with rows O, H, H: Coulomb forces between all atoms, Lennard-Jones between oxygens."""
+    inverse = _inverse_root(jnp.sum((a[:, None] - b[None]) ** 2, axis=-1))
     charge = params["charges"]
-    electric = params["coulomb"] * jnp.sum(charge[:, None] * charge[None] / jnp.sqrt(square))
-    sixth = 1.0 / square[0, 0] ** 3
+    electric = params["coulomb"] * jnp.sum(charge[:, None] * charge[None] * inverse)
+    sixth = inverse[0, 0] ** 6
     return electric + params["repulsion"] * sixth**2 - params["attraction"] * sixth
+
+
+@jax.custom_jvp
+def _inverse_root(x: Any) -> Any:
+    """`x^(-1/2)` with the derivative `-y^3/2`: one root and one division for value and slope."""
+    return 1.0 / jnp.sqrt(x)
+
+
+@_inverse_root.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    y = _inverse_root(primals[0])
+    return y, -0.5 * y * y * y * tangents[0]
 
 
 def _rigid(n: int, kcal: float) -> System:
@@ -122,7 +124,8 @@ def _rigid(n: int, kcal: float) -> System:
     values = {"charges": CHARGES, "coulomb": COULOMB, "repulsion": a, "attraction": c}
     params = {name: jnp.asarray(x) / (1.0 if name == "charges" else kcal) for name, x in values.items()}
     mass = np.tile(np.asarray(MASSES)[:, None], (n, 1))
-    return System(_potential, Distance(sides, lengths), mass, params=params)
+    potential = Pairs(_pair, np.arange(3 * n).reshape(n, 3))
+    return System(potential, Distance(sides, lengths), mass, params=params)
 
 
 def _angular_momentum(q: Any, p: Any) -> Any:
