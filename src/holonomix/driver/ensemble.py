@@ -140,7 +140,7 @@ def simulate_ensemble(
     parts = [] if save_every is None else [{name: np.asarray(x)[:, None] for name, x in rows0.items()}]
     bar = Progress(progress, steps, 0.0, f"{method.name} x {count}")
     began = time.perf_counter()
-    done, chunk = 0, 1
+    done, chunk = 0, 16  # each call moves the whole batch in and out: few, long calls
     try:
         while done < steps // every * every or (save_every is None and done < steps):
             take = (
@@ -153,8 +153,9 @@ def simulate_ensemble(
                 parts.append({name: np.asarray(x) for name, x in rows.items()})
             done += take * every if save_every else take
             elapsed = time.perf_counter() - tick
-            chunk = max(1, int((take * every if save_every else take) * min(4.0, CHUNK_SECONDS / max(elapsed, 1e-6))))
-            bar.update(done, 0.0, 0.0, float(np.max(np.asarray(carry.residual))))
+            taken = take * every if save_every else take
+            chunk = max(1, int(taken * min(64.0, CHUNK_SECONDS / max(elapsed, 1e-6))))
+            bar.update(done, 0.0, None, float(np.max(np.asarray(carry.residual))))
     finally:
         bar.close()
     if save_every is None:

@@ -36,11 +36,13 @@ class Progress:
     def shown(self) -> bool:
         return self.bar is not None
 
-    def update(self, n: int, elapsed: float, energy: float, constraint: float) -> None:
+    def update(self, n: int, elapsed: float, energy: float | None, constraint: float) -> None:
         if self.bar is None:
             return
         rate = n / max(time.perf_counter() - self.began, 1e-9)
-        errors = f"energy {energy:+.1e}  constraint {constraint:.1e}"
+        errors = f"solver residual {constraint:.1e}"
+        if energy is not None:
+            errors = f"energy {energy:+.1e}  constraint {constraint:.1e}"
         self.bar.update(self.task, completed=elapsed if self.by_time else n, rate=f"{rate:,.0f} steps/s", errors=errors)
 
     def close(self) -> None:
