@@ -1,7 +1,7 @@
 /* A chain of n pendula in the plane, unit masses and rods, V = sum of heights: RATTLE by hand.
  *
  * Newton's method for the position multipliers with the matrix G(Q) M^-1 G(q)^T refreshed in every sweep, stopped by the
- * library's rule: max_i |g_i| / (|row i|_1 max|Q|) <= eps, or no further progress below 1e4 eps. All linear systems are
+ * library's rule: max_i |g_i| / (|row i|_1 max|Q|) <= eps/2, or no further progress below 1e4 eps. All linear systems are
  * tridiagonal (Thomas). Usage: chain n steps dt -> seconds a step, mean sweeps, largest |g| in units of eps |row| max|q|.
  */
 #include <float.h>
@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
     shifted();
     double now = residual(1 / big), before = INFINITY;
     int k = 0;
-    while (now > eps && !(now >= 0.5 * before && now <= 1e4 * eps) && k < 50) {
+    while (now > 0.5 * eps && !(now >= 0.5 * before && now <= 1e4 * eps) && k < 50) {
       rods(X, Y, hx, hy);
       gram(hx, hy, gx, gy);
       thomas();
