@@ -1,5 +1,7 @@
 """Stepping by hand, with the densities visible, forward and back."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,19 @@ from holonomix.types import State
 def whip():
     """Benchmark A: a light inner mass whips the pendulum round."""
     return hx.models.double_pendulum((1.0, 1.0), masses=(1e-3, 1.0), angles=(np.pi / 2, 0.0))
+
+
+def without_structure(problem):
+    """The same problem with its constraints as one plain function: dense solves, which compile quickly."""
+    system = problem.system
+    terms = system.constraint_terms
+    plain = hx.System(
+        system.potential_fn,
+        lambda q, params: jnp.concatenate([term(q, params) for term in terms]),
+        mass=system.mass,
+        params=system.params,
+    )
+    return dataclasses.replace(problem, system=plain)
 
 
 def begin(problem, method, dt):
