@@ -66,7 +66,8 @@ def _machine():
 @functools.cache
 def _jit():
     llvm, _ = _llvm()
-    return llvm.create_lljit_compiler(_machine())
+    # JITLink keeps the sections of an object together; the older linker may place them too far apart for 32-bit offsets
+    return llvm.create_lljit_compiler(_machine(), use_jit_link=True)
 
 
 def cache_folder() -> Path | None:
