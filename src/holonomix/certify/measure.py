@@ -156,7 +156,7 @@ def symplectic_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: fl
     constants at its start (the energy, the fictive step); its step is then a map with these held.
     """
     defect = _defect(system, method, q, p, t, dt)
-    if method.adaptive:
+    if method.adaptive and method.traits_on(system).symplectic:
         _, carry = begin(system, method, q, p, t, dt)
         defect = min(defect, _defect(system, method, q, p, t, dt, carry=carry))
     return defect
