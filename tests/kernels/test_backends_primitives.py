@@ -1,5 +1,7 @@
 """Every primitive against jax.numpy, at ordinary and special values, alone and in lanes."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,32 +51,42 @@ def agree(got, want, tolerance):
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=5e-308, equal_nan=True)
 
 
+BACKENDS = ["native", "xla"]
+
+
+def together(table):
+    """All functions of a table as one program: one compilation serves them all."""
+    return lambda *args: {name: fn(*args) for name, fn in table.items()}
+
+
+@functools.cache
+def unary(backend, lanes=None):
+    fns = {name: fn for name, (fn, _) in UNARY.items()}
+    return evaluate_batch(together(fns), [POINTS], backend=backend, lanes=lanes)
+
+
+POINTS = np.concatenate([X.ravel(), np.clip(X / 8, -0.999, 0.999).ravel(), np.abs(X).ravel() + 1, SPECIAL])
+
+
 @pytest.mark.parametrize("name", UNARY)
-@pytest.mark.parametrize("backend", ["native"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_unary(name, backend):
     fn, tolerance = UNARY[name]
-    inputs = [X, np.clip(X / 8, -0.999, 0.999), np.abs(X) + 1]
+    with np.errstate(all="ignore"):
+        want = np.asarray(REFERENCE.get(name, fn)(POINTS) if backend == "native" else fn(POINTS))
+    keep = np.ones(len(POINTS), bool)
     if name in ("to_int", "to_uint", "lgamma"):  # out of range and at the poles, definitions differ
-        inputs.append(SPECIAL[np.abs(SPECIAL) < 1e9] + 0.25)
-    elif name not in ("bits", "halves"):
-        inputs.append(SPECIAL)
-    for x in inputs:
-        with np.errstate(all="ignore"):
-            want = REFERENCE.get(name, fn)(x)
-        agree(
-            evaluate_batch(fn, [x.ravel()], backend=backend),
-            np.reshape(want, (x.size, *np.shape(want)[x.ndim :])),
-            tolerance,
-        )
+        keep = (np.abs(POINTS) < 1e9) & (np.abs(POINTS) > 0.1) & (POINTS != np.floor(POINTS))
+    if backend == "xla":
+        tolerance = max(tolerance, 4e-16) * 4  # vectorised and scalar code of XLA differ
+    agree(unary(backend)[name][keep], want[keep], tolerance)
 
 
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_lane_is_the_scalar(name):
-    fn, _ = UNARY[name]
-    x = np.concatenate([SPECIAL, X.ravel(), np.clip(X / 8, -0.999, 0.999).ravel()])
-    alone = evaluate_batch(fn, [x], lanes=1)
-    for lanes in (4, 8):
-        assert bits(evaluate_batch(fn, [x], lanes=lanes)) == bits(alone)
+    alone = unary("native", 1)[name]
+    for lanes in (2, 4, 8):
+        assert bits(unary("native", lanes)[name]) == bits(alone)
 
 
 DENORMAL = np.array([5e-324, -5e-324, 1e-310, -1e-310, 2.2e-308])
@@ -101,14 +113,26 @@ BINARY = {
 }  # fmt: skip
 
 
+FEW = SPECIAL[np.abs(SPECIAL) < 1e4]  # no denormal results of divisions, which XLA flushes
+PAIRS = [np.concatenate([a.ravel(), b.ravel(), c.ravel()]) for a, b, c in
+         zip(np.meshgrid(SPECIAL, SPECIAL), np.meshgrid(FEW, FEW), (X, Y), strict=True)]  # fmt: skip
+
+
+@functools.cache
+def binary(backend, lanes=None):
+    return evaluate_batch(together({name: fn for name, (fn, _) in BINARY.items()}), PAIRS, backend=backend, lanes=lanes)
+
+
 @pytest.mark.parametrize("name", BINARY)
-@pytest.mark.parametrize("backend", ["native"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_binary(name, backend):
     fn, tolerance = BINARY[name]
-    some = SPECIAL[np.abs(SPECIAL) < 1e4] if name in ("rem", "mod", "div") else SPECIAL  # no denormal results
-    a, b = (m.ravel() for m in np.meshgrid(some, some))
-    for u, v in ((X.ravel(), Y.ravel()), (a, b)):
-        agree(evaluate_batch(fn, [u, v], backend=backend), fn(u, v), tolerance)
+    some = slice(SPECIAL.size**2, None) if name in ("rem", "mod", "div") else slice(None)
+    if backend == "xla" and tolerance:
+        tolerance *= 4
+    agree(binary(backend)[name][some], fn(*PAIRS)[some], tolerance)
+    if backend == "native":
+        assert bits(binary("native", 8)[name]) == bits(binary("native", 1)[name])
 
 
 I = np.array([3, -7, 0, 2**31 - 1, -(2**31), 12, 5, 1], np.int32)
@@ -124,12 +148,16 @@ INTEGER = {
 }  # fmt: skip
 
 
+@functools.cache
+def integers(kind, lanes):
+    return evaluate_batch(together(INTEGER), [I.astype(kind), J.astype(kind)], lanes=lanes)
+
+
 @pytest.mark.parametrize("name", INTEGER)
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint32])
 def test_integers(name, kind):
-    a, b = I.astype(kind), J.astype(kind)
-    agree(evaluate(INTEGER[name], a, b), INTEGER[name](a, b), 0)
-    assert bits(evaluate_batch(INTEGER[name], [a, b], lanes=4)) == bits(INTEGER[name](a, b))
+    for lanes in (1, 4):
+        agree(integers(kind, lanes)[name], INTEGER[name](I.astype(kind), J.astype(kind)), 0)
 
 
 A33 = RNG.normal(size=(3, 3)) + 3 * np.eye(3)
@@ -173,11 +201,14 @@ ARRAYS = {
 }  # fmt: skip
 
 
+@functools.cache
+def arrays(backend):
+    return evaluate(together(ARRAYS), X, backend=backend)
+
+
 @pytest.mark.parametrize("name", ARRAYS)
-@pytest.mark.parametrize("backend", ["native"])
-def test_arrays(name, backend):
-    fn = ARRAYS[name]
-    agree(evaluate(fn, X, backend=backend), fn(jnp.asarray(X)), 3e-7 if name == "float32" else 5e-15)
+def test_arrays(name):
+    agree(arrays("native")[name], ARRAYS[name](jnp.asarray(X)), 3e-7 if name == "float32" else 5e-15)
 
 
 @pytest.mark.parametrize("name", ["dynamic_slice", "dynamic_index", "dynamic_element", "dynamic_add", "sort", "grad"])
@@ -201,8 +232,8 @@ def test_random_bits_are_the_same(backend):
     def draw(words, n):
         key = jax.random.fold_in(jax.random.wrap_key_data(words), n)
         a, b, c = jax.random.split(key, 3)
-        return (jax.random.bits(a, (5,)), jax.random.bits(a, (3,), jnp.uint64), jax.random.uniform(b, (4,)),
-                jax.random.randint(b, (3,), 0, 1000), jax.random.bernoulli(c, 0.3, (6,)))  # fmt: skip
+        return (jax.random.bits(a, (3,)), jax.random.bits(a, (), jnp.uint64), jax.random.uniform(b, (2,)),
+                jax.random.randint(b, (), 0, 1000), jax.random.bernoulli(c, 0.3))  # fmt: skip
 
     words = np.array([12, 99], np.uint32)
     n = np.int64(5)
