@@ -129,14 +129,17 @@ def test_kills_while_recovering_from_kills(place, whole):
 def test_sigkill_at_random_moments(place):
     code = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tests.io.harness import *\n"
+        "print('writing', flush=True)\n"
         "drive(Store(sys.argv[1], chunk_bytes=4096, checkpoint_seconds=0.0), 1500, 7)\n"
     )
     command = [sys.executable, "-c", code, str(place / "run"), str(ROOT)]
     drive(Store(place / "whole", chunk_bytes=4096, checkpoint_seconds=10.0), 1500, 7)
     dice, kills = random.Random(2), 0
     while True:
-        process = subprocess.Popen(command)
-        time.sleep(0.25 + 0.3 * dice.random())
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()  # imports are over: from here on it writes, however busy the machine is
+        time.sleep(0.3 * dice.random())
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         if process.wait() == 0:
