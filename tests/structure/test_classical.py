@@ -29,6 +29,7 @@ def measured(method, reference, counts):
     return np.log(errors[0] / errors[-1]) / np.log(counts[-1] / counts[0]), errors
 
 
+QUICK = ("Taylor(4)", "AdamsBashforth(3)", "AdamsMoulton(3)", "PartitionedRungeKutta(LobattoIIIA-IIIB(3))")
 CASES = [
     (hx.Taylor(1), (100, 200, 400), 1),
     (hx.Taylor(4), (20, 40, 80), 4),
@@ -46,7 +47,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("method, counts, order", CASES, ids=[m.name + str(k) for m, _, k in CASES])
+def marked(case):
+    return pytest.param(*case, id=case[0].name, marks=() if case[0].name in QUICK else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("method, counts, order", [marked(case) for case in CASES])
 def test_order(method, counts, order, reference):
     found, errors = measured(method, reference, counts)
     assert method.traits["free"].order == order

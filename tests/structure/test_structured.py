@@ -86,7 +86,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = ("chain", "molecules", "tree-scattered", "ring")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
 def test_same_as_dense(name):
     make, shape, kind = CASES[name]
     q, term = start(shape), make()
