@@ -52,7 +52,7 @@ def _distances(q: Any, p: Any) -> Any:
 def sample_distances(
     cluster: Cluster, steps: int, *, replicas: int = 1, seed: int = 0, discard: float = 0.1, backend: str = "native"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Histograms of the distances, one a replica, and `2 K/(freedom kT)` of each, without the first `discard` of the run."""
+    """Histograms of the distances and `2 K/(freedom kT)`, one a replica, without the first share `discard`."""
     every = 50
     problem = cluster.problem
     q, p = (jnp.broadcast_to(x, (replicas, *x.shape)) for x in (problem.q0, problem.p0))
