@@ -137,4 +137,6 @@ def function(program: Program, lanes: int):
             found = _loaded[key] = (library[KERNEL], library)
         else:
             statistics["from_memory"] += 1
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found[0])
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found[0])
+    call.library = found[1]  # the code lives as long as whoever can call it
+    return call
