@@ -159,7 +159,13 @@ class Splitting(AbstractMethod):
             flows.pop()
         while flows and flows[0] == 0.0:
             flows.pop(0)
-        return {"free": Traits(self.claimed, symmetric=np.allclose(flows, flows[::-1], atol=1e-15), symplectic=True)}
+        return {
+            "free": Traits(
+                self.claimed,
+                symmetric=len(flows) % 2 == 1 and np.allclose(flows, flows[::-1], atol=1e-15),
+                symplectic=True,
+            )
+        }
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
