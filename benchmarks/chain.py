@@ -3,9 +3,9 @@
     python benchmarks/chain.py [--quick]
 
 Times are processor seconds of this process, pinned to one core. Claims: time a step grows with an exponent of at most
-1.1 from 1 000 to 100 000 links; at 1 000 links a step costs at most four times the C program (`c_structure/chain.c`, same
-Newton rule); the constraint error at 100 000 links is at most 8 ulp of the coordinates times the row norm; a molecule
-among 1 000 costs at most twice what one molecule costs by itself.
+1.1 from 1 000 to 100 000 links; at 1 000 links a step costs at most four times the C program (`c_structure/chain.c`,
+same Newton rule); the constraint error at 100 000 links is at most 8 ulp of the coordinates times the row norm; a
+molecule among 1 000 costs at most twice what one molecule costs by itself.
 """
 
 from __future__ import annotations
@@ -94,10 +94,8 @@ def main(quick: bool = False) -> None:
         problem = hx.models.rigid_molecules(n, temperature=1.0)
         steps = 100_000 if n == 1 else 1_000
         cost, solution = seconds_a_step(problem.system, problem.q0, problem.p0, problem.dt, steps)
-        backend = solution.stats["backend"]
-        print(
-            f"{n:5d} molecules ({backend}): {cost / n * 1e9:8.1f} ns a molecule and step, {solution.stats['mean_iterations']:.2f} sweeps"
-        )
+        backend, sweeps = solution.stats["backend"], solution.stats["mean_iterations"]
+        print(f"{n:5d} molecules ({backend}): {cost / n * 1e9:8.1f} ns a molecule and step, {sweeps:.2f} sweeps")
 
 
 if __name__ == "__main__":

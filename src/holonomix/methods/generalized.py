@@ -86,19 +86,16 @@ def _residual(x: Any, args: Any) -> Any:
 def _sweeps(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> tuple[Any, Any, Any, Any]:
     m = system.constraint_count(q)
     start = kick_force(system, q, p, t)
+    redundant = solver.redundant is not None
 
     def solve(args):
         system, q, p, low_q, dt, t, start = args
         eps = jnp.finfo(q.dtype).eps
         jac = system.linearize(q, t) if m else None
-        factor, scale = None, jnp.ones(0, q.dtype)
-        if jac is not None:
-            gram = system.gram(q, jac, jac)
-            redundant = getattr(solver, "redundant", None) is not None
-            factor = (gram.factor_redundant if redundant else gram.factor)(symmetric=True)
-            scale = jac.row_norms() * jnp.max(jnp.abs(q))
-            scale = 1.0 / jnp.where(scale > 0, scale, 1.0)
+        scale = jnp.ones(0, q.dtype) if jac is None else jac.row_norms() * jnp.max(jnp.abs(q))
+        scale = 1.0 / jnp.where(scale > 0, scale, 1.0)
         size = 1.0 / (jnp.max(jnp.abs(p)) + jnp.abs(dt) * jnp.max(jnp.abs(start)) + jnp.finfo(q.dtype).tiny)
+        fixed = None if jac is None or not redundant else system.gram(q, jac, jac).factor_redundant(symmetric=True)
 
         def measured(x):
             r = _sweep_residual(x, args)
@@ -107,13 +104,15 @@ def _sweeps(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any)
 
         def body(x, r):
             change = -r[m:]
-            if jac is None or factor is None:
+            if jac is None:
                 return x + change
-            shift = dt / 2 * jac(system.velocity(q, change.reshape(q.shape)))
+            there = system.linearize(q + (dt * system.velocity(q, _swept(x, args)) + low_q), t + dt)
+            factor = system.gram(q, there, jac).factor() if fixed is None else fixed
+            shift = dt / 2 * there(system.velocity(q, change.reshape(q.shape)))
             return x + jnp.concatenate([factor.solve(r[:m] / dt + shift), change])
 
         first = jnp.concatenate([jnp.zeros(m, q.dtype), start.reshape(-1)])
-        done = iterate(body, measured, first, tol=0.5 * eps, floor=1e4 * eps, max_iterations=100, stall=0.9)
+        done = iterate(body, measured, first, tol=0.5 * eps, floor=1e4 * eps, max_iterations=100, stall=0.5)
         return done.x, (done.iterations, done.residual, done.converged)
 
     args = (system, q, p + low.p, low.q, dt, t, start)

@@ -70,6 +70,7 @@ class AbstractLocal(eqx.Module):
         return jnp.concatenate([anchors, lanes], axis=-1), fixed
 
     def _particles(self, q: Any, part: slice) -> list[Any]:
+        self.check(q)
         extended, fixed = self._extended(q)
         index = self.indices.array[part]
         return [take(extended, index[:, s] + fixed) for s in range(index.shape[1])]
