@@ -36,6 +36,10 @@ def stiff() -> hx.Problem:
 OWN_LIMIT = ("MollifiedImpulse", "ProjectedImpulse")
 
 
+# With quadratic constraints `G M^-1 p` is a quadratic invariant of the index-reduced equations: this method keeps those.
+KEPT_BY_LUCK = {("ImplicitMidpoint", "hidden constraint")}
+
+
 def problem_for(method, kind: str) -> hx.Problem:
     if method.family == "so3":
         return hx.models.magnetised_body()
@@ -79,13 +83,14 @@ def test_declared_traits_are_borne_out(make, kind):
         return
     for variable in ("q", "p"):
         assert certificate[f"order of {variable}"].kept is True, f"\n{certificate}"
-    # what is declared absent must be seen to be absent, where the order leaves it above round-off
+    # what is declared absent must be seen to be absent, where the order leaves it above round-off; the first step of a
+    # method with memory is its starter's
     if traits.order_of("q") <= 4:
         for trait in ("symplectic", "symmetric", "constraint", "hidden constraint"):
-            if trait in certificate and certificate[trait].declared is False:
-                assert certificate[trait].measured > certificate[trait].bound, (
-                    f"{trait} is better than declared\n{certificate}"
-                )
+            if trait not in certificate or (trait == "symplectic" and not method.one_step):
+                continue
+            if certificate[trait].declared is False and (method.name, trait) not in KEPT_BY_LUCK:
+                assert certificate[trait].measured > certificate[trait].bound, f"{trait}: declared worse\n{certificate}"
 
 
 @pytest.mark.parametrize(("make", "kind"), CASES)
