@@ -146,13 +146,15 @@ def _multipliers(system: Any, q: Any, p: Any, t: Any) -> Any:
 
 @eqx.filter_jit
 def _mapped(fn: Any, system: Any, q: Any, p: Any, t: Any) -> Any:
-    return jax.lax.map(lambda x: fn(system, *x), (q, p, t), batch_size=256)
+    return jax.vmap(lambda *x: fn(system, *x))(q, p, t)
 
 
 def map_rows(fn: Any, system: Any, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """`fn(system, q, p, t)` for every row, in blocks of bounded memory, compiled once for any number of rows."""
-    rows = len(t)
-    size = 256 if rows <= 256 else 16384 if q[0].size * 16384 * 64 < 2**28 else 1024
+    """`fn(system, q, p, t)` for every row, in blocks of bounded memory.
+
+    The size of a block depends on the system alone: a row gives the same bits whichever rows come with it.
+    """
+    rows, size = len(t), 512 if q[0].size <= 256 else 64 if q[0].size <= 4096 else 4
     parts = []
     for k in range(0, rows, size):
         block = [x[k : k + size] for x in (q, p, t)]
