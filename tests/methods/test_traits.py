@@ -36,7 +36,7 @@ def stiff() -> hx.Problem:
 OWN_LIMIT = ("MollifiedImpulse", "ProjectedImpulse")
 
 
-# With quadratic constraints `G M^-1 p` is a quadratic invariant of the index-reduced equations: this method keeps those.
+# With quadratic constraints `G M^-1 p` is a quadratic invariant of the index-reduced equations; it keeps those.
 KEPT_BY_LUCK = {("ImplicitMidpoint", "hidden constraint")}
 
 

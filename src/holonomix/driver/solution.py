@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -44,7 +44,7 @@ class Solution:
     @functools.cached_property
     def rows(self) -> dict[str, np.ndarray]:
         rows: Any = self._rows
-        return rows() if callable(rows) else rows
+        return cast(dict[str, np.ndarray], rows() if callable(rows) else rows)
 
     @property
     def t(self) -> np.ndarray:

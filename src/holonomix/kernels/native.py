@@ -138,5 +138,5 @@ def function(program: Program, lanes: int):
         else:
             statistics["from_memory"] += 1
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found[0])
-    call.library = found[1]  # the code lives as long as whoever can call it
+    vars(call)["library"] = found[1]  # the code lives as long as whoever can call it
     return call

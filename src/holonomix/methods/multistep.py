@@ -139,7 +139,7 @@ class LinearMultistep(AbstractMethod):
 def _implicit(x: Any, args: Any) -> Any:
     system, base, weight, t = args
     z = tuple(y.reshape(base[0].shape) for y in jnp.split(x, 2))
-    slope = vector_field(system, z, t)
+    slope = vector_field(system, (z[0], z[1]), t)
     return jnp.concatenate([(a - b - weight * s).reshape(-1) for a, b, s in zip(z, base, slope, strict=True)])
 
 

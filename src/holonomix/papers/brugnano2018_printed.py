@@ -5,6 +5,8 @@ Each row has n, e_s, e_lambda, e_hc; the errors of energy and constraint, all at
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = ["PRINTED"]
 
 _TEXT = {
@@ -131,7 +133,7 @@ _TEXT = {
 }
 
 # (table, s) -> rows of (n, e_s, e_lambda, e_hc)
-PRINTED: dict[tuple[int, int], list[tuple[int, str, str, str]]] = {
+PRINTED: dict[tuple[int, int], list[Any]] = {
     key: [(int(n), *values) for n, *values in (line.split() for line in text.strip().splitlines())]
     for key, text in _TEXT.items()
 }

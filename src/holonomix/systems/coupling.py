@@ -135,7 +135,8 @@ def _join(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lo, hi = np.searchsorted(b[order], a, "left"), np.searchsorted(b[order], a, "right")
     count = np.where(a < 0, 0, hi - lo)
     if count.sum() > MAX_MEETINGS:
-        return (np.zeros(MAX_MEETINGS + 1, np.int64),) * 2
+        too_many = np.zeros(MAX_MEETINGS + 1, np.int64)
+        return too_many, too_many
     left = np.repeat(np.arange(a.size), count)
     first = np.repeat(np.cumsum(count) - count, count)
     return left, order[np.repeat(lo, count) + np.arange(left.size) - first]

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..errors import InputError, ShapeError
 from ..linalg.indexing import Indices, run_of, take
@@ -164,11 +165,12 @@ class Distance(AbstractLocal):
         self.lengths = jnp.asarray(lengths, jnp.result_type(float))
         if self.lengths.ndim and self.lengths.shape != (shape[0],):
             raise ShapeError(f"Distance has {shape[0]} pairs but lengths of shape {self.lengths.shape}")
-        if not isinstance(self.lengths, jax.core.Tracer) and not bool(jnp.all(self.lengths > 0)):
+        if not isinstance(self.lengths, Tracer) and not bool(jnp.all(self.lengths > 0)):
             raise InputError(f"lengths must be positive; the smallest is {float(jnp.min(self.lengths)):g}")
 
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
-        lengths = self.lengths(*extra) if callable(self.lengths) else self.lengths
+        lengths: Any = self.lengths
+        lengths = lengths(*extra) if callable(lengths) else lengths
         return lengths[part] if jnp.ndim(lengths) else lengths
 
     def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
