@@ -89,6 +89,7 @@ def spring(epsilon):
     return hx.StiffSystem(slow, lambda q: 0.5 * (q[0] - 1) ** 2, lambda q: q[:1] - 1, Polar(), epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [hx.Impulse, hx.MollifiedImpulse, hx.ProjectedImpulse])
 def test_position_dependent_mass(make):
     # the same motion in polar and in Cartesian coordinates

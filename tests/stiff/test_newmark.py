@@ -158,6 +158,7 @@ def test_gradient_through_an_implicit_step():
         assert abs(exact - difference) < 1e-6 * max(1.0, abs(difference))
 
 
+@pytest.mark.slow
 def test_curvature_follows_the_structure_of_the_potential():
     problem = hx.models.penalized_chain(20)
     system = problem.system.full
@@ -176,6 +177,7 @@ def test_curvature_follows_the_structure_of_the_potential():
     assert float(jnp.max(jnp.abs(dense @ x - b))) < 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [4, 20])
 def test_smallest_pivot_tells_definite_from_indefinite(count):
     problem = hx.models.penalized_chain(count)

@@ -97,6 +97,7 @@ def test_over_constrained_bodies(make):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_many_redundant_molecules_stay_independent():
     system, q = methane()
     pairs = np.asarray(system.constraint_terms[0].indices.array)
