@@ -158,7 +158,7 @@ def multipliers(t1: float, omega: float = 500.0, window: float = 0.2) -> dict[st
     sol = hx.simulate(stiff.problem.system, stiff.method, *start, **options)
     t, mean = penalty_multipliers(sol, window)
     values = np.stack([np.interp(t, exact.t, exact.multipliers[:, k]) for k in range(3)], axis=1)
-    _, raw = penalty_multipliers(sol, 0)
+    _, raw = penalty_multipliers(sol, 0.0)
     return {"t": t, "rigid": values, "stiff": mean[:, :3], "raw": raw[:, :3], "raw_t": np.asarray(sol.t)}
 
 
