@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from .small import Dense
-from .tridiagonal import Tridiagonal, TridiagonalFactor, diagonals
+from .tridiagonal import Tridiagonal, diagonals
 
 __all__ = ["CyclicFactor", "CyclicTridiagonal"]
 
@@ -16,7 +16,7 @@ __all__ = ["CyclicFactor", "CyclicTridiagonal"]
 class CyclicFactor(eqx.Module):
     """The factored chain, `T^-1 F` for the border column F, the border row and the factored Schur complement."""
 
-    chain: TridiagonalFactor
+    chain: Any
     solved: Any  # (n - 1,) or (b, b, n - 1)
     row: tuple[Any, Any]
     schur: Any

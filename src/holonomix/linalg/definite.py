@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from .cyclic import CyclicFactor
 from .small import UnrolledFactor, unrolled
 from .sparse import SparseFactor
-from .tridiagonal import TridiagonalFactor
+from .tridiagonal import RecurrenceFactor, TridiagonalFactor
 
 __all__ = ["UNROLL_DEFINITE", "CholeskyFactor", "Definite", "PivotFactor", "signed_pivot"]
 
@@ -78,7 +78,7 @@ def signed_pivot(factor: Any) -> Any:
         return jnp.minimum(signed_pivot(factor.chain), corner)
     if isinstance(factor, TridiagonalFactor):
         inverses = [level[0] for level in factor.levels] + [factor.last]
-    elif isinstance(factor, SparseFactor):
+    elif isinstance(factor, (SparseFactor, RecurrenceFactor)):
         inverses = list(factor.inverses)
     else:
         inverses = list(factor.factors)

@@ -1,8 +1,10 @@
-"""Tridiagonal and block tridiagonal matrices by odd-even (cyclic) reduction.
+"""Tridiagonal and block tridiagonal matrices by odd-even (cyclic) reduction, or by the recurrence along the chain.
 
 Rows 0, 2, 4, ... are eliminated at once, which leaves a matrix of the same kind and half the size: log2(n) vectorised
-levels on any device, and on one CPU core as fast as the sequential recurrence. It is Gaussian elimination in another
-order, so it is stable for the positive definite Gram matrices of this library without pivoting.
+levels on any device, and for numbers on one CPU core as fast as the sequential recurrence. It is Gaussian elimination
+in another order, so it is stable for the positive definite Gram matrices of this library without pivoting. Long chains
+of blocks on a CPU take the recurrence: a block's numbers stay in the cache (0.4 us a 6 x 6 block against 1.1 to 1.7),
+and the program does not grow with the chain.
 """
 
 from __future__ import annotations
@@ -10,9 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
-__all__ = ["Tridiagonal", "TridiagonalFactor", "apply", "invert", "times"]
+__all__ = ["RecurrenceFactor", "Tridiagonal", "TridiagonalFactor", "apply", "invert", "times"]
+
+# Shorter chains of blocks are reduced, which the kernel compiler turns into straight-line code.
+SHORT = 8
 
 
 class TridiagonalFactor(eqx.Module):
@@ -39,6 +45,37 @@ class TridiagonalFactor(eqx.Module):
         return x if self.last.ndim == 1 else x.T.reshape(b.shape)
 
 
+class RecurrenceFactor(eqx.Module):
+    """Block elimination from the first row to the last: `D_i = (B_i - A_i D_{i-1} C_{i-1})^-1`, `W_i = D_i C_i`."""
+
+    lower: Any  # (n, b, b)
+    inverse: Any
+    upper: Any  # W
+    pivot: Any
+
+    @property
+    def inverses(self) -> tuple[Any, ...]:
+        return (jnp.moveaxis(self.inverse, 0, -1),)
+
+    def solve(self, b: Any) -> Any:
+        d = b.reshape(self.inverse.shape[:2])
+
+        def forward(y, row):
+            lower, inverse, d = row
+            y = inverse @ (d - lower @ y)
+            return y, y
+
+        def backward(x, row):
+            upper, y = row
+            x = y - upper @ x
+            return x, x
+
+        zero = jnp.zeros_like(d[0])
+        _, y = jax.lax.scan(forward, zero, (self.lower, self.inverse, d))
+        _, x = jax.lax.scan(backward, zero, (self.upper, y), reverse=True)
+        return x.reshape(b.shape)
+
+
 class Tridiagonal(eqx.Module):
     """Row i is `lower[i] x[i-1] + diagonal[i] x[i] + upper[i] x[i+1]`; entries are numbers or square blocks.
 
@@ -49,8 +86,10 @@ class Tridiagonal(eqx.Module):
     diagonal: Any
     upper: Any
 
-    def factor(self, symmetric: bool = False) -> TridiagonalFactor:
+    def factor(self, symmetric: bool = False) -> TridiagonalFactor | RecurrenceFactor:
         a, b, c = self.lower, self.diagonal, self.upper
+        if b.ndim > 1 and b.shape[-1] > SHORT and jax.default_backend() == "cpu":
+            return _recurrence(*(jnp.moveaxis(x, -1, 0) for x in (a, b, c)))
         levels = []
         scale, pivot = diagonals(b), jnp.asarray(jnp.inf, b.dtype)
         while b.shape[-1] > 1:
@@ -76,6 +115,17 @@ class Tridiagonal(eqx.Module):
             return full
         b = self.diagonal.shape[0]
         return full.transpose(2, 0, 3, 1).reshape(n * b, n * b)
+
+
+def _recurrence(lower: Any, diagonal: Any, upper: Any) -> RecurrenceFactor:
+    def eliminate(carried, row):
+        a, b, c = row
+        inverse, pivot = invert((b - a @ carried)[..., None], diagonals(b[..., None]))
+        product = inverse[..., 0] @ c
+        return product, (inverse[..., 0], product, pivot)
+
+    _, (inverse, product, pivots) = jax.lax.scan(eliminate, jnp.zeros_like(diagonal[0]), (lower, diagonal, upper))
+    return RecurrenceFactor(lower, inverse, product, jnp.min(pivots))
 
 
 def invert(a: Any, scale: Any) -> tuple[Any, Any]:

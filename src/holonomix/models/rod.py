@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, ShapeError
+from ..linalg.indexing import Indices
 from ..systems import BlockMass, Local, System
+from ..systems.structured import AbstractLocal
 from ..types import Problem
 from .checks import finite, positive, vector
 
-__all__ = ["backbone", "cosserat_rod", "wall_distances"]
+__all__ = ["Cells", "backbone", "cosserat_rod", "wall_distances"]
 
 # inward distance of the point z from a wall (n, c): c - n.z
 BOX = ((1.0, 0.0, 0.0, 0.5), (-1.0, 0.0, 0.0, 1.0), (0.0, 1.0, 0.0, 1.0), (0.0, -1.0, 0.0, 1.0), (0.0, 0.0, 1.0, 2.0))
@@ -83,11 +86,11 @@ def cosserat_rod(
     if end == "clamped":
         # one block of six rows a node: its own frame, and the cell that joins it to the node before
         i = np.arange(nodes)
-        constraint: Any = [Local(_framed_cell, np.stack([i - 1, i], axis=1), anchors=root[None])]
+        constraint: Any = [Cells(Indices(np.stack([i - 1, i], axis=1)), root[None], framed=True)]
         potential = _clamped_energy
     else:
         i = np.arange(1, nodes + 1)
-        constraint = [Local(_frame, np.arange(nodes + 1)), Local(_cell, np.stack([i - 1, i], axis=1))]
+        constraint = [Local(_frame, np.arange(nodes + 1)), Cells(Indices(np.stack([i - 1, i], axis=1)))]
         potential = _free_energy
     system = System(potential, constraint, mass=mass, params=params)
     q = jnp.tile(root, (len(s), 1)).at[:, 2].set(s)
@@ -135,30 +138,56 @@ def _external(q: Any, params: Any) -> Any:
 
 
 def _frame(x: Any, params: Any) -> Any:
-    """Directors are orthonormal."""
-    d1, d2 = x[-1, 3:6], x[-1, 6:9]
+    """The directors of one node are orthonormal."""
+    d1, d2 = x[0, 3:6], x[0, 6:9]
     return jnp.stack([d1 @ d2, d1 @ d1 - 1.0, d2 @ d2 - 1.0])
 
 
-def _cell(x: Any, params: Any) -> Any:
-    """The backbone between two nodes runs along the mean of their normals."""
-    d3 = _cross(x[:, 3:6], x[:, 6:9])
-    return (x[1, :3] - x[0, :3]) / params["ds"] - (d3[0] + d3[1]) / 2
+class Cells(AbstractLocal):
+    """The backbone of a cell runs along the mean of its nodes' normals; `framed` adds its second node's frame before.
+
+    Slopes are written out, with the cells along the last axis: `Local` would find them by differentiating.
+    """
+
+    indices: Indices = eqx.field(static=True)
+    anchors: Any = None
+    framed: bool = eqx.field(static=True, default=False)
+
+    def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
+        return extra[0]["ds"]
+
+    def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
+        (z0, z1), (a, b) = (x[0][:3], x[1][:3]), (x[0][3:], x[1][3:])
+        rows = (z1 - z0) / data - (_cross(a[:3], a[3:], 0) + _cross(b[:3], b[3:], 0)) / 2
+        if not self.framed:
+            return rows
+        dot = lambda u, v: jnp.sum(u * v, axis=0, keepdims=True)
+        frame = [dot(b[:3], b[3:]), dot(b[:3], b[:3]) - 1.0, dot(b[3:], b[3:]) - 1.0]
+        return jnp.concatenate([*frame, rows])
+
+    def lane_slopes(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> list[Any]:
+        out = []
+        for node, sign in zip(x, (-1.0, 1.0), strict=True):
+            d1, d2, zero = node[3:6], node[6:9], jnp.zeros_like(node[:3])
+            unit = jnp.broadcast_to(sign / data * jnp.eye(3)[:, :, None], (3, 3, node.shape[-1]))
+            slopes = jnp.concatenate([unit, _turn(d2) / 2, _turn(d1) / -2], axis=1)
+            if self.framed:
+                frame = [[zero, d2, d1], [zero, 2 * d1, zero], [zero, zero, 2 * d2]]
+                own = jnp.stack([jnp.concatenate(row) for row in frame])
+                slopes = jnp.concatenate([own if sign > 0 else jnp.zeros_like(own), slopes])
+            out.append(slopes)
+        return out
 
 
-def _framed_cell(x: Any, params: Any) -> Any:
-    return jnp.concatenate([_frame(x, params), _cell(x, params)])
+def _turn(d: Any) -> Any:
+    """The matrices of `v -> d x v`, (3, 3, cells)."""
+    o = jnp.zeros_like(d[0])
+    return jnp.stack([jnp.stack([o, -d[2], d[1]]), jnp.stack([d[2], o, -d[0]]), jnp.stack([-d[1], d[0], o])])
 
 
-def _cross(a: Any, b: Any) -> Any:
-    return jnp.stack(
-        [
-            a[..., 1] * b[..., 2] - a[..., 2] * b[..., 1],
-            a[..., 2] * b[..., 0] - a[..., 0] * b[..., 2],
-            a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0],
-        ],
-        axis=-1,
-    )
+def _cross(a: Any, b: Any, axis: int = -1) -> Any:
+    (a0, a1, a2), (b0, b1, b2) = jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0)
+    return jnp.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=axis)
 
 
 def _momentum(q: Any, p: Any) -> Any:
