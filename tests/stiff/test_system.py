@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.systems import ResonanceWatch
 from holonomix.systems.modes import generalized_modes
 
 PROBLEM = hx.models.stiff_spring_double_pendulum(1e-2)
@@ -95,6 +96,39 @@ def test_actions_vanish_on_the_manifold_and_resonances_warn():
     rows = np.stack([np.stack([first, first + [np.cos(a), np.sin(a)]]) for a in angles])
     with pytest.warns(hx.ResonanceWarning, match="sum of"):
         hx.resonances(meeting.system, rows)
+
+
+@pytest.mark.parametrize("alpha", [(1.0, 2.0), (1.0, 1.0)], ids=["apart", "resonant"])
+def test_a_run_that_meets_a_resonance_warns(alpha):
+    problem = hx.models.stiff_spring_double_pendulum(1e-2, alpha=alpha)
+    stiff = problem.system
+    q, p = stiff.project(problem.q0, problem.p0)
+    limit = hx.effective(stiff, problem.q0, problem.p0)
+
+    def warned(system, method, q, p, dt, **options):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            hx.simulate(system, method, q, p, dt=dt, t1=3.5, **options)
+        return [str(w.message) for w in found if issubclass(w.category, hx.ResonanceWarning)]
+
+    runs = (
+        warned(stiff, hx.StormerVerlet(), problem.q0, problem.p0, 1e-3),
+        warned(limit, hx.RATTLE(), q, p, 0.01),
+    )
+    for messages in runs:
+        assert len(messages) == (alpha == (1.0, 1.0))
+        assert all("is the sum of 0 and 0" in m and "t = " in m for m in messages)
+    # oscillations without energy do not matter, however their frequencies lie
+    assert not warned(stiff, hx.StormerVerlet(), q, p, 1e-3)
+
+
+def test_rows_of_a_long_run_are_thinned_evenly():
+    watch = ResonanceWatch(None, 1.0)
+    for k in range(0, 3000, 7):
+        rows = np.arange(k, min(k + 7, 3000), dtype=float)
+        watch.add(rows, rows, rows)
+    times = [t for t, *_ in watch.kept]
+    assert len(times) <= 256 and times[0] == 0 and set(np.diff(times)) == {16.0}
 
 
 def test_closed_form_of_section_three():

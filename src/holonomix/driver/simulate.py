@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ConvergenceError, InputError, SimulationError
 from ..projection import accepts_redundant, as_state_arrays, check_start
 from ..status import Status
-from ..systems import System
+from ..systems import ResonanceWatch, System, oscillating
 from ..types import State
 from .backends import Choice, choose
 from .checkpoint import from_arrays, to_arrays
@@ -72,6 +72,9 @@ def simulate(
     of matching order); `dense=True` keeps the memory of the run, so that `sol.at(t)` does the same later. `events` are
     `Event`s (or functions whose zeros are wanted), found on the same polynomials and listed in `sol.events`.
 
+    On a stiff system, or an effective one, whose fast oscillations carry energy, a `ResonanceWarning` says where their
+    frequencies met or resonated among the saved rows.
+
     When a step fails, `SimulationError` is raised with step, time, residual and advice, and with everything computed
     so far in `error.solution`; `throw=False` returns that partial solution instead.
     """
@@ -117,6 +120,8 @@ def simulate(
     carry = _start(stepper, consts, q0, p0)
     choice = choose(backend, stepper, carry, consts)
     run = _Run(system, method, stepper, consts, choice, carry, steps, int(save_every), t1 is not None, wanted, watch)
+    if not method.stochastic:  # noise changes the actions anyway
+        run.resonance = ResonanceWatch(*oscillating(prepared, q0, p0))
     run.compile_time = time.perf_counter() - began
     run.attach(
         store, allow_different_bits, {"dt": float(dt), "t0": float(t0), "steps": steps, "save_every": int(save_every)}
@@ -129,6 +134,7 @@ def simulate(
         bar.close()
         run.close()
     solution = run.solution()
+    run.resonance.judge()
     if solution.status.failed and throw:
         raise run.error(solution)
     return solution
@@ -170,7 +176,7 @@ class _Run:
         self.compile_time = self.wall_time = 0.0
         self.energy0: float | None = None
         self.t_end, self.direction = float(consts.t_end), float(np.sign(consts.dt))
-        self.wanted, self.watch = wanted, watch
+        self.wanted, self.watch, self.resonance = wanted, watch, ResonanceWatch(None, 0.0)
         self.interpolant = Interpolant(stepper, consts, carry)
         self.behind: dict[str, np.ndarray] = {}
         self.found: list[Found] = []
@@ -266,6 +272,7 @@ class _Run:
         if not len(rows["t"]):
             return
         self.rows += len(rows["t"])
+        self.resonance.add(rows["t"], rows["q"], rows["p"])
         if self.sink is None:
             self.parts.append(rows)
             return

@@ -8,10 +8,12 @@ from .mass import as_mass as as_mass
 from .mass import check_mass as check_mass
 from .potentials import LocalPotential as LocalPotential
 from .potentials import Pairs as Pairs
-from .stiff import ResonanceWarning as ResonanceWarning
+from .resonance import ResonanceWarning as ResonanceWarning
+from .resonance import ResonanceWatch as ResonanceWatch
+from .resonance import resonances as resonances
 from .stiff import StiffSystem as StiffSystem
 from .stiff import effective as effective
-from .stiff import resonances as resonances
+from .stiff import oscillating as oscillating
 from .structured import Distance as Distance
 from .structured import Local as Local
 from .system import System as System

@@ -8,7 +8,6 @@ limit of its motion as eps -> 0 is `effective(stiff, q0, p0)`: the rigid system 
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -22,14 +21,13 @@ from ..linalg import newton_root
 from .curvature import LocalEnergy, combined, local_energies
 from .functions import as_callable
 from .modes import generalized_modes
+from .resonance import resonances
 from .structured import AbstractLocal
 from .system import System
 
-__all__ = ["ResonanceWarning", "StiffSystem", "effective", "penalized", "resonances"]
+__all__ = ["StiffSystem", "effective", "oscillating", "penalized"]
 
-
-class ResonanceWarning(UserWarning):
-    """Fast frequencies that meet or nearly satisfy a resonance of second order: the effective system may not hold."""
+MOST_FREQUENCIES = 32
 
 
 class StiffPotential(eqx.Module):
@@ -269,6 +267,16 @@ class StiffSystem(eqx.Module):
         b = modes.T @ rigid.linearize(foot)(rigid.velocity(q, p))
         return (b**2 / 2 + omega**2 * a**2 / (2 * self.epsilon**2)) / omega
 
+    def fast_energy(self, q: Any, p: Any) -> Any:
+        """The energy of the oscillations across the manifold, `V/eps^2` and the kinetic energy normal to it."""
+        rigid = self.constrained()
+        v = rigid.velocity(q, p)
+        across = jax.jvp(rigid.constraint, (q,), (v,))[1]
+        level = self._stiff(q) / self.epsilon**2
+        if not isinstance(across, jax.core.Tracer) and np.max(np.abs(across)) <= 1e-12 * np.max(np.abs(v), initial=0.0):
+            return level
+        return level + rigid.kinetic(q, p - self.tangent(q, p))
+
     def correction(self, q: Any, actions: Any) -> Any:
         """`W(q) = sum_k I_k omega_k(q)`; the modes are held fixed under differentiation, which is exact and safe at
         crossings (the first derivative of an eigenvalue does not see its vector move)."""
@@ -346,39 +354,15 @@ def effective(stiff: StiffSystem, q0: Any, p0: Any, *, margin: float = 0.02) -> 
     return System(potential, stiff.manifold_terms, stiff.mass, stiff.force_fn, stiff.params)
 
 
-@eqx.filter_jit
-def _frequency_rows(stiff: StiffSystem, rows: Any) -> Any:
-    return jax.lax.map(stiff.frequencies, rows)
+def oscillating(system: Any, q: Any, p: Any) -> tuple[StiffSystem | None, float]:
+    """The stiff system whose fast oscillations a run of `system` follows or has averaged away, and their energy.
 
-
-def resonances(stiff: StiffSystem, rows: Any, *, margin: float = 0.02) -> np.ndarray:
-    """For each position of `rows` (such as `sol.q`), how far the frequencies are from meeting or resonating.
-
-    The distance is the smallest of `|omega_j - omega_k|` (j != k) and `|omega_j +- omega_k +- omega_l|`, over the
-    largest frequency (Lubich & Weiss (11), (12)). Below `margin` a `ResonanceWarning` names the row and the numbers.
+    No energy is told for one frequency, nor for more than `MOST_FREQUENCIES`, among which some always resonate.
     """
-    rows = jnp.asarray(rows, jnp.result_type(float))
-    omega = np.asarray(_frequency_rows(stiff.prepare(rows[0]), rows))
-    m = omega.shape[1]
-    gaps = [np.abs(omega[:, j] - omega[:, k]) for j in range(m) for k in range(j)]
-    names = [f"frequencies {k} and {j} meet" for j in range(m) for k in range(j)]
-    for j in range(m):
-        for k in range(m):
-            for l in range(k + 1):
-                if j not in (k, l):
-                    gaps.append(np.abs(omega[:, k] + omega[:, l] - omega[:, j]))
-                    names.append(f"frequency {j} is the sum of {l} and {k}")
-    if not gaps:
-        return np.full(len(omega), np.inf)
-    distance = np.stack(gaps) / np.max(omega, axis=1)
-    least = np.min(distance, axis=0)
-    row = int(np.argmin(np.where(np.isnan(least), np.inf, least)))
-    if least[row] < margin:
-        which = names[int(np.argmin(distance[:, row]))]
-        warnings.warn(
-            f"{which} within {least[row]:.2g} of the largest at row {row}, omega = {np.round(omega[row], 4)}: "
-            "actions need not be kept there, and the effective system is not assured",
-            ResonanceWarning,
-            stacklevel=2,
-        )
-    return least
+    origin = getattr(system, "potential_fn", None)
+    stiff = system if isinstance(system, StiffSystem) else getattr(origin, "stiff", None)
+    if not isinstance(stiff, StiffSystem) or not 2 <= stiff.constrained().constraint_count(q) <= MOST_FREQUENCIES:
+        return None, 0.0
+    if isinstance(origin, EffectivePotential):
+        return stiff, float(jnp.sum(origin.actions * stiff.frequencies(q)))
+    return stiff, float(stiff.fast_energy(q, p))
