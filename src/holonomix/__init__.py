@@ -8,6 +8,7 @@ importing JAX.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -98,10 +99,16 @@ def __getattr__(name: str) -> Any:
     else:
         methods = importlib.import_module(".methods", __name__)
         if name.startswith("_") or not hasattr(methods, name):
-            raise AttributeError(f"module 'holonomix' has no attribute {name!r}")
+            raise AttributeError(f"module 'holonomix' has no attribute {name!r}{_near(name)}")
         value = getattr(methods, name)
     globals()[name] = value
     return value
+
+
+def _near(name: str) -> str:
+    known = {n.lower(): n for n in __dir__() if not n.startswith("_")}
+    close = [] if name.startswith("_") else difflib.get_close_matches(name.lower(), known, n=1)
+    return f"; did you mean {known[close[0]]}?" if close else ""
 
 
 def __dir__() -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.driver.checks import check_length, check_run
 
 Q, P = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
 
@@ -74,6 +77,32 @@ CASES = {
     "a key is missing": ({"method": hx.GLA(hx.RATTLE(), friction=1.0, temperature=1.0)}, hx.InputError, "key"),
     "a method for free systems": ({"method": hx.Leapfrog()}, hx.MethodError, "Leapfrog.*unconstrained.*constrained"),
     "a method for constraints": ({"method": hx.SHAKE(), "constraint": None}, hx.MethodError, "SHAKE.*unconstrained"),
+    "t1 in the past": ({"steps": None, "t1": -1.0}, hx.InputError, "t1 = -1"),
+    "times after the end": ({"save_at": [3.0]}, hx.InputError, "save_at ends at 3.*0.05"),
+    "a key that is a number": (
+        {"method": hx.GLA(hx.RATTLE(), friction=1.0, temperature=1.0), "key": 7},
+        hx.InputError,
+        "key.*not 7",
+    ),
+    "a store that is none": ({"store": 5}, hx.InputError, "store.*5"),
+    "q is a text": ({"q": "abc"}, hx.InputError, "q must be an array.*abc"),
+    # functions that cannot be called: named, with the line, and without JAX's own words
+    "numpy in the potential": (
+        {"potential": lambda q: np.sin(q[1])},
+        hx.InputError,
+        f"potential.*{__name__.split('.')[-1]}.*jnp",
+    ),
+    "math in the potential": (
+        {"potential": lambda q: math.sin(q[1])},
+        hx.InputError,
+        r"potential.*line \d+.*jax\.numpy",
+    ),
+    "if in the potential": ({"potential": lambda q: q[1] if q[1] > 0 else 0.0}, hx.InputError, r"jnp\.where"),
+    "an index too many": ({"potential": lambda q: q[1, 1]}, hx.InputError, r"potential.*IndexError.*\(q\).*\(2,\)"),
+    "an argument too many": ({"potential": lambda q, t: q[1]}, hx.InputError, r"potential.*argument.*called as \(q\)"),
+    "a constraint that raises": ({"constraint": lambda q: 1 / 0}, hx.InputError, r"constraint.*ZeroDivisionError"),
+    "a mass that raises": ({"mass": lambda q: q[7, 7]}, hx.InputError, "mass.*IndexError"),
+    "an observable that raises": ({"observe": {"a": lambda q, p: q[7, 7]}}, hx.InputError, r"observable 'a'.*\(q, p\)"),
     "a class instead of a method": ({"method": hx.methods.RATTLE}, hx.MethodError, r"RATTLE\(\)"),
 }
 
@@ -97,6 +126,7 @@ def test_the_control_runs():
         (lambda: hx.System(3.0), "float"),
         (lambda: hx.System(weight, [rod, 2]), "constraint 1.*int"),
         (lambda: hx.System(weight, force=1.0), "force.*float"),
+        (lambda: hx.System(weight, mass="heavy"), "mass.*heavy"),
         (lambda: hx.Composition(hx.RATTLE(), order=5), "5"),
         (lambda: hx.Composition(hx.RATTLE(), scheme=(0.5, 0.6)), r"1\.1"),
         (lambda: hx.Composition(hx.RATTLE(), scheme="yoshida-7"), "yoshida-7"),
@@ -127,3 +157,49 @@ def test_newton_that_does_not_converge_says_where_and_what_to_try():
     # nothing computed before is lost
     assert len(error.solution.t) == error.step and np.isfinite(error.solution.q).all()
     assert error.solution.constraint_error().max() < 1e-13
+
+
+def test_a_force_of_the_wrong_shape_or_kind_is_refused():
+    for force, number in ((lambda q, v, t: v[0] * jnp.ones(3), r"\(3,\)"), (lambda q, v: -v, r"called as \(q, v, t\)")):
+        system = hx.System(weight, rod, force=force)
+        with pytest.raises(hx.InputError, match=f"force.*{number}"):
+            hx.simulate(system, hx.RATTLE(), Q, P, dt=0.01, steps=5)
+
+
+def test_a_problem_in_place_of_a_system_and_the_reverse():
+    problem = hx.models.planar_pendulum()
+    with pytest.raises(hx.InputError, match=r"problem\.system"):
+        hx.simulate(problem, hx.RATTLE(), problem.q0, problem.p0, dt=0.1, steps=2)
+    with pytest.raises(hx.InputError, match="NoneType"):
+        hx.simulate(None, hx.RATTLE(), problem.q0, problem.p0, dt=0.1, steps=2)
+
+
+def test_a_projection_of_nan_says_so():
+    with pytest.raises(hx.NonFiniteError, match="q has 2"):
+        hx.project(hx.System(weight, rod), Q * jnp.nan, P)
+
+
+def test_an_ensemble_without_its_leading_axis_says_which_axis_counts():
+    with pytest.raises(hx.InputError, match=r"trajectory 0.*\(2,\).*potential"):
+        hx.simulate_ensemble(hx.System(weight, rod), hx.RATTLE(), Q, P, dt=0.01, steps=2)
+
+
+def test_a_name_with_a_typing_error_gets_a_suggestion():
+    with pytest.raises(AttributeError, match="Ratle.*RATTLE"):
+        _ = hx.Ratle
+
+
+@pytest.mark.parametrize(
+    ("check", "number"),
+    [
+        (lambda: check_length(None, "1", 0.0, 0.1, 1), "t1.*'1'"),
+        (lambda: check_length(None, None, 0.0, 0.1, 1), "neither"),
+        (lambda: check_length(5, None, 0.0, 0.1, 2.5), r"save_every.*2\.5"),
+        (lambda: check_run(hx.RATTLE(), hx.System(weight, rod), np.array([0.1, 0.2]), 5, None), "simulate_ensemble"),
+        (lambda: check_run(hx.RATTLE(), hx.System(weight, rod), "0.1", 5, None), r"dt.*'0\.1'"),
+        (lambda: check_run(hx.RATTLE(), hx.System(weight, rod), 0.1, 10.0, None), r"steps.*10\.0"),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_refused(check, number):
+    with pytest.raises(hx.InputError, match=number):
+        check()

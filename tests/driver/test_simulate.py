@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 import holonomix as hx
 
@@ -107,9 +109,14 @@ def test_to_xarray_and_repr():
     assert data["q"].dims[0] == "t" and data.sizes["t"] == 6 and "RATTLE" in repr(run())
 
 
-def test_progress_can_be_shown(capsys):
-    run(progress=True)
-    assert "RATTLE" in capsys.readouterr().out
+def test_progress_fits_the_terminal():
+    for width, named in ((140, True), (80, False)):
+        console = Console(width=width, record=True, file=io.StringIO())
+        run(progress=console)
+        shown = console.export_text().strip().splitlines()[-1]
+        assert ("RATTLE" in shown) is named
+        assert "100%" in shown and "steps/s" in shown and "energy" in shown and "constraint" in shown
+        assert "\N{HORIZONTAL ELLIPSIS}" not in shown
 
 
 class Memory:

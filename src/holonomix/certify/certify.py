@@ -42,6 +42,11 @@ def certify(
     cotangent bundle of the manifold, reversal by walking 100 steps out and back, drifts over `steps` steps. `dt`
     defaults to the problem's; `measure` names a selection of `MEASUREMENTS`.
     """
+    if not isinstance(problem, Problem):
+        raise InputError(
+            f"certify(method, problem) needs a Problem, not {type(problem).__name__}: a system with a start, a step "
+            "and an end, as hx.models gives them, or hx.Problem(system, q0, p0, dt, t1)"
+        )
     wanted = _selection(measure)
     dt = float(problem.dt if dt is None else dt)
     if not np.isfinite(dt) or dt <= 0:

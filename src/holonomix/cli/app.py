@@ -26,6 +26,8 @@ Exit codes: 0 done; 1 a promise is not borne out, or a benchmark failed; 2 comma
 `holonomix resume` goes on.
 """
 
+FEWEST_STEPS_TO_TIME = 10_000  # what fewer take is mostly start-up
+
 app = typer.Typer(
     name="holonomix",
     help=HELP.replace("\n\n", "\n\n\b\n"),
@@ -50,9 +52,13 @@ Sets = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Dt = Annotated[str | None, typer.Option("--dt", help="The step. [default: the model's own]")]
-T1 = Annotated[str | None, typer.Option("--t1", help="The time to run to. [default: the model's own]")]
-Omega = Annotated[str | None, typer.Option("--omega", help="Stiffness that stands in for the constraints.")]
+Dt = Annotated[str | None, typer.Option("--dt", metavar="NUMBER", help="The step. [default: the model's own]")]
+T1 = Annotated[
+    str | None, typer.Option("--t1", metavar="NUMBER", help="The time to run to. [default: the model's own]")
+]
+Omega = Annotated[
+    str | None, typer.Option("--omega", metavar="NUMBER", help="Stiffness that stands in for the constraints.")
+]
 Model = Annotated[str, typer.Argument(help="A model by name, or your own Python file.")]
 
 
@@ -84,16 +90,24 @@ def _common(
 def run(
     target: Annotated[str, typer.Argument(metavar="FILE.toml | MODEL | FILE.py", help="What to run.")],
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Such as rattle, composition-8, 'HBVM(k=6, s=2)'.")
+        str | None,
+        typer.Option("--method", "-m", metavar="METHOD", help="Such as rattle, composition-8, 'HBVM(k=6, s=2)'."),
     ] = None,
     dt: Dt = None,
-    steps: Annotated[str | None, typer.Option("--steps", "-n", help="How many steps, such as 50000000 or 1e8.")] = None,
+    steps: Annotated[
+        str | None, typer.Option("--steps", "-n", metavar="COUNT", help="How many steps, such as 50000000 or 1e8.")
+    ] = None,
     t1: T1 = None,
-    save_every: Annotated[str | None, typer.Option("--save-every", help="Save a row every so many steps.")] = None,
-    seed: Annotated[str | None, typer.Option("--seed", help="Of the random numbers.")] = None,
-    backend: Annotated[str | None, typer.Option("--backend", help="auto, array, xla or native.")] = None,
+    save_every: Annotated[
+        str | None, typer.Option("--save-every", metavar="COUNT", help="Save a row every so many steps.")
+    ] = None,
+    seed: Annotated[str | None, typer.Option("--seed", metavar="NUMBER", help="Of the random numbers.")] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", metavar="NAME", help="auto, array, xla or native.")
+    ] = None,
     observe: Annotated[
-        str | None, typer.Option("--observe", help="Names with commas between: energy,angular_momentum")
+        str | None,
+        typer.Option("--observe", metavar="NAMES", help="Names with commas between: energy,angular_momentum"),
     ] = None,
     omega: Omega = None,
     sets: Sets = None,
@@ -122,7 +136,9 @@ def run(
 @app.command()
 def resume(
     directory: Annotated[Path, typer.Argument(help="The directory of a run.")],
-    steps: Annotated[str | None, typer.Option("--steps", "-n", help="Go on to this many steps in all.")] = None,
+    steps: Annotated[
+        str | None, typer.Option("--steps", "-n", metavar="COUNT", help="Go on to this many steps in all.")
+    ] = None,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="When no checkpoint is intact: compute it all again.")
     ] = False,
@@ -158,9 +174,10 @@ def compare(
     dt: Dt = None,
     t1: T1 = None,
     omega: Annotated[
-        str | None, typer.Option("--omega", help="Stiffness for methods of stiff systems. [default: 2/dt]")
+        str | None,
+        typer.Option("--omega", metavar="NUMBER", help="Stiffness for methods of stiff systems. [default: 2/dt]"),
     ] = None,
-    levels: Annotated[int, typer.Option("--levels", min=1, max=12, help="How many steps sizes the curves have.")] = 5,
+    levels: Annotated[int, typer.Option("--levels", min=1, max=12, help="How many step sizes the curves have.")] = 5,
     sets: Sets = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the plot.")] = Path("compare"),
     as_json: Json = False,
@@ -352,7 +369,7 @@ def _report(summary: dict[str, Any], as_json: bool) -> None:
         lines.append(f"energy error     {summary['energy_error']:.2e}")
     if summary["constraint_error"] is not None:
         lines.append(f"constraint error {summary['constraint_error']:.2e}")
-    if summary["steps_per_second"]:
+    if summary["steps_per_second"] and summary["steps"] >= FEWEST_STEPS_TO_TIME:
         lines.append(f"speed            {summary['steps_per_second']:,.0f} steps/s, back end {summary['backend']}")
     lines.append(
         f"{summary['rows']:,} rows in {summary['out']}: xarray.open_zarr({summary['out']!r}), "

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from holonomix.errors import HolonomixError, SimulationError
+from holonomix.errors import HolonomixError, MethodError, SimulationError
 from holonomix.io import Store, StoreDamagedError, StoreError, disk, is_store
 
 from .environment import differences, set_up_jax, versions
@@ -80,8 +80,8 @@ def job_from(spec: RunSpec) -> Job:
     problem = load_problem(spec)
     name = spec.method or DEFAULT_METHODS[_kind(problem.system)]
     method = parse_method(name)
-    method.check(problem.system)
     dt = problem.dt if spec.dt is None else time_value(spec.dt, spec, "dt")
+    _check_method(method, problem.system, dt)
     t0 = time_value(spec.t0, spec, "t0")
     t1 = None if spec.t1 is None else time_value(spec.t1, spec, "t1")
     if spec.steps is None and t1 is None:
@@ -90,6 +90,15 @@ def job_from(spec: RunSpec) -> Job:
         raise CommandError(f"t1 = {t1:g} cannot be reached from t0 = {t0:g} with dt = {dt:g}")
     spec = dataclasses.replace(spec, method=name, dt=float(dt), t0=t0, t1=t1)
     return Job(spec, problem, method, float(dt), t0, spec.steps, t1, _observables(problem, spec.observe))
+
+
+def _check_method(method: Any, system: Any, dt: float) -> None:
+    try:
+        method.check(system)
+    except MethodError as error:
+        if not system.constrained or "stiff" not in method.traits:
+            raise
+        raise CommandError(f"{error} On the command line that is --omega, such as --omega {2 / abs(dt):g}") from error
 
 
 def _kind(system: Any) -> str:

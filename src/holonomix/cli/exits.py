@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from holonomix.errors import HolonomixError, SimulationError
+from holonomix.errors import HolonomixError, InconsistentStateError, SimulationError
 
 __all__ = ["CommandError", "Exit", "guarded", "stop_on_terminate"]
 
@@ -59,6 +59,8 @@ def guarded(hint: Callable[[], str] = str) -> Iterator[None]:
         _leave(Exit.TERMINATED, "terminated. " + hint())
     except KeyboardInterrupt:
         _leave(Exit.INTERRUPTED, "interrupted. " + hint())
+    except InconsistentStateError as error:
+        _leave(Exit.USAGE, f"{error}. On the command line: --set start.project=true")
     except HolonomixError as error:
         _leave(_code(error), str(error))
     except BrokenPipeError:

@@ -57,7 +57,7 @@ def _called(make: Any, name: str, arguments: dict[str, Any]) -> Any:
     for argument in arguments:
         if argument not in parameters and not free:
             raise CommandError(
-                unknown("argument", argument, parameters) + f" of {name}"
+                unknown("argument", argument, parameters, f"arguments of {name}")
                 if parameters
                 else f"{name} takes no arguments, but {argument!r} was given"
             )
@@ -122,10 +122,13 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
         made = _made(module, path, arguments, start)
+    except CommandError:
+        raise
     except HolonomixError as error:
-        raise CommandError(f"{path}: {error}") from error
+        raise CommandError(f"{_place(error, path)}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise CommandError(f"{_place(error, path)}: {type(error).__name__}: {error}") from error
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise CommandError(f"{_place(error, path)}: {type(error).__name__}: {text}") from error
     return made
 
 

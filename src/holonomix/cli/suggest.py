@@ -26,7 +26,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {spellings[near[0]]!r}?" if near else ""
 
 
-def unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """A message for a name that does not exist, with the nearest one and all of them."""
-    known = list(known)
-    return f"unknown {what} {word!r}{suggestion(word, known) or ';'} the {what}s are {', '.join(sorted(known))}"
+def unknown(what: str, word: str, known: Iterable[str], many: str | None = None) -> str:
+    """A message for a name that does not exist, with the nearest one and all of them (called `many`)."""
+    known, many = list(known), f"{what}s" if many is None else many
+    return f"unknown {what} {word!r}{suggestion(word, known) or ';'} the {many} are {', '.join(sorted(known))}"

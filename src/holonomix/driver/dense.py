@@ -90,7 +90,7 @@ def check_times(save_at: Any, dt: float, t0: float) -> np.ndarray:
     return times
 
 
-def check_output(method: Any, wanted: Any, dense: bool, store: Any, t_last: float) -> None:
+def check_output(method: Any, wanted: Any, dense: bool, store: Any, t_last: float, dt: float) -> None:
     """What was asked to be shown must be there to show."""
     if wanted is None and not dense:
         return
@@ -99,7 +99,7 @@ def check_output(method: Any, wanted: Any, dense: bool, store: Any, t_last: floa
     if dense and (store is not None or wanted is not None):
         other = "a store" if store is not None else "save_at"
         raise InputError(f"dense=True keeps the memory of every row, which {other} does not hold; use one of them")
-    if wanted is not None and abs(wanted[-1] - t_last) > 1e-9 and (wanted[-1] > t_last) == (wanted[0] < t_last):
+    if wanted is not None and (wanted[-1] - t_last) * np.sign(dt) > 1e-9:
         raise InputError(f"save_at ends at {wanted[-1]:g}, after the end of the run at {t_last:g}")
 
 

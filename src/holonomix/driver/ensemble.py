@@ -16,9 +16,9 @@ from ..errors import InputError, ShapeError, SimulationError
 from ..projection import accepts_redundant, check_start
 from ..status import Status
 from .backends import choose_batch, flat_axes
-from .integrate import check_run
+from .checks import check_run
 from .loop import Consts, LoopCarry, Stepper, key_data, make_stepper
-from .observe import as_observables
+from .observe import as_observables, check_observables
 from .progress import Progress
 
 __all__ = ["Ensemble", "simulate_ensemble"]
@@ -107,7 +107,7 @@ def simulate_ensemble(
     q0, p0 = (x if axes[name] == 0 else jnp.broadcast_to(x, (count, *x.shape)) for name, x in (("q0", q0), ("p0", p0)))
     if q0.shape != p0.shape:
         raise ShapeError(f"q0 has shape {q0.shape} and p0 has shape {p0.shape}; they must be the same")
-    steps = check_run(method, system, dt, steps, key)
+    steps = check_run(method, system, dt, steps, key, several=True)
     every = steps if save_every is None else int(save_every)
     if every < 1:
         raise InputError(f"save_every must be a positive whole number, not {save_every}")
@@ -127,7 +127,12 @@ def simulate_ensemble(
     where = _axes_of(consts, axes)
     one = _lane(consts, where, 0)
     first = stepper.parts(one)[0]
-    check_start(first, q0[0], p0[0], t0, redundant=accepts_redundant(method))
+    try:
+        check_start(first, q0[0], p0[0], t0, redundant=accepts_redundant(method))
+    except InputError as error:
+        what = f"trajectory 0 (the first axis counts trajectories: q0 has shape {q0.shape}): "
+        raise type(error)(what + str(error)) from error
+    check_observables(observables, q0[0], p0[0], t0)
 
     began = time.perf_counter()
     flags = flat_axes(where, consts)

@@ -8,13 +8,12 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 
-from ..errors import InputError, MethodError
+from ..errors import InputError
 from ..projection import as_state_arrays
 from ..status import Status
 from ..types import Info
+from .checks import check_run
 from .loop import Consts, LoopCarry, Stepper, make_stepper
 
 __all__ = ["integrate"]
@@ -62,23 +61,6 @@ def integrate(
         "steps": final.state.n,
     }
     return row["q"], row["p"], Info(row["t"], multipliers(row["q"], row["p"], row["t"]), final.status, stats)
-
-
-def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any) -> int:
-    """What can be wrong with the arguments of a run before any number is computed."""
-    if isinstance(method, type) or not hasattr(method, "step"):
-        hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
-        raise MethodError(f"method must be an instance of a method, not {method!r}{hint}")
-    method.check(system)
-    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
-        raise InputError(f"steps must be a whole number that is not negative, not {steps!r}")
-    if not isinstance(dt, Tracer):
-        step = np.asarray(dt)
-        if step.dtype.kind not in "fiu" or not np.all(np.isfinite(step)) or np.any(step == 0):
-            raise InputError(f"dt must be finite and not zero (negative runs backwards), not {dt}")
-    if method.stochastic and key is None:
-        raise InputError(f"{method.name} draws random numbers: give a key, for instance key=jax.random.key(0)")
-    return int(steps)
 
 
 @eqx.filter_jit

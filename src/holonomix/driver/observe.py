@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from ..errors import InputError
-from ..systems.functions import as_callable
+from ..systems.functions import as_callable, blaming
 
-__all__ = ["FirstPassage", "Maximum", "Mean", "Minimum", "as_observables"]
+__all__ = ["FirstPassage", "Maximum", "Mean", "Minimum", "as_observables", "check_observables"]
 
 
 class _Timed(eqx.Module):
@@ -54,6 +55,13 @@ def as_observables(observe: Any) -> dict[str, _Timed]:
         return {str(name): timed(fn) for name, fn in observe.items()}
     name = getattr(observe, "__name__", "observable")
     return {"observable" if name == "<lambda>" else name: timed(observe)}
+
+
+def check_observables(observables: Mapping[str, _Timed], q: Any, p: Any, t: Any) -> None:
+    """Every observable can be called with this state."""
+    for name, fn in observables.items():
+        with blaming(f"observable {name!r}", q, "(q, p, t)" if fn.takes_time else "(q, p)"):
+            jax.eval_shape(fn, q, p, jnp.asarray(t, q.dtype))
 
 
 class _Reducer(eqx.Module):

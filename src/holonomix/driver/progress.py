@@ -7,30 +7,39 @@ from typing import Any
 
 __all__ = ["Progress"]
 
+WIDE = 112  # columns from which there is room for the label
+
 
 class Progress:
-    """Shows steps, rate, time left, energy and constraint error. `total=None` counts time up to `span` instead."""
+    """Shows steps, rate, time left, energy and constraint error. `total=None` counts time up to `span` instead.
 
-    def __init__(self, shown: bool | Any, total: int | None, span: float, label: str):
+    `first` is the step that a resumed run begins with.
+    """
+
+    def __init__(self, shown: bool | Any, total: int | None, span: float, label: str, first: int = 0):
         self.bar: Any = None
         self.began = time.perf_counter()
         if not shown:
             return
+        import rich
         from rich import progress as rich_progress
 
+        console = rich.get_console() if shown is True else shown
+        wide = console.width >= WIDE
         columns = (
-            rich_progress.TextColumn("{task.description}"),
-            rich_progress.BarColumn(bar_width=28),
+            *((rich_progress.TextColumn("{task.description}"),) if wide else ()),
+            rich_progress.BarColumn(bar_width=28 if wide else 10),
             rich_progress.TaskProgressColumn(),
             rich_progress.TextColumn("{task.fields[rate]}"),
             rich_progress.TimeRemainingColumn(),
             rich_progress.TextColumn("{task.fields[errors]}"),
         )
-        console = None if shown is True else shown
         self.bar = rich_progress.Progress(*columns, console=console, transient=False)
         self.bar.start()
         self.by_time = total is None
-        self.task = self.bar.add_task(label, total=span if total is None else total, rate="", errors="")
+        self.first = first
+        done = 0 if self.by_time else first
+        self.task = self.bar.add_task(label, total=span if total is None else total, completed=done, rate="", errors="")
 
     @property
     def shown(self) -> bool:
@@ -39,7 +48,7 @@ class Progress:
     def update(self, n: int, elapsed: float, energy: float | None, constraint: float) -> None:
         if self.bar is None:
             return
-        rate = n / max(time.perf_counter() - self.began, 1e-9)
+        rate = (n - self.first) / max(time.perf_counter() - self.began, 1e-9)
         errors = f"solver residual {constraint:.1e}"
         if energy is not None:
             errors = f"energy {energy:+.1e}  constraint {constraint:.1e}"

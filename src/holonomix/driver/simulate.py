@@ -19,11 +19,11 @@ from ..systems import ResonanceWatch, System, oscillating
 from ..types import State
 from .backends import Choice, choose
 from .checkpoint import from_arrays, to_arrays
+from .checks import check_length, check_run
 from .dense import Interpolant, check_output, check_times, disarmed
 from .events import EventRecord, Found, Watch, as_events, locate
-from .integrate import check_run
 from .loop import Consts, LoopCarry, Stepper, make_stepper
-from .observe import as_observables
+from .observe import as_observables, check_observables
 from .progress import Progress
 from .solution import Solution, map_rows
 
@@ -79,22 +79,17 @@ def simulate(
     so far in `error.solution`; `throw=False` returns that partial solution instead.
     """
     q0, p0 = as_state_arrays(q0, p0)
+    check_run(method, system, dt, 0, key)
     wanted = None if save_at is None else check_times(save_at, dt, t0)
     if wanted is not None and save_every != 1:
         raise InputError("give either save_every or save_at, not both")
     if wanted is not None and steps is None and t1 is None:
         t1 = float(wanted[-1]) if wanted[-1] != t0 else t0 + dt
-    if (steps is None) == (t1 is None):
-        given = "both" if steps is not None else "neither"
-        raise InputError(f"give either steps or t1, not {given}")
-    if isinstance(save_every, bool) or not isinstance(save_every, (int, np.integer)) or save_every < 1:
-        raise InputError(f"save_every must be a positive whole number, not {save_every!r}")
-    if t1 is not None and not (np.isfinite(t1) and (t1 - t0) * dt > 0):
-        raise InputError(f"t1 = {t1:g} cannot be reached from t0 = {t0:g} with dt = {dt:g}")
+    check_length(steps, t1, t0, dt, save_every)
     if t1 is not None:
         steps = max_steps if method.adaptive else int(np.ceil((t1 - t0) / dt - 1e-9))
     steps = check_run(method, system, dt, steps, key)
-    check_output(method, wanted, dense, store, t0 + dt * steps if t1 is None else t1)
+    check_output(method, wanted, dense, store, t0 + dt * steps if t1 is None else t1, dt)
     redundant = accepts_redundant(method)
     system = system.accepting_redundant() if redundant and isinstance(system, System) else system
     prepared = system.prepare(q0)
@@ -103,6 +98,7 @@ def simulate(
 
     t_end = np.copysign(np.inf, dt) if t1 is None else t1
     observables = as_observables(observe)
+    check_observables(observables, q0, p0, t0)
     watch = Watch(as_events(events))
     stepper, consts = make_stepper(
         prepared,
@@ -127,7 +123,7 @@ def simulate(
         store, allow_different_bits, {"dt": float(dt), "t0": float(t0), "steps": steps, "save_every": int(save_every)}
     )
     span = steps * abs(float(dt)) if t1 is None else abs(t1 - t0)
-    bar = Progress(progress, None if method.adaptive and t1 is not None else steps, span, method.name)
+    bar = Progress(progress, None if method.adaptive and t1 is not None else steps, span, method.name, run.first)
     try:
         run.go(bar)
     finally:
@@ -172,6 +168,7 @@ class _Run:
         self.parts: list[dict[str, np.ndarray]] = []
         self.sink: Any = None
         self.rows = 0
+        self.first = self.n  # where this call began
         self.last_row = -1
         self.compile_time = self.wall_time = 0.0
         self.energy0: float | None = None
@@ -192,6 +189,8 @@ class _Run:
             from ..io import Store
 
             store = Store(store)
+        if not hasattr(store, "restart"):
+            raise InputError(f"store must be the name of a directory or a Sink, not {store!r}")
         self.sink = store
         saved = store.restart()
         if saved is None:
@@ -216,7 +215,7 @@ class _Run:
         self.carry = from_arrays(self.carry, {k[6:]: v for k, v in arrays.items() if k.startswith("carry:")})
         if "key" in arrays:
             self.consts = eqx.tree_at(lambda c: c.key, self.consts, jnp.asarray(arrays["key"]))
-        self.rows, self.last_row = int(found["rows"]), int(found["last_row"])
+        self.rows, self.last_row, self.first = int(found["rows"]), int(found["last_row"]), self.n
         self.behind = self.first_row()
 
     def checkpoint(self) -> None:
@@ -376,7 +375,7 @@ class _Run:
             "residual": float(self.carry.residual),
             "compile_time": self.compile_time,
             "wall_time": self.wall_time,
-            "steps_per_second": n / self.wall_time if self.wall_time else 0.0,
+            "steps_per_second": (n - self.first) / self.wall_time if self.wall_time else 0.0,
         }
         if hasattr(self.method, "statistics"):
             stats |= {k: float(v) for k, v in self.method.statistics(self.carry.memory).items()}
@@ -405,8 +404,9 @@ class _Run:
         message = (
             f"{self.method.name}: {status.message} in step {n + 1} after t = {t:g} "
             f"({numbers}, dt = {float(self.consts.dt):g}). "
-            f"{status.advice[:1].upper()}{status.advice[1:]}. The {self.rows} rows before are in `error.solution`"
-            + ("." if self.sink is None else " and in the store.")
+            f"{status.advice[:1].upper()}{status.advice[1:]}. "
+            f"The {'row' if self.rows == 1 else f'{self.rows} rows'} before it {'is' if self.rows == 1 else 'are'} in "
+            "`error.solution`" + ("." if self.sink is None else " and in the store.")
         )
         kind = ConvergenceError if status == Status.NOT_CONVERGED else SimulationError
         return kind(message, solution=solution, status=status, step=n + 1, time=t)

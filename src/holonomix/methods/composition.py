@@ -43,6 +43,9 @@ class Composition(AbstractMethod):
         method = RATTLE() if method is None else method
         if isinstance(order, str):
             order, scheme = None, order
+        if not isinstance(method, AbstractMethod):
+            hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
+            raise MethodError(f"a composition needs an instance of a method, not {method!r}{hint}")
         if not method.one_step or method.stochastic or method.adaptive:
             raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so it cannot be composed")
         for kind, t in method.traits.items():

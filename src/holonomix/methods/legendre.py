@@ -77,6 +77,9 @@ def integrals(s: int, c: Any) -> list[Any]:
 @functools.cache
 def tables(k: int, s: int) -> Tables:
     """Gauss' formula with k nodes (order 2k) and s basis polynomials at them, rounded from extended precision."""
+    for name, n in (("k", k), ("s", s)):
+        if not isinstance(n, (int, np.integer)):
+            raise InputError(f"{name} must be a whole number, not {n!r}")
     if not 1 <= s <= k:
         raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {k}")
     c = ((np.polynomial.legendre.leggauss(k)[0] + 1) / 2).astype(np.longdouble)

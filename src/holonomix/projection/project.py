@@ -20,6 +20,7 @@ from ..errors import (
 )
 from ..linalg import Dense, implicit_root, iterate
 from ..linalg.redundant import DEPENDENT, PseudoInverse
+from ..systems.functions import blaming
 from ..systems.mass import as_mass, check_mass
 from .solvers import direct_momenta
 
@@ -33,10 +34,17 @@ LARGE_RANK_CHECK = 600
 
 def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
     """q and p as floating point arrays of one shape."""
-    q, p = (jnp.asarray(x, jnp.result_type(float)) for x in (q, p))
+    q, p = _as_array("q", q), _as_array("p", p)
     if q.shape != p.shape:
         raise ShapeError(f"q has shape {q.shape} and p has shape {p.shape}; they must be the same")
     return q, p
+
+
+def _as_array(name: str, x: Any) -> Any:
+    try:
+        return jnp.asarray(x, jnp.result_type(float))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be an array of numbers: {' '.join(str(error).split())}") from error
 
 
 def project(
@@ -52,6 +60,9 @@ def project(
     q, p = as_state_arrays(q, p)
     if not system.constrained:
         return q, p
+    if not any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, p))):
+        _check_finite(q, p)
+        _check_functions(system, q, p, t)
     system = system.prepare(q)
     q1, residual, converged = _nearest(system, q, jnp.asarray(t, q.dtype), max_iterations, redundant is not None)
     p1 = direct_momenta(system, q1, p, t, redundant).p
@@ -152,7 +163,8 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     rank = int(np.sum(values > tolerance))
     raise ConstraintRankError(
         f"the {len(values)} constraints have rank {rank} at the start: rows {involved} depend on each other "
-        f'(condition number {condition:.2g} of G M^-1 G^T); remove a redundant row, or choose redundant="min-norm"'
+        f'(condition number {condition:.2g} of G M^-1 G^T); remove a redundant row, or choose redundant="min-norm", '
+        'as in RATTLE(Newton(redundant="min-norm"))'
     )
 
 
@@ -162,27 +174,48 @@ def _smallest_pivot(system: Any, q: Any, t: Any) -> Any:
     return system.gram(q, jac, jac).factor(symmetric=True).pivot
 
 
-def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float = 1e-8, redundant: bool = False) -> None:
-    """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows."""
+def _check_finite(q: Any, p: Any) -> None:
     for name, x in (("q", q), ("p", p)):
-        if not np.all(np.isfinite(np.asarray(x))):
-            raise NonFiniteError(
-                f"{name} has {int(np.sum(~np.isfinite(np.asarray(x))))} entries that are NaN or infinite"
-            )
-    check_mass(as_mass(system.mass, q), q)
-    returned = jax.eval_shape(system.potential, q).shape
+        bad = int(np.sum(~np.isfinite(np.asarray(x))))
+        if bad:
+            raise NonFiniteError(f"{name} has {bad} entries that are NaN or infinite")
+
+
+def _check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
+    """The user's functions can be called with this start and return what they should."""
+    extra = "" if system.params is None else ", params"
+    with blaming("mass", q, "(q)"):
+        mass = as_mass(system.mass, q)
+        check_mass(mass, q)
+    with blaming("potential", q, f"(q{extra})"):
+        returned = jax.eval_shape(system.potential, q).shape
     if returned != ():
         raise ShapeError(f"the potential must return a number; it returned an array of shape {returned}")
-    shape = jax.eval_shape(lambda x: system.constraint(x, t), q).shape if system.constrained else (0,)
+    with blaming("constraint", q, f"(q{', t' if system.rheonomic else ''}{extra})"):
+        shape = jax.eval_shape(lambda x: system.constraint(x, t), q).shape if system.constrained else (0,)
     if len(shape) != 1:
         hint = "use jnp.stack or jnp.array([...])"
         raise ShapeError(f"the constraint must return a 1-D array; it returned shape {shape} ({hint})")
     if shape[0] > q.size:
         raise InputError(f"{shape[0]} constraints on {q.size} coordinates leave nothing to move")
+    if system.force_fn is not None:
+        with blaming("force", q, "(q, v, t)"):
+            returned = jnp.shape(jax.eval_shape(system.force_fn, q, p, jnp.asarray(t, q.dtype)))
+        if returned not in (q.shape, ()):
+            raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
+
+
+def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float = 1e-8, redundant: bool = False) -> None:
+    """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows."""
+    _check_finite(q, p)
+    _check_functions(system, q, p, t)
     potential, gradient, g, hidden, fastest = _evaluate(system, q, p, jnp.asarray(t, q.dtype))
     for name, x in (("potential", potential), ("gradient of the potential", gradient)):
         if not np.all(np.isfinite(np.asarray(x))):
-            raise NonFiniteError(f"the {name} is not finite at the start: {np.asarray(x).reshape(-1)[:6]}")
+            raise NonFiniteError(
+                f"the {name} is not finite at the start: {np.asarray(x).reshape(-1)[:6]}; start elsewhere, or look for "
+                "a logarithm, root or quotient that has no value or slope there"
+            )
     if not system.constrained:
         return
     if not np.all(np.isfinite(g)):

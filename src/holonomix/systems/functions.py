@@ -6,13 +6,28 @@ A plain function is static: the same function object never causes a second trace
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
+from jax import errors as jax_errors
 
-__all__ = ["Fixed", "as_callable"]
+from ..errors import HolonomixError, InputError
+
+__all__ = ["Fixed", "as_callable", "blaming"]
+
+_TRACED = (
+    jax_errors.ConcretizationTypeError,
+    jax_errors.TracerArrayConversionError,
+    jax_errors.TracerBoolConversionError,
+    jax_errors.TracerIntegerConversionError,
+)
+_LIBRARIES = tuple(str(Path(str(module.__file__)).parent) for module in (jax, eqx))
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class Fixed(eqx.Module):
@@ -27,3 +42,31 @@ class Fixed(eqx.Module):
 def as_callable(fn: Any) -> Any:
     """`fn` in a form that may travel through `jax.jit` as an argument."""
     return Fixed(fn) if jax.tree_util.all_leaves([fn]) else fn
+
+
+@contextlib.contextmanager
+def blaming(what: str, q: Any, form: str) -> Iterator[None]:
+    """Whatever a user's function raises becomes an `InputError` that says which function, where, and what to try.
+
+    `form` is how the function is called, such as "(q)".
+    """
+    try:
+        yield
+    except HolonomixError:
+        raise
+    except Exception as error:
+        if isinstance(error, _TRACED):
+            reason = "it asks for the value of an array that JAX is still tracing"
+            advice = "write it with jax.numpy: jnp.sin, not math.sin or numpy.sin; jnp.where, not if"
+        else:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            advice = f"it is called as {form} with q of shape {jax.numpy.shape(q)}"
+        raise InputError(f"the {what} fails{_place(error)}: {reason}; {advice}") from error
+
+
+def _place(error: BaseException) -> str:
+    """The last line outside of the libraries, which is the user's own."""
+    theirs = (*_LIBRARIES, _PACKAGE)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith(theirs) and "site-packages" not in f.filename]
+    return f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""

@@ -224,7 +224,12 @@ class System(eqx.Module):
 
 
 def _as_mass(mass: Any) -> Any:
-    return mass if isinstance(mass, AbstractMass) else jnp.asarray(mass, jnp.result_type(float))
+    if isinstance(mass, AbstractMass):
+        return mass
+    try:
+        return jnp.asarray(mass, jnp.result_type(float))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"mass must be a number, an array or a function of q, not {mass!r}") from error
 
 
 def _as_value(x: Any) -> Any:

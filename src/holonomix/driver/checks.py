@@ -1,0 +1,50 @@
+"""What can be wrong with the arguments of a run before any number is computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax.core import Tracer
+
+from ..errors import InputError, MethodError
+from ..types import Problem
+
+__all__ = ["check_length", "check_run"]
+
+
+def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any, *, several: bool = False) -> int:
+    """System, method, step, number of steps and key; `several` allows an array of dt."""
+    if isinstance(method, type) or not hasattr(method, "step"):
+        hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
+        raise MethodError(f"method must be an instance of a method, not {method!r}{hint}")
+    if not hasattr(system, "hamiltonian"):
+        hint = "; give problem.system" if isinstance(system, Problem) else ""
+        raise InputError(f"system must be a System or a StiffSystem, not {type(system).__name__}{hint}")
+    method.check(system)
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise InputError(f"steps must be a whole number that is not negative, not {steps!r}")
+    if not isinstance(dt, Tracer):
+        step = np.asarray(dt)
+        if step.dtype.kind not in "fiu" or not np.all(np.isfinite(step)) or np.any(step == 0):
+            raise InputError(f"dt must be a finite number and not zero (negative runs backwards), not {dt!r}")
+        if step.ndim and not several:
+            raise InputError(f"dt must be one number, not an array of shape {step.shape}; simulate_ensemble takes many")
+    if method.stochastic and not hasattr(key, "dtype"):
+        instead = "" if key is None else f", not {key!r}"
+        raise InputError(f"{method.name} draws random numbers: give a key, for instance key=jax.random.key(0){instead}")
+    return int(steps)
+
+
+def check_length(steps: Any, t1: Any, t0: Any, dt: float, save_every: Any) -> None:
+    """Either `steps` or a `t1` that can be reached, and rows that can be saved."""
+    if (steps is None) == (t1 is None):
+        given = "both" if steps is not None else "neither"
+        raise InputError(f"give either steps or t1, not {given}")
+    if isinstance(save_every, bool) or not isinstance(save_every, (int, np.integer)) or save_every < 1:
+        raise InputError(f"save_every must be a positive whole number, not {save_every!r}")
+    for name, value in (("t0", t0), ("t1", t1)):
+        if value is not None and (np.ndim(value) or np.asarray(value).dtype.kind not in "fiu"):
+            raise InputError(f"{name} must be a number, not {value!r}")
+    if t1 is not None and not (np.isfinite(t1) and (t1 - t0) * dt > 0):
+        raise InputError(f"t1 = {t1:g} cannot be reached from t0 = {t0:g} with dt = {dt:g}")
