@@ -57,7 +57,7 @@ def set_up_jax() -> None:
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_directory()))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-    # XLA reports its own tuning flags as unsupported whenever it loads a cached program. A "1" is what JAX itself sets on
-    # import, and a program that starts this one passes it on: nobody's choice.
+    # XLA reports its own tuning flags as unsupported whenever it loads a cached program. A "1" is what JAX sets on
+    # import and passes on to every program that is started from there: nobody's choice.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

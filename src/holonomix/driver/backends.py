@@ -20,7 +20,7 @@ __all__ = ["BACKENDS", "Choice", "choose", "choose_batch"]
 
 log = logging.getLogger("holonomix")
 
-BACKENDS = ("auto", "array", "xla", "native", "pallas")
+BACKENDS = ("auto", "array", "xla", "native", "cuda", "pallas")
 ASKED_LIMIT = 100_000  # operations of a straight-line program that somebody asked for: compiling takes seconds
 
 
@@ -129,8 +129,11 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
         try:
             loop = kernels.Loop(stepper.step, stepper.read, stepper.halted)
             program = kernels.lower(loop, carry, consts, **({"limit": ASKED_LIMIT} if asked else {}))
-            found = (kernels.build(program, backend=backend), program.operations)
-        except kernels.Unsupported as error:
+            runner: Any = kernels.build(program, backend=backend)
+            if backend == "cuda":  # may yet find something missing on this machine
+                runner.compile()
+            found = (runner, program.operations)
+        except (kernels.Unsupported, kernels.Unavailable) as error:
             found = error
         if key is not None:
             _CACHE[key] = found
@@ -146,7 +149,8 @@ def choose(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Choice:
 
 def choose_batch(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Choice:
     """The runner for an ensemble; `carry` and `consts` are those of one trajectory."""
-    return _choose(backend, stepper, carry, consts, ("pallas",) if jax.default_backend() == "gpu" else ("native",))
+    on_gpu = jax.default_backend() == "gpu"
+    return _choose(backend, stepper, carry, consts, ("cuda", "pallas") if on_gpu else ("native",))
 
 
 def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: tuple[str, ...]) -> Choice:
@@ -163,16 +167,17 @@ def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: 
             raise InputError(f"backend {backend!r} is not available here: {error}") from error
         return Choice("array", ArrayRunner(stepper), f"kernels are not available: {error}")
     shapes = jax.eval_shape(lambda x: x, (carry, consts))
+    reason = "no kernel back end is preferred here"
     for name in preferred if backend == "auto" else (backend,):
         try:
             runner, operations = _kernel(name, stepper, *shapes, asked=backend != "auto")
             reason = "asked for" if backend != "auto" else f"the step is a scalar program of {operations} operations"
             return Choice(name, runner, reason, operations)
-        except (kernels.Unsupported, ImportError) as error:
+        except (kernels.Unsupported, kernels.Unavailable, ImportError) as error:
             if backend != "auto":
                 raise InputError(
                     f"backend {backend!r} cannot take this step: {error}; backend='array' takes everything"
                 ) from error
-            log.info("array path: %s", error)
-            return Choice("array", ArrayRunner(stepper), f"array path, because {error}")
-    return Choice("array", ArrayRunner(stepper), "no kernel back end is preferred here")
+            log.info("not %s: %s", name, error)
+            reason = f"array path, because {error}"
+    return Choice("array", ArrayRunner(stepper), reason)

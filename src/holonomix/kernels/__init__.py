@@ -2,7 +2,7 @@
 
     loop = kernels.Loop(step, read, halted)
     program = kernels.lower(loop, carry, consts)          # a typed scalar program; raises Unsupported
-    runner = kernels.build(program, backend="native")     # or "xla", "pallas"
+    runner = kernels.build(program, backend="native")     # or "xla", "cuda", "pallas"
     carry, rows = runner.run(carry, consts, rows=R, every=K)
     carry, rows = runner.run_batch(carry, consts, consts_axes, rows=R, every=K)
 
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .graph import STRAIGHT_LINE_LIMIT, Unsupported
+from .graph import STRAIGHT_LINE_LIMIT, Unavailable, Unsupported
 from .program import Program, lower
 
 
@@ -44,7 +44,11 @@ def build(program: Program, backend: str = "native", lanes: int | None = None, t
         from .pallas import PallasRunner
 
         return PallasRunner(program, lanes)
-    raise ValueError(f"unknown back end {backend!r}: native, xla or pallas")
+    if backend == "cuda":
+        from .cuda import CudaRunner
+
+        return CudaRunner(program)
+    raise ValueError(f"unknown back end {backend!r}: native, xla, pallas or cuda")
 
 
-__all__ = ["STRAIGHT_LINE_LIMIT", "Loop", "Program", "Unsupported", "build", "lower"]
+__all__ = ["STRAIGHT_LINE_LIMIT", "Loop", "Program", "Unavailable", "Unsupported", "build", "lower"]

@@ -68,6 +68,12 @@ def emit(program: Program, lanes: int, fma: bool) -> str:
 class KernelEmitter(FlowEmitter):
     """Adds the loops over groups of lanes, rows and steps, and the traffic with memory."""
 
+    convention = ""  # of the function
+
+    def groups(self) -> tuple[str, str, str]:
+        """The first group of lanes, the end, and the stride."""
+        return self.word(Layout.FIRST), self.word(Layout.LAST), "1"
+
     def module(self) -> str:
         self._kernel()
         body = ["entry:", *self.entry, "  br label %setup", *self.lines]
@@ -75,7 +81,7 @@ class KernelEmitter(FlowEmitter):
             *self.globals.values(),
             *self.declared.values(),
             *self.helpers.values(),
-            f"define void @{KERNEL}(ptr noalias readonly %args) nounwind {{",
+            f"define {self.convention}void @{KERNEL}(ptr noalias readonly %args) nounwind {{",
             *body,
             "}",
             '!0 = !{!"branch_weights", i32 1, i32 100000}',
@@ -88,7 +94,8 @@ class KernelEmitter(FlowEmitter):
     def _kernel(self) -> None:
         program, layout, L = self.program, Layout.of(self.program), self.lanes
         self.start("setup")
-        first, last, self.batch, self.rows, every = (self.word(k) for k in range(5))
+        self.batch, self.rows, every = (self.word(k) for k in (Layout.BATCH, Layout.ROWS, Layout.EVERY))
+        first, last, stride = self.groups()
         self.put("br label %group")
         self.start("group")
         self.put(f"%g = phi i64 [ {first}, %setup ], [ %g.next, %finish ]")
@@ -156,7 +163,7 @@ class KernelEmitter(FlowEmitter):
         self.start("finish")
         for k, leaf in enumerate(program.carry):
             self._store(leaf, [f"%a{n}" for n in leaf.nodes], layout.carry_out + k, str(leaf.count), "0")
-        self.put("%g.next = add nuw nsw i64 %g, 1")
+        self.put(f"%g.next = add nuw nsw i64 %g, {stride}")
         self.put("br label %group")
         self.start("exit")
         self.put("ret void")

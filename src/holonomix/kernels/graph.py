@@ -35,6 +35,10 @@ BOOL = "b1"
 STRAIGHT_LINE_LIMIT = 12_000
 
 
+class Unavailable(RuntimeError):
+    """A back end misses something on this machine."""
+
+
 class Unsupported(Exception):
     """The step cannot become a scalar program; `operation` names the primitive or the reason."""
 

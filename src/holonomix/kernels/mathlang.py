@@ -54,7 +54,7 @@ def _by_lane(w: Writer, op: str, count: int) -> str:
     """A helper that applies the C library's function to every lane."""
     name = f"@each_{op}"
     if name not in w.helpers:
-        fn = w.declare(op, f"double @({', '.join(['double'] * count)}) nounwind")
+        fn = w.declare(w.library + op, f"double @({', '.join(['double'] * count)}) nounwind")
         ty, text = w.type("f8"), []
         args = ", ".join(f"{ty} %a{j}" for j in range(count))
         if w.lanes == 1:

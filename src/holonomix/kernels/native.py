@@ -14,6 +14,7 @@ import itertools
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from .emit import KERNEL, emit
@@ -84,16 +85,27 @@ def optimise(text: str):
     module = llvm.parse_assembly(text)
     module.triple = llvm.get_process_triple()
     module.data_layout = str(_machine().target_data)
+    return optimised(module, _machine())
+
+
+def optimised(module, machine):
+    llvm, _ = _llvm()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
     options.slp_vectorization = False
     options.loop_unrolling = False
-    builder = llvm.create_pass_builder(_machine(), options)
+    builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return module
 
 
-def _object(key: str, text: str) -> bytes:
+def kept(tag: str, program: Program, make: Callable[[Program], str]) -> bytes:
+    """`make(program)`, a text, from the folder of compiled code where it was made before."""
+    key = hashlib.sha256(f"{tag}\n{emit(program, 1, True)}".encode()).hexdigest()
+    return _kept(key, lambda: make(program).encode())
+
+
+def _kept(key: str, make: Callable[[], bytes]) -> bytes:
     folder = cache_folder()
     path = folder / f"{key}.o" if folder else None
     if path:
@@ -104,7 +116,7 @@ def _object(key: str, text: str) -> bytes:
                 return stored[32:]
         except OSError:
             pass
-    code = _machine().emit_object(optimise(text))
+    code = make()
     statistics["compiled"] += 1
     if folder and path:
         try:
@@ -117,18 +129,23 @@ def _object(key: str, text: str) -> bytes:
     return code
 
 
+def release() -> str:
+    """What compiled code depends on besides its text and the processor."""
+    return f"{VERSION} {_llvm()[1]}"
+
+
 def function(program: Program, lanes: int):
     """The compiled kernel as a C function of one pointer."""
-    llvm, version = _llvm()
+    llvm, _ = _llvm()
     text = emit(program, lanes, has_fma())
     tag = "\n".join(
-        [str(VERSION), version, llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items()))]
+        [release(), llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items()))]
     )
     key = hashlib.sha256(f"{tag}\n{text}".encode()).hexdigest()
     with _lock:
         found = _loaded.get(key)
         if found is None:
-            code = _object(key, text)
+            code = _kept(key, lambda: _machine().emit_object(optimise(text)))
             builder = llvm.JITLibraryBuilder()
             builder.add_object_img(code)
             builder.add_current_process()

@@ -17,6 +17,8 @@ def scalar_type(kind: str) -> str:
 class Writer:
     """Text of one function, over scalars (`lanes` of 1) or vectors with one element a trajectory."""
 
+    library = ""  # what the names of the platform's own elementary functions begin with
+
     def __init__(self, program: Program, lanes: int, fma: bool):
         self.program, self.graph, self.lanes, self.fma = program, program.graph, lanes, fma
         self.lines: list[str] = []

@@ -1,0 +1,177 @@
+"""The cuda back end: all steps of all rows in one GPU kernel, one trajectory a thread, compiled through LLVM.
+
+The driver library of the GPU is called directly; it turns PTX into machine code and keeps that in its own cache. Arrays
+stay on the device from call to call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import threading
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .emit import KERNEL, Layout
+from .graph import Unavailable, dtype_of
+from .native import kept, release
+from .program import Leaf, Program
+from .ptx import ptx
+from .runner import batch_axes, from_arrays
+
+THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
+_CAPABILITY, _PROCESSORS = (75, 76), 16  # numbers of device attributes
+_MEMORY = (
+    "; threads of long programs need memory of their own beside JAX's arrays: set XLA_PYTHON_CLIENT_MEM_FRACTION=0.5, "
+    "or smaller"
+)
+
+
+class Driver:
+    """The driver library, for one device; its context is the one that JAX uses."""
+
+    def __init__(self, ordinal: int):
+        self.library = _library()
+        self("cuInit", 0)
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self("cuDeviceGet", ctypes.byref(device), ordinal)
+        self("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.context = context
+        major, minor = (self._attribute(device, k) for k in _CAPABILITY)
+        self.capability = 10 * major + minor
+        self.processors = self._attribute(device, _PROCESSORS)
+        self._functions: dict[str, ctypes.c_void_p] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, name: str, *args: Any) -> None:
+        code = getattr(self.library, name)(*args)
+        if code:
+            text = ctypes.c_char_p()
+            self.library.cuGetErrorString(code, ctypes.byref(text))
+            what = f"{name}: {(text.value or b'error').decode()} ({code})"
+            raise Unavailable(what + (_MEMORY if code == 2 else ""))
+
+    def _attribute(self, device: ctypes.c_int, number: int) -> int:
+        value = ctypes.c_int()
+        self("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        return value.value
+
+    def function(self, text: bytes) -> ctypes.c_void_p:
+        """The kernel of a PTX text, loaded once."""
+        key = hashlib.sha256(text).hexdigest()
+        with self._lock:
+            if key not in self._functions:
+                module, function = ctypes.c_void_p(), ctypes.c_void_p()
+                self("cuCtxPushCurrent_v2", self.context)
+                try:
+                    self("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(text))
+                    self("cuModuleGetFunction", ctypes.byref(function), module, KERNEL.encode())
+                finally:
+                    self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+                self._functions[key] = function
+            return self._functions[key]
+
+    def launch(self, function: ctypes.c_void_p, table: int, count: int) -> None:
+        """Run one kernel on `count` trajectories and wait for its end."""
+        threads = THREADS[count > 1024 * self.processors]
+        blocks = min(-(-count // threads), 1 << 30)
+        pointer = ctypes.c_void_p(table)
+        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
+        self("cuCtxPushCurrent_v2", self.context)
+        try:
+            self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, None, arguments, None)
+            self("cuStreamSynchronize", None)
+        finally:
+            self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    for name in ("libcuda.so.1", "nvcuda.dll", "libcuda.so"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise Unavailable("the driver library of an NVIDIA GPU (libcuda) was not found")
+
+
+@functools.cache
+def driver(ordinal: int) -> Driver:
+    return Driver(ordinal)
+
+
+class CudaRunner:
+    """Runs the program on a GPU; results are arrays on the device."""
+
+    def __init__(self, program: Program, device: Any = None):
+        if device is None:
+            found = [d for d in jax.devices() if d.platform == "gpu"]
+            if not found:
+                raise Unavailable("back end 'cuda' needs an NVIDIA GPU; JAX sees none")
+            device = found[0]
+        self.program, self.device = program, device
+        self.driver = driver(getattr(device, "local_hardware_id", 0) or 0)
+        self._function: Any = None
+
+    def compile(self) -> Any:
+        """The kernel, made on first use: LLVM's part is kept on disk, the driver's part by the driver."""
+        if self._function is None:
+            text = kept(
+                f"ptx {self.driver.capability} {release()}", self.program, lambda p: ptx(p, self.driver.capability)
+            )
+            self._function = self.driver.function(text + b"\0")
+        return self._function
+
+    def run(self, carry, consts, *, rows: int, every: int):
+        """One trajectory, as a batch of one: for checks only."""
+        lead = jax.tree.map(lambda x: jnp.asarray(x)[None], carry)
+        out, saved = self.run_batch(lead, consts, None, rows=rows, every=every)
+        return jax.tree.map(lambda x: x[0], (out, saved))
+
+    def run_batch(self, carry, consts, consts_axes=None, *, rows: int, every: int):
+        """Many trajectories; carry leaves have a leading axis, constants where `consts_axes` says 0."""
+        if rows < 0 or every < 0:
+            raise ValueError("rows and every must not be negative")
+        p, layout = self.program, Layout.of(self.program)
+        leaves = jax.tree.leaves(carry)
+        count = int(leaves[0].shape[0])
+        axes = batch_axes(p.consts_tree, consts, consts_axes)
+        carry_in = self._arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry))
+        given = self._arrays(p.consts, p.consts_tree, consts, "consts", [count if a == 0 else None for a in axes])
+        carry_out = [self._empty((count, *leaf.shape), leaf) for leaf in p.carry]
+        saved = [self._empty((count, rows, *leaf.shape), leaf) for leaf in p.rows]
+        if count:
+            words = np.zeros(layout.size, np.int64)
+            words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
+            strides = [leaf.count if a == 0 else 0 for leaf, a in zip(p.consts, axes, strict=True)]
+            words[5:] = [*map(_address, given), *strides, *map(_address, (*carry_in, *carry_out, *saved))]
+            table = jax.device_put(words, self.device)
+            jax.block_until_ready((table, carry_in, given, carry_out, saved))
+            self.driver.launch(self.compile(), _address(table), count)
+        return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
+
+    def _arrays(self, leaves: list[Leaf], tree, given, what: str, lead: list[int | None]) -> list[jax.Array]:
+        flat, structure = jax.tree.flatten(given)
+        if structure != tree:
+            raise TypeError(f"{what} has structure {structure}, the program was lowered for {tree}")
+        out = []
+        for k, (leaf, value, n) in enumerate(zip(leaves, flat, lead, strict=True)):
+            data = jax.random.key_data(value) if leaf.key is not None else value
+            array = jax.device_put(jnp.asarray(data, dtype_of(leaf.kind)), self.device)
+            expected = leaf.shape if n is None else (n, *leaf.shape)
+            if array.shape != expected:
+                raise TypeError(f"leaf {k} of {what} has shape {array.shape}, expected {expected}")
+            out.append(array)
+        return out
+
+    def _empty(self, shape: tuple[int, ...], leaf: Leaf) -> jax.Array:
+        with jax.default_device(self.device):
+            return jnp.empty(shape, dtype_of(leaf.kind))
+
+
+def _address(array: jax.Array) -> int:
+    return array.unsafe_buffer_pointer() if array.size else 0

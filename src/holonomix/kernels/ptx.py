@@ -1,0 +1,88 @@
+"""PTX, the assembly language of NVIDIA GPUs, for a program: one trajectory a thread.
+
+It is the scalar form of the native back end with another loop around it, compiled by the same LLVM for another target.
+Every operation is rounded as IEEE 754 says and none are contracted, so a trajectory has the bits that it has on a CPU
+with fused multiply-add; only functions from the platform's own library (rare arguments of sin, cos, tan, atan2 and
+pow, and asinh, acosh, atanh, erf, erfc, lgamma, cbrt) may differ in the last one.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+from pathlib import Path
+
+from .emit import KernelEmitter, Layout
+from .graph import Unsupported
+from .native import optimised
+from .program import Program
+
+TRIPLE = "nvptx64-nvidia-cuda"
+PTX_VERSION = {70: 70, 75: 70, 80: 70, 86: 71, 89: 78, 90: 80, 100: 86, 120: 87}  # least versions that know the chip
+
+
+class PtxEmitter(KernelEmitter):
+    """Threads take the trajectories in turns: thread t has t, t + threads, ..."""
+
+    convention = "ptx_kernel "
+    library = "__nv_"
+
+    def groups(self) -> tuple[str, str, str]:
+        block, size, count, thread = (self._register(x) for x in ("ctaid.x", "ntid.x", "nctaid.x", "tid.x"))
+        first = self.new(f"add i64 {self.new(f'mul i64 {block}, {size}')}, {thread}")
+        return first, self.batch, self.new(f"mul i64 {count}, {size}")
+
+    def _register(self, name: str) -> str:
+        fn = self.declare(f"llvm.nvvm.read.ptx.sreg.{name}", "i32 @()")
+        return self.new(f"zext i32 {self.new(f'call i32 {fn}()')} to i64")
+
+
+@functools.cache
+def _machine(capability: int):
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    known = max((c for c in PTX_VERSION if c <= capability), default=70)
+    # the driver schedules and allocates registers itself; LLVM's own scheduling takes minutes for long blocks
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(
+        cpu=f"sm_{known}", features=f"+ptx{PTX_VERSION[known]}", opt=0
+    )
+
+
+def libdevice() -> Path | None:
+    """NVIDIA's library of elementary functions, which comes with JAX's CUDA packages or a CUDA toolkit."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
+    folders += [Path(p) for p in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda") if p]
+    for folder in folders:
+        for path in sorted(folder.glob("**/libdevice*.bc")):
+            return path
+    return None
+
+
+def ptx(program: Program, capability: int) -> str:
+    """The assembly text for a GPU of this compute capability (90 for 9.0)."""
+    import llvmlite.binding as llvm
+
+    emitter = PtxEmitter(program, 1, True)
+    module = llvm.parse_assembly(emitter.module())
+    wanted = sorted(name[5:] for name in emitter.declared if name.startswith("__nv_"))
+    if wanted:
+        path = libdevice()
+        if path is None:
+            raise Unsupported(wanted[0], "it needs NVIDIA's libdevice, which was not found")
+        module.link_in(llvm.parse_bitcode(path.read_bytes()))
+        for fn in module.functions:
+            if fn.name.startswith("__") and not fn.is_declaration:
+                fn.linkage = "internal"
+    machine = _machine(capability)
+    module.triple = TRIPLE
+    module.data_layout = str(machine.target_data)
+    text = machine.emit_assembly(optimised(module, machine))
+    return re.sub(r"^\s*//.*\n", "", text, flags=re.MULTILINE)
+
+
+__all__ = ["Layout", "libdevice", "ptx"]
