@@ -101,10 +101,14 @@ def starts(links: int, count: int):
 
 def timed(runner, carry, consts, steps: int, repeats: int = 3) -> float:
     """Seconds of one call on data that is on the device already."""
-    device = [jnp.asarray(a) for a in jax.tree.leaves(carry)]
-    given = [jnp.asarray(a) for a in jax.tree.leaves(consts)]
-    axes = (None,) * len(given)
-    call = lambda: runner._compiled(device, given, np.int64(1), np.int64(steps), capacity=1, axes=axes)
+    if hasattr(runner, "_compiled"):
+        device = [jnp.asarray(a) for a in jax.tree.leaves(carry)]
+        given = [jnp.asarray(a) for a in jax.tree.leaves(consts)]
+        axes = (None,) * len(given)
+        call = lambda: runner._compiled(device, given, np.int64(1), np.int64(steps), capacity=1, axes=axes)
+    else:
+        placed, shared = jax.tree.map(jnp.asarray, (carry, consts))
+        call = lambda: runner.run_batch(placed, shared, rows=1, every=steps)
     jax.block_until_ready(call())
     best = np.inf
     for _ in range(repeats):
@@ -132,30 +136,30 @@ def main() -> None:
         program = programs["until converged"]
         print(f"chain of {links}: {program.operations} operations")
         results = {}
-        for backend in ("pallas", "xla", "native"):
+        for backend in ("cuda", "pallas", "xla", "native"):
             try:
                 start = time.perf_counter()
                 results[backend] = kernels.build(program, backend).run_batch(few, consts, rows=2, every=50)[0]
                 print(f"  {backend}: compiled and run in {time.perf_counter() - start:.1f} s")
-            except ImportError as error:
+            except (ImportError, kernels.Unavailable) as error:
                 print(f"  {backend}: not here ({error})")
         for name, result in results.items():
-            difference = np.abs(result["q"] - results["pallas"]["q"]).max()
+            result = jax.tree.map(np.asarray, result)
+            difference = np.abs(result["q"] - np.asarray(results["cuda"]["q"])).max()
             sweeps, failed = result["sweeps"].mean() / 100, int(result["failed"].sum())
-            print(f"  {name} and pallas differ by {difference:.1e}; {failed} failed, {sweeps:.2f} sweeps a step")
+            print(f"  {name} and cuda differ by {difference:.1e}; {failed} failed, {sweeps:.2f} sweeps a step")
         if options.quick:
             continue
         for count in [n for n in (100_000, 1_000_000) if n <= options.largest]:
             _, carry = starts(links, count)
             for what, program in programs.items():
-                for lanes in (32, 64, 128):
-                    runner = kernels.build(program, "pallas", lanes=lanes)
-                    seconds = timed(runner, carry, consts, options.steps)
+                for backend in ("cuda", "pallas"):
+                    seconds = timed(kernels.build(program, backend), carry, consts, options.steps)
                     cost = seconds / options.steps / count * 1e9
-                    print(f"  batch {count:>8}, pallas, {lanes:3} lanes, {what:16} {cost:8.4f} ns a trajectory-step")
+                    print(f"  batch {count:>8}, {backend:6}, {what:16} {cost:8.4f} ns a trajectory-step")
             seconds = timed(kernels.build(programs["until converged"], "xla"), carry, consts, options.steps)
             cost = seconds / options.steps / count * 1e9
-            print(f"  batch {count:>8}, xla, {'until converged':26} {cost:8.4f} ns a trajectory-step")
+            print(f"  batch {count:>8}, xla, {"until converged":16} {cost:8.4f} ns a trajectory-step")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Many replicas of seven rigid waters on a GPU against one replica on one CPU core, in one run.
 
-    python benchmarks/water_gpu.py [--replicas 16384] [--steps 200] [--cpu-us 5.9]
+    python benchmarks/water_gpu.py [--replicas 16384] [--steps 1000] [--cpu-us 5.9]
 
 RATTLE + GLA, step 0.509 fs, 232 K, 64-bit floats. The unit is one step of one replica. The CPU row is the fastest
 back end that is installed (the native one needs llvmlite); `--cpu-us` gives a time measured elsewhere
@@ -67,9 +67,9 @@ def many_replicas(problem: hx.Problem, method: hx.GLA, replicas: int, steps: int
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--replicas", type=int, default=16_384)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--cpu-us", type=float, default=None)
-    parser.add_argument("--backends", nargs="+", default=["pallas", "xla", "array"])
+    parser.add_argument("--backends", nargs="+", default=["cuda", "array"])
     args = parser.parse_args()
     problem = hx.models.water_cluster(7, units="eV")
     method = hx.GLA(hx.RATTLE(hx.SymmetricNewton()), **BATH)

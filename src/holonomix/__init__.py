@@ -23,10 +23,16 @@ if os.environ.get("HOLONOMIX_X64", "1") != "0":
         os.environ["JAX_ENABLE_X64"] = "1"
 
 # A loop whose buffers stay below this many bytes becomes one compiled function; XLA's own limit is 1024.
-_flags = os.environ.get("XLA_FLAGS", "")
-if os.environ.get("HOLONOMIX_XLA_FLAGS", "1") != "0" and "xla_backend_extra_options" not in _flags:
-    _option = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=65536"
-    os.environ["XLA_FLAGS"] = f"{_flags} {_option}".strip()
+# On a GPU sums over scattered places come in any order unless asked otherwise: the same inputs must give the same bits.
+if os.environ.get("HOLONOMIX_XLA_FLAGS", "1") != "0":
+    _flags = os.environ.get("XLA_FLAGS", "")
+    for _option in (
+        "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=65536",
+        "--xla_gpu_deterministic_ops=true",
+    ):
+        if _option.partition("=")[0] not in _flags:
+            _flags = f"{_flags} {_option}".strip()
+    os.environ["XLA_FLAGS"] = _flags
 
 _PUBLIC = {
     ".systems": (

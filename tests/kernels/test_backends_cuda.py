@@ -1,0 +1,138 @@
+"""The cuda back end: its text, its loop over trajectories and its errors without a GPU, the rest with one."""
+
+import ctypes
+import itertools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from evaluate import evaluate_batch
+from test_backends_contract import CARRY, CONSTS, LOOP, starts
+from test_backends_control import X, branches, newton_root, updates
+
+import holonomix as hx
+from holonomix import kernels
+from holonomix.kernels import native, ptx
+from holonomix.kernels.emit import KERNEL, Layout
+from holonomix.kernels.graph import dtype_of
+
+GPU = any(d.platform == "gpu" for d in jax.devices())
+needs_gpu = pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")
+AXES = {"dt": 0, "mu": None, "radius": None}
+
+
+@pytest.fixture(scope="module")
+def program():
+    return kernels.lower(LOOP, CARRY, CONSTS)
+
+
+def test_every_operation_is_rounded_and_none_are_contracted(program):
+    text = ptx.ptx(program, 90)
+    assert f".visible .entry {KERNEL}(" in text and ".target sm_90" in text
+    arithmetic = re.findall(r"\b(?:add|sub|mul|div|sqrt|fma)(?:\.\w+)*\.f64", text)
+    assert len(arithmetic) > 20
+    assert [x for x in arithmetic if ".rn." not in x] == []
+    assert "approx" not in text and "ftz" not in text
+    fused = sum(program.graph.op[n] in ("fma", "fms", "fnma") for n in program.live)
+    # the power function has some of its own, so that is a bound from below
+    assert len([x for x in arithmetic if x.startswith("fma")]) >= fused > 0
+
+
+def as_one_thread(program, place: dict[str, int]):
+    """The GPU's function, compiled for this CPU as one thread of a grid."""
+    text = ptx.PtxEmitter(program, 1, native.has_fma()).module().replace(ptx.PtxEmitter.convention, "")
+    for name, value in place.items():
+        intrinsic = f"llvm.nvvm.read.ptx.sreg.{name}"
+        text = text.replace(f"declare i32 @{intrinsic}()", f"define i32 @{intrinsic}() {{ ret i32 {value} }}")
+        text = text.replace(intrinsic, f"register.{name}")
+    text = text.replace("@__nv_", "@")
+    llvm, _ = native._llvm()
+    builder = llvm.JITLibraryBuilder()
+    builder.add_object_img(native._machine().emit_object(native.optimise(text)))
+    builder.add_current_process()
+    builder.export_symbol(KERNEL)
+    library = builder.link(native._jit(), "thread" + "".join(f".{v}" for v in place.values()))
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library[KERNEL]), library
+
+
+def test_the_threads_of_a_grid_together_take_every_trajectory_once(program):
+    count, rows, every = 17, 3, 10
+    carry, consts = starts(count), CONSTS | {"dt": np.linspace(0.005, 0.02, count)}
+    want, want_rows = kernels.build(program).run_batch(carry, consts, AXES, rows=rows, every=every)
+    p, layout = program, Layout.of(program)
+    given, carry_in = jax.tree.leaves(consts), jax.tree.leaves(carry)
+    out = [np.zeros((count, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.carry]
+    saved = [np.zeros((count, rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.rows]
+    address = lambda a: a.ctypes.data
+    arrays = [np.ascontiguousarray(a) for a in given]
+    words = np.zeros(layout.size, np.int64)
+    words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
+    words[5:] = [*map(address, arrays), *(a.size // count for a in arrays), *map(address, (*carry_in, *out, *saved))]
+    untouched = [a.copy() for a in out]
+    for block, thread in itertools.product(range(2), range(3)):
+        fn, _library = as_one_thread(p, {"ctaid.x": block, "ntid.x": 3, "nctaid.x": 2, "tid.x": thread})
+        fn(words.ctypes.data)
+        mine = np.arange(count) % 6 == 3 * block + thread
+        n = out[sorted(carry).index("n")]
+        assert (n[mine] > 0).all()
+        assert all((a[mine] == b[mine]).all() for a, b in zip(out, jax.tree.leaves(want), strict=True))
+    assert not all((a == b).all() for a, b in zip(out, untouched, strict=True))
+    for a, b in zip((*out, *saved), (*jax.tree.leaves(want), *jax.tree.leaves(want_rows)), strict=True):
+        assert a.tobytes() == np.asarray(b).tobytes()
+
+
+def test_a_function_without_the_library_is_named(monkeypatch):
+    loop = kernels.Loop(lambda c, k: jnp.arcsinh(c) + k, lambda c, k: c, lambda c, k: c > 1e9)
+    program = kernels.lower(loop, np.float64(0.5), np.float64(0.1))
+    monkeypatch.setattr(ptx, "libdevice", lambda: None)
+    with pytest.raises(kernels.Unsupported, match="asinh"):
+        ptx.ptx(program, 90)
+
+
+@pytest.mark.skipif(GPU, reason="there is a GPU")
+def test_without_a_gpu_the_error_says_so():
+    problem = hx.models.planar_pendulum()
+    q, p = problem.q0[None], problem.p0[None]
+    with pytest.raises(hx.InputError, match=r"'cuda'.*GPU.*backend='array'"):
+        hx.simulate_ensemble(problem.system, hx.RATTLE(), q, p, dt=0.01, steps=3, backend="cuda")
+
+
+@needs_gpu
+def test_a_batch_has_the_bits_of_the_cpu(program):
+    carry, consts = starts(1037), CONSTS | {"dt": np.linspace(0.005, 0.02, 1037)}
+    want = kernels.build(program).run_batch(carry, consts, AXES, rows=3, every=30)
+    got = kernels.build(program, "cuda").run_batch(carry, consts, AXES, rows=3, every=30)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert a.dtype == b.dtype and np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+@needs_gpu
+@pytest.mark.parametrize("fn", [newton_root, branches, updates], ids=lambda f: f.__name__)
+def test_control_flow_on_the_gpu(fn):
+    got, want = evaluate_batch(fn, [X], backend="cuda"), evaluate_batch(fn, [X])
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-15)
+
+
+@needs_gpu
+def test_functions_of_the_platform_differ_in_the_last_bit_at_most():
+    fn = lambda x: (jnp.sin(1e12 * x), jnp.cbrt(x), jnp.arctanh(x / 20), jax.scipy.special.erf(x))
+    x = np.linspace(-5, 5, 101)
+    for a, b in zip(*(jax.tree.leaves(evaluate_batch(fn, [x], backend=k)) for k in ("cuda", "native")), strict=True):
+        np.testing.assert_allclose(a, b, rtol=5e-16, atol=1e-300)
+
+
+@needs_gpu
+def test_an_ensemble_on_the_gpu_takes_cuda_and_has_the_bits_of_the_cpu():
+    problem = hx.models.double_pendulum()
+    q, p = (jnp.tile(x, (100, 1, 1)) for x in (problem.q0, problem.p0))
+    dt = np.linspace(0.005, 0.02, 100)
+    run = lambda backend: hx.simulate_ensemble(
+        problem.system, hx.GLA(hx.RATTLE(), friction=0.1, temperature=0.1), q, p, dt=dt, steps=300, save_every=100,
+        key=jax.random.key(1), backend=backend,
+    )  # fmt: skip
+    got, want = run("auto"), run("native")
+    assert got.stats["backend"] == "cuda" and got.ok.all()
+    assert got.q.tobytes() == want.q.tobytes() and got.p.tobytes() == want.p.tobytes()
