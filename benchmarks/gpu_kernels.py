@@ -159,7 +159,7 @@ def main() -> None:
                     print(f"  batch {count:>8}, {backend:6}, {what:16} {cost:8.4f} ns a trajectory-step")
             seconds = timed(kernels.build(programs["until converged"], "xla"), carry, consts, options.steps)
             cost = seconds / options.steps / count * 1e9
-            print(f"  batch {count:>8}, xla, {"until converged":16} {cost:8.4f} ns a trajectory-step")
+            print(f"  batch {count:>8}, xla   , until converged  {cost:8.4f} ns a trajectory-step")
 
 
 if __name__ == "__main__":
