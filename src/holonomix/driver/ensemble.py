@@ -24,6 +24,7 @@ from .progress import Progress
 __all__ = ["Ensemble", "simulate_ensemble"]
 
 CHUNK_SECONDS = 0.5
+CHUNK_BYTES = 2**28  # rows of one call, on the device
 BATCHED = ("q0", "p0", "params", "dt")
 
 
@@ -145,11 +146,14 @@ def simulate_ensemble(
     parts = [] if save_every is None else [{name: np.asarray(x)[:, None] for name, x in rows0.items()}]
     bar = Progress(progress, steps, 0.0, f"{method.name} x {count}")
     began = time.perf_counter()
-    done, chunk = 0, 16  # each call moves the whole batch in and out: few, long calls
+    done, chunk = 0, 16  # few, long calls
+    most = max(1, CHUNK_BYTES // max(1, sum(x.nbytes for x in rows0.values())))
     try:
         while done < steps // every * every or (save_every is None and done < steps):
             take = (
-                min(max(chunk // every, 1), steps // every - done // every) if save_every else min(chunk, steps - done)
+                min(max(chunk // every, 1), most, steps // every - done // every)
+                if save_every
+                else min(chunk, steps - done)
             )
             tick = time.perf_counter()
             rows_now, every_now = (take, every) if save_every else (1, take)
