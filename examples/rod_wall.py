@@ -20,7 +20,7 @@ from matplotlib.animation import FuncAnimation, PillowWriter
 import holonomix as hx
 from holonomix.models.rod import backbone, wall_distances
 
-parser = argparse.ArgumentParser()
+parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
 parser.add_argument("--nodes", type=int, default=10)
 parser.add_argument("--t1", type=float, default=1.5)
 parser.add_argument("--frames", type=int, default=90)
@@ -42,13 +42,15 @@ frames = np.stack([[np.interp(times, sol.t, x) for x in node.T] for node in line
 )
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained")
-left.axvspan(0.5, 0.6, color="0.7")
+left.axvspan(0.25, 0.5, color="0.93", label="the wall pushes")
+left.axvspan(0.5, 0.6, color="0.6", label="the wall")
+left.legend(loc="lower left", fontsize=8, frameon=False)
 (curve,) = left.plot([], [], "o-", lw=2, ms=4)
 (trace,) = left.plot([], [], color="C1", lw=0.8)
 left.set(xlim=(-1.0, 0.6), ylim=(-0.6, 1.15), aspect="equal", xlabel="x", ylabel="z", title="rod and wall")
 right.semilogy(sol.t[1:], steps, lw=1)
 now = right.axvline(0.0, color="C3")
-right.set(xlabel="t", ylabel="step", title="physical step size")
+right.set(xlabel="t", ylabel="step", title="step size, chosen by VRATTLE")
 
 
 def draw(k: int):

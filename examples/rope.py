@@ -45,11 +45,13 @@ def main() -> None:
     solution = hx.simulate(rope, hx.RATTLE(), q0, np.zeros_like(q0), dt=dt, steps=steps, save_every=max(1, steps // 12))
     print(f"{steps} steps; every link keeps |r|^2 to {solution.constraint_error().max() / link**2:.1e} of itself")
 
-    figure, panel = plt.subplots(figsize=(6, 6))
+    figure, panel = plt.subplots(figsize=(6.6, 5.6), layout="constrained")
+    shades = plt.cm.ScalarMappable(plt.Normalize(0.0, solution.t[-1]), "viridis")
     for row, t in zip(solution.q, solution.t, strict=True):
         shape = np.concatenate([np.zeros((1, 2)), row])
-        panel.plot(shape[:, 0], shape[:, 1], color=plt.get_cmap("viridis")(t / solution.t[-1]), lw=1)
-    panel.set(aspect="equal", xlabel="x", ylabel="y", title=f"{n} links, 0 to {solution.t[-1]:.1f} s")
+        panel.plot(shape[:, 0], shape[:, 1], color=shades.to_rgba(t), lw=1.2)
+    panel.set(aspect="equal", xlabel="x (m)", ylabel="y (m)", title=f"a rope of {n} links, let go")
+    figure.colorbar(shades, ax=panel, label="time (s)", shrink=0.8)
     figure.savefig(arguments.out, dpi=130)
     print(f"wrote {arguments.out}")
 

@@ -18,7 +18,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.models.water import UNITS, oxygen_distances
 
-parser = argparse.ArgumentParser()
+parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
 parser.add_argument("--ps", type=float, default=60.0, help="length of each run in picoseconds")
 parser.add_argument("--out", default="water.png")
 args = parser.parse_args()
