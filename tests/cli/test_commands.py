@@ -11,8 +11,11 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import holonomix as hx
+from holonomix.cli import compare
 from holonomix.cli.app import app
+from holonomix.cli.execute import job_from
 from holonomix.cli.exits import Exit
+from holonomix.cli.request import spec_from
 from holonomix.io import disk
 
 SYSTEM = """
@@ -80,7 +83,7 @@ def test_a_saved_run_repeats_itself(here):
         "run",
         "chain",
         "--set",
-        "n=3",
+        "n=2",
         "--set",
         "gravity=2",
         "-m",
@@ -96,7 +99,7 @@ def test_a_saved_run_repeats_itself(here):
     call("run", "a/run.toml", "-o", "b", "-q")
     assert Path("a/run.toml").read_text() == Path("b/run.toml").read_text()
     a, b = xr.open_zarr("a"), xr.open_zarr("b")
-    assert a.q.shape == (41, 3, 2) and a.q.values.tobytes() == b.q.values.tobytes()
+    assert a.q.shape == (41, 2, 2) and a.q.values.tobytes() == b.q.values.tobytes()
     assert "holonomix" in json.loads(Path("a/run.json").read_text())["versions"]
 
 
@@ -120,9 +123,8 @@ def test_a_random_run_repeats_with_its_seed(here):
 
 
 def test_times_with_units(here):
-    call("run", "water-cluster", "--set", "n=1", "--dt", "1.0 fs", "-n", 2, "-o", "run1", "-q")
-    t = xr.open_zarr("run1").t.values
-    assert t[1] == pytest.approx(1 / 48.888, rel=1e-4)
+    job = job_from(spec_from("water-cluster", {"dt": "1.0 fs", "t1": "0.5 ps"}, ["n=1"], None))
+    assert job.dt == pytest.approx(1 / 48.888, rel=1e-4) and job.total == 500
     assert "no physical units" in said("run", "chain", "--dt", "1 fs", code=Exit.USAGE)
     assert "kcal/mol" in said("run", "water-cluster", "--set", "units=joule", code=Exit.USAGE)
 
@@ -219,17 +221,17 @@ def test_refusals(here, words, message, code):
 
 
 def test_existing_and_foreign_directories(here):
-    call("run", "chain", "-n", 2, "-o", "run1", "-q")
-    assert "holonomix resume run1" in said("run", "chain", "-n", 2, "-o", "run1", code=Exit.STORE)
+    call("run", "planar-pendulum", "-n", 2, "-o", "run1", "-q")
+    assert "holonomix resume run1" in said("run", "planar-pendulum", "-n", 2, "-o", "run1", code=Exit.STORE)
     assert "holonomix resume run1" in said("run", "run1", code=Exit.USAGE)
     Path("other").mkdir()
     Path("other/letter").write_text("mine")
-    assert "not an empty directory" in said("run", "chain", "-n", 2, "-o", "other", code=Exit.STORE)
+    assert "not an empty directory" in said("run", "planar-pendulum", "-n", 2, "-o", "other", code=Exit.STORE)
     assert "not a holonomix store" in said("resume", "other", code=Exit.STORE)
 
 
 def test_damaged_and_newer_stores(here):
-    call("run", "chain", "-n", 50, "-o", "run1", "-q")
+    call("run", "planar-pendulum", "-n", 50, "-o", "run1", "-q")
     before = xr.open_zarr("run1").q.values.tobytes()
     toml = Path("run1/run.toml").read_text()
     Path("run1/run.toml").write_text(toml[: len(toml) // 2])
@@ -289,25 +291,47 @@ def test_a_mistake_of_ours_is_one_line(here, monkeypatch):
 # ---- the other commands
 
 
-def test_compare(here):
-    words = ("compare", "double-pendulum", "rk4", "rattle", "composition-8", "hbvm-2-2", "zhang-skeel")
-    output = call(*words, "--t1", 1, "--levels", 3, "-q", "--json")
-    result = json.loads(output)
+FIVE = ("rk4", "rattle", "composition-8", "hbvm-2-2", "zhang-skeel")
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("planar-pendulum", ("rk4", "rattle", "zhang-skeel")),  # has a closed form
+        pytest.param("double-pendulum", FIVE, marks=pytest.mark.slow),
+    ],
+)
+def test_compare(here, monkeypatch, model, names):
+    monkeypatch.setattr(compare, "TIMED_SECONDS", 0.002)
+    result = json.loads(call("compare", model, *names, "--dt", 0.05, "--t1", 1, "--levels", 2, "-q", "--json"))
     curves = {c["name"]: c for c in result["curves"]}
-    assert list(curves) == ["rk4", "rattle", "composition-8", "hbvm-2-2", "zhang-skeel"]
+    assert tuple(curves) == names
     assert Path(result["plot"]).stat().st_size > 10_000
-    error = {name: c["levels"][1]["error"] for name, c in curves.items()}
-    assert error["composition-8"] < error["hbvm-2-2"] < error["rattle"] < error["zhang-skeel"] * 10
+    error = {name: c["levels"][-1]["error"] for name, c in curves.items()}
+    assert error["rk4"] < error["rattle"] < error["zhang-skeel"] * 10
+    if "composition-8" in names:
+        assert error["composition-8"] < error["hbvm-2-2"] < error["rk4"]
+        assert 0 < result["uncertainty"] < 1e-12
     for curve in curves.values():
         # read off the curve, never beyond it: between its best and its worst error
         errors, equal = [level["error"] for level in curve["levels"]], curve["error_at_equal_work"]
         assert equal is None or max(min(errors), result["uncertainty"]) * 0.999 <= equal <= max(errors) * 1.001
         assert all(level["seconds"] > 0 for level in curve["levels"])
     assert curves["zhang-skeel"]["system"] == "omega = 2/dt" and curves["rattle"]["system"] == "as it is"
-    drift = {name: c["levels"][1]["constraint_error"] for name, c in curves.items()}
+    drift = {name: c["levels"][-1]["constraint_error"] for name, c in curves.items()}
     assert drift["rattle"] < 1e-13 < drift["rk4"] and drift["zhang-skeel"] > 1e-6
-    text = call(*words[:4], "--t1", 1, "--levels", 2, "-q", "--omega", 50)
-    assert "rattle" in text and "work-precision plot" in text
+
+
+def test_the_table_says_which_methods_ran_with_springs(here, monkeypatch):
+    monkeypatch.setattr(compare, "TIMED_SECONDS", 0.002)
+    text = said(
+        "compare", "planar-pendulum", "rattle", "zhang-skeel", "--t1", 0.5, "--levels", 1, "-q", "--omega", 50, code=0
+    )
+    assert (
+        "omega = 50" in text and "stiff springs in place of the constraints" in text and "work-precision plot" in text
+    )
+    text = said("compare", "planar-pendulum", "rattle", "rk4", "--t1", 0.5, "--levels", 1, "-q", code=0)
+    assert "springs" not in text
 
 
 def test_certify(here):
@@ -338,9 +362,15 @@ def test_view_and_export(here):
     lines = Path("out.csv").read_text().splitlines()
     assert len(lines) == 52 and "q[1,0]" in lines[0]
     assert ".xyz, .npz or .csv" in said("export", "run1", "out.pdf", code=Exit.USAGE)
-    for model in ("rigid-body", "spherical-pendulum", "henon-heiles"):
-        call("run", model, "-n", 5, "-o", model, "-q")
-        call("view", model, "--no-open", "-o", f"{model}.html")
+
+
+@pytest.mark.parametrize(
+    "model", ["harmonic-oscillator", "spherical-pendulum", pytest.param("rigid-body", marks=pytest.mark.slow)]
+)
+def test_view_of_other_shapes(here, model):
+    call("run", model, "-n", 5, "-o", model, "-q")
+    call("view", model, "--no-open", "-o", f"{model}.html")
+    assert Path(f"{model}.html").stat().st_size > 10_000
 
 
 def test_reproduce_lists_papers():

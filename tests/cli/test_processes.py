@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
+from typer.testing import CliRunner
+
+from holonomix.cli.app import app
 
 HOLONOMIX = [sys.executable, "-m", "holonomix"]
 QUIET = os.environ | {"JAX_PLATFORMS": "cpu"}
@@ -42,10 +45,12 @@ def test_help_needs_no_jax_and_no_numpy(words):
     assert "holonomix" in done.stdout + done.stderr
 
 
-def test_nothing_but_the_result_on_standard_output(tmp_path):
+@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_nothing_but_the_result_on_standard_output(tmp_path, runs):
     # the second run loads what the first compiled, which XLA would comment on; JAX leaves a "1" to those it starts
-    for name, level in (("cold", {}), ("warm", {"TF_CPP_MIN_LOG_LEVEL": "1"})):
-        words = [*HOLONOMIX, "run", "planar-pendulum", "-n", "10", "-o", str(tmp_path / name)]
+    for k in range(runs):
+        words = [*HOLONOMIX, "run", "planar-pendulum", "-n", "10", "-o", str(tmp_path / str(k))]
+        level = {"TF_CPP_MIN_LOG_LEVEL": "1"} if runs == 1 or k == 1 else {}
         done = subprocess.run(words, capture_output=True, text=True, env=QUIET | level)
         assert done.returncode == 0 and done.stderr == "", done.stderr
         assert "10 steps of RATTLE on planar-pendulum" in done.stdout
@@ -57,22 +62,43 @@ def test_a_closed_pipe_is_no_error(tmp_path):
     assert done.returncode == 0 and done.stderr == ""
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_ctrl_c_and_terminate_leave_a_store_that_resumes(tmp_path, number, code):
     words = ["run", "planar-pendulum", "--save-every", "100", "-n"]
-    run = subprocess.Popen(
-        [*HOLONOMIX, *words, "1e12", "-o", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True, env=QUIET
+    # a test run in the background ignores Ctrl-C, and so would everything that it starts
+    code_of_run = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from holonomix.cli import main; main()"
     )
+    command = [sys.executable, "-c", code_of_run, *words, "1e12", "-o", str(tmp_path / "run")]
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=QUIET)
     wait_for_rows(tmp_path / "run", run)
     run.send_signal(number)
     _, message = run.communicate(timeout=120)
     assert run.returncode == code, message
     assert f"holonomix resume {tmp_path / 'run'}" in message and "Traceback" not in message
     rows = xr.open_zarr(tmp_path / "run").sizes["t"]
-    done = call("resume", tmp_path / "run", "-n", 100 * rows + 50_000, "-q")
-    assert done.returncode == 0, done.stderr
-    assert call(*words, 100 * rows + 50_000, "-o", tmp_path / "whole", "-q").returncode == 0
+    inside("resume", tmp_path / "run", "-n", 100 * rows + 50_000, "-q")
+    inside(*words, 100 * rows + 50_000, "-o", tmp_path / "whole", "-q")
     assert same(tmp_path / "run", tmp_path / "whole")
+
+
+def test_terminate_is_an_exit_code_of_its_own():
+    code = (
+        "import os, signal; from holonomix.cli.exits import guarded, stop_on_terminate\n"
+        "stop_on_terminate()\n"
+        "with guarded(lambda: 'Go on with this.'): os.kill(os.getpid(), signal.SIGTERM); signal.pause()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 143 and done.stderr == "stopped: terminated. Go on with this.\n"
+
+
+def inside(*words: object) -> None:
+    """A command in this process, which has JAX loaded already."""
+    done = CliRunner().invoke(app, [str(w) for w in words])
+    assert done.exit_code == 0, done.output
 
 
 def wait_for_rows(path: Path, process: subprocess.Popen) -> None:

@@ -264,7 +264,7 @@ def test_discarding_leaves_what_is_not_ours(run):
 def test_a_full_disk_is_named_and_leaves_a_valid_store(tmp_path, monkeypatch):
     drive(fresh(tmp_path / "whole"))
     fill = disk._fill
-    for allowed in range(0, 200, 7):
+    for allowed in range(0, 200, 17):
         path, left = tmp_path / f"run{allowed}", allowed
 
         def limited(target: Path, data: bytes, durable: bool) -> None:

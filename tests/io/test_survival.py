@@ -104,10 +104,11 @@ def check_readable(path: Path, whole: Path) -> None:
         assert data[name].values.tobytes() == full[name].values[:rows].tobytes()
 
 
-def test_a_kill_before_every_single_operation(place, whole):
-    at, cut = 0, True
+@pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kill_before_every_single_operation(place, whole, stride):
+    at, cut = 1 - stride, True
     while cut:
-        at += 1
+        at += stride
         path = place / str(at)
         cut = killed_drive(path, at)
         check_readable(path, whole)
@@ -117,9 +118,10 @@ def test_a_kill_before_every_single_operation(place, whole):
     assert at > 120
 
 
-def test_kills_while_recovering_from_kills(place, whole):
+@pytest.mark.parametrize("cases", [3, pytest.param(12, marks=pytest.mark.slow)])
+def test_kills_while_recovering_from_kills(place, whole, cases):
     dice = random.Random(1)
-    for case in range(12):
+    for case in range(cases):
         path = place / str(case)
         while killed_drive(path, dice.randrange(1, 80)):
             check_readable(path, whole)
@@ -188,9 +190,20 @@ def damage(path: Path, which: int, how: str, where: int) -> Path | None:
     return victim
 
 
-@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(damages, st.integers(1, 130))
+def test_some_damaged_stores(memory, whole, what, at):
+    check_damaged(memory, whole, what, at)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(damages, st.integers(1, 130))
 def test_damaged_stores(memory, whole, what, at):
+    check_damaged(memory, whole, what, at)
+
+
+def check_damaged(memory, whole, what, at):
     path = memory / "damaged"
     shutil.rmtree(path, ignore_errors=True)
     killed_drive(path, at)
