@@ -13,6 +13,8 @@ from holonomix.linalg.blocks import BlockDiagonal
 from holonomix.linalg.cyclic import CyclicTridiagonal
 from holonomix.linalg.sparse import SparseMatrix
 from holonomix.linalg.tridiagonal import Tridiagonal
+from holonomix.projection import direct_momenta
+from holonomix.projection.lines import island_momenta, line_of
 
 
 def chain(n, dim=2):
@@ -78,7 +80,7 @@ CASES = {
     ),
     "tree": (lambda: hx.Distance(tree(63)), (63, 2), SparseMatrix),
     "tree-scattered": (lambda: hx.Distance(scattered(tree(31))), (31, 2), SparseMatrix),
-    "grid": (lambda: hx.Distance(grid(6)), (36, 4), SparseMatrix),
+    "grid": (lambda: hx.Distance(grid(9)), (81, 4), SparseMatrix),
     "rod": (lambda: hx.Local(rod_rows, rod(9), anchors=np.eye(9)[:1]), (9, 9), Tridiagonal),
     "ring": (lambda: hx.Distance(ring(30)), (30, 2), CyclicTridiagonal),
     "ring-scattered": (lambda: hx.Distance(scattered(ring(30))), (30, 2), Tridiagonal),
@@ -115,6 +117,51 @@ def test_same_as_dense(name):
     np.testing.assert_allclose(x, y, atol=rounding)
     np.testing.assert_allclose(pulled, dense_pulled, atol=rounding)
     assert 1e-6 < pivot <= 1.0
+
+
+def bent(x):
+    return jnp.stack([jnp.sum((x[0] - x[1]) ** 2) - 1.0, (x[0] - x[1]) @ (x[2] - x[1]), jnp.sum((x[2] - x[1]) ** 4)])
+
+
+ISLANDS = {
+    "molecules": (lambda: [hx.Distance(molecules(9))], 27),
+    "mixed": (lambda: [hx.Distance(np.concatenate([molecules(6), [[18, 19], [20, 21]]]))], None),
+    "two terms": (lambda: [hx.Local(bent, np.arange(27).reshape(9, 3)), hx.Distance(molecules(9)[1::3])], 27),
+    "bonds": (lambda: [hx.Distance(np.arange(40).reshape(20, 2))], 40),
+}
+
+
+@pytest.mark.parametrize("name", [n if n == "molecules" else pytest.param(n, marks=pytest.mark.slow) for n in ISLANDS])
+def test_islands_are_the_same_rows(name):
+    """Molecules taken apart give the values, factors and momenta of the rows in order."""
+    make, particles = ISLANDS[name]
+    shape = (particles or 22, 3)
+    q, trial, p = start(shape), start(shape) + 0.01 * start(shape, 5), start(shape, 6)
+    system = hx.System(lambda x: 0.0, make(), mass=1.0 + jnp.abs(start(shape, 1)))
+    if particles is None:
+        assert system.islands(q) is None  # columns of the list overlap
+        return
+
+    @eqx.filter_jit
+    def both():
+        lam = 1e-2 * start((system.constraint_count(q),), 7)
+        whole, apart = (line_of(system, q, trial, 0.0, 0.0, a) for a in (False, True))
+        rows = jax.linear_transpose(apart.natural, apart.zero)(lam)[0]
+        out = [
+            (line.natural(line.values(x)), line.natural(line.row_norms()), line.natural(line.factor(x).solve(x)))
+            + (line.natural(line.start_factor().solve(x)), line.start_factor().pivot)
+            for line, x in ((whole, lam), (apart, rows))
+        ]
+        return *out, direct_momenta(system, q, p), island_momenta(system, system.islands(q), q, p)
+
+    whole, apart, momenta, islands = both()
+    for a, b in zip(whole, apart, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-11)
+    rows = system.linearize(q)
+    inverse = 1.0 / system.mass
+    np.testing.assert_allclose(rows(inverse * (p - islands[1])), 0.0, atol=1e-10)
+    np.testing.assert_allclose(rows.transpose(islands[0]), islands[1], atol=1e-11)
+    np.testing.assert_allclose(momenta.p, p - islands[1], atol=1e-12)
 
 
 def test_trees_are_eliminated_without_fill():

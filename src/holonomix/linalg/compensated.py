@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-__all__ = ["Compensation", "add"]
+__all__ = ["Compensation", "add", "evened"]
 
 
 class Compensation(eqx.Module):
@@ -26,6 +26,16 @@ class Compensation(eqx.Module):
 
 def add(x: Any, low: Any, increment: Any) -> tuple[Any, Any]:
     """`x + low + increment` as a rounded sum and the new low part."""
-    increment = increment + low
+    shape = x.shape
+    x, increment = evened(x), evened(increment + low)
     total = x + increment
-    return total, increment - (total - x)
+    return total.reshape(shape), (increment - (total - x)).reshape(shape)
+
+
+def evened(x: Any) -> Any:
+    """The same numbers as one vector where XLA would not vectorise a loop over them: its last axis is short and odd.
+
+    (3000, 3) numbers take five times as long as 9000 in a row; (4500, 2) do not.
+    """
+    last = x.shape[-1] if x.ndim > 1 else 1
+    return x.reshape(-1) if last & (last - 1) else x

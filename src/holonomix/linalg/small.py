@@ -30,6 +30,10 @@ class UnrolledFactor(eqx.Module):
     pivot: Any
 
     def solve(self, b: Any) -> Any:
+        return jnp.stack(self.solved(b))
+
+    def solved(self, b: Any, divide: bool = False) -> list[Any]:
+        """The unknowns, one by one; `divide` by the pivots instead of multiplying with their inverses."""
         n = len(self.upper)
         y: list[Any] = []
         for i in range(n):
@@ -42,8 +46,8 @@ class UnrolledFactor(eqx.Module):
             acc = y[i]
             for j in range(i + 1, n):
                 acc = acc - self.upper[i][j] * x[j]
-            x[i] = acc * self.inverse_pivots[i]
-        return jnp.stack(x)
+            x[i] = acc / self.upper[i][i] if divide else acc * self.inverse_pivots[i]
+        return x
 
 
 class EliminatedFactor(eqx.Module):
@@ -119,14 +123,14 @@ def _eliminated(a: Any, n: int, symmetric: bool) -> EliminatedFactor:
 
 
 def unrolled(a: Any, n: int, symmetric: bool, dependent: float = 0.0) -> UnrolledFactor:
-    """The factors as scalars (or arrays over the last axis of `a`).
+    """The factors as scalars (or arrays over the last axis of `a`). `a` may be a table, `a[i, j]` being an entry.
 
     A row whose pivot falls below `dependent` times its diagonal entry is skipped: its unknown is zero.
     """
     rows = [[a[i, j] for j in range(n)] for i in range(n)]
     lower: list[tuple[Any, ...]] = [()]
     inverse: list[Any] = []
-    pivot = jnp.asarray(jnp.inf, a.dtype)
+    pivot = jnp.asarray(jnp.inf, rows[0][0].dtype)
     scale = [jnp.abs(rows[i][i]) for i in range(n)]
     factors: list[list[Any]] = [[] for _ in range(n)]
     for k in range(n):

@@ -14,7 +14,7 @@ bound on `max|g|` instead.
 from __future__ import annotations
 
 import abc
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,8 +23,10 @@ import jax.numpy as jnp
 
 from ..errors import InputError
 from ..linalg import implicit_root, iterate
+from ..linalg.compensated import evened
 from ..status import Status
 from ..systems.mass import as_mass
+from .lines import island_momenta, line_of
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
 
@@ -128,23 +130,30 @@ def _position_factor(redundant: bool, multipliers: Any, args: Any) -> Any:
     return _Negated(gram.factor_redundant() if redundant else gram.factor())
 
 
-def _measure(system: Any, q: Any, trial: Any, t: Any, t1: Any, tol: float | None) -> tuple[Any, Any, Any]:
+def _measure(line: Any, trial: Any, tol: float | None) -> tuple[Any, Any, Any]:
     """The residual function of Lambda with its norm, the tolerance and the round-off floor.
 
     The norm is `max|g|` for a fixed tolerance, and `max|g_i| / (|row i| max|Q|)` when the iteration goes to round-off.
     """
-    eps = jnp.finfo(q.dtype).eps
-    jac = system.linearize(q, t)
-    scale = jac.row_norms() * jnp.max(jnp.abs(trial))
-    scale = jnp.where(scale > 0, scale, 1.0)
-    relative = 1.0 / scale if tol is None else jnp.ones_like(scale)
+    eps = jnp.finfo(trial.dtype).eps
+    size = jnp.max(jnp.abs(evened(trial)))
+    scale = jax.tree.map(lambda x: jnp.where(x * size > 0, x * size, 1.0), line.row_norms())
+    relative = jax.tree.map(lambda x: 1.0 / x if tol is None else jnp.ones_like(x), scale)
 
     def residual(multipliers):
-        value = system.constraint(trial - system.velocity(q, jac.transpose(multipliers)), t1)
-        return value, jnp.max(jnp.abs(value) * relative)
+        value = line.values(multipliers)
+        return value, _largest(jax.tree.map(lambda x, r: jnp.abs(x) * r, value, relative))
 
-    floor = STALLED * eps * (1.0 if tol is None else jnp.max(scale))
+    floor = STALLED * eps * (1.0 if tol is None else _largest(scale))
     return residual, ROUND_OFF * eps if tol is None else tol, floor
+
+
+def _largest(tree: Any) -> Any:
+    """The maximum over all arrays of a tree; arrays of one shape are compared side by side first."""
+    first, *rest = jax.tree.leaves(tree)
+    if any(x.shape != first.shape for x in rest):
+        return reduce(jnp.maximum, (jnp.max(x) for x in (first, *rest)))
+    return jnp.max(reduce(jnp.maximum, rest, first))
 
 
 class Newton(AbstractSolver):
@@ -162,20 +171,16 @@ class Newton(AbstractSolver):
         return ()
 
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
-        residual, tol, floor = _measure(system, q, trial, t, t1, self.tol)
-        jac = system.linearize(q, t)
+        line = line_of(system, q, trial, t, t1, self.redundant is None)
+        residual, tol, floor = _measure(line, trial, self.tol)
         fixed = None if self.redundant is None else _gram_factor(system, q, t, True)
 
         def body(multipliers, value):
-            if fixed is not None:
-                return multipliers + fixed.solve(value)
-            here = trial - system.velocity(q, jac.transpose(multipliers))
-            return multipliers + system.gram(q, system.linearize(here, t1), jac).factor().solve(value)
+            return _sum(multipliers, (line.factor(multipliers) if fixed is None else fixed).solve(value))
 
-        zero = jnp.zeros(system.constraint_count(q), q.dtype)
         stall = 0.5 if fixed is None else 0.9
-        done = iterate(body, residual, zero, tol=tol, floor=floor, max_iterations=self.max_iterations, stall=stall)
-        return done.x, (done.iterations, done.residual, done.converged, memory)
+        done = iterate(body, residual, line.zero, tol=tol, floor=floor, max_iterations=self.max_iterations, stall=stall)
+        return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
     def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
         return direct_momenta(system, q, p, t, self.redundant)
@@ -204,19 +209,23 @@ class SymmetricNewton(AbstractSolver):
         return _gram_factor(system, q, t, self.redundant is not None)
 
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
-        residual, tol, floor = _measure(system, q, trial, t, t1, self.tol)
-        factor, refreshed = memory if self.frozen else (self._factor(system, q, t), 0)
+        plain = self.redundant is None and not self.frozen
+        line = line_of(system, q, trial, t, t1, plain)
+        residual, tol, floor = _measure(line, trial, self.tol)
+        if self.frozen:
+            factor, refreshed = memory
+        else:
+            factor, refreshed = line.start_factor() if plain else self._factor(system, q, t), 0
 
         def body(multipliers, value):
-            return multipliers + factor.solve(value)
+            return _sum(multipliers, factor.solve(value))
 
-        zero = jnp.zeros(system.constraint_count(q), q.dtype)
-        done = iterate(body, residual, zero, tol=tol, floor=floor, max_iterations=self.max_iterations, stall=0.9)
+        done = iterate(body, residual, line.zero, tol=tol, floor=floor, max_iterations=self.max_iterations, stall=0.9)
         if self.frozen:
             stale = done.iterations > self.slow
             fresh = self._factor(system, shifted(system, q, trial, t, done.x), t1)
             memory = (jax.tree.map(lambda a, b: jnp.where(stale, a, b), fresh, factor), refreshed + stale)
-        return done.x, (done.iterations, done.residual, done.converged, memory)
+        return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
     def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
         return direct_momenta(system, q, p, t, self.redundant)
@@ -253,7 +262,7 @@ class SOR(AbstractSolver):
         return ()
 
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
-        residual, tol, floor = _measure(system, q, trial, t, t1, self.tol)
+        residual, tol, floor = _measure(line_of(system, q, trial, t, t1, False), trial, self.tol)
         m = system.constraint_count(q)
         directions = as_mass(system.mass, q).right(q, system.linearize(q, t).todense())
 
@@ -322,6 +331,10 @@ def GaussSeidel(tol: float | None = None, max_iterations: int = 20_000, redundan
     return SOR(omega=1.0, tol=tol, max_iterations=max_iterations, redundant=redundant)
 
 
+def _sum(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)
+
+
 def _gram_factor(system: Any, q: Any, t: Any, redundant: bool = False) -> Any:
     jac = system.linearize(q, t)
     gram = system.gram(q, jac, jac)
@@ -340,12 +353,16 @@ def _momentum_factor(redundant: bool, mu: Any, args: Any) -> Any:
 
 def direct_momenta(system: Any, q: Any, p: Any, t: Any = 0.0, redundant: str | None = None) -> MomentumSolve:
     """The tangent momentum by one linear solve: `P(q) p = p - G^T (G M^-1 G^T)^-1 (G M^-1 p + g_t)`."""
-    factor = _gram_factor(system, q, t, redundant is not None)
-    mu = factor.solve(system.hidden_constraint(q, p, t))
-    if redundant is not None:
-        mu = factor.shortest(mu)
-    status = jnp.where(factor.pivot > SINGULAR_PIVOT, Status.OK, Status.SINGULAR).astype(jnp.int32)
-    correction = system.linearize(q, t).transpose(mu)
+    islands = system.islands(q) if redundant is None else None
+    if islands is not None:
+        mu, correction, pivot = island_momenta(system, islands, q, p)
+    else:
+        factor = _gram_factor(system, q, t, redundant is not None)
+        mu, pivot = factor.solve(system.hidden_constraint(q, p, t)), factor.pivot
+        if redundant is not None:
+            mu = factor.shortest(mu)
+        correction = system.linearize(q, t).transpose(mu)
+    status = jnp.where(pivot > SINGULAR_PIVOT, Status.OK, Status.SINGULAR).astype(jnp.int32)
     return MomentumSolve(p - correction, mu, correction, status)
 
 

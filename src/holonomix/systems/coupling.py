@@ -19,6 +19,7 @@ from ..linalg.assembly import Layout, layout_of
 from ..linalg.blocks import BlockDiagonal
 from ..linalg.indexing import Indices, add_at, take
 from ..linalg.small import UNROLL, Dense
+from .islands import Islands, islands_of, sum_of
 from .structured import AbstractLocal, weave
 
 __all__ = ["Coupling", "Structured", "StructuredGram", "StructuredJacobian", "coupling_of", "find_structure"]
@@ -64,6 +65,7 @@ class Coupling:
     meetings: tuple[Meeting, ...]
     layout: Layout | None  # None: as good as dense
     text: str
+    islands: Islands | None = None
 
 
 @functools.lru_cache(maxsize=64)
@@ -113,7 +115,8 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
         for a, b, left, right in met
     )
     periods = tuple(period for _, period, _ in terms)
-    return Coupling(tuple(parts), periods, tuple(units), meetings, layout, layout.structure.text)
+    islands = islands_of(parts) if layout.structure.kind == "blocks" else None
+    return Coupling(tuple(parts), periods, tuple(units), meetings, layout, layout.structure.text, islands)
 
 
 def _dense(parts: list[Part], terms: Any, units: list[Unit], text: str) -> Coupling:
@@ -228,7 +231,7 @@ class StructuredJacobian(eqx.Module):
     def structured(self, v: Any) -> list[Any]:
         """`G v` without the full rows, `(rows, blocks)` for every part."""
         lanes = v.reshape(self.shape[0], -1).T
-        return [_total(jnp.sum(x * take(lanes, at)[None], axis=1) for x, at in slots) for slots in self._slots()]
+        return [sum_of(jnp.sum(x * take(lanes, at)[None], axis=1) for x, at in slots) for slots in self._slots()]
 
     def __call__(self, v: Any) -> Any:
         """`G v`."""
@@ -248,7 +251,7 @@ class StructuredJacobian(eqx.Module):
     def row_norms(self) -> Any:
         """Sums of absolute values, row by row: what turns an error of q into an error of g."""
         parts = [
-            _total(jnp.sum(jnp.abs(x), axis=1) * (at >= 0).astype(x.dtype) for x, at in slots)
+            sum_of(jnp.sum(jnp.abs(x), axis=1) * (at >= 0).astype(x.dtype) for x, at in slots)
             for slots in self._slots()
         ]
         return self._natural(parts, None if self.full is None else jnp.sum(jnp.abs(self.full), axis=1))
@@ -261,11 +264,6 @@ class StructuredJacobian(eqx.Module):
         """`G M^-1` (without the full rows)."""
         slopes = tuple(tuple(mass.right_local(x, at, self.shape) for x, at in slots) for slots in self._slots())
         return StructuredJacobian(slopes, None, self.coupling, self.layout, self.shape)
-
-
-def _total(terms: Any) -> Any:
-    first, *rest = terms
-    return sum(rest, first)
 
 
 def _unsort(rows: Any, layout: Indices) -> Any:

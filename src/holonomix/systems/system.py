@@ -18,6 +18,7 @@ from ..linalg.small import small_product
 from .constraints import Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure, structured_gram, structured_jacobian
 from .functions import as_callable
+from .islands import IslandConstraint
 from .mass import AbstractMass, PositionMass, as_mass
 from .potentials import as_potential
 
@@ -198,6 +199,14 @@ class System(eqx.Module):
 
     def _structured(self, q: Any) -> Structured | None:
         return find_structure(self._terms(0.0), as_mass(self.mass, q), q)[0] if self.constraint_terms else None
+
+    def islands(self, q: Any) -> IslandConstraint | None:
+        """The constraint as many small groups of rows side by side, where it is that and nothing else."""
+        found = self._structured(q)
+        if found is None or found.plain or found.coupling.islands is None:
+            return None
+        terms, extra = zip(*self._terms(0.0), strict=True)
+        return IslandConstraint(terms, extra, found.coupling.islands)
 
     def hidden_constraint(self, q: Any, p: Any, t: Any = 0.0) -> Any:
         """`G M^-1 p` (plus dg/dt for a rheonomic constraint): zero when the velocity is tangent."""

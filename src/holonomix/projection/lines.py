@@ -1,0 +1,100 @@
+"""The position problem `g(Q - M^-1 G(q)^T Lambda) = 0` as a function of Lambda, in the form a system allows.
+
+A line has `zero` (Lambda = 0), `values(Lambda)`, `row_norms()`, `factor(Lambda)` of `G(Q) M^-1 G(q)^T`,
+`start_factor()` of `G(q) M^-1 G(q)^T`, and `natural(Lambda)`, the multipliers in the order of the constraint. Inside an
+iteration Lambda and the values are whatever suits the line: an array, or a list with one array for each part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ..systems.islands import IslandConstraint, IslandFactor, IslandJacobian, flat
+from ..systems.mass import as_mass
+
+__all__ = ["IslandLine", "NaturalLine", "line_of"]
+
+
+class NaturalLine(eqx.Module):
+    """Rows in the order of the constraint, positions in the shape of q."""
+
+    system: Any
+    q: Any
+    trial: Any
+    t: Any
+    t1: Any
+    jac: Any
+
+    @property
+    def zero(self) -> Any:
+        return jnp.zeros(self.system.constraint_count(self.q), self.q.dtype)
+
+    def row_norms(self) -> Any:
+        return self.jac.row_norms()
+
+    def here(self, multipliers: Any) -> Any:
+        return self.trial - self.system.velocity(self.q, self.jac.transpose(multipliers))
+
+    def values(self, multipliers: Any) -> Any:
+        return self.system.constraint(self.here(multipliers), self.t1)
+
+    def factor(self, multipliers: Any) -> Any:
+        return self.system.gram(self.q, self.system.linearize(self.here(multipliers), self.t1), self.jac).factor()
+
+    def start_factor(self) -> Any:
+        return self.system.gram(self.q, self.jac, self.jac).factor(symmetric=True)
+
+    def natural(self, multipliers: Any) -> Any:
+        return multipliers
+
+
+class IslandLine(eqx.Module):
+    """Many small groups of rows side by side: classes of particles are moved apart once and stay so."""
+
+    constraint: IslandConstraint
+    trial: list[Any]
+    jac: IslandJacobian
+    weighted: IslandJacobian
+
+    @property
+    def zero(self) -> list[Any]:
+        return [jnp.zeros_like(slopes[0][:, 0]) for slopes in self.jac.slopes]
+
+    def row_norms(self) -> list[Any]:
+        return self.jac.row_norms()
+
+    def here(self, multipliers: list[Any]) -> list[Any]:
+        pull = self.weighted.transpose(multipliers)
+        return [x - dx.reshape(x.shape) for x, dx in zip(self.trial, pull, strict=True)]
+
+    def values(self, multipliers: list[Any]) -> list[Any]:
+        return self.constraint.values(self.here(multipliers))
+
+    def factor(self, multipliers: list[Any]) -> IslandFactor:
+        return self.constraint.linearize(self.here(multipliers)).factor(self.weighted)
+
+    def start_factor(self) -> IslandFactor:
+        return self.jac.factor(self.weighted, symmetric=True)
+
+    def natural(self, multipliers: list[Any]) -> Any:
+        return self.constraint.natural(multipliers)
+
+
+def line_of(system: Any, q: Any, trial: Any, t: Any, t1: Any, apart: bool) -> NaturalLine | IslandLine:
+    """The line through `trial`; islands are taken apart where there are any and `apart` allows it."""
+    constraint = system.islands(q) if apart else None
+    if constraint is None:
+        return NaturalLine(system, q, trial, t, t1, system.linearize(q, t))
+    jac = constraint.linearize(constraint.gather(q))
+    return IslandLine(constraint, constraint.gather(trial), jac, jac.weighted(as_mass(system.mass, q), q.shape))
+
+
+def island_momenta(system: Any, constraint: IslandConstraint, q: Any, p: Any) -> tuple[Any, Any, Any]:
+    """`(mu, G^T mu, pivot)` of the momentum problem."""
+    jac = constraint.linearize(constraint.gather(q))
+    factor = jac.factor(jac.weighted(as_mass(system.mass, q), q.shape), symmetric=True)
+    mu = factor.solve(jac(flat(constraint.gather(system.velocity(q, p)))))
+    return constraint.natural(mu), constraint.scatter(jac.transpose(mu), q.shape), factor.pivot
