@@ -76,6 +76,26 @@ def test_reductions_equal_what_saved_rows_say(backend):
     assert np.isfinite(first).any()
 
 
+def test_the_steps_after_the_last_row_count():
+    counted = {"steps": hx.Mean(lambda q, p, t: t)}
+    options = {"dt": 0.02, "reduce": counted, "backend": "array"}
+    ensemble = hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0[:2], P0[:2], steps=10, save_every=4, **options)
+    assert ensemble.t.shape == (2, 3) and ensemble.steps.tolist() == [10, 10]
+    np.testing.assert_allclose(ensemble.reduced["steps"], 0.02 * 5.5, rtol=1e-14)
+    none = hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0[:2], P0[:2], steps=0, **options)
+    np.testing.assert_array_equal(none.q, Q0[:2])
+
+
+@pytest.mark.parametrize("backend", ["array", "native"])
+def test_adaptive_trajectories_run_both_ways_in_one_ensemble(backend):
+    q0, p0 = np.stack([Q0[3]] * 2), np.stack([P0[3]] * 2)
+    dt = np.array([0.02, -0.02])
+    ensemble = hx.simulate_ensemble(PROBLEM.system, hx.VRATTLE(), q0, p0, dt=dt, steps=20, backend=backend)
+    assert ensemble.steps.tolist() == [20, 20]
+    np.testing.assert_allclose(ensemble.t[1], -ensemble.t[0], rtol=1e-12)  # from rest the motion is even in time
+    np.testing.assert_allclose(ensemble.q[1], ensemble.q[0], atol=1e-12)
+
+
 def test_bad_axes_are_named():
     with pytest.raises(hx.ShapeError, match="13"):
         hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0[:5], dt=0.02, steps=3)

@@ -34,6 +34,13 @@ def test_agrees_with_simulate_and_runs_backwards():
     np.testing.assert_allclose(back, PROBLEM.q0, atol=1e-12)
 
 
+def test_an_adaptive_method_runs_backwards():
+    q, _, info = hx.integrate(PROBLEM.system, hx.VRATTLE(), PROBLEM.q0, PROBLEM.p0, dt=-0.02, steps=20, info=True)
+    ahead = hx.integrate(PROBLEM.system, hx.VRATTLE(), PROBLEM.q0, PROBLEM.p0, dt=0.02, steps=20)
+    assert int(info.stats["steps"]) == 20 and float(info.t) < -0.1
+    np.testing.assert_allclose(q, ahead[0], atol=1e-12)  # from rest the motion is even in time
+
+
 def test_vmap_and_jit_give_the_same_numbers():
     scale = jnp.array([0.9, 1.0, 1.1])
 

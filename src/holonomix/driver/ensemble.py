@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, ShapeError, SimulationError
-from ..projection import accepts_redundant, check_start
+from ..errors import InputError, ShapeError, SimulationError, whole_number
+from ..projection import accepts_redundant, as_array, check_start
 from ..status import Status
 from .backends import choose_batch, flat_axes
-from .checks import check_run
+from .checks import check_concrete, check_run
 from .loop import Consts, LoopCarry, Stepper, key_data, make_stepper
 from .observe import as_observables, check_observables
 from .progress import Progress
@@ -103,15 +103,14 @@ def simulate_ensemble(
     axes = {"q0": 0, "p0": 0, "params": None, "dt": 0 if np.ndim(dt) else None} | dict(in_axes or {})
     if unknown := set(axes) - set(BATCHED):
         raise InputError(f"in_axes knows {', '.join(BATCHED)}; not {', '.join(sorted(unknown))}")
-    q0, p0 = (jnp.asarray(x, jnp.result_type(float)) for x in (q0, p0))
+    check_concrete("simulate_ensemble", system, method, q0, p0, dt)
+    q0, p0 = as_array("q0", q0), as_array("p0", p0)
     count = _count(system, q0, p0, dt, axes)
     q0, p0 = (x if axes[name] == 0 else jnp.broadcast_to(x, (count, *x.shape)) for name, x in (("q0", q0), ("p0", p0)))
     if q0.shape != p0.shape:
         raise ShapeError(f"q0 has shape {q0.shape} and p0 has shape {p0.shape}; they must be the same")
     steps = check_run(method, system, dt, steps, key, several=True)
-    every = steps if save_every is None else int(save_every)
-    if every < 1:
-        raise InputError(f"save_every must be a positive whole number, not {save_every}")
+    every = max(steps, 1) if save_every is None else whole_number("save_every", save_every)
 
     prepared = system.prepare(q0[0])
     observables, reducers = as_observables(observe), dict(reduce or {})
@@ -119,24 +118,28 @@ def simulate_ensemble(
     stepper, consts = make_stepper(
         prepared, method, dt=dt, t0=t0, observe=observables, reducers=reducers, dtype=q0.dtype
     )
-    consts = eqx.tree_at(
-        lambda c: (c.key, c.t_end),
-        consts,
-        (keys, jnp.copysign(jnp.inf, jnp.ravel(consts.dt)[0])),
-        is_leaf=lambda x: x is None,
-    )
+    consts = eqx.tree_at(lambda c: c.key, consts, keys, is_leaf=lambda x: x is None)
     where = _axes_of(consts, axes)
     one = _lane(consts, where, 0)
-    first = stepper.parts(one)[0]
-    try:
-        check_start(first, q0[0], p0[0], t0, redundant=accepts_redundant(method))
-    except InputError as error:
-        what = f"trajectory 0 (the first axis counts trajectories: q0 has shape {q0.shape}): "
-        raise type(error)(what + str(error)) from error
+    flags = flat_axes(where, consts)
+
+    def check_lane(k: int) -> None:
+        try:
+            lane = stepper.parts(_lane(consts, where, k))[0]
+            check_start(lane, q0[k], p0[k], t0, redundant=accepts_redundant(method))
+        except InputError as error:
+            what = f"trajectory {k} (the first axis counts trajectories: q0 has shape {q0.shape}): "
+            raise type(error)(what + str(error)) from error
+
+    check_lane(0)
+    if prepared.constrained:
+        # the trajectory furthest off the manifold speaks for all; one that is not finite gets its status in the run
+        off = np.nan_to_num(_off_manifold(stepper, consts, flags, q0, p0), nan=0.0, posinf=0.0)
+        if worst := int(np.argmax(off)):
+            check_lane(worst)
     check_observables(observables, q0[0], p0[0], t0)
 
     began = time.perf_counter()
-    flags = flat_axes(where, consts)
     carry, rows0 = _start_batch(stepper, consts, flags, q0, p0)
     lane = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), carry)
     choice = choose_batch(backend, stepper, lane, one)
@@ -149,20 +152,17 @@ def simulate_ensemble(
     done, chunk = 0, 16  # few, long calls
     most = max(1, CHUNK_BYTES // max(1, sum(x.nbytes for x in rows0.values())))
     try:
-        while done < steps // every * every or (save_every is None and done < steps):
-            take = (
-                min(max(chunk // every, 1), most, steps // every - done // every)
-                if save_every
-                else min(chunk, steps - done)
-            )
-            tick = time.perf_counter()
-            rows_now, every_now = (take, every) if save_every else (1, take)
+        while done < steps:
+            tick, whole = time.perf_counter(), steps // every - done // every
+            saving = save_every is not None and whole > 0  # the steps after the last row are taken too
+            rows_now = min(max(chunk // every, 1), most, whole) if saving else 1
+            every_now = every if saving else min(chunk, steps - done)
             carry, rows = choice.runner.run_batch(carry, consts, where, rows=rows_now, every=every_now)
-            if save_every:
+            if saving:
                 parts.append({name: np.asarray(x) for name, x in rows.items()})
-            done += take * every if save_every else take
+            taken = rows_now * every_now
+            done += taken
             elapsed = time.perf_counter() - tick
-            taken = take * every if save_every else take
             chunk = max(1, int(taken * min(64.0, CHUNK_SECONDS / max(elapsed, 1e-6))))
             bar.update(done, 0.0, None, float(np.max(np.asarray(carry.residual))))
     finally:
@@ -258,6 +258,20 @@ def _start_batch(stepper: Stepper, consts: Consts, flags: tuple, q: Any, p: Any)
         consts = jax.tree.unflatten(treedef, leaves)
         carry = stepper.start(consts, q, p)
         return carry, stepper.read(carry, consts)
+
+    return jax.vmap(one, in_axes=(list(flags), 0, 0))(leaves, q, p)
+
+
+@eqx.filter_jit
+def _off_manifold(stepper: Stepper, consts: Consts, flags: tuple, q: Any, p: Any) -> Any:
+    """By how much each start violates `g = 0` and `G M^-1 p = 0`."""
+    leaves, treedef = jax.tree.flatten(consts)
+
+    def one(leaves, q, p):
+        consts = jax.tree.unflatten(treedef, leaves)
+        system = stepper.parts(consts)[0]
+        g, hidden = system.constraint(q, consts.t0), system.hidden_constraint(q, p, consts.t0)
+        return jnp.max(jnp.abs(g)) + jnp.max(jnp.abs(hidden)) / (1.0 + jnp.max(jnp.abs(system.velocity(q, p))))
 
     return jax.vmap(one, in_axes=(list(flags), 0, 0))(leaves, q, p)
 

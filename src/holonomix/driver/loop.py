@@ -119,8 +119,9 @@ class Stepper(eqx.Module):
         method = self.parts(consts)[1]
         stop = carry.status != Status.OK
         if method.adaptive:
-            # time may run backwards when dt is negative
-            stop = stop | ((carry.state.t - consts.t_end) * jnp.sign(consts.dt) >= 0)
+            # time may run backwards when dt is negative; an infinite end is never reached, whichever its sign
+            late = (carry.state.t - consts.t_end) * jnp.sign(consts.dt) >= 0
+            stop = stop | (late & jnp.isfinite(consts.t_end))
         return stop
 
     def _key(self, method: AbstractMethod, consts: Consts, n: Any) -> Any:
