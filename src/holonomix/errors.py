@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "NonFiniteError",
     "ShapeError",
     "SimulationError",
+    "whole_number",
 ]
 
 
@@ -61,3 +63,15 @@ class SimulationError(HolonomixError, RuntimeError):
 
 class ConvergenceError(SimulationError):
     """An iteration inside a step did not converge."""
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """`value` as an int of at least `least`; `InputError` for anything else, 2.0 and True included."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least:
+        kinds = {0: "a whole number that is not negative", 1: "a positive whole number"}
+        raise InputError(f"{name} must be {kinds.get(least, f'a whole number of at least {least}')}, not {value!r}")
+    return number

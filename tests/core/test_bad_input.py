@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -34,6 +36,7 @@ CASES = {
     "constraint is a matrix": ({"constraint": lambda q: jnp.outer(q, q)}, hx.ShapeError, r"\(2, 2\)"),
     "potential is a vector": ({"potential": lambda q: 2 * q}, hx.ShapeError, r"\(2,\)"),
     "mass does not fit": ({"mass": jnp.ones(3)}, hx.ShapeError, r"\(3,\).*\(2,\)"),
+    "a constraint without rows": ({"constraint": lambda q: jnp.zeros(0)}, hx.InputError, "0 rows.*None"),
     "too many constraints": ({"constraint": lambda q: jnp.ones(3) * (q @ q - 1)}, hx.InputError, "3 constraints on 2"),
     # NaN and infinity
     "NaN in q": ({"q": jnp.array([jnp.nan, -1.0])}, hx.NonFiniteError, "q has 1"),
@@ -85,6 +88,18 @@ CASES = {
         "key.*not 7",
     ),
     "a store that is none": ({"store": 5}, hx.InputError, "store.*5"),
+    "q is complex": ({"q": 1j * Q}, hx.InputError, "q must be.*complex"),
+    "q is empty": ({"q": jnp.zeros(0), "p": jnp.zeros(0)}, hx.InputError, r"no entries.*\(0,\)"),
+    "times that are none": ({"save_at": "abc"}, hx.InputError, "save_at.*'abc'"),
+    "an event of two numbers": ({"events": lambda q, p: q}, hx.InputError, r"event 0 .*\(2,\)"),
+    "an event that is true or false": (
+        {"events": lambda q, p: q[0] > 0},
+        hx.InputError,
+        "event 0 .*changes sign.*bool",
+    ),
+    "an event that raises": ({"events": lambda q, p: q[7, 7]}, hx.InputError, r"event 0 fails.*\(q, p\)"),
+    "an event that is a number": ({"events": [3]}, hx.InputError, "event must be a function.*int"),
+    "an observable with a name taken": ({"observe": {"q": lambda q, p: q[0]}}, hx.InputError, "'q'"),
     "q is a text": ({"q": "abc"}, hx.InputError, "q must be an array.*abc"),
     # functions that cannot be called: named, with the line, and without JAX's own words
     "numpy in the potential": (
@@ -100,6 +115,11 @@ CASES = {
     "if in the potential": ({"potential": lambda q: q[1] if q[1] > 0 else 0.0}, hx.InputError, r"jnp\.where"),
     "an index too many": ({"potential": lambda q: q[1, 1]}, hx.InputError, r"potential.*IndexError.*\(q\).*\(2,\)"),
     "an argument too many": ({"potential": lambda q, t: q[1]}, hx.InputError, r"potential.*argument.*called as \(q\)"),
+    "while in the potential": (
+        {"potential": lambda q: jax.lax.while_loop(lambda x: x < 3, lambda x: x + 1, q[1])},
+        hx.InputError,
+        "gradient of the potential fails.*while_loop",
+    ),
     "a constraint that raises": ({"constraint": lambda q: 1 / 0}, hx.InputError, r"constraint.*ZeroDivisionError"),
     "a mass that raises": ({"mass": lambda q: q[7, 7]}, hx.InputError, "mass.*IndexError"),
     "an observable that raises": ({"observe": {"a": lambda q, p: q[7, 7]}}, hx.InputError, r"observable 'a'.*\(q, p\)"),
@@ -107,6 +127,15 @@ CASES = {
 }
 
 
+@pytest.fixture
+def untyped():
+    """As users run it: the suite's own type checks, which would speak first, are off."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("untyped")
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_is_refused_early_with_its_number(name):
     changes, error, number = CASES[name]
@@ -130,11 +159,23 @@ def test_the_control_runs():
         (lambda: hx.Composition(hx.RATTLE(), order=5), "5"),
         (lambda: hx.Composition(hx.RATTLE(), scheme=(0.5, 0.6)), r"1\.1"),
         (lambda: hx.Composition(hx.RATTLE(), scheme="yoshida-7"), "yoshida-7"),
+        (lambda: hx.System(weight, params={"name": "rod"}), "params.*'rod'"),
+        (lambda: hx.RATTLE(solver="newton"), r"Newton\(\).*'newton'"),
+        (lambda: hx.SHAKE(solver=hx.Newton), r"Newton\(\).*class"),
+        (lambda: hx.Newton(max_iterations=0), "max_iterations.*0"),
+        (lambda: hx.SOR(tol="1e-3"), "tol.*'1e-3'"),
+        (lambda: hx.HBVM(6.0, 2), r"k.*6\.0"),
+        (lambda: hx.HBVM(6, 2, max_iterations=0), "max_iterations.*0"),
+        (lambda: hx.LineIntegral(4.0), r"order.*4\.0"),
+        (lambda: hx.LineIntegral(4, degree=2.5), r"degree.*2\.5"),
+        (lambda: hx.LobattoIIIAB(2.5), r"s.*2\.5"),
+        (lambda: hx.models.chain(2.5), r"pendula.*2\.5"),
         (lambda: hx.Splitting((0.5, 0.5), (1.0,)), "2.*1"),
         (lambda: hx.Splitting((0.5, 0.6), (1.0, 0.0)), r"1\.1"),
         (lambda: hx.Splitting(order=4), "up to 2 only, not 4"),
     ],
 )
+@pytest.mark.usefixtures("untyped")
 def test_bad_constructions_are_refused(make, number):
     with pytest.raises(hx.InputError, match=number):
         make()
@@ -177,6 +218,47 @@ def test_a_problem_in_place_of_a_system_and_the_reverse():
 def test_a_projection_of_nan_says_so():
     with pytest.raises(hx.NonFiniteError, match="q has 2"):
         hx.project(hx.System(weight, rod), Q * jnp.nan, P)
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize(
+    ("system", "options", "number"),
+    [
+        (hx.System(weight, lambda q: q @ q - 1.0), {}, r"1-D.*\(\)"),
+        (hx.System(lambda q: 2 * q, rod), {}, r"\(2,\)"),
+        (hx.System(weight, rod, force=lambda q, v, t: jnp.ones(3)), {}, r"\(3,\)"),
+        (hx.System(weight, rod), {"save_every": 2.0}, r"save_every.*2\.0"),
+    ],
+)
+def test_the_pure_form_refuses_what_shapes_alone_can_tell(system, options, number):
+    def run(q):
+        return hx.integrate(system, hx.RATTLE(), q, P, dt=0.01, steps=4, **options)
+
+    for form in (run, jax.jit(run)):
+        with pytest.raises(hx.InputError, match=number):
+            form(Q)
+
+
+def test_a_run_in_chunks_cannot_be_traced_and_says_what_can():
+    system = hx.System(weight, rod)
+    with pytest.raises(hx.InputError, match=r"simulate .*hx\.integrate"):
+        jax.jit(lambda q: hx.simulate(system, hx.RATTLE(), q, P, dt=0.01, steps=5).q)(Q)
+    with pytest.raises(hx.InputError, match=r"simulate_ensemble .*hx\.integrate"):
+        jax.jit(lambda q: hx.simulate_ensemble(system, hx.RATTLE(), q, P[None], dt=0.01, steps=5).q)(Q[None])
+
+
+@pytest.mark.usefixtures("untyped")
+def test_a_class_in_place_of_a_method_is_named_everywhere():
+    problem = hx.models.planar_pendulum()
+    for call in (lambda: hx.certify(hx.methods.RATTLE, problem), lambda: hx.explain(problem, hx.methods.RATTLE)):
+        with pytest.raises(hx.MethodError, match=r"write RATTLE\(\)"):
+            call()
+
+
+def test_the_trajectory_of_an_ensemble_that_is_off_the_manifold_is_named():
+    starts = jnp.stack([Q, Q, 1.1 * Q, Q])
+    with pytest.raises(hx.InconsistentStateError, match=r"trajectory 2 .*0\.21"):
+        hx.simulate_ensemble(hx.System(weight, rod), hx.RATTLE(), starts, jnp.stack([P] * 4), dt=0.01, steps=2)
 
 
 def test_an_ensemble_without_its_leading_axis_says_which_axis_counts():

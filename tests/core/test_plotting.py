@@ -39,8 +39,8 @@ def test_the_constraint_panel_shows_the_errors_themselves():
     np.testing.assert_allclose(shown, np.maximum(sol.constraint_error(), 1e-17))
 
 
-def test_a_shape_without_a_picture_is_refused():
-    q = jnp.ones((2, 2, 2))
-    sol = hx.simulate(hx.System(lambda q: jnp.sum(q**2)), hx.StormerVerlet(), q, q, dt=0.1, steps=2)
-    with pytest.raises(hx.ShapeError, match=r"\(2, 2, 2\)"):
-        sol.plot()
+@pytest.mark.parametrize(("shape", "lines"), [((), 1), ((2, 2, 2), 8)])
+def test_a_number_and_an_array_of_many_axes_are_drawn_over_time(shape, lines):
+    q = jnp.ones(shape)
+    sol = hx.simulate(hx.System(lambda q: jnp.sum(q**2)), hx.StormerVerlet(), q, q, dt=0.1, steps=2, backend="array")
+    assert len(sol.plot().axes[0].lines) == lines

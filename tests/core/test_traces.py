@@ -33,7 +33,7 @@ def make(potential, length=1.0, gravity=1.0, mass=1.0):
     return system, q, jnp.zeros_like(q)
 
 
-CHANGES = [{}, {"length": 1.3}, {"gravity": 2.5}, {"mass": 0.7}, {"length": 0.8, "gravity": 0.1}]
+CHANGES = [{}, {"length": 1.3}, {"gravity": 2.5}, {"mass": 0.7}, {"length": 0.8, "gravity": jnp.asarray(0.1)}]
 
 
 @pytest.mark.parametrize("how", ["integrate", "simulate"])
@@ -48,14 +48,9 @@ def test_dt_mass_params_and_starts_do_not_recompile(how):
         return hx.simulate(system, hx.RATTLE(), q, p, dt=dt, steps=20, backend="array").final_q
 
     first = run()
-    # simulate looks at the start itself, outside of the compiled loop; that costs the same few evaluations every time
-    looks = potential.traces
-    run()
-    looks = potential.traces - looks
     before = potential.traces
     results = [run(**change) for change in CHANGES] + [run(dt=0.02), run(push=0.1)]
-    assert potential.traces - before == looks * len(results)
-    assert looks <= 4
+    assert potential.traces == before > 0
     assert len({float(np.asarray(r)[1, 1]) for r in results}) == len(results)  # the numbers did change
     np.testing.assert_array_equal(first, results[0])
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..driver.checks import check_method
 from ..errors import InputError, MethodError
 from ..methods.base import AbstractMethod, Traits, kind_of
 from ..projection import as_state_arrays, check_start
@@ -54,7 +55,7 @@ def certify(
     if steps < 10:
         raise InputError(f"steps must be at least 10 to show a drift, not {steps}")
     q0, p0 = as_state_arrays(problem.q0, problem.p0)
-    method.check(problem.system)
+    check_method(method, problem.system)
     check_start(problem.system, q0, p0)
     system = problem.system.prepare(q0)
     traits = method.traits_on(system)

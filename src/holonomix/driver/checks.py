@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 from jax.core import Tracer
 
-from ..errors import InputError, MethodError
+from ..errors import InputError, MethodError, whole_number
 from ..types import Problem
 
-__all__ = ["check_length", "check_run"]
+__all__ = ["check_concrete", "check_length", "check_method", "check_run"]
 
 
-def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any, *, several: bool = False) -> int:
-    """System, method, step, number of steps and key; `several` allows an array of dt."""
+def check_method(method: Any, system: Any) -> None:
+    """`method` is a method, `system` a system, and the one can treat the other."""
     if isinstance(method, type) or not hasattr(method, "step"):
         hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
         raise MethodError(f"method must be an instance of a method, not {method!r}{hint}")
@@ -22,8 +23,18 @@ def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any, *, severa
         hint = "; give problem.system" if isinstance(system, Problem) else ""
         raise InputError(f"system must be a System or a StiffSystem, not {type(system).__name__}{hint}")
     method.check(system)
-    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
-        raise InputError(f"steps must be a whole number that is not negative, not {steps!r}")
+
+
+def check_concrete(name: str, *values: Any) -> None:
+    """A run that leaves compiled code between its chunks cannot be traced."""
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves(values)):
+        raise InputError(f"{name} cannot run inside jit, vmap or grad; hx.integrate does")
+
+
+def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any, *, several: bool = False) -> int:
+    """System, method, step, number of steps and key; `several` allows an array of dt."""
+    check_method(method, system)
+    steps = whole_number("steps", steps, 0)
     if not isinstance(dt, Tracer):
         step = np.asarray(dt)
         if step.dtype.kind not in "fiu" or not np.all(np.isfinite(step)) or np.any(step == 0):
@@ -33,7 +44,7 @@ def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any, *, severa
     if method.stochastic and not hasattr(key, "dtype"):
         instead = "" if key is None else f", not {key!r}"
         raise InputError(f"{method.name} draws random numbers: give a key, for instance key=jax.random.key(0){instead}")
-    return int(steps)
+    return steps
 
 
 def check_length(steps: Any, t1: Any, t0: Any, dt: float, save_every: Any) -> None:
@@ -41,8 +52,7 @@ def check_length(steps: Any, t1: Any, t0: Any, dt: float, save_every: Any) -> No
     if (steps is None) == (t1 is None):
         given = "both" if steps is not None else "neither"
         raise InputError(f"give either steps or t1, not {given}")
-    if isinstance(save_every, bool) or not isinstance(save_every, (int, np.integer)) or save_every < 1:
-        raise InputError(f"save_every must be a positive whole number, not {save_every!r}")
+    whole_number("save_every", save_every)
     for name, value in (("t0", t0), ("t1", t1)):
         if value is not None and (np.ndim(value) or np.asarray(value).dtype.kind not in "fiu"):
             raise InputError(f"{name} must be a number, not {value!r}")

@@ -80,7 +80,10 @@ def interpolate(
 
 def check_times(save_at: Any, dt: float, t0: float) -> np.ndarray:
     """The times asked for, which must run the way of the simulation."""
-    times = np.atleast_1d(np.asarray(save_at, float))
+    try:
+        times = np.atleast_1d(np.asarray(save_at, float))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"save_at must be a list of times, not {save_at!r}") from error
     way = np.sign(dt)
     if times.ndim != 1 or not len(times) or not np.all(np.isfinite(times)) or np.any(way * np.diff(times) <= 0):
         order = "increasing" if way > 0 else "decreasing"
@@ -88,6 +91,11 @@ def check_times(save_at: Any, dt: float, t0: float) -> np.ndarray:
     if way * (times[0] - t0) < 0:
         raise InputError(f"save_at begins at {times[0]:g}, before the start at t0 = {t0:g}")
     return times
+
+
+def slack(t: float, dt: float) -> float:
+    """How far beyond t a time may lie and still mean t: a rounding of `t0 + n dt`, or a trifle of a step."""
+    return 1e-9 * abs(dt) + 8 * float(np.spacing(abs(t)))
 
 
 def check_output(method: Any, wanted: Any, dense: bool, store: Any, t_last: float, dt: float) -> None:
@@ -99,7 +107,7 @@ def check_output(method: Any, wanted: Any, dense: bool, store: Any, t_last: floa
     if dense and (store is not None or wanted is not None):
         other = "a store" if store is not None else "save_at"
         raise InputError(f"dense=True keeps the memory of every row, which {other} does not hold; use one of them")
-    if wanted is not None and (wanted[-1] - t_last) * np.sign(dt) > 1e-9:
+    if wanted is not None and (wanted[-1] - t_last) * np.sign(dt) > slack(t_last, dt):
         raise InputError(f"save_at ends at {wanted[-1]:g}, after the end of the run at {t_last:g}")
 
 
@@ -185,4 +193,5 @@ def evaluate(solution: Any, t: Any) -> tuple[np.ndarray, np.ndarray]:
     if np.any(outside):
         raise InputError(f"t = {times[outside].reshape(-1)[0]:g} is outside of the run, {low:g} .. {high:g}")
     out = solution.interpolant(rows, times.reshape(-1))
-    return tuple(out[name].reshape(*times.shape, *out[name].shape[1:]) for name in ("q", "p"))  # pyright: ignore
+    q, p = (out[name].reshape((*times.shape, *out[name].shape[1:])) for name in ("q", "p"))
+    return q, p

@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
+from ..systems.functions import blaming
 from ..types import State
 from .dense import disarmed, interpolate
 from .loop import Consts, LoopCarry, Stepper
 from .observe import timed
 
-__all__ = ["Event", "EventRecord", "Found", "Watch", "as_events", "locate"]
+__all__ = ["Event", "EventRecord", "Found", "Watch", "as_events", "check_events", "locate"]
 
 BISECTIONS = 60
 
@@ -40,7 +41,7 @@ class Event(eqx.Module):
     def __init__(self, fn: Callable[..., Any], terminal: bool = False, direction: int = 0):
         if direction not in (-1, 0, 1):
             raise InputError(f"direction must be -1, 0 or 1, not {direction!r}")
-        self.fn, self.terminal, self.direction = timed(fn), bool(terminal), int(direction)
+        self.fn, self.terminal, self.direction = timed(fn, "an event"), bool(terminal), int(direction)
 
     def passed(self, before: Any, after: Any) -> Any:
         rising, falling = (before < 0) & (after >= 0), (before > 0) & (after <= 0)
@@ -78,6 +79,16 @@ def as_events(events: Any) -> tuple[Event, ...]:
     """One event or several, bare functions included."""
     several = events if isinstance(events, (list, tuple)) else (events,)
     return tuple(e if isinstance(e, Event) else Event(e) for e in several)
+
+
+def check_events(events: tuple[Event, ...], q: Any, p: Any, t: Any) -> None:
+    """Every event gives one real number for this state."""
+    for k, event in enumerate(events):
+        with blaming(f"function of event {k}", q, "(q, p, t)" if event.fn.takes_time else "(q, p)"):
+            shown = jax.eval_shape(event.fn, q, p, jnp.asarray(t, q.dtype))
+        if not hasattr(shown, "shape") or shown.shape not in ((), (1,)) or shown.dtype == bool:
+            what = f"{shown.dtype.name} of shape {shown.shape}" if hasattr(shown, "shape") else type(shown).__name__
+            raise InputError(f"event {k} must return one number, which changes sign where it happens; not {what}")
 
 
 class Found(NamedTuple):

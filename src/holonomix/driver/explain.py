@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from ..errors import InputError
 from ..types import Problem
 from .backends import choose
+from .checks import check_method
 from .loop import make_stepper
 
 __all__ = ["Explanation", "explain"]
@@ -34,11 +36,9 @@ def explain(system: Any, method: Any, q0: Any = None, p0: Any = None, *, backend
     shape = jnp.shape(q0) if q0 is not None else getattr(system, "shape", None)
     if shape is None:
         raise InputError("explain needs the shape of q: pass q0 as well, explain(system, method, q0)")
-    method.check(system)
+    check_method(method, system)
     q = jnp.ones(shape) if q0 is None else jnp.asarray(q0, jnp.result_type(float))
     p = jnp.zeros_like(q) if p0 is None else jnp.asarray(p0, q.dtype)
-    import jax
-
     key = jax.random.key(0) if method.stochastic else None
     stepper, consts = make_stepper(system.prepare(q), method, dt=0.01, key=key, dtype=q.dtype)
     carry = jax.eval_shape(stepper.start, consts, q, p)

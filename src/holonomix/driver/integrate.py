@@ -9,8 +9,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError
-from ..projection import as_state_arrays
+from ..errors import InputError, whole_number
+from ..projection import as_state_arrays, check_functions
 from ..status import Status
 from ..types import Info
 from .checks import check_run
@@ -37,7 +37,8 @@ def integrate(
 ) -> Any:
     """The final `(q, p)` after `steps` steps, or with `save_every=k` the rows 0, k, 2k, ...
 
-    Pure: works under `jit`, `vmap`, `grad` and `jvp`; nothing is raised for what is only known at run time. After a
+    Pure: works under `jit`, `vmap`, `grad` and `jvp`; nothing is raised for what is only known at run time, so a start
+    off the manifold is not refused here (`hx.project` moves it there, under `jit` too). `steps` is static. After a
     failure the results are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)` that says why.
 
     `adjoint="checkpoint"` (reverse mode with memory of order sqrt(steps), the steps computed twice), `"direct"` (all
@@ -45,8 +46,7 @@ def integrate(
     """
     q0, p0 = as_state_arrays(q0, p0)
     steps = check_run(method, system, dt, steps, key)
-    if save_every is not None and not 1 <= save_every:
-        raise InputError(f"save_every must be a positive whole number, not {save_every}")
+    save_every = None if save_every is None else whole_number("save_every", save_every)
     if adjoint not in ("checkpoint", "direct", "forward"):
         raise InputError(f"adjoint must be 'checkpoint', 'direct' or 'forward', not {adjoint!r}")
     stepper, consts = make_stepper(system.prepare(q0), method, dt=dt, t0=t0, key=key, dtype=q0.dtype)
@@ -67,6 +67,7 @@ def integrate(
 def _integrate(
     stepper: Stepper, consts: Consts, q0: Any, p0: Any, steps: int, every: int | None, adjoint: Adjoint
 ) -> tuple[dict[str, Any], LoopCarry]:
+    check_functions(stepper.parts(consts)[0], q0, p0, consts.t0)
     carry = stepper.start(consts, q0, p0)
 
     def advance(carry: LoopCarry, count: int) -> LoopCarry:

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from ..errors import InputError
 from ..systems.functions import as_callable, blaming
 
+RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
+
 __all__ = ["FirstPassage", "Maximum", "Mean", "Minimum", "as_observables", "check_observables"]
 
 
@@ -26,11 +28,11 @@ class _Timed(eqx.Module):
         return self.fn(q, p, t) if self.takes_time else self.fn(q, p)
 
 
-def timed(fn: Callable[..., Any]) -> _Timed:
+def timed(fn: Callable[..., Any], what: str = "an observable") -> _Timed:
     if isinstance(fn, _Timed):
         return fn
     if not callable(fn):
-        raise InputError(f"an observable must be a function of (q, p) or (q, p, t), not {type(fn).__name__}")
+        raise InputError(f"{what} must be a function of (q, p) or (q, p, t), not {type(fn).__name__}")
     try:
         required = [
             x
@@ -41,9 +43,7 @@ def timed(fn: Callable[..., Any]) -> _Timed:
     except (TypeError, ValueError):
         count = 2
     if count not in (2, 3):
-        raise InputError(
-            f"an observable takes (q, p) or (q, p, t); {getattr(fn, '__name__', fn)!r} takes {count} arguments"
-        )
+        raise InputError(f"{what} takes (q, p) or (q, p, t); {getattr(fn, '__name__', fn)!r} takes {count} arguments")
     return _Timed(as_callable(fn), count == 3)
 
 
@@ -51,10 +51,13 @@ def as_observables(observe: Any) -> dict[str, _Timed]:
     """A mapping of names to functions, from a mapping, one function, or None."""
     if observe is None:
         return {}
-    if isinstance(observe, Mapping):
-        return {str(name): timed(fn) for name, fn in observe.items()}
-    name = getattr(observe, "__name__", "observable")
-    return {"observable" if name == "<lambda>" else name: timed(observe)}
+    if not isinstance(observe, Mapping):
+        name = getattr(observe, "__name__", "observable")
+        observe = {"observable" if name in RESERVED or not name.isidentifier() else name: observe}
+    for name in observe:
+        if name in RESERVED or str(name).startswith("step_"):
+            raise InputError(f"an observable cannot be called {name!r}, which names another column of the results")
+    return {str(name): timed(fn) for name, fn in observe.items()}
 
 
 def check_observables(observables: Mapping[str, _Timed], q: Any, p: Any, t: Any) -> None:

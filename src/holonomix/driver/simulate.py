@@ -19,9 +19,9 @@ from ..systems import ResonanceWatch, System, oscillating
 from ..types import State
 from .backends import Choice, choose
 from .checkpoint import from_arrays, to_arrays
-from .checks import check_length, check_run
-from .dense import Interpolant, check_output, check_times, disarmed
-from .events import EventRecord, Found, Watch, as_events, locate
+from .checks import check_concrete, check_length, check_run
+from .dense import Interpolant, check_output, check_times, disarmed, slack
+from .events import EventRecord, Found, Watch, as_events, check_events, locate
 from .loop import Consts, LoopCarry, Stepper, make_stepper
 from .observe import as_observables, check_observables
 from .progress import Progress
@@ -78,6 +78,7 @@ def simulate(
     When a step fails, `SimulationError` is raised with step, time, residual and advice, and with everything computed
     so far in `error.solution`; `throw=False` returns that partial solution instead.
     """
+    check_concrete("simulate", system, method, q0, p0, dt, t0, t1)
     q0, p0 = as_state_arrays(q0, p0)
     check_run(method, system, dt, 0, key)
     wanted = None if save_at is None else check_times(save_at, dt, t0)
@@ -100,6 +101,7 @@ def simulate(
     observables = as_observables(observe)
     check_observables(observables, q0, p0, t0)
     watch = Watch(as_events(events))
+    check_events(watch.events, q0, p0, t0)
     stepper, consts = make_stepper(
         prepared,
         method,
@@ -256,7 +258,8 @@ class _Run:
             return
         self.last_row = int(rows["n"][-1])
         if self.wanted is not None:
-            rows = self.pick(rows, self.direction * rows["t"][-1] + 1e-9 * abs(float(self.consts.dt)))
+            last = float(rows["t"][-1])
+            rows = self.pick(rows, self.direction * last + slack(last, float(self.consts.dt)))
         self.add(rows)
 
     def pick(self, rows: dict[str, np.ndarray], until: float) -> dict[str, np.ndarray]:

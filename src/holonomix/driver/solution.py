@@ -98,7 +98,7 @@ class Solution:
         return evaluate(self, t)
 
     def to_xarray(self) -> Any:
-        """An `xarray.Dataset` with the coordinate t."""
+        """An `xarray.Dataset` with the coordinate t; the steps' own multipliers are called `step_...` there."""
         import xarray
 
         axes = ("t", *(f"q_dim_{k}" for k in range(self.q.ndim - 1)))
@@ -107,9 +107,9 @@ class Solution:
             "p": (axes, self.p),
             "multipliers": (("t", "constraint"), self.multipliers),
         }
-        for group in (self.step_multipliers, self.observables):
-            for name, value in group.items():
-                data[name] = (("t", *(f"{name}_dim_{k}" for k in range(value.ndim - 1))), value)
+        steps = {f"step_{name}": value for name, value in self.step_multipliers.items()}
+        for name, value in (steps | self.observables).items():
+            data[name] = (("t", *(f"{name}_dim_{k}" for k in range(value.ndim - 1))), value)
         attrs = {"method": self.method.name, "status": self.status.name}
         return xarray.Dataset(
             data, {"t": self.t}, attrs | {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..errors import MethodError
+from ..errors import InputError, MethodError, whole_number
+from ..projection import AbstractSolver
 from ..status import Status
 from ..types import Report, State
 
@@ -52,6 +53,13 @@ class AbstractMethod(eqx.Module):
     one_step: ClassVar[bool] = True  # (q, p) is the whole memory, up to what can be recomputed from it
     adaptive: ClassVar[bool] = False  # the method owns time
     stochastic: ClassVar[bool] = False  # the method needs a key
+
+    def __check_init__(self) -> None:
+        solver = getattr(self, "solver", None)
+        if solver is not None and not isinstance(solver, AbstractSolver):
+            raise InputError(f"solver must be a multiplier solver such as Newton() or SOR(1.7), not {solver!r}")
+        if hasattr(self, "max_iterations"):
+            whole_number("max_iterations", self.max_iterations)  # pyright: ignore
 
     @property
     @abc.abstractmethod

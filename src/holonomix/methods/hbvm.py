@@ -14,7 +14,7 @@ from ..projection import direct_momenta
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .flows import iteration_report, reduced_force
-from .legendre import ITERATIONS, along, continuation, integrals, solve_step, tables, velocities
+from .legendre import ITERATIONS, along, check_degrees, continuation, integrals, solve_step, tables, velocities
 
 __all__ = ["HBVM", "Gauss"]
 
@@ -66,9 +66,8 @@ class HBVM(AbstractMethod):
         iteration: str = "chord",
         max_iterations: int = 100,
     ):
-        self.k, self.s = 3 * s if k is None else k, s
+        self.k, self.s = check_degrees(k, s)
         self.momentum, self.start, self.iteration, self.max_iterations = momentum, start, iteration, max_iterations
-        tables(self.k, self.s)
         choices = {"momentum": ("raw", "projected"), "start": ("plain", "corrected"), "iteration": ITERATIONS}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..linalg import Dense, Iterated, implicit_root, iterate
 from ..systems.mass import as_mass
 
@@ -24,6 +24,7 @@ __all__ = [
     "Tables",
     "along",
     "basis",
+    "check_degrees",
     "continuation",
     "integrals",
     "restriction",
@@ -74,14 +75,18 @@ def integrals(s: int, c: Any) -> list[Any]:
     return [c] + [_xi(j + 1, c) * P[j + 1] - _xi(j, c) * P[j - 1] for j in range(1, s)]
 
 
+def check_degrees(k: Any, s: Any) -> tuple[int, int]:
+    """k and s as ints with `1 <= s <= k`; k is 3 s by default."""
+    s = whole_number("s", s)
+    k = 3 * s if k is None else whole_number("k", k)
+    if s > k:
+        raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {k}")
+    return k, s
+
+
 @functools.cache
 def tables(k: int, s: int) -> Tables:
     """Gauss' formula with k nodes (order 2k) and s basis polynomials at them, rounded from extended precision."""
-    for name, n in (("k", k), ("s", s)):
-        if not isinstance(n, (int, np.integer)):
-            raise InputError(f"{name} must be a whole number, not {n!r}")
-    if not 1 <= s <= k:
-        raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {k}")
     c = ((np.polynomial.legendre.leggauss(k)[0] + 1) / 2).astype(np.longdouble)
     for _ in range(3):  # Newton on P_k, whose derivative also gives the weights
         top, slope = basis(k + 1, c)[k], slopes(k + 1, c)[k]

@@ -9,12 +9,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError
+from ..errors import InputError, MethodError, whole_number
 from ..linalg import Compensation, Dense, add
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .flows import iteration_report
-from .legendre import ITERATIONS, Path, along, basis, continuation, restriction, solve_step, tables, velocities
+from .legendre import (
+    ITERATIONS,
+    Path,
+    along,
+    basis,
+    check_degrees,
+    continuation,
+    restriction,
+    solve_step,
+    tables,
+    velocities,
+)
 
 __all__ = ["LineIntegral"]
 
@@ -72,18 +83,19 @@ class LineIntegral(AbstractMethod):
         iteration: str = "chord",
         max_iterations: int = 100,
     ):
-        if order < 4 or order % 2:
+        if whole_number("order", order) < 4 or order % 2:
             raise InputError(f"order must be 4, 6, 8, ...; {order} is not (HBVM(k, 1) has order 2)")
         if iteration not in ITERATIONS:
             raise InputError(f"iteration must be one of {', '.join(map(repr, ITERATIONS))}, not {iteration!r}")
-        self.order_claimed, self.s = order, order // 2 if degree is None else degree
-        self.k = 3 * self.s if quadrature is None else quadrature
+        self.order_claimed = int(order)
+        self.s = self.R if degree is None else whole_number("degree", degree)
+        self.k = 3 * self.s if quadrature is None else whole_number("quadrature", quadrature)
         if self.s < self.R:
             raise InputError(f"degree must be at least order/2 = {self.R}, not {self.s}")
         if self.k < 2 * self.R:
             raise InputError(f"order {order} needs at least {2 * self.R} quadrature nodes, not {self.k}")
+        check_degrees(self.k, self.s)
         self.iteration, self.max_iterations = iteration, max_iterations
-        tables(self.k, self.s)
 
     @property
     def R(self) -> int:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError
+from ..errors import InputError, MethodError, whole_number
 from ..linalg import Compensation, Dense, add
 from ..projection import direct_momenta
 from ..types import Report, State
@@ -93,7 +93,7 @@ class LobattoIIIAB(AbstractMethod):
     max_iterations: int = eqx.field(static=True, default=100)
 
     def __check_init__(self) -> None:
-        if self.s < 2:
+        if whole_number("s", self.s) < 2:
             raise InputError(f"LobattoIIIAB needs at least two stages, not {self.s}")
         if self.iteration not in ("chord", "newton"):
             raise InputError(f"iteration must be 'chord' or 'newton', not {self.iteration!r}")

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..linalg import UNROLL
 from ..systems import Distance, System
 from ..types import Problem
@@ -202,8 +202,7 @@ def double_pendulum(
 
 def chain(n: int = 10, length: Any = SQRT5, masses: Any = 1.0, gravity: Any = 1.0) -> Problem:
     """n pendula in a row, q of shape (n, 2), straight at rest: `x_i = i`, `y_i = -2 i` with rods of sqrt 5."""
-    if n < 1:
-        raise InputError(f"a chain needs at least one pendulum, not {n}")
+    n = whole_number("the number of pendula", n)
     lengths = vector("length", positive("length", length), n)
     arms = jnp.asarray([1.0, -2.0]) * (lengths / SQRT5)[:, None]
     return _linked(lengths, masses, gravity, arms, 0.0, f"chain of {n}", 0.05, 50.0)

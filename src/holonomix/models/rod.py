@@ -17,7 +17,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, ShapeError
+from ..errors import InputError, ShapeError, whole_number
 from ..linalg.indexing import Indices
 from ..systems import BlockMass, Local, System
 from ..systems.structured import AbstractLocal
@@ -50,8 +50,7 @@ def cosserat_rod(
     d1, bending about d2 and twist (one number or three). A wall is `(nx, ny, nz, c)`, the rod where `n.z < c`; each
     node feels `attraction ((reach/d)^12 - 2 (reach/d)^6)` at distance d; `walls=()` is empty space.
     """
-    if isinstance(nodes, bool) or not isinstance(nodes, (int, np.integer)) or nodes < 1:
-        raise InputError(f"nodes must be a positive whole number, not {nodes!r}")
+    nodes = whole_number("nodes", nodes)
     if end not in ("clamped", "free"):
         raise InputError(
             f"end must be 'clamped' or 'free', not {end!r} (clamping both ends of a straight rod loses a rank)"

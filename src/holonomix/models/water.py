@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..systems import Distance, Pairs, System
 from ..types import Problem
 
@@ -60,8 +60,7 @@ def water_cluster(
     96 (kcal/mol)^1/2 A^-2, which is 20 eV^1/2 A^-2). The step is 0.509 fs. The charges and
     constants are the system's params: change them without recompiling.
     """
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise InputError(f"n must be a positive whole number of molecules, not {n!r}")
+    n = whole_number("n, the number of molecules,", n)
     if units not in UNITS:
         raise InputError(f"units must be one of {', '.join(map(repr, UNITS))}, not {units!r}")
     if not temperature >= 0:

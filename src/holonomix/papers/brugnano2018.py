@@ -200,8 +200,9 @@ def show_table(number: int, quick: bool, out: Path, console: Any) -> None:
     equal = sum(agreement(*pair) == "=" for pair in compared)
     worst = max(abs(ours / float(printed) - 1) for ours, printed in compared)
     exact = max(max(row.energy, row.constraint) for row in rows)
+    others = "" if equal == len(compared) else f", the others within {100 * worst:.2g} %"
     console.print(
-        f"{equal} of {len(compared)} figures agree in all printed digits, the others within {100 * worst:.2g} %; "
+        f"{equal} of {len(compared)} figures agree in all printed digits{others}; "
         f"energy and constraint errors at most {exact:.1e}"
     )
     with (out / f"table{number}.csv").open("w", newline="") as file:

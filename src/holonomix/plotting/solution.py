@@ -9,8 +9,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..errors import ShapeError
-
 __all__ = ["plot_constraints", "plot_energy", "plot_solution", "plot_trajectory"]
 
 TINY = 1e-17  # what a logarithmic axis shows for zero
@@ -126,10 +124,6 @@ def _windows(t: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 
 def _particles(q: Any) -> np.ndarray:
-    """Rows as (row, particle, dim)."""
+    """Rows as (row, particle, dim); a number, or an array of more axes, counts as one particle."""
     q = np.asarray(q)
-    if q.ndim == 2:
-        return q[:, None, :]
-    if q.ndim == 3:
-        return q
-    raise ShapeError(f"a trajectory is drawn for q of shape (dim,) or (particles, dim), not {q.shape[1:]}")
+    return q if q.ndim == 3 else q.reshape(len(q), 1, -1)

@@ -1,6 +1,8 @@
 """Multiplier solvers and projections onto the manifold."""
 
+from .project import as_array as as_array
 from .project import as_state_arrays as as_state_arrays
+from .project import check_functions as check_functions
 from .project import check_rank as check_rank
 from .project import check_start as check_start
 from .project import project as project

@@ -24,7 +24,7 @@ from ..systems.functions import blaming
 from ..systems.mass import as_mass, check_mass
 from .solvers import direct_momenta
 
-__all__ = ["as_state_arrays", "check_rank", "check_start", "project"]
+__all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "project"]
 
 NEWTON_SIZE = 64  # unknowns up to which a projection may solve with the whole matrix
 
@@ -34,17 +34,22 @@ LARGE_RANK_CHECK = 600
 
 def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
     """q and p as floating point arrays of one shape."""
-    q, p = _as_array("q", q), _as_array("p", p)
+    q, p = as_array("q", q), as_array("p", p)
     if q.shape != p.shape:
         raise ShapeError(f"q has shape {q.shape} and p has shape {p.shape}; they must be the same")
     return q, p
 
 
-def _as_array(name: str, x: Any) -> Any:
+def as_array(name: str, x: Any) -> Any:
+    """`x` as a floating point array of real numbers."""
     try:
-        return jnp.asarray(x, jnp.result_type(float))
+        array = jnp.asarray(x)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers: {' '.join(str(error).split())}") from error
+    if jnp.iscomplexobj(array) or not array.size:
+        what = "is complex" if array.size else f"has no entries (shape {array.shape})"
+        raise InputError(f"{name} must be an array of real numbers; it {what}")
+    return jnp.asarray(array, jnp.result_type(float))
 
 
 def project(
@@ -62,9 +67,9 @@ def project(
         return q, p
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, p))):
         _check_finite(q, p)
-        _check_functions(system, q, p, t)
+        _check_mass(system, q)
     system = system.prepare(q)
-    q1, residual, converged = _nearest(system, q, jnp.asarray(t, q.dtype), max_iterations, redundant is not None)
+    q1, residual, converged = _nearest(system, q, p, jnp.asarray(t, q.dtype), max_iterations, redundant is not None)
     p1 = direct_momenta(system, q1, p, t, redundant).p
     if not any(isinstance(x, Tracer) for x in (q1, p1)):
         if not bool(converged):
@@ -80,7 +85,8 @@ def project(
 
 
 @eqx.filter_jit
-def _nearest(system: Any, q: Any, t: Any, max_iterations: int, redundant: bool) -> tuple[Any, Any, Any]:
+def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant: bool) -> tuple[Any, Any, Any]:
+    check_functions(system, q, p, t)
     m = system.constraint_count(q)
 
     def stationarity(x, args):
@@ -181,23 +187,25 @@ def _check_finite(q: Any, p: Any) -> None:
             raise NonFiniteError(f"{name} has {bad} entries that are NaN or infinite")
 
 
-def _check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
-    """The user's functions can be called with this start and return what they should."""
-    extra = "" if system.params is None else ", params"
+def _check_mass(system: Any, q: Any) -> None:
     with blaming("mass", q, "(q)"):
-        mass = as_mass(system.mass, q)
-        check_mass(mass, q)
+        check_mass(as_mass(system.mass, q), q)
+
+
+def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
+    """The user's functions can be called and differentiated with this start.
+
+    Only shapes are looked at: called while a function is traced, it costs nothing when that runs again.
+    """
+    extra = "" if system.params is None else ", params"
     with blaming("potential", q, f"(q{extra})"):
         returned = jax.eval_shape(system.potential, q).shape
     if returned != ():
         raise ShapeError(f"the potential must return a number; it returned an array of shape {returned}")
-    with blaming("constraint", q, f"(q{', t' if system.rheonomic else ''}{extra})"):
-        shape = jax.eval_shape(lambda x: system.constraint(x, t), q).shape if system.constrained else (0,)
-    if len(shape) != 1:
-        hint = "use jnp.stack or jnp.array([...])"
-        raise ShapeError(f"the constraint must return a 1-D array; it returned shape {shape} ({hint})")
-    if shape[0] > q.size:
-        raise InputError(f"{shape[0]} constraints on {q.size} coordinates leave nothing to move")
+    with blaming("gradient of the potential", q, f"(q{extra})"):
+        jax.eval_shape(system.gradient, q)
+    if system.constrained:
+        _check_constraint(system, q, t, f"(q{', t' if system.rheonomic else ''}{extra})")
     if system.force_fn is not None:
         with blaming("force", q, "(q, v, t)"):
             returned = jnp.shape(jax.eval_shape(system.force_fn, q, p, jnp.asarray(t, q.dtype)))
@@ -205,10 +213,27 @@ def _check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
             raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
 
 
+def _check_constraint(system: Any, q: Any, t: Any, form: str) -> None:
+    def g(x):
+        return system.constraint(x, t)
+
+    with blaming("constraint", q, form):
+        shape = jax.eval_shape(g, q).shape
+    if len(shape) != 1:
+        hint = "use jnp.stack or jnp.array([...])"
+        raise ShapeError(f"the constraint must return a 1-D array; it returned shape {shape} ({hint})")
+    if shape[0] == 0:
+        raise InputError("the constraint has 0 rows; leave it out (constraint=None) where nothing is constrained")
+    if shape[0] > q.size:
+        raise InputError(f"{shape[0]} constraints on {q.size} coordinates leave nothing to move")
+    with blaming("derivative of the constraint", q, form):
+        jax.eval_shape(lambda x: jax.vjp(g, x)[1](jnp.zeros(shape, q.dtype)), q)
+
+
 def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float = 1e-8, redundant: bool = False) -> None:
     """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows."""
     _check_finite(q, p)
-    _check_functions(system, q, p, t)
+    _check_mass(system, q)
     potential, gradient, g, hidden, fastest = _evaluate(system, q, p, jnp.asarray(t, q.dtype))
     for name, x in (("potential", potential), ("gradient of the potential", gradient)):
         if not np.all(np.isfinite(np.asarray(x))):
@@ -246,5 +271,6 @@ def _evaluate(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
 
 @eqx.filter_jit
 def _evaluated(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
+    check_functions(system, q, p, t)
     held = (system.constraint(q, t), system.hidden_constraint(q, p, t)) if system.constrained else (jnp.zeros(0),) * 2
     return system.potential(q), system.gradient(q), *held, jnp.max(jnp.abs(system.velocity(q, p)))

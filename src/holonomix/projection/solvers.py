@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..linalg import implicit_root, iterate
 from ..linalg.compensated import evened
 from ..status import Status
@@ -59,18 +59,13 @@ def check_tolerance(tol: float | None) -> None:
     if tol is None:
         return
     eps = float(jnp.finfo(jnp.result_type(float)).eps)
-    if not tol > 0:
-        raise InputError(f"tol must be positive, not {tol}")
+    if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not tol > 0:
+        raise InputError(f"tol must be a positive number or None, not {tol!r}")
     if tol < eps:
         raise InputError(
             f"tol = {tol:g} is below the round-off {eps:.2g} of {jnp.result_type(float).name}; "
             "leave tol=None to iterate to round-off, or keep HOLONOMIX_X64 enabled"
         )
-
-
-def check_redundant(redundant: str | None) -> None:
-    if redundant not in (None, "min-norm"):
-        raise InputError(f'redundant must be None (an error) or "min-norm", not {redundant!r}')
 
 
 class AbstractSolver(eqx.Module):
@@ -79,6 +74,12 @@ class AbstractSolver(eqx.Module):
     tol: eqx.AbstractVar[float | None]
     max_iterations: eqx.AbstractVar[int]
     redundant: eqx.AbstractVar[str | None]
+
+    def __check_init__(self) -> None:
+        check_tolerance(self.tol)
+        whole_number("max_iterations", self.max_iterations)
+        if self.redundant not in (None, "min-norm"):
+            raise InputError(f'redundant must be None (an error) or "min-norm", not {self.redundant!r}')
 
     @abc.abstractmethod
     def init(self, system: Any, q: Any, t: Any) -> Any: ...
@@ -163,10 +164,6 @@ class Newton(AbstractSolver):
     max_iterations: int = eqx.field(static=True, default=50)
     redundant: str | None = eqx.field(static=True, default=None)
 
-    def __check_init__(self) -> None:
-        check_tolerance(self.tol)
-        check_redundant(self.redundant)
-
     def init(self, system: Any, q: Any, t: Any) -> Any:
         return ()
 
@@ -197,10 +194,6 @@ class SymmetricNewton(AbstractSolver):
     frozen: bool = eqx.field(static=True, default=False)
     slow: int = eqx.field(static=True, default=7)
     redundant: str | None = eqx.field(static=True, default=None)
-
-    def __check_init__(self) -> None:
-        check_tolerance(self.tol)
-        check_redundant(self.redundant)
 
     def init(self, system: Any, q: Any, t: Any) -> Any:
         return (self._factor(system, q, t), jnp.asarray(0, jnp.int32)) if self.frozen else ()
@@ -253,8 +246,6 @@ class SOR(AbstractSolver):
         self.omega, self.tol, self.max_iterations, self.redundant = omega, tol, max_iterations, redundant
 
     def __check_init__(self) -> None:
-        check_tolerance(self.tol)
-        check_redundant(self.redundant)
         if not 0 < self.omega < 2:
             raise InputError(f"omega must lie between 0 and 2 for the relaxation to converge, not {self.omega}")
 

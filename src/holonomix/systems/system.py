@@ -242,6 +242,13 @@ def _as_mass(mass: Any) -> Any:
 
 
 def _as_value(x: Any) -> Any:
+    """A leaf of params as an array. Numbers become floats of the full type: 1 and 2.5 share a compiled program."""
     if callable(x):
         return x
-    return jnp.asarray(x, jnp.result_type(float)) if isinstance(x, int) and not isinstance(x, bool) else jnp.asarray(x)
+    try:
+        value = jnp.asarray(x)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"params must be a PyTree of numbers and arrays; one of its leaves is {x!r}") from error
+    if isinstance(x, (int, float)) and not isinstance(x, bool):
+        return jnp.asarray(value, jnp.result_type(float))
+    return jax.lax.convert_element_type(value, value.dtype) if value.weak_type else value
