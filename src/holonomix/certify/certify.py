@@ -48,6 +48,8 @@ def certify(
             f"certify(method, problem) needs a Problem, not {type(problem).__name__}: a system with a start, a step "
             "and an end, as hx.models gives them, or hx.Problem(system, q0, p0, dt, t1)"
         )
+    if jnp.result_type(float) != jnp.float64:
+        raise InputError("certify measures against the round-off of 64-bit floats: unset HOLONOMIX_X64=0")
     wanted = _selection(measure)
     dt = float(problem.dt if dt is None else dt)
     if not np.isfinite(dt) or dt <= 0:

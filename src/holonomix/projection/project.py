@@ -124,7 +124,8 @@ def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant
             return jnp.where(better, full, near)
 
         start = jnp.concatenate([q.reshape(-1), jnp.zeros(m, q.dtype)])
-        done = iterate(body, residual, start, tol=4 * eps, floor=1e-11, max_iterations=max_iterations, stall=0.9)
+        floor = max(1e-11, 64 * float(eps))
+        done = iterate(body, residual, start, tol=4 * eps, floor=floor, max_iterations=max_iterations, stall=0.9)
         return done.x, done.converged
 
     def pseudo(x, args):
@@ -230,8 +231,14 @@ def _check_constraint(system: Any, q: Any, t: Any, form: str) -> None:
         jax.eval_shape(lambda x: jax.vjp(g, x)[1](jnp.zeros(shape, q.dtype)), q)
 
 
-def check_start(system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float = 1e-8, redundant: bool = False) -> None:
-    """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows."""
+def check_start(
+    system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float | None = None, redundant: bool = False
+) -> None:
+    """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows.
+
+    `tolerance` is relative to the size of q: 1e-8, or what single precision can hold.
+    """
+    tolerance = max(1e-8, 64 * float(jnp.finfo(q.dtype).eps)) if tolerance is None else tolerance
     _check_finite(q, p)
     _check_mass(system, q)
     potential, gradient, g, hidden, fastest = _evaluate(system, q, p, jnp.asarray(t, q.dtype))
