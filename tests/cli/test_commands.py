@@ -346,6 +346,11 @@ def test_models_and_methods():
     assert methods["rattle"]["traits"]["constrained"]["symplectic"] is True
     assert set(methods) == {m["name"] for m in json.loads(call("methods", "--json"))}
     assert "double-pendulum" in call("models") and "rattle" in call("methods")
+    one = json.loads(call("models", "double_pendulum", "--json"))
+    assert one["arguments"]["gravity"] == 1.0 and "angles" in one["description"]
+    assert "RATTLE" in json.loads(call("methods", "rattle", "--json"))["description"]
+    assert "gravity = 1" in call("models", "double-pendulum") and "'Any'" not in call("methods", "rattle")
+    said("models", "nothing", "--json", code=Exit.USAGE)
     assert "gravity" in call("models", "chain") and "Andersen" in call("methods", "rattle")
 
 

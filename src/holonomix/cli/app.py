@@ -317,11 +317,14 @@ def models(
 
         set_up_jax()
         from .listing import describe_model, model_rows, print_models
+        from .suggest import kebab
 
-        if name is not None:
+        if name is not None and not as_json:
             typer.echo(describe_model(name))
         elif as_json:
-            _print_json(model_rows())
+            text = None if name is None else describe_model(name)  # refuses what is not there
+            rows = [row for row in model_rows() if text is None or row["name"] == kebab(str(name))]
+            _print_json(rows if text is None else {**rows[0], "description": text})
         else:
             print_models(_console())
 
@@ -337,10 +340,10 @@ def methods(
         set_up_jax()
         from .listing import describe_method, method_rows, print_methods
 
-        if name is not None:
+        if name is not None and not as_json:
             typer.echo(describe_method(name))
         elif as_json:
-            _print_json(method_rows())
+            _print_json(method_rows() if name is None else {"name": name, "description": describe_method(name)})
         else:
             print_methods(_console())
 

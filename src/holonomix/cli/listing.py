@@ -15,13 +15,14 @@ def model_rows() -> list[dict[str, Any]]:
     """Every model with its arguments and the first line of its description."""
     from holonomix.models import registry
 
-    rows = []
-    for name, make in registry().items():
-        parameters = inspect.signature(make).parameters.values()
-        arguments = {p.name: _default(p) for p in parameters if p.kind is not p.VAR_KEYWORD}
-        summary = (inspect.getdoc(make) or "").split("\n")[0]
-        rows.append({"name": kebab(name), "summary": summary, "arguments": arguments})
-    return rows
+    return [_row(name, make) for name, make in registry().items()]
+
+
+def _row(name: str, make: Any) -> dict[str, Any]:
+    parameters = inspect.signature(make).parameters.values()
+    arguments = {p.name: _default(p) for p in parameters if p.kind is not p.VAR_KEYWORD}
+    summary = (inspect.getdoc(make) or "").split("\n")[0]
+    return {"name": kebab(name), "summary": summary, "arguments": arguments}
 
 
 def _default(parameter: inspect.Parameter) -> Any:
@@ -80,22 +81,35 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else repr(value)
 
 
+PROMISES = {
+    "symplectic": "symplectic",
+    "symmetric": "symmetric",
+    "energy_exact": "energy",
+    "constraint_exact": "constraint",
+    "hidden_exact": "hidden",
+}
+WIDE = 110  # columns from which there is room for the references
+
+
 def print_methods(console: Any) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    caption = "yes: promised, and measured by the tests; ?: not proved either way; `holonomix certify METHOD` measures"
-    table = Table(title="methods and what they promise", title_justify="left", caption=caption)
-    headers = ("name", "on systems", "order", "symmetric", "symplectic", "energy", "constraint", "hidden", "reference")
-    for column in headers:
-        table.add_column(column, no_wrap=column == "name")
+    caption = (
+        "Energy, constraint and hidden constraint are kept to round-off; every promise is measured by the tests, and by "
+        "`holonomix certify METHOD`. symplectic?: not proved either way. Numbers may follow a name: composition-8, hbvm-6-2, "
+        "zhang-skeel-0.4."
+    )
+    table = Table(title="methods and what they keep", title_justify="left", caption=caption, box=SIMPLE_HEAD)
+    wide = console.width >= WIDE
+    for column in ("name", "on systems", "order", "keeps", *(("reference",) if wide else ())):
+        table.add_column(column, no_wrap=column in ("name", "on systems"))
     for row in method_rows():
         for i, (kind, t) in enumerate(row["traits"].items()):
             order = t["order"] if isinstance(t["order"], int) else " ".join(f"{k}:{v}" for k, v in t["order"].items())
-            promises = ("symmetric", "symplectic", "energy_exact", "constraint_exact", "hidden_exact")
-            marks = [{True: "yes", False: "-", None: "?"}[t[name]] for name in promises]
-            last = i == len(row["traits"]) - 1
+            kept = [word + ("" if t[name] else "?") for name, word in PROMISES.items() if t[name] is not False]
             first = (row["name"], row["reference"]) if i == 0 else ("", "")
-            table.add_row(first[0], kind, str(order), *marks, first[1], end_section=last)
+            table.add_row(first[0], kind, str(order), ", ".join(kept), *(first[1:] if wide else ()))
     console.print(table)
 
 
@@ -107,7 +121,9 @@ def describe_model(name: str) -> str:
     if key not in MODELS:
         raise CommandError(unknown("model", name, [kebab(m) for m in MODELS]))
     make = registry()[key]
-    return f"{kebab(key)}{inspect.signature(make)}\n\n{inspect.getdoc(make) or ''}"
+    arguments = "".join(f"\n  {k} = {_short(v)}" for k, v in _row(key, make)["arguments"].items())
+    text = f"{kebab(key)}\n\n{inspect.getdoc(make) or ''}"
+    return f"{text}\n\nArguments, set with --set name=value:{arguments}" if arguments else text
 
 
 def describe_method(name: str) -> str:
@@ -116,4 +132,6 @@ def describe_method(name: str) -> str:
 
     method = parse_method(name)
     kind = type(method)
-    return f"{kind.__name__}{inspect.signature(kind)}\n\n{inspect.getdoc(kind) or ''}\n\nReference: {method.reference}"
+    bare = [p.replace(annotation=p.empty) for p in inspect.signature(kind).parameters.values()]
+    form = inspect.Signature(bare)
+    return f"{kind.__name__}{form}\n\n{inspect.getdoc(kind) or ''}\n\nReference: {method.reference}"
