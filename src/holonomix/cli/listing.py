@@ -96,9 +96,9 @@ def print_methods(console: Any) -> None:
     from rich.table import Table
 
     caption = (
-        "Energy, constraint and hidden constraint are kept to round-off; every promise is measured by the tests, and by "
-        "`holonomix certify METHOD`. symplectic?: not proved either way. Numbers may follow a name: composition-8, hbvm-6-2, "
-        "zhang-skeel-0.4."
+        "Energy, constraint and hidden constraint are kept to round-off; every promise is measured by the tests, and "
+        "by `holonomix certify METHOD`. symplectic?: not proved either way. Numbers may follow a name: composition-8, "
+        "hbvm-6-2, zhang-skeel-0.4."
     )
     table = Table(title="methods and what they keep", title_justify="left", caption=caption, box=SIMPLE_HEAD)
     wide = console.width >= WIDE

@@ -43,4 +43,5 @@ def reproduce(paper: str, item: str | None, quick: bool, out: Path, console: Any
     if item is not None and item not in module.ITEMS:
         raise CommandError(unknown("item", item, module.ITEMS))
     out.mkdir(parents=True, exist_ok=True)
-    module.reproduce(item, quick, out, console)
+    for name in module.ITEMS if item is None else (item,):
+        module.ITEMS[name](quick, out, console)

@@ -20,6 +20,7 @@ from .checks import check_concrete, check_run
 from .loop import Consts, LoopCarry, Stepper, key_data, make_stepper
 from .observe import as_observables, check_observables
 from .progress import Progress
+from .rows import AbstractRows
 
 __all__ = ["Ensemble", "simulate_ensemble"]
 
@@ -28,7 +29,7 @@ CHUNK_BYTES = 2**28  # rows of one call, on the device
 BATCHED = ("q0", "p0", "params", "dt")
 
 
-class Ensemble:
+class Ensemble(AbstractRows):
     """Results of an ensemble; the trajectory is the first axis everywhere.
 
     `q`, `p` are the final states, or with `save_every` all rows (trajectory, row, ...); `status` holds one `Status` a
@@ -44,22 +45,6 @@ class Ensemble:
         stats: dict[str, Any],
     ):
         self.rows, self.status, self.steps, self.reduced, self.stats = rows, status, steps, reduced, stats
-
-    @property
-    def t(self) -> np.ndarray:
-        return self.rows["t"]
-
-    @property
-    def q(self) -> np.ndarray:
-        return self.rows["q"]
-
-    @property
-    def p(self) -> np.ndarray:
-        return self.rows["p"]
-
-    @property
-    def observables(self) -> dict[str, np.ndarray]:
-        return {name[4:]: value for name, value in self.rows.items() if name.startswith("obs/")}
 
     @property
     def ok(self) -> np.ndarray:

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..status import Status
+from .rows import AbstractRows
 
 __all__ = ["Solution"]
 
 
-class Solution:
+class Solution(AbstractRows):
     """Saved rows of a run with the quantities one asks of them.
 
     `t`, `q`, `p` have the row as their first axis; row 0 is the start. `multipliers` is `Lambda(q, p)` for every
@@ -45,22 +46,6 @@ class Solution:
     def rows(self) -> dict[str, np.ndarray]:
         rows: Any = self._rows
         return cast(dict[str, np.ndarray], rows() if callable(rows) else rows)
-
-    @property
-    def t(self) -> np.ndarray:
-        return self.rows["t"]
-
-    @property
-    def q(self) -> np.ndarray:
-        return self.rows["q"]
-
-    @property
-    def p(self) -> np.ndarray:
-        return self.rows["p"]
-
-    @property
-    def observables(self) -> dict[str, np.ndarray]:
-        return {name[4:]: value for name, value in self.rows.items() if name.startswith("obs/")}
 
     @property
     def step_multipliers(self) -> dict[str, np.ndarray]:

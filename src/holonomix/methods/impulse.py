@@ -6,6 +6,7 @@ methods differ in the kick only. All treat a position-dependent mass.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -23,7 +24,36 @@ from .verlet import StormerVerlet
 __all__ = ["Impulse", "MollifiedImpulse", "ProjectedImpulse"]
 
 
-class Impulse(AbstractMethod):
+class AbstractImpulse(AbstractMethod):
+    """Kick, oscillate, kick: what the three methods share."""
+
+    inner: eqx.AbstractVar[AbstractMethod | None]
+    substeps: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def kick(self, system: Any, q: Any) -> Any:
+        """The slow force that a kick gives."""
+
+    def __check_init__(self) -> None:
+        check_inner(self)
+
+    def check_further(self, system: Any) -> None:
+        check_oscillator(self, system)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return self.kick(system, state.q)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        return kicked_step(self, system, state, dt, carry, self.kick)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return State(state.q, -state.p, state.t, state.n), carry
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return carry
+
+
+class Impulse(AbstractImpulse):
     r"""The impulse method (r-RESPA): the whole slow force in every kick.
 
         p+ = p_n - h/2 grad U(q_n)    (q_{n+1}, p-) = flow over h of p^T M^-1 p/2 + V/eps^2    p_{n+1} = p- - h/2 grad U
@@ -38,30 +68,15 @@ class Impulse(AbstractMethod):
     inner: AbstractMethod | None = None
     substeps: int = eqx.field(static=True, default=100)
 
-    def __check_init__(self) -> None:
-        check_inner(self)
-
     @property
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, symplectic=True)}
 
-    def check_further(self, system: Any) -> None:
-        check_oscillator(self, system)
-
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        return slow_kick(system, state.q)
-
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        return kicked_step(self, system, state, dt, carry, slow_kick)
-
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return State(state.q, -state.p, state.t, state.n), carry
-
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        return carry
+    def kick(self, system: Any, q: Any) -> Any:
+        return slow_kick(system, q)
 
 
-class MollifiedImpulse(AbstractMethod):
+class MollifiedImpulse(AbstractImpulse):
     r"""The impulse method for the mollified slow potential `U(alpha(x))`.
 
     `mollifier="projection"`: `alpha(x) = X = x + M^-1 G(x)^T lambda`, `g(X) = 0` (Izaguirre, Reich & Skeel 1999), and
@@ -82,7 +97,6 @@ class MollifiedImpulse(AbstractMethod):
     mollifier: Literal["projection", "nearest"] = eqx.field(static=True, default="projection")
 
     def __check_init__(self) -> None:
-        check_inner(self)
         if self.mollifier not in ("projection", "nearest"):
             raise InputError(f"mollifier must be 'projection' or 'nearest', not {self.mollifier!r}")
 
@@ -90,27 +104,12 @@ class MollifiedImpulse(AbstractMethod):
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, symplectic=True)}
 
-    def check_further(self, system: Any) -> None:
-        check_oscillator(self, system)
-
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        return self._kick(system, state.q)
-
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        return kicked_step(self, system, state, dt, carry, self._kick)
-
-    def _kick(self, system: Any, q: Any) -> Any:
+    def kick(self, system: Any, q: Any) -> Any:
         alpha = (lambda x: system.foot(x)[0]) if self.mollifier == "projection" else lambda x: nearest(system, x)
         return -jax.grad(lambda x: system.slow.potential(alpha(x)))(q)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return State(state.q, -state.p, state.t, state.n), carry
 
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        return carry
-
-
-class ProjectedImpulse(AbstractMethod):
+class ProjectedImpulse(AbstractImpulse):
     r"""The impulse method with the slow force projected onto the tangent space.
 
         kick:  p -= h/2 P(x) grad U(x),      P = I - G^T (G M^-1 G^T)^-1 G M^-1
@@ -124,33 +123,15 @@ class ProjectedImpulse(AbstractMethod):
     inner: AbstractMethod | None = None
     substeps: int = eqx.field(static=True, default=100)
 
-    def __check_init__(self) -> None:
-        check_inner(self)
-
     @property
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True)}
 
-    def check_further(self, system: Any) -> None:
-        check_oscillator(self, system)
-
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        return self._kick(system, state.q)
-
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        return kicked_step(self, system, state, dt, carry, self._kick)
-
-    def _kick(self, system: Any, q: Any) -> Any:
+    def kick(self, system: Any, q: Any) -> Any:
         return system.tangent(q, -system.slow.gradient(q))
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return State(state.q, -state.p, state.t, state.n), carry
 
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        return carry
-
-
-# -- what the three share ------------------------------------------------------------------------------------------
+# -- their parts ---------------------------------------------------------------------------------------------------
 
 
 def check_inner(method: Any) -> None:

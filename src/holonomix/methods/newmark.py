@@ -20,7 +20,26 @@ __all__ = ["LinearlyImplicitNewmark", "Newmark", "PushforwardNewmark"]
 REFERENCE = "Newmark 1959; Kane, Marsden, Ortiz & West 2000; Tao & Owhadi 2015"
 
 
-class Newmark(AbstractMethod):
+class AbstractImplicit(AbstractMethod):
+    """What the families of Newmark and of Zhang & Skeel share: beta, and a carry of low parts, force and maybe more."""
+
+    beta: eqx.AbstractVar[float]
+
+    def __check_init__(self) -> None:
+        check_beta(self.beta)
+
+    def check_further(self, system: Any) -> None:
+        super().check_further(system)
+        check_conservative(self, system)
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        return turned(state, carry)
+
+    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
+
+
+class Newmark(AbstractImplicit):
     r"""Newmark's method with gamma = 1/2, its nonlinear equations solved to round-off.
 
         q_{n+1} = q_n + h v_n + h^2/2 ((1 - 2 beta) a_n + 2 beta a_{n+1})
@@ -36,16 +55,9 @@ class Newmark(AbstractMethod):
     beta: float = eqx.field(static=True, default=0.25)
     max_iterations: int = eqx.field(static=True, default=50)
 
-    def __check_init__(self) -> None:
-        check_beta(self.beta)
-
     @property
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q), system.gradient(state.q)
@@ -61,14 +73,8 @@ class Newmark(AbstractMethod):
         p1, low_p = add(p, low.p, -dt / 2 * (gradient + ahead))
         return State(q1, p1, state.t + dt, state.n), (Compensation(low_q, low_p), ahead), iteration_report(done)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(state, carry)
 
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        return Compensation(carry[0].q, jnp.zeros_like(state.p)), carry[1]
-
-
-class LinearlyImplicitNewmark(AbstractMethod):
+class LinearlyImplicitNewmark(AbstractImplicit):
     r"""Newmark's method with a single Newton iteration: the paper's non-symplectic control.
 
         guess   Q = q_n + h v_n + h^2/2 (1 - 2 beta) a_n
@@ -84,16 +90,9 @@ class LinearlyImplicitNewmark(AbstractMethod):
     beta: float = eqx.field(static=True, default=0.25)
     definite: bool = eqx.field(static=True, default=True)
 
-    def __check_init__(self) -> None:
-        check_beta(self.beta)
-
     @property
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2))
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q), system.gradient(state.q)
@@ -112,11 +111,8 @@ class LinearlyImplicitNewmark(AbstractMethod):
         state = State(q1, p1, state.t + dt, state.n)
         return state, (Compensation(low_q, low_p), ahead), definite_report(factor.smallest, self.definite)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(state, carry)
 
-
-class PushforwardNewmark(AbstractMethod):
+class PushforwardNewmark(AbstractImplicit):
     r"""Newmark's method in the variables `x = q + beta h^2 M^-1 grad V(q)`, where it is symplectic.
 
         x_{n+1} = x_n + h v_n + h^2/2 a_n        v_{n+1} = v_n + h/2 (a_n + a_{n+1})
@@ -131,16 +127,9 @@ class PushforwardNewmark(AbstractMethod):
     beta: float = eqx.field(static=True, default=0.25)
     max_iterations: int = eqx.field(static=True, default=50)
 
-    def __check_init__(self) -> None:
-        check_beta(self.beta)
-
     @property
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q), self._gradient(system, state.q, dt)[0]
@@ -162,14 +151,8 @@ class PushforwardNewmark(AbstractMethod):
         done = implicit_position(system, x, shift, x, self.max_iterations)
         return system.gradient(done.x), done
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(state, carry)
 
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        return Compensation(carry[0].q, jnp.zeros_like(state.p)), carry[1]
-
-
-# -- what the families of Newmark and of Zhang & Skeel share ---------------------------------------------------------
+# -- their parts -----------------------------------------------------------------------------------------------------
 
 
 def check_beta(beta: float) -> None:
@@ -186,16 +169,15 @@ def check_conservative(method: AbstractMethod, system: Any) -> None:
         )
 
 
+def turned(state: State, carry: Any) -> tuple[State, Any]:
+    """Momentum and its low part reversed; the force depends on the position alone."""
+    low, *rest = carry
+    return State(state.q, -state.p, state.t, state.n), (Compensation(low.q, -low.p), *rest)
+
+
 def full_system(system: Any) -> Any:
     """The plain System with the whole potential."""
     return getattr(system, "full", system)
-
-
-def turned(state: State, carry: Any) -> tuple[State, Any]:
-    """Momentum and its low part reversed; the force depends on the position alone."""
-    low, force, *rest = carry
-    back = State(state.q, -state.p, state.t, state.n)
-    return back, (Compensation(low.q, -low.p), force, *rest)
 
 
 def predictor(system: Any, q: Any, p: Any, low: Any, gradient: Any, dt: Any, beta: float) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import equinox as eqx
@@ -11,13 +12,34 @@ import jax.numpy as jnp
 from ..linalg import Compensation, add
 from ..systems.curvature import curvature
 from ..types import Report, State
-from .base import AbstractMethod, Traits
-from .newmark import check_beta, check_conservative, definite_report, full_system, turned
+from .base import Traits
+from .newmark import AbstractImplicit, definite_report, full_system
 
 __all__ = ["StiffZhangSkeel", "ZhangSkeel", "ZhangSkeelSimplified", "modified_force"]
 
 
-class ZhangSkeel(AbstractMethod):
+class AbstractFiltered(AbstractImplicit):
+    """Velocity Verlet with a force that a linear solve has filtered: what the three methods share."""
+
+    definite: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def force_at(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
+        """The force, and the factors of the matrix that filtered it."""
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        force, factor = self.force_at(system, state.q, dt)
+        return Compensation.zeros(state.q), force, factor.smallest
+
+    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+        force, factor = self.force_at(system, state.q, dt)
+        return carry[0], force, factor.smallest
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        return verlet_step(system, state, dt, carry, lambda q: self.force_at(system, q, dt), self.definite)
+
+
+class ZhangSkeel(AbstractFiltered):
     r"""Z&S: velocity Verlet with the force of a modified potential.
 
         A(x) = M + beta h^2 V''(x)        a = -A^-1 grad V        M f = M a - (1/2) beta^2 h^4 a.V'''.a
@@ -35,36 +57,15 @@ class ZhangSkeel(AbstractMethod):
     beta: float = eqx.field(static=True, default=0.25)
     definite: bool = eqx.field(static=True, default=True)
 
-    def __check_init__(self) -> None:
-        check_beta(self.beta)
-
     @property
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
 
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
-
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        force, factor = modified_force(system, state.q, dt, self.beta)
-        return Compensation.zeros(state.q), force, factor.smallest
-
-    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        force, factor = modified_force(system, state.q, dt, self.beta)
-        return carry[0], force, factor.smallest
-
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        return verlet_step(system, state, dt, carry, lambda q: modified_force(system, q, dt, self.beta), self.definite)
-
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(state, carry)
-
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
+    def force_at(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
+        return modified_force(system, q, dt, self.beta)
 
 
-class ZhangSkeelSimplified(AbstractMethod):
+class ZhangSkeelSimplified(AbstractFiltered):
     r"""Z&Ss: Z&S without the third derivative, `f = a = -A^-1 grad V`, one linear solve a step.
 
     Symmetric, of order two; symplectic only where `A` and `V'''.a` commute (one degree of freedom, a Hessian with a
@@ -77,40 +78,16 @@ class ZhangSkeelSimplified(AbstractMethod):
     beta: float = eqx.field(static=True, default=0.25)
     definite: bool = eqx.field(static=True, default=True)
 
-    def __check_init__(self) -> None:
-        check_beta(self.beta)
-
     @property
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
 
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
-
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        force, factor = self._force(system, state.q, dt)
-        return Compensation.zeros(state.q), force, factor.smallest
-
-    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        force, factor = self._force(system, state.q, dt)
-        return carry[0], force, factor.smallest
-
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
-
-    def _force(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
+    def force_at(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
         a, factor = filtered(full_system(system), system.gradient(q), q, self.beta * dt**2)
         return system.momentum(q, a), factor
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(state, carry)
 
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
-
-
-class StiffZhangSkeel(AbstractMethod):
+class StiffZhangSkeel(AbstractFiltered):
     r"""Z&Ss for `U + V/eps^2` with the Hessian of the stiff part alone.
 
         a = -(M + beta h^2 V''/eps^2)^-1 (grad U + grad V/eps^2)
@@ -125,37 +102,13 @@ class StiffZhangSkeel(AbstractMethod):
     beta: float = eqx.field(static=True, default=0.3)
     definite: bool = eqx.field(static=True, default=True)
 
-    def __check_init__(self) -> None:
-        check_beta(self.beta)
-
     @property
     def traits(self):
         return {"stiff": Traits(2, symmetric=True, symplectic=self.beta == 0)}
 
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
-
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        force, factor = self._force(system, state.q, dt)
-        return Compensation.zeros(state.q), force, factor.smallest
-
-    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        force, factor = self._force(system, state.q, dt)
-        return carry[0], force, factor.smallest
-
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
-
-    def _force(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
+    def force_at(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
         a, factor = filtered(system.fast, system.gradient(q), q, self.beta * dt**2)
         return system.momentum(q, a), factor
-
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(state, carry)
-
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
 
 
 def filtered(system: Any, gradient: Any, q: Any, shift: Any, weight: Any = 1.0) -> tuple[Any, Any]:

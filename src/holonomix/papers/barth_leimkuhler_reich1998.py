@@ -18,7 +18,7 @@ from holonomix.models.rod import backbone, wall_distances
 
 from .beside import Beside, save
 
-__all__ = ["ITEMS", "pendulum_run", "reproduce", "rod_run"]
+__all__ = ["ITEMS", "pendulum_run", "rod_run"]
 
 STEPS, QUICK_STEPS, END = 32_000, 8_000, 4.0
 ROD_END = 0.25
@@ -276,10 +276,3 @@ ITEMS: dict[str, Callable[[bool, Path, Any], None]] = {
     "figure5.5": figure5_5,
     "figure5.6": figure5_6,
 }
-
-
-def reproduce(item: str | None, quick: bool, out: Path, console: Any) -> None:
-    """Compute one item of the paper, or all of them."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ITEMS if item is None else (item,):
-        ITEMS[name](quick, out, console)

@@ -27,7 +27,7 @@ import holonomix as hx
 
 from .brugnano2018_printed import PRINTED
 
-__all__ = ["ITEMS", "Row", "Run", "reproduce", "table"]
+__all__ = ["ITEMS", "Row", "Run", "table"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,9 +343,3 @@ ITEMS: dict[str, Callable[[bool, Path, Any], None]] = {
     "figure3": figure3,
     "theorem8": theorem8,
 }
-
-
-def reproduce(item: str | None, quick: bool, out: Path, console: Any) -> None:
-    """Compute one item of the paper, or all of them."""
-    for name in ITEMS if item is None else (item,):
-        ITEMS[name](quick, out, console)

@@ -21,7 +21,7 @@ from holonomix.methods.partitioned import LOBATTO_IIIAB, SYMPLECTIC_EULER
 
 from .beside import Beside, save
 
-__all__ = ["ITEMS", "bch_terms", "euler_bound", "measured_orders", "reproduce", "sweeps", "wedge_defects"]
+__all__ = ["ITEMS", "bch_terms", "euler_bound", "measured_orders", "sweeps", "wedge_defects"]
 
 CLASSICAL: dict[str, Callable[[], Any]] = {
     "Euler (3.1)": hx.ExplicitEuler,
@@ -359,10 +359,3 @@ ITEMS: dict[str, Callable[[bool, Path, Any], None]] = {
     "bch": bch,
     "compositions": compositions,
 }
-
-
-def reproduce(item: str | None, quick: bool, out: Path, console: Any) -> None:
-    """Compute one item, or all of them."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ITEMS if item is None else [item]:
-        ITEMS[name](quick, out, console)

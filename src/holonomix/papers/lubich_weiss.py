@@ -20,7 +20,7 @@ import holonomix as hx
 
 from .beside import Beside, save
 
-__all__ = ["ITEMS", "errors", "reproduce"]
+__all__ = ["ITEMS", "errors"]
 
 END = 4.0
 METHODS: dict[str, tuple[str, Callable[[int], Any]]] = {
@@ -149,10 +149,3 @@ ITEMS: dict[str, Callable[[bool, Path, Any], None]] = {
     "effective": effective,
     "structure": structure,
 }
-
-
-def reproduce(item: str | None, quick: bool, out: Path, console: Any) -> None:
-    """Compute one item, or all of them."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ITEMS if item is None else [item]:
-        ITEMS[name](quick, out, console)

@@ -20,7 +20,7 @@ import holonomix as hx
 
 from .beside import Beside, cost, save, timed
 
-__all__ = ["ITEMS", "reproduce"]
+__all__ = ["ITEMS"]
 
 BETA, OMEGA = 0.4, 20.0
 
@@ -416,10 +416,3 @@ if importlib.util.find_spec("holonomix.papers.tao_owhadi2015_water") is not None
     from .tao_owhadi2015_water import ITEMS as WATER
 
     ITEMS |= WATER
-
-
-def reproduce(item: str | None, quick: bool, out: Path, console: Any) -> None:
-    """Compute one item, or all of them."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ITEMS if item is None else [item]:
-        ITEMS[name](quick, out, console)
