@@ -18,7 +18,7 @@ from ..status import Status
 from ..systems import ResonanceWatch, System, oscillating
 from ..types import State
 from .backends import Choice, choose
-from .checkpoint import from_arrays, to_arrays
+from .checkpoint import check_same_run, from_arrays, given_arrays, to_arrays
 from .checks import check_concrete, check_length, check_run
 from .dense import Interpolant, check_output, check_times, disarmed, slack
 from .events import EventRecord, Found, Watch, as_events, check_events, locate
@@ -66,7 +66,8 @@ def simulate(
     its own time passes it, for at most `max_steps`, and its last state is added as a row. `dt` may be negative.
     `observe` is a function of (q, p) or (q, p, t), or a dict of them, evaluated in the loop. `store` is a directory
     (or any `Sink`) that rows and checkpoints are streamed to; a store that holds a checkpoint is continued, bit for
-    bit. `backend` is `"auto"`, `"array"`, `"xla"` or `"native"`.
+    bit, to more `steps` if so asked; one that was begun with other numbers is refused. `backend` is `"auto"`,
+    `"array"`, `"xla"`, `"native"`, or on a GPU `"cuda"` or `"pallas"`.
 
     `save_at` gives the rows at these times instead, read from the method's own polynomial (or a symmetric interpolant
     of matching order); `dense=True` keeps the memory of the run, so that `sol.at(t)` does the same later. `events` are
@@ -121,9 +122,12 @@ def simulate(
     if not method.stochastic:  # noise changes the actions anyway
         run.resonance = ResonanceWatch(*oscillating(prepared, q0, p0))
     run.compile_time = time.perf_counter() - began
-    run.attach(
-        store, allow_different_bits, {"dt": float(dt), "t0": float(t0), "steps": steps, "save_every": int(save_every)}
-    )
+    if store is None:
+        run.keep(run.first_row())
+    else:
+        run.identity = {"dt": float(dt), "t0": float(t0), "save_every": int(save_every), "method": method.name}
+        run.given = given_arrays(system, method, q0, p0)
+        run.attach(store, allow_different_bits)
     span = steps * abs(float(dt)) if t1 is None else abs(t1 - t0)
     bar = Progress(progress, None if method.adaptive and t1 is not None else steps, span, method.name, run.first)
     try:
@@ -169,6 +173,8 @@ class _Run:
         self.carry, self.steps, self.every, self.to_time = carry, steps, every, to_time
         self.parts: list[dict[str, np.ndarray]] = []
         self.sink: Any = None
+        self.identity: dict[str, Any] = {}  # what a store must have been begun with to be continued
+        self.given: dict[str, np.ndarray] = {}
         self.rows = 0
         self.first = self.n  # where this call began
         self.last_row = -1
@@ -183,10 +189,7 @@ class _Run:
 
     # -- the store ------------------------------------------------------------------------------------------------
 
-    def attach(self, store: Any, allow_different_bits: bool, meta: dict[str, Any]) -> None:
-        if store is None:
-            self.keep(self.first_row())
-            return
+    def attach(self, store: Any, allow_different_bits: bool) -> None:
         if isinstance(store, (str, os.PathLike)):
             from ..io import Store
 
@@ -196,18 +199,13 @@ class _Run:
         self.sink = store
         saved = store.restart()
         if saved is None:
-            store.begin(
-                {
-                    **meta,
-                    "method": self.method.name,
-                    "backend": self.choice.name,
-                    "shape": list(self.carry.state.q.shape),
-                }
-            )
+            shape = list(self.carry.state.q.shape)
+            store.begin({**self.identity, "steps": self.steps, "backend": self.choice.name, "shape": shape})
             self.keep(self.first_row())
             self.checkpoint()
             return
         arrays, found = saved
+        check_same_run(arrays, found, self.given, self.identity)
         if found.get("backend") != self.choice.name and not allow_different_bits:
             raise InputError(
                 f"the store was written with backend {found.get('backend')!r}, this run would use "
@@ -223,10 +221,10 @@ class _Run:
     def checkpoint(self) -> None:
         if self.sink is None:
             return
-        arrays = {f"carry:{name}": value for name, value in to_arrays(self.carry).items()}
+        arrays = self.given | {f"carry:{name}": value for name, value in to_arrays(self.carry).items()}
         if self.consts.key is not None:
             arrays["key"] = np.asarray(self.consts.key)
-        meta = {
+        meta = self.identity | {
             "backend": self.choice.name,
             "rows": self.rows,
             "last_row": self.last_row,

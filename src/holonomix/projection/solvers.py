@@ -246,8 +246,8 @@ class SOR(AbstractSolver):
         self.omega, self.tol, self.max_iterations, self.redundant = omega, tol, max_iterations, redundant
 
     def __check_init__(self) -> None:
-        if not 0 < self.omega < 2:
-            raise InputError(f"omega must lie between 0 and 2 for the relaxation to converge, not {self.omega}")
+        if not isinstance(self.omega, (int, float)) or not 0 < self.omega < 2:
+            raise InputError(f"omega must be a number between 0 and 2 for the relaxation to converge, not {self.omega}")
 
     def init(self, system: Any, q: Any, t: Any) -> Any:
         return ()
