@@ -46,7 +46,7 @@ def seconds_per_step(nodes: int, repeats: int = 5) -> float:
     p = system.momentum(rod.q0, turning)
     state = State(rod.q0, p, jnp.asarray(0.0), jnp.asarray(0))
     carry = eqx.filter_jit(method.init)(system, state, jnp.asarray(2e-3))
-    steps = max(4, 2000 // nodes)
+    steps = max(20, 4000 // nodes)
     best = np.inf
     for k in range(repeats + 1):
         began = time.process_time()

@@ -12,7 +12,7 @@ import holonomix as hx
 from holonomix.linalg.blocks import BlockDiagonal
 from holonomix.linalg.cyclic import CyclicTridiagonal
 from holonomix.linalg.sparse import SparseMatrix
-from holonomix.linalg.tridiagonal import Tridiagonal
+from holonomix.linalg.tridiagonal import Tridiagonal, lane_products
 from holonomix.projection import direct_momenta
 from holonomix.projection.lines import island_momenta, line_of
 
@@ -162,6 +162,12 @@ def test_islands_are_the_same_rows(name):
     np.testing.assert_allclose(rows(inverse * (p - islands[1])), 0.0, atol=1e-10)
     np.testing.assert_allclose(rows.transpose(islands[0]), islands[1], atol=1e-11)
     np.testing.assert_allclose(momenta.p, p - islands[1], atol=1e-12)
+
+
+def test_products_in_tiles():
+    for n in (1024, 1025, 1400):
+        x, y = start((2, 3, n)), start((4, 3, n), 1)
+        np.testing.assert_allclose(lane_products(x, y), np.einsum("adn,bdn->abn", x, y), atol=1e-14)
 
 
 def test_trees_are_eliminated_without_fill():

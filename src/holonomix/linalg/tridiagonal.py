@@ -15,10 +15,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-__all__ = ["RecurrenceFactor", "Tridiagonal", "TridiagonalFactor", "apply", "invert", "times"]
+__all__ = ["RecurrenceFactor", "Tridiagonal", "TridiagonalFactor", "apply", "invert", "lane_products", "times"]
 
 # Shorter chains of blocks are reduced, which the kernel compiler turns into straight-line code.
 SHORT = 8
+# Lanes that are worked on together in long loops: what they need fits a core's own cache.
+TILE = 256
 
 
 class TridiagonalFactor(eqx.Module):
@@ -126,6 +128,27 @@ def _recurrence(lower: Any, diagonal: Any, upper: Any) -> RecurrenceFactor:
 
     _, (inverse, product, pivots) = jax.lax.scan(eliminate, jnp.zeros_like(diagonal[0]), (lower, diagonal, upper))
     return RecurrenceFactor(lower, inverse, product, jnp.min(pivots))
+
+
+def part(x: Any, first: Any, count: int) -> Any:
+    """`count` lanes from the lane `first`."""
+    return jax.lax.dynamic_slice_in_dim(x, first, count, axis=x.ndim - 1)
+
+
+def lane_products(x: Any, y: Any) -> Any:
+    """`(a, b, lanes)` from `(a, d, lanes)` and `(b, d, lanes)`: the sum over d, in tiles that stay in the cache."""
+    n = x.shape[-1]
+    product = lambda x, y: jnp.sum(x[:, None] * y[None], axis=2)
+    if n <= 4 * TILE or x.shape[0] * y.shape[0] == 1 or jax.default_backend() != "cpu":
+        return product(x, y)
+
+    def tile(k, done):
+        first = jnp.minimum(k * TILE, n - TILE)
+        found = product(part(x, first, TILE), part(y, first, TILE))
+        return jax.lax.dynamic_update_slice_in_dim(done, found, first, axis=2)
+
+    empty = jnp.zeros((x.shape[0], y.shape[0], n), x.dtype)
+    return jax.lax.fori_loop(0, -(-n // TILE), tile, empty)
 
 
 def invert(a: Any, scale: Any) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from ..linalg.assembly import Layout, layout_of
 from ..linalg.blocks import BlockDiagonal
 from ..linalg.indexing import Indices, add_at, take
 from ..linalg.small import UNROLL, Dense
+from ..linalg.tridiagonal import lane_products
 from .islands import Islands, islands_of, sum_of
 from .structured import AbstractLocal, weave
 
@@ -350,7 +351,7 @@ def structured_gram(mass: Any, left: StructuredJacobian, right: StructuredJacobi
     pieces = []
     for meeting in coupling.meetings:
         x, y = (_rows(jac, *side, layout.rows) for jac, side in ((left, meeting.left), (weighted, meeting.right)))
-        pieces.append((jnp.sum(x[:, None] * y[None], axis=2), meeting.entries))
+        pieces.append((lane_products(x, y), meeting.entries))
     return StructuredGram(layout.assemble(pieces), _border(mass, left, right, weighted), coupling, left.layout)
 
 
