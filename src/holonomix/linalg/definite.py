@@ -6,6 +6,9 @@ definite), so a step can end with a status where `M + beta h^2 V''` is no longer
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -17,10 +20,33 @@ from .small import UnrolledFactor, unrolled
 from .sparse import SparseFactor
 from .tridiagonal import RecurrenceFactor, TridiagonalFactor
 
-__all__ = ["UNROLL_DEFINITE", "CholeskyFactor", "Definite", "PivotFactor", "signed_pivot"]
+__all__ = ["UNROLL_DEFINITE", "CholeskyFactor", "Definite", "OnceFactor", "PivotFactor", "signed_pivot", "solved_once"]
 
 # Symmetric elimination is half the work of a general one, so it is unrolled a little further.
 UNROLL_DEFINITE = 24
+
+
+_once: contextvars.ContextVar[bool] = contextvars.ContextVar("once", default=False)
+
+
+@contextlib.contextmanager
+def solved_once() -> Iterator[None]:
+    """Trace what a run computes a single time: LAPACK instead of written-out eliminations, which take XLA seconds."""
+    token = _once.set(True)
+    try:
+        yield
+    finally:
+        _once.reset(token)
+
+
+class OnceFactor(eqx.Module):
+    """A matrix that is solved a single time, with its smallest eigenvalue for the smallest pivot."""
+
+    matrix: Any
+    smallest: Any
+
+    def solve(self, b: Any) -> Any:
+        return jnp.linalg.solve(self.matrix, b)
 
 
 class PivotFactor(eqx.Module):
@@ -48,8 +74,10 @@ class Definite(eqx.Module):
 
     matrix: Any
 
-    def factor(self) -> PivotFactor | CholeskyFactor:
+    def factor(self) -> PivotFactor | CholeskyFactor | OnceFactor:
         n = self.matrix.shape[0]
+        if 4 < n <= UNROLL_DEFINITE and _once.get():
+            return OnceFactor(self.matrix, jnp.linalg.eigvalsh(jax.lax.stop_gradient(self.matrix))[0])
         if n <= UNROLL_DEFINITE:
             factor = unrolled(self.matrix, n, True)
             pivots = [factor.upper[i][i] for i in range(n)]
