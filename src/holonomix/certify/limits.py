@@ -22,9 +22,9 @@ __all__ = ["LimitStudy", "limit_study"]
 class LimitStudy:
     """One row for each omega. Errors are maxima over the run against the rigid system.
 
-    `constraint` is `max|g|`, which falls as 1/omega^2 from a tangent start and as 1/omega from another; `position` is
-    the model error; `multipliers` and `raw` are root mean squares of the error of lambda, averaged over the window and
-    not averaged (the second does not fall: there is no pointwise limit).
+    `constraint` is the largest Euclidean norm of g, which falls as 1/omega^2 from a tangent start and as 1/omega from
+    another; `position` is the model error; `multipliers` and `raw` are root mean squares of the error of lambda,
+    averaged over the window and not averaged (the second does not fall: there is no pointwise limit).
     """
 
     omega: np.ndarray
@@ -101,7 +101,7 @@ def limit_study(
         coarse = sol.q[::per_row]
         raw_t, raw = penalty_multipliers(sol, 0.0)
         t, mean = penalty_multipliers(sol, window)
-        found["constraint"].append(float(np.max(np.abs(raw))) / float(omega) ** 2)
+        found["constraint"].append(float(np.max(np.linalg.norm(raw, axis=1))) / float(omega) ** 2)
         found["position"].append(float(np.max(np.abs(coarse - exact.q))))
         for name, (time, values) in {"multipliers": (t, mean), "raw": (raw_t, raw)}.items():
             target = np.stack([np.interp(time, exact.t, lam[:, k]) for k in range(lam.shape[1])], axis=1)

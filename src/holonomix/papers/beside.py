@@ -11,7 +11,7 @@ import numpy as np
 
 import holonomix as hx
 
-__all__ = ["Beside", "cost", "save", "timed"]
+__all__ = ["Beside", "cost", "panels", "rigid_reference", "save", "timed"]
 
 
 class Beside:
@@ -42,6 +42,21 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return f"{float(value):.3g}"
+
+
+def panels(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
+    """`plt.subplots` that needs no screen."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(rows, columns, **options)
+
+
+def rigid_reference(problem: Any, spacing: float, t1: float) -> Any:
+    """The rigid motion by RATTLE raised to order eight, a row each `spacing`."""
+    return hx.simulate(problem.system, hx.Composition(hx.RATTLE(), order=8), problem.q0, problem.p0, dt=spacing, t1=t1)
 
 
 def save(figure: Any, path: Path, console: Any) -> None:

@@ -27,7 +27,7 @@ METHODS: dict[str, tuple[str, Callable[[int], Any]]] = {
     "figure1": ("Impulse", lambda n: hx.Impulse(substeps=n)),
     "figure2": ("Mollified", lambda n: hx.MollifiedImpulse(substeps=n)),
     "figure3": ("Projected", lambda n: hx.ProjectedImpulse(substeps=n)),
-    "figure4": ("Mollified, nearest point", lambda n: hx.MollifiedImpulse(substeps=n, mollifier="nearest")),
+    "figure4": ("Mollified (nearest point)", lambda n: hx.MollifiedImpulse(substeps=n, mollifier="nearest")),
 }
 SHEET = {
     ("Impulse", 0.2): ("5.7e-2", "9.7e-2", "0.45"),
@@ -80,7 +80,9 @@ def _figure_of(item: str, quick: bool, out: Path, console: Any) -> None:
     steps = (0.4, 0.2, 0.1) if quick else (0.4, 0.2, 0.1, 0.05, 0.025)
     scales = (1e-2, 1e-4) if quick else (1e-2, 1e-3, 1e-4)
     columns = ("eps, h", "position", "sheet", "projected momentum", "sheet", "drift of I_1", "sheet", "I_2", "momentum")
-    table = Beside(f"{item.replace('figure', 'Figure ')}: {name} impulse method, T = 4", *columns)
+    table = Beside(
+        f"{item.replace('figure', 'Figure ')}: {name}{'' if name == 'Impulse' else ' impulse'} method, T = 4", *columns
+    )
     figure, panels = plt.subplots(1, 3, figsize=(13, 3.8))
     for eps in scales:
         problem = hx.models.stiff_spring_double_pendulum(eps)
