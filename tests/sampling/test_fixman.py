@@ -107,6 +107,36 @@ def rigid_dihedrals(with_fixman, chains=500):
     return dihedrals(system, method, chains, dt=2 * problem.dt, draws=25, thin=500, burn=1500)
 
 
+def test_what_the_correction_changes_in_butane():
+    """The two densities of the dihedral angle differ by exp(W/kT), whose extremes are in the ratio 1.28 to 0.86."""
+    angle = np.linspace(-np.pi, np.pi, 91)
+    log = jax.jit(jax.vmap(lambda a: fixman_potential(hx.models.butane().system, butane_positions(a))))(angle)
+    assert np.exp(np.ptp(log)) == pytest.approx(1.28 / 0.86, abs=0.02)
+
+
+@pytest.mark.parametrize("with_fixman", [False, True])
+def test_two_rods_of_a_plane(with_fixman):
+    """Springs leave the angle between two rods to chance; rods prefer a right angle, the more the lighter the joint."""
+    rods = hx.System(
+        lambda q: 0.0 * q[0],
+        lambda q: jnp.array([jnp.sum(q[:2] ** 2) - 1, jnp.sum((q[2:] - q[:2]) ** 2) - 1]),
+        mass=np.array([0.5, 0.5, 1.0, 1.0]),
+    )
+    system = hx.fixman(rods, 0.1) if with_fixman else rods
+    turn = np.linspace(0, 2 * np.pi, 400, endpoint=False)
+    start = np.stack([1 + 0 * turn, 0 * turn, 1 + np.cos(turn), np.sin(turn)], axis=-1)
+    q, *_ = m.sample(system, hx.GLA(hx.RATTLE(), 0.5, 0.1), start, dt=0.07, draws=10, thin=100, burn=400)
+    cosine = np.sum(q[..., :2] * (q[..., 2:] - q[..., :2]), axis=-1)
+    sine = q[..., 0] * q[..., 3] - q[..., 1] * q[..., 2]
+    edges = np.linspace(-np.pi, np.pi, 13)
+    even = np.full(12, 1 / 12)
+    uneven = m.fractions(lambda x: np.sqrt(1.5 - np.cos(x) ** 2), edges)
+    p_values = [m.chi_square(np.arctan2(sine, cosine), edges, shares) for shares in (even, uneven)]
+    right, wrong = p_values if with_fixman else p_values[::-1]
+    assert right > 1e-3 and wrong < 1e-12
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("with_fixman", [False, True])
 def test_butane(with_fixman):
     angle = rigid_dihedrals(with_fixman)
@@ -121,9 +151,9 @@ def test_stiff_butane_is_rigid_butane_with_the_correction():
     """The reference is simulated: Verlet resolving springs of the stiffness of real bonds."""
     problem = hx.models.butane(rigid=False)
     method = hx.GLA(hx.StormerVerlet(), friction=0.2, temperature=KT)
-    stiff = dihedrals(problem.system, method, 1000, dt=problem.dt / 6, draws=15, thin=7200, burn=21600)
+    stiff = dihedrals(problem.system, method, 2000, dt=problem.dt / 6, draws=15, thin=7200, burn=21600)
     count = np.histogram(stiff, EDGES)[0]
     for with_fixman in (True, False):
-        other = np.histogram(rigid_dihedrals(with_fixman), EDGES)[0]
+        other = np.histogram(rigid_dihedrals(with_fixman, 2000), EDGES)[0]
         agreement = stats.chi2_contingency(np.stack([count, other])).pvalue
         assert (agreement > 1e-3) if with_fixman else (agreement < 1e-6)

@@ -110,7 +110,7 @@ def test_free_harmonic_positions_are_exact_for_baoab_at_large_steps():
 
 def test_hmc_is_exact_where_langevin_is_not_and_reports_its_rates():
     method = hx.ConstrainedHMC(3, temperature=1.0)
-    q, p, ensemble = m.sample(m.TORUS, method, m.torus_start(1000), dt=0.5, draws=50, thin=6, burn=24)
+    q, p, ensemble = m.sample(m.TORUS, method, m.torus_start(600), dt=0.5, draws=50, thin=6, burn=24)
     angle = m.torus_angle(q)
     assert m.chi_square(angle, EDGES, np.diff(m.torus_cdf(EDGES))) > 1e-3
     assert m.kinetic_p_value(m.TORUS, q, p, freedom=2, temperature=1.0) > 1e-3
@@ -126,7 +126,7 @@ def test_hmc_is_exact_where_langevin_is_not_and_reports_its_rates():
 def test_the_reversibility_check_is_needed():
     """Accepting trajectories that do not return biases the sample: the check is what makes long steps right."""
     method = hx.ConstrainedHMC(3, temperature=1.0, return_tol=np.inf)
-    q, *_ = m.sample(m.TORUS, method, m.torus_start(2000), dt=0.5, draws=50, thin=6, burn=24)
+    q, *_ = m.sample(m.TORUS, method, m.torus_start(1000), dt=0.5, draws=50, thin=6, burn=24)
     assert m.chi_square(m.torus_angle(q), EDGES, np.diff(m.torus_cdf(EDGES))) < 1e-6
 
 

@@ -69,17 +69,17 @@ def test_correction_force_equals_autodiff_through_the_eigenproblem():
     assert float(jnp.max(jnp.abs(ours - jax.jit(jax.grad(whole))(q)))) < 1e-10
 
 
-def test_resolved_motion_follows_the_effective_system():
+@pytest.mark.parametrize("corrected", [pytest.param(True, marks=pytest.mark.slow), False], ids=["effective", "rigid"])
+def test_resolved_motion_follows_the_effective_system(corrected):
     eps = 1e-3
     problem = hx.models.stiff_spring_double_pendulum(eps)
     stiff = problem.system
     sol = hx.simulate(stiff, hx.StormerVerlet(), problem.q0, problem.p0, dt=eps / 50, t1=2.0, save_every=5000)
     q, p = stiff.project(problem.q0, problem.p0)
-    limit = hx.effective(stiff, problem.q0, problem.p0)
-    right = hx.simulate(limit, hx.RATTLE(), q, p, dt=0.002, t1=2.0, save_every=50)
-    wrong = hx.simulate(stiff.constrained(), hx.RATTLE(), q, p, dt=0.002, t1=2.0, save_every=50)
-    assert np.max(np.abs(sol.q - right.q)) < 3 * eps
-    assert np.max(np.abs(sol.q - wrong.q)) > 0.2  # without the correction potential
+    limit = hx.effective(stiff, problem.q0, problem.p0) if corrected else stiff.constrained()
+    other = hx.simulate(limit, hx.RATTLE(), q, p, dt=0.002, t1=2.0, save_every=50)
+    apart = np.max(np.abs(sol.q - other.q))
+    assert apart < 3 * eps if corrected else apart > 0.2
 
 
 def test_actions_vanish_on_the_manifold_and_resonances_warn():
@@ -151,7 +151,7 @@ def test_closed_form_of_section_three():
 def test_multipliers_and_limit_of_the_double_pendulum():
     problem = hx.models.double_pendulum()
     study = hx.limit_study(problem.system, problem.q0, problem.p0, omegas=(20.0, 40.0), t1=5.0, rows=250)
-    assert np.allclose(study.omega**2 * study.constraint, 2.1, atol=0.1)
+    assert np.allclose(study.omega**2 * study.constraint, 2.25, atol=0.05)
     assert np.all(study.multipliers < 0.05) and np.all(study.raw > 0.25)
     assert abs(np.log2(study.position[0] / study.position[1]) - 2) < 0.2
     assert "raw" in str(study)
