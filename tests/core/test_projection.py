@@ -85,7 +85,7 @@ def test_solvers_find_the_same_point_down_to_round_off(name):
     assert float(jnp.max(jnp.abs(system.hidden_constraint(found.q, momenta.p)))) < 1e-13
 
 
-@pytest.mark.parametrize("name", ["Newton", "SOR"])
+@pytest.mark.parametrize("name", ["SOR", pytest.param("Newton", marks=pytest.mark.slow)])
 def test_derivatives_of_a_solve_do_not_depend_on_the_solver(name):
     problem = hx.models.double_pendulum()
     system, solver = problem.system.prepare(problem.q0), SOLVERS[name]
@@ -123,6 +123,7 @@ def test_iteration_counts_on_the_chain(solver, least, most):
     assert least <= chain_iterations(solver)[0] <= most
 
 
+@pytest.mark.slow
 def test_frozen_factors_on_the_chain():
     # 6.0 sweeps with 6 factorisations, the first one included
     mean, carry = chain_iterations(hx.SymmetricNewton(tol=1e-10, frozen=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,22 +26,37 @@ def problem_of(kind):
 
 CASES = [(name, kind) for name, entry in REGISTRY.items() for kind in entry.traits if kind in ("free", "constrained")]
 
+# The others take long to compile, and are run by make test-all.
+XLA = {("RATTLE", "constrained"), *((name, "free") for name in ("StormerVerlet", "RK4", "ImplicitMidpoint", "HBVM"))}
+LONG = {"AdamsBashforth", "AdamsMoulton", "ConstrainedHMC", "GeodesicBAOAB", "Taylor", "VSHAKE"}
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
-@pytest.mark.parametrize(("name", "kind"), CASES)
-def test_backends_agree(name, kind, backend):
+
+def sometimes(name, kind, backend):
+    often = (name, kind) in XLA if backend == "xla" else kind == "free" or name not in LONG
+    return pytest.param(name, kind, backend, marks=() if often else pytest.mark.slow)
+
+
+@functools.cache
+def simulated(name, kind, backend):
     method = REGISTRY[name].default
     problem = hx.models.magnetised_body() if method.family == "so3" else problem_of(kind)
     if kind_of(problem.system) != kind:
         pytest.skip(f"no {kind} model of rotation matrices is registered")
     options = {"dt": 0.01, "steps": STEPS, "save_every": 5, "key": jax.random.key(1) if method.stochastic else None}
-    arguments = (problem.system, method, problem.q0, problem.p0)
+    return hx.simulate(problem.system, method, problem.q0, problem.p0, **options, backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "backend"), [sometimes(*case, backend) for case in CASES for backend in ("native", "xla")]
+)
+def test_backends_agree(name, kind, backend):
+    method = REGISTRY[name].default
     try:
-        fast = hx.simulate(*arguments, **options, backend=backend)
+        fast = simulated(name, kind, backend)
     except hx.InputError as error:
         assert isinstance(error.__cause__, Unsupported)
         pytest.skip(f"array path only: {error.__cause__}")
-    slow = hx.simulate(*arguments, **options, backend="array")
+    slow = simulated(name, kind, "array")
     # normal numbers come from a rational approximation of erf^-1 and differ by up to 30 ulp themselves
     ulps = 20 * ULPS if method.stochastic else ULPS
     bound = ulps * np.finfo(float).eps * max(1.0, np.abs(slow.q).max(), np.abs(slow.p).max())

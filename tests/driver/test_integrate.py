@@ -10,19 +10,20 @@ import pytest
 import holonomix as hx
 
 PROBLEM = hx.models.double_pendulum()
+SMALL = hx.models.planar_pendulum(angle=1.0)  # what does not depend on the system is tested with one that compiles fast
 
 
-def run(**changes):
+def run(problem=PROBLEM, **changes):
     options = {"dt": 0.02, "steps": 40} | changes
-    return hx.integrate(PROBLEM.system, hx.RATTLE(), PROBLEM.q0, PROBLEM.p0, **options)
+    return hx.integrate(problem.system, hx.RATTLE(), problem.q0, problem.p0, **options)
 
 
 def test_rows_are_the_multiples_of_save_every():
-    q, p, info = run(save_every=7, info=True)
-    assert q.shape == (6, 2, 2) and p.shape == q.shape
+    q, p, info = run(SMALL, save_every=7, info=True)
+    assert q.shape == (6, 2) and p.shape == q.shape
     np.testing.assert_allclose(info.t, 0.02 * 7 * np.arange(6), rtol=1e-15)
     for k in (1, 5):
-        alone = run(steps=7 * k)
+        alone = run(SMALL, steps=7 * k)
         np.testing.assert_allclose(q[k], alone[0], rtol=0, atol=1e-15)
 
 
@@ -54,9 +55,7 @@ def test_vmap_and_jit_give_the_same_numbers():
 @pytest.mark.parametrize("adjoint", ["checkpoint", "direct"])
 def test_reverse_mode_agrees_with_forward_mode(adjoint):
     def final(dt):
-        return hx.integrate(PROBLEM.system, hx.RATTLE(), PROBLEM.q0, PROBLEM.p0, dt=dt, steps=23, adjoint=adjoint)[0][
-            1, 0
-        ]
+        return run(SMALL, dt=dt, steps=23, adjoint=adjoint)[0][0]
 
     forward = jax.jvp(final, (0.02,), (1.0,))[1]
     np.testing.assert_allclose(jax.grad(final)(0.02), forward, rtol=1e-11)
@@ -87,5 +86,5 @@ def test_bad_arguments_are_named(changes, number):
 
 
 def test_time_is_not_a_running_sum():
-    *_, info = run(dt=0.1, steps=1000, save_every=1000, info=True, t0=3.0)
+    *_, info = run(SMALL, dt=0.1, steps=1000, save_every=1000, info=True, t0=3.0)
     assert float(info.t[-1]) == 3.0 + 1000 * 0.1
