@@ -85,7 +85,7 @@ def test_wanted_times_do_not_depend_on_chunks(monkeypatch):
 
     times = np.linspace(0, 5, 41)
     whole = run(hx.RATTLE(), dt=0.03, save_at=times)
-    monkeypatch.setattr(sys.modules["holonomix.driver.simulate"], "CHUNK_BYTES", 1)
+    monkeypatch.setattr(sys.modules["holonomix.driver.run"], "CHUNK_BYTES", 1)
     pieces = run(hx.RATTLE(), dt=0.03, save_at=times)
     assert np.array_equal(whole.q, pieces.q) and whole.q.shape == (41, 2)
 

@@ -103,6 +103,12 @@ def test_bad_axes_are_named():
         hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=3, in_axes={"colour": 0})
 
 
+def test_reductions_that_are_none_are_named():
+    for wrong, number in ((lambda q, p: q[0, 0], "'a'.*Mean"), (hx.Mean(lambda q, p: q[7, 7, 7]), r"'a'.*\(q, p\)")):
+        with pytest.raises(hx.InputError, match=number):
+            hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=3, reduce={"a": wrong})
+
+
 def test_keys_differ_between_trajectories():
     method = hx.GLA(hx.RATTLE(), friction=1.0, temperature=0.1)
     q0 = np.repeat(np.asarray(PROBLEM.q0)[None], 4, axis=0)

@@ -23,7 +23,7 @@ def run(problem=PROBLEM, method=None, **changes):
 
 def test_rows_do_not_depend_on_the_chunks(monkeypatch):
     whole = run(steps=500, save_every=3)
-    monkeypatch.setattr(sys.modules["holonomix.driver.simulate"], "CHUNK_BYTES", 1)  # one row a chunk
+    monkeypatch.setattr(sys.modules["holonomix.driver.run"], "CHUNK_BYTES", 1)  # one row a chunk
     pieces = run(steps=500, save_every=3)
     assert whole.t.shape == (167,)
     for name in whole.rows:

@@ -18,7 +18,7 @@ from ..status import Status
 from .backends import choose_batch, flat_axes
 from .checks import check_concrete, check_run
 from .loop import Consts, LoopCarry, Stepper, key_data, make_stepper
-from .observe import as_observables, check_observables
+from .observe import as_observables, check_observables, check_reducers
 from .progress import Progress
 from .rows import AbstractRows
 
@@ -123,6 +123,7 @@ def simulate_ensemble(
         if worst := int(np.argmax(off)):
             check_lane(worst)
     check_observables(observables, q0[0], p0[0], t0)
+    check_reducers(reducers, q0[0], p0[0], t0)
 
     began = time.perf_counter()
     carry, rows0 = _start_batch(stepper, consts, flags, q0, p0)

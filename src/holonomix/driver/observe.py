@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from ..systems.functions import as_callable, blaming
 
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
 
-__all__ = ["FirstPassage", "Maximum", "Mean", "Minimum", "as_observables", "check_observables"]
+__all__ = ["FirstPassage", "Maximum", "Mean", "Minimum", "as_observables", "check_observables", "check_reducers"]
 
 
 class _Timed(eqx.Module):
@@ -67,15 +68,41 @@ def check_observables(observables: Mapping[str, _Timed], q: Any, p: Any, t: Any)
             jax.eval_shape(fn, q, p, jnp.asarray(t, q.dtype))
 
 
-class _Reducer(eqx.Module):
-    fn: Any
+class AbstractReducer(eqx.Module):
+    """What an ensemble accumulates in its loop: `init` at the start, `update` after each step, `result` at the end."""
 
-    def __init__(self, fn: Callable[..., Any]):
-        self.fn = timed(fn)
+    fn: eqx.AbstractVar[_Timed]
+
+    @property
+    def takes_time(self) -> bool:
+        return self.fn.takes_time
+
+    @abc.abstractmethod
+    def init(self, q: Any, p: Any, t: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def result(self, acc: Any) -> Any: ...
 
 
-class Mean(_Reducer):
+def check_reducers(reducers: Mapping[str, Any], q: Any, p: Any, t: Any) -> None:
+    """Every reduction is one (ours, or an object with the same three functions) and can begin with this state."""
+    for name, reducer in reducers.items():
+        if not all(hasattr(reducer, part) for part in ("init", "update", "result")):
+            raise InputError(
+                f"reduce[{name!r}] must be Mean, Minimum, Maximum or FirstPassage of a function, or have init, update "
+                "and result"
+            )
+        with blaming(f"reduction {name!r}", q, "(q, p, t)" if getattr(reducer, "takes_time", True) else "(q, p)"):
+            jax.eval_shape(reducer.init, q, p, jnp.asarray(t, q.dtype))
+
+
+class Mean(AbstractReducer):
     """The mean of `fn(q, p)` over the steps, the start excluded."""
+
+    fn: _Timed = eqx.field(converter=timed)
 
     def init(self, q: Any, p: Any, t: Any) -> Any:
         return jnp.zeros_like(jnp.asarray(self.fn(q, p, t))), jnp.asarray(0.0)
@@ -87,8 +114,10 @@ class Mean(_Reducer):
         return acc[0] / jnp.maximum(acc[1], 1.0).reshape(acc[1].shape + (1,) * (acc[0].ndim - acc[1].ndim))
 
 
-class Minimum(_Reducer):
+class Minimum(AbstractReducer):
     """The smallest value of `fn(q, p)`, the start included."""
+
+    fn: _Timed = eqx.field(converter=timed)
 
     def init(self, q: Any, p: Any, t: Any) -> Any:
         return jnp.asarray(self.fn(q, p, t))
@@ -100,8 +129,10 @@ class Minimum(_Reducer):
         return acc
 
 
-class Maximum(_Reducer):
+class Maximum(AbstractReducer):
     """The largest value of `fn(q, p)`, the start included."""
+
+    fn: _Timed = eqx.field(converter=timed)
 
     def init(self, q: Any, p: Any, t: Any) -> Any:
         return jnp.asarray(self.fn(q, p, t))
@@ -113,8 +144,10 @@ class Maximum(_Reducer):
         return acc
 
 
-class FirstPassage(_Reducer):
+class FirstPassage(AbstractReducer):
     """The first time at which `fn(q, p)` has changed sign since the step before; infinity when it never does."""
+
+    fn: _Timed = eqx.field(converter=timed)
 
     def init(self, q: Any, p: Any, t: Any) -> Any:
         return jnp.asarray(self.fn(q, p, t)), jnp.asarray(jnp.inf, q.dtype)

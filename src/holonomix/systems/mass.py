@@ -5,6 +5,7 @@ The structure is static and decided by shapes; the values are runtime data.
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -24,19 +25,19 @@ class AbstractMass(eqx.Module):
 
     particlewise: ClassVar[bool] = False  # no two particles (entries of the first axis of q) are coupled
 
-    def velocity(self, q: Any, p: Any) -> Any:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def velocity(self, q: Any, p: Any) -> Any: ...
 
-    def momentum(self, q: Any, v: Any) -> Any:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def momentum(self, q: Any, v: Any) -> Any: ...
 
+    @abc.abstractmethod
     def root(self, q: Any, xi: Any) -> Any:
         """`L xi` with `L L^T = M`: a standard normal `xi` becomes a momentum of temperature one."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def right(self, q: Any, rows: Any) -> Any:
         """`rows M^-1` for a matrix whose rows are flat covectors."""
-        raise NotImplementedError
 
 
 class DiagonalMass(AbstractMass):
