@@ -132,7 +132,7 @@ def figure4_2(quick: bool, out: Path, console: Any) -> None:
     dt = END / _count(quick)
     figure, axes = _axes(figsize=(7, 4))
     axes.semilogy(sol.t, dt**2 * np.linalg.norm(sol.multipliers, axis=1), lw=0.8)
-    axes.set(xlabel="t", ylabel=r"$h^2 |\lambda_n|$")
+    axes.set(xlabel="t", ylabel=r"$h^2 |\lambda_n|$", ylim=(1e-13, 1e-2))
     save(figure, out / "figure4.2.png", console)
 
 

@@ -98,6 +98,8 @@ def _figure_of(item: str, quick: bool, out: Path, console: Any) -> None:
     for panel, label in zip(panels, ("positions", "projected momenta", "drift of $I_1$"), strict=True):
         panel.loglog(steps, 0.1 * np.asarray(steps) ** 2, "k:", label="$h^2$")
         panel.set(xlabel="h", title=f"{name}: {label}")
+        panel.set_xticks(steps, [f"{h:g}" for h in steps], minor=False)
+        panel.xaxis.set_minor_formatter("")
         panel.legend(fontsize=7)
     table.show(console)
     save(figure, out / f"{item}.png", console)
