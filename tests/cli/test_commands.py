@@ -177,7 +177,9 @@ def test_a_problem_function_takes_arguments(here):
         ("x = 1", "define `system = hx.System(...)`"),
         ("def problem(): return 3", "returned a int"),
         (SYSTEM.replace("q0, p0, dt = [1.0, 0.0], [0.0, 0.0], 0.05", ""), "define q0"),
-        (SYSTEM.replace("[1.0, 0.0], [0.0", "[1.5, 0.0], [0.0"), "hx.project"),
+        (SYSTEM.replace("[1.0, 0.0], [0.0", "[1.5, 0.0], [0.0"), "--set start.project=true"),
+        (SYSTEM.replace("lambda q: q[1]", "lambda q: q[1, 1]"), "the potential fails in mine.py, line 6: IndexError"),
+        (SYSTEM.replace("lambda q: q[1]", "lambda q: float(q[1])"), "write it with jax.numpy"),
         ("system = 3", "define `system"),
     ],
 )
@@ -201,6 +203,7 @@ def test_mistakes_in_a_python_file(here, body, words):
         (["run", "chain", "-n", "5", "--t1", "2"], "steps and t1", Exit.USAGE),
         (["run", "chain", "--t1", "-2"], "cannot be reached", Exit.USAGE),
         (["run", "kepler", "-m", "shake"], "SHAKE", Exit.USAGE),
+        (["run", "chain", "-m", "zhang-skeel", "--dt", "0.1"], "--omega 20", Exit.USAGE),
         (["run", "missing.toml"], "does not exist", Exit.USAGE),
         (["run", "missing.py"], "cannot be read", Exit.USAGE),
         (["run", "chain", "--stps", "3"], "--stps", Exit.USAGE),
