@@ -111,6 +111,10 @@ def signed_pivot(factor: Any) -> Any:
     else:
         inverses = list(factor.factors)
     smallest = [_least(x) for x in inverses]
+    core = getattr(factor, "core", None)
+    if core is not None:
+        lower = jnp.linalg.cholesky(core[0], symmetrize_input=False)
+        smallest.append(jnp.where(jnp.all(jnp.isfinite(lower)), core[1].pivot, -1.0))
     return jnp.min(jnp.stack(smallest))
 
 

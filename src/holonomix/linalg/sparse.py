@@ -3,7 +3,8 @@
 The order is found once, on the host: in every round a set of nodes that are not coupled to each other and have few
 neighbours is eliminated at once, which makes a round a few vectorised operations. Leaves of a tree go first, so a tree
 (and any graph whose cliques form one, such as the rods of a mobile) is eliminated without fill; a chain becomes
-odd-even reduction. Stable without pivoting for positive definite matrices.
+odd-even reduction. Where elimination fills in, the last rows are nearly all coupled to each other: they are left as a
+dense core, which saves most of the rounds. Stable without pivoting for positive definite matrices.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import numpy as np
 
 from .graph import adjacency
 from .indexing import add_at, take
+from .small import Dense
 from .tridiagonal import apply, diagonals, invert, times
 
 __all__ = ["SparseFactor", "SparseMatrix", "Symbolic", "symbolic"]
 
 # Fill beyond this multiple of a dense triangle's share makes a dense factorisation the better choice.
 DENSE_FILL = 0.25
+# Rows of the dense core, and of a matrix up to which there is none: the kernel compiler takes small ones as they are.
+CORE, SMALL = 96, 128
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,6 +55,7 @@ class Symbolic:
     keys: np.ndarray
     rounds: tuple[Round, ...]
     fill: int
+    core: np.ndarray  # nodes that no round eliminates
     kind: str = "sparse"
     text: str = ""
 
@@ -67,7 +72,7 @@ def symbolic(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Symbolic:
     graph = [set(x) for x in adjacency(i, j, n)]
     alive, plan, fill = set(range(n)), [], 0
     limit = DENSE_FILL * n * n
-    while alive:
+    while alive and not (fill and n * r > SMALL and len(alive) * r <= CORE):
         chosen = _independent(graph, alive)
         steps = []
         for k in chosen:
@@ -81,25 +86,30 @@ def symbolic(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Symbolic:
         alive.difference_update(chosen)
         plan.append(steps)
         if i.size + fill > limit:
-            return Symbolic(n, i[:0], (), fill, "dense", f"{n * r} rows that fill in when eliminated: dense LU")
+            return Symbolic(n, i[:0], (), fill, i[:0], "dense", f"{n * r} rows that fill in when eliminated: dense LU")
+    core = np.asarray(sorted(alive), dtype=np.int64)
     pairs = [(k, a) for steps in plan for k, others in steps for a in others]
+    pairs += [(k, a) for k in alive for a in graph[k]]
     k, a = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
     keys = np.unique(np.concatenate([k * n + a, a * n + k, np.arange(n) * (n + 1)]))
-    lookup = Symbolic(n, keys, (), fill)
+    lookup = Symbolic(n, keys, (), fill, core)
     rounds = tuple(_round(steps, lookup) for steps in plan)
     how = "without fill" if fill == 0 else f"with {fill // 2 * r * r} entries of fill"
     size = "rows" if r == 1 else f"blocks of {r} rows"
     text = f"{n} {size} coupled as a sparse graph, eliminated from the leaves in {len(rounds)} rounds {how}"
-    return Symbolic(n, keys, rounds, fill, "sparse", text)
+    text += f", then {core.size * r} rows by dense LU" if core.size else ""
+    return Symbolic(n, keys, rounds, fill, core, "sparse", text)
 
 
 def _independent(graph: list[set[int]], alive: set[int]) -> list[int]:
     """Nodes of low degree of which no two are coupled: simplicial ones (no fill) alone, as long as these are many."""
     degrees = {k: len(graph[k]) for k in alive}
     least = min(degrees.values())
-    ranked = sorted((d, k) for k, d in degrees.items() if d <= max(least, 4))
+    ranked = sorted((d, k) for k, d in degrees.items() if d <= max(2 * least, 4))
     simplicial = [k for _, k in ranked if _is_clique(graph, graph[k])]
-    pool = simplicial if len(simplicial) >= max(1, len(alive) // 10) else [k for d, k in ranked if d <= max(least, 2)]
+    pool = (
+        simplicial if len(simplicial) >= max(1, len(alive) // 10) else [k for d, k in ranked if d <= max(2 * least, 2)]
+    )
     blocked: set[int] = set()
     chosen = []
     for k in pool:
@@ -145,6 +155,7 @@ class SparseFactor(eqx.Module):
 
     entries: Any
     inverses: tuple[Any, ...]
+    core: Any  # None, or the dense core and its factors
     pivot: Any
     plan: Symbolic = eqx.field(static=True)
 
@@ -156,6 +167,9 @@ class SparseFactor(eqx.Module):
             if step.other.size:
                 scaled = take(apply(inverse, take(x, step.nodes)), step.source)
                 x = x - add_at([(apply(take(self.entries, step.lower), scaled), step.other)], n)
+        if self.core is not None:
+            last = x[..., self.plan.core]
+            x = x.at[..., self.plan.core].set(self.core[1].solve(last.T.reshape(-1)).reshape(last.T.shape).T)
         for step, inverse in zip(reversed(self.plan.rounds), reversed(self.inverses), strict=True):
             here = take(x, step.nodes)
             if step.other.size:
@@ -183,13 +197,23 @@ class SparseMatrix(eqx.Module):
                 targets, where = np.unique(step.target, return_inverse=True)
                 change = add_at([(product, where)], targets.size)
                 a = a.at[..., targets].add(-change, unique_indices=True, indices_are_sorted=True)
-        return SparseFactor(a, tuple(inverses), pivot, self.plan)
+        core = None
+        if self.plan.core.size:
+            matrix = self._dense(a, self.plan.core)
+            core = matrix, Dense(matrix).factor(symmetric)
+            pivot = jnp.minimum(pivot, core[1].pivot)
+        return SparseFactor(a, tuple(inverses), core, pivot, self.plan)
+
+    def _dense(self, entries: Any, nodes: np.ndarray) -> Any:
+        """The matrix of some nodes."""
+        place = np.full(self.plan.n, -1)
+        place[nodes] = np.arange(nodes.size)
+        i, j = place[np.stack(np.divmod(self.plan.keys, self.plan.n))]
+        held = np.flatnonzero((i >= 0) & (j >= 0))
+        full = jnp.zeros((*entries.shape[:-1], nodes.size, nodes.size), entries.dtype)
+        full = full.at[..., i[held], j[held]].set(entries[..., held])
+        size = nodes.size * (entries.shape[0] if entries.ndim > 1 else 1)
+        return full if entries.ndim == 1 else full.transpose(2, 0, 3, 1).reshape(size, size)
 
     def todense(self) -> Any:
-        n = self.plan.n
-        i, j = np.divmod(self.plan.keys, n)
-        full = jnp.zeros(self.entries.shape[:-1] + (n, n), self.entries.dtype).at[..., i, j].set(self.entries)
-        if self.entries.ndim == 1:
-            return full
-        b = self.entries.shape[0]
-        return full.transpose(2, 0, 3, 1).reshape(n * b, n * b)
+        return self._dense(self.entries, np.arange(self.plan.n))
