@@ -31,6 +31,8 @@ def write_page(source: str | os.PathLike[str], target: str | os.PathLike[str], *
     bonds = _bonds(store.path / "run.json", int(np.prod(data["q"].shape[1:-1])) if data["q"].ndim > 1 else 0)
     figures = [f for f in (_trajectories(data, bonds), _errors(data), _observables(data)) if f is not None]
     # the first carries the library itself, so that the page works without a network
+    for figure in figures:
+        figure.update_layout(template="plotly_white")
     bodies = [
         plotly.io.to_html(figure, full_html=False, include_plotlyjs=i == 0, auto_play=False)
         for i, figure in enumerate(figures)
@@ -46,11 +48,12 @@ def _document(store: Store, data: Any, total: int, bodies: list[str]) -> str:
     facts = "".join(f"<tr><th>{html.escape(str(k))}</th><td>{html.escape(str(v))}</td></tr>" for k, v in shown.items())
     note = f"{total:,} rows" + ("" if total == data.sizes["t"] else f", {data.sizes['t']:,} of them shown")
     name = html.escape(store.path.absolute().name)
+    method = html.escape(f", {shown['method']}" if "method" in shown else "")
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{name}</title><style>"
         "body{font-family:system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
         "th{text-align:left;padding-right:1.5rem;font-weight:500}table{font-size:.85rem}</style></head><body>"
-        f"<h1>{name}</h1><p>{note}, t = {float(data.t[0]):g} .. {float(data.t[-1]):g}</p>"
+        f"<h1>{name}{method}</h1><p>{note}, t = {float(data.t[0]):g} .. {float(data.t[-1]):g}</p>"
         f"{''.join(bodies)}<h2>Run</h2><table>{facts}</table></body></html>"
     )
 
@@ -161,7 +164,9 @@ def _errors(data: Any) -> Any:
         return None
     figure = go.Figure()
     for name, values in curves.items():
-        figure.add_trace(go.Scatter(x=data.t.values, y=np.maximum(np.abs(values), 1e-18), name=name))
+        size = np.abs(values)
+        shown = np.where(size > 0, size, np.nan)  # a logarithm has no place for what is exactly zero
+        figure.add_trace(go.Scatter(x=data.t.values, y=shown, name=name, connectgaps=True, line={"width": 1.2}))
     figure.update_layout(title="errors", xaxis={"title": "t"}, yaxis={"type": "log", "exponentformat": "power"})
     return figure
 
