@@ -117,14 +117,14 @@ class StabilityMap:
         return Status(int(self.status[k, i, j])), float(self.worst[k, i, j])
 
     def plot(self) -> Any:
-        """One panel a method: `log10 max|g|` where the run survived, crosses where it failed."""
+        """One panel a method: `log10 max|g|` where the run survived, red marks where it failed."""
         import matplotlib.pyplot as plt
 
         figure, panels = plt.subplots(
-            1, len(self.names), figsize=(3.2 * len(self.names), 3.4), squeeze=False, sharey=True
+            1, len(self.names), figsize=(3.2 * len(self.names), 3.6), squeeze=False, sharey=True, layout="constrained"
         )
         x, y = np.meshgrid(self.omegas, self.steps, indexing="ij")
-        image = None
+        image, marks = None, {}
         for panel, name, status, worst in zip(panels[0], self.names, self.status, self.worst, strict=True):
             good = status == Status.OK
             level = np.log10(np.clip(worst, 1e-6, 1e2))
@@ -132,21 +132,29 @@ class StabilityMap:
             for kind, mark in ((Status.INDEFINITE, "x"), (Status.NOT_CONVERGED, "+"), (Status.NONFINITE, "d")):
                 here = status == kind
                 if here.any():
-                    panel.scatter(x[here], y[here], c="crimson", s=40, marker=mark, label=kind.name.lower())
+                    label = kind.name.lower().replace("_", " ")
+                    marks[label] = panel.scatter(x[here], y[here], c="crimson", s=40, marker=mark)
             # the bound omega h^2 = 0.3 below which Zhang & Skeel's matrix was found to stay definite
-            panel.plot(self.omegas, np.sqrt(0.3 / self.omegas), "k:", lw=1)
+            marks[r"$\omega h^2 = 0.3$"] = panel.plot(self.omegas, np.sqrt(0.3 / self.omegas), "k:", lw=1)[0]
             panel.set(xscale="log", yscale="log", xlabel=r"$\omega$", title=name)
             panel.set_ylim(0.8 * self.steps.min(), 1.25 * self.steps.max())
-            if panel.get_legend_handles_labels()[0]:
-                panel.legend(fontsize=7)
+            panel.set_yticks(self.steps, [f"{h:g}" for h in self.steps])
+            panel.minorticks_off()
         panels[0][0].set_ylabel("h")
+        if marks:
+            figure.legend(marks.values(), marks.keys(), loc="outside lower center", ncols=len(marks), fontsize=8)
         if image is not None:
             figure.colorbar(image, ax=panels[0].tolist(), label=r"$\log_{10}\max|g|$")
         return figure
 
 
 def stability_map(
-    problem: Any, methods: Mapping[str, Any], *, omegas: Sequence[float], steps: Sequence[float], t1: float = 50.0
+    problem: Any,
+    methods: Mapping[str, Any],
+    *,
+    omegas: Sequence[float | int],
+    steps: Sequence[float | int],
+    t1: float | int = 50.0,
 ) -> StabilityMap:
     """Run each method on `problem.system.penalized(omega)` for every omega and step size, and note how it ends."""
     shape = (len(methods), len(omegas), len(steps))
