@@ -72,6 +72,8 @@ _PUBLIC = {
         "FastestParticleMonitor",
         "StepBounds",
     ),
+    ".methods.runge_kutta": ("Tableau",),
+    ".methods.partitioned": ("PartitionedTableau",),
     ".certify": ("certify", "Certificate"),
     ".certify.stability": ("linear_stability", "stability_map"),
     ".certify.limits": ("limit_study",),

@@ -1,7 +1,10 @@
 """The paper's tables, digit by digit."""
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from holonomix.papers import brugnano2018 as paper
 
@@ -30,6 +33,18 @@ def test_table_4():
     first, second = paper.table(4, quick=True, stages=(2,))
     assert all(f"{ours:.4e}" == printed for ours, printed in first.compared), first
     assert all(abs(ours / float(printed) - 1) < 0.01 for ours, printed in second.compared)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_every_digit_is_shown_however_narrow_the_terminal(width, tmp_path, monkeypatch):
+    printed = paper.Row(3, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0).printed
+    row = paper.Row(3, 1, 0, *map(float, printed), 1e-16, 1e-16, (4.0004e-04, 5.0005e-05))
+    monkeypatch.setattr(paper, "table", lambda number, quick: [row])
+    console = Console(width=width, record=True, file=io.StringIO())
+    paper.show_table(3, True, tmp_path, console)
+    text = console.export_text()
+    assert all(text.count(x) == 2 for x in printed) and "4.0004e-04" in text and "5.0005e-05" in text
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_error_grows_linearly():

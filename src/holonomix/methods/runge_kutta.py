@@ -58,6 +58,10 @@ class RungeKutta(AbstractMethod):
 
     tableau: Tableau = CLASSICAL
 
+    def __check_init__(self) -> None:
+        if not isinstance(self.tableau, Tableau):
+            raise InputError(f"RungeKutta needs a Tableau(name, a, b, order), not {self.tableau!r}")
+
     @property
     def name(self) -> str:
         return self.tableau.name

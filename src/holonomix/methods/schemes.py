@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 
 __all__ = ["SCHEMES", "Scheme", "find_scheme", "suzuki", "triple_jump"]
 
@@ -150,7 +150,8 @@ _BEST = {4: "suzuki-4", 6: "kahan-li-6", 8: "kahan-li-8", 10: "sofroniou-spalett
 
 def find_scheme(which: int | str) -> Scheme:
     """A scheme by order (the best list known here, triple jumps beyond 10) or by name, as `"triple-jump-8"`."""
-    if isinstance(which, int):
+    if not isinstance(which, str):
+        which = whole_number("the order of a composition", which)
         if which in _BEST:
             which = _BEST[which]
         else:

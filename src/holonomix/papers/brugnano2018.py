@@ -173,29 +173,44 @@ def reference(problem: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([sol.q.reshape(rows, -1), sol.p.reshape(rows, -1)], axis=1), sol.multipliers
 
 
-def show_table(number: int, quick: bool, out: Path, console: Any) -> None:
+def _print_columns(console: Any, title: str, heads: list[str], lines: list[list[str]], groups: list[list[int]]) -> None:
+    """One table where the console is wide enough for every digit, else one for each group of columns."""
     from rich.table import Table
 
+    def view(columns):
+        table = Table(title=title, caption="= all printed digits; otherwise the deviation from them")
+        for k in columns:
+            table.add_column(heads[k], justify="right", no_wrap=True)
+        for line, after in zip(lines, [*lines[1:], None]):
+            table.add_row(*(line[k] for k in columns), end_section=after is None or after[0] != line[0])
+        return table
+
+    whole = view(range(len(heads)))
+    wide = console.measure(whole, options=console.options.update(max_width=1000)).maximum
+    for table in [whole] if wide <= console.width else [view([0, 1, *group]) for group in groups]:
+        console.print(table)
+
+
+def show_table(number: int, quick: bool, out: Path, console: Any) -> None:
     rows = table(number, quick)
     title = (
         f"Table {number}: {PROBLEMS[number]().name}, HBVM({'6' if number == 4 else '3s' if number == 3 else 's'}, s)"
     )
-    view = Table(title=title, caption="= all printed digits; otherwise the deviation from them")
     names = ("e_s", "e_lambda", "e_hc")
     heads = ["s", "n"]
     for name in names:
         heads += [name, "printed", ""]
     heads += ["e_H", "e_g"] + (["true e_s", "true e_lambda"] if rows[0].true else [])
-    for head in heads:
-        view.add_column(head, justify="right")
+    lines = []
     for row in rows:
         cells = [str(row.s), str(row.n)]
         for ours, printed in zip((row.solution, row.multiplier, row.hidden), row.printed):
             same = agreement(ours, printed) if (ours, printed) in row.compared else ""
             cells += [f"{ours:.4e}", printed, same]
         cells += [f"{row.energy:.1e}", f"{row.constraint:.1e}"] + [f"{x:.4e}" for x in row.true or ()]
-        view.add_row(*cells, end_section=row is [r for r in rows if r.s == row.s][-1])
-    console.print(view)
+        lines.append(cells)
+    groups = [[2, 3, 4], [5, 6, 7], [8, 9, 10, 11, 12]] + ([[13, 14]] if rows[0].true else [])
+    _print_columns(console, title, heads, lines, groups)
     compared = [(ours, printed) for row in rows for ours, printed in row.compared]
     equal = sum(agreement(*pair) == "=" for pair in compared)
     worst = max(abs(ours / float(printed) - 1) for ours, printed in compared)
