@@ -78,7 +78,14 @@ def test_naive_start_is_of_order_one():
 
 @pytest.mark.parametrize(
     "method",
-    [hx.VRATTLE(), hx.VRATTLE(hx.ForceMonitor()), hx.VRATTLE(update="explicit"), hx.VSHAKE()],
+    [
+        hx.VRATTLE(),
+        *(
+            pytest.param(m, marks=pytest.mark.slow)
+            for m in (hx.VRATTLE(hx.ForceMonitor()), hx.VRATTLE(update="explicit"))
+        ),
+        pytest.param(hx.VSHAKE(), marks=pytest.mark.slow),
+    ],
     ids=["U2", "U1", "explicit", "VSHAKE"],
 )
 def test_three_thousand_steps_forward_and_back(method):
@@ -87,11 +94,13 @@ def test_three_thousand_steps_forward_and_back(method):
     assert moved > 0.5
 
 
+@pytest.mark.slow
 def test_a_solver_that_stops_early_does_not_come_back():
     method = hx.VRATTLE(solver=hx.Newton(tol=1e-5))
     assert there_and_back(whip(), method, 1e-3, 3000)[0] > 1e-9
 
 
+@pytest.mark.slow
 def test_vshake_has_the_positions_of_vrattle():
     problem = whip()
     ends = [
@@ -122,6 +131,7 @@ def test_step_multipliers_approximate_lambda_to_second_order():
     assert 3.6 < coarse / fine < 4.4
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_map():
     def end(theta):
         start = hx.models.double_pendulum(angles=jnp.stack([theta, 0.3]))

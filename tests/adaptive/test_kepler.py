@@ -98,7 +98,13 @@ def symplectic_defect(problem, method, dt):
     return np.max(np.abs(basis.T @ (jacobian.T @ w @ jacobian - w) @ basis))
 
 
-@pytest.mark.parametrize("problem", [hx.models.kepler(0.6), generic_pendulum()], ids=["free", "constrained"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param(hx.models.kepler(0.6), id="free"),
+        pytest.param(generic_pendulum(), id="constrained", marks=pytest.mark.slow),
+    ],
+)
 def test_poincare_euler_is_symplectic_of_order_one(problem):
     assert symplectic_defect(problem, hx.PoincareEuler(), 0.02) < 1e-13
     found, _ = orders(problem, hx.PoincareEuler(), 0.01, 50, doublings=2)

@@ -52,6 +52,7 @@ def measured():
     return out
 
 
+@pytest.mark.slow
 def test_energy_errors_are_those_of_the_formula_sheet(measured):
     assert measured[0.02][0] == pytest.approx(8.58e-4, rel=0.01)
     assert measured[0.02][1] == pytest.approx(3.20e-3, rel=0.01)
@@ -59,12 +60,14 @@ def test_energy_errors_are_those_of_the_formula_sheet(measured):
     assert measured[0.01][1] == pytest.approx(8.04e-4, rel=0.01)
 
 
+@pytest.mark.slow
 def test_variable_steps_win_and_the_error_quarters(measured):
     for adaptive, fixed in measured.values():
         assert 3 < fixed / adaptive < 5
     assert 3.8 < measured[0.02][0] / measured[0.01][0] < 4.2
 
 
+@pytest.mark.slow
 def test_reversal():
     apart, moved = there_and_back(ROD, hx.VRATTLE(WALL, start="forward"), 0.02, 73)
     assert apart < 1e-12
@@ -137,6 +140,7 @@ def test_elastic_energy_of_a_bent_and_a_twisted_rod():
     assert float(jnp.max(jnp.abs(rod.system.constraint(jnp.asarray(bent))))) < 1e-4  # the arc, up to ds^2
 
 
+@pytest.mark.slow
 def test_a_free_rod_keeps_its_momenta():
     rod = hx.models.cosserat_rod(4, end="free", walls=())
     system = rod.system.prepare(rod.q0)

@@ -88,7 +88,7 @@ CASES = {
 }
 
 
-QUICK = ("chain", "molecules", "tree-scattered", "ring")
+QUICK = ("chain", "molecules", "ring")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
@@ -141,6 +141,7 @@ def test_islands_are_the_same_rows(name):
     if particles is None:
         assert system.islands(q) is None  # columns of the list overlap
         return
+    assert "independent blocks of" in system.structure(q) or name == "bonds"
 
     @eqx.filter_jit
     def both():

@@ -22,16 +22,22 @@ def hanging(n, constraint):
     return hx.System(lambda x: jnp.sum(x[:, 1]), constraint), q, np.zeros_like(q)
 
 
-def test_distances_and_a_plain_function_give_one_trajectory():
-    n = 20
-    term = hx.Distance(links(n), 1.0)
-    ends = [
-        hx.integrate(*hanging(n, c)[:1], hx.RATTLE(), *hanging(n, c)[1:], dt=0.02, steps=100)
-        for c in (term, lambda x: term(x), [hx.Distance(links(n)[: n - 1], 1.0), hx.Distance(links(n)[n - 1 :], 1.0)])
-    ]
-    for q, p in ends[1:]:
-        np.testing.assert_allclose(q, ends[0][0], atol=1e-11)
-        np.testing.assert_allclose(p, ends[0][1], atol=1e-10)
+FORMS = {
+    "plain": lambda n: lambda x: hx.Distance(links(n), 1.0)(x),
+    "two lists": lambda n: [hx.Distance(links(n)[: n - 1], 1.0), hx.Distance(links(n)[n - 1 :], 1.0)],
+}
+
+
+@pytest.mark.parametrize("form", ["plain", pytest.param("two lists", marks=pytest.mark.slow)])
+def test_distances_and_a_plain_function_give_one_trajectory(form):
+    n = 18
+    ends = []
+    for constraint in (hx.Distance(links(n), 1.0), FORMS[form](n)):
+        system, q, p = hanging(n, constraint)
+        ends.append(hx.integrate(system, hx.RATTLE(), q, p, dt=0.02, steps=100))
+    (q, p), (other_q, other_p) = ends
+    np.testing.assert_allclose(other_q, q, atol=1e-11)
+    np.testing.assert_allclose(other_p, p, atol=1e-10)
 
 
 def test_plain_rows_border_structured_ones():
@@ -54,6 +60,7 @@ def test_plain_rows_border_structured_ones():
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_molecule_in_a_cluster_moves_as_if_alone():
     cluster = hx.models.rigid_molecules(8, seed=3)
     assert "8 independent blocks of 3 rows" in cluster.system.structure(cluster.q0)
@@ -82,6 +89,17 @@ def test_a_hundred_thousand_links_to_round_off():
     assert float(jnp.max(error)) < 8 * np.finfo(float).eps * float(jnp.max(jnp.abs(end)))
 
 
+def test_potentials_add_up():
+    q = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)))
+    bonds = hx.LocalPotential(
+        lambda x, k: k * jnp.sum((x[0] - x[1]) ** 2), [[0, 1], [2, 3]], data=jnp.asarray([2.0, 3])
+    )
+    apart = np.sum((np.asarray(q[0::2]) - np.asarray(q[1::2])) ** 2, axis=1)
+    wanted = 2 * apart[0] + 3 * apart[1] + float(jnp.sum(q[:, 2]))
+    np.testing.assert_allclose(hx.System([bonds, lambda x: jnp.sum(x[:, 2])]).potential(q), wanted, rtol=1e-14)
+
+
+@pytest.mark.slow
 def test_pairs_and_local_potentials():
     rng = np.random.default_rng(0)
     q = jnp.asarray(rng.normal(size=(12, 3)))
