@@ -2,10 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.certify.limits import LimitStudy
+from holonomix.certify.stability import LinearStability, StabilityMap
 from holonomix.methods.zhang_skeel import modified_force
 from holonomix.systems.curvature import curvature, curvature_structure, mass_matrix
 
@@ -227,3 +231,39 @@ def test_linear_stability_needs_a_quarter():
     assert np.max(np.abs(scan.radius[0] - 1)) < 1e-9
     assert abs(scan.limit()[1] - 2 / np.sqrt(1 - 4 * 0.2499)) < 10
     assert abs(scan.limit()[3] - 2) < 0.2
+
+
+def test_nonlinear_stability_map():
+    # at h = 0.1 Z&S needs omega h^2 below about 0.3
+    found = hx.stability_map(RIGID, {"Z&S": hx.ZhangSkeel(0.4)}, omegas=(30, 36, 2000), steps=(0.1,), t1=50.0)
+    ends = [found.of("Z&S", omega, 0.1)[0] for omega in (30, 36, 2000)]
+    assert ends == [hx.Status.OK, hx.Status.INDEFINITE, hx.Status.INDEFINITE]
+    assert found.ended[0, 0, 0] == pytest.approx(50.0) and found.ended[0, 2, 0] < 1  # fails at once
+
+
+@pytest.mark.slow
+def test_methods_that_survive_and_methods_that_do_not():
+    kinds = {
+        "Newmark": hx.Newmark(0.4),
+        "midpoint": hx.ImplicitMidpoint(),
+        "Z&Ss": hx.ZhangSkeelSimplified(0.4, definite=False),  # goes on with a lost matrix
+    }
+    found = hx.stability_map(RIGID, kinds, omegas=(100, 2000), steps=(0.1,), t1=50.0)
+    ends = {name: [found.of(name, omega, 0.1)[0] for omega in (100, 2000)] for name in kinds}
+    ok, lost = hx.Status.OK, hx.Status.NOT_CONVERGED
+    assert ends == {"Newmark": [ok, ok], "midpoint": [ok, lost], "Z&Ss": [ok, ok]}
+    assert found.of("Newmark", 2000, 0.1)[1] < 1e-5
+    assert found.of("Z&Ss", 100, 0.1)[1] < 0.01 < 0.05 < found.of("Z&Ss", 2000, 0.1)[1]
+
+
+def test_pictures_of_the_scans():
+    matplotlib.use("Agg")
+    x = np.geomspace(0.1, 10, 20)
+    scan = LinearStability(("a", "b"), x, np.stack([x, np.ones(20)]))
+    assert [line.get_label() for line in scan.plot().axes[0].lines][:2] == ["a", "b"]
+    ends = np.array([[[hx.Status.OK], [hx.Status.INDEFINITE]]])
+    found = StabilityMap(("a",), np.array([10.0, 20.0]), np.array([0.1]), ends, 0.1 * np.ones((1, 2, 1)), ends)
+    assert [text.get_text() for text in found.plot().legends[0].get_texts()] == ["indefinite", r"$\omega h^2 = 0.3$"]
+    study = LimitStudy(x, 1 / x, 1 / x**2, 1 / x, np.ones(20), 0.2)
+    assert len(study.plot().axes[0].lines) == 5
+    plt.close("all")

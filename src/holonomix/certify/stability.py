@@ -111,7 +111,7 @@ class StabilityMap:
     worst: np.ndarray
     ended: np.ndarray
 
-    def of(self, name: str, omega: float, h: float) -> tuple[Status, float]:
+    def of(self, name: str, omega: float | int, h: float | int) -> tuple[Status, float]:
         k = self.names.index(name)
         i, j = int(np.argmin(np.abs(self.omegas - omega))), int(np.argmin(np.abs(self.steps - h)))
         return Status(int(self.status[k, i, j])), float(self.worst[k, i, j])
