@@ -60,3 +60,11 @@ def test_user_invariants_along_a_run():
     assert kept["angular momentum"].shape == (201, 3)
     assert invariants.drift(kept["angular momentum"]) < 1e-12
     assert invariants.drift(kept["x"]) > 0.1
+
+
+def test_kinetic_temperature_counts_the_directions_that_are_left():
+    system = hx.System(lambda q: 0.0, lambda q: jnp.sum(q**2, keepdims=True) - 1.0, mass=2.0)
+    q, p = jnp.array([1.0, 0.0, 0.0]), jnp.array([0.0, 1.0, 3.0])
+    assert float(invariants.kinetic_temperature(system, q, p)) == 2.5  # K = 10/4, two directions
+    assert float(invariants.kinetic_temperature(system.penalized(10.0), q, p)) == pytest.approx(5 / 3)
+    assert float(invariants.kinetic_temperature(system, q, p, freedom=5)) == 1.0

@@ -4,6 +4,7 @@ from .conserved import angular_momentum as angular_momentum
 from .conserved import constraint_error as constraint_error
 from .conserved import energy as energy
 from .conserved import hidden_constraint_error as hidden_constraint_error
+from .conserved import kinetic_temperature as kinetic_temperature
 from .conserved import linear_momentum as linear_momentum
 from .series import Trend as Trend
 from .series import along as along

@@ -11,12 +11,25 @@ import jax.numpy as jnp
 
 from ..errors import ShapeError
 
-__all__ = ["angular_momentum", "constraint_error", "energy", "hidden_constraint_error", "linear_momentum"]
+__all__ = [
+    "angular_momentum",
+    "constraint_error",
+    "energy",
+    "hidden_constraint_error",
+    "kinetic_temperature",
+    "linear_momentum",
+]
 
 
 def energy(system: Any, q: Any, p: Any) -> Any:
     """`p^T M^-1 p / 2 + V(q)`."""
     return system.hamiltonian(q, p)
+
+
+def kinetic_temperature(system: Any, q: Any, p: Any, freedom: int | None = None) -> Any:
+    """`2 K/freedom`, whose mean is kT at equilibrium; by default coordinates less constraints (all independent)."""
+    freedom = q.size - system.constraint_count(q) if freedom is None else freedom
+    return 2 * system.kinetic(q, p) / freedom
 
 
 def linear_momentum(q: Any, p: Any) -> Any:

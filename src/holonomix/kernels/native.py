@@ -138,9 +138,7 @@ def function(program: Program, lanes: int):
     """The compiled kernel as a C function of one pointer."""
     llvm, _ = _llvm()
     text = emit(program, lanes, has_fma())
-    tag = "\n".join(
-        [release(), llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items()))]
-    )
+    tag = "\n".join([release(), llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items()))])
     key = hashlib.sha256(f"{tag}\n{text}".encode()).hexdigest()
     with _lock:
         found = _loaded.get(key)

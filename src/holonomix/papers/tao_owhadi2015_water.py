@@ -29,17 +29,12 @@ BINS, RANGE = 100, (2.4, 7.4)
 
 
 class Cluster:
-    """One of the two ways to treat a cluster: its problem, its method, and how many directions it moves in."""
+    """One of the two ways to treat a cluster: its problem and its method."""
 
     def __init__(self, n: int, rigid: bool, omega: float | None = None):
         self.problem = hx.models.water_cluster(n, units="eV", rigid=rigid, omega=omega)
         self.name = "RATTLE" if rigid else "stiff Z&Ss"
         self.method = hx.RATTLE(hx.SymmetricNewton()) if rigid else hx.StiffZhangSkeel(beta=BETA)
-        self.freedom = (6 if rigid else 9) * n
-
-
-def _kinetic(system: Any, q: Any, p: Any) -> Any:
-    return system.kinetic(q, p)
 
 
 def _distances(q: Any, p: Any) -> Any:
@@ -59,7 +54,7 @@ def sample_distances(
     heat: bool = False,
     backend: str = "native",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Histograms of the distances and `2 K/(freedom kT)`, one a replica, without the first share `discard`.
+    """Histograms of the distances and `2 K/(dof kT)`, one a replica, without the first share `discard`.
 
     A relaxed start is cold: `heat` runs as long before, with a hundred times the friction.
     """
@@ -71,7 +66,7 @@ def sample_distances(
         "steps": steps,
         "save_every": every,
         "key": jax.random.key(seed),
-        "observe": {"distance": _distances, "kinetic": Partial(_kinetic, problem.system)},
+        "observe": {"distance": _distances, "heat": Partial(hx.invariants.kinetic_temperature, problem.system)},
         "backend": backend,
         "throw": True,
     }
@@ -85,9 +80,9 @@ def sample_distances(
         starts = (jnp.broadcast_to(x, (replicas, *x.shape)) for x in start)
         seen = hx.simulate_ensemble(problem.system, bath, *starts, **options).observables
     skip = 1 + int(discard * (steps // every))
-    distance, kinetic = (seen[name][:, skip:] for name in ("distance", "kinetic"))
+    distance, warmth = (seen[name][:, skip:] for name in ("distance", "heat"))
     shares = np.stack([_histogram(x) for x in distance])
-    return shares, 2 * kinetic.mean(axis=1) / (cluster.freedom * KT)
+    return shares, warmth.mean(axis=1) / KT
 
 
 def _histogram(distance: np.ndarray) -> np.ndarray:
