@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .exits import Exit, guarded, stop_on_terminate
+from .printing import make_console, print_json, report
 
 __all__ = ["app", "main"]
 
@@ -26,7 +26,11 @@ Exit codes: 0 done; 1 a promise is not borne out, or a benchmark failed; 2 comma
 `holonomix resume` goes on.
 """
 
-FEWEST_STEPS_TO_TIME = 10_000  # what fewer take is mostly start-up
+CODES = (
+    "Exit codes: 0 done; 2 command line, run file, model or method; 3 the run stopped before its end (the store keeps "
+    "what it computed); 4 the store, or a full disk; 130 Ctrl-C and 143 SIGTERM, after which `holonomix resume` goes "
+    "on."
+)
 
 app = typer.Typer(
     name="holonomix",
@@ -59,7 +63,7 @@ T1 = Annotated[
 Omega = Annotated[
     str | None, typer.Option("--omega", metavar="NUMBER", help="Stiffness that stands in for the constraints.")
 ]
-Model = Annotated[str, typer.Argument(help="A model by name, or your own Python file.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL | FILE.py", help="A model by name, or your own Python file.")]
 
 
 def main() -> None:
@@ -86,7 +90,7 @@ def _common(
     pass
 
 
-@app.command()
+@app.command(epilog=CODES)
 def run(
     target: Annotated[str, typer.Argument(metavar="FILE.toml | MODEL | FILE.py", help="What to run.")],
     method: Annotated[
@@ -130,12 +134,12 @@ def run(
         spec = spec_from(target, flags, sets or [], out)
         job = job_from(spec)
         place = Path(spec.out) if spec.out else free_directory(job.spec)
-        _report(start(job, place, quiet=quiet), as_json)
+        report(start(job, place, quiet=quiet), as_json)
 
 
-@app.command()
+@app.command(epilog=CODES)
 def resume(
-    directory: Annotated[Path, typer.Argument(help="The directory of a run.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run.")],
     steps: Annotated[
         str | None, typer.Option("--steps", "-n", metavar="COUNT", help="Go on to this many steps in all.")
     ] = None,
@@ -164,13 +168,13 @@ def resume(
             "allow_different_bits": allow_different_bits,
             "quiet": quiet,
         }
-        _report(go_on(directory, steps=None if steps is None else whole_number("steps", steps), **options), as_json)
+        report(go_on(directory, steps=None if steps is None else whole_number("steps", steps), **options), as_json)
 
 
 @app.command()
 def compare(
     model: Model,
-    methods: Annotated[list[str], typer.Argument(help="Two methods or more.")],
+    methods: Annotated[list[str], typer.Argument(metavar="METHOD", help="Two methods or more.")],
     dt: Dt = None,
     t1: T1 = None,
     omega: Annotated[
@@ -198,22 +202,22 @@ def compare(
         job = job_from(spec)
         stiffness = None if omega is None else number("omega", omega)
         end = job.problem.t1 if job.t1 is None else job.t1
-        console = _console(stderr=True)
+        console = make_console(stderr=True)
         say = (lambda name: None) if quiet else (lambda name: console.print(f"{name} ...", highlight=False))
         result = carry_out(job.problem, methods, dt=job.dt, t1=end, omega=stiffness, levels=levels, progress=say)
         picture = out / f"{job.spec.subject}.png"
         draw(result, picture)
         if as_json:
-            _print_json({**result.to_dict(), "plot": str(picture)})
+            print_json({**result.to_dict(), "plot": str(picture)})
         else:
-            _console().print(table(result))
-            _console().print(f"work-precision plot: {picture}", highlight=False)
+            make_console().print(table(result))
+            make_console().print(f"work-precision plot: {picture}", highlight=False)
 
 
-@app.command()
+@app.command(epilog="Exit codes: 0 borne out; 1 a declared trait is not; 2 model or method.")
 def certify(
-    method: Annotated[str, typer.Argument(help="A method, such as rattle or 'HBVM(k=6, s=2)'.")],
-    model: Annotated[str, typer.Argument(help="A model by name, or your own Python file.")] = "double-pendulum",
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="A method, such as rattle or 'HBVM(k=6, s=2)'.")],
+    model: Model = "double-pendulum",
     dt: Dt = None,
     omega: Omega = None,
     sets: Sets = None,
@@ -222,8 +226,6 @@ def certify(
     """Measure what a method promises.
 
     Order, symplecticity, reversibility, constraints, drifts, each beside what the method declares.
-
-    Leaves with exit code 1 when a declared trait is not borne out.
     """
     with guarded():
         from .execute import job_from
@@ -236,17 +238,21 @@ def certify(
         options = {} if dt is None else {"dt": job.dt}
         certificate = hx.certify(job.method, job.problem, **options)
         if as_json:
-            _print_json(certificate.to_dict())
+            print_json(certificate.to_dict())
         else:
-            _console().print(certificate)
+            make_console().print(certificate)
         if not certificate.passed:
             raise SystemExit(Exit.CONTRADICTED)
 
 
 @app.command()
 def reproduce(
-    paper: Annotated[str | None, typer.Argument(help="Which paper; without it, the papers are listed.")] = None,
-    item: Annotated[str | None, typer.Argument(help="A figure or table; all of them by default.")] = None,
+    paper: Annotated[
+        str | None, typer.Argument(metavar="PAPER", help="Which paper; without it, the papers are listed.")
+    ] = None,
+    item: Annotated[
+        str | None, typer.Argument(metavar="ITEM", help="A figure or table; all of them by default.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, the same picture.")] = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of what is made.")] = Path("reproduced"),
     listed: Annotated[bool, typer.Option("--list", help="List the items of the paper.")] = False,
@@ -258,7 +264,7 @@ def reproduce(
         from .papers import reproduce as carry_out
 
         set_up_jax()
-        console = _console()
+        console = make_console()
         if paper is None:
             console.print("\n".join(f"{name:28} {title}" for name, title in PAPERS.items()), highlight=False)
         elif listed:
@@ -269,7 +275,7 @@ def reproduce(
 
 @app.command()
 def view(
-    directory: Annotated[Path, typer.Argument(help="The directory of a run, finished or not.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run, finished or not.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The page. [default: DIR/view.html]")] = None,
     rows: Annotated[int, typer.Option("--rows", min=2, help="Thin out to about this many rows.")] = 2000,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
@@ -282,7 +288,7 @@ def view(
         from holonomix.viewer import write_page
 
         page = write_page(directory, out or directory / "view.html", rows=rows)
-        _console().print(f"page: {page}", highlight=False)
+        make_console().print(f"page: {page}", highlight=False)
         if show:
             import webbrowser
 
@@ -291,8 +297,10 @@ def view(
 
 @app.command()
 def export(
-    directory: Annotated[Path, typer.Argument(help="The directory of a run.")],
-    target: Annotated[Path, typer.Argument(help="FILE.xyz (extended XYZ, for ASE or OVITO), FILE.npz or FILE.csv.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE", help="FILE.xyz (extended XYZ, for ASE or OVITO), FILE.npz or FILE.csv.")
+    ],
     species: Annotated[str, typer.Option("--species", help="One element, or one a particle: O,H,H")] = "X",
     dimension: Annotated[
         int | None, typer.Option("--dimension", min=1, max=3, help="Coordinates a particle, for a flat q.")
@@ -304,12 +312,13 @@ def export(
         from .exports import write
 
         count = write(directory, target, species=species, dimension=dimension, every=every)
-        _console().print(f"{target}: {count} rows", highlight=False)
+        make_console().print(f"{target}: {count} rows", highlight=False)
 
 
 @app.command()
 def models(
-    name: Annotated[str | None, typer.Argument(help="Describe this one in full.")] = None, as_json: Json = False
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Describe this one in full.")] = None,
+    as_json: Json = False,
 ) -> None:
     """List the models, with their arguments."""
     with guarded():
@@ -324,14 +333,15 @@ def models(
         elif as_json:
             text = None if name is None else describe_model(name)  # refuses what is not there
             rows = [row for row in model_rows() if text is None or row["name"] == kebab(str(name))]
-            _print_json(rows if text is None else {**rows[0], "description": text})
+            print_json(rows if text is None else {**rows[0], "description": text})
         else:
-            print_models(_console())
+            print_models(make_console())
 
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Describe this one in full.")] = None, as_json: Json = False
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Describe this one in full.")] = None,
+    as_json: Json = False,
 ) -> None:
     """List the methods, with what they promise."""
     with guarded():
@@ -343,14 +353,16 @@ def methods(
         if name is not None and not as_json:
             typer.echo(describe_method(name))
         elif as_json:
-            _print_json(method_rows() if name is None else {"name": name, "description": describe_method(name)})
+            print_json(method_rows() if name is None else {"name": name, "description": describe_method(name)})
         else:
-            print_methods(_console())
+            print_methods(make_console())
 
 
 @app.command()
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(help="Which scripts; all of them by default.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Which scripts; all of them by default.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the scripts.")] = False,
 ) -> None:
     """Run the benchmark scripts of the source tree."""
@@ -359,47 +371,5 @@ def bench(
 
         if listed:
             typer.echo("\n".join(scripts()))
-        elif run_scripts(names or [], _console()):
+        elif run_scripts(names or [], make_console()):
             raise SystemExit(Exit.CONTRADICTED)
-
-
-def _report(summary: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        _print_json(summary)
-        return
-    lines = [f"{summary['steps']:,} steps of {summary['method']} on {summary['model']} to t = {summary['t']:g}"]
-    if summary["energy_error"] is not None:
-        lines.append(f"energy error     {summary['energy_error']:.2e}")
-    if summary["constraint_error"] is not None:
-        lines.append(f"constraint error {summary['constraint_error']:.2e}")
-    if summary["steps_per_second"] and summary["steps"] >= FEWEST_STEPS_TO_TIME:
-        lines.append(f"speed            {summary['steps_per_second']:,.0f} steps/s, back end {summary['backend']}")
-    lines.append(
-        f"{summary['rows']:,} rows in {summary['out']}: xarray.open_zarr({summary['out']!r}), "
-        f"or `holonomix view {summary['out']}`"
-    )
-    typer.echo("\n".join(lines))
-
-
-def _print_json(value: Any) -> None:
-    """Strict JSON: what is not a finite number becomes null."""
-    typer.echo(json.dumps(_finite(value), indent=1, allow_nan=False, default=str))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
-
-
-def _console(stderr: bool = False) -> Any:
-    from rich.console import Console
-
-    console = Console(stderr=stderr)
-    if not console.is_terminal:
-        console.width = max(console.width, 160)
-    return console

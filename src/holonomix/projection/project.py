@@ -150,12 +150,12 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
                 f"G M^-1 G^T is {pivot:.2g}; check a smaller model of the same kind, whose rows can be named"
             )
         return
-    rows = np.asarray(system.linearize(q, t).todense())
-    # Scaled by the square root of the mass, so that the rank is that of G M^-1 G^T.
-    gram = np.asarray(as_mass(system.mass, q).right(q, jnp.asarray(rows)) @ rows.T)
+    gram, bend = (np.asarray(x) for x in _dense_gram(system, q, jnp.asarray(t, q.dtype)))
     diagonal = np.sqrt(np.clip(np.diag(gram), 0.0, None))
-    if np.any(diagonal == 0):
-        k = int(np.argmin(diagonal))
+    # a gradient is zero when it is no larger than what an ulp of q makes of it
+    flat = diagonal <= 16 * np.finfo(gram.dtype).eps * bend
+    if np.any(flat):
+        k = int(np.argmax(flat))
         raise ConstraintRankError(
             f"constraint {k} has a zero gradient at the start: it cannot hold a velocity (write |r|^2 - L^2 rather "
             "than a squared expression, and start away from the singular point)"
@@ -179,6 +179,16 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
 def _smallest_pivot(system: Any, q: Any, t: Any) -> Any:
     jac = system.linearize(q, t)
     return system.gram(q, jac, jac).factor(symmetric=True).pivot
+
+
+@eqx.filter_jit
+def _dense_gram(system: Any, q: Any, t: Any) -> tuple[Any, Any]:
+    """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q."""
+    mass = as_mass(system.mass, q)
+    way = jnp.max(jnp.abs(q)) * jnp.cos(jnp.arange(q.size)).reshape(q.shape)
+    rows, bends = jax.jvp(lambda x: system.linearize(x, t).todense(), (q,), (way,))
+    gram, size = (mass.right(q, x) @ x.T for x in (rows, bends))
+    return gram, jnp.sqrt(jnp.clip(jnp.diag(size), 0.0))
 
 
 def _check_finite(q: Any, p: Any) -> None:
