@@ -14,6 +14,9 @@ from ..types import Problem
 __all__ = ["check_concrete", "check_length", "check_method", "check_run"]
 
 
+MOST_STEPS = 1 << 53  # up to here `n dt` knows n exactly
+
+
 def check_method(method: Any, system: Any) -> None:
     """`method` is a method, `system` a system, and the one can treat the other."""
     if isinstance(method, type) or not hasattr(method, "step"):
@@ -35,6 +38,8 @@ def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any, *, severa
     """System, method, step, number of steps and key; `several` allows an array of dt."""
     check_method(method, system)
     steps = whole_number("steps", steps, 0)
+    if steps > MOST_STEPS:
+        raise InputError(f"{steps:.3g} steps are more than can be counted; take a larger dt or an earlier t1")
     if not isinstance(dt, Tracer):
         step = np.asarray(dt)
         if step.dtype.kind not in "fiu" or not np.all(np.isfinite(step)) or np.any(step == 0):
@@ -44,6 +49,8 @@ def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any, *, severa
     if method.stochastic and not hasattr(key, "dtype"):
         instead = "" if key is None else f", not {key!r}"
         raise InputError(f"{method.name} draws random numbers: give a key, for instance key=jax.random.key(0){instead}")
+    if key is not None and not hasattr(key, "dtype"):
+        raise InputError(f"key must come from jax.random, for instance jax.random.key(0), not {key!r}")
     return steps
 
 
@@ -56,5 +63,7 @@ def check_length(steps: Any, t1: Any, t0: Any, dt: float, save_every: Any) -> No
     for name, value in (("t0", t0), ("t1", t1)):
         if value is not None and (np.ndim(value) or np.asarray(value).dtype.kind not in "fiu"):
             raise InputError(f"{name} must be a number, not {value!r}")
+    if not np.isfinite(t0):
+        raise InputError(f"t0 must be finite, not {t0}")
     if t1 is not None and not (np.isfinite(t1) and (t1 - t0) * dt > 0):
         raise InputError(f"t1 = {t1:g} cannot be reached from t0 = {t0:g} with dt = {dt:g}")

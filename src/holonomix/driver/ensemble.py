@@ -88,6 +88,9 @@ def simulate_ensemble(
     axes = {"q0": 0, "p0": 0, "params": None, "dt": 0 if np.ndim(dt) else None} | dict(in_axes or {})
     if unknown := set(axes) - set(BATCHED):
         raise InputError(f"in_axes knows {', '.join(BATCHED)}; not {', '.join(sorted(unknown))}")
+    for name, axis in axes.items():
+        if any(a != 0 for a in jax.tree.leaves(axis)):
+            raise InputError(f"in_axes[{name!r}] must be 0 (the leading axis) or None (shared), not {axis!r}")
     check_concrete("simulate_ensemble", system, method, q0, p0, dt)
     q0, p0 = as_array("q0", q0), as_array("p0", p0)
     count = _count(system, q0, p0, dt, axes)
@@ -198,7 +201,7 @@ def _count(system: Any, q0: Any, p0: Any, dt: Any, axes: dict[str, Any]) -> int:
     sizes = {name: len(x) for name, x in (("q0", q0), ("p0", p0), ("dt", np.asarray(dt))) if axes[name] == 0}
     if axes["params"] is not None:
         pairs = jax.tree.map(
-            lambda a, sub: [len(x) for x in jax.tree.leaves(sub)] if a == 0 else [],
+            lambda a, sub: [np.shape(x)[0] if np.ndim(x) else 0 for x in jax.tree.leaves(sub)] if a == 0 else [],
             axes["params"],
             system.params,
             is_leaf=lambda x: x is None,
