@@ -98,28 +98,26 @@ def test_actions_vanish_on_the_manifold_and_resonances_warn():
         hx.resonances(meeting.system, rows)
 
 
+def warned(system, method, q, p, dt):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        hx.simulate(system, method, q, p, dt=dt, t1=3.5)
+    return [str(w.message) for w in found if issubclass(w.category, hx.ResonanceWarning)]
+
+
 @pytest.mark.parametrize("alpha", [(1.0, 2.0), (1.0, 1.0)], ids=["apart", "resonant"])
-def test_a_run_that_meets_a_resonance_warns(alpha):
+@pytest.mark.parametrize("averaged", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["stiff", "effective"])
+def test_a_run_that_meets_a_resonance_warns(alpha, averaged):
     problem = hx.models.stiff_spring_double_pendulum(1e-2, alpha=alpha)
-    stiff = problem.system
-    q, p = stiff.project(problem.q0, problem.p0)
-    limit = hx.effective(stiff, problem.q0, problem.p0)
-
-    def warned(system, method, q, p, dt, **options):
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            hx.simulate(system, method, q, p, dt=dt, t1=3.5, **options)
-        return [str(w.message) for w in found if issubclass(w.category, hx.ResonanceWarning)]
-
-    runs = (
-        warned(stiff, hx.StormerVerlet(), problem.q0, problem.p0, 1e-3),
-        warned(limit, hx.RATTLE(), q, p, 0.01),
-    )
-    for messages in runs:
-        assert len(messages) == (alpha == (1.0, 1.0))
-        assert all("is the sum of 0 and 0" in m and "t = " in m for m in messages)
-    # oscillations without energy do not matter, however their frequencies lie
-    assert not warned(stiff, hx.StormerVerlet(), q, p, 1e-3)
+    stiff, start = problem.system, (problem.q0, problem.p0)
+    if averaged:
+        messages = warned(hx.effective(stiff, *start), hx.RATTLE(), *stiff.project(*start), 0.01)
+    else:
+        messages = warned(stiff, hx.StormerVerlet(), *start, 1e-3)
+        # oscillations without energy do not matter, however their frequencies lie
+        assert not warned(stiff, hx.StormerVerlet(), *stiff.project(*start), 1e-3)
+    assert len(messages) == (alpha == (1.0, 1.0))
+    assert all("is the sum of 0 and 0" in m and "t = " in m for m in messages)
 
 
 def test_rows_of_a_long_run_are_thinned_evenly():
@@ -162,3 +160,20 @@ def test_multipliers_and_limit_of_the_double_pendulum():
     assert g > 5 * study.constraint[1]  # O(1/omega) from a start that is not tangent
     with pytest.raises(hx.InputError, match="stiff system"):
         hx.penalty_multipliers(hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.1, steps=2), 0.2)
+
+
+def test_what_needs_a_stiff_system_or_a_sensible_number_says_so():
+    problem = hx.models.double_pendulum()
+    rigid, q, p = problem.system, problem.q0, problem.p0
+    sol = hx.simulate(rigid.penalized(20.0), hx.StormerVerlet(), q, p, dt=0.01, steps=5)
+    for bad, word in (
+        (lambda: hx.effective(rigid, q, p), "limit of a stiff one"),
+        (lambda: hx.resonances(rigid, q[None]), "stiff system"),
+        (lambda: rigid.penalized(20.0).penalized(30.0), "stiff already"),
+        (lambda: hx.penalty_multipliers(sol, float("nan")), "window must be"),
+        (lambda: hx.limit_study(rigid, q, p, rows=0), "two rows"),
+        (lambda: hx.limit_study(rigid, q, p, t1=1.0, window=2.0), "window within it"),
+        (lambda: hx.linear_stability([hx.GLA()]), "random numbers"),
+    ):
+        with pytest.raises(hx.InputError, match=word):
+            bad()

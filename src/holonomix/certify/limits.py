@@ -86,6 +86,8 @@ def limit_study(
     """
     if not system.constrained:
         raise InputError("a limit study needs a constrained system; give the rigid one")
+    if rows < 2 or not t1 > 0 or not 0 <= window < t1:
+        raise InputError(f"a limit study needs two rows, t1 > 0 and a window within it, not {rows}, {t1}, {window}")
     spacing = t1 / rows
     # the fastest frequency is omega sqrt(largest eigenvalue of G M^-1 G^T) for a penalty
     jac = system.prepare(q0).linearize(q0)

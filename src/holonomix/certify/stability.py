@@ -13,6 +13,7 @@ import numpy as np
 
 from ..driver import simulate
 from ..driver.solution import map_rows
+from ..errors import InputError
 from ..status import Status
 from ..systems import System
 from ..types import State
@@ -86,6 +87,11 @@ def linear_stability(methods: Mapping[str, Any] | Sequence[Any] | Any, h_omega: 
     if not isinstance(methods, Mapping):
         listed = list(methods) if isinstance(methods, Sequence) else [methods]
         methods = {_label(method): method for method in listed}
+    for name, method in methods.items():
+        if method.stochastic or method.adaptive:
+            raise InputError(
+                f"linear stability is that of a fixed map: {name} draws random numbers or changes its step"
+            )
     h_omega = np.geomspace(0.01, 1000.0, 501) if h_omega is None else np.asarray(h_omega, float)
     radius = [np.asarray(_radius(method, jnp.asarray(h_omega))) for method in methods.values()]
     return LinearStability(tuple(methods), h_omega, np.stack(radius))

@@ -44,6 +44,8 @@ def penalty_multipliers(sol: Any, window: float) -> tuple[np.ndarray, np.ndarray
     stiff = sol.system
     if getattr(stiff, "kind", "") != "stiff":
         raise InputError("penalty_multipliers needs the solution of a stiff system (system.penalized(omega))")
+    if not 0 <= window < np.inf:
+        raise InputError(f"window must be a length of time, zero or more, not {window}")
     t, q = np.asarray(sol.t), jnp.asarray(sol.q)
     raw = np.asarray(_rows(stiff.prepare(q[0]), q))
     if window == 0:
@@ -55,7 +57,7 @@ def penalty_multipliers(sol: Any, window: float) -> tuple[np.ndarray, np.ndarray
     if not 1 <= width < len(t):
         raise InputError(
             f"a window of {window:g} holds {width} row spacings of {abs(spacing[0]):g}, and the run has {len(t)} rows: "
-            "take a wider window, or save more often"
+            "take a window that holds at least one and fits into the run"
         )
     # trapezoidal rule over `width` intervals, by differences of the running integral
     steps = 0.5 * (raw[1:] + raw[:-1])

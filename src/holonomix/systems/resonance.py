@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..errors import InputError
+
 __all__ = ["ResonanceWarning", "ResonanceWatch", "resonances"]
 
 MOST_ROWS = 256
@@ -45,6 +47,8 @@ def resonances(
     largest frequency (Lubich & Weiss (11), (12)). Below `margin` a `ResonanceWarning` names the row (or its time, where
     `times` are given) and the numbers.
     """
+    if getattr(stiff, "kind", "") != "stiff":
+        raise InputError("frequencies belong to a stiff system: give system.penalized(omega) or a StiffSystem")
     rows = jnp.asarray(rows, jnp.result_type(float))
     omega = np.asarray(_frequency_rows(stiff.prepare(rows[0]), rows))
     if omega.shape[1] < 2:

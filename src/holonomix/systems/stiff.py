@@ -155,6 +155,9 @@ class StiffSystem(eqx.Module):
         """The same system with another stiffness; nothing is recompiled."""
         return eqx.tree_at(lambda s: s.epsilon, self, jnp.asarray(epsilon, jnp.result_type(float)))
 
+    def penalized(self, omega: Any) -> StiffSystem:
+        raise InputError("this system is stiff already: use with_epsilon(...), or constrained().penalized(omega)")
+
     def with_params(self, params: Any) -> StiffSystem:
         """The same system with other parameter values; nothing is recompiled."""
         return eqx.tree_at(lambda s: s.params, self, self.slow.with_params(params).params, is_leaf=lambda x: x is None)
@@ -340,12 +343,16 @@ class EffectivePotential(eqx.Module):
         return stiff.slow.potential(q) + stiff.correction(q, self.actions)
 
 
-def effective(stiff: StiffSystem, q0: Any, p0: Any, *, margin: float = 0.02) -> System:
+def effective(stiff: Any, q0: Any, p0: Any, *, margin: float = 0.02) -> System:
     """The constrained System that the stiff motion from `(q0, p0)` follows up to O(eps) (Lubich & Weiss (7), (8)).
 
     Its start is `stiff.project(q0, p0)`. Valid while the frequencies stay apart and away from resonances of second
     order: a `ResonanceWarning` says so when the start is within the relative `margin` of one.
     """
+    if not isinstance(stiff, StiffSystem):
+        raise InputError(
+            "the effective system is the limit of a stiff one: give system.penalized(omega) or a StiffSystem"
+        )
     q0, p0 = (jnp.asarray(x, jnp.result_type(float)) for x in (q0, p0))
     stiff = stiff.prepare(q0)
     potential = EffectivePotential(stiff, stiff.actions(q0, p0))
