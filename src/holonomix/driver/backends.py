@@ -22,6 +22,9 @@ log = logging.getLogger("holonomix")
 
 BACKENDS = ("auto", "array", "xla", "native", "cuda", "pallas")
 ASKED_LIMIT = 100_000  # operations of a straight-line program that somebody asked for: compiling takes seconds
+UNROLLED = 4_000  # operations beyond which loops over long axes are tried
+LOOPS = ("native", "cuda")  # back ends that have such loops
+GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajectories side by side gain as well
 
 
 class Choice(NamedTuple):
@@ -31,6 +34,7 @@ class Choice(NamedTuple):
     runner: Any
     reason: str
     operations: int | None = None
+    loops: int = 0  # over long axes, in one step
 
 
 @eqx.filter_jit
@@ -115,12 +119,37 @@ def _signature(tree: Any) -> Any:
     )
 
 
-def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool = False) -> Any:
+def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain: int) -> Any:
+    """The unrolled program where it is small, else one with loops over long axes where that is much shorter."""
+    from .. import kernels
+
+    unrolled, error = None, None
+    try:
+        unrolled = kernels.lower(loop, carry, consts)
+    except kernels.Unsupported as reason:
+        if not reason.operation.startswith("too many"):
+            raise
+        error = reason
+    if backend in LOOPS and (unrolled is None or unrolled.operations > UNROLLED):
+        try:
+            wide = kernels.lower(loop, carry, consts, wide=True)
+            if unrolled is None or gain * wide.effort <= unrolled.effort:
+                return wide
+        except kernels.Unsupported as reason:
+            log.info("no loops over axes: %s", reason)
+    if unrolled is None and asked:
+        return kernels.lower(loop, carry, consts, limit=ASKED_LIMIT)
+    if unrolled is None and error is not None:
+        raise error
+    return unrolled
+
+
+def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool = False, gain: int = 2) -> Any:
     """A compiled kernel, from the cache where the same program was built before; `Unsupported` is cached too."""
     from .. import kernels
 
     try:
-        key = (backend, asked, _signature(stepper), _signature(carry), _signature(consts))
+        key = (backend, asked, gain, _signature(stepper), _signature(carry), _signature(consts))
         hash(key)
     except TypeError:
         key = None
@@ -128,11 +157,11 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
     if found is None:
         try:
             loop = kernels.Loop(stepper.step, stepper.read, stepper.halted)
-            program = kernels.lower(loop, carry, consts, **({"limit": ASKED_LIMIT} if asked else {}))
+            program = _program(backend, loop, carry, consts, asked, gain)
             runner: Any = kernels.build(program, backend=backend)
             if backend == "cuda":  # may yet find something missing on this machine
                 runner.compile()
-            found = (runner, program.operations)
+            found = (runner, program)
         except (kernels.Unsupported, kernels.Unavailable) as error:
             found = error
         if key is not None:
@@ -144,16 +173,17 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
 
 def choose(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Choice:
     """The runner for one trajectory."""
-    return _choose(backend, stepper, carry, consts, ("native",))
+    return _choose(backend, stepper, carry, consts, ("native",), GAIN["single"])
 
 
 def choose_batch(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Choice:
     """The runner for an ensemble; `carry` and `consts` are those of one trajectory."""
     on_gpu = jax.default_backend() == "gpu"
-    return _choose(backend, stepper, carry, consts, ("cuda", "pallas") if on_gpu else ("native",))
+    gain = GAIN["single" if on_gpu else "lanes"]
+    return _choose(backend, stepper, carry, consts, ("cuda", "pallas") if on_gpu else ("native",), gain)
 
 
-def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: tuple[str, ...]) -> Choice:
+def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: tuple[str, ...], gain: int) -> Choice:
     if backend not in BACKENDS:
         raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
     if backend == "array":
@@ -170,9 +200,10 @@ def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: 
     reason = "no kernel back end is preferred here"
     for name in preferred if backend == "auto" else (backend,):
         try:
-            runner, operations = _kernel(name, stepper, *shapes, asked=backend != "auto")
-            reason = "asked for" if backend != "auto" else f"the step is a scalar program of {operations} operations"
-            return Choice(name, runner, reason, operations)
+            runner, program = _kernel(name, stepper, *shapes, asked=backend != "auto", gain=gain)
+            kind = "a program with loops over axes," if program.wide else "a scalar program of"
+            reason = "asked for" if backend != "auto" else f"the step is {kind} {program.operations} operations"
+            return Choice(name, runner, reason, program.operations, program.loops)
         except (kernels.Unsupported, kernels.Unavailable, ImportError) as error:
             if backend != "auto":
                 raise InputError(

@@ -49,7 +49,8 @@ def explain(system: Any, method: Any, q0: Any = None, p0: Any = None, *, backend
         f"back end: {choice.name} ({choice.reason})",
     ]
     if choice.operations is not None:
-        lines.append(f"operations in one step: {choice.operations} (loops counted once)")
+        over = f", {choice.loops} loops over axes" if choice.loops else ""
+        lines.append(f"operations in one step: {choice.operations}{over} (loops counted once)")
     if hasattr(system, "structure") and m:
         lines.append(f"constraint solver: {system.structure(q)}")
     text = Explanation("\n".join(lines))

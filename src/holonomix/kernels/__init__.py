@@ -32,6 +32,8 @@ class Loop:
 
 def build(program: Program, backend: str = "native", lanes: int | None = None, threads: int | None = None):
     """A runner for the program; compilation happens on first use."""
+    if program.wide and backend in ("xla", "pallas"):
+        raise Unsupported("loops over axes", f"back end {backend}")
     if backend == "native":
         from .runner import NativeRunner
 

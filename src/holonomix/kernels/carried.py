@@ -40,7 +40,7 @@ def carry_over(t: Tracer, loop: Loop, first: int) -> dict[int, tuple[int, int]]:
     cut = known & ({a for n in inside if n not in known for a in g.args[n]} | set(roots))
     if not known or 2 * len(known) < 3 * len(cut):  # each carried value costs about as much as an operation
         return {}
-    replaced = {n: g._append("param", (), g.kind[n], None, scope) for n in sorted(known)}
+    replaced = {n: g.append("param", (), g.kind[n], None, scope, g.length[n]) for n in sorted(known)}
     _replace(g, loop, replaced, first)
     return {n: (p, replaced.get(later[n], later[n])) for n, p in replaced.items()}
 

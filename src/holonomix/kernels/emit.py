@@ -9,12 +9,11 @@ those of the scalar form.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from .emit_flow import FlowEmitter
 from .graph import BOOL
-from .passes import uses
+from .passes import frozen
 from .program import Leaf, Program
 from .writer import scalar_type
 
@@ -60,9 +59,9 @@ class Layout:
         return cls(len(program.consts), len(program.carry), len(program.rows))
 
 
-def emit(program: Program, lanes: int, fma: bool) -> str:
-    """The module's text."""
-    return KernelEmitter(program, lanes, fma).module()
+def emit(program: Program, lanes: int, fma: bool, width: int = 1) -> str:
+    """The module's text; `width` is the number of elements of a long axis in one register."""
+    return KernelEmitter(program, lanes, fma, width).module()
 
 
 class KernelEmitter(FlowEmitter):
@@ -98,7 +97,8 @@ class KernelEmitter(FlowEmitter):
         first, last, stride = self.groups()
         self.put("br label %group")
         self.start("group")
-        self.put(f"%g = phi i64 [ {first}, %setup ], [ %g.next, %finish ]")
+        group_hole = len(self.lines)
+        self.lines.append("")
         more = self.new(f"icmp slt i64 %g, {last}")
         self.put(f"br i1 {more}, label %work, label %exit")
         self.start("work")
@@ -107,9 +107,10 @@ class KernelEmitter(FlowEmitter):
         for k, leaf in enumerate(program.carry):
             self._load(leaf, layout.carry_in + k, str(leaf.count))
         self.block(self.graph.root)
-        carry = [n for leaf in program.carry for n in leaf.nodes]
+        carry = [n for leaf in program.carry if not leaf.length for n in leaf.nodes]
+        vectors = [n for leaf in program.carry if leaf.length for n in leaf.nodes]
         starts = [self.names[n] for n in carry]
-        types = [self.type(leaf.kind) for leaf in program.carry for _ in leaf.nodes]
+        types = [self.type(self.graph.kind[n]) for n in carry]
         before = self.label
         self.put("br label %row")
 
@@ -134,12 +135,13 @@ class KernelEmitter(FlowEmitter):
 
         self.start("advance")
         self.mask = active if L > 1 else None
-        failed, kept = self._freeze()
+        failed, kept = frozen(program)
         self.deferred = set(kept)
         self.block(program.scope, "body")
         self.mask = None
-        nodes = [n for leaf in program.step for n in leaf.nodes]
-        ends = self._lane_ends(active, carry, types, nodes, failed) if L > 1 else self._ends(nodes, failed)
+        nodes = [n for leaf in program.step if not leaf.length for n in leaf.nodes]
+        copies = [(n, self.slot(c)) for n, c in zip(self._vectors(program.step), vectors, strict=True)]
+        ends = self._lane_ends(active, carry, types, nodes, failed) if L > 1 else self._ends(nodes, failed, copies)
         phis = ["  %s = phi i64 [ 0, %row ], " + ", ".join(f"[ {count}, %{label} ]" for label, count, _ in ends)]
         for k, (n, ty) in enumerate(zip(carry, types, strict=True)):
             later = ", ".join(f"[ {values[k]}, %{label} ]" for label, _, values in ends)
@@ -147,14 +149,17 @@ class KernelEmitter(FlowEmitter):
         self.lines[hole] = "\n".join(phis)
 
         self.start("rowend")
-        read = [n for leaf in program.read_carry for n in leaf.nodes]
+        read = [n for leaf in program.read_carry if not leaf.length for n in leaf.nodes]
         for n, m in zip(carry, read, strict=True):
             self.names[m] = f"%b{n}"
+        for n, m in zip(vectors, self._vectors(program.read_carry), strict=True):
+            self.arrays[m] = self.arrays[n]
         self.block(program.read_scope)
         for k, leaf in enumerate(program.rows):
             lane_stride = self.new(f"mul i64 {self.rows}, {leaf.count}")
             offset = self.new(f"mul i64 %r, {leaf.count}")
-            self._store(leaf, [self.name(n) for n in leaf.nodes], layout.row_pointers + k, lane_stride, offset)
+            values = [] if leaf.length else [self.name(n) for n in leaf.nodes]
+            self._store(leaf, leaf.nodes, values, layout.row_pointers + k, lane_stride, offset)
         self.put("br label %rowdone")
         self.start("rowdone")
         self.put("%r.next = add nuw nsw i64 %r, 1")
@@ -162,30 +167,25 @@ class KernelEmitter(FlowEmitter):
 
         self.start("finish")
         for k, leaf in enumerate(program.carry):
-            self._store(leaf, [f"%a{n}" for n in leaf.nodes], layout.carry_out + k, str(leaf.count), "0")
+            values = [] if leaf.length else [f"%a{n}" for n in leaf.nodes]
+            self._store(leaf, leaf.nodes, values, layout.carry_out + k, str(leaf.count), "0")
+        self.lines[group_hole] = f"  %g = phi i64 [ {first}, %setup ], [ %g.next, %{self.label} ]"
         self.put(f"%g.next = add nuw nsw i64 %g, {stride}")
         self.put("br label %group")
         self.start("exit")
         self.put("ret void")
 
-    def _freeze(self) -> tuple[int | None, list[int]]:
-        """The condition under which most of the carry keeps its old value, and the selects that say so."""
-        g, program = self.graph, self.program
-        results = [n for leaf in program.step for n in leaf.nodes]
-        count = uses(program)
-        selects = [n for n in dict.fromkeys(results) if g.op[n] == "select" and count[n] == results.count(n)]
-        conditions = Counter(g.args[n][0] for n in selects)
-        if not conditions:
-            return None, []
-        condition, times = conditions.most_common(1)[0]
-        if times < 4:
-            return None, []
-        return condition, [n for n in selects if g.args[n][0] == condition]
+    @staticmethod
+    def _vectors(leaves: list[Leaf]) -> list[int]:
+        return [n for leaf in leaves if leaf.length for n in leaf.nodes]
 
-    def _ends(self, nodes: list[int], failed: int | None) -> list[tuple[str, str, list[str]]]:
+    def _ends(
+        self, nodes: list[int], failed: int | None, copies: list[tuple[int, str]]
+    ) -> list[tuple[str, str, list[str]]]:
         """Close the step: for each way back to its start, the label, the new count and the new values."""
         if failed is None:
             values = [self.name(n) for n in nodes]
+            self.assign(copies)
             self.put("%s.next = add nuw nsw i64 %s, 1")
             self.put("br label %step")
             return [(self.label, "%s.next", values)]
@@ -195,8 +195,9 @@ class KernelEmitter(FlowEmitter):
         for label, side in (("frozen", 1), ("moved", 2)):
             self.start(label)
             values = [self.name(self.graph.args[n][side] if n in self.deferred else n) for n in nodes]
+            self.assign([(self.graph.args[n][side] if n in self.deferred else n, target) for n, target in copies])
+            ends.append((self.label, "%s.next", values))
             self.put("br label %step")
-            ends.append((label, "%s.next", values))
         return ends
 
     def _lane_ends(self, active: str, carry, types, nodes, failed) -> list[tuple[str, str, list[str]]]:
@@ -238,6 +239,10 @@ class KernelEmitter(FlowEmitter):
             return
         base, kind = self.word(pointer, "ptr"), self.stored(leaf.kind)
         scalar = scalar_type(kind)
+        if leaf.length:
+            start = self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 %g, {stride}')}")
+            self.gathered_leaf(leaf, [(leaf.starts[k], n) for k, n in wanted], start)
+            return
         if self.lanes == 1:
             start = self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 %g, {stride}')}")
         else:
@@ -250,17 +255,21 @@ class KernelEmitter(FlowEmitter):
             raw = self.new(f"load {self.type(kind)}, ptr {self.element(start, leaf.kind, str(k))}")
             self.names[n] = self.from_memory(raw, leaf.kind)
 
-    def _store(self, leaf: Leaf, values: list[str], pointer: int, stride: str, offset: str) -> None:
+    def _store(
+        self, leaf: Leaf, nodes: tuple[int, ...], values: list[str], pointer: int, stride: str, offset: str
+    ) -> None:
         """Write values to `base[trajectory * stride + offset + k]`."""
         kind = self.stored(leaf.kind)
         scalar = scalar_type(kind)
-        if not values:
+        if not nodes:
             return
         base = self.new(f"getelementptr {scalar}, ptr {self.word(pointer, 'ptr')}, i64 {offset}")
         if self.lanes == 1:
             target = self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 %g, {stride}')}")
         else:
             target = self.reserve(leaf.count, leaf.kind)
+        if leaf.length:
+            self.spread_leaf(leaf, nodes, target)
         for k, value in enumerate(values):
             stored = self.to_memory(value, leaf.kind)
             self.put(f"store {self.type(kind)} {stored}, ptr {self.element(target, leaf.kind, str(k))}")

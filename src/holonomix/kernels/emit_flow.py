@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .emit_scalar import ScalarEmitter
+from .emit_axes import AxisEmitter
 from .graph import BOOL, Branches, Loop, Scope
 from .writer import scalar_type
 
 
-class FlowEmitter(ScalarEmitter):
+class FlowEmitter(AxisEmitter):
     """Adds `block`, which emits the nodes of a scope with all that is inside them."""
 
     # -- blocks ------------------------------------------------------------------------------------
@@ -16,8 +16,16 @@ class FlowEmitter(ScalarEmitter):
         block = self.program.blocks[scope]
         nodes = block.nodes
         nodes = nodes[: block.head] if part == "head" else nodes[block.head :] if part == "body" else nodes
-        for n in nodes:
-            self.node(n)
+        if self.schedule is None:
+            for n in nodes:
+                self.node(n)
+            return
+        for piece in self.schedule.block(scope, part):
+            if piece.length:
+                self.fused(piece)
+            else:
+                for n in piece.nodes:
+                    self.node(n)
 
     def node(self, n: int) -> None:
         g = self.graph
@@ -39,7 +47,7 @@ class FlowEmitter(ScalarEmitter):
     def _op_proj(self, n: int) -> None:
         """Named when its loop or branch was emitted."""
 
-    _op_collected = _op_proj
+    _op_collected = _op_vconst = _op_proj
 
     def _op_select(self, n: int) -> None:
         g = self.graph
@@ -76,7 +84,8 @@ class FlowEmitter(ScalarEmitter):
         g = self.graph
         table, index = g.args[n]
         kind = g.kind[n]
-        base, ty = self.name(table), self.type(self.stored(kind))
+        base = self.array(table) if g.length[table] else self.name(table)
+        ty = self.type(self.stored(kind))
         if self.lanes == 1 or g.op[index] == "const" or index in self.uniform:
             where = self._scalar_index(index)
             raw = self.new(f"load {ty}, ptr {self.element(base, kind, where)}")
@@ -104,6 +113,9 @@ class FlowEmitter(ScalarEmitter):
         live = self.program.live
         counted = loop.trips is not None
         moving = [j for j, p in enumerate(loop.params) if p in live and not (counted and j == 0)]
+        vectors = [j for j in moving if g.length[loop.params[j]]]
+        moving = [j for j in moving if not g.length[loop.params[j]]]
+        self.assign([(g.args[n][j], self.slot(loop.params[j])) for j in vectors])
         tables = self._collectors(n, loop)
         head, body, done = self.labels("head", "body", "done")
         before, outer = self.label, self.mask
@@ -145,6 +157,7 @@ class FlowEmitter(ScalarEmitter):
             where = self._scalar_index(loop.collect[0])
             stored = self.to_memory(self.name(value), kind)
             self.put(f"store {self.type(self.stored(kind))} {stored}, ptr {self.element(table, kind, where)}")
+        self.assign([(loop.results[j], self.slot(loop.params[j])) for j in vectors])
         nexts = []
         for j in moving:
             value = self.name(loop.results[j])
@@ -169,7 +182,10 @@ class FlowEmitter(ScalarEmitter):
         self.start(done)
         for user in self._projections(n):
             if g.op[user] == "proj":
-                self.names[user] = self.names[loop.params[g.attr[user]]]
+                place = self.arrays if g.length[user] else self.names
+                place[user] = place[loop.params[g.attr[user]]]
+            elif g.length[user]:
+                self.filled(user)
 
     def _projections(self, n: int) -> list[int]:
         cached = getattr(self, "_proj", None)
@@ -186,8 +202,11 @@ class FlowEmitter(ScalarEmitter):
             if self.graph.op[user] == "collected":
                 assert loop.trips is not None
                 kind = self.graph.kind[user]
-                self.names[user] = self.reserve(loop.trips, kind)
-                tables.append((loop.collect[1 + self.graph.attr[user]], self.names[user], kind))
+                long = self.graph.length[user]
+                table = self.slot(user) if long else self.reserve(loop.trips, kind)
+                if not long:
+                    self.names[user] = table
+                tables.append((loop.collect[1 + self.graph.attr[user]], table, kind))
         return tables
 
     def _op_cond(self, n: int) -> None:
@@ -212,10 +231,13 @@ class FlowEmitter(ScalarEmitter):
             low = self.new(self.intrinsic("smax", g.kind[which], self.name(which), "0"))
             cases = " ".join(f"{ty} {k}, label %{t}" for k, t in enumerate(targets[:-1]))
             self.put(f"switch {ty} {low}, label %{targets[-1]} [ {cases} ]")
+        vectors = [u for u in users if g.length[u]]
+        users = [u for u in users if not g.length[u]]
         incoming: list[list[str]] = [[] for _ in users]
         for scope, results, target in zip(branches.scopes, branches.results, targets, strict=True):
             self.start(target)
             self.block(scope)
+            self.assign([(results[g.attr[u]], self.slot(u)) for u in vectors])
             for u, into in zip(users, incoming, strict=True):
                 into.append(f"[ {self.name(results[g.attr[u]])}, %{self.label} ]")
             self.put(f"br label %{done}")

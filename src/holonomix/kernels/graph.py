@@ -17,6 +17,16 @@ Nodes with structure:
     proj node           attribute j: the j-th result of a while or cond
     collected while     attribute j: the table that the loop filled with one value an iteration
     key k0 k1           a random key of two words; it disappears when the words are used
+
+A node may stand for a *vector*, one long axis of an array that is not taken apart (see `wide`); `length` is its number
+of elements and 0 for a scalar. Operations on vectors are element by element, scalars among their arguments repeated.
+Besides, there are
+
+    vconst              attribute: numbers
+    take v              attribute: places; v[places], zero where a place is negative
+    gsum v              attribute: rows of places; the sum of the takes of the rows
+    pack s0 .. sn       a vector of scalars;  load v index  reads one element
+    rsum rprod rmax rmin rand ror v    the scalar that all elements together make
 """
 
 from __future__ import annotations
@@ -104,11 +114,13 @@ class Graph:
         self.args: list[tuple[int, ...]] = []
         self.kind: list[str] = []
         self.attr: list = []
+        self.length: list[int] = []
         self.scope: list[Scope] = []
         self.root = Scope(None)
         self.stack: list[Scope] = [self.root]
         self.limit = limit
         self.made = 0  # operations built so far, dead ones included
+        self.vectors: dict[tuple[str, bytes], int] = {}  # known vectors
         self._constants: dict[tuple[str, bytes], int] = {}
         self.value: dict[int, Any] = {}  # constant node -> NumPy scalar
         self.zero = {k: self.constant(0, k) for k in (*FLOATS, *INTEGERS, BOOL)}
@@ -124,13 +136,15 @@ class Graph:
         self.stack.pop()
 
     # -- nodes -------------------------------------------------------------------------------------
-    def _append(self, op: str, args: tuple[int, ...], kind: str, attr, scope: Scope) -> int:
+    def append(self, op: str, args: tuple[int, ...], kind: str, attr, scope: Scope, length: int = 0) -> int:
+        """A new node, whatever there is already."""
         n = len(self.op)
         self.op.append(op)
         self.args.append(args)
         self.kind.append(kind)
         self.attr.append(attr)
         self.scope.append(scope)
+        self.length.append(length)
         return n
 
     def constant(self, value, kind: str) -> int:
@@ -139,16 +153,16 @@ class Graph:
         key = (kind, scalar.tobytes())
         found = self._constants.get(key)
         if found is None:
-            found = self._append("const", (), kind, scalar, self.root)
+            found = self.append("const", (), kind, scalar, self.root)
             self._constants[key] = found
             self.value[found] = scalar
         return found
 
-    def param(self, kind: str, index=None) -> int:
+    def param(self, kind: str, length: int = 0) -> int:
         """A fresh value of the innermost scope."""
-        return self._append("param", (), kind, index, self.stack[-1])
+        return self.append("param", (), kind, None, self.stack[-1], length)
 
-    def node(self, op: str, args: tuple[int, ...], kind: str, attr=None) -> int:
+    def node(self, op: str, args: tuple[int, ...], kind: str, attr=None, length: int | None = None) -> int:
         """The node `op(args)`, found again or made, as far out as its arguments and the branch barriers allow."""
         stack, scopes = self.stack, self.scope
         depth = 0
@@ -169,13 +183,15 @@ class Graph:
         self.made += 1
         if self.made > 6 * self.limit:
             raise Unsupported(f"too many operations: more than {self.made - 1} while tracing")
-        n = self._append(op, args, kind, attr, stack[home])
+        if length is None:
+            length = max([self.length[a] for a in args], default=0)
+        n = self.append(op, args, kind, attr, stack[home], length)
         stack[home].seen[key] = n
         return n
 
     def structured(self, op: str, args: tuple[int, ...], attr) -> int:
         """A while or cond: never shared, lives where it is written."""
-        return self._append(op, args, "none", attr, self.stack[-1])
+        return self.append(op, args, "none", attr, self.stack[-1])
 
     def is_constant(self, n: int) -> bool:
         return self.op[n] == "const"

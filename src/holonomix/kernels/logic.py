@@ -203,5 +203,5 @@ class Logic:
             return self.key(*(self.pick(list(w), index) for w in words))
         if len(items) == 2:
             return self.select(self.compare("eq", index, g.zero[g.kind[index]]), items[0], items[1])
-        table = g.node("table", tuple(items), kind)
-        return g.node("load", (table, index), kind)
+        table = g.node("table", tuple(items), kind, None, 0)
+        return g.node("load", (table, index), kind, None, 0)

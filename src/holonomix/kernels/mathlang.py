@@ -37,7 +37,7 @@ def call(w: Writer, op: str, args: list[str]) -> str:
 
 
 def _define(w: Writer, op: str, count: int, style: str | None = None) -> str:
-    name = f"@math_{op}"
+    name = f"@math_{op}{w.suffix}"
     if name not in w.helpers:
         w.helpers[name] = ""  # so that recursion through helpers ends
         body = Body(w)
@@ -52,7 +52,7 @@ def _define(w: Writer, op: str, count: int, style: str | None = None) -> str:
 
 def _by_lane(w: Writer, op: str, count: int) -> str:
     """A helper that applies the C library's function to every lane."""
-    name = f"@each_{op}"
+    name = f"@each_{op}{w.suffix}"
     if name not in w.helpers:
         fn = w.declare(w.library + op, f"double @({', '.join(['double'] * count)}) nounwind")
         ty, text = w.type("f8"), []

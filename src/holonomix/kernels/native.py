@@ -137,7 +137,7 @@ def release() -> str:
 def function(program: Program, lanes: int):
     """The compiled kernel as a C function of one pointer."""
     llvm, _ = _llvm()
-    text = emit(program, lanes, has_fma())
+    text = emit(program, lanes, has_fma(), default_lanes() if program.wide else 1)
     tag = "\n".join([release(), llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items()))])
     key = hashlib.sha256(f"{tag}\n{text}".encode()).hexdigest()
     with _lock:

@@ -54,7 +54,7 @@ def share_reciprocals(program: Program) -> None:
         one = g.one[g.kind[c]]
         found = next((n for n in nodes if g.scope[n] is home and g.args[n][0] == one), None)
         if found is None:
-            found = g._append("div", (one, c), g.kind[c], None, home)
+            found = g.append("div", (one, c), g.kind[c], None, home, g.length[c])
             program.live.update((found, one))
             block = program.blocks[home]
             place = block.nodes.index(c) + 1 if c in block.nodes else 0
@@ -110,6 +110,7 @@ def fuse(program: Program) -> None:
 
             def single(m: int, s=scope, at=place, user=n, cut=block.head) -> bool:
                 inside = g.op[m] == "mul" and count[m] == 1 and g.scope[m] is s and m in at
+                inside = inside and g.length[m] == g.length[user]
                 return inside and (at[m] < cut) == (at[user] < cut)
 
             candidates = [m for m in (a, b) if single(m)]
@@ -126,3 +127,18 @@ def fuse(program: Program) -> None:
         block.nodes = [n for n in block.nodes if n not in gone]
         block.head -= removed_head
         program.live -= gone
+
+
+def frozen(program: Program) -> tuple[int | None, list[int]]:
+    """The condition under which most of the carry keeps its old value, and the selects that say so."""
+    g = program.graph
+    results = [n for leaf in program.step for n in leaf.nodes]
+    count = uses(program)
+    selects = [n for n in dict.fromkeys(results) if g.op[n] == "select" and count[n] == results.count(n)]
+    conditions = Counter(g.args[n][0] for n in selects)
+    if not conditions:
+        return None, []
+    condition, times = conditions.most_common(1)[0]
+    if times < 4 or g.length[condition]:
+        return None, []
+    return condition, [n for n in selects if g.args[n][0] == condition]

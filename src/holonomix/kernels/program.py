@@ -7,34 +7,47 @@ that ends a loop. Back ends read the schedule and the graph, nothing else.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
 
-from . import rules_arrays, rules_elementwise, rules_indexing  # noqa: F401  (they register their rules)
+from . import (  # noqa: F401  (they register their rules)
+    control,
+    rules_arrays,
+    rules_elementwise,
+    rules_indexing,
+    rules_wide,
+)
 from .graph import STRAIGHT_LINE_LIMIT, Branches, Graph, Loop, Scope, Unsupported, type_of
 from .passes import fuse, share_reciprocals
+from .schedule import SPACE, Schedule
 from .trace import Tracer, is_key
+from .wide import Axes, Wide, long_axes, matched, settled
 
-FREE = {"const", "param", "proj", "collected", "key", "table"}  # cost nothing in the count of operations
+FREE = {"const", "param", "proj", "collected", "key", "table", "vconst"}  # cost nothing in the count of operations
 LARGEST_INTERFACE = 20_000  # scalars that may enter or leave
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of the interface: its shape and type, its nodes in order, and whether it is a typed random key."""
+    """One array of the interface: its shape and type, its nodes in order, and whether it is a typed random key.
+
+    A node may be a vector of `length` elements; they stand at `starts[k]`, `starts[k] + stride`, ...
+    """
 
     shape: tuple[int, ...]
     kind: str
     nodes: tuple[int, ...]
     key: Any = None
+    length: int = 0
+    starts: tuple[int, ...] = ()
+    stride: int = 1
 
     @property
     def count(self) -> int:
-        return len(self.nodes)
+        return int(np.prod(self.shape, dtype=np.int64))
 
 
 @dataclass
@@ -64,34 +77,44 @@ class Program:
     consts_tree: Any
     rows_tree: Any
     operations: int = 0
+    effort: int = 0  # scalar operations that take about as long
     hash: str = ""
+    wide: bool = False  # has vectors
+    loops: int = 0  # over their axes
 
 
-def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT) -> Program:
-    """Trace `loop.step`, `loop.read` and `loop.halted` on examples of their arguments."""
+def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False) -> Program:
+    """Trace `loop.step`, `loop.read` and `loop.halted` on examples of their arguments.
+
+    With `wide`, long axes are not taken apart (see `wide`): which, is found from the shapes that occur, or given.
+    """
     carry, consts = _abstract(carry), _abstract(consts)
     graph = Graph(limit)
-    tracer = Tracer(graph)
+    functions = [jax.make_jaxpr(fn, return_shape=True)(carry, consts) for fn in (loop.halted, loop.step, loop.read)]
+    axes = wide if isinstance(wide, Axes) else long_axes([closed for closed, _ in functions]) if wide else None
+    if axes is not None and not axes.long:
+        raise Unsupported("no long axes")
+    tracer = Tracer(graph, axes)
     carry_leaves, carry_tree = jax.tree.flatten(carry)
     consts_leaves, consts_tree = jax.tree.flatten(consts)
     for avals in (carry_leaves, consts_leaves):
-        size = sum(int(np.prod(a.shape, dtype=np.int64)) for a in avals)
+        size = sum(int(np.prod([n for n in a.shape if n not in tracer.axes.long], dtype=np.int64)) for a in avals)
         if size > LARGEST_INTERFACE:
             raise Unsupported(f"too many numbers: {size} in the state or parameters")
 
     const_nodes = [tracer.new_params(a) for a in consts_leaves]
     scope = graph.enter()
     carry_nodes = [tracer.new_params(a) for a in carry_leaves]
-    (halted,), _ = _trace(tracer, loop.halted, carry, consts, carry_nodes, const_nodes)
+    (halted,) = tracer.run(functions[0][0], [*carry_nodes, *const_nodes])
     halted = tracer.algebra.convert(int(halted.reshape(())), "b1")
-    stepped, step_avals = _trace(tracer, loop.step, carry, consts, carry_nodes, const_nodes)
-    _check_carry(carry, step_avals)
+    _check_carry(carry, functions[1][1])
+    stepped = matched(tracer, tracer.run(functions[1][0], [*carry_nodes, *const_nodes]), carry_nodes)
     graph.leave()
     read_scope = graph.enter()
     read_nodes = [tracer.new_params(a) for a in carry_leaves]
-    rows, row_avals = _trace(tracer, loop.read, carry, consts, read_nodes, const_nodes)
+    rows = [settled(tracer, x) for x in tracer.run(functions[2][0], [*read_nodes, *const_nodes])]
     graph.leave()
-    row_leaves, rows_tree = jax.tree.flatten(row_avals)
+    row_leaves, rows_tree = jax.tree.flatten(functions[2][1])
 
     def leaves(avals, arrays) -> list[Leaf]:
         return [_leaf(tracer, a, n) for a, n in zip(avals, arrays, strict=True)]
@@ -100,16 +123,21 @@ def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT) -> Program:
         graph=graph, consts=leaves(consts_leaves, const_nodes), carry=leaves(carry_leaves, carry_nodes),
         step=leaves(carry_leaves, stepped), halted=halted, read_carry=leaves(carry_leaves, read_nodes),
         rows=leaves(row_leaves, rows), scope=scope, read_scope=read_scope, blocks={}, live=set(),
-        carry_tree=carry_tree, consts_tree=consts_tree, rows_tree=rows_tree,
+        carry_tree=carry_tree, consts_tree=consts_tree, rows_tree=rows_tree, wide=axes is not None,
     )  # fmt: skip
     _schedule(program)
-    program.operations = _count(program, scope)
+    program.operations = program.effort = _count(program, scope)
     total = program.operations + _count(program, read_scope) + _count(program, graph.root)
     if total > limit:
         raise Unsupported(f"too many operations: {total}")
     share_reciprocals(program)
     fuse(program)
     program.hash = _digest(program)
+    if program.wide:
+        schedule = Schedule(program)
+        (program.loops, space), program.effort = schedule.size(), schedule.effort()
+        if space > SPACE:
+            raise Unsupported("long axes", f"their arrays need {space} bytes")
     return program
 
 
@@ -124,11 +152,6 @@ def _abstract(tree):
     return jax.tree.map(one, tree)
 
 
-def _trace(tracer: Tracer, fn: Callable, carry, consts, carry_nodes, const_nodes):
-    closed, avals = jax.make_jaxpr(fn, return_shape=True)(carry, consts)
-    return tracer.run(closed, [*carry_nodes, *const_nodes]), avals
-
-
 def _check_carry(before, after) -> None:
     if jax.tree.structure(before) != jax.tree.structure(after):
         raise TypeError(f"step changes the structure of its carry: {jax.tree.structure(after)}")
@@ -139,7 +162,13 @@ def _check_carry(before, after) -> None:
             raise TypeError(f"step changes {where} from {a.dtype}{a.shape} to {b.dtype}{b.shape}")
 
 
-def _leaf(tracer: Tracer, aval, nodes: np.ndarray) -> Leaf:
+def _leaf(tracer: Tracer, aval, nodes: np.ndarray | Wide) -> Leaf:
+    if isinstance(nodes, Wide):
+        everywhere = np.arange(nodes.size).reshape(aval.shape)
+        first = everywhere[tuple(slice(0, m) for m in nodes.ids.shape)]
+        stride = nodes.ids.shape[nodes.axis] * int(np.prod(aval.shape[nodes.axis + 1 :], dtype=np.int64))
+        ids, starts = tuple(nodes.ids.ravel().tolist()), tuple(first.ravel().tolist())
+        return Leaf(tuple(aval.shape), type_of(aval.dtype), ids, None, nodes.n, starts, stride)
     if is_key(aval):
         words = tracer.unpack_keys(nodes) if nodes.size else np.zeros((*aval.shape, 2), np.int64)
         return Leaf((*aval.shape, 2), "u4", tuple(words.ravel().tolist()), aval.dtype)

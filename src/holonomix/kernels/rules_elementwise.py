@@ -6,7 +6,9 @@ import jax
 import numpy as np
 
 from .graph import BOOL, FLOATS, Unsupported, type_of
-from .trace import Array, Tracer, rule
+from .trace import ELEMENTWISE, RULES, Array, Tracer, rule
+
+_OTHERS = set(RULES)
 
 
 def _zero(t: Tracer, a: Array) -> int:
@@ -220,6 +222,9 @@ def _same(t: Tracer, p, *arrays: Array):
     return arrays
 
 
+ELEMENTWISE.update(set(RULES) - _OTHERS)  # all that was registered here so far; what follows is not
+
+
 # -- random bits -----------------------------------------------------------------------------------
 
 
@@ -289,6 +294,9 @@ def _iota_2x32(t: Tracer, p):
 
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+ELEMENTWISE.add("threefry2x32")
 
 
 @rule("threefry2x32")

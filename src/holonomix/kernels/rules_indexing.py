@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from .graph import BOOL, FLOATS, Unsupported, dtype_of
+from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
 from .trace import Array, Tracer, rule
 
 
@@ -96,7 +96,7 @@ def _gather(t: Tracer, p, a: Array, indices: Array):
     offset_shape = tuple(sizes[k] for k in offset_axes)
     numbers = t.values(indices)
     flat_out = []
-    missing = t.algebra.const(_fill_value(t, p, a), t.graph.kind[int(a.flat[0])]) if fill and a.size else -1
+    missing = t.algebra.const(_fill_value(p), type_of(p.outs[0].dtype)) if fill and a.size else -1
     for place in np.ndindex(*batch_shape):
         cut = [0 if k in d.operand_batching_dims else None for k in range(a.ndim)]
         for operand_axis, index_axis in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
@@ -137,10 +137,10 @@ def _within(t: Tracer, n: int, limit: int) -> int:
     return alg.bits("and", low, alg.compare("le", n, alg.const(limit, kind)))
 
 
-def _fill_value(t: Tracer, p, a: Array):
+def _fill_value(p):
     if p.fill_value is not None:
         return p.fill_value
-    kind = t.graph.kind[int(a.flat[0])]
+    kind = type_of(p.outs[0].dtype)
     if kind in FLOATS:
         return np.nan
     if kind == BOOL:

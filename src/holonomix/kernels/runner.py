@@ -84,7 +84,7 @@ class NativeRunner:
 
     def __init__(self, program: Program, lanes: int | None = None, threads: int | None = None):
         self.program = program
-        self.lanes = lanes or native.default_lanes()
+        self.lanes = 1 if program.wide else lanes or native.default_lanes()
         self.threads = threads or available_cores()
         self._functions: dict[int, Any] = {}
         self._layout = Layout.of(program)

@@ -34,6 +34,11 @@ class Writer:
         self.deferred: set[int] = set()  # nodes that are emitted by hand at the end of the step
         self.op_counts = Counter(program.graph.op[n] for n in program.live)
 
+    @property
+    def suffix(self) -> str:
+        """For the names of functions, of which a program may need several widths."""
+        return f"_{self.lanes}" if self.program.wide else ""
+
     # -- text --------------------------------------------------------------------------------------
     def put(self, line: str) -> None:
         self.lines.append("  " + line)

@@ -1,0 +1,217 @@
+"""LLVM IR for loops over long axes: fused operations, elements from constant places, and sums over an axis.
+
+Sums over an axis have eight partial sums that are added in a fixed order, whatever the width of registers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .emit_loops import PARTIAL, LoopEmitter, padded
+from .graph import BOOL, FLOATS
+from .schedule import Piece
+from .writer import scalar_type
+
+SHUFFLE = 64  # elements of an array that a constant shuffle may read
+ROUNDS = 16  # rows of a sum over places that are written out as shuffles
+_TOTAL = {"rsum": "add", "rprod": "mul", "rmax": "max", "rmin": "min", "rand": "and", "ror": "or"}
+
+
+class AxisEmitter(LoopEmitter):
+    """Adds the operations on vectors that are not element by element."""
+
+    def node(self, n: int) -> None:
+        raise NotImplementedError
+
+    def fused(self, piece: Piece) -> None:
+        """One loop for vector nodes of one length, in order; some of them are stored."""
+        g = self.graph
+        assert self.schedule is not None
+        direct = self.schedule.direct
+        targets = {m: self.slot(direct.get(m, m)) for m in piece.kept}
+
+        def body() -> None:
+            assert self.here is not None
+            for m in piece.nodes:
+                if g.op[m] == "take":
+                    value = self._taken(m, g.attr[m].array)
+                elif g.op[m] == "gsum":
+                    value = self._summed(m)
+                else:
+                    self.node(m)
+                    value = self.names.pop(m)
+                self.here.registers[m] = value
+                if m in targets:
+                    self.keep(value, targets[m], g.kind[m])
+
+        self.loop(piece.length, body)
+        self.arrays.update(targets)
+
+    # -- elements from constant places -------------------------------------------------------------
+    def _taken(self, m: int, places: np.ndarray, row: str = "0") -> str:
+        """`v[places]` at the position of the loop, zero where a place is negative."""
+        g = self.graph
+        (v,) = g.args[m]
+        assert self.here is not None
+        kind, base, missing = g.kind[m], self.array(v), bool((places < 0).any())
+        size = padded(g.length[v])
+        if self.width > 1 and self.here.position == "0" and places.ndim == 1 and size <= SHUFFLE:
+            return self._shuffled(v, places, kind, size)
+        table = self.constants(_whole_rows(places), "i4")
+        where = self.here.position if row == "0" else self.new(f"add i64 {self.here.position}, {row}")
+        index = self.new(f"load {self.type('i4')}, ptr {self.address(table, 'i4', where)}")
+        if missing:
+            nowhere = self.new(f"icmp slt {self.type('i4')} {index}, {self.splat('0', 'i32')}")
+            index = self.new(f"select {self.type(BOOL)} {nowhere}, {self.type('i4')} {self.splat('0', 'i32')}, "
+                             f"{self.type('i4')} {index}")  # fmt: skip
+        value = self._gathered(base, kind, index)
+        if missing:
+            ty = self.type(kind)
+            value = self.new(f"select {self.type(BOOL)} {nowhere}, {ty} {self.literal(kind, 0)}, {ty} {value}")
+        return value
+
+    def _gathered(self, base: str, kind: str, index: str) -> str:
+        stored = self.stored(kind)
+        ty, scalar = self.type(stored), scalar_type(stored)
+        far = self.new(f"zext {self.type('i4')} {index} to {self.type('i8')}")
+        if self.lanes == 1:
+            return self.from_memory(self.new(f"load {ty}, ptr {self.address(base, kind, far)}"), kind)
+        L = self.lanes
+        pointers = self.new(f"getelementptr inbounds {scalar}, ptr {base}, <{L} x i64> {far}")
+        letter = "f" if stored in FLOATS else "i"
+        fn = self.declare(
+            f"llvm.masked.gather.v{L}{letter}{8 * int(stored[1])}.v{L}p0", f"{ty} @(<{L} x ptr>, i32, <{L} x i1>, {ty})"
+        )
+        mask = self.splat("true", "i1")
+        size = int(stored[1])
+        raw = self.new(f"call {ty} {fn}(<{L} x ptr> {pointers}, i32 {size}, <{L} x i1> {mask}, {ty} poison)")
+        return self.from_memory(raw, kind)
+
+    def _shuffled(self, v: int, places: np.ndarray, kind: str, size: int) -> str:
+        """A constant shuffle of the whole source, for an axis that fits one register."""
+        stored = scalar_type(self.stored(kind))
+        source = self.new(f"load <{size} x {stored}>, ptr {self.array(v)}, align 64")
+        places = np.concatenate([places, np.repeat(places[-1:], self.lanes - len(places))])
+        mask = ", ".join(f"i32 {int(k) if k >= 0 else size}" for k in places)
+        raw = self.new(
+            f"shufflevector <{size} x {stored}> {source}, <{size} x {stored}> zeroinitializer, "
+            f"<{self.lanes} x i32> <{mask}>"
+        )
+        return self.from_memory(raw, kind)
+
+    def _summed(self, m: int) -> str:
+        """The sum of the rows of places."""
+        assert self.here is not None
+        rows = self.graph.attr[m].array
+        kind, ty = self.graph.kind[m], self.type(self.graph.kind[m])
+        add = "fadd" if kind in FLOATS else "add"
+        source = padded(self.graph.length[self.graph.args[m][0]])
+        if self.width > 1 and self.here.position == "0" and source <= SHUFFLE and len(rows) <= ROUNDS:
+            total = self._taken(m, rows[0])
+            for row in rows[1:]:
+                total = self.new(f"{add} {ty} {total}, {self._taken(m, row)}")
+            return total
+        head, done = self.labels("sum", "sumdone")
+        before, at, total = self.label, f"%r{self.fresh}", f"%q{self.fresh}"
+        self.put(f"br label %{head}")
+        self.start(head)
+        self.put(f"{at} = phi i64 [ 0, %{before} ], [ {at}n, %{head} ]")
+        self.put(f"{total} = phi {ty} [ {self.literal(kind, 0)}, %{before} ], [ {total}n, %{head} ]")
+        value = self._taken(m, rows, at)
+        self.put(f"{total}n = {add} {ty} {total}, {value}")
+        length = _whole_rows(rows).size // len(rows)
+        self.put(f"{at}n = add nuw nsw i64 {at}, {length}")
+        more = self.new(f"icmp slt i64 {at}n, {length * len(rows)}")
+        self.put(f"br i1 {more}, label %{head}, label %{done}")
+        self.start(done)
+        return f"{total}n"
+
+    # -- reductions --------------------------------------------------------------------------------
+    def _reduction(self, m: int) -> None:
+        """Eight partial results, each of every eighth element in order; then neighbours, then their results."""
+        g = self.graph
+        (v,) = g.args[m]
+        n, kind, op, base = g.length[v], g.kind[m], _TOTAL[g.op[m]], self.array(v)
+        rounds, rest = divmod(n, PARTIAL)
+        partial = self._vector_partials if self.width > 1 else self._scalar_partials
+        items = partial(base, kind, op, n, rounds, rest)
+        while len(items) > 1:
+            pairs = [self._combined(op, kind, items[i], items[i + 1]) for i in range(0, len(items) - 1, 2)]
+            items = pairs + items[len(items) & ~1 :]
+        self.names[m] = items[0]
+
+    _op_rsum = _op_rprod = _op_rmax = _op_rmin = _op_rand = _op_ror = _reduction
+
+    def _combined(self, op: str, kind: str, a: str, b: str) -> str:
+        ty = self.type(kind)
+        if op in ("and", "or"):
+            return self.new(f"{op} {ty} {a}, {b}")
+        text = self._float(op, kind, ty, [a, b]) if kind in FLOATS else self._integer(op, kind, kind, ty, [a, b])
+        return self.new(text)
+
+    def _scalar_partials(self, base: str, kind: str, op: str, n: int, rounds: int, rest: int) -> list[str]:
+        def at(place: str | int) -> str:
+            where = self.address(base, kind, str(place))
+            return self.from_memory(self.new(f"load {self.type(self.stored(kind))}, ptr {where}"), kind)
+
+        items = [at(k) for k in range(min(n, PARTIAL))]
+        if rounds > 1:
+            head, done = self.labels("total", "totaldone")
+            before, i, tag, ty = self.label, f"%i{self.fresh}", self.fresh, self.type(kind)
+            self.put(f"br label %{head}")
+            self.start(head)
+            self.put(f"{i} = phi i64 [ {PARTIAL}, %{before} ], [ {i}n, %{head} ]")
+            hole = len(self.lines)
+            self.lines.append("")
+            places = [self.new(f"add i64 {i}, {k}") for k in range(PARTIAL)]
+            later = [self._combined(op, kind, f"%z{tag}_{k}", at(place)) for k, place in enumerate(places)]
+            self.lines[hole] = "\n".join(
+                f"  %z{tag}_{k} = phi {ty} [ {a}, %{before} ], [ {b}, %{head} ]"
+                for k, (a, b) in enumerate(zip(items, later, strict=True))
+            )
+            items = later
+            self.put(f"{i}n = add nuw nsw i64 {i}, {PARTIAL}")
+            test = self.new(f"icmp slt i64 {i}n, {rounds * PARTIAL}")
+            self.put(f"br i1 {test}, label %{head}, label %{done}")
+            self.start(done)
+        if rounds:
+            for k in range(rest):
+                items[k] = self._combined(op, kind, items[k], at(rounds * PARTIAL + k))
+        return items
+
+    def _vector_partials(self, base: str, kind: str, op: str, n: int, rounds: int, rest: int) -> list[str]:
+        lanes, self.lanes = self.lanes, PARTIAL
+        ty, stored = self.type(kind), self.type(self.stored(kind))
+
+        def at(place: str | int) -> str:
+            return self.from_memory(self.new(f"load {stored}, ptr {self.address(base, kind, str(place))}"), kind)
+
+        total = at(0)
+        if rounds > 1:
+            head, done = self.labels("total", "totaldone")
+            before, i, z = self.label, f"%i{self.fresh}", f"%z{self.fresh}"
+            self.put(f"br label %{head}")
+            self.start(head)
+            self.put(f"{i} = phi i64 [ {PARTIAL}, %{before} ], [ {i}n, %{head} ]")
+            hole = len(self.lines)
+            self.lines.append("")
+            more = self._combined(op, kind, z, at(i))
+            self.lines[hole] = f"  {z} = phi {ty} [ {total}, %{before} ], [ {more}, %{head} ]"
+            self.put(f"{i}n = add nuw nsw i64 {i}, {PARTIAL}")
+            test = self.new(f"icmp slt i64 {i}n, {rounds * PARTIAL}")
+            self.put(f"br i1 {test}, label %{head}, label %{done}")
+            self.start(done)
+            total = more
+        if rounds and rest:
+            more = self._combined(op, kind, total, at(rounds * PARTIAL))
+            mask = ", ".join(f"i32 {k if k < rest else PARTIAL + k}" for k in range(PARTIAL))
+            total = self.new(f"shufflevector {ty} {more}, {ty} {total}, <{PARTIAL} x i32> <{mask}>")
+        self.lanes = lanes
+        return [self.new(f"extractelement {ty} {total}, i32 {k}") for k in range(min(n, PARTIAL))]
+
+
+def _whole_rows(places: np.ndarray) -> np.ndarray:
+    """Rows of places one after the other, each a whole number of registers."""
+    rows = np.atleast_2d(places)
+    extra = np.repeat(rows[:, -1:], padded(rows.shape[1]) - rows.shape[1], axis=1)
+    return np.concatenate([rows, extra], axis=1).ravel()

@@ -1,0 +1,263 @@
+"""The order in which a block with vectors is computed: scalars, and loops over axes that are as long as possible."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .graph import Branches, Graph, Loop, Scope
+from .passes import frozen
+
+if TYPE_CHECKING:
+    from .program import Program
+
+SPACE = 1 << 18  # bytes of arrays that a program may have: they are on the stack
+REGISTER = 8  # elements in one
+LOOP = 20  # operations that take as long as the beginning and end of a loop
+PLACED = {"vconst", "proj", "collected", "param", "pack"}  # vectors that are in memory without a loop
+FROM_MEMORY = {"take", "gsum", "load", "rsum", "rprod", "rmax", "rmin", "rand", "ror"}  # read their vector from memory
+CHEAP = {
+    "add", "sub", "mul", "neg", "fma", "fms", "fnma", "select", "abs", "max", "min", "and", "or", "xor", "not", "lt",
+    "le", "gt", "ge", "eq", "ne", "convert", "same",
+}  # fmt: skip
+
+
+@dataclass
+class Piece:
+    """Scalars (length 0) in order, or one loop over an axis with the vectors that it leaves in memory."""
+
+    length: int
+    nodes: list[int]
+    kept: list[int] = field(default_factory=list)
+
+
+class Schedule:
+    """The pieces of all blocks of a program."""
+
+    def __init__(self, program: Program):
+        self.program, self.graph = program, program.graph
+        self.slots: dict[str, int] = {}  # arrays that are assigned to, with their length
+        self.inner: dict[int, set[int]] = {}  # what the bodies of a loop or branch use
+        self.deferred = set(frozen(program)[1])
+        self.pieces: dict[tuple[Scope, str], list[Piece]] = {}
+        for scope, block in program.blocks.items():
+            for part, nodes in (("head", block.nodes[: block.head]), ("body", block.nodes[block.head :])):
+                self.pieces[scope, part] = self._pieces([n for n in nodes if n not in self.deferred])
+        self.loops = [p for pieces in self.pieces.values() for p in pieces if p.length]
+        self.first = {id(p): set(p.nodes) for p in self.loops}  # what they compute for the others
+        self._repeat()
+        self._keep()
+        self.direct = self._in_place()
+
+    def block(self, scope: Scope, part: str) -> list[Piece]:
+        if part == "all":
+            return self.pieces[scope, "head"] + self.pieces[scope, "body"]
+        return self.pieces[scope, part]
+
+    def size(self) -> tuple[int, int]:
+        """How many loops over axes there are, and the bytes of the arrays they leave behind."""
+        g = self.graph
+        elements = sum(p.length * len(p.kept) for p in self.loops)
+        elements += sum(g.length[n] for n in self.program.live if g.op[n] in PLACED - {"vconst"})
+        return len(self.loops), 8 * elements
+
+    def effort(self) -> int:
+        """About how many scalar operations take as long: whole registers count one, loose elements one each."""
+        g, total = self.graph, 0
+        for pieces in self.pieces.values():
+            for piece in pieces:
+                total += len(piece.nodes) * -(-max(piece.length, 1) // REGISTER) + (LOOP if piece.length else 0)
+                total += sum(g.attr[n].array.size for n in piece.nodes if g.op[n] in ("take", "gsum"))
+        return total
+
+    # -- what is in memory -------------------------------------------------------------------------
+    def _wanted(self) -> set[int]:
+        """Vectors that something other than a loop reads."""
+        g, program = self.graph, self.program
+        out: set[int] = set()
+        for pieces in self.pieces.values():
+            for piece in pieces:
+                for n in piece.nodes:
+                    attr = g.attr[n]
+                    if piece.length == 0 or g.op[n] in FROM_MEMORY:
+                        out.update(g.args[n])
+                    if isinstance(attr, Loop):
+                        out.update(attr.results)
+                    elif isinstance(attr, Branches):
+                        out.update(m for r in attr.results for m in r)
+        for leaf in program.rows:
+            out.update(leaf.nodes)
+        for leaf in program.step:
+            for n in leaf.nodes:
+                out.update(g.args[n][1:] if n in self.deferred else (n,))
+        return {n for n in out if g.length[n]}
+
+    def _read(self, piece: Piece) -> set[int]:
+        """Vectors that a loop reads element by element without computing them."""
+        g, inside = self.graph, set(piece.nodes)
+        return {
+            a for n in piece.nodes if g.op[n] not in FROM_MEMORY for a in g.args[n] if g.length[a] and a not in inside
+        }
+
+    def _repeat(self) -> None:
+        """Compute again what costs no more than to read it: fewer arrays, and fewer values that cross loops."""
+        g = self.graph
+        for piece in self.loops:
+            read = self._read(piece)
+            inside, again = set(piece.nodes), []
+            changed = True
+            while changed:
+                changed = False
+                for v in sorted(read):
+                    if g.op[v] not in CHEAP:
+                        continue
+                    needs = [a for a in dict.fromkeys(g.args[v]) if g.length[a] and a not in inside and a not in read]
+                    if len(needs) <= 1 and all(g.op[a] in PLACED for a in needs):
+                        read.discard(v)
+                        read.update(needs)
+                        inside.add(v)
+                        again.append(v)
+                        changed = True
+            piece.nodes = self._ordered(again) + piece.nodes
+
+    def _ordered(self, nodes: list[int]) -> list[int]:
+        """Arguments first."""
+        g, left, out = self.graph, set(nodes), []
+
+        def visit(n: int) -> None:
+            if n in left:
+                left.discard(n)
+                for a in g.args[n]:
+                    visit(a)
+                out.append(n)
+
+        for n in nodes:
+            visit(n)
+        return out
+
+    def _keep(self) -> None:
+        """Find what each loop stores, and leave out what nobody uses any more."""
+        g, done = self.graph, False
+        while not done:
+            done = True
+            wanted = self._wanted().union(*(self._read(p) for p in self.loops))
+            for piece in self.loops:
+                kept, used = [], set()
+                for n in reversed(piece.nodes):
+                    keep = n in wanted and n in self.first[id(piece)]
+                    if keep:
+                        kept.append(n)
+                    if keep or n in used:
+                        used.add(n)
+                        used.update(g.args[n])
+                    else:
+                        done = False
+                piece.nodes = [n for n in piece.nodes if n in used]
+                piece.kept = kept[::-1]
+
+    def _in_place(self) -> dict[int, int]:
+        """Results of a loop that may be written at once where its parameter is, since nobody reads that any more."""
+        g, out = self.graph, {}
+        for n in self.program.live:
+            loop = g.attr[n]
+            if not isinstance(loop, Loop):
+                continue
+            pieces = self.pieces[loop.scope, "body"]
+            taken: set[int] = set()
+            for p, r in zip(loop.params, loop.results, strict=True):
+                at = next((k for k, piece in enumerate(pieces) if piece.length and r in piece.kept), None)
+                if at is None or p not in self.program.live or r in taken or p in loop.results:
+                    continue
+                late = {a for piece in pieces[at + 1 :] for m in piece.nodes for a in (*g.args[m], *self._inside(m))}
+                late.update(a for m in pieces[at].nodes if g.op[m] in FROM_MEMORY for a in g.args[m])
+                if p not in late:
+                    out[r] = p
+                    taken.add(r)
+        return out
+
+    def _inside(self, n: int) -> set[int]:
+        """All nodes that the bodies of a while or cond mention."""
+        found = self.inner.get(n)
+        if found is not None:
+            return found
+        g, attr = self.graph, self.graph.attr[n]
+        out: set[int] = set()
+        scopes: list[Scope] = []
+        if isinstance(attr, Loop):
+            scopes = [attr.scope]
+            out.update([attr.go, *attr.results, *attr.collect])
+        elif isinstance(attr, Branches):
+            scopes = attr.scopes
+            out.update(m for r in attr.results for m in r)
+        for scope in scopes:
+            for m in self.program.blocks[scope].nodes:
+                out.update(g.args[m])
+                if isinstance(g.attr[m], Loop | Branches):
+                    out |= self._inside(m)
+        self.inner[n] = out
+        return out
+
+    def _pieces(self, nodes: list[int]) -> list[Piece]:
+        """The nodes of a block in pieces: scalars as early as possible, loops as long as possible."""
+        g = self.graph
+        here = set(nodes)
+        needs = {n: {a for a in (*g.args[n], *self._inside(n)) if a in here and a != n} for n in nodes}
+        waiting = {n: len(needs[n]) for n in nodes}
+        used_by: dict[int, list[int]] = defaultdict(list)
+        for n in nodes:
+            for a in needs[n]:
+                used_by[a].append(n)
+        kind = {n: 0 if g.op[n] in PLACED else g.length[n] for n in nodes}
+        ready: dict[int, list[int]] = defaultdict(list)
+        for n in nodes:
+            if not waiting[n]:
+                ready[kind[n]].append(n)
+        pieces: list[tuple[int, list[int]]] = []
+
+        def drain(length: int) -> list[int]:
+            """All nodes of this length that can be computed now, in one loop."""
+            done: list[int] = []
+            inside: set[int] = set()
+            later: list[int] = []
+            work = sorted(ready[length], reverse=True)
+            ready[length] = []
+            while work:
+                n = work.pop()
+                if length and g.op[n] in FROM_MEMORY and any(a in inside for a in g.args[n]):
+                    later.append(n)
+                    continue
+                done.append(n)
+                inside.add(n)
+                for u in used_by[n]:
+                    waiting[u] -= 1
+                    if not waiting[u]:
+                        if kind[u] == length and (length or not _structured(g, u)):
+                            work.append(u)
+                        else:
+                            ready[kind[u]].append(u)
+            ready[length] += later
+            return done
+
+        while any(ready.values()):
+            plain = [n for n in ready[0] if not _structured(g, n)]
+            if plain:
+                held = [n for n in ready[0] if _structured(g, n)]
+                ready[0] = plain
+                pieces.append((0, drain(0)))
+                ready[0] += held
+                continue
+            lengths = [n for n in ready if n and ready[n]]
+            if lengths:
+                length = max(lengths, key=lambda n: (len(ready[n]), n))
+                pieces.append((length, drain(length)))
+                continue
+            held = sorted(ready[0])
+            ready[0] = held[:1]
+            pieces.append((0, drain(0)))
+            ready[0] += held[1:]
+        return [Piece(length, p) for length, p in pieces if p]
+
+
+def _structured(g: Graph, n: int) -> bool:
+    return g.op[n] in ("while", "cond")

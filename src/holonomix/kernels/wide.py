@@ -1,0 +1,292 @@
+"""Arrays with one long axis: the mechanism for clusters of molecules and chains of many links.
+
+A long axis is not taken apart. Such an array is a `Wide`: a small array of *vector* nodes, each of which stands for
+elements of the axis. Everything that scalar nodes have (shared subexpressions, structural zeros, invariants moved out
+of loops) holds for vector nodes too; the axes of coordinates, sites, small blocks are unrolled as ever, so one vector
+operation is the same arithmetic for all links, molecules or pairs at once. A back end runs neighbouring vector
+operations as one loop over the axis and keeps in memory only what crosses loops.
+
+An axis of k n elements may be dealt to k vectors of length n: the 3 n atoms of n molecules are three vectors, one for
+each site, so that atoms and molecules meet in the same loops. Which k serves best is found where the array is put
+together.
+
+Primitives that only move elements need no rules of their own: `explode` writes an array as an array of *codes* (vector,
+place), the ordinary rule moves the codes, and `assemble` finds the vectors again: the same one, or a `take` from one at
+constant places, or a choice between a few of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jax.extend import core as jex_core
+
+from .graph import BOOL, Graph, Unsupported, dtype_of
+
+if TYPE_CHECKING:
+    from .trace import Tracer
+
+SHIFT = 32  # a code is (node + 1) << SHIFT | place; anything smaller is a scalar node
+PLACE = (1 << SHIFT) - 1
+LEAST = 5  # axes of so many elements, or fewer, are never long
+MOST = 12  # vectors that one axis may be dealt to: coordinates of a molecule of four
+SOURCES = 6  # vectors that one vector may be pieced together from by choices
+PACKED = 64  # elements of a vector that may be put together one by one
+
+
+@dataclass
+class Wide:
+    """Node numbers over all axes; the long one, `axis`, is dealt to `ids.shape[axis]` vectors of length n in turn.
+
+    `constant` holds the numbers, if known. With `whole` the only vector runs over all elements of an array of that
+    shape: random numbers are made like this.
+    """
+
+    ids: np.ndarray
+    axis: int
+    n: int
+    constant: np.ndarray | None = None
+    whole: tuple[int, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.whole or tuple(m * self.n if d == self.axis else m for d, m in enumerate(self.ids.shape))
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return self.ids.size * self.n
+
+
+class Axes:
+    """Which lengths of axes are long, and how they may be dealt."""
+
+    def __init__(self, long: set[int]):
+        self.long = long
+        self.ways = {n: self._ways(n) for n in long}
+
+    def _ways(self, n: int) -> list[int]:
+        """Numbers of vectors for an axis of n elements, the usual one first."""
+        dealt = sorted(n // m for m in self.long if n % m == 0 and n // m <= MOST)
+        return dealt[::-1]
+
+    def find(self, shape) -> int | None:
+        """The long axis of a shape, if it has one."""
+        found = [k for k, n in enumerate(shape) if n in self.long]
+        if len(found) > 1:
+            raise Unsupported("an array with two long axes", f"shape {tuple(shape)}")
+        return found[0] if found else None
+
+
+def long_axes(jaxprs) -> Axes:
+    """The lengths that occur most, of axes that never occur together."""
+    weight: Counter[int] = Counter()
+    together: set[tuple[int, int]] = set()
+
+    def visit(jaxpr) -> None:
+        for eqn in jaxpr.eqns:
+            for v in (*eqn.invars, *eqn.outvars):
+                shape = [n for n in getattr(v.aval, "shape", ()) if n > LEAST]
+                for k, n in enumerate(shape):
+                    weight[n] += int(np.prod(v.aval.shape, dtype=np.int64))
+                    together.update((n, m) for j, m in enumerate(shape) if j != k)
+            for value in eqn.params.values():
+                for inner in value if isinstance(value, tuple | list) else (value,):
+                    if isinstance(inner, jex_core.ClosedJaxpr):
+                        visit(inner.jaxpr)
+                    elif isinstance(inner, jex_core.Jaxpr):
+                        visit(inner)
+
+    for closed in jaxprs:
+        visit(closed.jaxpr)
+    long: set[int] = set()
+    for n, _ in sorted(weight.items(), key=lambda item: (-item[1], item[0])):
+        if not any((n, m) in together for m in (*long, n)):
+            long.add(n)
+    return Axes(long)
+
+
+class Numbers:
+    """An array as an attribute of a node: equal when the bytes are."""
+
+    __slots__ = ("array", "key")
+
+    def __init__(self, array: np.ndarray):
+        self.array = np.ascontiguousarray(array)
+        self.key = (array.dtype.str, array.shape, self.array.tobytes())
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Numbers) and self.key == other.key
+
+    def __repr__(self) -> str:
+        return f"Numbers({self.key[:2]}, {hashlib.sha256(self.key[2]).hexdigest()})"
+
+
+def constant_vector(g: Graph, numbers: np.ndarray, kind: str) -> int:
+    """A vector of known numbers; one node where they are all the same."""
+    numbers = np.ascontiguousarray(numbers, dtype_of(kind))
+    raw = numbers.view(f"u{numbers.itemsize}")
+    if (raw == raw[:1]).all():
+        return g.constant(numbers[0], kind)
+    key = (kind, numbers.tobytes())
+    found = g.vectors.get(key)
+    if found is None:
+        found = g.vectors[key] = g.append("vconst", (), kind, Numbers(numbers), g.root, len(numbers))
+    return found
+
+
+def element(g: Graph, v: int, place: int) -> int:
+    """One element, at a constant place."""
+    if g.op[v] == "vconst":
+        return g.constant(g.attr[v].array[place], g.kind[v])
+    return g.node("load", (v, g.constant(place, "i8")), g.kind[v], None, 0)
+
+
+def take(g: Graph, v: int, places: np.ndarray) -> int:
+    """`v[places]`, and zero where a place is negative."""
+    n = len(places)
+    if g.op[v] == "vconst":
+        return constant_vector(g, np.where(places < 0, 0, g.attr[v].array[places]), g.kind[v])
+    if n == g.length[v] and (places == np.arange(n)).all():
+        return v
+    return g.node("take", (v,), g.kind[v], Numbers(places.astype(np.int32)), n)
+
+
+# -- codes -----------------------------------------------------------------------------------------
+
+
+def explode(t: Tracer, a) -> np.ndarray:
+    """The array with a code for every element."""
+    g = t.graph
+    if not isinstance(a, Wide):
+        flat = np.array(a, np.int64).ravel()
+        for j, n in enumerate(flat.tolist()):
+            if g.op[n] == "load" and g.length[g.args[n][0]] and g.args[n][1] in g.value:
+                flat[j] = (g.args[n][0] + 1 << SHIFT) + int(g.value[g.args[n][1]])
+        return flat.reshape(np.shape(a))
+    rows = np.moveaxis(a.ids, a.axis, -1)
+    out = np.empty((*rows.shape[:-1], a.n, rows.shape[-1]), np.int64)
+    places = np.arange(a.n)
+    for at in np.ndindex(*rows.shape):
+        n = int(rows[at])
+        if g.length[n] == 0:
+            codes = n
+        elif g.op[n] == "take":
+            index = g.attr[n].array.astype(np.int64)
+            codes = np.where(index < 0, g.zero[g.kind[n]], (g.args[n][0] + 1 << SHIFT) + index)
+        elif g.op[n] == "pack":
+            codes = explode(t, np.array(g.args[n], np.int64))
+        else:
+            codes = (n + 1 << SHIFT) + places
+        out[(*at[:-1], slice(None), at[-1])] = codes
+    if a.whole:
+        return out.reshape(a.whole)
+    return np.moveaxis(out.reshape(*rows.shape[:-1], -1), -1, a.axis)
+
+
+def assemble(t: Tracer, codes: np.ndarray, kind: str, ways: int | None = None):
+    """The array of nodes or the `Wide` that codes mean; `ways` says to how many vectors the axis is dealt."""
+    axis = t.axes.find(codes.shape)
+    if axis is None:
+        return t.each(lambda c: element(t.graph, (c >> SHIFT) - 1, c & PLACE) if c > PLACE else c, codes)
+    rows = np.moveaxis(codes, axis, -1)
+    size = rows.shape[-1]
+    best = None
+    for k in t.axes.ways[size] if ways is None else [ways]:
+        split = rows.reshape(-1, size // k, k)
+        vectors = [split[r, :, j] for r in range(len(split)) for j in range(k)]
+        cost = sum(_cost(t.graph, v) for v in vectors)
+        if best is None or cost < best[0]:
+            best = (cost, k, vectors)
+    assert best is not None
+    _, k, vectors = best
+    ids = np.array([_vector(t, v, kind) for v in vectors], np.int64).reshape(*rows.shape[:-1], k)
+    return Wide(np.moveaxis(ids, -1, axis), axis, size // k)
+
+
+def _sources(codes: np.ndarray) -> np.ndarray:
+    """What each element comes from: a vector as its number with bits above, a scalar as its number."""
+    return np.where(codes > PLACE, codes >> SHIFT << SHIFT, codes)
+
+
+def _cost(g: Graph, codes: np.ndarray) -> int:
+    """About how many operations a vector costs."""
+    first = int(codes[0])
+    if (codes == first).all():
+        return 0 if first <= PLACE else 1
+    sources = np.unique(_sources(codes)).tolist()
+    if all((c <= PLACE and c in g.value) or (c > PLACE and g.op[(c >> SHIFT) - 1] == "vconst") for c in sources):
+        return 0
+    if len(sources) == 1 and len(codes) == g.length[(sources[0] >> SHIFT) - 1]:
+        if (codes & PLACE == np.arange(len(codes))).all():
+            return 0
+    vectors = sum(c > PLACE for c in sources)
+    if vectors == 1 and len(sources) <= 2:
+        return 1
+    return 2 * (len(sources) if len(sources) <= SOURCES else len(codes))
+
+
+def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
+    g = t.graph
+    first = int(codes[0])
+    if (codes == first).all():
+        return first if first <= PLACE else element(g, (first >> SHIFT) - 1, first & PLACE)
+    from_which = _sources(codes)
+    sources = list(dict.fromkeys(from_which.tolist()))
+    fixed = [c for c in sources if (c in g.value if c <= PLACE else g.op[(c >> SHIFT) - 1] == "vconst")]
+    if len(fixed) == len(sources):
+        return constant_vector(g, np.array([g.value[element_of(g, c)] for c in codes.tolist()]), kind)
+    zero = g.zero[kind]
+    vectors = [c for c in sources if c > PLACE]
+    if len(vectors) == 1 and all(c == zero for c in sources if c <= PLACE):
+        return take(g, (vectors[0] >> SHIFT) - 1, np.where(codes > PLACE, codes & PLACE, -1))
+    if len(sources) > SOURCES:
+        if len(codes) > PACKED:
+            raise Unsupported("a long array pieced together", f"from {len(sources)} others")
+        return g.node("pack", tuple(element_of(g, c) for c in codes.tolist()), kind, None, len(codes))
+    out = None
+    for c in sources:
+        here = from_which == c
+        if c > PLACE:
+            part = take(g, (c >> SHIFT) - 1, np.where(here, codes & PLACE, int((codes & PLACE)[here][0])))
+        else:
+            part = c
+        out = part if out is None else t.algebra.select(constant_vector(g, here, BOOL), part, out)
+    assert out is not None
+    return out
+
+
+def element_of(g: Graph, code: int) -> int:
+    return code if code <= PLACE else element(g, (code >> SHIFT) - 1, code & PLACE)
+
+
+def dealt(t: Tracer, a: Wide, ways: int) -> Wide:
+    """The same array with its long axis in so many vectors."""
+    if not a.whole and a.ids.shape[a.axis] == ways:
+        return a
+    kind = t.graph.kind[int(a.ids.flat[0])]
+    out = assemble(t, explode(t, a), kind, ways)
+    out.constant = a.constant
+    return out
+
+
+def settled(t: Tracer, a):
+    """A `Wide` that is not `whole`."""
+    if isinstance(a, Wide) and a.whole:
+        return assemble(t, explode(t, a), t.graph.kind[int(a.ids.flat[0])])
+    return a
+
+
+def matched(t: Tracer, arrays, like) -> list:
+    """Arrays dealt as those of `like`."""
+    return [dealt(t, a, b.ids.shape[b.axis]) if isinstance(b, Wide) else a for a, b in zip(arrays, like, strict=True)]
