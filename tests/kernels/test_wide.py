@@ -11,6 +11,7 @@ import holonomix as hx
 from holonomix import kernels
 from holonomix.driver import backends
 from holonomix.kernels import native
+from holonomix.kernels.ptx import ptx
 from holonomix.kernels.wide import Axes
 
 N = 13
@@ -207,3 +208,14 @@ def test_nan_of_a_potential_has_its_status(monkeypatch):
     found = hx.simulate(system, hx.StormerVerlet(), q, p, dt=0.1, steps=100, throw=False)
     assert found.stats["backend"] == "native" and found.status is hx.Status.NONFINITE
     assert 5 < found.stats["steps"] < 20 and np.isfinite(found.q).all()
+
+
+def test_ptx_has_the_loops():
+    """The text for a GPU does not grow with the length of a chain, and its arrays are a thread's own."""
+    sizes = []
+    for links in (20, 200):
+        loop, carry, consts = _chain(links)
+        text = ptx(kernels.lower(loop, carry, consts, wide=True), 90)
+        assert "ld.local" in text and "st.local" in text
+        sizes.append(text.count("\n"))
+    assert sizes[1] < 1.1 * sizes[0]

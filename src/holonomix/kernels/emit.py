@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .emit_flow import FlowEmitter
+from .emit_loops import ARENA
 from .graph import BOOL
 from .passes import frozen
 from .program import Leaf, Program
@@ -75,6 +76,11 @@ class KernelEmitter(FlowEmitter):
 
     def module(self) -> str:
         self._kernel()
+        if self.space:
+            name = f"{ARENA}.generic" if self.local else ARENA
+            self.entry.append(f"  {name} = alloca [{self.space} x i8], align 64")
+            if self.local:
+                self.entry.append(f"  {ARENA} = addrspacecast ptr {name} to ptr {self.local}")
         body = ["entry:", *self.entry, "  br label %setup", *self.lines]
         parts = [
             *self.globals.values(),

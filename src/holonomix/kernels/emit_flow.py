@@ -84,8 +84,12 @@ class FlowEmitter(AxisEmitter):
         g = self.graph
         table, index = g.args[n]
         kind = g.kind[n]
-        base = self.array(table) if g.length[table] else self.name(table)
         ty = self.type(self.stored(kind))
+        if g.length[table]:
+            where = self.address(self.array(table), kind, self._scalar_index(index))
+            self.names[n] = self.from_memory(self.new(f"load {ty}, ptr {where}"), kind)
+            return
+        base = self.name(table)
         if self.lanes == 1 or g.op[index] == "const" or index in self.uniform:
             where = self._scalar_index(index)
             raw = self.new(f"load {ty}, ptr {self.element(base, kind, where)}")
@@ -156,7 +160,8 @@ class FlowEmitter(AxisEmitter):
         for value, table, kind in tables:
             where = self._scalar_index(loop.collect[0])
             stored = self.to_memory(self.name(value), kind)
-            self.put(f"store {self.type(self.stored(kind))} {stored}, ptr {self.element(table, kind, where)}")
+            place = self.address(table, kind, where) if self.lanes == 1 else self.element(table, kind, where)
+            self.put(f"store {self.type(self.stored(kind))} {stored}, ptr {place}")
         self.assign([(loop.results[j], self.slot(loop.params[j])) for j in vectors])
         nexts = []
         for j in moving:

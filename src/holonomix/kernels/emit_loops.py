@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .emit_scalar import ScalarEmitter
-from .graph import BOOL
 from .program import Leaf, Program
 from .schedule import Schedule
 from .wide import Numbers
 from .writer import scalar_type
 
+ARENA = "%arena"
 PARTIAL = 8  # partial sums of a reduction, and the unit of reserved space
 
 
@@ -39,6 +39,8 @@ def padded(n: int) -> int:
 
 class LoopEmitter(ScalarEmitter):
     """Adds loops over long axes, and the arrays they work on."""
+
+    local = ""  # the address space of a thread's own arrays
 
     def __init__(self, program: Program, lanes: int, fma: bool, width: int = 1):
         super().__init__(program, lanes, fma)
@@ -92,16 +94,26 @@ class LoopEmitter(ScalarEmitter):
 
     def space_for(self, n: int, kind: str) -> str:
         """A new array for a vector of n elements."""
+        if self.width == 1:
+            offset, self.space = self.space, self.space + 8 * n
+            return f"{ARENA} {offset}"
         lanes, self.lanes = self.lanes, 1
-        count = padded(n) if self.width > 1 else n
-        name = self.reserve(count, kind)
-        self.space += count * (1 if kind == BOOL else int(kind[1]))
+        name = self.reserve(padded(n), kind)
         self.lanes = lanes
         return name
 
     def address(self, base: str, kind: str, position: str) -> str:
+        """The place of an element. Arrays of a GPU's thread are parts of one: their addresses share the index."""
         scalar = scalar_type(self.stored(kind))
-        return self.new(f"getelementptr inbounds {scalar}, ptr {base}, i64 {position}")
+        where, _, offset = base.partition(" ")
+        if not offset:
+            return self.new(f"getelementptr inbounds {scalar}, ptr {base}, i64 {position}")
+        if where != ARENA:  # an array of the interface, whose elements stand in turns
+            start, stride = offset.split()
+            position = self.new(f"add i64 {self.new(f'mul i64 {position}, {stride}')}, {start}")
+            return self.new(f"getelementptr inbounds {scalar}, ptr {where}, i64 {position}")
+        row = self.new(f"getelementptr inbounds {scalar}, ptr {self.local}{where}, i64 {position}")
+        return self.local + self.new(f"getelementptr inbounds i8, ptr {self.local}{row}, i64 {offset}")
 
     def fetch(self, base: str, kind: str, position: str | None = None) -> str:
         """The elements at the position of the loop."""
@@ -169,6 +181,9 @@ class LoopEmitter(ScalarEmitter):
     def gathered_leaf(self, leaf: Leaf, wanted: list[tuple[int, int]], base: str) -> None:
         """Fill the arrays of a leaf's vectors from where they stand in turns, with copies of the last at the end."""
         n, kind = leaf.length, leaf.kind
+        if self.width == 1 and leaf not in self.program.carry:
+            self.arrays.update((m, f"{base} {start} {leaf.stride}") for start, m in wanted)
+            return
         targets = [(start, self.slot(m)) for start, m in wanted]
 
         def body() -> None:

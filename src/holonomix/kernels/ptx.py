@@ -28,6 +28,7 @@ class PtxEmitter(KernelEmitter):
 
     convention = "ptx_kernel "
     library = "__nv_"
+    local = "addrspace(5) "
 
     def groups(self) -> tuple[str, str, str]:
         block, size, count, thread = (self._register(x) for x in ("ctaid.x", "ntid.x", "nctaid.x", "tid.x"))
