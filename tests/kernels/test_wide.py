@@ -59,6 +59,8 @@ FUNCTIONS = {
     "short axes": lambda a, b, c: (jnp.cumsum(a, 1), jnp.argmax(a, 1), jnp.sort(a, 1)[:, 0], jnp.flip(a, 1)),
     "integers": lambda a, b, c: (jnp.arange(N) * 3 + a[:, 0].astype(int), b.astype(jnp.float32)),
     "dynamic slice": lambda a, b, c: (lax.dynamic_slice(a, (4, 1), (5, 2)), lax.dynamic_update_slice(a, a[:2], (3, 0))),
+    "moving slice": lambda a, b, c: lax.dynamic_slice(b, (jnp.argmax(a[4]) * 20,), (N,)) * a[:, 0],
+    "moving update": lambda a, b, c: lax.dynamic_update_slice(b * 2, c[0], (jnp.argmin(a[4]) * 18 - 3,)),
     "while": lambda a, b, c: lax.while_loop(lambda s: jnp.abs(s[0]).max() > 0.3, lambda s: (s[0] * 0.7, s[1] + a[:, 0]),
                                             (a, jnp.zeros(N))),
     "cond": lambda a, b, c: lax.cond(b[0] > 0, lambda x: (jnp.sin(x @ x.T[:, :2]).sum(), x * 2 + jnp.exp(x)),

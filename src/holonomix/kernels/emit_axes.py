@@ -35,6 +35,8 @@ class AxisEmitter(LoopEmitter):
             for m in piece.nodes:
                 if g.op[m] == "take":
                     value = self._taken(m, g.attr[m].array)
+                elif g.op[m] == "window":
+                    value = self._windowed(m)
                 elif g.op[m] == "gsum":
                     value = self._summed(m)
                 else:
@@ -69,6 +71,36 @@ class AxisEmitter(LoopEmitter):
             ty = self.type(kind)
             value = self.new(f"select {self.type(BOOL)} {nowhere}, {ty} {self.literal(kind, 0)}, {ty} {value}")
         return value
+
+    def _windowed(self, m: int) -> str:
+        """Elements from a runtime start on, zero outside of the source."""
+        g = self.graph
+        v, start = g.args[m]
+        assert self.here is not None
+        kind, size, L = g.kind[m], g.length[v], self.lanes
+        begin = self.literal_start(start)
+        first = self.new(f"add i64 {self.here.position}, {begin}")
+        stored = self.stored(kind)
+        ty, zero = self.type(stored), self.literal(stored, 0)
+        if L == 1:
+            inside = self.new(f"icmp ult i64 {first}, {size}")
+            safe = self.new(f"select i1 {inside}, i64 {first}, i64 0")
+            raw = self.new(f"load {ty}, ptr {self.address(self.array(v), kind, safe)}")
+            return self.from_memory(self.new(f"select i1 {inside}, {ty} {raw}, {ty} {zero}"), kind)
+        lanes = "<" + ", ".join(f"i64 {k}" for k in range(L)) + ">"
+        places = self.new(f"add <{L} x i64> {self.broadcast(first, 'i64')}, {lanes}")
+        inside = self.new(f"icmp ult <{L} x i64> {places}, {self.splat(str(size), 'i64')}")
+        letter = "f" if stored in FLOATS else "i"
+        fn = self.declare(
+            f"llvm.masked.load.v{L}{letter}{8 * int(stored[1])}.p0", f"{ty} @(ptr, i32, <{L} x i1>, {ty})"
+        )
+        where = self.address(self.array(v), kind, first)
+        raw = self.new(f"call {ty} {fn}(ptr {where}, i32 {int(stored[1])}, <{L} x i1> {inside}, {ty} {zero})")
+        return self.from_memory(raw, kind)
+
+    def literal_start(self, n: int) -> str:
+        """A scalar node in a loop, as a scalar."""
+        return str(int(self.graph.attr[n])) if self.graph.op[n] == "const" else self.names[n]
 
     def _gathered(self, base: str, kind: str, index: str) -> str:
         stored = self.stored(kind)

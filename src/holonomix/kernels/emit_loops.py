@@ -107,7 +107,7 @@ class LoopEmitter(ScalarEmitter):
         scalar = scalar_type(self.stored(kind))
         where, _, offset = base.partition(" ")
         if not offset:
-            return self.new(f"getelementptr inbounds {scalar}, ptr {base}, i64 {position}")
+            return self.new(f"getelementptr {scalar}, ptr {base}, i64 {position}")
         if where != ARENA:  # an array of the interface, whose elements stand in turns
             start, stride = offset.split()
             position = self.new(f"add i64 {self.new(f'mul i64 {position}, {stride}')}, {start}")

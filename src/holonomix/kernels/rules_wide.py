@@ -213,6 +213,60 @@ def _dot_general(t: Tracer, p, a: Array, b: Array):
     return [Wide(out, axis, lead.n)]
 
 
+def _window(t: Tracer, v: int, start: int, length: int) -> int:
+    """`v[start], v[start + 1], ...`, zero outside of v."""
+    g = t.graph
+    return g.node("window", (v, start), g.kind[v], length, length) if g.length[v] else v
+
+
+def _moving(t: Tracer, p, a: Array, starts: tuple[Array, ...], sizes) -> int | None:
+    """The runtime start along the long axis, clamped; None where all starts are known."""
+    alg, value = t.algebra, t.graph.value
+    moving = [k for k, s in enumerate(starts) if int(s) not in value]
+    if not moving:
+        return None
+    if not isinstance(a, Wide) or moving != [a.axis]:
+        raise Unsupported(p.name, "on a long axis, at places that depend on data")
+    start = alg.convert(int(starts[a.axis]), "i8")
+    start = alg.extremum("max", start, t.graph.zero["i8"])
+    return alg.extremum("min", start, alg.const(a.shape[a.axis] - sizes[a.axis], "i8"))
+
+
+@wide_rule("dynamic_slice")
+def _dynamic_slice(t: Tracer, p, a: Array, *starts: Array):
+    a = settled(t, a)
+    start = _moving(t, p, a, starts, p.slice_sizes)
+    if start is None:
+        return _moved(t, p, a, *starts)
+    if t.axes.find(p.outs[0].shape) != a.axis:
+        raise Unsupported(p.name, "of a long axis to a short one")
+    a = dealt(t, a, 1)
+    known = [0 if k == a.axis else int(t.graph.value[int(s)]) for k, s in enumerate(starts)]
+    sizes = [1 if k == a.axis else n for k, n in enumerate(p.slice_sizes)]
+    known = [min(max(s, 0), m - n) for s, m, n in zip(known, a.ids.shape, sizes, strict=True)]
+    ids = a.ids[tuple(slice(s, s + n) for s, n in zip(known, sizes, strict=True))]
+    n = p.slice_sizes[a.axis]
+    return [Wide(t.each(lambda v: _window(t, v, start, n), ids), a.axis, n)]
+
+
+@wide_rule("dynamic_update_slice")
+def _dynamic_update_slice(t: Tracer, p, a: Array, update: Array, *starts: Array):
+    a, update, alg = settled(t, a), settled(t, update), t.algebra
+    start = _moving(t, p, a, starts, update.shape)
+    if start is None:
+        return _moved(t, p, a, update, *starts)
+    n, m = a.shape[a.axis], update.shape[a.axis]
+    if not isinstance(update, Wide) or update.axis != a.axis or update.size // m != a.size // n:
+        raise Unsupported(p.name, "of a part of a long axis")
+    place = constant_vector(t.graph, np.arange(n), "i8")
+    low = alg.compare("ge", place, start)
+    inside = alg.bits("and", low, alg.compare("lt", place, alg.add(start, alg.const(m, "i8"))))
+    before = alg.neg(start)
+    old, new = dealt(t, a, 1), dealt(t, update, 1)
+    ids = t.each(lambda v, u: alg.select(inside, _window(t, u, before, n), v), old.ids, new.ids)
+    return [Wide(ids, a.axis, n)]
+
+
 @wide_rule("scatter-add", "scatter_add")
 def _scatter_add(t: Tracer, p, a: Array, indices: Array, updates: Array):
     """Sums over constant places; each element adds its updates in their order."""

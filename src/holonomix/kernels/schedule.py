@@ -16,7 +16,7 @@ SPACE = 1 << 18  # bytes of arrays that a program may have: they are on the stac
 REGISTER = 8  # elements in one
 LOOP = 20  # operations that take as long as the beginning and end of a loop
 PLACED = {"vconst", "proj", "collected", "param", "pack"}  # vectors that are in memory without a loop
-FROM_MEMORY = {"take", "gsum", "load", "rsum", "rprod", "rmax", "rmin", "rand", "ror"}  # read their vector from memory
+FROM_MEMORY = {"take", "gsum", "window", "load", "rsum", "rprod", "rmax", "rmin", "rand", "ror"}  # read their vector from memory
 CHEAP = {
     "add", "sub", "mul", "neg", "fma", "fms", "fnma", "select", "abs", "max", "min", "and", "or", "xor", "not", "lt",
     "le", "gt", "ge", "eq", "ne", "convert", "same",
