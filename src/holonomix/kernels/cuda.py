@@ -23,6 +23,7 @@ from .program import Leaf, Program
 from .ptx import ptx
 from .runner import batch_axes, from_arrays
 
+LOCAL = 1 << 18  # bytes of arrays that a thread may have
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
 _CAPABILITY, _PROCESSORS = (75, 76), 16  # numbers of device attributes
 _MEMORY = (
@@ -116,6 +117,8 @@ class CudaRunner:
         self.program, self.device = program, device
         self.driver = driver(getattr(device, "local_hardware_id", 0) or 0)
         self._function: Any = None
+        if program.space > LOCAL:
+            raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
 
     def compile(self) -> Any:
         """The kernel, made on first use: LLVM's part is kept on disk, the driver's part by the driver."""

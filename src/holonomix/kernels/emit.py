@@ -76,6 +76,10 @@ class KernelEmitter(FlowEmitter):
 
     def module(self) -> str:
         self._kernel()
+        if self.scratch:
+            self.entry.insert(0, "  %scratch = load ptr, ptr %scratch.word")
+            word = Layout.of(self.program).size
+            self.entry.insert(0, f"  %scratch.word = getelementptr inbounds i64, ptr %args, i64 {word}")
         if self.space:
             name = f"{ARENA}.generic" if self.local else ARENA
             self.entry.append(f"  {name} = alloca [{self.space} x i8], align 64")

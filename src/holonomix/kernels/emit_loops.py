@@ -22,6 +22,7 @@ from .wide import Numbers
 from .writer import scalar_type
 
 ARENA = "%arena"
+IN_REGISTERS = 64  # elements of arrays that may be on the stack
 PARTIAL = 8  # partial sums of a reduction, and the unit of reserved space
 
 
@@ -47,7 +48,7 @@ class LoopEmitter(ScalarEmitter):
         self.width = width
         self.arrays: dict[int, str] = {}  # vector node -> where its elements are
         self.here: _Here | None = None
-        self.space = 0
+        self.space = self.scratch = 0  # bytes of arrays on the stack of a thread, and in memory that the caller gives
         self.schedule = Schedule(program) if program.wide else None
 
     # -- values ------------------------------------------------------------------------------------
@@ -97,9 +98,15 @@ class LoopEmitter(ScalarEmitter):
         if self.width == 1:
             offset, self.space = self.space, self.space + 8 * n
             return f"{ARENA} {offset}"
-        lanes, self.lanes = self.lanes, 1
-        name = self.reserve(padded(n), kind)
-        self.lanes = lanes
+        if n <= IN_REGISTERS:
+            lanes, self.lanes = self.lanes, 1
+            name = self.reserve(padded(n), kind)
+            self.lanes = lanes
+            return name
+        offset, self.scratch = self.scratch, self.scratch + 8 * padded(n)
+        assert self.scratch <= self.program.space
+        name = f"%far{offset}"
+        self.entry.append(f"  {name} = getelementptr inbounds i8, ptr %scratch, i64 {offset}")
         return name
 
     def address(self, base: str, kind: str, position: str) -> str:

@@ -81,6 +81,7 @@ class Program:
     hash: str = ""
     wide: bool = False  # has vectors
     loops: int = 0  # over their axes
+    space: int = 0  # bytes that their arrays need at most
 
 
 def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False) -> Program:
@@ -135,9 +136,9 @@ def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool |
     program.hash = _digest(program)
     if program.wide:
         schedule = Schedule(program)
-        (program.loops, space), program.effort = schedule.size(), schedule.effort()
-        if space > SPACE:
-            raise Unsupported("long axes", f"their arrays need {space} bytes")
+        (program.loops, program.space), program.effort = schedule.size(), schedule.effort()
+        if program.space > SPACE:
+            raise Unsupported("long axes", f"their arrays need {program.space} bytes")
     return program
 
 

@@ -155,7 +155,9 @@ class NativeRunner:
         saved = [np.empty((rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in self.program.rows]
         words = self._words(given, [0] * len(given), carry_in, carry_out, saved, 1, rows, every)
         words[Layout.LAST] = 1
+        scratch = self._scratch(words)
         self.compile(1)(words.ctypes.data)
+        del scratch
         return carry_out, saved
 
     def _batch(self, count: int, carry_in, given, per_lane, rows: int, every: int) -> tuple[list, list]:
@@ -174,7 +176,15 @@ class NativeRunner:
         head = [0, 0, count, rows, every]
         pointers = [_address(a) for a in given]
         tail = [_address(a) for part in (carry_in, carry_out, saved) for a in part]
-        return np.array(head + pointers + strides + tail, np.int64)
+        return np.array(head + pointers + strides + tail + [0] * self.program.wide, np.int64)
+
+    def _scratch(self, words: np.ndarray) -> np.ndarray | None:
+        """Memory for the arrays of a program with long axes; it must live as long as the call."""
+        if not self.program.wide:
+            return None
+        memory = np.empty(self.program.space + 64, np.uint8)
+        words[self._layout.size] = -(-_address(memory) // 64) * 64
+        return memory
 
     def _parallel(self, words: np.ndarray, count: int) -> None:
         """Groups of lanes in pieces over threads; which thread takes a piece does not change any bit."""
@@ -183,10 +193,11 @@ class NativeRunner:
         threads = min(self.threads, groups)
         pieces = 1 if threads == 1 else min(groups, 8 * threads)
         bounds = [groups * k // pieces for k in range(pieces + 1)]
-        tables = []
+        tables, scratch = [], []
         for first, last in zip(bounds[:-1], bounds[1:], strict=True):
             table = words.copy()
             table[Layout.FIRST], table[Layout.LAST] = first, last
+            scratch.append(self._scratch(table))
             tables.append(table)
         if threads == 1:
             for table in tables:

@@ -12,11 +12,22 @@ from .passes import frozen
 if TYPE_CHECKING:
     from .program import Program
 
-SPACE = 1 << 18  # bytes of arrays that a program may have: they are on the stack
+SPACE = 1 << 24  # bytes of arrays that a program may have
 REGISTER = 8  # elements in one
 LOOP = 20  # operations that take as long as the beginning and end of a loop
 PLACED = {"vconst", "proj", "collected", "param", "pack"}  # vectors that are in memory without a loop
-FROM_MEMORY = {"take", "gsum", "window", "load", "rsum", "rprod", "rmax", "rmin", "rand", "ror"}  # read their vector from memory
+FROM_MEMORY = {
+    "take",
+    "gsum",
+    "window",
+    "load",
+    "rsum",
+    "rprod",
+    "rmax",
+    "rmin",
+    "rand",
+    "ror",
+}  # read their vector from memory
 CHEAP = {
     "add", "sub", "mul", "neg", "fma", "fms", "fnma", "select", "abs", "max", "min", "and", "or", "xor", "not", "lt",
     "le", "gt", "ge", "eq", "ne", "convert", "same",
@@ -58,9 +69,10 @@ class Schedule:
     def size(self) -> tuple[int, int]:
         """How many loops over axes there are, and the bytes of the arrays they leave behind."""
         g = self.graph
-        elements = sum(p.length * len(p.kept) for p in self.loops)
-        elements += sum(g.length[n] for n in self.program.live if g.op[n] in PLACED - {"vconst"})
-        return len(self.loops), 8 * elements
+        placed = {n for n in self.program.live if g.op[n] in PLACED - {"vconst"}}
+        placed.update(n for leaf in (*self.program.carry, *self.program.consts) for n in leaf.nodes)
+        lengths = [p.length for p in self.loops for _ in p.kept] + [g.length[n] for n in placed if g.length[n]]
+        return len(self.loops), 8 * sum(n + REGISTER for n in lengths)
 
     def effort(self) -> int:
         """About how many scalar operations take as long: whole registers count one, loose elements one each."""
