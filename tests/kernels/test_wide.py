@@ -68,6 +68,7 @@ FUNCTIONS = {
     "scan": lambda a, b, c: lax.scan(lambda s, x: (s + x * a, jnp.sum(s[0])), a, b[:4])[0],
     "scan along": lambda a, b, c: lax.scan(lambda s, x: (jnp.sin(s * 0.5) + x, s * x.sum()), jnp.zeros(3), a),
     "scan back": lambda a, b, c: lax.scan(lambda s, x: (s * 0.5 + x, s), 0.0, c[0], reverse=True),
+    "no elements": lambda a, b, c: (jnp.zeros((0, N)), jnp.concatenate([a[:0], a]), a[:, :0].sum(1), a[:0].sum(0)),
     "no array": lambda a, b, c: (jnp.zeros((N, 3)), jnp.ones((N,)) * b[0]),
     "pairs": lambda a, b, c: jax.grad(lambda q: (1 / jnp.sum((q[PAIRS[:, 0]] - q[PAIRS[:, 1]]) ** 2, -1)).sum())(a),
     "random": lambda a, b, c: jax.random.normal(jax.random.key(3), (N, 3)) * a,

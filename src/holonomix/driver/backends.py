@@ -137,6 +137,9 @@ def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain
                 return wide
         except kernels.Unsupported as reason:
             log.info("no loops over axes: %s", reason)
+        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as reason:
+            # loops are an offer: what goes wrong on the way to them must not end a run that does well without
+            log.warning("no loops over axes, because of a defect in the kernel compiler: %r", reason)
     if unrolled is None and asked:
         return kernels.lower(loop, carry, consts, limit=ASKED_LIMIT)
     if unrolled is None and error is not None:

@@ -27,6 +27,9 @@ def _any(t: Tracer, p, *ins: Array):
         with jax.ensure_compile_time_eval():
             out = p.primitive.bind(*known, **p.params)
         return [t.literal(np.asarray(x)) for x in (out if p.primitive.multiple_results else [out])]
+    if ins and not any(isinstance(a, Wide) for a in ins) and p.name != "random_bits":  # from scalars, or from nothing
+        outs = [explode(t, np.asarray(x)) for x in RULES[p.name](t, p, *ins)]
+        return [assemble(t, x, type_of(v.dtype)) for x, v in zip(outs, p.outs, strict=True)]
     if p.name in WIDE_RULES:
         return WIDE_RULES[p.name](t, p, *ins)
     if p.name in ELEMENTWISE:

@@ -78,7 +78,9 @@ class Axes:
         return dealt[::-1]
 
     def find(self, shape) -> int | None:
-        """The long axis of a shape, if it has one."""
+        """The long axis of a shape, if it has one; an array without elements has none."""
+        if 0 in shape:
+            return None
         found = [k for k, n in enumerate(shape) if n in self.long]
         if len(found) > 1:
             raise Unsupported("an array with two long axes", f"shape {tuple(shape)}")
