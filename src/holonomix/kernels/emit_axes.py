@@ -10,6 +10,7 @@ import numpy as np
 from .emit_loops import PARTIAL, LoopEmitter, padded
 from .graph import BOOL, FLOATS
 from .schedule import Piece
+from .wide import in_step
 from .writer import scalar_type
 
 SHUFFLE = 64  # elements of an array that a constant shuffle may read
@@ -59,6 +60,10 @@ class AxisEmitter(LoopEmitter):
         size = padded(g.length[v])
         if self.width > 1 and self.here.position == "0" and places.ndim == 1 and size <= SHUFFLE:
             return self._shuffled(v, places, kind, size)
+        if self.lanes > 1 and places.ndim == 1:
+            found = in_step(places, g.length[v])
+            if found is not None:
+                return self._stepped(v, kind, *found, missing)
         table = self.constants(_whole_rows(places), "i4")
         where = self.here.position if row == "0" else self.new(f"add i64 {self.here.position}, {row}")
         index = self.new(f"load {self.type('i4')}, ptr {self.address(table, 'i4', where)}")
@@ -77,16 +82,25 @@ class AxisEmitter(LoopEmitter):
         g = self.graph
         v, start = g.args[m]
         assert self.here is not None
-        kind, size, L = g.kind[m], g.length[v], self.lanes
+        kind, size = g.kind[m], g.length[v]
         begin = self.literal_start(start)
         first = self.new(f"add i64 {self.here.position}, {begin}")
         stored = self.stored(kind)
         ty, zero = self.type(stored), self.literal(stored, 0)
-        if L == 1:
+        if self.lanes == 1:
             inside = self.new(f"icmp ult i64 {first}, {size}")
             safe = self.new(f"select i1 {inside}, i64 {first}, i64 0")
             raw = self.new(f"load {ty}, ptr {self.address(self.array(v), kind, safe)}")
             return self.from_memory(self.new(f"select i1 {inside}, {ty} {raw}, {ty} {zero}"), kind)
+        return self.from_memory(self._stretch(v, kind, first), kind)
+
+    def _stretch(self, v: int, kind: str, first: str, missing: bool = True) -> str:
+        """The elements of a register from `first` on, zero outside of the source, as they are stored."""
+        size, L, stored = self.graph.length[v], self.lanes, self.stored(kind)
+        ty, zero = self.type(stored), self.literal(stored, 0)
+        if not missing:  # what is outside is not used
+            where = self.address(self.array(v), kind, first)
+            return self.new(f"load {ty}, ptr {where}, align {int(stored[1])}")
         lanes = "<" + ", ".join(f"i64 {k}" for k in range(L)) + ">"
         places = self.new(f"add <{L} x i64> {self.broadcast(first, 'i64')}, {lanes}")
         inside = self.new(f"icmp ult <{L} x i64> {places}, {self.splat(str(size), 'i64')}")
@@ -95,7 +109,33 @@ class AxisEmitter(LoopEmitter):
             f"llvm.masked.load.v{L}{letter}{8 * int(stored[1])}.p0", f"{ty} @(ptr, i32, <{L} x i1>, {ty})"
         )
         where = self.address(self.array(v), kind, first)
-        raw = self.new(f"call {ty} {fn}(ptr {where}, i32 {int(stored[1])}, <{L} x i1> {inside}, {ty} {zero})")
+        return self.new(f"call {ty} {fn}(ptr {where}, i32 {int(stored[1])}, <{L} x i1> {inside}, {ty} {zero})")
+
+    def _stepped(self, v: int, kind: str, halves: int, start: int, missing: bool) -> str:
+        """The elements at `halves / 2 * k + start`: neighbours, every second one, or each one twice; 0: all round."""
+        assert self.here is not None
+        L, position = self.lanes, self.here.position
+        if halves == 0:
+            size, ty = self.graph.length[v], self.type(self.stored(kind))
+            first = self.new(f"add i64 {position}, {start}")
+            left = self.broadcast(self.new(f"sub i64 {size}, {first}"), "i64")
+            lanes = "<" + ", ".join(f"i64 {k}" for k in range(L)) + ">"
+            before = self.new(f"icmp sgt <{L} x i64> {left}, {lanes}")
+            parts = [self._stretch(v, kind, x) for x in (first, self.new(f"sub i64 {first}, {size}"))]
+            raw = self.new(f"select <{L} x i1> {before}, {ty} {parts[0]}, {ty} {parts[1]}")
+            return self.from_memory(raw, kind)
+        if halves == 1:
+            first = self.new(f"lshr i64 {position}, 1")
+        else:
+            scaled = position if halves == 2 else self.new(f"shl i64 {position}, 1")
+            first = self.new(f"add i64 {scaled}, {start}")
+        raw = self._stretch(v, kind, first, missing)
+        if halves != 2:
+            ty = self.type(self.stored(kind))
+            more = self._stretch(v, kind, self.new(f"add i64 {first}, {L}"), missing) if halves == 4 else "poison"
+            order = [2 * k for k in range(L)] if halves == 4 else [k // 2 for k in range(L)]
+            mask = ", ".join(f"i32 {k}" for k in order)
+            raw = self.new(f"shufflevector {ty} {raw}, {ty} {more}, <{L} x i32> <{mask}>")
         return self.from_memory(raw, kind)
 
     def literal_start(self, n: int) -> str:

@@ -23,6 +23,7 @@ from .writer import scalar_type
 
 ARENA = "%arena"
 IN_REGISTERS = 64  # elements of arrays that may be on the stack
+SLACK = 16  # elements behind an array that whole registers may read, to no effect
 PARTIAL = 8  # partial sums of a reduction, and the unit of reserved space
 
 
@@ -100,10 +101,10 @@ class LoopEmitter(ScalarEmitter):
             return f"{ARENA} {offset}"
         if n <= IN_REGISTERS:
             lanes, self.lanes = self.lanes, 1
-            name = self.reserve(padded(n), kind)
+            name = self.reserve(padded(n) + SLACK, kind)
             self.lanes = lanes
             return name
-        offset, self.scratch = self.scratch, self.scratch + 8 * padded(n)
+        offset, self.scratch = self.scratch, self.scratch + 8 * (padded(n) + SLACK)
         assert self.scratch <= self.program.space
         name = f"%far{offset}"
         self.entry.append(f"  {name} = getelementptr inbounds i8, ptr %scratch, i64 {offset}")

@@ -8,7 +8,20 @@ from jax.lax import GatherScatterMode
 
 from .graph import BOOL, Unsupported, type_of
 from .trace import CONTROL, ELEMENTWISE, RULES, WIDE_RULES, Array, Tracer, wide_rule
-from .wide import PLACE, SHIFT, Numbers, Wide, assemble, constant_vector, dealt, element_of, explode, settled, take
+from .wide import (
+    PLACE,
+    SHIFT,
+    Numbers,
+    Wide,
+    assemble,
+    constant_vector,
+    cost,
+    dealt,
+    element_of,
+    explode,
+    settled,
+    take,
+)
 
 MOVING = {
     "reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "slice", "split", "concatenate", "stack",
@@ -58,9 +71,17 @@ def _moved(t: Tracer, p, *ins: Array):
     if t.values(np.array([int(a) for a in ins[first:]], np.int64)) is None:
         raise Unsupported(p.name, "on a long axis, at places that depend on data")
     places = 1 if p.name in ("gather", "scatter") else -1
-    codes = [a if j == places or j >= first else explode(t, a) for j, a in enumerate(ins)]
-    outs = RULES[p.name](t, p, *codes)
-    return [assemble(t, np.asarray(c), type_of(v.dtype)) for c, v in zip(outs, p.outs, strict=True)]
+
+    def moved(through: bool) -> list[np.ndarray]:
+        codes = [a if j == places or j >= first else explode(t, a, through) for j, a in enumerate(ins)]
+        return [np.asarray(c) for c in RULES[p.name](t, p, *codes)]
+
+    outs = moved(False)
+    if any(int(n) in t.pieced for a in ins if isinstance(a, Wide) for n in a.ids.ravel()):
+        deeper = moved(True)
+        if sum(cost(t, c) for c in deeper) < sum(cost(t, c) for c in outs):
+            outs = deeper
+    return [assemble(t, c, type_of(v.dtype)) for c, v in zip(outs, p.outs, strict=True)]
 
 
 def _repeated(t: Tracer, a: Wide) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .graph import Branches, Graph, Loop, Scope
 from .passes import frozen
+from .wide import in_step
 
 if TYPE_CHECKING:
     from .program import Program
@@ -72,7 +73,7 @@ class Schedule:
         placed = {n for n in self.program.live if g.op[n] in PLACED - {"vconst"}}
         placed.update(n for leaf in (*self.program.carry, *self.program.consts) for n in leaf.nodes)
         lengths = [p.length for p in self.loops for _ in p.kept] + [g.length[n] for n in placed if g.length[n]]
-        return len(self.loops), 8 * sum(n + REGISTER for n in lengths)
+        return len(self.loops), 8 * sum(n + 3 * REGISTER for n in lengths)
 
     def effort(self) -> int:
         """About how many scalar operations take as long: whole registers count one, loose elements one each."""
@@ -80,8 +81,13 @@ class Schedule:
         for pieces in self.pieces.values():
             for piece in pieces:
                 total += len(piece.nodes) * -(-max(piece.length, 1) // REGISTER) + (LOOP if piece.length else 0)
-                total += sum(g.attr[n].array.size for n in piece.nodes if g.op[n] in ("take", "gsum"))
+                total += sum(self._loose(n) for n in piece.nodes if g.op[n] in ("take", "gsum"))
         return total
+
+    def _loose(self, n: int) -> int:
+        """Elements that are fetched one by one."""
+        places, size = self.graph.attr[n].array, self.graph.length[self.graph.args[n][0]]
+        return 0 if in_step(places, size) else places.size
 
     # -- what is in memory -------------------------------------------------------------------------
     def _wanted(self) -> set[int]:
@@ -122,6 +128,11 @@ class Schedule:
             while changed:
                 changed = False
                 for v in sorted(read):
+                    if g.op[v] == "take" and not self._loose(v):  # its source is in memory
+                        read.discard(v)
+                        inside.add(v)
+                        again.append(v)
+                        continue
                     if g.op[v] not in CHEAP:
                         continue
                     needs = [a for a in dict.fromkeys(g.args[v]) if g.length[a] and a not in inside and a not in read]

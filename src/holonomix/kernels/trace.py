@@ -60,6 +60,7 @@ class Tracer:
         self.graph = graph
         self.algebra = Algebra(graph)
         self.axes = axes or Axes(set())  # those that are not taken apart
+        self.pieced: dict[int, np.ndarray] = {}  # vectors put together from others, with the codes of their elements
 
     # -- values ------------------------------------------------------------------------------------
     def literal(self, value) -> Array:

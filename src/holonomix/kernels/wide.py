@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,13 +69,14 @@ class Wide:
 class Axes:
     """Which lengths of axes are long, and how they may be dealt."""
 
-    def __init__(self, long: set[int]):
-        self.long = long
+    def __init__(self, long: set[int], weight: Mapping[int, int] | None = None):
+        self.long, self.weight = long, weight or dict.fromkeys(long, 1)
         self.ways = {n: self._ways(n) for n in long}
 
     def _ways(self, n: int) -> list[int]:
         """Numbers of vectors for an axis of n elements, the usual one first."""
-        dealt = sorted(n // m for m in self.long if n % m == 0 and n // m <= MOST)
+        parts = [m for m in self.long if n % m == 0 and 2 * self.weight[m] >= self.weight[n]]
+        dealt = sorted(n // m for m in parts if n // m <= MOST)
         return dealt[::-1]
 
     def find(self, shape) -> int | None:
@@ -112,7 +114,7 @@ def long_axes(jaxprs) -> Axes:
     for n, _ in sorted(weight.items(), key=lambda item: (-item[1], item[0])):
         if not any((n, m) in together for m in (*long, n)):
             long.add(n)
-    return Axes(long)
+    return Axes(long, weight)
 
 
 class Numbers:
@@ -167,8 +169,8 @@ def take(g: Graph, v: int, places: np.ndarray) -> int:
 # -- codes -----------------------------------------------------------------------------------------
 
 
-def explode(t: Tracer, a) -> np.ndarray:
-    """The array with a code for every element."""
+def explode(t: Tracer, a, through: bool = False) -> np.ndarray:
+    """The array with a code for every element; `through` looks into vectors that were pieced together."""
     g = t.graph
     if not isinstance(a, Wide):
         flat = np.array(a, np.int64).ravel()
@@ -188,6 +190,8 @@ def explode(t: Tracer, a) -> np.ndarray:
             codes = np.where(index < 0, g.zero[g.kind[n]], (g.args[n][0] + 1 << SHIFT) + index)
         elif g.op[n] == "pack":
             codes = explode(t, np.array(g.args[n], np.int64))
+        elif through and n in t.pieced:
+            codes = t.pieced[n]
         else:
             codes = (n + 1 << SHIFT) + places
         out[(*at[:-1], slice(None), at[-1])] = codes
@@ -196,24 +200,36 @@ def explode(t: Tracer, a) -> np.ndarray:
     return np.moveaxis(out.reshape(*rows.shape[:-1], -1), -1, a.axis)
 
 
+def cost(t: Tracer, codes: np.ndarray) -> int:
+    """About how many operations the array that codes mean costs."""
+    axis = t.axes.find(codes.shape)
+    return 0 if axis is None else _dealing(t, codes, axis, None)[0]
+
+
 def assemble(t: Tracer, codes: np.ndarray, kind: str, ways: int | None = None):
     """The array of nodes or the `Wide` that codes mean; `ways` says to how many vectors the axis is dealt."""
     axis = t.axes.find(codes.shape)
     if axis is None:
         return t.each(lambda c: element(t.graph, (c >> SHIFT) - 1, c & PLACE) if c > PLACE else c, codes)
+    _, k, vectors = _dealing(t, codes, axis, ways)
+    shape = (*codes.shape[:axis], *codes.shape[axis + 1 :], k)
+    ids = np.array([_vector(t, v, kind) for v in vectors], np.int64).reshape(shape)
+    return Wide(np.moveaxis(ids, -1, axis), axis, codes.shape[axis] // k)
+
+
+def _dealing(t: Tracer, codes: np.ndarray, axis: int, ways: int | None) -> tuple[int, int, list[np.ndarray]]:
+    """The cheapest way to deal the long axis: what it costs, the number of vectors, their codes."""
     rows = np.moveaxis(codes, axis, -1)
     size = rows.shape[-1]
     best = None
     for k in t.axes.ways[size] if ways is None else [ways]:
         split = rows.reshape(-1, size // k, k)
         vectors = [split[r, :, j] for r in range(len(split)) for j in range(k)]
-        cost = sum(_cost(t.graph, v) for v in vectors)
-        if best is None or cost < best[0]:
-            best = (cost, k, vectors)
+        total = sum(_cost(t.graph, v) for v in vectors)
+        if best is None or total < best[0]:
+            best = (total, k, vectors)
     assert best is not None
-    _, k, vectors = best
-    ids = np.array([_vector(t, v, kind) for v in vectors], np.int64).reshape(*rows.shape[:-1], k)
-    return Wide(np.moveaxis(ids, -1, axis), axis, size // k)
+    return best
 
 
 def _sources(codes: np.ndarray) -> np.ndarray:
@@ -260,12 +276,43 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     for c in sources:
         here = from_which == c
         if c > PLACE:
-            part = take(g, (c >> SHIFT) - 1, np.where(here, codes & PLACE, int((codes & PLACE)[here][0])))
+            part = take(g, (c >> SHIFT) - 1, _filled(codes & PLACE, here, g.length[(c >> SHIFT) - 1]))
         else:
             part = c
         out = part if out is None else t.algebra.select(constant_vector(g, here, BOOL), part, out)
     assert out is not None
+    t.pieced.setdefault(out, codes)
     return out
+
+
+def _filled(places: np.ndarray, here: np.ndarray, size: int) -> np.ndarray:
+    """Places with any in the gaps: those that go on in step, where the given ones do."""
+    k, first = np.arange(len(places)), int(np.argmax(here))
+    for even in (k, 2 * k, k // 2):
+        even = even + places[first] - even[first]
+        if (places[here] == even[here]).all():
+            return np.where((even >= 0) & (even < size), even, -1)
+    return np.where(here, places, places[first])
+
+
+def in_step(places: np.ndarray, size: int) -> tuple[int, int] | None:
+    """Places that go on evenly, as twice their step and their start; those without an element must be outside.
+
+    A step of zero says that they go round: `(k + start) % size`.
+    """
+    k, there = np.arange(len(places)), places >= 0
+    if places.ndim > 1 or not there.any():
+        return None
+    first = int(np.argmax(there))
+    for halves, even in ((2, k), (4, 2 * k), (1, k // 2)):
+        start = int(places[first] - even[first])
+        if halves == 1 and start:
+            break
+        if np.where(there, places == even + start, (even + start < 0) | (even + start >= size)).all():
+            return halves, start
+    if len(places) == size and (places == (k + places[0]) % size).all():
+        return 0, int(places[0])
+    return None
 
 
 def element_of(g: Graph, code: int) -> int:
