@@ -84,9 +84,17 @@ def check_degrees(k: Any, s: Any) -> tuple[int, int]:
     return k, s
 
 
-@functools.cache
 def tables(k: int, s: int) -> Tables:
-    """Gauss' formula with k nodes (order 2k) and s basis polynomials at them, rounded from extended precision."""
+    """Gauss' formula with k nodes (order 2k) and s basis polynomials at them, rounded from extended precision.
+
+    The arrays are new ones each time: JAX remembers by its identity what an array became, and would give back one that
+    was rounded to single precision elsewhere in the same process.
+    """
+    return Tables(*(x.copy() for x in _tables(k, s)))
+
+
+@functools.cache
+def _tables(k: int, s: int) -> Tables:
     c = ((np.polynomial.legendre.leggauss(k)[0] + 1) / 2).astype(np.longdouble)
     for _ in range(3):  # Newton on P_k, whose derivative also gives the weights
         top, slope = basis(k + 1, c)[k], slopes(k + 1, c)[k]
@@ -110,7 +118,6 @@ def slopes(s: int, c: Any) -> list[Any]:
     return [2 * _root(2 * j + 1, c) * slopes[j] for j in range(s)]
 
 
-@functools.cache
 def continuation(s: int) -> Any:
     """The (s, s) matrix that continues a polynomial of a step over the next one: `E_ji = int P_j(c) P_i(1 + c) dc`."""
     t = tables(s, s)
