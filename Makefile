@@ -33,10 +33,10 @@ demo: $(VENV)/.stamp-base
 	$(PY) examples/demo.py --out out/demo
 
 test: $(VENV)/.stamp-test
-	$(PY) -m pytest -n $(WORKERS) -m "not slow"
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.stamp-test
-	$(PY) -m pytest -n $(WORKERS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/.stamp-lint
 	$(PY) -m ruff check .
