@@ -14,7 +14,7 @@ from test_backends_control import X, branches, newton_root, updates
 
 import holonomix as hx
 from holonomix import kernels
-from holonomix.kernels import native, ptx
+from holonomix.kernels import cuda, native, ptx
 from holonomix.kernels.emit import KERNEL, Layout
 from holonomix.kernels.graph import dtype_of
 
@@ -81,6 +81,42 @@ def test_the_threads_of_a_grid_together_take_every_trajectory_once(program):
     assert not all((a == b).all() for a, b in zip(out, untouched, strict=True))
     for a, b in zip((*out, *saved), (*jax.tree.leaves(want), *jax.tree.leaves(want_rows)), strict=True):
         assert a.tobytes() == np.asarray(b).tobytes()
+
+
+class OneThread:
+    """In the place of a GPU's driver: the kernel runs on this CPU, as a grid of one thread."""
+
+    capability = 90
+
+    def __init__(self, program):
+        place = {"ctaid.x": 0, "ntid.x": 1, "nctaid.x": 1, "tid.x": 0}
+        self.fn, self.library = as_one_thread(program, place)
+
+    def function(self, text):
+        assert text.endswith(b"\0") and b".visible .entry" in text
+        return self.fn
+
+    def launch(self, function, table, count):
+        function(table)
+
+
+def test_the_runner_hands_over_and_brings_back(program, monkeypatch):
+    monkeypatch.setattr(cuda, "driver", lambda ordinal: OneThread(program))
+    runner = cuda.CudaRunner(program, jax.devices("cpu")[0])
+    carry, consts = starts(9), CONSTS | {"dt": np.linspace(0.005, 0.02, 9)}
+    native_runner = kernels.build(program)
+    for given, axes in ((consts, AXES), (CONSTS, None)):
+        got = runner.run_batch(carry, given, axes, rows=2, every=30)
+        again = runner.run_batch(got[0], given, axes, rows=1, every=5)  # from what it brought back
+        want = native_runner.run_batch(carry, given, axes, rows=2, every=30)
+        more = native_runner.run_batch(want[0], given, axes, rows=1, every=5)
+        for a, b in zip(jax.tree.leaves((got, again)), jax.tree.leaves((want, more)), strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape and np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    one, alone = runner.run(CARRY, CONSTS, rows=1, every=7), native_runner.run(CARRY, CONSTS, rows=1, every=7)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(alone), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    with pytest.raises(TypeError, match="carry has shape"):
+        runner.run_batch(carry | {"q": carry["q"][:, :1]}, consts, AXES, rows=1, every=1)
 
 
 def test_a_function_without_the_library_is_named(monkeypatch):

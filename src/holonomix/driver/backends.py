@@ -161,10 +161,7 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
         try:
             loop = kernels.Loop(stepper.step, stepper.read, stepper.halted)
             program = _program(backend, loop, carry, consts, asked, gain)
-            runner: Any = kernels.build(program, backend=backend)
-            if backend == "cuda":  # may yet find something missing on this machine
-                runner.compile()
-            found = (runner, program)
+            found = (kernels.build(program, backend=backend), program)
         except (kernels.Unsupported, kernels.Unavailable) as error:
             found = error
         if key is not None:

@@ -31,7 +31,7 @@ class Loop:
 
 
 def build(program: Program, backend: str = "native", lanes: int | None = None, threads: int | None = None):
-    """A runner for the program; compilation happens on first use."""
+    """A runner for the program; machine code is made on first use, for a GPU at once."""
     if program.wide and backend in ("xla", "pallas"):
         raise Unsupported("loops over axes", f"back end {backend}")
     if backend == "native":

@@ -18,10 +18,9 @@ import numpy as np
 
 from .emit import KERNEL, Layout
 from .graph import Unavailable, dtype_of
-from .native import kept, release
 from .program import Leaf, Program
 from .ptx import ptx
-from .runner import batch_axes, from_arrays
+from .runner import batch_axes, from_arrays, to_arrays
 
 LOCAL = 1 << 18  # bytes of arrays that a thread may have
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
@@ -116,18 +115,10 @@ class CudaRunner:
             device = found[0]
         self.program, self.device = program, device
         self.driver = driver(getattr(device, "local_hardware_id", 0) or 0)
-        self._function: Any = None
         if program.space > LOCAL:
             raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
-
-    def compile(self) -> Any:
-        """The kernel, made on first use: LLVM's part is kept on disk, the driver's part by the driver."""
-        if self._function is None:
-            text = kept(
-                f"ptx {self.driver.capability} {release()}", self.program, lambda p: ptx(p, self.driver.capability)
-            )
-            self._function = self.driver.function(text + b"\0")
-        return self._function
+        # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
+        self._function = self.driver.function(ptx(program, self.driver.capability).encode() + b"\0")
 
     def run(self, carry, consts, *, rows: int, every: int):
         """One trajectory, as a batch of one: for checks only."""
@@ -143,8 +134,9 @@ class CudaRunner:
         leaves = jax.tree.leaves(carry)
         count = int(leaves[0].shape[0])
         axes = batch_axes(p.consts_tree, consts, consts_axes)
-        carry_in = self._arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry))
-        given = self._arrays(p.consts, p.consts_tree, consts, "consts", [count if a == 0 else None for a in axes])
+        carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry), self._place)
+        lead = [count if a == 0 else None for a in axes]
+        given = to_arrays(p.consts, p.consts_tree, consts, "consts", lead, self._place)
         carry_out = [self._empty((count, *leaf.shape), leaf) for leaf in p.carry]
         saved = [self._empty((count, rows, *leaf.shape), leaf) for leaf in p.rows]
         if count:
@@ -154,22 +146,11 @@ class CudaRunner:
             words[5:] = [*map(_address, given), *strides, *map(_address, (*carry_in, *carry_out, *saved))]
             table = jax.device_put(words, self.device)
             jax.block_until_ready((table, carry_in, given, carry_out, saved))
-            self.driver.launch(self.compile(), _address(table), count)
+            self.driver.launch(self._function, _address(table), count)
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
 
-    def _arrays(self, leaves: list[Leaf], tree, given, what: str, lead: list[int | None]) -> list[jax.Array]:
-        flat, structure = jax.tree.flatten(given)
-        if structure != tree:
-            raise TypeError(f"{what} has structure {structure}, the program was lowered for {tree}")
-        out = []
-        for k, (leaf, value, n) in enumerate(zip(leaves, flat, lead, strict=True)):
-            data = jax.random.key_data(value) if leaf.key is not None else value
-            array = jax.device_put(jnp.asarray(data, dtype_of(leaf.kind)), self.device)
-            expected = leaf.shape if n is None else (n, *leaf.shape)
-            if array.shape != expected:
-                raise TypeError(f"leaf {k} of {what} has shape {array.shape}, expected {expected}")
-            out.append(array)
-        return out
+    def _place(self, value: Any, dtype: Any) -> jax.Array:
+        return jax.device_put(jnp.asarray(value, dtype), self.device)
 
     def _empty(self, shape: tuple[int, ...], leaf: Leaf) -> jax.Array:
         with jax.default_device(self.device):

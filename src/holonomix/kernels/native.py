@@ -99,13 +99,13 @@ def optimised(module, machine):
     return module
 
 
-def kept(tag: str, program: Program, make: Callable[[Program], str]) -> bytes:
-    """`make(program)`, a text, from the folder of compiled code where it was made before."""
-    key = hashlib.sha256(f"{tag}\n{emit(program, 1, True)}".encode()).hexdigest()
-    return _kept(key, lambda: make(program).encode())
+def key_of(*parts: str) -> str:
+    """The name of compiled code: a hash of all that it depends on, with the version of LLVM."""
+    return hashlib.sha256("\n".join((str(VERSION), _llvm()[1], *parts)).encode()).hexdigest()
 
 
-def _kept(key: str, make: Callable[[], bytes]) -> bytes:
+def kept(key: str, make: Callable[[], bytes]) -> bytes:
+    """`make()`, from the folder of compiled code where it was made before."""
     folder = cache_folder()
     path = folder / f"{key}.o" if folder else None
     if path:
@@ -129,21 +129,15 @@ def _kept(key: str, make: Callable[[], bytes]) -> bytes:
     return code
 
 
-def release() -> str:
-    """What compiled code depends on besides its text and the processor."""
-    return f"{VERSION} {_llvm()[1]}"
-
-
 def function(program: Program, lanes: int):
     """The compiled kernel as a C function of one pointer."""
     llvm, _ = _llvm()
     text = emit(program, lanes, has_fma(), default_lanes() if program.wide else 1)
-    tag = "\n".join([release(), llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items()))])
-    key = hashlib.sha256(f"{tag}\n{text}".encode()).hexdigest()
+    key = key_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items())), text)
     with _lock:
         found = _loaded.get(key)
         if found is None:
-            code = _kept(key, lambda: _machine().emit_object(optimise(text)))
+            code = kept(key, lambda: _machine().emit_object(optimise(text)))
             builder = llvm.JITLibraryBuilder()
             builder.add_object_img(code)
             builder.add_current_process()

@@ -14,9 +14,9 @@ import os
 import re
 from pathlib import Path
 
-from .emit import KernelEmitter, Layout
+from .emit import KernelEmitter
 from .graph import Unsupported
-from .native import optimised
+from .native import kept, key_of, optimised
 from .program import Program
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -65,12 +65,17 @@ def libdevice() -> Path | None:
 
 
 def ptx(program: Program, capability: int) -> str:
-    """The assembly text for a GPU of this compute capability (90 for 9.0)."""
+    """The assembly text for a GPU of this compute capability (90 for 9.0); it is kept on disk."""
+    emitter = PtxEmitter(program, 1, True)
+    text = emitter.module()
+    wanted = sorted(name[5:] for name in emitter.declared if name.startswith("__nv_"))
+    return kept(key_of(f"ptx {capability}", text), lambda: _assembled(text, wanted, capability).encode()).decode()
+
+
+def _assembled(text: str, wanted: list[str], capability: int) -> str:
     import llvmlite.binding as llvm
 
-    emitter = PtxEmitter(program, 1, True)
-    module = llvm.parse_assembly(emitter.module())
-    wanted = sorted(name[5:] for name in emitter.declared if name.startswith("__nv_"))
+    module = llvm.parse_assembly(text)
     if wanted:
         path = libdevice()
         if path is None:
@@ -82,8 +87,5 @@ def ptx(program: Program, capability: int) -> str:
     machine = _machine(capability)
     module.triple = TRIPLE
     module.data_layout = str(machine.target_data)
-    text = machine.emit_assembly(optimised(module, machine))
-    return re.sub(r"^\s*//.*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^\s*//.*\n", "", machine.emit_assembly(optimised(module, machine)), flags=re.MULTILINE)
 
-
-__all__ = ["Layout", "libdevice", "ptx"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,10 +23,19 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _contiguous(value: Any, dtype: Any) -> np.ndarray:
+    return np.asarray(value, dtype=dtype, order="C")
+
+
 def to_arrays(
-    leaves: list[Leaf], tree, given, what: str, batch: Sequence[int | None] | None = None
-) -> list[np.ndarray]:
-    """Flatten a tree into contiguous arrays of the program's types; `batch` is the leading axis of each leaf."""
+    leaves: list[Leaf],
+    tree,
+    given,
+    what: str,
+    batch: Sequence[int | None] | None = None,
+    make: Callable[[Any, Any], Any] = _contiguous,
+) -> list[Any]:
+    """Flatten a tree into arrays of the program's types, by `make`; `batch` is the leading axis of each leaf."""
     flat, structure = jax.tree.flatten(given)
     if structure != tree:
         raise TypeError(f"{what} has structure {structure}, the program was lowered for {tree}")
@@ -34,22 +43,13 @@ def to_arrays(
     for k, (leaf, value) in enumerate(zip(leaves, flat, strict=True)):
         if leaf.key is not None:
             value = jax.random.key_data(value)
-        array = np.asarray(value, dtype=dtype_of(leaf.kind), order="C")
+        array = make(value, dtype_of(leaf.kind))
         lead = batch[k] if batch else None
         expected = leaf.shape if lead is None else (lead, *leaf.shape)
         if array.shape != expected:
             raise TypeError(f"leaf {k} of {what} has shape {array.shape}, expected {expected}")
         out.append(array)
     return out
-
-
-def traced(leaves: list[Leaf], tree, given, what: str) -> list:
-    """The same for values under a transformation."""
-    flat, structure = jax.tree.flatten(given)
-    if structure != tree:
-        raise TypeError(f"{what} has structure {structure}, the program was lowered for {tree}")
-    data = [jax.random.key_data(v) if leaf.key is not None else v for leaf, v in zip(leaves, flat, strict=True)]
-    return [jax.numpy.asarray(v, dtype_of(leaf.kind)) for leaf, v in zip(leaves, data, strict=True)]
 
 
 def _plain(array) -> np.ndarray:
@@ -125,10 +125,14 @@ class NativeRunner:
             for leaf, shape in (*((f, f.shape) for f in p.carry), *((f, (rows, *f.shape)) for f in p.rows))
         ]
         every = jax.numpy.asarray(every, np.int64)
-        out = jax.pure_callback(
-            functools.partial(self._host, rows), wanted, every, traced(p.carry, p.carry_tree, carry, "carry"),
-            traced(p.consts, p.consts_tree, consts, "consts"), vmap_method="broadcast_all",
-        )  # fmt: skip
+        given = [
+            to_arrays(leaves, tree, values, what, make=jax.numpy.asarray)
+            for leaves, tree, values, what in (
+                (p.carry, p.carry_tree, carry, "carry"),
+                (p.consts, p.consts_tree, consts, "consts"),
+            )
+        ]
+        out = jax.pure_callback(functools.partial(self._host, rows), wanted, every, *given, vmap_method="broadcast_all")
         split = len(p.carry)
         return from_arrays(p.carry, p.carry_tree, out[:split]), from_arrays(p.rows, p.rows_tree, out[split:])
 

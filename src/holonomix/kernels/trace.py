@@ -29,24 +29,20 @@ CONTROL = {"while", "scan", "cond"}
 ELEMENTWISE: set[str] = set()  # filled by `rules_elementwise`
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a function `(tracer, params, *arrays) -> arrays` for primitives."""
+def _registry(table: dict[str, Rule]) -> Callable[..., Callable[[Rule], Rule]]:
+    """A decorator that puts a function `(tracer, params, *arrays) -> arrays` into a table under names of primitives."""
 
-    def register(fn: Rule) -> Rule:
-        for name in names:
-            RULES[name] = fn
-        return fn
+    def named(*names: str) -> Callable[[Rule], Rule]:
+        def register(fn: Rule) -> Rule:
+            table.update(dict.fromkeys(names, fn))
+            return fn
 
-    return register
+        return register
+
+    return named
 
 
-def wide_rule(*names: str) -> Callable[[Rule], Rule]:
-    def register(fn: Rule) -> Rule:
-        for name in names:
-            WIDE_RULES[name] = fn
-        return fn
-
-    return register
+rule, wide_rule = _registry(RULES), _registry(WIDE_RULES)
 
 
 def is_key(aval) -> bool:
