@@ -40,6 +40,7 @@ test-all: $(VENV)/.stamp-test
 
 lint: $(VENV)/.stamp-lint
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
 	$(PY) -m pyright
 
 bench: $(VENV)/.stamp-bench

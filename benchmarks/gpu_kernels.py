@@ -46,7 +46,7 @@ def solve(a, b):
     return jnp.stack(x)
 
 
-def rattle(links: int, lengths2, tol: float = 1e-12, fixed: int | None = None) -> kernels.Loop:
+def rattle(links: int, lengths2, tol: float = 1e-12, fixed: int | None = None) -> kernels.LoopFunctions:
     """RATTLE for a chain of rods; `fixed` takes so many Newton sweeps instead of testing."""
 
     def g(q):
@@ -85,7 +85,7 @@ def rattle(links: int, lengths2, tol: float = 1e-12, fixed: int | None = None) -
         good = {"q": x, "p": p, "n": carry["n"] + 1, "sweeps": carry["sweeps"] + k, "failed": ~ok}
         return {name: v if name == "failed" else jnp.where(ok, v, carry[name]) for name, v in good.items()}
 
-    return kernels.Loop(step, lambda c, k: c["q"], lambda c, k: c["failed"])
+    return kernels.LoopFunctions(step, lambda c, k: c["q"], lambda c, k: c["failed"])
 
 
 def starts(links: int, count: int):

@@ -67,7 +67,7 @@ def prepare(problem, method):
     """The loop of a run, with an example carry and constants."""
     stepper, consts = make_stepper(problem.system, method, dt=problem.dt)
     carry = stepper.start(consts, jnp.asarray(problem.q0), jnp.asarray(problem.p0))
-    return kernels.Loop(stepper.step, stepper.read, stepper.halted), *jax.tree.map(np.asarray, (carry, consts))
+    return kernels.LoopFunctions(stepper.step, stepper.read, stepper.halted), *jax.tree.map(np.asarray, (carry, consts))
 
 
 def compile_time(problem, method) -> tuple[float, kernels.Program]:

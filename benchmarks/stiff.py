@@ -2,8 +2,8 @@
 
     python benchmarks/stiff.py
 
-1. Z&S on the penalised chain of ten against RATTLE with Newton on the rigid one, both compiled (goal: no dearer).
-2. A Z&S step on penalised chains of 100 to 10 000 links (goal: linear in the length).
+1. Z&S on the penalized chain of ten against RATTLE with Newton on the rigid one, both compiled (goal: no dearer).
+2. A Z&S step on penalized chains of 100 to 10 000 links (goal: linear in the length).
 3. The DNA chain over the same simulated time, velocity Verlet at h = 0.2 against Z&S at h = 1.2 (goal: 3 times faster).
 
 Times are the least CPU time of several runs; compilation is not counted.
@@ -80,7 +80,7 @@ def against_small_steps() -> bool:
 def main() -> int:
     outcomes = []
     for title, run in (
-        ("Z&S on the penalised chain of ten against RATTLE", against_rattle),
+        ("Z&S on the penalized chain of ten against RATTLE", against_rattle),
         ("Z&S along chains", along_chains),
         ("DNA chain: large linearly implicit steps against small explicit ones", against_small_steps),
     ):

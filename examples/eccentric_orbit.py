@@ -2,7 +2,7 @@
 
     python examples/eccentric_orbit.py [--periods 1000] [--out orbit.png]
 
-Fixed-step Verlet spends its steps far from the sun and errs at the pericentre; Adaptive Verlet, with as many steps,
+Fixed-step Verlet spends its steps far from the sun and errs at the pericenter; Adaptive Verlet, with as many steps,
 keeps the energy more than a hundred times better, and without drift. Any function of (q, p), even in p, may steer them.
 """
 

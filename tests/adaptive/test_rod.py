@@ -90,7 +90,7 @@ def test_gram_matrix_is_block_tridiagonal_of_full_rank():
     blocks = gram.reshape(10, 6, 10, 6).transpose(0, 2, 1, 3)
     for i in range(10):
         for j in range(10):
-            assert (np.max(np.abs(blocks[i, j])) > 1e-3) == (abs(i - j) <= 1)  # exactly zero beyond the neighbours
+            assert (np.max(np.abs(blocks[i, j])) > 1e-3) == (abs(i - j) <= 1)  # exactly zero beyond the neighbors
             assert abs(i - j) <= 1 or np.all(blocks[i, j] == 0.0)
     np.testing.assert_allclose(ours, gram, atol=1e-10 * np.max(np.abs(gram)))
     assert "6 x 6 blocks: block tridiagonal" in system.structure(q)

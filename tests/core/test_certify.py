@@ -194,7 +194,7 @@ def test_a_run_that_fails_is_said_to_have_failed():
 
 @pytest.mark.parametrize(
     ("options", "number"),
-    [({"dt": 0.0}, "0.0"), ({"dt": -1.0}, "-1.0"), ({"steps": 3}, "3"), ({"measure": ("order", "colour")}, "colour")],
+    [({"dt": 0.0}, "0.0"), ({"dt": -1.0}, "-1.0"), ({"steps": 3}, "3"), ({"measure": ("order", "color")}, "color")],
 )
 def test_bad_options_are_named(options, number):
     with pytest.raises(hx.InputError, match=number):

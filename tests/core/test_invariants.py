@@ -22,7 +22,7 @@ def test_momenta_in_every_dimension():
     np.testing.assert_array_equal(four, [0, 1, 0, 0, 0, 0])  # the plane (0, 2) among (01, 02, 03, 12, 13, 23)
 
 
-def test_angular_momentum_about_another_centre():
+def test_angular_momentum_about_another_center():
     q, p, c = jnp.array([[1.0, 2.0, 3.0]]), jnp.array([[0.5, -1.0, 2.0]]), jnp.array([1.0, 1.0, 1.0])
     shift = invariants.angular_momentum(q, p) - invariants.angular_momentum(q, p, center=c)
     np.testing.assert_allclose(shift, jnp.cross(c, p[0]), rtol=1e-14)

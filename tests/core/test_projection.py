@@ -125,7 +125,7 @@ def test_iteration_counts_on_the_chain(solver, least, most):
 
 @pytest.mark.slow
 def test_frozen_factors_on_the_chain():
-    # 6.0 sweeps with 6 factorisations, the first one included
+    # 6.0 sweeps with 6 factorizations, the first one included
     mean, carry = chain_iterations(hx.SymmetricNewton(tol=1e-10, frozen=True))
     assert mean == pytest.approx(6.0, abs=0.4)
     assert 1 + int(carry[2][1]) == 6

@@ -39,7 +39,7 @@ def sometimes(name, kind, backend):
 @functools.cache
 def simulated(name, kind, backend):
     method = REGISTRY[name].default
-    problem = hx.models.magnetised_body() if method.family == "so3" else problem_of(kind)
+    problem = hx.models.magnetized_body() if method.family == "so3" else problem_of(kind)
     if kind_of(problem.system) != kind:
         pytest.skip(f"no {kind} model of rotation matrices is registered")
     options = {"dt": 0.01, "steps": STEPS, "save_every": 5, "key": jax.random.key(1) if method.stochastic else None}

@@ -1,4 +1,4 @@
-"""Ensembles: one status a trajectory, reductions in the loop, lanes that do not know their neighbours."""
+"""Ensembles: one status a trajectory, reductions in the loop, lanes that do not know their neighbors."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def test_bad_axes_are_named():
         hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=3, in_axes={"q0": 1})
     with pytest.raises(hx.ShapeError, match="params leaf 0 has 0"):  # gravity is a number, without an axis
         hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=3, in_axes={"params": 0})
-    with pytest.raises(hx.InputError, match="colour"):
-        hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=3, in_axes={"colour": 0})
+    with pytest.raises(hx.InputError, match="color"):
+        hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=3, in_axes={"color": 0})
 
 
 def test_reductions_that_are_none_are_named():

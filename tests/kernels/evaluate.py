@@ -7,7 +7,7 @@ from holonomix import kernels
 
 
 def program_of(fn, *args, limit=None):
-    loop = kernels.Loop(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
+    loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
     extra = {} if limit is None else {"limit": limit}
     return kernels.lower(loop, tuple(args), (), **extra)
 

@@ -26,7 +26,7 @@ def kepler_step(carry, consts):
     return {k: jnp.where((status == 2) & (k != "status"), carry[k], new[k]) for k in new}
 
 
-LOOP = kernels.Loop(
+LOOP = kernels.LoopFunctions(
     kepler_step,
     lambda c, k: {"q": c["q"], "energy": jnp.sum(c["p"] ** 2) / 2 - k["mu"] / jnp.linalg.norm(c["q"]), "n": c["n"]},
     lambda c, k: c["status"] != 0,
@@ -99,7 +99,7 @@ def test_batch_agrees_with_single_runs(program, backend):
             np.testing.assert_allclose(a[k], b, rtol=1e-11, atol=1e-13)
 
 
-def test_bits_depend_on_no_width_thread_or_neighbour(program):
+def test_bits_depend_on_no_width_thread_or_neighbor(program):
     carry = starts(37)
     one = kernels.build(program, lanes=1, threads=1).run_batch(carry, CONSTS, rows=3, every=40)
     for lanes, threads in ((2, 1), (4, 2), (8, 1), (8, 3)):
@@ -175,7 +175,7 @@ def test_wrong_arguments_are_refused(program):
         runner.run(CARRY, CONSTS, rows=-1, every=1)
     with pytest.raises(ValueError, match="back end"):
         kernels.build(program, "fortran")
-    changed = kernels.Loop(lambda c, k: c | {"n": c["n"] * 0.5}, LOOP.read, LOOP.halted)
+    changed = kernels.LoopFunctions(lambda c, k: c | {"n": c["n"] * 0.5}, LOOP.read, LOOP.halted)
     with pytest.raises(TypeError, match=r"'n'.*int64.*float64"):
         kernels.lower(changed, CARRY, CONSTS)
 

@@ -50,7 +50,7 @@ def as_one_thread(program, place: dict[str, int]):
     text = text.replace("@__nv_", "@")
     llvm, _ = native._llvm()
     builder = llvm.JITLibraryBuilder()
-    builder.add_object_img(native._machine().emit_object(native.optimise(text)))
+    builder.add_object_img(native._machine().emit_object(native.optimize(text)))
     builder.add_current_process()
     builder.export_symbol(KERNEL)
     library = builder.link(native._jit(), "thread" + "".join(f".{v}" for v in place.values()))
@@ -120,7 +120,7 @@ def test_the_runner_hands_over_and_brings_back(program, monkeypatch):
 
 
 def test_a_function_without_the_library_is_named(monkeypatch):
-    loop = kernels.Loop(lambda c, k: jnp.arcsinh(c) + k, lambda c, k: c, lambda c, k: c > 1e9)
+    loop = kernels.LoopFunctions(lambda c, k: jnp.arcsinh(c) + k, lambda c, k: c, lambda c, k: c > 1e9)
     program = kernels.lower(loop, np.float64(0.5), np.float64(0.1))
     monkeypatch.setattr(ptx, "libdevice", lambda: None)
     with pytest.raises(kernels.Unsupported, match="asinh"):

@@ -78,7 +78,7 @@ def test_unary(name, backend):
     if name in ("to_int", "to_uint", "lgamma"):  # out of range and at the poles, definitions differ
         keep = (np.abs(POINTS) < 1e9) & (np.abs(POINTS) > 0.1) & (POINTS != np.floor(POINTS))
     if backend == "xla":
-        tolerance = max(tolerance, 4e-16) * 4  # vectorised and scalar code of XLA differ
+        tolerance = max(tolerance, 4e-16) * 4  # vectorized and scalar code of XLA differ
     agree(unary(backend)[name][keep], want[keep], tolerance)
 
 

@@ -24,7 +24,7 @@ def _arguments(seed: int):
 
 
 def _lowered(fn, *args, long=(N, 3 * N), **kw):
-    loop = kernels.Loop(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
+    loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
     return kernels.lower(loop, tuple(args), (), wide=Axes(set(long)), **kw)
 
 
@@ -135,7 +135,7 @@ def _chain(links: int):
         return q + 0.01 * p, p + 0.01 * (jnp.concatenate([pull[1:], jnp.zeros((1, 2))]) - pull), n + 1
 
     start = np.random.default_rng(2).normal(size=(2, links, 2)).cumsum(1)
-    loop = kernels.Loop(step, lambda c, k: {"q": c[0], "n": c[2]}, lambda c, k: ~(jnp.abs(c[0]).max() < 1e3))
+    loop = kernels.LoopFunctions(step, lambda c, k: {"q": c[0], "n": c[2]}, lambda c, k: ~(jnp.abs(c[0]).max() < 1e3))
     return loop, (start[0], start[1], np.int64(0)), np.float64(3.0)
 
 
@@ -175,7 +175,7 @@ def test_what_is_not_taken():
     with pytest.raises(kernels.Unsupported, match="depend on data"):
         _lowered(lambda a, b, c: a[b.astype(int) % N], *_arguments(0))
     with pytest.raises(kernels.Unsupported, match="no long axes"):
-        loop = kernels.Loop(lambda c, k: c, lambda c, k: c, lambda c, k: False)
+        loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: c, lambda c, k: False)
         kernels.lower(loop, np.zeros(3), (), wide=True)
     with pytest.raises(kernels.Unsupported, match="loops over axes"):
         kernels.build(_lowered(FUNCTIONS["elementwise"], *_arguments(0)), "xla")

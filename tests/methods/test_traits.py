@@ -50,7 +50,7 @@ KEPT_BY_LUCK = {("ImplicitMidpoint", "hidden constraint")}
 
 def problem_for(method, kind: str, quick: bool) -> hx.Problem:
     if method.family == "so3":
-        return hx.models.magnetised_body()
+        return hx.models.magnetized_body()
     if quick and kind == "constrained":
         return small()
     high = method.traits[kind].order_of("q") > 8

@@ -49,7 +49,7 @@ def sphere_start(chains):
 
 
 def sphere_density(z, temperature, weighted=True):
-    """Marginal density of z (not normalised): `exp(-V/kT)` and the area of the mass metric, sqrt(n^T M^-1 n)."""
+    """Marginal density of z (not normalized): `exp(-V/kT)` and the area of the mass metric, sqrt(n^T M^-1 n)."""
     turn = np.linspace(0, 2 * np.pi, 721)[:-1]
     flat = np.sqrt(1 - z[:, None] ** 2)
     x, y = flat * np.cos(turn), flat * np.sin(turn)
@@ -59,7 +59,7 @@ def sphere_density(z, temperature, weighted=True):
 
 
 def fractions(density, edges, fine=400):
-    """The share of each bin under a density that is not normalised."""
+    """The share of each bin under a density that is not normalized."""
     shares = []
     for low, high in zip(edges[:-1], edges[1:]):
         x = low + (high - low) * (np.arange(fine) + 0.5) / fine

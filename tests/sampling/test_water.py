@@ -87,8 +87,8 @@ def test_native_and_array_agree():
 
 
 def test_histogram():
-    centre, share = radial_histogram(np.zeros((1, 6, 3)) + np.array([[0, 0, 0]] * 3 + [[3.02, 0, 0]] * 3))
-    assert share.sum() == 1.0 and centre[np.argmax(share)] == pytest.approx(3.025)
+    center, share = radial_histogram(np.zeros((1, 6, 3)) + np.array([[0, 0, 0]] * 3 + [[3.02, 0, 0]] * 3))
+    assert share.sum() == 1.0 and center[np.argmax(share)] == pytest.approx(3.025)
     assert total_variation(share, np.roll(share, 1)) == 1.0
 
 

@@ -19,7 +19,7 @@ from holonomix.methods.zhang_skeel import modified_force
 from .tools import slope, symplectic_defect
 
 STIFF = hx.models.penalized_double_pendulum()
-BODY = hx.models.magnetised_body()
+BODY = hx.models.magnetized_body()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_cayley_map_is_a_rotation():
 @pytest.mark.parametrize("inertia", [1.0, (1.0, 1.5, 2.0)])
 def test_cayley_satisfies_its_discrete_variational_principle(inertia):
     # stationarity of L_d(R0, R1) + L_d(R1, R2) under R1 -> R1 exp(eta), with L_d = h (W.J W/2 - V(R0))
-    problem = hx.models.magnetised_body(inertia=inertia, angular_velocity=(0.7, -0.4, 0.5))
+    problem = hx.models.magnetized_body(inertia=inertia, angular_velocity=(0.7, -0.4, 0.5))
     system, h = problem.system, 0.1
     second = jnp.diag(jnp.broadcast_to(problem.system.mass, (3, 3))[0])
     j = jnp.trace(second) * jnp.eye(3) - second
@@ -166,7 +166,7 @@ def test_schemes_on_so3_come_from_discrete_lagrangians(one_sided, c):
 )
 def test_orders_from_a_generic_start(method, order):
     r0 = cayley(jnp.array([0.8, 0.3, -0.2]))
-    problem = hx.models.magnetised_body(inertia=(1.0, 1.3, 1.6), rotation=r0)
+    problem = hx.models.magnetized_body(inertia=(1.0, 1.3, 1.6), rotation=r0)
     steps = (0.04, 0.02, 0.01)
     rigid = isinstance(method, hx.CayleyEulerSO3)
     system, base = (problem.system, hx.RATTLE()) if rigid else (problem.system.penalized(2.0), hx.StormerVerlet())

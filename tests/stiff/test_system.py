@@ -141,7 +141,7 @@ def test_closed_form_of_section_three():
     t, mean = hx.penalty_multipliers(sol, 0.5)
     assert np.max(np.abs(raw - np.cos(sol.t))) > 0.9  # no pointwise limit
     assert np.max(np.abs(mean[:, 0] - np.cos(t))) < 0.15
-    # (1.11): a bounded Lipschitz function of the penalised motion averages to that of the rigid one
+    # (1.11): a bounded Lipschitz function of the penalized motion averages to that of the rigid one
     phi = lambda x: np.tanh(3 * x)
     assert abs(np.mean(phi(sol.q[:, 0]))) < 1e-3
 

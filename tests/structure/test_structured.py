@@ -14,7 +14,7 @@ from holonomix.linalg.cyclic import CyclicTridiagonal
 from holonomix.linalg.sparse import SparseMatrix
 from holonomix.linalg.tridiagonal import Tridiagonal, lane_products
 from holonomix.projection import direct_momenta
-from holonomix.projection.lines import island_momenta, line_of
+from holonomix.projection.position_problem import island_momenta, position_problem
 
 
 def chain(n, dim=2):
@@ -146,7 +146,7 @@ def test_islands_are_the_same_rows(name):
     @eqx.filter_jit
     def both():
         lam = 1e-2 * start((system.constraint_count(q),), 7)
-        whole, apart = (line_of(system, q, trial, 0.0, 0.0, a) for a in (False, True))
+        whole, apart = (position_problem(system, q, trial, 0.0, 0.0, a) for a in (False, True))
         rows = jax.linear_transpose(apart.natural, apart.zero)(lam)[0]
         out = [
             (line.natural(line.values(x)), line.natural(line.row_norms()), line.natural(line.factor(x).solve(x)))

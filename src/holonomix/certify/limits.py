@@ -1,4 +1,4 @@
-"""The limit omega -> infinity of a penalised system, measured: how stiff is stiff enough."""
+"""The limit omega -> infinity of a penalized system, measured: how stiff is stiff enough."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def limit_study(
     rows: int = 500,
     resolution: float = 40.0,
 ) -> LimitStudy:
-    """Follow the penalised systems `omega^2/2 |g|^2` with resolved Verlet steps and compare them with the rigid motion.
+    """Follow the penalized systems `omega^2/2 |g|^2` with resolved Verlet steps and compare them with the rigid motion.
 
     The fast period is resolved by `resolution` times the largest row of `G M^-1 G^T` at the start; the reference is an
     eighth-order composition of RATTLE. `rows` rows are compared.

@@ -20,7 +20,7 @@ __all__ = ["LongRun", "Orders", "Reference", "long_run", "orders", "reversal", "
 CLEAR = 15.0
 # an error beyond this size, relative to the values, says nothing about an order
 LARGE = 0.05
-# how far apart the last slopes between neighbours may lie for a ladder of step sizes to end
+# how far apart the last slopes between neighbors may lie for a ladder of step sizes to end
 SETTLED = 0.05
 
 

@@ -1,4 +1,4 @@
-"""Stability, linear and not: spectral radius against `h omega`, and the fate of a penalised motion over (omega, h)."""
+"""Stability, linear and not: spectral radius against `h omega`, and the fate of a penalized motion over (omega, h)."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def compare(
 ) -> None:
     """Compare methods: table and work-precision plot.
 
-    Methods for stiff systems run on the penalised model, where springs of stiffness omega stand in for the constraints;
+    Methods for stiff systems run on the penalized model, where springs of stiffness omega stand in for the constraints;
     their error is still counted against the rigid motion.
     """
     with guarded():

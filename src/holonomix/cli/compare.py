@@ -45,7 +45,7 @@ class Curve:
     error_at_equal_work: float | None = None
 
     @property
-    def penalised(self) -> bool:
+    def penalized(self) -> bool:
         return "omega" in self.system
 
 
@@ -98,7 +98,7 @@ def _exponents(levels: int) -> list[int]:
 
 
 def _system(problem: Any, method: Any, omega: float) -> tuple[Any, str]:
-    """The system that suits the method: the problem's own, or its penalised form for methods of stiff systems."""
+    """The system that suits the method: the problem's own, or its penalized form for methods of stiff systems."""
     system = problem.system
     try:
         method.check(system)
@@ -251,7 +251,7 @@ def table(comparison: Comparison) -> Any:
         f"Time: steps times the cost of a step. Error at equal work: the position error that the method reaches in "
         f"{_seconds(comparison.work)}, read off its work-precision curve; empty where the curve does not go."
     )
-    if any(curve.penalised for curve in comparison.curves):
+    if any(curve.penalized for curve in comparison.curves):
         caption += (
             "\nomega: these methods ran with stiff springs in place of the constraints. Position and constraint errors "
             "are still those against the rigid motion; the energy is that of the springs' own system."
@@ -291,7 +291,7 @@ def draw(comparison: Comparison, path: Path) -> None:
     for curve, marker in zip(comparison.curves, itertools.cycle("osD^vPX*")):
         good = [level for level in curve.levels if level.error >= 0]
         errors = [max(level.error, comparison.uncertainty) for level in good]
-        label = f"{curve.name} ({curve.system})" if curve.penalised else curve.name
+        label = f"{curve.name} ({curve.system})" if curve.penalized else curve.name
         for axes, x in ((by_work, [g.seconds for g in good]), (by_step, [g.dt for g in good])):
             axes.loglog(x, errors, marker=marker, linewidth=1.3, markersize=5, label=label)
     by_work.set(xlabel="work: steps times cost of a step (s)", ylabel="error of the final position")

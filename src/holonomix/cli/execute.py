@@ -19,12 +19,12 @@ from holonomix.io import Store, StoreDamagedError, StoreError, disk, is_store
 from .environment import differences, set_up_jax, versions
 from .exits import CommandError
 from .methodspec import parse_method
-from .narrator import Narrator
 from .problems import file_digest, load_problem, time_value
 from .runfile import RunSpec, read_run_file, validate
 from .suggest import kebab
+from .text_progress import TextProgress
 
-__all__ = ["Job", "free_directory", "job_from", "resume", "start", "summarise"]
+__all__ = ["Job", "free_directory", "job_from", "resume", "start", "summarize"]
 
 DEFAULT_METHODS = {"constrained": "rattle", "free": "stormer-verlet", "stiff": "zhang-skeel"}
 _ROWS_AT_ONCE = 1 << 16
@@ -156,7 +156,7 @@ def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
             store.close()
             shutil.rmtree(out)
         raise
-    return summarise(job, out, solution)
+    return summarize(job, out, solution)
 
 
 def _simulated(job: Job, store: Store, quiet: bool, allow_different_bits: bool = False) -> Any:
@@ -165,7 +165,7 @@ def _simulated(job: Job, store: Store, quiet: bool, allow_different_bits: bool =
         return job.simulate(store, False, allow_different_bits)
     if console.is_terminal:
         return job.simulate(store, console, allow_different_bits)
-    return job.simulate(Narrator(store, console, job.total), False, allow_different_bits)
+    return job.simulate(TextProgress(store, console, job.total), False, allow_different_bits)
 
 
 # ---- resume
@@ -199,7 +199,7 @@ def resume(
         solution = _simulated(job, store, quiet, allow_different_bits)
     finally:
         store.release()
-    return summarise(job, path, solution)
+    return summarize(job, path, solution)
 
 
 def _saved(path: Path) -> tuple[RunSpec, dict[str, str]]:
@@ -223,7 +223,7 @@ def _saved(path: Path) -> tuple[RunSpec, dict[str, str]]:
 # ---- the end
 
 
-def summarise(job: Job, path: Path, solution: Any) -> dict[str, Any]:
+def summarize(job: Job, path: Path, solution: Any) -> dict[str, Any]:
     """What a run came to, in plain numbers; errors over all rows, read in pieces."""
     energy, constraint = _largest(path, "energy", relative_to_first=True), _largest(path, "constraint_error")
     stats = solution.stats

@@ -177,7 +177,7 @@ KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "observe": (_observe, f"what is saved beside the state: {', '.join(OBSERVABLES)}"),
     "seed": (_whole(0), "of the random numbers, for methods that draw them"),
     "backend": (_backend, f"{', '.join(BACKENDS)}"),
-    "omega": (_finite, "run the penalised model with this stiffness, for stiff methods"),
+    "omega": (_finite, "run the penalized model with this stiffness, for stiff methods"),
     "out": (_text, "the directory that the run is written to"),
     "arguments": (_table, "a table of the model's arguments"),
     "start": (_start, "a table with q, p and project: another start than the model's"),

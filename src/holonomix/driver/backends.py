@@ -159,7 +159,7 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
     found = _CACHE.get(key) if key is not None else None
     if found is None:
         try:
-            loop = kernels.Loop(stepper.step, stepper.read, stepper.halted)
+            loop = kernels.LoopFunctions(stepper.step, stepper.read, stepper.halted)
             program = _program(backend, loop, carry, consts, asked, gain)
             found = (kernels.build(program, backend=backend), program)
         except (kernels.Unsupported, kernels.Unavailable) as error:

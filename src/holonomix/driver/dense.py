@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, MethodError
-from ..methods.flows import vector_field
+from ..methods.equations import vector_field
 from ..status import Status
 from ..types import State
 from .loop import Consts, LoopCarry, Stepper

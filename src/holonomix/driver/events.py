@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
-from ..systems.functions import blaming
+from ..systems.functions import user_function_errors
 from ..types import State
 from .dense import disarmed, interpolate
 from .loop import Consts, LoopCarry, Stepper
@@ -84,7 +84,7 @@ def as_events(events: Any) -> tuple[Event, ...]:
 def check_events(events: tuple[Event, ...], q: Any, p: Any, t: Any) -> None:
     """Every event gives one real number for this state."""
     for k, event in enumerate(events):
-        with blaming(f"function of event {k}", q, "(q, p, t)" if event.fn.takes_time else "(q, p)"):
+        with user_function_errors(f"function of event {k}", q, "(q, p, t)" if event.fn.takes_time else "(q, p)"):
             shown = jax.eval_shape(event.fn, q, p, jnp.asarray(t, q.dtype))
         if not hasattr(shown, "shape") or shown.shape not in ((), (1,)) or shown.dtype == bool:
             what = f"{shown.dtype.name} of shape {shown.shape}" if hasattr(shown, "shape") else type(shown).__name__

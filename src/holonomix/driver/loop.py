@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..linalg.definite import solved_once
+from ..linalg.definite import prefer_lapack
 from ..methods.base import AbstractMethod, first_failure
 from ..status import Status
 from ..types import State
@@ -57,7 +57,7 @@ class Stepper(eqx.Module):
         system, method, observe, reducers = self.parts(consts)
         dtype = q.dtype
         state = State(q, p, jnp.asarray(consts.t0, dtype), jnp.asarray(0, jnp.result_type(int)))
-        with solved_once():
+        with prefer_lapack():
             memory = method.init(system, state, consts.dt)
         report = jax.eval_shape(
             lambda s, m: method.step(system, s, consts.dt, m, self._key(method, consts, s.n))[2], state, memory

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ..errors import InputError
-from ..systems.functions import as_callable, blaming
+from ..systems.functions import as_callable, user_function_errors
 
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
 
@@ -64,7 +64,7 @@ def as_observables(observe: Any) -> dict[str, _Timed]:
 def check_observables(observables: Mapping[str, _Timed], q: Any, p: Any, t: Any) -> None:
     """Every observable can be called with this state."""
     for name, fn in observables.items():
-        with blaming(f"observable {name!r}", q, "(q, p, t)" if fn.takes_time else "(q, p)"):
+        with user_function_errors(f"observable {name!r}", q, "(q, p, t)" if fn.takes_time else "(q, p)"):
             jax.eval_shape(fn, q, p, jnp.asarray(t, q.dtype))
 
 
@@ -95,7 +95,9 @@ def check_reducers(reducers: Mapping[str, Any], q: Any, p: Any, t: Any) -> None:
                 f"reduce[{name!r}] must be Mean, Minimum, Maximum or FirstPassage of a function, or have init, update "
                 "and result"
             )
-        with blaming(f"reduction {name!r}", q, "(q, p, t)" if getattr(reducer, "takes_time", True) else "(q, p)"):
+        with user_function_errors(
+            f"reduction {name!r}", q, "(q, p, t)" if getattr(reducer, "takes_time", True) else "(q, p)"
+        ):
             jax.eval_shape(reducer.init, q, p, jnp.asarray(t, q.dtype))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..projection import accepts_redundant, as_state_arrays, check_start
-from ..systems import ResonanceWatch, System, oscillating
+from ..systems import ResonanceWatch, System, fast_subsystem
 from ..types import State
 from .backends import choose
 from .checkpoint import given_arrays
@@ -112,7 +112,7 @@ def simulate(
     choice = choose(backend, stepper, carry, consts)
     run = Run(system, method, stepper, consts, choice, carry, steps, int(save_every), t1 is not None, wanted, watch)
     if not method.stochastic:  # noise changes the actions anyway
-        run.resonance = ResonanceWatch(*oscillating(prepared, q0, p0))
+        run.resonance = ResonanceWatch(*fast_subsystem(prepared, q0, p0))
     run.compile_time = time.perf_counter() - began
     if store is None:
         run.keep(run.first_row())

@@ -19,9 +19,9 @@ def autocovariance(x: Any) -> np.ndarray:
     """The autocovariance of each chain along the draws, lag 0 first, divided by the number of draws (by FFT)."""
     x = _chains(x)
     draws = x.shape[1]
-    centred = x - x.mean(axis=1, keepdims=True)
+    centered = x - x.mean(axis=1, keepdims=True)
     size = 1 << (2 * draws - 1).bit_length()
-    spectrum = np.fft.rfft(centred, size, axis=1)
+    spectrum = np.fft.rfft(centered, size, axis=1)
     return np.fft.irfft(spectrum * np.conj(spectrum), size, axis=1)[:, :draws] / draws
 
 

@@ -1,5 +1,6 @@
 """The Zarr store of a run, its checkpoints, and exports."""
 
+from .directory import FORMAT, is_store
 from .errors import (
     StoreBusyError,
     StoreDamagedError,
@@ -10,7 +11,6 @@ from .errors import (
     StoreVersionError,
     StoreWriteError,
 )
-from .folder import FORMAT, is_store
 from .store import Store
 from .xyz import export_xyz
 

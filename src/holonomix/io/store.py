@@ -26,10 +26,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from . import checkpoints, disk, folder
+from . import checkpoints, directory, disk
 from .checkpoints import Checkpoint
+from .directory import FORMAT, is_store, version
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError
-from .folder import FORMAT, is_store, version
 from .layout import INTERNAL, Column, as_json, column_name, group_metadata, scalar_attributes
 
 __all__ = ["Store"]
@@ -74,7 +74,7 @@ class Store:
         self._started = False
         self._lock: int | None = None
         if mode == "create" or (mode == "auto" and not is_store(self.path)):
-            self._lock = folder.create(self.path, files or {})
+            self._lock = directory.create(self.path, files or {})
             self._started = True
         else:
             self._open()
@@ -151,12 +151,12 @@ class Store:
     @property
     def format(self) -> int:
         """The number of the layout that the store was written in."""
-        return folder.read_format(self.path)
+        return directory.read_format(self.path)
 
     @property
     def status(self) -> dict[str, Any]:
         """How the run ended, as given to `close`, with `state` "running" (or killed) or "closed"."""
-        return folder.read_json(self._internal / "status.json")
+        return directory.read_json(self._internal / "status.json")
 
     def dataset(self) -> Any:
         """The rows so far as an `xarray.Dataset`, loaded on demand."""
@@ -205,9 +205,9 @@ class Store:
         if not is_store(self.path):
             what = "is not a holonomix store" if self.path.exists() else "does not exist"
             raise StoreNotFoundError(f"{self.path} {what}; a run makes one with `holonomix run ... --out {self.path}`")
-        folder.read_format(self.path)
+        directory.read_format(self.path)
         if self.mode != "read":
-            self._lock = folder.take_lock(self.path)
+            self._lock = directory.take_lock(self.path)
             return
         # the newest checkpoint describes the columns, whatever happened to the group's metadata
         for number in checkpoints.numbers(self._checkpoints):
@@ -363,7 +363,7 @@ class Store:
     def _promised(self) -> int:
         """The rows that the group's metadata shows to readers."""
         with contextlib.suppress(StoreError, KeyError, TypeError, AttributeError):
-            arrays = folder.read_json(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
+            arrays = directory.read_json(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
             return max((array["shape"][0] for array in arrays.values()), default=0)
         return 0
 

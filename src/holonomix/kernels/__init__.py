@@ -1,6 +1,6 @@
 """The kernel compiler: an ordinary JAX step in, a fast loop over steps out.
 
-    loop = kernels.Loop(step, read, halted)
+    loop = kernels.LoopFunctions(step, read, halted)
     program = kernels.lower(loop, carry, consts)          # a typed scalar program; raises Unsupported
     runner = kernels.build(program, backend="native")     # or "xla", "cuda", "pallas"
     carry, rows = runner.run(carry, consts, rows=R, every=K)
@@ -22,7 +22,7 @@ from .program import Program, lower
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopFunctions:
     """What a kernel runs. Once `halted` is true the carry is frozen; rows are still written from it."""
 
     step: Callable[[Any, Any], Any]  # (carry, consts) -> carry
@@ -53,4 +53,4 @@ def build(program: Program, backend: str = "native", lanes: int | None = None, t
     raise ValueError(f"unknown back end {backend!r}: native, xla, pallas or cuda")
 
 
-__all__ = ["STRAIGHT_LINE_LIMIT", "Loop", "Program", "Unavailable", "Unsupported", "build", "lower"]
+__all__ = ["STRAIGHT_LINE_LIMIT", "LoopFunctions", "Program", "Unavailable", "Unsupported", "build", "lower"]

@@ -294,7 +294,7 @@ class Algebra(Logic):
         return self.graph.node(op, args, kind, attr)
 
     def fold_tree(self, fn: Callable[[int, int], int], items: list[int]) -> int:
-        """Combine neighbours, then their results, and so on: short chains and small rounding errors."""
+        """Combine neighbors, then their results, and so on: short chains and small rounding errors."""
         while len(items) > 1:
             pairs = [fn(items[i], items[i + 1]) for i in range(0, len(items) - 1, 2)]
             items = pairs + items[len(items) & ~1 :]

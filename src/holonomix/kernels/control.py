@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .carried import carry_over, rebuild, remember
+from .carry_reuse import carry_over, rebuild, remember
 from .graph import Branches, Loop, Unsupported
 from .trace import Array, Tracer, rule
 from .wide import Wide, assemble, dealt, explode, matched, settled

@@ -9,7 +9,7 @@ import numpy as np
 
 from .emit_loops import PARTIAL, LoopEmitter, padded
 from .graph import BOOL, FLOATS
-from .schedule import Piece
+from .vector_schedule import Piece
 from .wide import in_step
 from .writer import scalar_type
 
@@ -112,7 +112,7 @@ class AxisEmitter(LoopEmitter):
         return self.new(f"call {ty} {fn}(ptr {where}, i32 {int(stored[1])}, <{L} x i1> {inside}, {ty} {zero})")
 
     def _stepped(self, v: int, kind: str, halves: int, start: int, missing: bool) -> str:
-        """The elements at `halves / 2 * k + start`: neighbours, every second one, or each one twice; 0: all round."""
+        """The elements at `halves / 2 * k + start`: neighbors, every second one, or each one twice; 0: all round."""
         assert self.here is not None
         L, position = self.lanes, self.here.position
         if halves == 0:
@@ -200,7 +200,7 @@ class AxisEmitter(LoopEmitter):
 
     # -- reductions --------------------------------------------------------------------------------
     def _reduction(self, m: int) -> None:
-        """Eight partial results, each of every eighth element in order; then neighbours, then their results."""
+        """Eight partial results, each of every eighth element in order; then neighbors, then their results."""
         g = self.graph
         (v,) = g.args[m]
         n, kind, op, base = g.length[v], g.kind[m], _TOTAL[g.op[m]], self.array(v)

@@ -17,7 +17,7 @@ import numpy as np
 
 from .emit_scalar import ScalarEmitter
 from .program import Leaf, Program
-from .schedule import Schedule
+from .vector_schedule import VectorSchedule
 from .wide import Numbers
 from .writer import scalar_type
 
@@ -50,7 +50,7 @@ class LoopEmitter(ScalarEmitter):
         self.arrays: dict[int, str] = {}  # vector node -> where its elements are
         self.here: _Here | None = None
         self.space = self.scratch = 0  # bytes of arrays on the stack of a thread, and in memory that the caller gives
-        self.schedule = Schedule(program) if program.wide else None
+        self.schedule = VectorSchedule(program) if program.wide else None
 
     # -- values ------------------------------------------------------------------------------------
     def name(self, n: int) -> str:

@@ -79,16 +79,16 @@ def cache_folder() -> Path | None:
     return Path.home() / ".cache" / "holonomix" / "kernels"
 
 
-def optimise(text: str):
-    """Parse and optimise LLVM text."""
+def optimize(text: str):
+    """Parse and optimize LLVM text."""
     llvm, _ = _llvm()
     module = llvm.parse_assembly(text)
     module.triple = llvm.get_process_triple()
     module.data_layout = str(_machine().target_data)
-    return optimised(module, _machine())
+    return optimized(module, _machine())
 
 
-def optimised(module, machine):
+def optimized(module, machine):
     llvm, _ = _llvm()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
@@ -137,7 +137,7 @@ def function(program: Program, lanes: int):
     with _lock:
         found = _loaded.get(key)
         if found is None:
-            code = kept(key, lambda: _machine().emit_object(optimise(text)))
+            code = kept(key, lambda: _machine().emit_object(optimize(text)))
             builder = llvm.JITLibraryBuilder()
             builder.add_object_img(code)
             builder.add_current_process()

@@ -22,8 +22,8 @@ from . import (  # noqa: F401  (they register their rules)
 )
 from .graph import STRAIGHT_LINE_LIMIT, Branches, Graph, Loop, Scope, Unsupported, type_of
 from .passes import fuse, share_reciprocals
-from .schedule import SPACE, Schedule
 from .trace import Tracer, is_key
+from .vector_schedule import SPACE, VectorSchedule
 from .wide import Axes, Wide, long_axes, matched, settled
 
 FREE = {"const", "param", "proj", "collected", "key", "table", "vconst"}  # cost nothing in the count of operations
@@ -135,7 +135,7 @@ def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool |
     fuse(program)
     program.hash = _digest(program)
     if program.wide:
-        schedule = Schedule(program)
+        schedule = VectorSchedule(program)
         (program.loops, program.space), program.effort = schedule.size(), schedule.effort()
         if program.space > SPACE:
             raise Unsupported("long axes", f"their arrays need {program.space} bytes")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .emit import KernelEmitter
 from .graph import Unsupported
-from .native import kept, key_of, optimised
+from .native import kept, key_of, optimized
 from .program import Program
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -87,5 +87,4 @@ def _assembled(text: str, wanted: list[str], capability: int) -> str:
     machine = _machine(capability)
     module.triple = TRIPLE
     module.data_layout = str(machine.target_data)
-    return re.sub(r"^\s*//.*\n", "", machine.emit_assembly(optimised(module, machine)), flags=re.MULTILINE)
-
+    return re.sub(r"^\s*//.*\n", "", machine.emit_assembly(optimized(module, machine)), flags=re.MULTILINE)

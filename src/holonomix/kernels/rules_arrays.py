@@ -265,7 +265,7 @@ _cumulative("cummin", "extremum", "min")
 
 @rule("sort")
 def _sort(t: Tracer, p, *arrays: Array):
-    """Insertion by neighbours: stable, n^2/2 comparisons, for short arrays."""
+    """Insertion by neighbors: stable, n^2/2 comparisons, for short arrays."""
     alg = t.algebra
     length = arrays[0].shape[p.dimension]
     if length > 32:

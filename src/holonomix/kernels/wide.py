@@ -3,7 +3,7 @@
 A long axis is not taken apart. Such an array is a `Wide`: a small array of *vector* nodes, each of which stands for
 elements of the axis. Everything that scalar nodes have (shared subexpressions, structural zeros, invariants moved out
 of loops) holds for vector nodes too; the axes of coordinates, sites, small blocks are unrolled as ever, so one vector
-operation is the same arithmetic for all links, molecules or pairs at once. A back end runs neighbouring vector
+operation is the same arithmetic for all links, molecules or pairs at once. A back end runs neighboring vector
 operations as one loop over the axis and keeps in memory only what crosses loops.
 
 An axis of k n elements may be dealt to k vectors of length n: the 3 n atoms of n molecules are three vectors, one for

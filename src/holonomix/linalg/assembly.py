@@ -15,7 +15,7 @@ import numpy as np
 
 from .blocks import BlockDiagonal
 from .cyclic import CyclicTridiagonal
-from .graph import Structure, analyse, unique_edges
+from .graph import Structure, analyze, unique_edges
 from .indexing import Indices, add_at
 from .sparse import SparseMatrix, symbolic
 from .tridiagonal import Tridiagonal
@@ -113,7 +113,7 @@ def layout_of(i: np.ndarray, j: np.ndarray, rows: np.ndarray) -> Layout:
     """The layout for the couplings (i, j); `rows[k]` are the natural rows of node k."""
     n, r = rows.shape
     edges = unique_edges(i, j, n)
-    structure, plan = analyse(*edges, n, r), None
+    structure, plan = analyze(*edges, n, r), None
     if structure.kind == "sparse":
         plan = symbolic(*edges, n, r)
         structure = dataclasses.replace(structure, kind=plan.kind, text=plan.text)

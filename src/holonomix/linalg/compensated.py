@@ -33,7 +33,7 @@ def add(x: Any, low: Any, increment: Any) -> tuple[Any, Any]:
 
 
 def evened(x: Any) -> Any:
-    """The same numbers as one vector where XLA would not vectorise a loop over them: its last axis is short and odd.
+    """The same numbers as one vector where XLA would not vectorize a loop over them: its last axis is short and odd.
 
     (3000, 3) numbers take five times as long as 9000 in a row; (4500, 2) do not.
     """

@@ -20,7 +20,15 @@ from .small import UnrolledFactor, unrolled
 from .sparse import SparseFactor
 from .tridiagonal import RecurrenceFactor, TridiagonalFactor
 
-__all__ = ["UNROLL_DEFINITE", "CholeskyFactor", "Definite", "OnceFactor", "PivotFactor", "signed_pivot", "solved_once"]
+__all__ = [
+    "UNROLL_DEFINITE",
+    "CholeskyFactor",
+    "Definite",
+    "OnceFactor",
+    "PivotFactor",
+    "signed_pivot",
+    "prefer_lapack",
+]
 
 # Symmetric elimination is half the work of a general one, so it is unrolled a little further.
 UNROLL_DEFINITE = 24
@@ -30,7 +38,7 @@ _once: contextvars.ContextVar[bool] = contextvars.ContextVar("once", default=Fal
 
 
 @contextlib.contextmanager
-def solved_once() -> Iterator[None]:
+def prefer_lapack() -> Iterator[None]:
     """Trace what a run computes a single time: LAPACK instead of written-out eliminations, which take XLA seconds."""
     token = _once.set(True)
     try:

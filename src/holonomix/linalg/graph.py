@@ -11,7 +11,7 @@ import numpy as np
 
 from .small import UNROLL
 
-__all__ = ["Structure", "adjacency", "analyse", "components", "cuthill_mckee", "unique_edges"]
+__all__ = ["Structure", "adjacency", "analyze", "components", "cuthill_mckee", "unique_edges"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,22 +39,22 @@ def unique_edges(i: np.ndarray, j: np.ndarray, n: int) -> tuple[np.ndarray, np.n
 
 
 def adjacency(i: np.ndarray, j: np.ndarray, n: int) -> list[list[int]]:
-    """Neighbours of every node, sorted."""
+    """Neighbors of every node, sorted."""
     starts = np.searchsorted(i, np.arange(n + 1))
     flat = j.tolist()
     return [flat[starts[k] : starts[k + 1]] for k in range(n)]
 
 
-def components(neighbours: list[list[int]]) -> np.ndarray:
+def components(neighbors: list[list[int]]) -> np.ndarray:
     """A label for each node; labels count up in the order of first appearance."""
-    label = [-1] * len(neighbours)
+    label = [-1] * len(neighbors)
     count = 0
-    for start in range(len(neighbours)):
+    for start in range(len(neighbors)):
         if label[start] >= 0:
             continue
         label[start], stack = count, [start]
         while stack:
-            for other in neighbours[stack.pop()]:
+            for other in neighbors[stack.pop()]:
                 if label[other] < 0:
                     label[other] = count
                     stack.append(other)
@@ -62,10 +62,10 @@ def components(neighbours: list[list[int]]) -> np.ndarray:
     return np.asarray(label)
 
 
-def cuthill_mckee(neighbours: list[list[int]], label: np.ndarray) -> np.ndarray:
+def cuthill_mckee(neighbors: list[list[int]], label: np.ndarray) -> np.ndarray:
     """An order with a small bandwidth: breadth first from an end of each component, low degrees first."""
-    degree = [len(x) for x in neighbours]
-    seen = [False] * len(neighbours)
+    degree = [len(x) for x in neighbors]
+    seen = [False] * len(neighbors)
     order: list[int] = []
     by_label = np.argsort(label, kind="stable")
     bounds = np.searchsorted(label[by_label], np.arange(label.max(initial=-1) + 2))
@@ -73,19 +73,19 @@ def cuthill_mckee(neighbours: list[list[int]], label: np.ndarray) -> np.ndarray:
         nodes = by_label[a:b].tolist()
         start = min(nodes, key=degree.__getitem__)
         for _ in range(2):  # the last node of a search is far from its start: begin there
-            start = _search(neighbours, degree, start, {})[-1]
-        found = _search(neighbours, degree, start, {})
+            start = _search(neighbors, degree, start, {})[-1]
+        found = _search(neighbors, degree, start, {})
         for node in found:
             seen[node] = True
         order += found
     return np.asarray(order, dtype=np.int64)
 
 
-def _search(neighbours: list[list[int]], degree: list[int], start: int, seen: dict[int, bool]) -> list[int]:
+def _search(neighbors: list[list[int]], degree: list[int], start: int, seen: dict[int, bool]) -> list[int]:
     queue = [start]
     seen[start] = True
     for node in queue:
-        for other in sorted((k for k in neighbours[node] if k not in seen), key=degree.__getitem__):
+        for other in sorted((k for k in neighbors[node] if k not in seen), key=degree.__getitem__):
             seen[other] = True
             queue.append(other)
     return queue
@@ -98,7 +98,7 @@ def bandwidth(order: np.ndarray, i: np.ndarray, j: np.ndarray) -> int:
     return int(np.abs(place[i] - place[j]).max(initial=0))
 
 
-def analyse(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
+def analyze(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
     """The structure for a symmetric pattern on n nodes of r unknowns each."""
     natural = np.arange(n)
     width = bandwidth(natural, i, j)
@@ -108,8 +108,8 @@ def analyse(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
         return Structure("tridiagonal", natural, text=_chain(n, r, 1))
     if n > 4 and r <= UNROLL and np.isin((i - j) % n, (1, n - 1)).all():
         return Structure("cyclic", natural, text=f"{n * r} rows in a ring: a {_chain_kind(r)} matrix with corners")
-    neighbours = adjacency(i, j, n)
-    label = components(neighbours)
+    neighbors = adjacency(i, j, n)
+    label = components(neighbors)
     sizes = np.bincount(label)
     if sizes.max() * r <= UNROLL:
         # equal blocks side by side, each in natural order
@@ -118,7 +118,7 @@ def analyse(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
         groups = tuple((int(c), int(k)) for c, k in zip(values, counts, strict=True))
         text = "; ".join(f"{k} independent blocks of {c * r} rows" for c, k in groups)
         return Structure("blocks", order, groups=groups, text=text)
-    order = cuthill_mckee(neighbours, label)
+    order = cuthill_mckee(neighbors, label)
     narrow = bandwidth(order, i, j)
     if width <= narrow:
         order, narrow = natural, width

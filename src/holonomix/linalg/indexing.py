@@ -1,7 +1,7 @@
 """Fixed index lists: hashable, so that they may be static, and applied without a gather where they are regular.
 
 Index lists of mechanical systems are regular most of the time (a chain's links, the atoms of many equal molecules).
-`take` finds that out once, at trace time, and reads strided slices, which XLA vectorises and fuses; a gather is left
+`take` finds that out once, at trace time, and reads strided slices, which XLA vectorizes and fuses; a gather is left
 for the irregular rest. The axis that is indexed is always the last one: equal blocks lie side by side, like SIMD lanes.
 """
 

@@ -134,7 +134,7 @@ def unrolled(a: Any, n: int, symmetric: bool, dependent: float = 0.0) -> Unrolle
     scale = [jnp.abs(rows[i][i]) for i in range(n)]
     factors: list[list[Any]] = [[] for _ in range(n)]
     for k in range(n):
-        # A pivot that is small beside the diagonal entry it came from has cancelled: the row depends on earlier ones.
+        # A pivot that is small beside the diagonal entry it came from has canceled: the row depends on earlier ones.
         ratio = jnp.abs(rows[k][k]) / jnp.where(scale[k] > 0, scale[k], 1.0)
         pivot = jnp.minimum(pivot, ratio)
         if dependent:

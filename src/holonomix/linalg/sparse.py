@@ -1,7 +1,7 @@
 """General sparse matrices with a fixed pattern: elimination in rounds of independent pivots.
 
 The order is found once, on the host: in every round a set of nodes that are not coupled to each other and have few
-neighbours is eliminated at once, which makes a round a few vectorised operations. Leaves of a tree go first, so a tree
+neighbors is eliminated at once, which makes a round a few vectorized operations. Leaves of a tree go first, so a tree
 (and any graph whose cliques form one, such as the rods of a mobile) is eliminated without fill; a chain becomes
 odd-even reduction. Where elimination fills in, the last rows are nearly all coupled to each other: they are left as a
 dense core, which saves most of the rounds. Stable without pivoting for positive definite matrices.
@@ -23,7 +23,7 @@ from .tridiagonal import apply, diagonals, invert, times
 
 __all__ = ["SparseFactor", "SparseMatrix", "Symbolic", "symbolic"]
 
-# Fill beyond this multiple of a dense triangle's share makes a dense factorisation the better choice.
+# Fill beyond this multiple of a dense triangle's share makes a dense factorization the better choice.
 DENSE_FILL = 0.25
 # Rows of the dense core, and of a matrix up to which there is none: the kernel compiler takes small ones as they are.
 CORE, SMALL = 96, 128

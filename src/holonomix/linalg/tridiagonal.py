@@ -1,6 +1,6 @@
 """Tridiagonal and block tridiagonal matrices by odd-even (cyclic) reduction, or by the recurrence along the chain.
 
-Rows 0, 2, 4, ... are eliminated at once, which leaves a matrix of the same kind and half the size: log2(n) vectorised
+Rows 0, 2, 4, ... are eliminated at once, which leaves a matrix of the same kind and half the size: log2(n) vectorized
 levels on any device, and for numbers on one CPU core as fast as the sequential recurrence. It is Gaussian elimination
 in another order, so it is stable for the positive definite Gram matrices of this library without pivoting. Long chains
 of blocks on a CPU take the recurrence: a block's numbers stay in the cache (0.4 us a 6 x 6 block against 1.1 to 1.7),
@@ -154,7 +154,7 @@ def lane_products(x: Any, y: Any) -> Any:
 def invert(a: Any, scale: Any) -> tuple[Any, Any]:
     """The inverses of numbers `(n,)` or small matrices `(b, b, n)`, and the smallest pivot relative to `scale`.
 
-    Gauss-Jordan elimination in as many vectorised steps as there are rows; no pivoting, as everywhere in this package.
+    Gauss-Jordan elimination in as many vectorized steps as there are rows; no pivoting, as everywhere in this package.
     """
     safe = jnp.where(scale > 0, scale, 1.0)
     if a.ndim == 1:

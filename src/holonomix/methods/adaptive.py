@@ -19,7 +19,7 @@ from ..status import Status
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .bordered import solve_together
-from .flows import reduced_force
+from .equations import reduced_force
 from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monitor, check_monitor
 
 __all__ = ["AbstractVariableStep", "AdaptiveVerlet", "Stagger", "VRATTLE", "VSHAKE"]

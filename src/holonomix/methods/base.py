@@ -127,7 +127,7 @@ _DESCRIPTION = {"free": "unconstrained systems", "constrained": "constrained sys
 _ONE = {"free": "unconstrained", "constrained": "constrained", "stiff": "stiff"}
 _HINT = {
     "free": "Use StormerVerlet, a composition of it, or a Gauss method.",
-    "constrained": "Use RATTLE, a composition of it, or LineIntegral; or penalise the constraint (system.penalized).",
+    "constrained": "Use RATTLE, a composition of it, or LineIntegral; or penalize the constraint (system.penalized).",
     "stiff": "Use ZhangSkeel, an impulse method, or the constrained limit (stiff.constrained()).",
 }
 

@@ -5,7 +5,7 @@ Unknowns are the impulse `mu = c lambda` and the density `rho_+`:
     0 = g(q_n + (h/rho_+) M^-1 p_+),      p_+ = p_- - (h/2)(1/rho_- + 1/rho_+) grad V(q_n) - G(q_n)^T mu
     0 = rho_+ + rho_- - U(q_n, p_+) - U(q_n, p_-)
 
-The Jacobian is the Gram matrix of SHAKE bordered by one row and one column: one factorisation, two solves a sweep.
+The Jacobian is the Gram matrix of SHAKE bordered by one row and one column: one factorization, two solves a sweep.
 """
 
 from __future__ import annotations

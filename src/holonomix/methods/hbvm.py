@@ -13,7 +13,7 @@ from ..linalg import Compensation, Dense, add
 from ..projection import direct_momenta
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import iteration_report, reduced_force
+from .equations import iteration_report, reduced_force
 from .legendre import ITERATIONS, along, check_degrees, continuation, integrals, solve_step, tables, velocities
 
 __all__ = ["HBVM", "Gauss"]

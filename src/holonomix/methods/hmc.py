@@ -40,7 +40,7 @@ class ConstrainedHMC(AbstractMethod):
     after every inner step one is taken back, and a trajectory that does not return to within `return_tol` is rejected,
     as is one whose projection fails. So the measure is exact for every dt; dt sets the acceptance rate only.
 
-    `friction` keeps part of the momentum (generalised HMC: an Ornstein-Uhlenbeck step over `inner_steps dt`); None, the
+    `friction` keeps part of the momentum (generalized HMC: an Ornstein-Uhlenbeck step over `inner_steps dt`); None, the
     default, draws a new one. `statistics(carry)` and the reported `acceptance` give the rates so far.
     """
 

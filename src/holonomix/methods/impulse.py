@@ -149,7 +149,7 @@ def check_oscillator(method: Any, system: Any) -> None:
 
 
 def oscillator(method: Any, system: Any) -> AbstractMethod:
-    """The method of the micro-steps: Verlet, in RATTLE's generalised form where the mass depends on the position."""
+    """The method of the micro-steps: Verlet, in RATTLE's generalized form where the mass depends on the position."""
     return method.inner or (RATTLE() if system.position_mass else StormerVerlet())
 
 

@@ -13,7 +13,7 @@ from ..errors import InputError, MethodError, whole_number
 from ..linalg import Compensation, Dense, add
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import iteration_report
+from .equations import iteration_report
 from .legendre import (
     ITERATIONS,
     Path,

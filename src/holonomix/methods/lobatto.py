@@ -15,7 +15,7 @@ from ..linalg import Compensation, Dense, add
 from ..projection import direct_momenta
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
-from .flows import iteration_report
+from .equations import iteration_report
 from .legendre import basis, integrals, slopes, solve_step, velocities
 
 __all__ = ["LobattoIIIAB", "lobatto"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InputError, MethodError
 from ..systems.functions import as_callable
-from .flows import reduced_force
+from .equations import reduced_force
 
 __all__ = [
     "AbstractMonitor",
@@ -140,7 +140,7 @@ class StepBounds(AbstractMonitor):
 
     is smooth, even in p, and lies between a and a + b (Huang & Leimkuhler 1997). In units with h = 1 only the level b
     is left to choose; it is set at the start so that the first step is `dt`. The bounds hold for the mean density of
-    two neighbouring steps.
+    two neighboring steps.
     """
 
     monitor: AbstractMonitor

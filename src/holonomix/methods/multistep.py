@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..linalg import Compensation, add, newton_root
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import iteration_report, vector_field
+from .equations import iteration_report, vector_field
 
 __all__ = ["AdamsBashforth", "AdamsMoulton", "LinearMultistep", "adams_coefficients", "multistep_order"]
 

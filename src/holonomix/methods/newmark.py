@@ -13,7 +13,7 @@ from ..status import Status
 from ..systems.curvature import curvature
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import iteration_report
+from .equations import iteration_report
 
 __all__ = ["LinearlyImplicitNewmark", "Newmark", "PushforwardNewmark"]
 
@@ -33,7 +33,7 @@ class AbstractImplicit(AbstractMethod):
         check_conservative(self, system)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        return turned(state, carry)
+        return reverse_momentum(state, carry)
 
     def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
         return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
@@ -169,7 +169,7 @@ def check_conservative(method: AbstractMethod, system: Any) -> None:
         )
 
 
-def turned(state: State, carry: Any) -> tuple[State, Any]:
+def reverse_momentum(state: State, carry: Any) -> tuple[State, Any]:
     """Momentum and its low part reversed; the force depends on the position alone."""
     low, *rest = carry
     return State(state.q, -state.p, state.t, state.n), (Compensation(low.q, -low.p), *rest)

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..linalg import Compensation, add, newton_root
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import iteration_report
+from .equations import iteration_report
 
 __all__ = ["LOBATTO_IIIAB", "SYMPLECTIC_EULER", "VERLET", "PartitionedRungeKutta", "PartitionedTableau", "lobatto_pair"]
 

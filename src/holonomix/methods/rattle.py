@@ -11,7 +11,7 @@ from ..linalg import Compensation, add
 from ..projection import AbstractSolver, Newton
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure, solver_report
-from .generalized import drift, is_general, kick_force
+from .implicit_drift import drift, is_general, kick_force
 
 __all__ = ["RATTLE"]
 

@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..linalg import Compensation, add
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import reduced_force, vector_field
+from .equations import reduced_force, vector_field
 
 __all__ = ["RK4", "ExplicitEuler", "ExplicitMidpoint", "RungeKutta", "SymplecticEuler", "Tableau"]
 

@@ -16,8 +16,8 @@ from ..errors import InputError
 from ..linalg import Compensation, add, newton_root, solve
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import iteration_report
-from .newmark import check_beta, check_conservative, definite_report, turned
+from .equations import iteration_report
+from .newmark import check_beta, check_conservative, definite_report, reverse_momentum
 from .zhang_skeel import modified_force, verlet_step
 
 __all__ = ["CayleyEulerSO3", "ZhangSkeelSO3", "cayley", "hat", "vee"]
@@ -133,7 +133,7 @@ class ZhangSkeelSO3(AbstractMethod):
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         if self.form == "trapezoidal":
-            return turned(state, carry)
+            return reverse_momentum(state, carry)
         return State(state.q, -state.p, state.t, state.n), Compensation(carry.q, -carry.p)
 
 

@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..linalg import Compensation, add
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import vector_field
+from .equations import vector_field
 
 __all__ = ["Taylor"]
 

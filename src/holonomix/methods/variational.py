@@ -14,7 +14,7 @@ from ..linalg import newton_root
 from ..systems.functions import as_callable
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import iteration_report
+from .equations import iteration_report
 
 __all__ = [
     "EulerLagrangian",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ..linalg import Compensation, add, newton_root
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .flows import iteration_report, reduced_force
+from .equations import iteration_report, reduced_force
 
 __all__ = ["ImplicitMidpoint", "Leapfrog", "StormerVerlet"]
 

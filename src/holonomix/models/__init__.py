@@ -32,7 +32,7 @@ MODELS: dict[str, str] = {
     "double_pendulum_angles": "stiff",
     "dna_chain": "stiff",
     "rigid_body": "bodies",
-    "magnetised_body": "bodies",
+    "magnetized_body": "bodies",
     "heavy_top": "bodies",
     "butane": "alkanes",
     "cosserat_rod": "rod",
@@ -50,7 +50,12 @@ def registry() -> dict[str, Callable[..., Problem]]:
     return {name: getattr(importlib.import_module(f".{module}", __name__), name) for name, module in MODELS.items()}
 
 
+# older spellings that still work
+ALIASES = {"magnetised_body": "magnetized_body"}
+
+
 def __getattr__(name: str) -> Any:
+    name = ALIASES.get(name, name)
     if name in MODELS:
         return getattr(importlib.import_module(f".{MODELS[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; models are {', '.join(MODELS)}")

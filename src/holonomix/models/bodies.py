@@ -16,7 +16,7 @@ from ..systems import System
 from ..types import Problem
 from .checks import finite, is_traced, vector
 
-__all__ = ["heavy_top", "magnetised_body", "rigid_body"]
+__all__ = ["heavy_top", "magnetized_body", "rigid_body"]
 
 ROWS, COLUMNS = np.triu_indices(3)
 WEIGHTS = np.where(ROWS == COLUMNS, 1.0, np.sqrt(2.0))
@@ -81,31 +81,31 @@ def dipole(q: Any, params: Any) -> Any:
     return params["field"] * q[2, 2]
 
 
-def magnetised_body(
+def magnetized_body(
     field: Any = 1.0, inertia: Any = 1.0, rotation: Any = None, angular_velocity: Any = (1.0, 0.2, 0.1)
 ) -> Problem:
-    """A magnetised body in a constant field, `V = B mu R_33` (Tao & Owhadi (4.5)); `field` is `B mu`."""
+    """A magnetized body in a constant field, `V = B mu R_33` (Tao & Owhadi (4.5)); `field` is `B mu`."""
     moments = vector("inertia", finite("inertia", inertia), 3) if np.ndim(inertia) < 2 else inertia
     vertical = {"vertical angular momentum": lambda q, p: spatial_momentum(q, p)[2]}
     params = {"field": finite("field", field)}
     return rigid_body(
-        dipole, moments, rotation, angular_velocity, params, "magnetised body", invariants=vertical, dt=0.1, t1=5.0
+        dipole, moments, rotation, angular_velocity, params, "magnetized body", invariants=vertical, dt=0.1, t1=5.0
     )
 
 
 def top_weight(q: Any, params: Any) -> Any:
-    return params["weight"] * jnp.sum(q[2] * params["centre"])
+    return params["weight"] * jnp.sum(q[2] * params["center"])
 
 
 def heavy_top(
     inertia: Any = (1.0, 1.0, 0.5),
-    centre: Any = (0.0, 0.0, 1.0),
+    center: Any = (0.0, 0.0, 1.0),
     weight: Any = 1.0,
     tilt: Any = 0.3,
     angular_velocity: Any = (0.0, 0.0, 8.0),
 ) -> Problem:
-    """A top with its point fixed, `V = m g (R c)_3` for the centre of mass c in the body, tilted from the vertical."""
-    params = {"weight": finite("weight", weight), "centre": vector("centre", finite("centre", centre), 3)}
+    """A top with its point fixed, `V = m g (R c)_3` for the center of mass c in the body, tilted from the vertical."""
+    params = {"weight": finite("weight", weight), "center": vector("center", finite("center", center), 3)}
     c, s = jnp.cos(tilt), jnp.sin(tilt)
     zero, one = jnp.zeros_like(c), jnp.ones_like(c)
     rotation = jnp.stack([jnp.stack([one, zero, zero]), jnp.stack([zero, c, -s]), jnp.stack([zero, s, c])])

@@ -138,7 +138,7 @@ def watt(arm: float = 2.0, coupler: float = 1.0, rate: float = 0.5, masses: Any 
 def planar_ring(n: int = 6, rigid: bool = False, radius: float = 1.0, rate: float = 1.0, masses: Any = 1.0) -> Problem:
     """n equal bars closed to a ring in the plane, free to move, from the regular polygon; q of shape (n, 2).
 
-    `rigid=True` adds the braces between second neighbours: 2 n bars of which only 2 n - 3 are independent, so it asks
+    `rigid=True` adds the braces between second neighbors: 2 n bars of which only 2 n - 3 are independent, so it asks
     for `redundant="min-norm"` (n >= 5).
     """
     if n < 4:
@@ -195,8 +195,8 @@ def trapped(q: Any, params: Any) -> Any:
 
 def _rigid_part(q: np.ndarray, p: np.ndarray, masses: np.ndarray) -> np.ndarray:
     """The momentum of the rigid motion with the same linear and angular momentum."""
-    centre = masses @ q / masses.sum()
-    arm = q - centre
+    center = masses @ q / masses.sum()
+    arm = q - center
     spin = np.sum(np.cross(arm, p), axis=0)
     inertia = np.einsum(
         "a,aij->ij", masses, np.sum(arm**2, axis=1)[:, None, None] * np.eye(3) - arm[:, :, None] * arm[:, None]

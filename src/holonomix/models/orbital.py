@@ -1,4 +1,4 @@
-"""Bodies around a centre of attraction: the Kepler problem and three tethered satellites."""
+"""Bodies around a center of attraction: the Kepler problem and three tethered satellites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def attraction(q: Any, params: Any) -> Any:
 
 
 def kepler(eccentricity: Any = 0.6, mu: Any = 1.0) -> Problem:
-    """The Kepler ellipse with semi-axis one, q = (x, y), from its pericentre; period `2 pi / sqrt(mu)`.
+    """The Kepler ellipse with semi-axis one, q = (x, y), from its pericenter; period `2 pi / sqrt(mu)`.
 
     Angular momentum and the Laplace-Runge-Lenz vector are conserved; `reference` solves Kepler's equation.
     """
@@ -57,7 +57,7 @@ def _ellipse(e: float, mu: float) -> Any:
         mean = rate * np.asarray(t, float)
         anomaly = mean + e * np.sin(mean)
         for _ in range(60):
-            # clipped, so that Newton's method cannot jump near the pericentre of a slender ellipse
+            # clipped, so that Newton's method cannot jump near the pericenter of a slender ellipse
             step = (anomaly - e * np.sin(anomaly) - mean) / (1 - e * np.cos(anomaly))
             anomaly = anomaly - np.clip(step, -0.5, 0.5)
         s, c = np.sin(anomaly), np.cos(anomaly)

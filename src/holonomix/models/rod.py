@@ -1,12 +1,12 @@
 """The inextensible, unshearable elastic rod of Cosserat, in a box: Barth, Leimkuhler & Reich 1998, section 5.
 
-A node carries its centre z and two directors d1, d2 of the cross section: q has shape (nodes, 9), a row is (z, d1, d2).
+A node carries its center z and two directors d1, d2 of the cross section: q has shape (nodes, 9), a row is (z, d1, d2).
 With `d3 = d1 x d2`, primes for differences over a cell and directors averaged at its midpoint,
 
     g = (d1.d2, |d1|^2 - 1, |d2|^2 - 1)_i,  (z_i - z_{i-1})/ds - (d3_{i-1} + d3_i)/2          six rows a node
     V = 1/2 sum ds (K1 u1^2 + K2 u2^2 + K3 u3^2),  u1 = d3.d2',  u2 = -d3.d1',  u3 = d2.d1'   bending and twist
 
-The lumped mass of a node is a matrix; rows of neighbouring nodes meet in `G M^-1 G^T`, which is block tridiagonal.
+The lumped mass of a node is a matrix; rows of neighboring nodes meet in `G M^-1 G^T`, which is block tridiagonal.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def cosserat_rod(
 
 
 def backbone(q: Any, root: bool = True) -> np.ndarray:
-    """The centres of the cross sections, `(..., nodes, 3)`; with `root` the clamped point at the origin comes first."""
-    centres = np.asarray(q)[..., :3]
-    return np.concatenate([np.zeros_like(centres[..., :1, :]), centres], axis=-2) if root else centres
+    """The centers of the cross sections, `(..., nodes, 3)`; with `root` the clamped point at the origin comes first."""
+    centers = np.asarray(q)[..., :3]
+    return np.concatenate([np.zeros_like(centers[..., :1, :]), centers], axis=-2) if root else centers
 
 
 def wall_distances(q: Any, params: Any) -> Any:

@@ -67,7 +67,7 @@ def penalized_double_pendulum(omega: Any = 20.0, **options: Any) -> Problem:
     """The double pendulum with its rods replaced by the penalty `omega^2/2 |g|^2` (Tao & Owhadi (4.1))."""
     rigid = double_pendulum(**options)
     system = rigid.system.penalized(positive("omega", omega))
-    return Problem(system, rigid.q0, rigid.p0, 0.1, 50.0, name="penalised double pendulum", bonds=rigid.bonds)
+    return Problem(system, rigid.q0, rigid.p0, 0.1, 50.0, name="penalized double pendulum", bonds=rigid.bonds)
 
 
 def rod_lengths(params: Any) -> Any:
@@ -84,7 +84,7 @@ def penalized_chain(links: int = 10, omega: Any = 20.0, **options: Any) -> Probl
     own = rigid.system
     rods = Distance([(i - 1, i) for i in range(links)], rod_lengths)
     system = System(own.potential_fn, rods, own.mass, params=own.params).penalized(positive("omega", omega))
-    return Problem(system, rigid.q0, rigid.p0, 0.05, 50.0, name=f"penalised chain of {links}", bonds=rigid.bonds)
+    return Problem(system, rigid.q0, rigid.p0, 0.05, 50.0, name=f"penalized chain of {links}", bonds=rigid.bonds)
 
 
 class AngleMass(eqx.Module):
@@ -104,7 +104,7 @@ def angle_potential(q: Any, params: Any) -> Any:
 
 
 def double_pendulum_angles(lengths: Any = (1.0, 2.0**0.5), gravity: Any = 1.0) -> Problem:
-    """The double pendulum in generalised coordinates `(theta, phi)`: no constraint, but a mass that depends on them.
+    """The double pendulum in generalized coordinates `(theta, phi)`: no constraint, but a mass that depends on them.
 
     `x_1 = l_1 (sin theta, -cos theta)`, `x_2 = x_1 + l_2 (sin phi, -cos phi)`; the start is that of `double_pendulum`.
     """
@@ -125,7 +125,7 @@ class DnaEnergy(eqx.Module):
         return self.pairs(jnp.stack([q, jnp.roll(q, -1)], axis=1), params)
 
     def pairs(self, x: Any, params: Any) -> Any:
-        """The same from the neighbours `x[k] = (theta_k, theta_{k+1})`."""
+        """The same from the neighbors `x[k] = (theta_k, theta_{k+1})`."""
         stretch = 0.5 * jnp.sum((x[:, 1] - x[:, 0]) ** 2)
         return stretch + params["epsilon"] * jnp.sum(morse(x[:, 0], params["a"], params["x0"]))
 

@@ -28,7 +28,7 @@ LENNARD_JONES = (582_000.0, 595.0)  # A in kcal A^12/mol, C in kcal A^6/mol
 COULOMB = 332.0637  # kcal A/mol per squared electron charge
 OMEGA = 96.0  # (kcal/mol)^1/2 A^-2: the stiffness that the paper's figures belong to
 STEP_FS = 0.509
-SPACING = 3.0  # nearest neighbours of the lattice a start is made from
+SPACING = 3.0  # nearest neighbors of the lattice a start is made from
 
 
 class Units(NamedTuple):
@@ -87,7 +87,7 @@ def oxygen_distances(q: Any) -> Any:
 
 
 def radial_histogram(rows: Any, bins: int = 100, low: float = 2.4, high: float = 7.4) -> tuple[np.ndarray, np.ndarray]:
-    """Bin centres and the fraction of oxygen-oxygen distances in each bin, over all rows of positions."""
+    """Bin centers and the fraction of oxygen-oxygen distances in each bin, over all rows of positions."""
     distances = np.asarray(oxygen_distances(jnp.asarray(rows)))
     count, edges = np.histogram(distances, bins, (low, high))
     return (edges[1:] + edges[:-1]) / 2, count / max(count.sum(), 1)
@@ -176,7 +176,7 @@ def _molecules(oxygens: np.ndarray, arms: np.ndarray) -> np.ndarray:
 
 
 def _lattice(n: int) -> np.ndarray:
-    """The `n` points of a face-centred cubic lattice that are nearest to a point a little off its centre."""
+    """The `n` points of a face-centered cubic lattice that are nearest to a point a little off its center."""
     size = int(np.ceil(n ** (1 / 3))) + 2
     grid = np.stack(np.meshgrid(*[np.arange(-size, size + 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
     grid = grid[grid.sum(axis=1) % 2 == 0] * (SPACING / np.sqrt(2))

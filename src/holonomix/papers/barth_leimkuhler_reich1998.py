@@ -16,7 +16,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.models.rod import backbone, wall_distances
 
-from .beside import Beside, save
+from .comparison import Comparison, save
 
 __all__ = ["ITEMS", "pendulum_run", "rod_run"]
 
@@ -99,7 +99,7 @@ def _count(quick: bool) -> int:
 def benchmark_a(quick: bool, out: Path, console: Any) -> None:
     """Largest energy errors with as many steps for every method."""
     steps = _count(quick)
-    table = Beside(f"double pendulum, m1/m2 = 1/1000, t in [0, 4], {steps} steps: largest energy error")
+    table = Comparison(f"double pendulum, m1/m2 = 1/1000, t in [0, 4], {steps} steps: largest energy error")
     for name in PENDULUM_METHODS:
         table.add(name, worst(pendulum_run(name, steps)), None if quick else SHEET_A[name])
     e = {name: worst(pendulum_run(name, steps)) for name in PENDULUM_METHODS}
@@ -150,7 +150,7 @@ def figure4_3(quick: bool, out: Path, console: Any) -> None:
 def figure4_4(quick: bool, out: Path, console: Any) -> None:
     """Step sizes of U1 and U2."""
     figure, axes = _axes(figsize=(8, 4.5))
-    table = Beside("step sizes", "monitor", "smallest", "largest")
+    table = Comparison("step sizes", "monitor", "smallest", "largest")
     for name in ("U1", "U2"):
         sol = pendulum_run(name, _count(quick))
         step = np.diff(sol.t)
@@ -168,7 +168,7 @@ def figure4_4(quick: bool, out: Path, console: Any) -> None:
 def benchmark_b(quick: bool, out: Path, console: Any) -> None:
     """Largest energy errors of VRATTLE and of RATTLE with as many steps."""
     columns = ("first step", "steps", "sheet", "VRATTLE", "sheet", "RATTLE", "sheet", "ratio")
-    table = Beside("Cosserat rod, N = 10, t in [0, 0.25]: largest energy error", *columns)
+    table = Comparison("Cosserat rod, N = 10, t in [0, 0.25]: largest energy error", *columns)
     for h0, (steps, variable, fixed) in SHEET_B.items():
         sol = rod_run(h0)
         n = sol.stats["steps"]
@@ -212,7 +212,7 @@ def figure5_4(quick: bool, out: Path, console: Any) -> None:
         "VRATTLE, 0.02": reference,
         "VRATTLE, 0.04": rod_run(0.04),
     }
-    table = Beside("energy error through the collision", "run", "steps", "largest")
+    table = Comparison("energy error through the collision", "run", "steps", "largest")
     for name, sol in runs.items():
         axes.plot(sol.t, np.abs(sol.energy_error()), label=name)
         table.add(name, str(sol.stats["steps"]), worst(sol))
@@ -231,7 +231,7 @@ def figure5_5(quick: bool, out: Path, console: Any) -> None:
         n = sol.stats["steps"]
         work["VRATTLE"].append((n, worst(sol)))
         work["RATTLE"].append((n, worst(fixed_rod_run(ROD_END / n))))
-    table = Beside("steps and largest energy error", "steps", "VRATTLE", "RATTLE", "ratio")
+    table = Comparison("steps and largest energy error", "steps", "VRATTLE", "RATTLE", "ratio")
     for (n, a), (_, b) in zip(work["VRATTLE"], work["RATTLE"]):
         table.add(str(n), a, b, b / a)
     for name, points in work.items():
@@ -246,7 +246,7 @@ def figure5_6(quick: bool, out: Path, console: Any) -> None:
     """Density and physical step from a naive and from a proper start: the naive density oscillates."""
     figure, axes = _axes(2, 2, figsize=(10, 6), sharex=True)
     h0, u0 = 0.02, 0.5**-3
-    table = Beside("size of the oscillation: largest third difference of rho, relative", "start", "measured")
+    table = Comparison("size of the oscillation: largest third difference of rho, relative", "start", "measured")
     for row, start in zip(axes, ("naive", "forward")):
         sol = rod_run(h0, start)
         step = np.diff(sol.t)

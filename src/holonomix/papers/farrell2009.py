@@ -19,7 +19,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.methods.partitioned import LOBATTO_IIIAB, SYMPLECTIC_EULER
 
-from .beside import Beside, save
+from .comparison import Comparison, save
 
 __all__ = ["ITEMS", "bch_terms", "euler_bound", "measured_orders", "sweeps", "wedge_defects"]
 
@@ -82,7 +82,7 @@ def orders(quick: bool, out: Path, console: Any) -> None:
     """Local and global order of every classical method."""
     import matplotlib.pyplot as plt
 
-    table = Beside("Sections 3 to 5: order of the classical methods", "method", "local", "p + 1", "global", "p")
+    table = Comparison("Sections 3 to 5: order of the classical methods", "method", "local", "p + 1", "global", "p")
     figure, panel = plt.subplots(figsize=(6, 4.5))
     rows = []
     for name, make in list(CLASSICAL.items())[:: 3 if quick else 1]:
@@ -127,7 +127,9 @@ def euler_bound(counts: tuple[int, ...] = (100, 200, 400, 800), span: float = 3.
 
 def euler(quick: bool, out: Path, console: Any) -> None:
     """The error of Euler's method under its bound."""
-    table = Beside("Theorem 2: Euler's method on the pendulum, t to 3", "steps", "largest error", "bound", "times n")
+    table = Comparison(
+        "Theorem 2: Euler's method on the pendulum, t to 3", "steps", "largest error", "bound", "times n"
+    )
     rows = euler_bound()
     for n, error, bound in rows:
         table.add(str(n), error, bound, error * n)
@@ -156,7 +158,7 @@ def sweeps(name: str, steps: int = 200) -> float:
 
 def multipliers(quick: bool, out: Path, console: Any) -> None:
     """Sweeps of the multiplier solvers on the chain of ten."""
-    table = Beside("Section 6.3: mean sweeps a step, chain of ten, dt 0.05", "solver", "measured", "formula sheet")
+    table = Comparison("Section 6.3: mean sweeps a step, chain of ten, dt 0.05", "solver", "measured", "formula sheet")
     rows = []
     for name, (_, sheet) in SOLVERS.items():
         if quick and name == "Gauss-Seidel":
@@ -221,7 +223,7 @@ def _null(rows: np.ndarray) -> np.ndarray:
 def wedge(quick: bool, out: Path, console: Any) -> None:
     """The wedge product under velocity-level SHAKE and RATTLE."""
     sheet = ("3e-16", "0.013 in the sheet's test", "3e-16", "of order one")
-    table = Beside("Section 6.4: one step of 0.05 on the double pendulum", "what", "measured", "formula sheet")
+    table = Comparison("Section 6.4: one step of 0.05 on the double pendulum", "what", "measured", "formula sheet")
     found = wedge_defects()
     for (name, value), expected in zip(found.items(), sheet, strict=True):
         table.add(name, value, expected)
@@ -293,7 +295,7 @@ def _log(a: np.ndarray) -> np.ndarray:
 def bch(quick: bool, out: Path, console: Any) -> None:
     """The Baker-Campbell-Hausdorff formulas on random matrices: the remainder's order."""
     title = "Definition 12: order of what the formulas leave out, on random 5 x 5 matrices"
-    table = Beside(title, "formula", "remainder at 0.0675", "order", "expected")
+    table = Comparison(title, "formula", "remainder at 0.0675", "order", "expected")
     rows = []
     for name, product, misprint, expected in (
         ("e^X e^Y, to fifth order", "XY", False, "6"),
@@ -331,7 +333,7 @@ def compositions(quick: bool, out: Path, console: Any) -> None:
     """Triple-jump compositions: order against cost, beside shorter lists of the same order."""
     import matplotlib.pyplot as plt
 
-    table = Beside(
+    table = Comparison(
         "Section 7.3: compositions of RATTLE, unequal masses", "scheme", "order", "sheet", "substeps", "3^(p/2-1)"
     )
     figure, panel = plt.subplots(figsize=(6, 4.5))

@@ -18,7 +18,7 @@ import numpy as np
 
 import holonomix as hx
 
-from .beside import Beside, save
+from .comparison import Comparison, save
 
 __all__ = ["ITEMS", "errors"]
 
@@ -80,7 +80,7 @@ def _figure_of(item: str, quick: bool, out: Path, console: Any) -> None:
     steps = (0.4, 0.2, 0.1) if quick else (0.4, 0.2, 0.1, 0.05, 0.025)
     scales = (1e-2, 1e-4) if quick else (1e-2, 1e-3, 1e-4)
     columns = ("eps, h", "position", "sheet", "projected momentum", "sheet", "drift of I_1", "sheet", "I_2", "momentum")
-    table = Beside(
+    table = Comparison(
         f"{item.replace('figure', 'Figure ')}: {name}{'' if name == 'Impulse' else ' impulse'} method, T = 4", *columns
     )
     figure, panels = plt.subplots(1, 3, figsize=(13, 3.8))
@@ -107,7 +107,7 @@ def _figure_of(item: str, quick: bool, out: Path, console: Any) -> None:
 
 def effective(quick: bool, out: Path, console: Any) -> None:
     """The resolved motion against the effective system, with and without the correction potential."""
-    table = Beside("Resolved motion to T = 2 against the limit", "eps", "with W", "sheet", "without W", "sheet")
+    table = Comparison("Resolved motion to T = 2 against the limit", "eps", "with W", "sheet", "without W", "sheet")
     for eps, sheet in ((1e-2, "1.8e-2"), (1e-3, "1.8e-3"), (1e-4, "1.8e-4")):
         problem = hx.models.stiff_spring_double_pendulum(eps)
         per_row = round(0.1 / (eps / 100))
@@ -125,7 +125,9 @@ def structure(quick: bool, out: Path, console: Any) -> None:
     """Symplectic defect and reversibility of the three methods."""
     eps, h = 1e-2, 0.1
     problem = hx.models.stiff_spring_double_pendulum(eps)
-    table = Beside("Structure, eps 1e-2, h 0.1", "method", "symplectic defect", "sheet", "forward and back", "sheet")
+    table = Comparison(
+        "Structure, eps 1e-2, h 0.1", "method", "symplectic defect", "sheet", "forward and back", "sheet"
+    )
     n = problem.q0.size
     w = np.block([[np.zeros((n, n)), np.eye(n)], [-np.eye(n), np.zeros((n, n))]])
     z0 = jnp.concatenate([problem.q0.reshape(-1), problem.p0.reshape(-1)])

@@ -18,7 +18,7 @@ import numpy as np
 
 import holonomix as hx
 
-from .beside import Beside, cost, panels, rigid_reference, save, timed
+from .comparison import Comparison, cost, panels, rigid_reference, save, timed
 from .tao_owhadi2015_so3 import ITEMS as SO3
 
 __all__ = ["ITEMS"]
@@ -37,7 +37,7 @@ def figure1(quick: bool, out: Path, console: Any) -> None:
     fine = round(OMEGA)
     rows: dict[str, tuple[Any, Any, int, str, str]] = {
         "RATTLE": (problem.system, hx.RATTLE(), 1, "0.022", "3.8 (SHAKE)"),
-        "penalised Verlet, h/20": (stiff, hx.StormerVerlet(), fine, "0.023", "1.0"),
+        "penalized Verlet, h/20": (stiff, hx.StormerVerlet(), fine, "0.023", "1.0"),
         "Newmark": (stiff, hx.Newmark(BETA), 1, "0.103", "5.3"),
         "pushforward Newmark": (stiff, hx.PushforwardNewmark(BETA), 1, "0.096", ""),
         "one-iteration Newmark": (stiff, hx.LinearlyImplicitNewmark(BETA), 1, "", "0.2-2.6"),
@@ -45,7 +45,7 @@ def figure1(quick: bool, out: Path, console: Any) -> None:
         "Z&Ss": (stiff, hx.ZhangSkeelSimplified(BETA), 1, "0.148", ""),
     }
     columns = ("method", "max error x2, y2", "formula sheet", "us a step, compiled", "paper's seconds")
-    table = Beside("Figure 1: double pendulum to T = 50, omega 20, beta 0.4, h 0.1", *columns)
+    table = Comparison("Figure 1: double pendulum to T = 50, omega 20, beta 0.4, h 0.1", *columns)
     figure, axes = panels(len(rows), 1, figsize=(7, 1.5 * len(rows)), sharex=True)
     for panel, (name, (system, method, parts, sheet, paper)) in zip(axes, rows.items(), strict=True):
         run = lambda s=system, m=method, k=parts: hx.simulate(
@@ -98,7 +98,7 @@ def symplecticity(quick: bool, out: Path, console: Any) -> None:
     problem = hx.models.penalized_double_pendulum(OMEGA)
     q = problem.q0 + 0.01 * jax.random.normal(jax.random.key(0), problem.q0.shape)
     p = problem.p0 + jax.random.normal(jax.random.key(1), problem.q0.shape)
-    table = Beside("Theorems 1.2 and 2.4: symplectic defect, omega 20, h 0.1")
+    table = Comparison("Theorems 1.2 and 2.4: symplectic defect, omega 20, h 0.1")
     for name, method, sheet in (
         ("Z&S", hx.ZhangSkeel(BETA), "3e-14"),
         ("pushforward Newmark", hx.PushforwardNewmark(BETA), "6e-16"),
@@ -114,7 +114,9 @@ def symplecticity(quick: bool, out: Path, console: Any) -> None:
     system = hx.System(bodies, mass=jnp.asarray([[1.0], [2.0], [3.0]]))
     q0 = jnp.asarray([[0.0, 0.0], [1.1, 0.0], [0.4, 0.95]])
     p0 = jnp.asarray([[0.2, -0.5], [0.1, 0.9], [-0.6, 0.3]])
-    table = Beside("Three free bodies, 1000 steps of 0.1: drift of the momenta", "method", "angular", "linear", "sheet")
+    table = Comparison(
+        "Three free bodies, 1000 steps of 0.1: drift of the momenta", "method", "angular", "linear", "sheet"
+    )
     for name, method, sheet in (
         ("Z&S", hx.ZhangSkeel(BETA), "4e-15"),
         ("Z&Ss", hx.ZhangSkeelSimplified(BETA), "3.5e-3"),
@@ -141,7 +143,7 @@ def figure2(quick: bool, out: Path, console: Any) -> None:
 
     sol = hx.simulate(problem.system.penalized(OMEGA), hx.ZhangSkeel(BETA), problem.q0, problem.p0, dt=0.01, t1=t1)
     exact = rigid_reference(problem, 0.01, t1)
-    table = Beside("Figure 2: penalty and multipliers")
+    table = Comparison("Figure 2: penalty and multipliers")
     table.add("omega^2 max|g|, resolved, largest omega", study.rows()[-1][2], "2.42")
     figure, (left, right) = panels(1, 2, figsize=(11, 4))
     for window, label, sheet in ((0.0, r"$\omega^2 g$", "0.32"), (0.2, "mean over 0.2", "0.04")):
@@ -165,7 +167,7 @@ def closed_form(quick: bool, out: Path, console: Any) -> None:
     """Section 3: `V = (q2 - q1)^2/2`, `g = q1`: `omega^2 q1` has no limit, its mean over a window tends to cos t."""
     system = hx.System(lambda q: 0.5 * (q[1] - q[0]) ** 2, lambda q: q[:1])
     figure, axes = panels(1, 2, figsize=(11, 3.5), sharey=True)
-    table = Beside("Section 3: closed form", "omega", "max error of q1", "rms raw - cos t", "rms mean - cos t")
+    table = Comparison("Section 3: closed form", "omega", "max error of q1", "rms raw - cos t", "rms mean - cos t")
     for panel, omega in zip(axes, (20.0, 200.0), strict=True):
         h = 0.02 / omega
         sol = hx.simulate(
@@ -196,7 +198,7 @@ def figure3(quick: bool, out: Path, console: Any) -> None:
     stiff = hx.models.penalized_chain(10, OMEGA)
     exact = rigid_reference(problem, 0.05, t1)
     columns = ("method", "max error", "formula sheet", "us a step, compiled", "paper's seconds")
-    table = Beside("Figure 3: chain of ten to T = 50", *columns)
+    table = Comparison("Figure 3: chain of ten to T = 50", *columns)
     figure, (path, errors) = panels(2, 1, figsize=(7, 6), sharex=True)
     for name, system, method, h, sheet, paper in (
         ("RATTLE, h 0.05", problem.system, hx.RATTLE(), 0.05, "3.2e-3", "8.1 (SHAKE)"),
@@ -238,7 +240,7 @@ def figure8(quick: bool, out: Path, console: Any) -> None:
     """Transitions of the DNA chain, and the time they cost."""
     seeds = 1 if quick else 5
     figure, (left, right) = panels(1, 2, figsize=(11, 4))
-    table = Beside("Figure 8: first opening of a chain of 200 base pairs", "method", "measured", "formula sheet")
+    table = Comparison("Figure 8: first opening of a chain of 200 base pairs", "method", "measured", "formula sheet")
     for name, method, h, sheet, panel in (
         ("Verlet, h 0.2", hx.StormerVerlet(), 0.2, "138-156", left),
         ("Z&S, h 2, beta 0.3", hx.ZhangSkeel(0.3), 2.0, "156-172", right),
@@ -294,7 +296,7 @@ def stability(quick: bool, out: Path, console: Any) -> None:
     """Theorem 2.5, and where the nonlinear methods fail."""
     methods = {f"beta {b:g}": hx.ZhangSkeel(b) for b in (0.0, 0.2, 0.2499, 0.25, 0.4)}
     scan = hx.linear_stability(methods)
-    table = Beside("Linear stability of Z&S: first unstable h omega", "beta", "measured", "2/sqrt(1 - 4 beta)")
+    table = Comparison("Linear stability of Z&S: first unstable h omega", "beta", "measured", "2/sqrt(1 - 4 beta)")
     for name, limit, method in zip(scan.names, scan.limit(), methods.values(), strict=True):
         expected = 2 / np.sqrt(1 - 4 * method.beta) if method.beta < 0.25 else np.inf
         table.add(name, limit, expected)
@@ -310,7 +312,7 @@ def stability(quick: bool, out: Path, console: Any) -> None:
     omegas = (20, 30, 36, 100, 2000) if quick else (10, 20, 30, 36, 50, 100, 300, 1000, 2000)
     steps = (0.05, 0.1) if quick else (0.02, 0.04, 0.07, 0.1, 0.15)
     found = hx.stability_map(problem, kinds, omegas=omegas, steps=steps, t1=50.0)
-    table = Beside(
+    table = Comparison(
         "Nonlinear stability at h = 0.1, T = 50: how it ended (max|g|)", "method", *(f"omega {w}" for w in omegas)
     )
     for name in kinds:
@@ -329,7 +331,9 @@ def _spread(problem: Any, console: Any) -> None:
     method = hx.ZhangSkeelSimplified(BETA, definite=False)
     rows = hx.simulate_ensemble(stiff, method, q, p, dt=h, steps=2000, save_every=1).q
     g = np.maximum.accumulate(np.max(np.abs(jax.vmap(jax.vmap(stiff.manifold))(rows)), axis=-1), axis=1)
-    table = Beside("Z&Ss at omega 2000, h 0.1: max|g| over 32 nearly equal starts", "up to", "least", "median", "most")
+    table = Comparison(
+        "Z&Ss at omega 2000, h 0.1: max|g| over 32 nearly equal starts", "up to", "least", "median", "most"
+    )
     for t1 in (50, 200):
         seen = g[:, round(t1 / h)]
         table.add(f"t = {t1}", np.min(seen), np.median(seen), np.max(seen))

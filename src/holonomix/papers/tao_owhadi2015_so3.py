@@ -1,4 +1,4 @@
-"""Tao & Owhadi (2015), section 4.5: figures 9 and 10, a magnetised body on SO(3)."""
+"""Tao & Owhadi (2015), section 4.5: figures 9 and 10, a magnetized body on SO(3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 import holonomix as hx
 
-from .beside import Beside, panels, rigid_reference, save
+from .comparison import Comparison, panels, rigid_reference, save
 
 __all__ = ["ITEMS"]
 
@@ -20,18 +20,18 @@ BETA = 0.4
 
 def figure9(quick: bool, out: Path, console: Any) -> None:
     """Snapshots of the dipole: benchmark and Z&S."""
-    problem = hx.models.magnetised_body()
+    problem = hx.models.magnetized_body()
     exact = rigid_reference(problem, 0.01, 5.0)
     stiff = problem.system.penalized(10.0)
     sol = hx.simulate(stiff, hx.ZhangSkeelSO3(BETA), problem.q0, problem.p0, dt=0.1, t1=5.0)
     figure, axes = panels(1, 5, figsize=(14, 3.2), subplot_kw={"projection": "3d"})
     for panel, k in zip(axes, np.linspace(0, 50, 5).astype(int), strict=True):
-        for axis, colour, style, label in (
+        for axis, color, style, label in (
             (np.array([0.0, 0.0, 1.0]), "0.7", "-", "field"),
             (exact.q[10 * k, :, 2], "black", "-", "RATTLE, order 8"),
             (sol.q[k, :, 2], "tab:orange", "--", "Z&S, h 0.1"),
         ):
-            panel.quiver(0, 0, 0, *axis, color=colour, linestyle=style, lw=2, arrow_length_ratio=0.15, label=label)
+            panel.quiver(0, 0, 0, *axis, color=color, linestyle=style, lw=2, arrow_length_ratio=0.15, label=label)
         panel.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1), xticks=(-1, 0, 1), yticks=(-1, 0, 1), zticks=(-1, 0, 1))
         panel.set_title(f"t = {sol.t[k]:.1f}")
         panel.tick_params(labelsize=6, pad=-2)
@@ -42,12 +42,12 @@ def figure9(quick: bool, out: Path, console: Any) -> None:
 
 def figure10(quick: bool, out: Path, console: Any) -> None:
     """Energy, orthogonality and error of the schemes on SO(3); orders from a generic start."""
-    problem, h, t1 = hx.models.magnetised_body(), 0.1, 5.0
+    problem, h, t1 = hx.models.magnetized_body(), 0.1, 5.0
     stiff = problem.system.penalized(10.0)
     exact = rigid_reference(problem, 0.01, t1)
     # the printed recursion starts with W_0 = Omega(0), that is with the momentum (1 + h^2 |Omega|^2/4) Omega
     printed = 1 + h**2 * 1.05 / 4
-    table = Beside("Figure 10: largest error of R, h 0.1, omega 10, beta 0.4")
+    table = Comparison("Figure 10: largest error of R, h 0.1, omega 10, beta 0.4")
     figure, axes = panels(3, 1, figsize=(7, 8), sharex=True)
     for name, system, method, factor, sheet in (
         ("Z&S, c = 1 (printed)", stiff, hx.ZhangSkeelSO3(BETA, "first", 1.0), 1.0, "0.092"),
@@ -82,9 +82,9 @@ def figure10(quick: bool, out: Path, console: Any) -> None:
 def _orders(console: Any) -> None:
     c, s = np.cos(0.7), np.sin(0.7)
     turned = jnp.asarray([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]])
-    problem = hx.models.magnetised_body(rotation=turned)
+    problem = hx.models.magnetized_body(rotation=turned)
     stiff = problem.system.penalized(2.0)
-    table = Beside("Orders from a generic start", "method", "order", "formula sheet")
+    table = Comparison("Orders from a generic start", "method", "order", "formula sheet")
     steps = (0.01, 0.005, 0.0025)
     for name, system, method, sheet in (
         ("Cayley", problem.system, hx.CayleyEulerSO3(), "0.98-1.04"),

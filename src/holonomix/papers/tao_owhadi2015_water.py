@@ -117,11 +117,11 @@ def compare_distances(n: int, steps: int, replicas: int, seed: int = 0, **option
 def _draw_distances(found: dict[str, Any], title: str, path: Path, console: Any) -> None:
     from matplotlib.figure import Figure
 
-    centre = RANGE[0] + (np.arange(BINS) + 0.5) * (RANGE[1] - RANGE[0]) / BINS
+    center = RANGE[0] + (np.arange(BINS) + 0.5) * (RANGE[1] - RANGE[0]) / BINS
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
     for name, key, style in (("RATTLE", "rigid", "-"), ("stiff Z&Ss", "stiff", "--")):
-        axes.plot(centre, found[key].mean(axis=0), style, label=name)
+        axes.plot(center, found[key].mean(axis=0), style, label=name)
     axes.set(xlabel="oxygen-oxygen distance / Angstrom", ylabel="share", title=title)
     axes.legend()
     _save(figure, path, console)

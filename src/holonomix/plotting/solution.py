@@ -15,7 +15,7 @@ TINY = 1e-17  # what a logarithmic axis shows for zero
 MOST_POINTS = 4000  # a path drawn with more says no more
 MOST_BINS = 800  # an error drawn over more rows than twice this shows the range within each of so many windows
 TRAIL = 300  # rows at the end of a long path that are drawn as a line of their own
-FAR = 0.08  # neighbouring points further apart than this share of the picture are not joined
+FAR = 0.08  # neighboring points further apart than this share of the picture are not joined
 
 
 def plot_solution(
@@ -83,7 +83,7 @@ def plot_trajectory(
 
 
 def _near(path: np.ndarray) -> bool:
-    """Whether neighbouring points are close enough for a line between them to mean something."""
+    """Whether neighboring points are close enough for a line between them to mean something."""
     jumps = np.linalg.norm(np.diff(path, axis=0), axis=1)
     return len(path) < 3 or float(np.median(jumps)) <= FAR * float(np.max(np.ptp(path, axis=0)))
 

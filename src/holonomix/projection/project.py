@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..linalg import Dense, implicit_root, iterate
 from ..linalg.redundant import DEPENDENT, PseudoInverse
-from ..systems.functions import blaming
+from ..systems.functions import user_function_errors
 from ..systems.mass import as_mass, check_mass
 from .solvers import direct_momenta
 
@@ -199,7 +199,7 @@ def _check_finite(q: Any, p: Any) -> None:
 
 
 def _check_mass(system: Any, q: Any) -> None:
-    with blaming("mass", q, "(q)"):
+    with user_function_errors("mass", q, "(q)"):
         check_mass(as_mass(system.mass, q), q)
 
 
@@ -209,16 +209,16 @@ def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
     Only shapes are looked at: called while a function is traced, it costs nothing when that runs again.
     """
     extra = "" if system.params is None else ", params"
-    with blaming("potential", q, f"(q{extra})"):
+    with user_function_errors("potential", q, f"(q{extra})"):
         returned = jax.eval_shape(system.potential, q).shape
     if returned != ():
         raise ShapeError(f"the potential must return a number; it returned an array of shape {returned}")
-    with blaming("gradient of the potential", q, f"(q{extra})"):
+    with user_function_errors("gradient of the potential", q, f"(q{extra})"):
         jax.eval_shape(system.gradient, q)
     if system.constrained:
         _check_constraint(system, q, t, f"(q{', t' if system.rheonomic else ''}{extra})")
     if system.force_fn is not None:
-        with blaming("force", q, "(q, v, t)"):
+        with user_function_errors("force", q, "(q, v, t)"):
             returned = jnp.shape(jax.eval_shape(system.force_fn, q, p, jnp.asarray(t, q.dtype)))
         if returned not in (q.shape, ()):
             raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
@@ -228,7 +228,7 @@ def _check_constraint(system: Any, q: Any, t: Any, form: str) -> None:
     def g(x):
         return system.constraint(x, t)
 
-    with blaming("constraint", q, form):
+    with user_function_errors("constraint", q, form):
         shape = jax.eval_shape(g, q).shape
     if len(shape) != 1:
         hint = "use jnp.stack or jnp.array([...])"
@@ -237,7 +237,7 @@ def _check_constraint(system: Any, q: Any, t: Any, form: str) -> None:
         raise InputError("the constraint has 0 rows; leave it out (constraint=None) where nothing is constrained")
     if shape[0] > q.size:
         raise InputError(f"{shape[0]} constraints on {q.size} coordinates leave nothing to move")
-    with blaming("derivative of the constraint", q, form):
+    with user_function_errors("derivative of the constraint", q, form):
         jax.eval_shape(lambda x: jax.vjp(g, x)[1](jnp.zeros(shape, q.dtype)), q)
 
 

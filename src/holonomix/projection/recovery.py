@@ -34,7 +34,7 @@ def _rows(stiff: Any, rows: Any) -> Any:
 
 
 def penalty_multipliers(sol: Any, window: float) -> tuple[np.ndarray, np.ndarray]:
-    """`(t, lambda)`: the mean of the stiff multipliers over windows of the given width, centred at t.
+    """`(t, lambda)`: the mean of the stiff multipliers over windows of the given width, centered at t.
 
     As omega grows the raw values `omega^2 g` keep oscillating and have no limit; their mean over a window tends to the
     Lagrange multiplier of the rigid system (Tao & Owhadi, Theorem 1.3, with our sign: a hanging pendulum pulls with a

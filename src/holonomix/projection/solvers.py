@@ -26,7 +26,7 @@ from ..linalg import implicit_root, iterate
 from ..linalg.compensated import evened
 from ..status import Status
 from ..systems.mass import as_mass
-from .lines import island_momenta, line_of
+from .position_problem import island_momenta, position_problem
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
 
@@ -168,7 +168,7 @@ class Newton(AbstractSolver):
         return ()
 
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
-        line = line_of(system, q, trial, t, t1, self.redundant is None)
+        line = position_problem(system, q, trial, t, t1, self.redundant is None)
         residual, tol, floor = _measure(line, trial, self.tol)
         fixed = None if self.redundant is None else _gram_factor(system, q, t, True)
 
@@ -203,7 +203,7 @@ class SymmetricNewton(AbstractSolver):
 
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
         plain = self.redundant is None and not self.frozen
-        line = line_of(system, q, trial, t, t1, plain)
+        line = position_problem(system, q, trial, t, t1, plain)
         residual, tol, floor = _measure(line, trial, self.tol)
         if self.frozen:
             factor, refreshed = memory
@@ -253,7 +253,7 @@ class SOR(AbstractSolver):
         return ()
 
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
-        residual, tol, floor = _measure(line_of(system, q, trial, t, t1, False), trial, self.tol)
+        residual, tol, floor = _measure(position_problem(system, q, trial, t, t1, False), trial, self.tol)
         m = system.constraint_count(q)
         directions = as_mass(system.mass, q).right(q, system.linearize(q, t).todense())
 

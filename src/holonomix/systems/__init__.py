@@ -13,7 +13,7 @@ from .resonance import ResonanceWatch as ResonanceWatch
 from .resonance import resonances as resonances
 from .stiff import StiffSystem as StiffSystem
 from .stiff import effective as effective
-from .stiff import oscillating as oscillating
+from .stiff import fast_subsystem as fast_subsystem
 from .structured import Distance as Distance
 from .structured import Local as Local
 from .system import System as System

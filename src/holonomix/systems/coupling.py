@@ -30,7 +30,7 @@ MAX_MEETINGS = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Part:
+class ConstraintGroup:
     """Equal blocks of one term, every `period`-th of them: their particles and rows a block."""
 
     term: int
@@ -48,7 +48,7 @@ class Unit:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Meeting:
+class JunctionRows:
     """Nodes `left[k]` of one unit and `right[k]` of another that share a particle at the given slots."""
 
     left: tuple[int, int, np.ndarray]
@@ -60,10 +60,10 @@ class Meeting:
 class Coupling:
     """The result of the analysis; compared by identity, which the cache makes safe."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ConstraintGroup, ...]
     periods: tuple[int, ...]  # parts of each term
     units: tuple[Unit, ...]
-    meetings: tuple[Meeting, ...]
+    meetings: tuple[JunctionRows, ...]
     layout: Layout | None  # None: as good as dense
     text: str
     islands: Islands | None = None
@@ -74,14 +74,14 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     """The coupling of terms given by their index lists, the number of interleaved parts of these, and rows a block."""
     uniform = len({rows for _, _, rows in terms}) == 1
     r = terms[0][2] if uniform else 1
-    parts: list[Part] = []
+    parts: list[ConstraintGroup] = []
     units: list[Unit] = []
     natural: list[np.ndarray] = []
     nodes = start = 0
     for t, (indices, period, rows) in enumerate(terms):
         blocks = np.arange(indices.array.shape[0])
         for part in (slice(a, None, period) for a in range(period)):
-            parts.append(Part(t, indices.array[part], rows))
+            parts.append(ConstraintGroup(t, indices.array[part], rows))
             for a in range(1 if uniform else rows):
                 units.append(Unit(len(parts) - 1, a, nodes))
                 natural.append(start + rows * blocks[part][:, None] + a + np.arange(r))
@@ -112,7 +112,7 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     if layout.structure.kind == "dense":
         return _dense(parts, terms, units, layout.structure.text)
     meetings = tuple(
-        Meeting((*a, left), (*b, right), layout.entry(number[first(a) + left], number[first(b) + right]))
+        JunctionRows((*a, left), (*b, right), layout.entry(number[first(a) + left], number[first(b) + right]))
         for a, b, left, right in met
     )
     periods = tuple(period for _, period, _ in terms)
@@ -120,7 +120,7 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     return Coupling(tuple(parts), periods, tuple(units), meetings, layout, layout.structure.text, islands)
 
 
-def _dense(parts: list[Part], terms: Any, units: list[Unit], text: str) -> Coupling:
+def _dense(parts: list[ConstraintGroup], terms: Any, units: list[Unit], text: str) -> Coupling:
     return Coupling(tuple(parts), tuple(period for _, period, _ in terms), tuple(units), (), None, text)
 
 

@@ -18,7 +18,7 @@ from jax import errors as jax_errors
 
 from ..errors import HolonomixError, InputError
 
-__all__ = ["Fixed", "as_callable", "blaming"]
+__all__ = ["Fixed", "as_callable", "user_function_errors"]
 
 _TRACED = (
     jax_errors.ConcretizationTypeError,
@@ -45,7 +45,7 @@ def as_callable(fn: Any) -> Any:
 
 
 @contextlib.contextmanager
-def blaming(what: str, q: Any, form: str) -> Iterator[None]:
+def user_function_errors(what: str, q: Any, form: str) -> Iterator[None]:
     """Whatever a user's function raises becomes an `InputError` that says which function, where, and what to try.
 
     `form` is how the function is called, such as "(q)".

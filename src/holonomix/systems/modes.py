@@ -1,4 +1,4 @@
-"""The small generalised eigenproblem behind the frequencies of a stiff system."""
+"""The small generalized eigenproblem behind the frequencies of a stiff system."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from .resonance import resonances
 from .structured import AbstractLocal
 from .system import System
 
-__all__ = ["StiffSystem", "effective", "oscillating", "penalized"]
+__all__ = ["StiffSystem", "effective", "fast_subsystem", "penalized"]
 
 MOST_FREQUENCIES = 32
 
@@ -323,7 +323,7 @@ def _foot_residual(multipliers: Any, args: Any) -> Any:
 def penalized(system: System, omega: Any) -> StiffSystem:
     """The constraint of a system replaced by the stiff potential `omega^2/2 |g|^2`."""
     if not system.constrained or system.rheonomic:
-        raise InputError("only constraints that do not depend on time can be penalised; this system has none")
+        raise InputError("only constraints that do not depend on time can be penalized; this system has none")
     if not isinstance(omega, jax.core.Tracer) and not np.all(np.asarray(omega) > 0):
         raise InputError(f"omega must be positive, not {omega}")
     penalty, epsilon = Penalty(system.constraint_terms), 1.0 / jnp.asarray(omega, jnp.result_type(float))
@@ -361,7 +361,7 @@ def effective(stiff: Any, q0: Any, p0: Any, *, margin: float = 0.02) -> System:
     return System(potential, stiff.manifold_terms, stiff.mass, stiff.force_fn, stiff.params)
 
 
-def oscillating(system: Any, q: Any, p: Any) -> tuple[StiffSystem | None, float]:
+def fast_subsystem(system: Any, q: Any, p: Any) -> tuple[StiffSystem | None, float]:
     """The stiff system whose fast oscillations a run of `system` follows or has averaged away, and their energy.
 
     No energy is told for one frequency, nor for more than `MOST_FREQUENCIES`, among which some always resonate.

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from holonomix.io import Store
 
-__all__ = ["Narrator"]
+__all__ = ["TextProgress"]
 
 
-class Narrator:
+class TextProgress:
     """A store that says from time to time how far it is. `total` is the number of steps, None when it is not known."""
 
     def __init__(self, store: Store, console: Console, total: int | None, seconds: float = 10.0) -> None:

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from ..systems.islands import IslandConstraint, IslandFactor, IslandJacobian, flat
 from ..systems.mass import as_mass
 
-__all__ = ["IslandLine", "NaturalLine", "line_of"]
+__all__ = ["IslandPositionProblem", "PositionProblem", "position_problem"]
 
 
-class NaturalLine(eqx.Module):
+class PositionProblem(eqx.Module):
     """Rows in the order of the constraint, positions in the shape of q."""
 
     system: Any
@@ -51,8 +51,8 @@ class NaturalLine(eqx.Module):
         return multipliers
 
 
-class IslandLine(eqx.Module):
-    """Many small groups of rows side by side: classes of particles are moved apart once and stay so."""
+class IslandPositionProblem(eqx.Module):
+    """Many small groups of rows side by side: classes of particles are moved split once and stay so."""
 
     constraint: IslandConstraint
     trial: list[Any]
@@ -83,13 +83,17 @@ class IslandLine(eqx.Module):
         return self.constraint.natural(multipliers)
 
 
-def line_of(system: Any, q: Any, trial: Any, t: Any, t1: Any, apart: bool) -> NaturalLine | IslandLine:
-    """The line through `trial`; islands are taken apart where there are any and `apart` allows it."""
-    constraint = system.islands(q) if apart else None
+def position_problem(
+    system: Any, q: Any, trial: Any, t: Any, t1: Any, split: bool
+) -> PositionProblem | IslandPositionProblem:
+    """The line through `trial`; islands are taken split where there are any and `split` allows it."""
+    constraint = system.islands(q) if split else None
     if constraint is None:
-        return NaturalLine(system, q, trial, t, t1, system.linearize(q, t))
+        return PositionProblem(system, q, trial, t, t1, system.linearize(q, t))
     jac = constraint.linearize(constraint.gather(q))
-    return IslandLine(constraint, constraint.gather(trial), jac, jac.weighted(as_mass(system.mass, q), q.shape))
+    return IslandPositionProblem(
+        constraint, constraint.gather(trial), jac, jac.weighted(as_mass(system.mass, q), q.shape)
+    )
 
 
 def island_momenta(system: Any, constraint: IslandConstraint, q: Any, p: Any) -> tuple[Any, Any, Any]:

@@ -11,10 +11,10 @@ import numpy as np
 
 import holonomix as hx
 
-__all__ = ["Beside", "cost", "panels", "rigid_reference", "save", "timed"]
+__all__ = ["Comparison", "cost", "panels", "rigid_reference", "save", "timed"]
 
 
-class Beside:
+class Comparison:
     """Rows of (what, measured, expected); `show` prints them with a mark where they agree."""
 
     def __init__(self, title: str, *columns: str):

@@ -44,7 +44,7 @@ class Piece:
     kept: list[int] = field(default_factory=list)
 
 
-class Schedule:
+class VectorSchedule:
     """The pieces of all blocks of a program."""
 
     def __init__(self, program: Program):
