@@ -78,6 +78,7 @@ _PUBLIC = {
     ".certify.stability": ("linear_stability", "stability_map"),
     ".certify.limits": ("limit_study",),
     ".types": ("State", "Report", "Problem", "Info"),
+    ".scene": ("Scene",),
     ".status": ("Status",),
     ".errors": (
         "HolonomixError",

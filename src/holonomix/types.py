@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .scene import Scene
 from .status import Status
 
 __all__ = ["Array", "Info", "Problem", "Report", "Sink", "State"]
@@ -60,7 +61,7 @@ class Problem:
 
     `reference(t)` gives `(q, p)` for an array of times; `None` where no closed form exists. `invariants` maps names to
     functions of `(q, p)` that the exact motion keeps, beside the energy. `bonds` are pairs of particles that a picture
-    joins by a line (`-1` is the origin).
+    joins by a line (`-1` is the origin); `scene` says in full what pictures show, where a model knows it.
     """
 
     system: Any
@@ -73,6 +74,7 @@ class Problem:
     invariants: Mapping[str, Callable[[Any, Any], Any]] = dataclasses.field(default_factory=dict)
     bonds: tuple[tuple[int, int], ...] = ()
     notes: str = ""
+    scene: Scene | None = None
 
     def __post_init__(self) -> None:
         if hasattr(self.system, "shaped"):

@@ -1,0 +1,142 @@
+"""What a picture of a problem shows: particles, bonds, bodies with shapes, lines and planes, as plain data.
+
+A `Scene` belongs to a `Problem`; plots and the viewer read it together with the rows of q. Particles are the entries of
+the first axis of q; an index -k is no particle but the fixed point `anchors[k - 1]`, as in `Distance`. Everything is
+numbers, strings and tuples, so that `as_dict` gives what JSON can hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+__all__ = ["Bond", "Frame", "JointMark", "Particles", "Plane", "Polyline", "Scene", "ShapeMark"]
+
+Numbers = tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Particles:
+    """Points drawn as spheres (circles in the plane): which ones, what they are, how large, in which color."""
+
+    indices: tuple[int, ...]
+    radius: float = 0.0  # 0: the picture chooses
+    species: str = ""
+    color: str = ""  # "#rrggbb", or empty for the picture's own choice
+
+
+@dataclasses.dataclass(frozen=True)
+class Bond:
+    """A straight line between two points; `kind` is "bar", "spring" or "damper"."""
+
+    a: int
+    b: int
+    kind: str = "bar"
+    color: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ShapeMark:
+    """A shape in the coordinates of its body: `kind` and `size` say which, `position` and `rotation` where.
+
+    Kinds and sizes: "box" (full lengths along the axes), "cylinder" and "capsule" (radius, length along z), "sphere"
+    (radius,), "rod" (length along x, thickness), "plate" (full lengths along x and y, thickness), "line" (the
+    coordinates of its points one after the other). `rotation` holds the rows of a rotation matrix; in the plane it has
+    four numbers.
+    """
+
+    kind: str
+    size: Numbers
+    position: Numbers = (0.0, 0.0, 0.0)
+    rotation: Numbers = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+    color: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A rigid body: the particle of its center and those of its directors, with shapes in body coordinates.
+
+    A point r of the body lies at `x + r_1 d_1 + r_2 d_2 + r_3 d_3`. Missing directors follow from the others: with two
+    of them `d_3 = d_1 x d_2`, with one in the plane `d_2` is d_1 turned by 90 degrees, with one in space the body is a
+    rod and has points on its axis only. Without a center (-1 and no anchors) the body is fixed: the ground.
+    """
+
+    name: str
+    center: int
+    directors: tuple[int, ...]
+    shapes: tuple[ShapeMark, ...] = ()
+    color: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class JointMark:
+    """A joint in the coordinates of a frame of the scene (None: of the world), with its axis where it has one."""
+
+    name: str
+    kind: str
+    frame: str | None
+    position: Numbers
+    axis: Numbers = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Polyline:
+    """A line through points in this order; `closed` joins the last to the first."""
+
+    indices: tuple[int, ...]
+    closed: bool = False
+    color: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plane:
+    """A wall or floor: a point on it and its normal, which points to the side where things move."""
+
+    point: Numbers
+    normal: Numbers
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """Everything a picture shows besides the numbers of q; `up` is the axis against gravity (-1: the last one)."""
+
+    dimension: int = 3
+    length_unit: str = ""
+    particles: tuple[Particles, ...] = ()
+    bonds: tuple[Bond, ...] = ()
+    frames: tuple[Frame, ...] = ()
+    joints: tuple[JointMark, ...] = ()
+    polylines: tuple[Polyline, ...] = ()
+    planes: tuple[Plane, ...] = ()
+    anchors: tuple[Numbers, ...] = ()
+    up: int = -1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Nested dicts, lists and numbers, as JSON holds them."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Scene:
+        """The scene that `as_dict` wrote, also after it went through JSON."""
+        kinds: dict[str, type] = {
+            "particles": Particles,
+            "bonds": Bond,
+            "joints": JointMark,
+            "polylines": Polyline,
+            "planes": Plane,
+        }
+        parts: dict[str, Any] = {k: tuple(_made(kind, x) for x in data.get(k, ())) for k, kind in kinds.items()}
+        frames = []
+        for frame in data.get("frames", ()):
+            shapes = tuple(_made(ShapeMark, x) for x in frame.get("shapes", ()))
+            frames.append(_made(Frame, frame | {"shapes": shapes}))
+        anchors = tuple(tuple(x) for x in data.get("anchors", ()))
+        plain = {k: data[k] for k in ("dimension", "length_unit", "up") if k in data}
+        return Scene(**parts, frames=tuple(frames), anchors=anchors, **plain)
+
+
+def _made(kind: type, data: dict[str, Any]) -> Any:
+    """A record from a dict, lists as tuples; what it does not know is left out, so that newer files can be read."""
+    known = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known})
