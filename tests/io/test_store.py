@@ -23,7 +23,9 @@ from holonomix.io import (
     StoreNotFoundError,
     StoreVersionError,
     checkpoints,
+    current_environment,
     disk,
+    environment_changes,
 )
 
 from .harness import TOTAL, contents, digest, drive, fresh, next_state
@@ -304,3 +306,20 @@ def test_the_system_own_refusal(tmp_path):
     drive(Store(tmp_path / "run", chunk_bytes=1 << 14), 1000, 10)
     drive(Store(tmp_path / "whole", chunk_bytes=1 << 14), 1000, 10)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+# ---- what the bits depend on
+
+
+def test_the_environment_is_recorded_and_compared(tmp_path, monkeypatch):
+    drive(fresh(tmp_path / "run"))
+    then = Store(tmp_path / "run", "read").environment
+    assert then == current_environment() and {"jax", "llvmlite", "cpu", "cpu_features", "xla_flags"} <= then.keys()
+    assert environment_changes(then) == [] == environment_changes({})
+    store = Store(tmp_path / "run", "resume")
+    store.restart()
+    assert store.environment == then
+    store.release()
+    features = then["cpu_features"].split(",")
+    other = then | {"jax": "0.1", "cpu_features": ",".join(["zz", *features[1:]])}
+    assert environment_changes(other) == [f"jax 0.1 -> {then['jax']}", f"cpu features +{features[0]} -zz"]

@@ -23,6 +23,11 @@ class TextProgress:
         self.energy0: float | None = None
         self.latest: dict[str, float] = {}
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the bits of the stored rows depend on."""
+        return self.store.environment
+
     def restart(self) -> Any:
         found = self.store.restart()
         if found is not None:

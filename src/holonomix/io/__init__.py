@@ -1,6 +1,7 @@
 """The Zarr store of a run, its checkpoints, and exports."""
 
 from .directory import FORMAT, is_store
+from .environment import current_environment, environment_changes
 from .errors import (
     StoreBusyError,
     StoreDamagedError,
@@ -25,6 +26,8 @@ __all__ = [
     "StoreNotFoundError",
     "StoreVersionError",
     "StoreWriteError",
+    "current_environment",
+    "environment_changes",
     "export_xyz",
     "is_store",
 ]

@@ -29,12 +29,14 @@ import numpy as np
 from . import checkpoints, directory, disk
 from .checkpoints import Checkpoint
 from .directory import FORMAT, is_store, version
+from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError
 from .layout import INTERNAL, Column, as_json, column_name, group_metadata, scalar_attributes
 
 __all__ = ["Store"]
 
 log = logging.getLogger("holonomix")
+ENVIRONMENT = "environment"  # the key in the run's description
 
 
 class Store:
@@ -100,7 +102,7 @@ class Store:
         if self.rows or not self._started:
             raise StoreError(f"{self.path} already holds rows: begin() is for a fresh run, after restart() said so")
         with self._writing():
-            self.meta = json.loads(as_json(meta))
+            self.meta = json.loads(as_json({**meta, ENVIRONMENT: current_environment()}))
             self._publish("running")
 
     def append(self, rows: dict[str, np.ndarray]) -> None:
@@ -157,6 +159,15 @@ class Store:
     def status(self) -> dict[str, Any]:
         """How the run ended, as given to `close`, with `state` "running" (or killed) or "closed"."""
         return directory.read_json(self._internal / "status.json")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the bits of the rows depend on, as recorded by `begin` (see `holonomix.io.environment`).
+
+        Known in a store that is open for reading, and after `restart`. Empty in stores of older versions.
+        """
+        recorded = self.meta.get(ENVIRONMENT)
+        return {str(k): str(v) for k, v in recorded.items()} if isinstance(recorded, dict) else {}
 
     def dataset(self) -> Any:
         """The rows so far as an `xarray.Dataset`, loaded on demand."""
