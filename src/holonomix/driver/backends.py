@@ -14,16 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
+from ..names import BACKENDS
 from .loop import Consts, LoopCarry, Stepper
 
 __all__ = ["BACKENDS", "Choice", "choose", "choose_batch"]
 
 log = logging.getLogger("holonomix")
 
-BACKENDS = ("auto", "array", "xla", "native", "cuda", "pallas")
 ASKED_LIMIT = 100_000  # operations of a straight-line program that somebody asked for: compiling takes seconds
 UNROLLED = 4_000  # operations beyond which loops over long axes are tried
-LOOPS = ("native", "cuda")  # back ends that have such loops
 GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajectories side by side gain as well
 
 
@@ -130,7 +129,7 @@ def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain
         if not reason.operation.startswith("too many"):
             raise
         error = reason
-    if backend in LOOPS and (unrolled is None or unrolled.operations > UNROLLED):
+    if unrolled is None or unrolled.operations > UNROLLED:
         try:
             wide = kernels.lower(loop, carry, consts, wide=True)
             if unrolled is None or gain * wide.effort <= unrolled.effort:
@@ -180,7 +179,7 @@ def choose_batch(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Cho
     """The runner for an ensemble; `carry` and `consts` are those of one trajectory."""
     on_gpu = jax.default_backend() == "gpu"
     gain = GAIN["single" if on_gpu else "lanes"]
-    return _choose(backend, stepper, carry, consts, ("cuda", "pallas") if on_gpu else ("native",), gain)
+    return _choose(backend, stepper, carry, consts, ("cuda",) if on_gpu else ("native",), gain)
 
 
 def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: tuple[str, ...], gain: int) -> Choice:

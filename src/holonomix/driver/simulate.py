@@ -59,7 +59,7 @@ def simulate(
     `observe` is a function of (q, p) or (q, p, t), or a dict of them, evaluated in the loop. `store` is a directory
     (or any `Sink`) that rows and checkpoints are streamed to; a store that holds a checkpoint is continued, bit for
     bit, to more `steps` if so asked; one that was begun with other numbers is refused. `backend` is `"auto"`,
-    `"array"`, `"xla"`, `"native"`, or on a GPU `"cuda"` or `"pallas"`.
+    `"array"`, `"native"`, or on a GPU `"cuda"`.
 
     `save_at` gives the rows at these times instead, read from the method's own polynomial (or a symmetric interpolant
     of matching order); `dense=True` keeps the memory of the run, so that `sol.at(t)` does the same later. `events` are

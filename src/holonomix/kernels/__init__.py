@@ -2,7 +2,7 @@
 
     loop = kernels.LoopFunctions(step, read, halted)
     program = kernels.lower(loop, carry, consts)          # a typed scalar program; raises Unsupported
-    runner = kernels.build(program, backend="native")     # or "xla", "cuda", "pallas"
+    runner = kernels.build(program, backend="native")     # or "cuda"
     carry, rows = runner.run(carry, consts, rows=R, every=K)
     carry, rows = runner.run_batch(carry, consts, consts_axes, rows=R, every=K)
 
@@ -32,25 +32,15 @@ class LoopFunctions:
 
 def build(program: Program, backend: str = "native", lanes: int | None = None, threads: int | None = None):
     """A runner for the program; machine code is made on first use, for a GPU at once."""
-    if program.wide and backend in ("xla", "pallas"):
-        raise Unsupported("loops over axes", f"back end {backend}")
     if backend == "native":
         from .runner import NativeRunner
 
         return NativeRunner(program, lanes, threads)
-    if backend == "xla":
-        from .xla import XlaRunner
-
-        return XlaRunner(program)
-    if backend == "pallas":
-        from .pallas import PallasRunner
-
-        return PallasRunner(program, lanes)
     if backend == "cuda":
         from .cuda import CudaRunner
 
         return CudaRunner(program)
-    raise ValueError(f"unknown back end {backend!r}: native, xla, pallas or cuda")
+    raise ValueError(f"unknown back end {backend!r}: native or cuda")
 
 
 __all__ = ["STRAIGHT_LINE_LIMIT", "LoopFunctions", "Program", "Unavailable", "Unsupported", "build", "lower"]
