@@ -26,7 +26,8 @@ class Traits:
 
     `order` is the order of convergence of positions and momenta, or a mapping by variable (`q`, `p`, `multipliers`).
     `symplectic` is None where nobody proved it either way; `wedge` promises only the wedge product on `{G dq = 0}`.
-    `constraint_exact` and `hidden_exact` mean round-off; so does `energy_exact`.
+    `constraint_exact` and `hidden_exact` mean round-off; so does `energy_exact`. `composable` is false for a map that
+    is not smooth near the identity: symmetric compositions of it stay at its own order.
     """
 
     order: int | Mapping[str, int]
@@ -36,6 +37,7 @@ class Traits:
     constraint_exact: bool = False
     hidden_exact: bool = False
     wedge: bool = False
+    composable: bool = True
 
     def order_of(self, variable: str = "q") -> int:
         return self.order if isinstance(self.order, int) else self.order[variable]

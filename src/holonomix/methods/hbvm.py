@@ -89,8 +89,15 @@ class HBVM(AbstractMethod):
         exact, projected = self.degree >= 2, self.momentum == "projected"
         order = {"q": min(4, 2 * self.s), "p": 4 if projected and self.s > 1 else 2, "multipliers": 1}
         # the energy kept is that of the raw state, the hidden constraint that of the projected one
+        # the normal part of the raw momentum changes its sign in each step, however small that is: not composable
         constrained = Traits(
-            order, True, None, energy_exact=exact and not projected, constraint_exact=exact, hidden_exact=projected
+            order,
+            True,
+            None,
+            energy_exact=exact and not projected,
+            constraint_exact=exact,
+            hidden_exact=projected,
+            composable=False,
         )
         return {"free": free, "constrained": constrained}
 

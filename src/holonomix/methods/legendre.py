@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 ITERATIONS = ("chord", "fixed-point", "newton")
+# Beyond these numbers a higher degree gains nothing in double precision, and a step solves for s n unknowns at k nodes.
+MOST_DEGREE, MOST_NODES = 20, 120
 
 
 class Tables(NamedTuple):
@@ -80,8 +82,17 @@ def check_degrees(k: Any, s: Any) -> tuple[int, int]:
     s = whole_number("s", s)
     k = 3 * s if k is None else whole_number("k", k)
     if s > k:
-        raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {k}")
+        raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {_count(k)}")
+    if s > MOST_DEGREE or k > MOST_NODES:
+        raise InputError(
+            f"s = {_count(s)} and k = {_count(k)} are more than double precision can use: the degree s goes up to "
+            f"{MOST_DEGREE} (order {2 * MOST_DEGREE}), the quadrature nodes k up to {MOST_NODES}"
+        )
     return k, s
+
+
+def _count(n: int) -> str:
+    return str(n) if abs(n) < 10**9 else "more than 10^9"
 
 
 def tables(k: int, s: int) -> Tables:

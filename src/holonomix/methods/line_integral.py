@@ -90,11 +90,11 @@ class LineIntegral(AbstractMethod):
         self.order_claimed = int(order)
         self.s = self.R if degree is None else whole_number("degree", degree)
         self.k = 3 * self.s if quadrature is None else whole_number("quadrature", quadrature)
+        check_degrees(self.k, self.s)
         if self.s < self.R:
             raise InputError(f"degree must be at least order/2 = {self.R}, not {self.s}")
         if self.k < 2 * self.R:
             raise InputError(f"order {order} needs at least {2 * self.R} quadrature nodes, not {self.k}")
-        check_degrees(self.k, self.s)
         self.iteration, self.max_iterations = iteration, max_iterations
 
     @property

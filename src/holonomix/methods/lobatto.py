@@ -21,6 +21,9 @@ from .legendre import basis, integrals, slopes, solve_step, velocities
 __all__ = ["LobattoIIIAB", "lobatto"]
 
 
+MOST_STAGES = 16
+
+
 class Tableau(NamedTuple):
     """Nodes, weights, and the coefficients of Lobatto IIIA (`a`) and IIIB (`a_hat`)."""
 
@@ -95,6 +98,11 @@ class LobattoIIIAB(AbstractMethod):
     def __check_init__(self) -> None:
         if whole_number("s", self.s) < 2:
             raise InputError(f"LobattoIIIAB needs at least two stages, not {self.s}")
+        if self.s > MOST_STAGES:
+            raise InputError(
+                f"LobattoIIIAB is offered with up to {MOST_STAGES} stages (order {2 * MOST_STAGES - 2}): more gain "
+                "nothing in double precision, and a step solves for all stages together"
+            )
         if self.iteration not in ("chord", "newton"):
             raise InputError(f"iteration must be 'chord' or 'newton', not {self.iteration!r}")
 

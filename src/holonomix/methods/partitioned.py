@@ -14,6 +14,7 @@ from ..linalg import Compensation, add, newton_root
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
+from .lobatto import lobatto
 
 __all__ = ["LOBATTO_IIIAB", "SYMPLECTIC_EULER", "VERLET", "PartitionedRungeKutta", "PartitionedTableau", "lobatto_pair"]
 
@@ -53,12 +54,7 @@ def lobatto_pair(s: int) -> PartitionedTableau:
     """Lobatto IIIA for positions with IIIB for momenta, order 2 s - 2 (Hairer, Lubich & Wanner 2006, II.1.4)."""
     if not 2 <= s <= 8:
         raise InputError(f"Lobatto methods are offered with 2 to 8 stages, not {s}")
-    inner = np.polynomial.legendre.Legendre.basis(s - 1).deriv().roots()
-    c = (np.concatenate([[-1.0], np.sort(inner.real), [1.0]]) + 1) / 2
-    k = np.arange(1, s + 1)
-    b = np.linalg.solve(c[None] ** (k[:, None] - 1), 1 / k)
-    a = np.linalg.solve(c[None] ** (k[:, None] - 1), (c[None] ** k[:, None]) / k[:, None]).T
-    a_hat = b[None] * (1 - a.T / b[:, None])
+    c, b, a, a_hat = lobatto(s)
     tableau = lambda x: tuple(tuple(float(y) for y in row) for row in x)
     weights = tuple(float(x) for x in b)
     return PartitionedTableau(f"LobattoIIIA-IIIB({s})", tableau(a), weights, tableau(a_hat), weights, 2 * s - 2)

@@ -7,11 +7,19 @@ another source is given.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import InputError, whole_number
 
-__all__ = ["SCHEMES", "Scheme", "find_scheme", "suzuki", "triple_jump"]
+__all__ = ["SCHEMES", "Scheme", "composition_order", "find_scheme", "given_scheme", "suzuki", "triple_jump"]
+
+# A step of more substeps than this has no use: round-off and cost grow with their number.
+MOST_SUBSTEPS = 10_000
+# The order of given coefficients is looked for up to here; the number of conditions grows like 1.6^order.
+HIGHEST_GIVEN_ORDER = 12
+MOST_GIVEN = 500
 
 
 class Scheme(NamedTuple):
@@ -43,6 +51,12 @@ def suzuki(order: int) -> Scheme:
 def _fractal(name: str, order: int, parts: int, source: str) -> Scheme:
     if order < 2 or order % 2:
         raise InputError(f"a symmetric composition has an even order of at least 2, not {order}")
+    levels, highest = order // 2 - 1, 2 + 2 * int(math.log(MOST_SUBSTEPS, parts))
+    if order > highest:
+        raise InputError(
+            f"{name} of order {_short(order)} takes {parts}^{_short(levels)} substeps per step; {name}-{highest} is "
+            f"the highest on offer, with at most {MOST_SUBSTEPS} substeps. Use order 10 or less, or a Gauss method"
+        )
     coefficients = (1.0,)
     for p in range(2, order, 2):
         outer = 1.0 / ((parts - 1) - (parts - 1) ** (1.0 / (p + 1)))
@@ -148,6 +162,56 @@ SCHEMES = (
 _BEST = {4: "suzuki-4", 6: "kahan-li-6", 8: "kahan-li-8", 10: "sofroniou-spaletta-10"}
 
 
+def _short(n: int) -> str:
+    return str(n) if n < 10**9 else "more than 10^9"
+
+
+def given_scheme(coefficients: Sequence[float], order: int | None) -> Scheme:
+    """A user's own coefficients, with the order that their order conditions give."""
+    try:
+        gamma = tuple(float(c) for c in coefficients)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"scheme must be a name or a sequence of numbers, not {coefficients!r}") from error
+    if not gamma or len(gamma) > MOST_GIVEN or not all(math.isfinite(c) for c in gamma):
+        raise InputError(f"scheme needs 1 to {MOST_GIVEN} finite coefficients; {len(gamma)} were given")
+    if abs(sum(gamma) - 1) > 1e-12 or any(abs(a - b) > 1e-14 for a, b in zip(gamma, gamma[::-1], strict=True)):
+        raise InputError(f"coefficients must be palindromic and add up to 1; they add up to {sum(gamma):.15g}")
+    found = composition_order(gamma)
+    if order is not None and whole_number("the order of a composition", order) > found:
+        raise InputError(
+            f"the coefficients satisfy the order conditions up to order {found} only, not {order}"
+            + (f" (orders above {HIGHEST_GIVEN_ORDER} are not checked)" if order > HIGHEST_GIVEN_ORDER else "")
+        )
+    return Scheme(f"{len(gamma)}-stage", found if order is None else int(order), gamma, "given by the user")
+
+
+def composition_order(gamma: Sequence[float]) -> int:
+    """The order of a palindromic composition of a symmetric method of order two, from its order conditions.
+
+    Such a method is the exponential of `h Y_1 + h^3 Y_3 + h^5 Y_5 + ...` with fields that do not commute. A composition
+    has order p when the product of the exponentials for `gamma_i h` is `exp(h Y_1)` up to terms of weight p: every
+    product of fields of weight at most p that contains another field than Y_1 must have the coefficient zero. (Words
+    of odd weights; there are as many as Fibonacci numbers say.)
+    """
+    words: list[tuple[int, ...]] = [()]
+    for word in words:  # grows while it is read
+        words += [(*word, k) for k in range(1, HIGHEST_GIVEN_ORDER - sum(word) + 1, 2)]
+    # exp of one factor: each word w has the coefficient gamma^weight(w) / len(w)!
+    unit = {word: 1.0 / math.factorial(len(word)) for word in words}
+    product, size = {(): 1.0}, {(): 1.0}
+    for g in gamma:
+        new = {
+            w: sum(product.get(w[:i], 0.0) * unit[w[i:]] * g ** sum(w[i:]) for i in range(len(w) + 1)) for w in words
+        }
+        grown = {
+            w: sum(size.get(w[:i], 0.0) * unit[w[i:]] * abs(g) ** sum(w[i:]) for i in range(len(w) + 1)) for w in words
+        }
+        product, size = new, grown
+    failed = [sum(w) for w in words if set(w) - {1} and abs(product[w]) > 1e-11 * max(size[w], 1e-3)]
+    # a palindrome has an even order: the first condition that fails is one of odd weight
+    return min(failed, default=HIGHEST_GIVEN_ORDER + 1) - 1
+
+
 def find_scheme(which: int | str) -> Scheme:
     """A scheme by order (the best list known here, triple jumps beyond 10) or by name, as `"triple-jump-8"`."""
     if not isinstance(which, str):
@@ -162,7 +226,8 @@ def find_scheme(which: int | str) -> Scheme:
     for maker in (triple_jump, suzuki):
         prefix = maker.__name__.replace("_", "-") + "-"
         if which.startswith(prefix) and which[len(prefix) :].isdigit():
-            return maker(int(which[len(prefix) :]))
+            digits = which[len(prefix) :]
+            return maker(int(digits) if len(digits) < 10 else 2 * 10**9)
     raise InputError(
         f"unknown composition scheme {which!r}; give an even order, a list of coefficients, or one of "
         f"{', '.join(named)}, triple-jump-ORDER, suzuki-ORDER"

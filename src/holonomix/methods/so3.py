@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
-from ..errors import InputError
+from ..errors import InputError, MethodError
 from ..linalg import Compensation, add, newton_root, solve
 from ..types import Report, State
 from .base import AbstractMethod, Traits
@@ -44,10 +47,11 @@ class CayleyEulerSO3(AbstractMethod):
     def check_further(self, system: Any) -> None:
         super().check_further(system)
         check_conservative(self, system)
+        check_rotations(self, system, system)
+        check_inertia(self, system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
-        if state.q.shape != (3, 3):
-            raise InputError(f"CayleyEulerSO3 moves a rotation matrix of shape (3, 3); q has shape {state.q.shape}")
+        check_shape(self, state.q.shape)
         return ()
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
@@ -106,8 +110,10 @@ class ZhangSkeelSO3(AbstractMethod):
     def check_further(self, system: Any) -> None:
         super().check_further(system)
         check_conservative(self, system)
+        check_rotations(self, system, system.constrained())
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
+        check_shape(self, state.q.shape)
         if self.form == "first":
             return Compensation.zeros(state.q)
         force, factor = self._force(system, state.q, dt)
@@ -135,6 +141,54 @@ class ZhangSkeelSO3(AbstractMethod):
         if self.form == "trapezoidal":
             return reverse_momentum(state, carry)
         return State(state.q, -state.p, state.t, state.n), Compensation(carry.q, -carry.p)
+
+
+# -- what they assume ------------------------------------------------------------------------------------------------
+
+
+def check_shape(method: AbstractMethod, shape: tuple[int, ...]) -> None:
+    if shape != (3, 3):
+        raise MethodError(f"{method.name} moves a rotation matrix of shape (3, 3); q has shape {shape}")
+
+
+def check_rotations(method: AbstractMethod, system: Any, rigid: Any) -> None:
+    """The manifold of `rigid` is SO(3): its constraint vanishes at rotations and has rank six there.
+
+    Values that are still traced cannot be looked at; nothing is checked then.
+    """
+    if getattr(system, "shape", None) is not None:
+        check_shape(method, system.shape)
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves(rigid)):
+        return
+    needs = f"{method.name} moves one rotation matrix R held by R^T R = I, as models.rigid_body makes it"
+    for turn in ((0.0, 0.0, 0.0), (1.2, -0.7, 0.4), (-0.3, 2.0, 1.1)):
+        rotation = cayley(jnp.asarray(turn, jnp.result_type(float)))
+        try:
+            g, jac = np.asarray(rigid.constraint(rotation)), np.asarray(rigid.linearize(rotation).todense())
+        except Exception as error:
+            raise MethodError(f"{needs}; this constraint cannot be evaluated at a 3 x 3 matrix: {error}") from error
+        size = np.sum(np.abs(jac), axis=1)
+        if np.any(np.abs(g) > 1e-6 * size):
+            row = int(np.argmax(np.abs(g) - 1e-6 * size))
+            raise MethodError(f"{needs}; this system's constraint {row} is {g[row]:.3g} at a rotation, not zero")
+        rank = int(np.linalg.matrix_rank(jac, tol=1e-6 * float(np.max(size))))
+        if rank != 6:
+            raise MethodError(f"{needs}; this system's {len(g)} constraints have rank {rank} at a rotation, not 6")
+
+
+def check_inertia(method: AbstractMethod, system: Any) -> None:
+    """The mass is that of a rigid body: the momentum of V is `V J_d` with one symmetric matrix J_d."""
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves(system.mass)):
+        return
+    eye = jnp.eye(3, dtype=jnp.result_type(float))
+    velocity = jnp.asarray([[1.0, 2.0, -1.0], [0.5, -3.0, 2.0], [-2.0, 1.0, 4.0]], eye.dtype)
+    second = np.asarray(system.momentum(eye, eye))
+    off = np.abs(np.asarray(system.momentum(eye, velocity)) - np.asarray(velocity) @ second)
+    if np.max(off) > 1e-6 * np.max(np.abs(second)) or np.max(np.abs(second - second.T)) > 1e-6 * np.max(np.abs(second)):
+        raise MethodError(
+            f"{method.name} needs the mass of a rigid body, momentum p = V J_d with one 3 x 3 matrix J_d for all rows "
+            "of the velocity V (a scalar, or what models.rigid_body makes of moments of inertia)"
+        )
 
 
 def hat(w: Any) -> Any:
