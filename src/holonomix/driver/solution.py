@@ -59,6 +59,18 @@ class Solution(AbstractRows):
             return self.rows["multipliers"]
         return map_rows(_multipliers, self.system, self.q, self.p, self.t)
 
+    def constraint_forces(self) -> dict[str, np.ndarray]:
+        """The force of each named constraint on each coordinate, `-G^T lambda` at the saved times.
+
+        Keys are the names given to the constraints (`hx.Distance(..., name="rod")`, or the keys of a dict); a row
+        without a name has an entry of its own, `constraint 3`. Where rows depend on each other and the method accepts
+        that (`redundant="min-norm"`), these are the forces of least multipliers.
+        """
+        if not self.system.constrained:
+            return {}
+        forces = map_rows(_constraint_forces, self.system, self.q, self.p, self.t)
+        return {row.key: forces[row.key] for row in self.system.constraint_rows(self.q[0])}  # jit sorts the keys
+
     def energy(self) -> np.ndarray:
         """H at the saved times."""
         return map_rows(_energy, self.system, self.q, self.p, self.t)
@@ -92,12 +104,16 @@ class Solution(AbstractRows):
             "p": (axes, self.p),
             "multipliers": (("t", "constraint"), self.multipliers),
         }
+        rows = self.system.constraint_rows(self.q[0]) if hasattr(self.system, "constraint_rows") else []
+        names = {"constraint": [str(row) for row in rows]} if any(row.name is not None for row in rows) else {}
         steps = {f"step_{name}": value for name, value in self.step_multipliers.items()}
         for name, value in (steps | self.observables).items():
             data[name] = (("t", *(f"{name}_dim_{k}" for k in range(value.ndim - 1))), value)
         attrs = {"method": self.method.name, "status": self.status.name}
         return xarray.Dataset(
-            data, {"t": self.t}, attrs | {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}
+            data,
+            {"t": self.t} | names,
+            attrs | {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))},
         )
 
     def plot(self, **options: Any) -> Any:
@@ -125,6 +141,10 @@ def _hidden(system: Any, q: Any, p: Any, t: Any) -> Any:
     return jnp.max(jnp.abs(system.hidden_constraint(q, p, t))) if system.constrained else jnp.zeros(())
 
 
+def _constraint_forces(system: Any, q: Any, p: Any, t: Any) -> Any:
+    return system.constraint_forces(q, p, t)
+
+
 def _multipliers(system: Any, q: Any, p: Any, t: Any) -> Any:
     return system.multipliers(q, p, t)
 
@@ -134,8 +154,8 @@ def _mapped(fn: Any, system: Any, q: Any, p: Any, t: Any) -> Any:
     return jax.vmap(lambda *x: fn(system, *x))(q, p, t)
 
 
-def map_rows(fn: Any, system: Any, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """`fn(system, q, p, t)` for every row, in blocks of bounded memory.
+def map_rows(fn: Any, system: Any, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> Any:
+    """`fn(system, q, p, t)`, an array or a tree of arrays, for every row, in blocks of bounded memory.
 
     The size of a block depends on the system alone: a row gives the same bits whichever rows come with it.
     """
@@ -146,5 +166,6 @@ def map_rows(fn: Any, system: Any, q: np.ndarray, p: np.ndarray, t: np.ndarray) 
         short = size - len(block[0])
         if short:
             block = [np.concatenate([x, np.repeat(x[-1:], short, axis=0)]) for x in block]
-        parts.append(np.asarray(_mapped(fn, system, *map(jnp.asarray, block)))[: size - short])
-    return np.concatenate(parts)
+        found = _mapped(fn, system, *map(jnp.asarray, block))
+        parts.append(jax.tree.map(np.asarray, found))
+    return jax.tree.map(lambda *x: np.concatenate(x)[:rows], *parts)

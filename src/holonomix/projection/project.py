@@ -157,8 +157,8 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     if np.any(flat):
         k = int(np.argmax(flat))
         raise ConstraintRankError(
-            f"constraint {k} has a zero gradient at the start: it cannot hold a velocity (write |r|^2 - L^2 rather "
-            "than a squared expression, and start away from the singular point)"
+            f"{_row_name(system, q, k)} has a zero gradient at the start: it cannot hold a velocity (write |r|^2 - L^2 "
+            "rather than a squared expression, and start away from the singular point)"
         )
     scaled = gram / np.outer(diagonal, diagonal)
     values, vectors = np.linalg.eigh(scaled)
@@ -169,7 +169,8 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     condition = np.inf if values[0] <= 0 else float(values[-1] / values[0])
     rank = int(np.sum(values > tolerance))
     raise ConstraintRankError(
-        f"the {len(values)} constraints have rank {rank} at the start: rows {involved} depend on each other "
+        f"the {len(values)} constraints have rank {rank} at the start: {_row_names(system, q, involved)} depend on "
+        "each other "
         f'(condition number {condition:.2g} of G M^-1 G^T); remove a redundant row, or choose redundant="min-norm", '
         'as in RATTLE(Newton(redundant="min-norm"))'
     )
@@ -268,7 +269,7 @@ def check_start(
     if np.max(np.abs(g)) > tolerance * scale:
         k = int(np.argmax(np.abs(g)))
         raise InconsistentStateError(
-            f"q is not on the manifold: constraint {k} is {g[k]:.6g} instead of 0; "
+            f"q is not on the manifold: {_row_name(system, q, k)} is {g[k]:.6g} instead of 0; "
             "use `q, p = hx.project(system, q, p)` to move it there"
         )
     if not redundant:
@@ -276,9 +277,26 @@ def check_start(
     if np.max(np.abs(hidden)) > tolerance * scale * (1.0 + fastest):
         k = int(np.argmax(np.abs(hidden)))
         raise InconsistentStateError(
-            f"p is not tangent to the manifold: row {k} of G M^-1 p is {hidden[k]:.6g} instead of 0; "
-            "use `q, p = hx.project(system, q, p)` to correct it"
+            f"p is not tangent to the manifold: row {k} of G M^-1 p{_of_name(system, q, k)} is {hidden[k]:.6g} "
+            "instead of 0; use `q, p = hx.project(system, q, p)` to correct it"
         )
+
+
+def _row_name(system: Any, q: Any, k: int) -> str:
+    """`constraint 3`, or what the user called it."""
+    return str(system.constraint_rows(q)[k]) if hasattr(system, "constraint_rows") else f"constraint {k}"
+
+
+def _of_name(system: Any, q: Any, k: int) -> str:
+    name = _row_name(system, q, k)
+    return "" if name == f"constraint {k}" else f" ({name})"
+
+
+def _row_names(system: Any, q: Any, numbers: list[int]) -> str:
+    names = [_row_name(system, q, k) for k in numbers]
+    if all(name == f"constraint {k}" for name, k in zip(names, numbers, strict=True)):
+        return f"rows {numbers}"
+    return "; ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 def _evaluate(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:

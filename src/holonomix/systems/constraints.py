@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ..linalg.small import small_product
 from .functions import as_callable
+from .names import Name, check_name
 
 __all__ = ["DenseJacobian", "Rheonomic"]
 
@@ -22,9 +23,10 @@ class Rheonomic(eqx.Module):
     """A constraint `g(q, t) = 0` that depends on time: `Rheonomic(lambda q, t: ...)` (or `(q, t, params)`)."""
 
     fn: Any
+    name: Name = eqx.field(static=True)
 
-    def __init__(self, fn: Any):
-        self.fn = as_callable(fn)
+    def __init__(self, fn: Any, name: str | None = None):
+        self.fn, self.name = as_callable(fn), check_name("Rheonomic", name)
 
     def __call__(self, *args: Any) -> Any:
         return self.fn(*args)

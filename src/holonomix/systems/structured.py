@@ -19,6 +19,7 @@ from jax.core import Tracer
 from ..errors import InputError, ShapeError
 from ..linalg.indexing import Indices, run_of, take
 from .functions import as_callable
+from .names import Name, check_name
 
 __all__ = ["AbstractLocal", "Distance", "Local"]
 
@@ -144,17 +145,20 @@ class Distance(AbstractLocal):
     """`|q_i - q_j|^2 = L^2` for every pair (i, j): `Distance(pairs, lengths)`.
 
     `lengths` is one number or one for each pair, or a function of the system's params that gives them. A pair with -1
-    is a distance to a fixed point: the origin, or `anchors[0]`; -2 is `anchors[1]`, and so on.
+    is a distance to a fixed point: the origin, or `anchors[0]`; -2 is `anchors[1]`, and so on. `name` (one text, or
+    one for each pair) is what errors and `sol.constraint_forces()` call it.
     """
 
     indices: Indices = eqx.field(static=True)
     lengths: Any
     anchors: Any
+    name: Name = eqx.field(static=True)
 
-    def __init__(self, pairs: Any, lengths: Any = 1.0, anchors: Any = None):
+    def __init__(self, pairs: Any, lengths: Any = 1.0, anchors: Any = None, name: Any = None):
         self.anchors = None if anchors is None else jnp.atleast_2d(jnp.asarray(anchors, jnp.result_type(float)))
         self.indices = _index_list("Distance", pairs, self.anchors)
         shape = self.indices.array.shape
+        self.name = check_name("Distance", name, shape[0])
         if shape[1] != 2:
             raise ShapeError(f"Distance needs pairs of particles, shape (n, 2); it got {shape}")
         if (self.indices.array[:, 0] == self.indices.array[:, 1]).any():
@@ -187,19 +191,21 @@ class Local(AbstractLocal):
 
     `fn(x)` takes the particles of one block, shape `(particles, ...)`, and returns its rows (a number or a 1-D array).
     With `data` (arrays whose first axis counts blocks) it is called as `fn(x, data_e)`; where the system has params
-    they come last. Negative indices stand for fixed points, as in `Distance`.
+    they come last. Negative indices stand for fixed points, and `name` names the term or its blocks, as in `Distance`.
     """
 
     indices: Indices = eqx.field(static=True)
     fn: Any
     data: Any
     anchors: Any
+    name: Name = eqx.field(static=True)
 
-    def __init__(self, fn: Any, indices: Any, data: Any = None, anchors: Any = None):
+    def __init__(self, fn: Any, indices: Any, data: Any = None, anchors: Any = None, name: Any = None):
         if not callable(fn):
             raise InputError(f"Local needs a function of a few particles, not {type(fn).__name__}")
         self.anchors = None if anchors is None else jnp.asarray(anchors, jnp.result_type(float))
         self.indices = _index_list("Local", indices, self.anchors)
+        self.name = check_name("Local", name, self.indices.array.shape[0])
         self.fn = as_callable(fn)
         self.data = None if data is None else jax.tree.map(jnp.asarray, data)
 

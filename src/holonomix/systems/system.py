@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..errors import InputError
 from ..linalg import Dense
@@ -20,6 +21,7 @@ from .coupling import Structured, find_structure, structured_gram, structured_ja
 from .functions import as_callable
 from .islands import IslandConstraint
 from .mass import AbstractMass, PositionMass, as_mass
+from .names import Row, as_terms, named_rows
 from .potentials import as_potential
 
 __all__ = ["System"]
@@ -30,7 +32,7 @@ class System(eqx.Module):
 
     `potential(q)` returns a number, `constraint(q)` a 1-D array that vanishes on the manifold; both take `(q, params)`
     when `params` is given. `potential` may be a list, to be added up; `constraint` may be a list that mixes callables,
-    `Rheonomic` and structured constraints.
+    `Rheonomic` and structured constraints, or a dict of them, whose keys then name them in errors and results.
     `mass` is a scalar, an array shaped like q, a matrix over the flattened q, or a function `q -> matrix`.
     `force(q, v, t)` is an applied force beside `-grad V`. A System is a PyTree whose leaves are arrays: pass it through
     `jit`, `vmap` and `grad`; new values of `params` or `mass` do not recompile.
@@ -58,8 +60,7 @@ class System(eqx.Module):
                 raise InputError(f"{name} must be a function, not {type(fn).__name__}")
         if potential is None:
             raise InputError("potential must be a function of q; write `lambda q: 0.0` for free motion")
-        several = constraint if isinstance(constraint, (list, tuple)) else (constraint,)
-        terms = () if constraint is None else tuple(several)
+        terms = as_terms(constraint)
         for k, term in enumerate(terms):
             if not callable(term):
                 kind = type(term).__name__
@@ -174,6 +175,24 @@ class System(eqx.Module):
         if not parts:
             return jnp.zeros((0,), q.dtype)
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+    def constraint_rows(self, q: Any) -> list[Row]:
+        """Number and name of every row of the constraint."""
+        return named_rows(self._terms(0.0), q)
+
+    def constraint_forces(self, q: Any, p: Any, t: Any = 0.0) -> dict[str, Any]:
+        """The force `-G^T lambda` of each named constraint, each in the shape of q; rows without a name stand alone."""
+        if not self.constraint_terms:
+            return {}
+        members: dict[str, list[int]] = {}
+        for row in self.constraint_rows(q):
+            members.setdefault(row.key, []).append(row.number)
+        multipliers = self.multipliers(q, p, t)
+        chosen = np.zeros((len(members), multipliers.shape[0]))
+        for k, numbers in enumerate(members.values()):
+            chosen[k, numbers] = 1.0
+        forces = -jax.vmap(self.linearize(q, t).transpose)(jnp.asarray(chosen, q.dtype) * multipliers)
+        return dict(zip(members, forces, strict=True))
 
     def constraint_count(self, q: Any) -> int:
         """m, the number of constraint equations."""
