@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -81,12 +81,16 @@ class Problem:
             object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
 
 
+@runtime_checkable
 class Sink(Protocol):
     """What a store looks like to the driver.
 
     `restart` returns the last valid checkpoint (named arrays and JSON) or None, and leaves exactly the rows that it
     accounts for; `begin` opens a fresh run; `append` adds rows; `checkpoint` records the complete state after the rows
-    appended so far; `close` records how the run ended.
+    appended so far; `close` records how the run ended; `load` gives all rows back under the keys they came with.
+
+    The first axis of every array of `append` counts rows. In an ensemble the second axis counts trajectories, except in
+    `t`; `begin` is told `trajectories`, their number, and `dims`, the names of the axes after the first.
     """
 
     def restart(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None: ...
@@ -98,3 +102,5 @@ class Sink(Protocol):
     def checkpoint(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None: ...
 
     def close(self, meta: dict[str, Any]) -> None: ...
+
+    def load(self) -> dict[str, np.ndarray]: ...

@@ -16,6 +16,7 @@ LAYERS = {
     "scene": 0,
     "errors": 0,
     "names": 0,
+    "columns": 0,
     "linalg": 1,
     "kernels": 1,
     "systems": 2,

@@ -170,31 +170,39 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
     return found
 
 
-def choose(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Choice:
-    """The runner for one trajectory."""
-    return _choose(backend, stepper, carry, consts, ("native",), GAIN["single"])
+def choose(backend: str, stepper: Stepper, carry: Any, consts: Any, capacity: int = 1) -> Choice:
+    """The runner for one trajectory; a call asks for at most `capacity` rows."""
+    return _choose(backend, stepper, carry, consts, ("native",), GAIN["single"], capacity)
 
 
-def choose_batch(backend: str, stepper: Stepper, carry: Any, consts: Any) -> Choice:
+def choose_batch(backend: str, stepper: Stepper, carry: Any, consts: Any, capacity: int = 1) -> Choice:
     """The runner for an ensemble; `carry` and `consts` are those of one trajectory."""
     on_gpu = jax.default_backend() == "gpu"
     gain = GAIN["single" if on_gpu else "lanes"]
-    return _choose(backend, stepper, carry, consts, ("cuda",) if on_gpu else ("native",), gain)
+    return _choose(backend, stepper, carry, consts, ("cuda",) if on_gpu else ("native",), gain, capacity)
 
 
-def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: tuple[str, ...], gain: int) -> Choice:
+def _choose(
+    backend: str,
+    stepper: Stepper,
+    carry: Any,
+    consts: Any,
+    preferred: tuple[str, ...],
+    gain: int,
+    capacity: int,
+) -> Choice:
     if backend not in BACKENDS:
         raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
     if backend == "array":
-        return Choice("array", ArrayRunner(stepper), "asked for")
+        return Choice("array", ArrayRunner(stepper, capacity), "asked for")
     if consts.dt.dtype != jnp.float64 and backend == "auto":
-        return Choice("array", ArrayRunner(stepper), "kernels are compiled for 64-bit floats only")
+        return Choice("array", ArrayRunner(stepper, capacity), "kernels are compiled for 64-bit floats only")
     try:
         from .. import kernels
     except ImportError as error:  # llvmlite is missing on this machine
         if backend != "auto":
             raise InputError(f"backend {backend!r} is not available here: {error}") from error
-        return Choice("array", ArrayRunner(stepper), f"kernels are not available: {error}")
+        return Choice("array", ArrayRunner(stepper, capacity), f"kernels are not available: {error}")
     shapes = jax.eval_shape(lambda x: x, (carry, consts))
     reason = "no kernel back end is preferred here"
     for name in preferred if backend == "auto" else (backend,):
@@ -210,4 +218,4 @@ def _choose(backend: str, stepper: Stepper, carry: Any, consts: Any, preferred: 
                 ) from error
             log.info("not %s: %s", name, error)
             reason = f"array path, because {error}"
-    return Choice("array", ArrayRunner(stepper), reason)
+    return Choice("array", ArrayRunner(stepper, capacity), reason)

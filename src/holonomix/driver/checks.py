@@ -11,7 +11,7 @@ from jax.core import Tracer
 from ..errors import InputError, MethodError, whole_number
 from ..types import Problem
 
-__all__ = ["check_concrete", "check_length", "check_method", "check_run"]
+__all__ = ["check_clock", "check_concrete", "check_length", "check_method", "check_run"]
 
 
 MOST_STEPS = 1 << 53  # up to here `n dt` knows n exactly
@@ -63,7 +63,22 @@ def check_length(steps: Any, t1: Any, t0: Any, dt: float, save_every: Any) -> No
     for name, value in (("t0", t0), ("t1", t1)):
         if value is not None and (np.ndim(value) or np.asarray(value).dtype.kind not in "fiu"):
             raise InputError(f"{name} must be a number, not {value!r}")
-    if not np.isfinite(t0):
-        raise InputError(f"t0 must be finite, not {t0}")
+    check_clock(t0, dt)
     if t1 is not None and not (np.isfinite(t1) and (t1 - t0) * dt > 0):
         raise InputError(f"t1 = {t1:g} cannot be reached from t0 = {t0:g} with dt = {dt:g}")
+
+
+def check_clock(t0: Any, dt: Any) -> None:
+    """Time moves: `t0` is a finite number, small enough that adding `dt` to it changes it."""
+    if np.ndim(t0) or np.asarray(t0).dtype.kind not in "fiu":
+        raise InputError(f"t0 must be a number, not {t0!r}")
+    if not np.isfinite(t0):
+        raise InputError(f"t0 must be finite, not {t0}")
+    if isinstance(dt, Tracer):
+        return
+    step = float(np.min(np.abs(np.asarray(dt))))
+    if float(np.spacing(abs(float(t0)))) >= step:
+        raise InputError(
+            f"time stands still: at t0 = {t0:g} the next number is {float(np.spacing(abs(float(t0)))):g} away, further "
+            f"than dt = {step:g}; count time from a smaller t0"
+        )

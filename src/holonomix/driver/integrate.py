@@ -9,12 +9,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, whole_number
-from ..projection import as_state_arrays, check_functions
+from ..errors import InputError
+from ..projection import check_functions
 from ..status import Status
 from ..types import Info
-from .checks import check_run
-from .loop import Consts, LoopCarry, Stepper, make_stepper
+from .loop import Consts, LoopCarry, Stepper
+from .plan import plan_pure
 
 __all__ = ["integrate"]
 
@@ -24,11 +24,11 @@ Adjoint = Literal["checkpoint", "direct", "forward"]
 def integrate(
     system: Any,
     method: Any,
-    q0: Any,
-    p0: Any,
+    q0: Any = None,
+    p0: Any = None,
     *,
-    dt: Any,
-    steps: Any,
+    dt: Any = None,
+    steps: Any = None,
     t0: Any = 0.0,
     save_every: int | None = None,
     key: Any = None,
@@ -37,6 +37,8 @@ def integrate(
 ) -> Any:
     """The final `(q, p)` after `steps` steps, or with `save_every=k` the rows 0, k, 2k, ...
 
+    `integrate(problem, method)` takes system, start, step and number of steps from a `Problem`.
+
     Pure: works under `jit`, `vmap`, `grad` and `jvp`; nothing is raised for what is only known at run time, so a start
     off the manifold is not refused here (`hx.project` moves it there, under `jit` too). `steps` is static. After a
     failure the results are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)` that says why.
@@ -44,16 +46,14 @@ def integrate(
     `adjoint="checkpoint"` (reverse mode with memory of order sqrt(steps), the steps computed twice), `"direct"` (all
     steps remembered) or `"forward"` (a plain loop: forward mode only, least overhead).
     """
-    q0, p0 = as_state_arrays(q0, p0)
-    steps = check_run(method, system, dt, steps, key)
-    save_every = None if save_every is None else whole_number("save_every", save_every)
     if adjoint not in ("checkpoint", "direct", "forward"):
         raise InputError(f"adjoint must be 'checkpoint', 'direct' or 'forward', not {adjoint!r}")
-    stepper, consts = make_stepper(system.prepare(q0), method, dt=dt, t0=t0, key=key, dtype=q0.dtype)
-    row, final = _integrate(stepper, consts, q0, p0, steps, save_every, adjoint)
+    plan = plan_pure(system, method, q0, p0, dt=dt, steps=steps, t0=t0, save_every=save_every, key=key)
+    every = plan.every if plan.saves else None
+    row, final = _integrate(plan.stepper, plan.consts, plan.q0, plan.p0, plan.steps, every, adjoint)
     if not info:
         return row["q"], row["p"]
-    multipliers = system.multipliers if save_every is None else jax.vmap(system.multipliers)
+    multipliers = jax.vmap(plan.system.multipliers) if plan.saves else plan.system.multipliers
     stats = {
         "iterations": final.iterations,
         "max_iterations": final.most_iterations,

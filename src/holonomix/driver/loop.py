@@ -28,6 +28,7 @@ class Consts(eqx.Module):
     dt: Any
     t0: Any
     t_end: Any
+    n_end: Any  # the step count at which to halt: the driver moves it from chunk to chunk
     key: Any  # raw key data, or None
 
 
@@ -119,7 +120,7 @@ class Stepper(eqx.Module):
 
     def halted(self, carry: LoopCarry, consts: Consts) -> Any:
         method = self.parts(consts)[1]
-        stop = carry.status != Status.OK
+        stop = (carry.status != Status.OK) | (carry.state.n >= consts.n_end)
         if method.adaptive:
             # time may run backwards when dt is negative; an infinite end is never reached, whichever its sign
             late = (carry.state.t - consts.t_end) * jnp.sign(consts.dt) >= 0
@@ -155,7 +156,8 @@ def make_stepper(
     arrays, static = eqx.partition((system, method, observe or {}, reducers or {}), eqx.is_array)
     data = None if key is None else key_data(key)
     dt, t0, t_end = (jnp.asarray(x, dtype) for x in (dt, t0, t_end))
-    return Stepper(static, dense), Consts(arrays, dt, t0, t_end, data)
+    integer = jnp.result_type(int)
+    return Stepper(static, dense), Consts(arrays, dt, t0, t_end, jnp.asarray(jnp.iinfo(integer).max, integer), data)
 
 
 def key_data(key: Any) -> Any:

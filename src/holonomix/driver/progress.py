@@ -54,6 +54,14 @@ class Progress:
             errors = f"energy {energy:+.1e}  constraint {constraint:.1e}"
         self.bar.update(self.task, completed=elapsed if self.by_time else n, rate=f"{rate:,.0f} steps/s", errors=errors)
 
+    def update_many(self, n: int, finished: int, failed: int, left: int) -> None:
+        """For an ensemble: how many trajectories have ended, how many of them by failing, and how many go on."""
+        if self.bar is None:
+            return
+        rate = (n - self.first) / max(time.perf_counter() - self.began, 1e-9)
+        counts = f"{left} running, {finished} ended, {failed} failed"
+        self.bar.update(self.task, completed=n, rate=f"{rate:,.0f} steps/s", errors=counts)
+
     def close(self) -> None:
         if self.bar is not None:
             self.bar.stop()

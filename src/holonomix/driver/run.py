@@ -1,8 +1,11 @@
-"""A run in progress: chunks of compiled steps, and between them rows, checkpoints, events and progress."""
+"""A run in progress: chunks of compiled steps, and between them rows, checkpoints, events and progress.
+
+One trajectory and many go through the same loop. Inside of it, quantities have an axis over trajectories, of length one
+where there is only one.
+"""
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -11,302 +14,401 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import columns
 from ..errors import ConvergenceError, InputError, SimulationError
 from ..status import Status
 from ..systems import ResonanceWatch
 from .backends import Choice
-from .checkpoint import check_same_run, from_arrays, to_arrays
-from .dense import Interpolant, disarmed, slack
-from .events import EventRecord, Found, Watch, locate
+from .checkpoint import Identity, check_same_run, from_arrays, to_arrays
+from .dense import Interpolant, slack
+from .events import EventRecord, Found, locate
+from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper
+from .plan import Plan
 from .progress import Progress
-from .solution import Solution, map_rows
+from .record import Record
+from .rows import check_memory
+from .table import Rows, Table, blanked
 
 __all__ = ["Run"]
 
 CHUNK_SECONDS = 0.5  # progress, checkpoints and Ctrl-C happen about this often
-CHUNK_BYTES = 32 << 20
-UNBOUNDED = 1 << 62
-
-
-@eqx.filter_jit
-def _read(stepper: Stepper, carry: LoopCarry, consts: Consts) -> dict[str, Any]:
-    return stepper.read(carry, consts)
+CHUNK_BYTES = 32 << 20  # rows of one call; eight times as much for ensembles, which want few, long calls
+CHUNK_ROWS = 16384
+FIRST_CHUNK = {False: 1000, True: 16}  # steps in the first call, for one trajectory and for many
 
 
 class Run:
-    """A run in progress: the carry, the rows so far, the store they go to."""
+    """A plan with the memory of its run, the rows so far, and the store they go to."""
 
-    def __init__(
-        self,
-        system: Any,
-        method: Any,
-        stepper: Stepper,
-        consts: Consts,
-        choice: Choice,
-        carry: Any,
-        steps: int,
-        every: int,
-        to_time: bool,
-        wanted: np.ndarray | None,
-        watch: Watch,
-    ):
-        self.system, self.method, self.stepper, self.consts, self.choice = system, method, stepper, consts, choice
-        self.carry, self.steps, self.every, self.to_time = carry, steps, every, to_time
-        self.parts: list[dict[str, np.ndarray]] = []
-        self.sink: Any = None
-        self.identity: dict[str, Any] = {}  # what a store must have been begun with to be continued
-        self.given: dict[str, np.ndarray] = {}
-        self.rows = 0
-        self.first = self.n  # where this call began
-        self.last_row = -1
-        self.compile_time = self.wall_time = 0.0
+    def __init__(self, plan: Plan, *, store: Any = None, allow_different_bits: bool = False):
+        began = time.perf_counter()
+        self.plan, self.carry = plan, plan.start()
+        row_bytes = max(plan.row_bytes(self.carry), 1)
+        expected = plan.steps // plan.every + 1 if plan.saves else 1
+        if store is None and plan.wanted is None and not plan.adaptive_end:
+            check_memory(expected, row_bytes, save_every=plan.every if plan.saves else None)
+        budget = CHUNK_BYTES * (8 if plan.many else 1)
+        self.most_rows = max(1, min(budget // row_bytes, CHUNK_ROWS, -(-plan.steps // plan.every)))
+        self.choice: Choice = plan.choose(self.carry, self.most_rows)
+        self.compile_time, self.wall_time = time.perf_counter() - began, 0.0
+        self.done = 0  # steps that every live trajectory has taken
+        self.first = 0  # where this call began
+        self.record = Record(plan)
+        self.last_n = -1  # the step count of the last row of one trajectory
+        self.last_row: Rows | None = None  # where a terminal event ended it
+        self.direction = float(np.sign(np.ravel(plan.consts.dt)[0]))
+        self.interpolant = None if plan.many else Interpolant(plan.stepper, plan.consts, self.carry)
+        self.behind: Rows = {}
+        self.resonance = ResonanceWatch(None, 0.0)
+        self.found: list[tuple[int, Found]] = []  # (trajectory, passage)
+        self.ends: dict[int, Found] = {}  # trajectories that a terminal event ended
         self.energy0: float | None = None
-        self.t_end, self.direction = float(consts.t_end), float(np.sign(consts.dt))
-        self.wanted, self.watch, self.resonance = wanted, watch, ResonanceWatch(None, 0.0)
-        self.interpolant = Interpolant(stepper, consts, carry)
-        self.behind: dict[str, np.ndarray] = {}
-        self.found: list[Found] = []
-        self.end: Found | None = None
+        if store is not None:
+            self.identity = Identity.of(plan)
+            self.attach(store, allow_different_bits)
+        elif plan.saves:
+            self.keep(self.first_row(), np.ones((plan.count, 1), bool))
 
     # -- the store ------------------------------------------------------------------------------------------------
 
     def attach(self, store: Any, allow_different_bits: bool) -> None:
-        if isinstance(store, (str, os.PathLike)):
-            from ..io import Store
-
-            store = Store(store)
-        if not hasattr(store, "restart"):
-            raise InputError(f"store must be the name of a directory or a Sink, not {store!r}")
-        self.sink = store
-        saved = store.restart()
+        """Begin a fresh store, or continue what is in it."""
+        sink = self.record.open(store)
+        saved = sink.restart()
         if saved is None:
-            shape = list(self.carry.state.q.shape)
-            store.begin({**self.identity, "steps": self.steps, "backend": self.choice.name, "shape": shape})
-            self.keep(self.first_row())
+            described = self.record.description(self.first_row())
+            sink.begin({**self.identity.meta, **described, "backend": self.choice.name})
+            if self.plan.saves:
+                self.keep(self.first_row(), np.ones((self.plan.count, 1), bool))
             self.checkpoint()
             return
         arrays, found = saved
-        check_same_run(arrays, found, self.given, self.identity)
+        check_same_run(arrays, found, self.identity)
         if found.get("backend") != self.choice.name and not allow_different_bits:
             raise InputError(
                 f"the store was written with backend {found.get('backend')!r}, this run would use "
                 f"{self.choice.name!r}: the bits would differ. Choose the same backend, or pass "
                 "allow_different_bits=True (--allow-different-bits)"
             )
-        self.carry = from_arrays(self.carry, {k[6:]: v for k, v in arrays.items() if k.startswith("carry:")})
-        if "key" in arrays:
-            self.consts = eqx.tree_at(lambda c: c.key, self.consts, jnp.asarray(arrays["key"]))
-        self.rows, self.last_row, self.first = int(found["rows"]), int(found["last_row"]), self.n
-        self.behind = self.first_row()
+        self.carry = from_arrays(self.carry, columns.select(arrays, "carry:"))
+        self.record.rows, self.done, self.last_n = int(found["rows"]), int(found["n"]), int(found["last_row"])
+        self.first = self.done
+        self._restore_events(arrays)
+        if self.plan.wanted is not None:
+            self.behind = self.first_row()
 
     def checkpoint(self) -> None:
-        if self.sink is None:
+        if self.record.sink is None:
             return
-        arrays = self.given | {f"carry:{name}": value for name, value in to_arrays(self.carry).items()}
-        if self.consts.key is not None:
-            arrays["key"] = np.asarray(self.consts.key)
-        meta = self.identity | {
+        arrays = self.identity.arrays | {f"carry:{name}": x for name, x in to_arrays(self.carry).items()}
+        status = self.status
+        meta = self.identity.meta | {
             "backend": self.choice.name,
-            "rows": self.rows,
-            "last_row": self.last_row,
-            "n": self.n,
-            "status": int(self.carry.status),
+            "rows": self.record.rows,
+            "last_row": self.last_n,
+            "n": self.done,
+            "status": int(status[0]) if not self.plan.many else int(np.sum(_failed(status))),
         }
-        self.sink.checkpoint(arrays, meta)
+        self.record.sink.checkpoint(arrays | self._saved_events(), meta)
 
     def close(self) -> None:
-        if self.sink is not None:
-            self.sink.close({"status": Status(int(self.carry.status)).name, "n": self.n, "rows": self.rows})
+        if self.record.sink is None:
+            return
+        status = self.status
+        if self.plan.many:
+            end = {"status": "OK", "trajectories": len(status), "failed": int(np.sum(_failed(status)))}
+        else:
+            end = {"status": Status(int(status[0])).name}
+        self.record.sink.close({**end, "n": self.done, "rows": self.record.rows})
+
+    def _saved_events(self) -> Rows:
+        if not self.found:
+            return {}
+        lanes = np.array([lane for lane, _ in self.found])
+        names = ("event", "t", "q", "p")
+        values = {f"events:{name}": np.stack([np.asarray(getattr(f, name)) for _, f in self.found]) for name in names}
+        return values | {"events:trajectory": lanes}
+
+    def _restore_events(self, arrays: Rows) -> None:
+        stored = columns.select(arrays, "events:")
+        if not stored:
+            return
+        for lane, k, t, q, p in zip(*(stored[name] for name in ("trajectory", "event", "t", "q", "p")), strict=True):
+            self._note(int(lane), Found(int(k), float(t), q, p))
+
+    def _note(self, lane: int, found: Found) -> bool:
+        """Record a passage; whether it ends the trajectory."""
+        self.found.append((lane, found))
+        if self.plan.watch.events[found.event].terminal:
+            self.ends[lane] = found
+        return lane in self.ends
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
+    def lanes(self, x: Any) -> np.ndarray:
+        """An array with its axis over trajectories."""
+        return np.asarray(x) if self.plan.many else np.asarray(x)[None]
+
     @property
-    def n(self) -> int:
-        return int(self.carry.state.n)
+    def n(self) -> np.ndarray:
+        return self.lanes(self.carry.state.n)
 
-    def first_row(self) -> dict[str, np.ndarray]:
-        return {name: np.asarray(x)[None] for name, x in _read(self.stepper, self.carry, self.consts).items()}
+    @property
+    def status(self) -> np.ndarray:
+        return self.lanes(self.carry.status)
 
-    def keep(self, rows: dict[str, np.ndarray]) -> None:
-        """Keep rows that lie beyond the last one; a halted run repeats its frozen state, which is dropped here."""
-        n = np.asarray(rows["n"])
-        fresh = np.concatenate([[self.last_row], n[:-1]]) < n
-        if not np.all(fresh):
-            rows = {name: np.asarray(x)[fresh] for name, x in rows.items()}
-        if not len(rows["n"]):
-            return
-        self.last_row = int(rows["n"][-1])
-        if self.wanted is not None:
-            last = float(rows["t"][-1])
-            rows = self.pick(rows, self.direction * last + slack(last, float(self.consts.dt)))
+    def first_row(self) -> Rows:
+        """The present state as one row of every trajectory; (trajectory, row, ...)."""
+        return {key: self.lanes(x)[:, None] for key, x in self.plan.read(self.carry).items()}
+
+    def keep(self, rows: Rows, valid: np.ndarray) -> None:
+        """Keep the rows of a chunk, (trajectory, row, ...), of which `valid` are good."""
+        if not self.plan.many:
+            if not valid.all():
+                rows = {key: x[:, valid[0]] for key, x in rows.items()}
+            if not rows["n"].size:
+                return
+            self.last_n = int(rows["n"][0, -1])
+            if self.plan.wanted is not None:
+                last = float(rows["t"][0, -1])
+                rows = self.pick(rows, self.direction * last + slack(last, float(self.plan.consts.dt)))
+        elif not valid.all():
+            rows = {key: blanked(x, ~valid) for key, x in rows.items()}
         self.add(rows)
 
-    def pick(self, rows: dict[str, np.ndarray], until: float) -> dict[str, np.ndarray]:
+    def pick(self, rows: Rows, until: float) -> Rows:
         """The rows at the wanted times, from rows that hold the memory of each step."""
         if self.behind:
-            rows = {name: np.concatenate([self.behind[name], x]) for name, x in rows.items()}
-        self.behind = {name: x[-1:] for name, x in rows.items()}
-        times = np.asarray(self.wanted)[self.rows :]
-        return self.interpolant(rows, times[self.direction * times <= until])
+            rows = {key: np.concatenate([self.behind[key], x], axis=1) for key, x in rows.items()}
+        self.behind = {key: x[:, -1:] for key, x in rows.items()}
+        times = np.asarray(self.plan.wanted)[self.record.rows :]
+        assert self.interpolant is not None
+        picked = self.interpolant({key: x[0] for key, x in rows.items()}, times[self.direction * times <= until])
+        return {key: x[None] for key, x in picked.items()}
 
-    def add(self, rows: dict[str, np.ndarray]) -> None:
-        if not len(rows["t"]):
-            return
-        self.rows += len(rows["t"])
-        self.resonance.add(rows["t"], rows["q"], rows["p"])
-        if self.sink is None:
-            self.parts.append(rows)
-            return
-        out = {name.replace("obs/", "").replace("step/", "step_"): x for name, x in rows.items()}
-        if self.system.constrained:
-            out["multipliers"] = map_rows(_lambda, self.system, rows["q"], rows["p"], rows["t"])
-        self.sink.append(out)
+    def add(self, rows: Rows) -> None:
+        if not self.plan.many:
+            self.resonance.add(rows["t"][0], rows["q"][0], rows["p"][0])
+        self.record.add(rows)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
     def go(self, bar: Progress) -> None:
+        """Advance to the end."""
         began = time.perf_counter()
-        shapes = jax.eval_shape(self.stepper.read, self.carry, self.consts)
-        row_bytes = sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(shapes))
-        most_rows = max(1, min(CHUNK_BYTES // max(row_bytes, 1), 16384, -(-self.steps // self.every)))
-        if hasattr(self.choice.runner, "capacity"):
-            self.choice.runner.capacity = most_rows
-        chunk = max(1, min(self.every, 1000))  # steps in the next call; grows or shrinks towards CHUNK_SECONDS
-        while not self.finished():
-            tick = time.perf_counter()
-            taken = self.advance(chunk, most_rows)
-            elapsed = time.perf_counter() - tick
-            if int(self.carry.status) == Status.TERMINATED:
-                self.meet_event()
-            if bar.shown:
-                bar.update(self.n, abs(float(self.carry.state.t) - float(self.consts.t0)), *self.errors())
-            self.checkpoint()
-            if elapsed < CHUNK_SECONDS / 2:
-                chunk = min(taken * 4, UNBOUNDED)
-            elif elapsed > CHUNK_SECONDS * 2 and taken > 1:
-                chunk = max(1, int(taken * CHUNK_SECONDS / elapsed))
-        if self.n > self.last_row and (self.to_time and self.method.adaptive or Status(int(self.carry.status)).failed):
-            self.keep(self.first_row())
-            self.checkpoint()
-        if self.to_time and self.method.adaptive and int(self.carry.status) == Status.OK and not self.late():
-            self.carry = eqx.tree_at(lambda c: c.status, self.carry, jnp.asarray(Status.UNREACHED, jnp.int32))
+        plan = self.plan
+        chunk = max(1, min(plan.every, FIRST_CHUNK[plan.many]))  # steps in the next call
+        with Interrupts() as interrupts:
+            while not self.finished():
+                tick = time.perf_counter()
+                taken = self.chunk(chunk)
+                elapsed = time.perf_counter() - tick
+                if bar.shown:
+                    self.show(bar)
+                self.checkpoint()
+                interrupts.check()
+                chunk = max(1, int(taken * min(64.0, CHUNK_SECONDS / max(elapsed, 1e-6))))
+            self.finish()
         self.wall_time += time.perf_counter() - began
 
-    def advance(self, chunk: int, most_rows: int) -> int:
-        """Take about `chunk` steps: whole rows, or part of one when a row is long. Returns the number attempted."""
-        n = self.n
-        into = n % self.every
-        left = self.steps - n
-        if into or chunk < self.every or left < self.every:
-            take = min(self.every - into, chunk, left)
-            self.carry, rows = self.choice.runner.run(self.carry, self.consts, rows=1, every=take)
-            if (n + take) % self.every == 0 and self.n == n + take:
-                self.keep(rows)
-            return take
-        count = min(chunk // self.every, most_rows, left // self.every)
-        self.carry, rows = self.choice.runner.run(self.carry, self.consts, rows=count, every=self.every)
-        self.keep(rows if self.n == n + count * self.every else _complete(rows, self.every))
-        return count * self.every
+    def chunk(self, most: int) -> int:
+        """Take about `most` steps: whole rows, or part of one when a row is long. Returns the number attempted."""
+        plan, n0 = self.plan, self.done
+        into, left = n0 % plan.every, plan.steps - n0
+        if into or most < plan.every or left < plan.every:
+            target = n0 + min(plan.every - into, most, left)
+        else:
+            target = n0 + plan.every * min(most // plan.every, self.most_rows, left // plan.every)
+        table = Table(n0, target, plan.every)
+        self.advance(table, np.where(self.live(), target, self.n))
+        while (event := self.status == Status.TERMINATED).any() and self.meet_events(event, table):
+            while (behind := self.live() & (self.n < target)).any():
+                self.advance(table, np.where(behind, target, self.n))
+        self.done = target if plan.many else int(self.carry.state.n)
+        if table.rows and plan.saves:
+            self.keep(*table.result())
+        return target - n0
 
-    def meet_event(self) -> None:
-        """The loop halted before a step that passes an event: find it, then end there or take the step."""
-        for found in locate(self.watch, self.stepper, self.carry, self.consts):
-            self.found.append(found)
-            if self.watch.events[found.event].terminal:
-                self.end = found
-                if self.wanted is None:
-                    self.add(self.interpolant.after(self.carry, found.t))
-                else:
-                    self.add(self.pick(self.first_row(), self.direction * found.t))
+    def advance(self, table: Table, ends: np.ndarray) -> None:
+        """One call: every trajectory goes on to its entry of `ends`, or to the next row where they stand apart."""
+        every, n = self.plan.every, self.n
+        ahead = ends > n
+        whole = ahead & (n % every == 0) & (ends - n >= every)
+        if np.array_equal(whole, ahead):
+            rows, stride = int(np.max((ends - n)[ahead] // every)), every
+        else:
+            # to the next row, so that all stand on one; those that stand on one wait
+            ends = np.where(whole, n, np.minimum((n // every + 1) * every, ends))
+            rows, stride = 1, int(np.max(ends - n))
+        self.call(table, ends, rows, stride)
+
+    def call(self, table: Table, ends: np.ndarray, rows: int, stride: int) -> None:
+        plan, before = self.plan, self.n
+        n_end = jnp.asarray(ends if plan.many else ends[0], plan.consts.n_end.dtype)
+        consts = eqx.tree_at(lambda c: c.n_end, plan.consts, n_end)
+        if plan.many:
+            self.carry, out = self.choice.runner.run_batch(self.carry, consts, plan.axes, rows=rows, every=stride)
+        else:
+            self.carry, out = self.choice.runner.run(self.carry, consts, rows=rows, every=stride)
+        table.place({key: self.lanes(x) for key, x in out.items()}, before)
+
+    def meet_events(self, event: np.ndarray, table: Table) -> bool:
+        """Trajectories halted before a step that passes an event: find it, then end there or take the step.
+
+        Whether any goes on.
+        """
+        for lane in np.flatnonzero(event):
+            if int(lane) not in self.ends:
+                self.locate(int(lane))
+        go_on = event & ~np.isin(np.arange(len(event)), list(self.ends))
+        if not go_on.any():
+            return False
+        mask = jnp.asarray(go_on if self.plan.many else go_on[0])
+        self.carry = _disarmed(self.carry, mask)
+        self.call(table, np.where(go_on, self.n + 1, self.n), 1, 1)
+        return True
+
+    def locate(self, lane: int) -> None:
+        plan = self.plan
+        carry = jax.tree.map(lambda x: x[lane], self.carry) if plan.many else self.carry
+        for found in locate(plan.watch, plan.stepper, carry, plan.lane(lane)):
+            if self._note(lane, found):
+                if self.interpolant is not None and plan.wanted is None:
+                    row = self.interpolant.after(carry, found.t)
+                    self.last_row = {key: x[None] for key, x in row.items()}
+                elif self.interpolant is not None:
+                    self.last_row = self.pick(self.first_row(), self.direction * found.t)
                 return
-        ok = eqx.tree_at(lambda c: c.status, disarmed(self.carry), jnp.zeros_like(self.carry.status))
-        self.carry, rows = self.choice.runner.run(ok, self.consts, rows=1, every=1)
-        if self.n % self.every == 0:
-            self.keep(rows)
 
-    def late(self) -> bool:
-        return self.method.adaptive and (float(self.carry.state.t) - self.t_end) * self.direction >= 0
+    def late(self) -> np.ndarray:
+        """Trajectories whose own time has passed the end."""
+        plan = self.plan
+        if not plan.adaptive_end:
+            return np.zeros(plan.count, bool)
+        return (self.lanes(self.carry.state.t) - plan.t1) * np.sign(self.lanes_of(plan.consts.dt)) >= 0
+
+    def lanes_of(self, constant: Any) -> np.ndarray:
+        return np.broadcast_to(np.asarray(constant), (self.plan.count,))
+
+    def live(self) -> np.ndarray:
+        """Trajectories that can go on."""
+        return (self.status == Status.OK) & ~self.late()
 
     def finished(self) -> bool:
-        return self.n >= self.steps or int(self.carry.status) != Status.OK or self.late()
+        return self.done >= self.plan.steps or not self.live().any()
 
-    def errors(self) -> tuple[float, float]:
-        energy, constraint = _errors(self.stepper, self.carry, self.consts)
-        if self.energy0 is None:
-            self.energy0 = float(energy)
-        return float(energy) - self.energy0, float(constraint)
+    def finish(self) -> None:
+        """The last rows, and the status of those that did not get to their end."""
+        plan = self.plan
+        if not plan.many:
+            self._finish_one()
+        elif not plan.saves and not self.record.rows:
+            self.add(self.first_row())
+        elif plan.saves and not plan.adaptive_end and self.record.rows <= plan.steps // plan.every:
+            # every trajectory stopped early: the rows that are missing are blank
+            missing = plan.steps // plan.every + 1 - self.record.rows
+            blank = {key: np.repeat(x, missing, axis=1) for key, x in self.first_row().items()}
+            self.keep(blank, np.zeros(blank["n"].shape, bool))
+        self.checkpoint()
+        if plan.adaptive_end and (short := self.live()).any():
+            # after the checkpoint: with more steps the run may go on
+            status = np.where(short, Status.UNREACHED, self.status).astype(np.int32)
+            self.carry = eqx.tree_at(lambda c: c.status, self.carry, jnp.asarray(status if plan.many else status[0]))
 
-    # -- the end --------------------------------------------------------------------------------------------------
+    def _finish_one(self) -> None:
+        """A run that stopped between two rows shows its last state too."""
+        plan, status = self.plan, Status(int(self.carry.status))
+        if self.last_row is not None:
+            self.add(self.last_row)
+        elif (plan.adaptive_end or status.failed) and self.done > self.last_n:
+            self.keep(self.first_row(), np.ones((1, 1), bool))
+        if not self.record.rows:  # no wanted time was reached
+            self.record.parts.append(self.pick(self.first_row(), -np.inf))
 
-    def solution(self) -> Solution:
-        last = _read(self.stepper, self.carry, self.consts)
-        if self.sink is None:
-            parts = self.parts or [self.pick(self.first_row(), -np.inf)]
-            rows: Any = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        else:
-            rows = self.sink.load
-        n = self.n
-        stats = {
+    # -- what is shown --------------------------------------------------------------------------------------------
+
+    def show(self, bar: Progress) -> None:
+        plan = self.plan
+        if plan.many:
+            status, left = self.status, int(np.sum(self.live()))
+            bar.update_many(self.done, len(status) - left, int(np.sum(_failed(status))), left)
+            return
+        energy, constraint = (float(x) for x in plan.compiled(_errors, self.carry))
+        self.energy0 = energy if self.energy0 is None else self.energy0
+        elapsed = abs(float(self.carry.state.t) - float(plan.consts.t0))
+        bar.update(self.done, elapsed, energy - self.energy0, constraint)
+
+    def stats(self) -> dict[str, Any]:
+        carry, n = self.carry, self.n
+        taken = float(np.sum(n)) - self.first * self.plan.count
+        rate = taken / self.wall_time if self.wall_time else 0.0
+        common = {
             "backend": self.choice.name,
             "backend_reason": self.choice.reason,
             "operations": self.choice.operations,
-            "steps": n,
-            "iterations": int(self.carry.iterations),
-            "mean_iterations": int(self.carry.iterations) / max(n, 1),
-            "max_iterations": int(self.carry.most_iterations),
-            "residual": float(self.carry.residual),
             "compile_time": self.compile_time,
             "wall_time": self.wall_time,
-            "steps_per_second": (n - self.first) / self.wall_time if self.wall_time else 0.0,
         }
-        if hasattr(self.method, "statistics"):
-            stats |= {k: float(v) for k, v in self.method.statistics(self.carry.memory).items()}
-        final = (np.asarray(last["q"]), np.asarray(last["p"]), float(last["t"]))
-        if self.end is not None:
-            final = (self.end.q, self.end.p, self.end.t)
-        return Solution(
-            self.system,
-            self.method,
-            rows,
-            status=Status(int(self.carry.status)),
-            stats=stats,
-            final=final,
-            interpolant=self.interpolant if self.stepper.dense and self.wanted is None else None,
-            events=[self.record(k) for k in range(len(self.watch.events))],
-        )
+        if self.plan.many:
+            return common | {"trajectory_steps_per_second": rate, "iterations": np.asarray(carry.iterations)}
+        steps = int(n[0])
+        found = {
+            "steps": steps,
+            "iterations": int(carry.iterations),
+            "mean_iterations": int(carry.iterations) / max(steps, 1),
+            "max_iterations": int(carry.most_iterations),
+            "residual": float(carry.residual),
+            "steps_per_second": rate,
+        }
+        return common | found | {k: float(v) for k, v in self.plan.method.statistics(carry.memory).items()}
 
-    def record(self, k: int) -> EventRecord:
-        found, shape = [f for f in self.found if f.event == k], self.carry.state.q.shape
-        columns = ([f.t for f in found], [f.q for f in found], [f.p for f in found])
-        return EventRecord(*(np.asarray(x, float).reshape(-1, *s) for x, s in zip(columns, ((), shape, shape))))
+    def events(self, lane: int | None = None) -> list[EventRecord]:
+        """The passages of each event, in order; of one trajectory where there are many."""
+        shape = self.plan.q0.shape[1:] if self.plan.many else self.plan.q0.shape
+        records = []
+        for k in range(len(self.plan.watch.events)):
+            found = [f for i, f in self.found if f.event == k and lane in (None, i)]
+            values = ([f.t for f in found], [f.q for f in found], [f.p for f in found])
+            records.append(
+                EventRecord(*(np.asarray(x, float).reshape(-1, *s) for x, s in zip(values, ((), shape, shape))))
+            )
+        return records
 
-    def error(self, solution: Solution) -> SimulationError:
-        status, n, t = solution.status, self.n, float(self.carry.state.t)
-        numbers = f"residual {float(self.carry.residual):.3g}, {int(self.carry.most_iterations)} iterations at most"
+    def error(self, solution: Any) -> SimulationError:
+        """What is raised when one trajectory fails."""
+        carry, status, n = self.carry, solution.status, int(self.carry.state.n)
+        t, method = float(carry.state.t), self.plan.method
+        numbers = f"residual {float(carry.residual):.3g}, {int(carry.most_iterations)} iterations at most"
+        rows = "row before it is" if self.record.rows == 1 else f"{self.record.rows} rows before it are"
         message = (
-            f"{self.method.name}: {status.message} in step {n + 1} after t = {t:g} "
-            f"({numbers}, dt = {float(self.consts.dt):g}). "
+            f"{method.name}: {status.message} in step {n + 1} after t = {t:g} "
+            f"({numbers}, dt = {float(self.plan.consts.dt):g}). "
             f"{status.advice[:1].upper()}{status.advice[1:]}. "
-            f"The {'row' if self.rows == 1 else f'{self.rows} rows'} before it {'is' if self.rows == 1 else 'are'} in "
-            "`error.solution`" + ("." if self.sink is None else " and in the store.")
+            f"The {rows} in `error.solution`" + ("." if self.record.sink is None else " and in the store.")
         )
         kind = ConvergenceError if status == Status.NOT_CONVERGED else SimulationError
         return kind(message, solution=solution, status=status, step=n + 1, time=t)
 
 
-def _complete(rows: dict[str, np.ndarray], every: int) -> dict[str, np.ndarray]:
-    """The rows that stand on a multiple of `every`: those written after a halt in mid-row are left out."""
-    whole = np.asarray(rows["n"]) % every == 0
-    return {name: np.asarray(x)[whole] for name, x in rows.items()}
-
-
-def _lambda(system: Any, q: Any, p: Any, t: Any) -> Any:
-    return system.multipliers(q, p, t)
+def _failed(status: np.ndarray) -> np.ndarray:
+    return (status != Status.OK) & (status != Status.TERMINATED)
 
 
 @eqx.filter_jit
-def _errors(stepper: Stepper, carry: LoopCarry, consts: Consts) -> tuple[Any, Any]:
+def _disarmed(carry: LoopCarry, mask: Any) -> LoopCarry:
+    """The carry with event values forgotten where `mask` holds: the next step is taken whatever it passes."""
+    values = carry.reduced["events"]
+    wide = jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(values) - jnp.ndim(mask)))
+    return eqx.tree_at(
+        lambda c: (c.status, c.reduced["events"]),
+        carry,
+        (jnp.where(mask, 0, carry.status), jnp.where(wide, jnp.nan, values)),
+    )
+
+
+def _errors(stepper: Stepper, consts: Consts, carry: LoopCarry) -> tuple[Any, Any]:
+    """Energy and largest constraint violation, for the progress bar."""
     system, method = stepper.parts(consts)[:2]
     shown = method.read(system, carry.state, carry.memory)
     violation = jnp.max(jnp.abs(system.constraint(shown.q, shown.t))) if system.constrained else jnp.zeros(())

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import columns
 from ..status import Status
 from .rows import AbstractRows
 
-__all__ = ["Solution"]
+__all__ = ["Solution", "as_dataset", "constraint_of", "energy_of", "hidden_of", "map_rows", "multipliers_of"]
 
 
 class Solution(AbstractRows):
@@ -28,7 +30,7 @@ class Solution(AbstractRows):
         self,
         system: Any,
         method: Any,
-        rows: dict[str, np.ndarray] | Any,
+        load: Callable[[], dict[str, np.ndarray]],
         *,
         status: Status,
         stats: dict[str, Any],
@@ -36,28 +38,17 @@ class Solution(AbstractRows):
         interpolant: Any = None,
         events: Any = (),
     ):
-        self.system, self.method = system, method
-        self._rows = rows  # a dict, or a function that loads it
+        self.system, self.method, self._load = system, method, load
         self.status, self.stats = status, stats
         self.final_q, self.final_p, self.final_t = final
         self.interpolant, self.events = interpolant, events
-
-    @functools.cached_property
-    def rows(self) -> dict[str, np.ndarray]:
-        rows: Any = self._rows
-        return cast(dict[str, np.ndarray], rows() if callable(rows) else rows)
-
-    @property
-    def step_multipliers(self) -> dict[str, np.ndarray]:
-        """The multipliers that each step solved for; the start has none and shows zeros."""
-        return {name[5:]: value for name, value in self.rows.items() if name.startswith("step/")}
 
     @functools.cached_property
     def multipliers(self) -> np.ndarray:
         """`Lambda(q, p)` at the saved times."""
         if "multipliers" in self.rows:
             return self.rows["multipliers"]
-        return map_rows(_multipliers, self.system, self.q, self.p, self.t)
+        return map_rows(multipliers_of, self.system, self.q, self.p, self.t)
 
     def constraint_forces(self) -> dict[str, np.ndarray]:
         """The force of each named constraint on each coordinate, `-G^T lambda` at the saved times.
@@ -73,7 +64,7 @@ class Solution(AbstractRows):
 
     def energy(self) -> np.ndarray:
         """H at the saved times."""
-        return map_rows(_energy, self.system, self.q, self.p, self.t)
+        return map_rows(energy_of, self.system, self.q, self.p, self.t)
 
     def energy_error(self) -> np.ndarray:
         """`H(t) - H(0)`, one value a row."""
@@ -82,11 +73,11 @@ class Solution(AbstractRows):
 
     def constraint_error(self) -> np.ndarray:
         """`max|g(q)|`, one value a row (zeros for an unconstrained system)."""
-        return map_rows(_constraint, self.system, self.q, self.p, self.t)
+        return map_rows(constraint_of, self.system, self.q, self.p, self.t)
 
     def hidden_constraint_error(self) -> np.ndarray:
         """`max|G M^-1 p|`, one value a row (zeros for an unconstrained system)."""
-        return map_rows(_hidden, self.system, self.q, self.p, self.t)
+        return map_rows(hidden_of, self.system, self.q, self.p, self.t)
 
     def at(self, t: Any) -> tuple[np.ndarray, np.ndarray]:
         """`(q, p)` at any time inside the run; needs `dense=True`."""
@@ -95,26 +86,15 @@ class Solution(AbstractRows):
         return evaluate(self, t)
 
     def to_xarray(self) -> Any:
-        """An `xarray.Dataset` with the coordinate t; the steps' own multipliers are called `step_...` there."""
-        import xarray
-
-        axes = ("t", *(f"q_dim_{k}" for k in range(self.q.ndim - 1)))
-        data: dict[str, Any] = {
-            "q": (axes, self.q),
-            "p": (axes, self.p),
-            "multipliers": (("t", "constraint"), self.multipliers),
-        }
-        rows = self.system.constraint_rows(self.q[0]) if hasattr(self.system, "constraint_rows") else []
-        names = {"constraint": [str(row) for row in rows]} if any(row.name is not None for row in rows) else {}
-        steps = {f"step_{name}": value for name, value in self.step_multipliers.items()}
-        for name, value in (steps | self.observables).items():
-            data[name] = (("t", *(f"{name}_dim_{k}" for k in range(value.ndim - 1))), value)
-        attrs = {"method": self.method.name, "status": self.status.name}
-        return xarray.Dataset(
-            data,
-            {"t": self.t} | names,
-            attrs | {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))},
+        """An `xarray.Dataset` with the coordinate t and the names of `holonomix.columns`, as a store has them."""
+        data = as_dataset(
+            columns.visible(self.rows) | {"multipliers": self.multipliers},
+            (columns.TIME,),
+            {"method": self.method.name, "status": self.status.name, **self.stats},
         )
+        rows = self.system.constraint_rows(self.q[0]) if hasattr(self.system, "constraint_rows") else []
+        named = any(row.name is not None for row in rows)
+        return data.assign_coords(constraint=[str(row) for row in rows]) if named else data
 
     def plot(self, **options: Any) -> Any:
         """A matplotlib figure: the trajectory, energy and constraint errors."""
@@ -129,15 +109,27 @@ class Solution(AbstractRows):
         )
 
 
-def _energy(system: Any, q: Any, p: Any, t: Any) -> Any:
+def as_dataset(rows: dict[str, np.ndarray], lead: tuple[str, ...], about: dict[str, Any]) -> Any:
+    """Columns as an `xarray.Dataset` whose variables have the axes `lead` before their own."""
+    import xarray
+
+    data = {}
+    for key, x in rows.items():
+        own = lead if x.ndim >= len(lead) else lead[-x.ndim :]
+        data[columns.name_of(key)] = (columns.row_dims(key, x.shape, *own), x)
+    attributes = {k: v for k, v in about.items() if isinstance(v, (int, float, str))}
+    return xarray.Dataset(data, attrs=attributes).set_coords([name for name in lead if name in data])
+
+
+def energy_of(system: Any, q: Any, p: Any, t: Any) -> Any:
     return system.hamiltonian(q, p)
 
 
-def _constraint(system: Any, q: Any, p: Any, t: Any) -> Any:
+def constraint_of(system: Any, q: Any, p: Any, t: Any) -> Any:
     return jnp.max(jnp.abs(system.constraint(q, t))) if system.constrained else jnp.zeros(())
 
 
-def _hidden(system: Any, q: Any, p: Any, t: Any) -> Any:
+def hidden_of(system: Any, q: Any, p: Any, t: Any) -> Any:
     return jnp.max(jnp.abs(system.hidden_constraint(q, p, t))) if system.constrained else jnp.zeros(())
 
 
@@ -145,7 +137,7 @@ def _constraint_forces(system: Any, q: Any, p: Any, t: Any) -> Any:
     return system.constraint_forces(q, p, t)
 
 
-def _multipliers(system: Any, q: Any, p: Any, t: Any) -> Any:
+def multipliers_of(system: Any, q: Any, p: Any, t: Any) -> Any:
     return system.multipliers(q, p, t)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from ..columns import dims_of, name_of
 from .errors import StoreError
 
 __all__ = ["Column", "as_json", "column_name", "group_metadata", "scalar_attributes"]
@@ -23,14 +24,11 @@ __all__ = ["Column", "as_json", "column_name", "group_metadata", "scalar_attribu
 INTERNAL = "holonomix"  # the subgroup with the checkpoints and the run's own files
 EMPTY_GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 _KINDS = {"b", "i", "u", "f", "c"}
-_RESERVED = {INTERNAL, "t", "q", "p", "multipliers"}
 
 
 def column_name(key: str) -> str:
-    """The variable that a row key is stored as: `obs/energy` is `energy`, and `obs/q` is `obs_q`."""
-    name = key.removeprefix("obs/").replace("/", "_")
-    if name != key and name in _RESERVED:
-        name = f"obs_{name}"
+    """The variable that a row key is stored as, as `columns.name_of` says; refuses what no directory can be called."""
+    name = name_of(key)
     if not name or name.startswith((".", "__")) or name in {INTERNAL, "zarr.json"} or not name.isprintable():
         raise StoreError(f"the name {key!r} cannot be stored; give the observable a plain name such as 'energy'")
     return name
@@ -55,10 +53,7 @@ class Column:
         name, dtype, shape = column_name(key), values.dtype, values.shape[1:]
         if dtype.kind not in _KINDS:
             raise StoreError(f"the variable {name!r} has type {dtype}; numbers and booleans can be stored")
-        if dims is None:
-            stem = {"p": "q", "multipliers": "constraint"}.get(name, name)
-            dims = (stem,) if name == "multipliers" and len(shape) == 1 else [f"{stem}_{i}" for i in range(len(shape))]
-        dims = ("t", *dims)
+        dims = ("t", *(dims_of(key, shape) if dims is None else dims))
         if len(dims) != 1 + len(shape):
             raise StoreError(f"the variable {name!r} has rows of shape {shape}, which {dims[1:]} do not name")
         return Column(key, name, dtype.name, tuple(int(n) for n in shape), dims, rows_per_chunk)

@@ -115,6 +115,10 @@ class AbstractMethod(eqx.Module):
     def validate(self, system: Any, state: State, dt: Any) -> None:
         """Raise when the start, with its numbers, does not suit the method (a monitor that is not positive there)."""
 
+    def statistics(self, carry: Any) -> dict[str, Any]:
+        """Numbers that the method's memory holds about the run, such as an acceptance rate."""
+        return {}
+
     @property
     def name(self) -> str:
         return type(self).__name__

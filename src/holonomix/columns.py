@@ -1,0 +1,53 @@
+"""The one place that knows how columns of results are called and what their axes are.
+
+The driver calls a column by a *key*; a store and a `Dataset` call it by a *name*:
+
+    t, n, q, p, multipliers   the same
+    obs/energy                energy (or obs_q, where a name of ours is taken)
+    step/lr                   step_lr, a multiplier that the steps solved for
+    memory/3                  a part of the memory of a dense run; never shown
+
+One run has rows over `t`. An ensemble has rows over `trajectory` and `t`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+__all__ = ["OBSERVABLE", "RESERVED", "STEP", "dims_of", "name_of", "row_dims", "select", "visible"]
+
+OBSERVABLE, STEP, MEMORY = "obs/", "step/", "memory/"
+TRAJECTORY, TIME = "trajectory", "t"
+RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status", "time", "trajectory", "holonomix")
+
+
+def name_of(key: str) -> str:
+    """The variable that a column is shown and stored as."""
+    name = key.removeprefix(OBSERVABLE).replace("/", "_")
+    return f"obs_{name}" if name != key and name in RESERVED else name
+
+
+def dims_of(key: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The names of the axes of one row: momenta share those of positions."""
+    name = name_of(key)
+    if name == "multipliers" and len(shape) == 1:
+        return ("constraint",)
+    stem = {"p": "q", "multipliers": "constraint"}.get(name, name)
+    return tuple(f"{stem}_{k}" for k in range(len(shape)))
+
+
+def row_dims(key: str, shape: tuple[int, ...], *lead: str) -> tuple[str, ...]:
+    """All axes of a column with the leading axes `lead`, such as `t`."""
+    return (*lead, *dims_of(key, shape[len(lead) :]))
+
+
+def select(rows: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The columns with this prefix, by the names their owner gave them."""
+    return {key.removeprefix(prefix): value for key, value in rows.items() if key.startswith(prefix)}
+
+
+def visible(rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns that are shown: everything but the memory of a dense run."""
+    return {key: value for key, value in rows.items() if not key.startswith(MEMORY)}

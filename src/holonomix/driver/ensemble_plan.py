@@ -1,0 +1,216 @@
+"""The plan of an ensemble: what differs between its trajectories, and which starts are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError, ShapeError, whole_number
+from ..projection import as_array, check_start
+from ..types import Problem, State
+from .checks import check_concrete, check_length, check_run
+from .events import Watch, as_events, check_events
+from .loop import Consts, Stepper, key_data, make_stepper
+from .observe import as_observables, check_observables, check_reducers
+from .plan import MAX_STEPS, Given, Plan, end_time, prepared_for, step_count
+
+__all__ = ["plan_ensemble"]
+
+BATCHED = ("q0", "p0", "params", "dt")
+
+
+def plan_ensemble(
+    system: Any,
+    method: Any,
+    q0: Any = None,
+    p0: Any = None,
+    *,
+    dt: Any = None,
+    steps: Any = None,
+    t1: Any = None,
+    t0: Any = 0.0,
+    max_steps: int = MAX_STEPS,
+    in_axes: Mapping[str, Any] | None = None,
+    key: Any = None,
+    observe: Any = None,
+    events: Any = (),
+    reduce: Mapping[str, Any] | None = None,
+    save_every: Any = None,
+    backend: str = "auto",
+) -> Plan:
+    """The plan of many trajectories."""
+    check_concrete("simulate_ensemble", system, method, q0, p0, dt)
+    problem = isinstance(system, Problem)
+    shared = {"q0": 0 if q0 is not None or not problem else None, "p0": 0 if p0 is not None or not problem else None}
+    given = Given(system, q0, p0, dt, steps, t1, t0)
+    system, dt, steps, t1 = given.system, given.dt, given.steps, given.t1
+    axes = _checked_axes({**shared, "params": None, "dt": 0 if np.ndim(dt) else None}, in_axes)
+    check_run(method, system, dt, 0, key, several=True)
+    q0, p0, count = _starts(system, given.q0, given.p0, dt, axes)
+    each = np.ravel(np.asarray(dt))
+    for h in {float(each.min()), float(each.max())}:
+        check_length(steps, t1, t0, h, 1)
+    counts = {step_count(method, steps, t1, t0, float(h), max_steps) for h in np.unique(each)}
+    if len(counts) > 1:
+        raise InputError(
+            f"trajectories with different dt reach t1 = {t1:g} after different numbers of steps ({min(counts)} to "
+            f"{max(counts)}): give steps instead, or an adaptive method"
+        )
+    steps = check_run(method, system, dt, counts.pop(), key, several=True)
+    every = max(steps, 1) if save_every is None else whole_number("save_every", save_every)
+    prepared, redundant = prepared_for(_lane_params(system, axes["params"]), method, q0[0])
+    if axes["params"] is not None:
+        prepared = prepared.with_params(system.params)
+    observables, watch = as_observables(observe), Watch(as_events(events))
+    reducers = _as_reducers(reduce)
+    stepper, consts = make_stepper(
+        prepared,
+        method,
+        dt=dt,
+        t0=t0,
+        t_end=end_time(t1, each[0]),
+        observe=observables,
+        reducers=reducers | ({"events": watch} if watch.events else {}),
+        dtype=q0.dtype,
+    )
+    keys = None if key is None else jax.vmap(lambda i: key_data(jax.random.fold_in(_typed(key), i)))(jnp.arange(count))
+    n_end = jnp.broadcast_to(consts.n_end, (count,))
+    consts = eqx.tree_at(lambda c: (c.key, c.n_end), consts, (keys, n_end), is_leaf=lambda x: x is None)
+    end = None if t1 is None else float(t1)
+    where = _axes_of(consts, axes)
+    plan = Plan(
+        prepared, method, q0, p0, stepper, consts, steps, every, save_every is not None, end, None, watch, reducers,
+        backend, where,
+    )  # fmt: skip
+    _check_starts(plan, t0, redundant)
+    check_observables(observables, q0[0], p0[0], t0)
+    check_events(watch.events, q0[0], p0[0], t0)
+    check_reducers(reducers, q0[0], p0[0], t0)
+    return plan
+
+
+def _checked_axes(default: dict[str, Any], given: Any) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"in_axes must be a mapping such as {{'q0': 0, 'params': None}}, not {given!r}")
+    axes = default | dict(given or {})
+    if unknown := set(axes) - set(BATCHED):
+        raise InputError(f"in_axes knows {', '.join(BATCHED)}; not {', '.join(sorted(map(str, unknown)))}")
+    for name, axis in axes.items():
+        if any(isinstance(a, bool) or not isinstance(a, int) or a != 0 for a in jax.tree.leaves(axis)):
+            raise InputError(f"in_axes[{name!r}] must be 0 (the leading axis) or None (shared), not {axis!r}")
+    return axes
+
+
+def _as_reducers(reduce: Any) -> dict[str, Any]:
+    if reduce is not None and not isinstance(reduce, Mapping):
+        raise InputError(f"reduce must map names to reductions, such as {{'mean': hx.Mean(fn)}}, not {reduce!r}")
+    if "events" in (reduce or {}):
+        raise InputError("a reduction cannot be called 'events', which names what `events=` watches")
+    return dict(reduce or {})
+
+
+def _typed(key: Any) -> Any:
+    return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+
+
+def _starts(system: Any, q0: Any, p0: Any, dt: Any, axes: dict[str, Any]) -> tuple[Any, Any, int]:
+    """The starts with one leading axis, and its length."""
+    q0, p0 = as_array("q0", q0), as_array("p0", p0)
+    sizes: dict[str, int] = {}
+    for name, x in (("q0", q0), ("p0", p0), ("dt", np.asarray(dt))):
+        if axes[name] == 0:
+            if not np.ndim(x):
+                raise ShapeError(f"{name} is one number: it has no leading axis over trajectories")
+            sizes[name] = len(x)
+    for k, n in enumerate(_param_lengths(system, axes["params"])):
+        sizes[f"params leaf {k}"] = n
+    if not sizes:
+        raise InputError("nothing differs between the trajectories: give q0, p0, dt or params a leading axis (in_axes)")
+    if len(set(sizes.values())) > 1:
+        raise ShapeError(f"the leading axes differ: {', '.join(f'{k} has {v}' for k, v in sizes.items())}")
+    count = next(iter(sizes.values()))
+    q0, p0 = (x if axes[name] == 0 else jnp.broadcast_to(x, (count, *x.shape)) for name, x in (("q0", q0), ("p0", p0)))
+    if q0.shape != p0.shape:
+        raise ShapeError(f"q0 has shape {q0.shape} and p0 has shape {p0.shape}; they must be the same")
+    return q0, p0, count
+
+
+def _param_lengths(system: Any, axes: Any) -> list[int]:
+    if axes is None:
+        return []
+    if system.params is None:
+        raise InputError("in_axes names params, but the system has none: System(..., params=...)")
+    try:
+        pairs = jax.tree.map(
+            lambda a, sub: [np.shape(x)[0] if np.ndim(x) else 0 for x in jax.tree.leaves(sub)] if a == 0 else [],
+            axes,
+            system.params,
+            is_leaf=lambda x: x is None,
+        )
+    except (ValueError, TypeError) as error:
+        raise InputError(f"in_axes['params'] does not fit the params: {' '.join(str(error).split())}") from error
+    return [n for part in jax.tree.leaves(pairs) for n in ([part] if isinstance(part, int) else part)]
+
+
+def _lane_params(system: Any, axes: Any) -> Any:
+    """The system with the parameters of the first trajectory."""
+    if axes is None:
+        return system
+    first = jax.tree.map(
+        lambda a, sub: jax.tree.map(lambda x: x[0], sub) if a == 0 else sub,
+        axes,
+        system.params,
+        is_leaf=lambda x: x is None,
+    )
+    return system.with_params(first)
+
+
+def _axes_of(consts: Consts, axes: dict[str, Any]) -> Any:
+    """0 or None for every leaf of the constants."""
+    where = jax.tree.map(lambda _: None, consts)
+
+    def leaves(get, value):
+        nonlocal where
+        tree = get(consts)
+        if value is None or not jax.tree.leaves(tree):
+            return
+        spread = jax.tree.map(lambda a, sub: jax.tree.map(lambda _: a, sub), value, tree, is_leaf=lambda x: x is None)
+        where = eqx.tree_at(get, where, spread, is_leaf=lambda x: x is None)
+
+    leaves(lambda c: c.arrays[0].params, axes["params"])
+    leaves(lambda c: c.dt, axes["dt"])
+    leaves(lambda c: c.n_end, 0)
+    leaves(lambda c: c.key, 0)
+    return where
+
+
+def _check_starts(plan: Plan, t0: float, redundant: bool) -> None:
+    """Fully check the first start and the worst one; one that is not finite gets its status in the run."""
+
+    def check(k: int) -> None:
+        q, p = plan.q0[k], plan.p0[k]
+        try:
+            system = plan.lane_system(k)
+            check_start(system, q, p, t0, redundant=redundant)
+            plan.method.validate(system, State(q, p, jnp.asarray(t0, q.dtype), jnp.asarray(0)), plan.lane(k).dt)
+        except InputError as error:
+            what = f"trajectory {k} (the first axis counts trajectories: q0 has shape {plan.q0.shape}): "
+            raise type(error)(what + str(error)) from error
+
+    check(0)
+    if plan.system.constrained:
+        off = np.nan_to_num(np.asarray(plan.compiled(_off_manifold, plan.q0, plan.p0)), nan=0.0, posinf=0.0)
+        if worst := int(np.argmax(off)):
+            check(worst)
+
+
+def _off_manifold(stepper: Stepper, consts: Consts, q: Any, p: Any) -> Any:
+    """By how much a start violates `g = 0` and `G M^-1 p = 0`."""
+    system = stepper.parts(consts)[0]
+    g, hidden = system.constraint(q, consts.t0), system.hidden_constraint(q, p, consts.t0)
+    return jnp.max(jnp.abs(g)) + jnp.max(jnp.abs(hidden)) / (1.0 + jnp.max(jnp.abs(system.velocity(q, p))))
