@@ -58,6 +58,7 @@ _PUBLIC = {
         "Event",
         "Solution",
         "Ensemble",
+        "FailedTrajectoriesWarning",
         "Mean",
         "Minimum",
         "Maximum",

@@ -1,6 +1,7 @@
 """Running methods: `integrate`, `simulate`, `simulate_ensemble`, `explain`."""
 
 from .ensemble import Ensemble as Ensemble
+from .ensemble import FailedTrajectoriesWarning as FailedTrajectoriesWarning
 from .ensemble import simulate_ensemble as simulate_ensemble
 from .events import Event as Event
 from .explain import explain as explain

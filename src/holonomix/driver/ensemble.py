@@ -20,7 +20,7 @@ from .plan import MAX_STEPS, Plan
 from .progress import Progress
 from .rows import AbstractRows
 from .run import Run
-from .solution import as_dataset, constraint_of, energy_of, hidden_of, map_rows, multipliers_of
+from .solution import as_dataset, constraint_of, energy_of, hidden_of, map_lanes, multipliers_of
 
 __all__ = ["Ensemble", "FailedTrajectoriesWarning", "simulate_ensemble"]
 
@@ -83,7 +83,7 @@ class Ensemble(AbstractRows):
     @functools.cached_property
     def multipliers(self) -> np.ndarray:
         """`Lambda(q, p)` at the saved times."""
-        return self._mapped(multipliers_of)
+        return self.rows["multipliers"] if "multipliers" in self.rows else self._mapped(multipliers_of)
 
     def energy(self) -> np.ndarray:
         """H at the saved times."""
@@ -110,11 +110,7 @@ class Ensemble(AbstractRows):
         q, p, t = (self.q, self.p, self.t) if rows is None else rows
         if single:
             q, p, t = (x[:, None] for x in (q, p, t))
-        if plan.axes is not None and not jax.tree.leaves(plan.axes.arrays):
-            flat = map_rows(fn, plan.system, *(x.reshape(-1, *x.shape[2:]) for x in (q, p, t)))
-            values = flat.reshape(*t.shape, *flat.shape[1:])
-        else:
-            values = np.stack([map_rows(fn, plan.lane_system(k), q[k], p[k], t[k]) for k in range(len(q))])
+        values = map_lanes(fn, plan, q, p, t)
         return values[:, 0] if single else values
 
     def to_xarray(self) -> Any:

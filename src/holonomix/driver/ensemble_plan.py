@@ -35,11 +35,11 @@ def plan_ensemble(
     t1: Any = None,
     t0: Any = 0.0,
     max_steps: int = MAX_STEPS,
-    in_axes: Mapping[str, Any] | None = None,
+    in_axes: Any = None,
     key: Any = None,
     observe: Any = None,
     events: Any = (),
-    reduce: Mapping[str, Any] | None = None,
+    reduce: Any = None,
     save_every: Any = None,
     backend: str = "auto",
 ) -> Plan:

@@ -11,7 +11,7 @@ from .. import columns
 from ..errors import InputError
 from ..types import Sink
 from .plan import Plan
-from .solution import map_rows, multipliers_of
+from .solution import map_lanes, map_rows, multipliers_of
 from .table import Rows
 
 __all__ = ["Record"]
@@ -52,14 +52,15 @@ class Record:
         return told
 
     def add(self, rows: Rows) -> None:
+        """Take the next rows."""
         count = rows["t"].shape[1]
         if not count:
             return
-        self.rows += count
         if self.sink is None:
             self.parts.append(rows)
         else:
             self.sink.append(self.as_stored(rows))
+        self.rows += count
 
     def as_stored(self, rows: Rows) -> Rows:
         """Rows as a sink takes them: the row is the first axis, the trajectory the second."""
@@ -69,7 +70,10 @@ class Record:
             if plan.system.constrained:
                 out["multipliers"] = map_rows(multipliers_of, plan.system, out["q"], out["p"], out["t"])
             return out
-        out = {key: np.moveaxis(x, 1, 0) for key, x in columns.visible(rows).items()}
+        rows = columns.visible(rows)
+        if plan.system.constrained:
+            rows["multipliers"] = map_lanes(multipliers_of, plan, rows["q"], rows["p"], rows["t"])
+        out = {key: np.moveaxis(x, 1, 0) for key, x in rows.items()}
         out["time"] = out.pop("t")
         if np.ndim(plan.consts.dt) == 0 and not plan.method.adaptive:
             # trajectories share their times; where one has failed, the time of the row is still that of the others

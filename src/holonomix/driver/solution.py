@@ -13,9 +13,19 @@ import numpy as np
 
 from .. import columns
 from ..status import Status
+from .plan import Plan
 from .rows import AbstractRows
 
-__all__ = ["Solution", "as_dataset", "constraint_of", "energy_of", "hidden_of", "map_rows", "multipliers_of"]
+__all__ = [
+    "Solution",
+    "as_dataset",
+    "constraint_of",
+    "energy_of",
+    "hidden_of",
+    "map_lanes",
+    "map_rows",
+    "multipliers_of",
+]
 
 
 class Solution(AbstractRows):
@@ -161,3 +171,11 @@ def map_rows(fn: Any, system: Any, q: np.ndarray, p: np.ndarray, t: np.ndarray) 
         found = _mapped(fn, system, *map(jnp.asarray, block))
         parts.append(jax.tree.map(np.asarray, found))
     return jax.tree.map(lambda *x: np.concatenate(x)[:rows], *parts)
+
+
+def map_lanes(fn: Any, plan: Plan, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """`fn(system, q, p, t)` on rows (trajectory, row, ...), each trajectory with its own parameters."""
+    if plan.axes is not None and not jax.tree.leaves(plan.axes.arrays):
+        flat = map_rows(fn, plan.system, *(x.reshape(-1, *x.shape[2:]) for x in (q, p, t)))
+        return flat.reshape(*t.shape, *flat.shape[1:])
+    return np.stack([map_rows(fn, plan.lane_system(k), q[k], p[k], t[k]) for k in range(len(q))])
