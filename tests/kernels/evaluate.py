@@ -1,5 +1,10 @@
 """Runs a plain function through a back end: its arguments are the carry, its result is the row."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import numpy as np
 from interpreter import Interpreter
@@ -30,6 +35,19 @@ def evaluate_batch(fn, batch, backend="native", lanes=None, threads=1):
     runner = build(program_of(fn, *(a[0] for a in batch)), backend, lanes=lanes, threads=threads)
     _, rows = runner.run_batch(tuple(batch), (), None, rows=1, every=0)
     return jax.tree.map(lambda a: np.asarray(a)[:, 0], rows)
+
+
+def in_child(code: str, **environment: str) -> None:
+    """Run code that might end the process in one of its own; it must print "done" at its end, and nothing else."""
+    places = os.pathsep.join(str(Path(p).resolve()) for p in sys.path)
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": places, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert found.stdout == "done\n" and found.returncode == 0, found.stdout + found.stderr[-2000:]
 
 
 def bits(tree):

@@ -5,6 +5,7 @@ All of them advance a `LoopCarry` by whole rows: `runner.run(carry, consts, rows
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import Any, NamedTuple
 
@@ -123,35 +124,38 @@ def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain
     from .. import kernels
 
     unrolled, error = None, None
+    traced = kernels.trace_loop(loop, carry, consts)
     try:
-        unrolled = kernels.lower(loop, carry, consts)
+        unrolled = kernels.lower_traced(traced)
     except kernels.Unsupported as reason:
         if not reason.operation.startswith("too many"):
             raise
         error = reason
     if unrolled is None or unrolled.operations > UNROLLED:
         try:
-            wide = kernels.lower(loop, carry, consts, wide=True)
+            wide = kernels.lower_traced(traced, wide=True)
             if unrolled is None or gain * wide.effort <= unrolled.effort:
                 return wide
         except kernels.Unsupported as reason:
             log.info("no loops over axes: %s", reason)
-        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as reason:
-            # loops are an offer: what goes wrong on the way to them must not end a run that does well without
-            log.warning("no loops over axes, because of a defect in the kernel compiler: %r", reason)
+        except kernels.Defect as reason:  # vector loops are optional
+            if kernels.defects_are_fatal():
+                raise
+            log.warning("no loops over axes: %s", reason)
     if unrolled is None and asked:
-        return kernels.lower(loop, carry, consts, limit=ASKED_LIMIT)
+        return kernels.lower_traced(traced, limit=ASKED_LIMIT)
     if unrolled is None and error is not None:
         raise error
     return unrolled
 
 
-def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool = False, gain: int = 2) -> Any:
-    """A compiled kernel, from the cache where the same program was built before; `Unsupported` is cached too."""
+def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool, batch: bool) -> Any:
+    """A compiled kernel, from the cache where the same program was built before; what went wrong is cached too."""
     from .. import kernels
 
+    gain = GAIN["lanes" if batch and backend == "native" else "single"]
     try:
-        key = (backend, asked, gain, _signature(stepper), _signature(carry), _signature(consts))
+        key = (backend, asked, batch, _signature(stepper), _signature(carry), _signature(consts))
         hash(key)
     except TypeError:
         key = None
@@ -160,26 +164,31 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
         try:
             loop = kernels.LoopFunctions(stepper.step, stepper.read, stepper.halted)
             program = _program(backend, loop, carry, consts, asked, gain)
-            found = (kernels.build(program, backend=backend), program)
-        except (kernels.Unsupported, kernels.Unavailable) as error:
-            found = error
+            runner = kernels.build(program, backend=backend)
+            runner.prepare(batch)
+            found = (runner, program)
+        except (kernels.Unsupported, kernels.Unavailable, kernels.Defect) as error:
+            if isinstance(error, kernels.Defect):
+                if asked or kernels.defects_are_fatal():
+                    raise
+                log.warning("the array path is taken because of %s", error)
+            found = copy.copy(error)  # without its traceback, which holds the whole program
         if key is not None:
             _CACHE[key] = found
     if isinstance(found, Exception):
-        raise found
+        raise copy.copy(found)
     return found
 
 
 def choose(backend: str, stepper: Stepper, carry: Any, consts: Any, capacity: int = 1) -> Choice:
     """The runner for one trajectory; a call asks for at most `capacity` rows."""
-    return _choose(backend, stepper, carry, consts, ("native",), GAIN["single"], capacity)
+    return _choose(backend, stepper, carry, consts, ("native",), capacity, batch=False)
 
 
 def choose_batch(backend: str, stepper: Stepper, carry: Any, consts: Any, capacity: int = 1) -> Choice:
     """The runner for an ensemble; `carry` and `consts` are those of one trajectory."""
-    on_gpu = jax.default_backend() == "gpu"
-    gain = GAIN["single" if on_gpu else "lanes"]
-    return _choose(backend, stepper, carry, consts, ("cuda",) if on_gpu else ("native",), gain, capacity)
+    preferred = ("cuda",) if jax.default_backend() == "gpu" else ("native",)
+    return _choose(backend, stepper, carry, consts, preferred, capacity, batch=True)
 
 
 def _choose(
@@ -188,9 +197,10 @@ def _choose(
     carry: Any,
     consts: Any,
     preferred: tuple[str, ...],
-    gain: int,
     capacity: int,
+    batch: bool,
 ) -> Choice:
+    """Lower, emit and compile; under `auto` nothing that goes wrong there ends a run that the array path can do."""
     if backend not in BACKENDS:
         raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
     if backend == "array":
@@ -207,11 +217,13 @@ def _choose(
     reason = "no kernel back end is preferred here"
     for name in preferred if backend == "auto" else (backend,):
         try:
-            runner, program = _kernel(name, stepper, *shapes, asked=backend != "auto", gain=gain)
+            runner, program = _kernel(name, stepper, *shapes, asked=backend != "auto", batch=batch)
             kind = "a program with loops over axes," if program.wide else "a scalar program of"
             reason = "asked for" if backend != "auto" else f"the step is {kind} {program.operations} operations"
             return Choice(name, runner, reason, program.operations, program.loops)
-        except (kernels.Unsupported, kernels.Unavailable, ImportError) as error:
+        except (kernels.Unsupported, kernels.Unavailable, kernels.Defect, ImportError) as error:
+            if isinstance(error, kernels.Defect) and (backend != "auto" or kernels.defects_are_fatal()):
+                raise
             if backend != "auto":
                 raise InputError(
                     f"backend {backend!r} cannot take this step: {error}; backend='array' takes everything"

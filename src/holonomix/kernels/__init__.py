@@ -1,7 +1,7 @@
 """The kernel compiler: an ordinary JAX step in, a fast loop over steps out.
 
     loop = kernels.LoopFunctions(step, read, halted)
-    program = kernels.lower(loop, carry, consts)          # a typed scalar program; raises Unsupported
+    program = kernels.lower(loop, carry, consts)          # a verified scalar program; raises Unsupported
     runner = kernels.build(program, backend="native")     # or "cuda"
     carry, rows = runner.run(carry, consts, rows=R, every=K)
     carry, rows = runner.run_batch(carry, consts, consts_axes, rows=R, every=K)
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .graph import STRAIGHT_LINE_LIMIT, Unavailable, Unsupported
-from .program import Program, lower
+from .graph import STRAIGHT_LINE_LIMIT, Defect, Unavailable, Unsupported, defects, defects_are_fatal
+from .program import Program, lower, lower_traced, trace_loop
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LoopFunctions:
 
 
 def build(program: Program, backend: str = "native", lanes: int | None = None, threads: int | None = None):
-    """A runner for the program; machine code is made on first use, for a GPU at once."""
+    """A runner for the program; machine code is made by `prepare` or on first use, for a GPU at once."""
     if backend == "native":
         from .runner import NativeRunner
 
@@ -39,8 +39,21 @@ def build(program: Program, backend: str = "native", lanes: int | None = None, t
     if backend == "cuda":
         from .cuda import CudaRunner
 
-        return CudaRunner(program)
+        with defects("compiling for a GPU"):
+            return CudaRunner(program)
     raise ValueError(f"unknown back end {backend!r}: native or cuda")
 
 
-__all__ = ["STRAIGHT_LINE_LIMIT", "LoopFunctions", "Program", "Unavailable", "Unsupported", "build", "lower"]
+__all__ = [
+    "STRAIGHT_LINE_LIMIT",
+    "Defect",
+    "LoopFunctions",
+    "Program",
+    "Unavailable",
+    "Unsupported",
+    "build",
+    "defects_are_fatal",
+    "lower",
+    "lower_traced",
+    "trace_loop",
+]

@@ -29,7 +29,7 @@ def _fresh(t: Tracer, starts: list[int], lengths: list[int], fixed: dict[int, in
     ]
 
 
-@rule("while")
+@rule("while", honors="cond_nconsts cond_jaxpr body_nconsts body_jaxpr")
 def _while(t: Tracer, p, *args: Array):
     nc, nb = p.cond_nconsts, p.body_nconsts
     cond_consts, body_consts, init = args[:nc], args[nc : nc + nb], [settled(t, a) for a in args[nc + nb :]]
@@ -86,7 +86,7 @@ def close_loop(t: Tracer, loop: Loop, starts: list[int], first: int) -> tuple[in
     return node, out[:count]
 
 
-@rule("scan")
+@rule("scan", honors="length jaxpr reverse num_consts num_carry unroll linear _split_transpose")
 def _scan(t: Tracer, p, *args: Array):
     g, a = t.graph, t.algebra
     length, body = p.length, p.jaxpr
@@ -179,7 +179,7 @@ def _row(t: Tracer, table: Array, index: int) -> Array:
     return np.array(picked, np.int64).reshape(table.shape[1:])
 
 
-@rule("cond")
+@rule("cond", honors="branches")
 def _cond(t: Tracer, p, index: Array, *operands: Array):
     g, a = t.graph, t.algebra
     branches = p.branches

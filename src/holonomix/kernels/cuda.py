@@ -120,6 +120,9 @@ class CudaRunner:
         # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
         self._function = self.driver.function(ptx(program, self.driver.capability).encode() + b"\0")
 
+    def prepare(self, batch: bool) -> None:
+        """Nothing is left to do: the kernel was compiled at once."""
+
     def run(self, carry, consts, *, rows: int, every: int):
         """One trajectory, as a batch of one: for checks only."""
         lead = jax.tree.map(lambda x: jnp.asarray(x)[None], carry)

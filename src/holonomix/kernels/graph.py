@@ -32,7 +32,11 @@ Besides, there are
 
 from __future__ import annotations
 
+import contextlib
+import os
 import struct
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +48,8 @@ UNSIGNED = {"u1", "u2", "u4", "u8"}
 INTEGERS = SIGNED | UNSIGNED
 BOOL = "b1"
 STRAIGHT_LINE_LIMIT = 12_000
+KINDS = (*sorted(FLOATS), *sorted(INTEGERS), BOOL, "key", "none")
+NUMBER_OF_KIND = {kind: k for k, kind in enumerate(KINDS)}
 
 
 class Unavailable(RuntimeError):
@@ -54,8 +60,39 @@ class Unsupported(Exception):
     """The step cannot become a scalar program; `operation` names the primitive or the reason."""
 
     def __init__(self, operation: str, detail: str = ""):
-        self.operation = operation
-        super().__init__(f"the kernel compiler cannot take this step: {operation}" + (f" ({detail})" if detail else ""))
+        self.operation, self.detail = operation, detail
+        super().__init__(operation, detail)
+
+    def __str__(self) -> str:
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"the kernel compiler cannot take this step: {self.operation}{detail}"
+
+
+class Defect(RuntimeError):
+    """A mistake of the kernel compiler itself, found before it made any machine code."""
+
+    def __init__(self, what: str):
+        self.what = what
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        return f"a defect of the kernel compiler: {self.what}; backend='array' does without it, please report the step"
+
+
+def defects_are_fatal() -> bool:
+    """Must a defect end the run although another way is open? Tests set HOLONOMIX_DEFECTS=raise."""
+    return os.environ.get("HOLONOMIX_DEFECTS") == "raise"
+
+
+@contextlib.contextmanager
+def defects(doing: str) -> Iterator[None]:
+    """Turn any unexpected exception, a RecursionError included, into a `Defect`."""
+    try:
+        yield
+    except (Unsupported, Unavailable, Defect):
+        raise
+    except Exception as error:
+        raise Defect(f"{doing}: {type(error).__name__}: {error}") from error
 
 
 def type_of(dtype) -> str:
@@ -115,7 +152,8 @@ class Graph:
         self.args: list[tuple[int, ...]] = []
         self.kind: list[str] = []
         self.attr: list = []
-        self.length: list[int] = []
+        self.length = array("q")
+        self.kind_numbers = bytearray()  # places in `KINDS`, for whole arrays of nodes at once
         self.scope: list[Scope] = []
         self.root = Scope(None)
         self.stack: list[Scope] = [self.root]
@@ -143,6 +181,7 @@ class Graph:
         self.op.append(op)
         self.args.append(args)
         self.kind.append(kind)
+        self.kind_numbers.append(NUMBER_OF_KIND[kind])
         self.attr.append(attr)
         self.scope.append(scope)
         self.length.append(length)
@@ -193,6 +232,21 @@ class Graph:
     def structured(self, op: str, args: tuple[int, ...], attr) -> int:
         """A while or cond: never shared, lives where it is written."""
         return self.append(op, args, "none", attr, self.stack[-1])
+
+    def fault(self, nodes: np.ndarray, kind: str, length: int = 0) -> str | None:
+        """What is wrong with an array that should hold nodes of one type: scalars, or vectors of a length as well."""
+        if not nodes.size:
+            return None
+        if nodes.dtype.kind != "i" or nodes.min() < 0 or nodes.max() >= len(self.op):
+            return "numbers that are no nodes"
+        flat = nodes.ravel()
+        found = np.frombuffer(self.kind_numbers, np.uint8)[flat]
+        wrong = found != NUMBER_OF_KIND[kind]
+        if wrong.any():
+            return f"type {KINDS[found[np.argmax(wrong)]]} instead of {kind}"
+        lengths = np.frombuffer(self.length, np.int64)[flat]
+        wrong = (lengths != 0) & (lengths != length)
+        return f"a vector of {lengths[np.argmax(wrong)]} instead of {length or 'a scalar'}" if wrong.any() else None
 
     def is_constant(self, n: int) -> bool:
         return self.op[n] == "const"

@@ -20,10 +20,11 @@ from . import (  # noqa: F401  (they register their rules)
     rules_indexing,
     rules_wide,
 )
-from .graph import STRAIGHT_LINE_LIMIT, Branches, Graph, Loop, Scope, Unsupported, type_of
+from .graph import STRAIGHT_LINE_LIMIT, Branches, Graph, Loop, Scope, Unsupported, defects, type_of
 from .passes import fuse, share_reciprocals
 from .trace import Tracer, is_key
 from .vector_schedule import SPACE, VectorSchedule
+from .verify import verify
 from .wide import Axes, Wide, long_axes, matched, settled
 
 FREE = {"const", "param", "proj", "collected", "key", "table", "vconst"}  # cost nothing in the count of operations
@@ -84,14 +85,46 @@ class Program:
     space: int = 0  # bytes that their arrays need at most
 
 
+@dataclass(frozen=True)
+class Traced:
+    """The three functions of a loop as jaxprs, with the shapes of their results: `halted`, `step` and `read`."""
+
+    carry: Any
+    consts: Any
+    functions: tuple[tuple[Any, Any], ...]
+
+
+def trace_loop(loop, carry, consts) -> Traced:
+    """Trace `loop.halted`, `loop.step` and `loop.read` on examples of their arguments.
+
+    Exceptions of the functions come through: they are the caller's own.
+    """
+    carry, consts = _abstract(carry), _abstract(consts)
+    functions = (jax.make_jaxpr(fn, return_shape=True)(carry, consts) for fn in (loop.halted, loop.step, loop.read))
+    traced = Traced(carry, consts, tuple(functions))
+    _check_carry(carry, traced.functions[1][1])
+    return traced
+
+
 def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False) -> Program:
-    """Trace `loop.step`, `loop.read` and `loop.halted` on examples of their arguments.
+    """The program of a loop: `trace_loop`, then `lower_traced`."""
+    return lower_traced(trace_loop(loop, carry, consts), limit=limit, wide=wide)
+
+
+def lower_traced(traced: Traced, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False) -> Program:
+    """The verified program of traced functions. Raises `Unsupported`, or a `Defect` for any mistake of its own.
 
     With `wide`, long axes are not taken apart (see `wide`): which, is found from the shapes that occur, or given.
     """
-    carry, consts = _abstract(carry), _abstract(consts)
+    with defects("lowering"):
+        program = _lowered(traced, limit, wide)
+        verify(program)
+        return program
+
+
+def _lowered(traced: Traced, limit: int, wide: bool | Axes) -> Program:
+    carry, consts, functions = traced.carry, traced.consts, traced.functions
     graph = Graph(limit)
-    functions = [jax.make_jaxpr(fn, return_shape=True)(carry, consts) for fn in (loop.halted, loop.step, loop.read)]
     axes = wide if isinstance(wide, Axes) else long_axes([closed for closed, _ in functions]) if wide else None
     if axes is not None and not axes.long:
         raise Unsupported("no long axes")
@@ -108,7 +141,6 @@ def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool |
     carry_nodes = [tracer.new_params(a) for a in carry_leaves]
     (halted,) = tracer.run(functions[0][0], [*carry_nodes, *const_nodes])
     halted = tracer.algebra.convert(int(halted.reshape(())), "b1")
-    _check_carry(carry, functions[1][1])
     stepped = matched(tracer, tracer.run(functions[1][0], [*carry_nodes, *const_nodes]), carry_nodes)
     graph.leave()
     read_scope = graph.enter()

@@ -8,19 +8,19 @@ from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
 from .trace import RULES, Array, Tracer, rule
 
 
-@rule("reshape")
+@rule("reshape", honors="new_sizes dimensions")
 def _reshape(t: Tracer, p, a: Array, *dynamic):
     if p.dimensions is not None:
         a = np.transpose(a, p.dimensions)
     return [a.reshape(p.new_sizes)]
 
 
-@rule("transpose")
+@rule("transpose", honors="permutation")
 def _transpose(t: Tracer, p, a: Array):
     return [np.transpose(a, p.permutation)]
 
 
-@rule("broadcast_in_dim")
+@rule("broadcast_in_dim", honors="shape broadcast_dimensions")
 def _broadcast(t: Tracer, p, a: Array, *dynamic):
     shape = [1] * len(p.shape)
     for i, d in enumerate(p.broadcast_dimensions):
@@ -28,59 +28,59 @@ def _broadcast(t: Tracer, p, a: Array, *dynamic):
     return [np.broadcast_to(a.reshape(shape), p.shape)]
 
 
-@rule("squeeze")
+@rule("squeeze", honors="dimensions")
 def _squeeze(t: Tracer, p, a: Array):
     return [a.reshape(p.outs[0].shape)]
 
 
-@rule("expand_dims")
+@rule("expand_dims", honors="dimensions")
 def _expand(t: Tracer, p, a: Array):
     return [a.reshape(p.outs[0].shape)]
 
 
-@rule("slice")
+@rule("slice", honors="start_indices limit_indices strides")
 def _slice(t: Tracer, p, a: Array):
     strides = p.strides or (1,) * a.ndim
     return [a[tuple(slice(*s) for s in zip(p.start_indices, p.limit_indices, strides, strict=True))]]
 
 
-@rule("split")
+@rule("split", honors="sizes axis")
 def _split(t: Tracer, p, a: Array):
     return np.split(a, np.cumsum(p.sizes)[:-1], axis=p.axis)
 
 
-@rule("concatenate")
+@rule("concatenate", honors="dimension")
 def _concatenate(t: Tracer, p, *arrays: Array):
     return [np.concatenate(arrays, axis=p.dimension)]
 
 
-@rule("stack")
+@rule("stack", honors="axis")
 def _stack(t: Tracer, p, *arrays: Array):
     return [np.stack(arrays, axis=p.axis)]
 
 
-@rule("unstack")
+@rule("unstack", honors="axis")
 def _unstack(t: Tracer, p, a: Array):
     return list(np.moveaxis(a, p.axis, 0))
 
 
-@rule("tile")
+@rule("tile", honors="reps")
 def _tile(t: Tracer, p, a: Array):
     return [np.tile(a, p.reps)]
 
 
-@rule("empty", "zeros_like", "empty2")
+@rule("empty", "zeros_like", "empty2", honors="shape dtype")
 def _zeros(t: Tracer, p, *like: Array):
     out = p.outs[0]
     return [np.full(out.shape, t.graph.zero[type_of(out.dtype)], np.int64)]
 
 
-@rule("rev")
+@rule("rev", honors="dimensions")
 def _rev(t: Tracer, p, a: Array):
     return [np.flip(a, p.dimensions)]
 
 
-@rule("pad")
+@rule("pad", honors="padding_config")
 def _pad(t: Tracer, p, a: Array, value: Array):
     for axis, (low, high, inner) in enumerate(p.padding_config):
         if inner and a.shape[axis] > 1:
@@ -96,7 +96,7 @@ def _pad(t: Tracer, p, a: Array, value: Array):
     return [a]
 
 
-@rule("iota")
+@rule("iota", honors="dtype shape dimension")
 def _iota(t: Tracer, p, *dynamic):
     shape = [1] * len(p.shape)
     shape[p.dimension] = -1
@@ -107,7 +107,7 @@ def _iota(t: Tracer, p, *dynamic):
 # -- products --------------------------------------------------------------------------------------
 
 
-@rule("dot_general")
+@rule("dot_general", honors="dimension_numbers")
 def _dot_general(t: Tracer, p, a: Array, b: Array):
     """Sums of products; only products of two structural non-zeros are formed."""
     (ca, cb), (ba, bb) = p.dimension_numbers
@@ -143,7 +143,7 @@ def _dot_general(t: Tracer, p, a: Array, b: Array):
     return [out.reshape((*batch, *free_a, *free_b))]
 
 
-@rule("triangular_solve")
+@rule("triangular_solve", honors="left_side lower transpose_a conjugate_a unit_diagonal")
 def _triangular_solve(t: Tracer, p, a: Array, b: Array):
     if a.ndim != 2 or p.conjugate_a:
         raise Unsupported("triangular_solve")
@@ -163,7 +163,7 @@ def _triangular_solve(t: Tracer, p, a: Array, b: Array):
     return [x if p.left_side else x.T]
 
 
-@rule("custom_linear_solve")
+@rule("custom_linear_solve", honors="const_lengths jaxprs")
 def _custom_linear_solve(t: Tracer, p, *args: Array):
     counts = list(p.const_lengths)
     starts = np.cumsum([0, *counts])
@@ -181,7 +181,7 @@ def _groups(a: Array, axes) -> tuple[Array, tuple[int, ...]]:
     return np.transpose(a, [*keep, *axes]).reshape(int(np.prod(shape, dtype=int)), -1), shape
 
 
-@rule("reduce_sum")
+@rule("reduce_sum", honors="axes")
 def _reduce_sum(t: Tracer, p, a: Array):
     zero = t.graph.zero[type_of(p.outs[0].dtype)]
     rows, shape = _groups(a, p.axes)
@@ -202,7 +202,7 @@ def _reducer(name: str, start, method: str, *prefix: str):
         out = [t.algebra.fold_tree(lambda x, y: call(*prefix, x, y), row.tolist()) for row in rows]
         return [np.array(out, np.int64).reshape(shape)]
 
-    rule(name)(fn)
+    rule(name, honors="axes")(fn)
 
 
 def _lowest(kind: str):
@@ -238,11 +238,25 @@ def _search(name: str, better: str):
             out.append(where)
         return [np.array(out, np.int64).reshape(shape)]
 
-    rule(name)(fn)
+    rule(name, honors="axes index_dtype")(fn)
 
 
 _search("argmax", "gt")
 _search("argmin", "lt")
+
+
+@rule("reduce", honors="computation jaxpr dimensions")
+def _reduce(t: Tracer, p, *arrays: Array):
+    """A reduction by any function of scalars, element after element, beginning with the initial values."""
+    count = len(arrays) // 2
+    groups = [_groups(a, p.dimensions) for a in arrays[:count]]
+    shape, out = groups[0][1], []
+    for row in range(len(groups[0][0])):
+        state = list(arrays[count:])
+        for k in range(groups[0][0].shape[1]):
+            state = t.run(p.jaxpr, [*state, *(rows[row, k] for rows, _ in groups)])
+        out.append([int(x) for x in state])
+    return [np.array([r[j] for r in out], np.int64).reshape(shape) for j in range(count)]
 
 
 def _cumulative(name: str, method: str, *prefix: str):
@@ -254,7 +268,7 @@ def _cumulative(name: str, method: str, *prefix: str):
             rows[k] = t.each(lambda x, y: call(*prefix, x, y), rows[k - 1], rows[k])
         return [np.moveaxis(rows[::-1] if p.reverse else rows, 0, p.axis)]
 
-    rule(name)(fn)
+    rule(name, honors="axis reverse")(fn)
 
 
 _cumulative("cumsum", "add")
@@ -263,7 +277,7 @@ _cumulative("cummax", "extremum", "max")
 _cumulative("cummin", "extremum", "min")
 
 
-@rule("sort")
+@rule("sort", honors="dimension num_keys")
 def _sort(t: Tracer, p, *arrays: Array):
     """Insertion by neighbors: stable, n^2/2 comparisons, for short arrays."""
     alg = t.algebra

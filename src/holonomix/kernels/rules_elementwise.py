@@ -113,7 +113,7 @@ def _pow(t: Tracer, p, a: Array, b: Array):
     return [t.each(t.algebra.pow, a, b)]
 
 
-@rule("integer_pow")
+@rule("integer_pow", honors="y")
 def _integer_pow(t: Tracer, p, a: Array):
     return [t.each(lambda n: t.algebra.power(n, p.y), a)]
 
@@ -140,7 +140,7 @@ def _logistic(t: Tracer, p, a: Array):
     return [t.each(one, a)]
 
 
-@rule("round")
+@rule("round", honors="rounding_method")
 def _round(t: Tracer, p, a: Array):
     name = "round_even" if int(p.rounding_method) == 1 else "round_away"
     return [t.each(lambda n: t.algebra.unary(name, n), a)]
@@ -173,13 +173,13 @@ def _select_n(t: Tracer, p, which: Array, *cases: Array):
 # -- types -----------------------------------------------------------------------------------------
 
 
-@rule("convert_element_type")
+@rule("convert_element_type", honors="new_dtype")
 def _convert(t: Tracer, p, a: Array):
     kind = type_of(p.new_dtype)
     return [t.each(lambda n: t.algebra.convert(n, kind), a)]
 
 
-@rule("reduce_precision")
+@rule("reduce_precision", honors="exponent_bits mantissa_bits")
 def _reduce_precision(t: Tracer, p, a: Array):
     if (p.exponent_bits, p.mantissa_bits) == (11, 52) or not a.size:
         return [a]
@@ -189,7 +189,7 @@ def _reduce_precision(t: Tracer, p, a: Array):
     raise Unsupported("reduce_precision")
 
 
-@rule("bitcast_convert_type")
+@rule("bitcast_convert_type", honors="new_dtype")
 def _bitcast(t: Tracer, p, a: Array):
     new, old = np.dtype(p.new_dtype), p.ins[0].dtype
     kind = type_of(new)
@@ -217,7 +217,11 @@ def _bitcast_width(t: Tracer, a: Array, new: int, old: int, kind: str) -> Array:
     return t.each(lambda n: alg.bitcast(n, kind), total)
 
 
-@rule("copy", "copy_p", "stop_gradient", "optimization_barrier", "sharding_constraint", "pvary", "mesh_cast", "tie")
+@rule(
+    *("copy", "copy_p", "stop_gradient", "optimization_barrier", "sharding_constraint", "pvary", "mesh_cast", "tie"),
+    "name",
+    honors="layout context_mesh unconstrained_dims axes axis_index_groups dst_sharding name",
+)
 def _same(t: Tracer, p, *arrays: Array):
     return arrays
 
@@ -228,7 +232,7 @@ ELEMENTWISE.update(set(RULES) - _OTHERS)  # all that was registered here so far;
 # -- random bits -----------------------------------------------------------------------------------
 
 
-@rule("random_wrap")
+@rule("random_wrap", honors="impl")
 def _wrap(t: Tracer, p, words: Array):
     return [t.pack_keys(words)]
 
@@ -256,14 +260,14 @@ def _implementation(p):
     return impl
 
 
-@rule("random_bits")
+@rule("random_bits", honors="bit_width shape")
 def _random_bits(t: Tracer, p, keys: Array):
     impl = _implementation(p)
     out = _through(t, lambda k: impl.random_bits(k, p.bit_width, p.shape), keys, [], [], False)
     return [np.stack(out).reshape((*keys.shape, *p.shape))]
 
 
-@rule("random_split")
+@rule("random_split", honors="shape")
 def _random_split(t: Tracer, p, keys: Array):
     impl = _implementation(p)
     out = _through(t, lambda k: impl.split(k, p.shape), keys, [], [], True)
@@ -280,14 +284,14 @@ def _random_fold_in(t: Tracer, p, keys: Array, data: Array):
     return [np.stack(out).reshape(keys.shape)]
 
 
-@rule("random_seed")
+@rule("random_seed", honors="impl")
 def _random_seed(t: Tracer, p, seeds: Array):
     closed = jax.make_jaxpr(p.impl.seed)(jax.ShapeDtypeStruct((), p.ins[0].dtype))
     out = [t.pack_keys(t.run(closed, [np.array(n)])[0]) for n in seeds.ravel()]
     return [np.stack(out).reshape(seeds.shape)]
 
 
-@rule("iota_2x32_shape")
+@rule("iota_2x32_shape", honors="shape")
 def _iota_2x32(t: Tracer, p):
     count = np.arange(int(np.prod(p.shape)), dtype=np.uint64).reshape(p.shape)
     return [t.literal((count >> np.uint64(32)).astype(np.uint32)), t.literal(count.astype(np.uint32))]

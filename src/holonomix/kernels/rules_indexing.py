@@ -7,22 +7,32 @@ select for each position that could be written.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
+from jax.extend import core as jex_core
 from jax.lax import GatherScatterMode
 
 from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
 from .trace import Array, Tracer, rule
 
 
+def _index(t: Tracer, n: int) -> int:
+    """An index as a 64-bit integer, in which every limit and every place can be written.
+
+    Of unsigned 64-bit integers those beyond the signed ones become the largest of these.
+    """
+    if t.graph.kind[n] == "u8":
+        n = t.algebra.extremum("min", n, t.algebra.const(np.iinfo(np.int64).max, "u8"))
+    return t.algebra.convert(n, "i8")
+
+
 def _clamped(t: Tracer, n: int, limit: int) -> int:
-    """Integer node `n` clamped to 0 .. limit."""
-    alg, kind = t.algebra, t.graph.kind[n]
+    """Index `n` clamped to 0 .. limit."""
+    alg = t.algebra
     if limit == 0:
-        return t.graph.zero[kind]
-    if kind[0] == "i":
-        n = alg.extremum("max", n, t.graph.zero[kind])
-    return alg.extremum("min", n, alg.const(limit, kind))
+        return t.graph.zero["i8"]
+    return alg.extremum("min", alg.extremum("max", _index(t, n), t.graph.zero["i8"]), alg.const(limit, "i8"))
 
 
 def _combined(t: Tracer, starts: list[tuple[int, int]]) -> int:
@@ -30,11 +40,11 @@ def _combined(t: Tracer, starts: list[tuple[int, int]]) -> int:
     alg = t.algebra
     total = t.graph.zero["i8"]
     for n, count in starts:
-        total = alg.add(alg.mul(total, alg.const(count, "i8")), alg.convert(n, "i8"))
+        total = alg.add(alg.mul(total, alg.const(count, "i8")), n)
     return total
 
 
-@rule("dynamic_slice")
+@rule("dynamic_slice", honors="slice_sizes")
 def _dynamic_slice(t: Tracer, p, a: Array, *starts: Array):
     return [_window(t, a, [int(s) for s in starts[: a.ndim]], p.slice_sizes)]
 
@@ -81,15 +91,16 @@ def _write(t: Tracer, out: Array, update: Array, starts: list[int], combine) -> 
         here = t.graph.one[BOOL]
         for s, o in zip(starts, place, strict=True):
             if s not in value:
-                here = alg.bits("and", here, alg.compare("eq", s, alg.const(o, t.graph.kind[s])))
+                here = alg.bits("and", here, alg.compare("eq", s, alg.const(o, "i8")))
         cut = tuple(slice(o, o + k) for o, k in zip(place, update.shape, strict=True))
         out[cut] = t.each(lambda old, new, c=here: alg.select(c, combine(old, new), old), out[cut], update)
     return out
 
 
-@rule("gather")
+@rule("gather", honors="dimension_numbers slice_sizes mode fill_value")
 def _gather(t: Tracer, p, a: Array, indices: Array):
     d, sizes = p.dimension_numbers, p.slice_sizes
+    _check_mode(p)
     fill = p.mode == GatherScatterMode.FILL_OR_DROP
     batch_shape = indices.shape[:-1]
     offset_axes = [k for k in range(a.ndim) if k not in d.collapsed_slice_dims and k not in d.operand_batching_dims]
@@ -114,7 +125,7 @@ def _gather(t: Tracer, p, a: Array, indices: Array):
         else:
             nodes = [t.graph.zero["i8"] if c is None else t.algebra.const(c, "i8") for c in cut]
             for j, k in enumerate(d.start_index_map):
-                nodes[k] = int(indices[(*place, j)])
+                nodes[k] = _index(t, int(indices[(*place, j)]))
             window = _window(t, a, nodes, sizes)
             if fill:
                 inside = t.graph.one[BOOL]
@@ -131,10 +142,15 @@ def _gather(t: Tracer, p, a: Array, indices: Array):
     return [np.transpose(out, order)]
 
 
+def _check_mode(p) -> None:
+    if p.mode not in (GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS):
+        raise Unsupported(p.name, f"with mode {p.mode}")
+
+
 def _within(t: Tracer, n: int, limit: int) -> int:
-    alg, kind = t.algebra, t.graph.kind[n]
-    low = alg.compare("ge", n, t.graph.zero[kind])
-    return alg.bits("and", low, alg.compare("le", n, alg.const(limit, kind)))
+    alg = t.algebra
+    low = alg.compare("ge", n, t.graph.zero["i8"])
+    return alg.bits("and", low, alg.compare("le", n, alg.const(limit, "i8")))
 
 
 def _fill_value(p):
@@ -166,6 +182,7 @@ _COMBINE = {
 def _scatter(name: str):
     def fn(t: Tracer, p, a: Array, indices: Array, updates: Array):
         d = p.dimension_numbers
+        _check_mode(p)
         out = np.array(a)
         window_axes = list(d.update_window_dims)
         batch_axes = [k for k in range(updates.ndim) if k not in window_axes]
@@ -180,17 +197,19 @@ def _scatter(name: str):
                 starts[operand_axis] = t.algebra.const(place[index_axis], "i8")
             for j, k in enumerate(d.scatter_dims_to_operand_dims):
                 n = int(indices[(*place, j)])
-                starts[k] = _clamped(t, n, a.shape[k] - window.shape[k]) if clip else n
-            _write(t, out, window, starts, lambda old, new: _COMBINE[name](t.algebra, old, new))
+                starts[k] = _clamped(t, n, a.shape[k] - window.shape[k]) if clip else _index(t, n)
+            _write(t, out, window, starts, combine(t, p))
         return [out]
 
-    rule(name)(fn)
+    def combine(t: Tracer, p) -> Callable[[int, int], int]:
+        if name == "scatter" and p.update_jaxpr is not None:
+            update = jex_core.ClosedJaxpr(p.update_jaxpr, p.update_consts)
+            return lambda old, new: int(t.run(update, [np.array(old), np.array(new)])[0])
+        return lambda old, new: _COMBINE[name](t.algebra, old, new)
+
+    # but for `scatter`, the name says what the update is
+    rule(name, honors="dimension_numbers mode update_jaxpr update_consts")(fn)
 
 
 for _name in _COMBINE:
     _scatter(_name)
-
-
-@rule("scatter_apply")
-def _scatter_apply(t: Tracer, p, *arrays):
-    raise Unsupported("scatter_apply")

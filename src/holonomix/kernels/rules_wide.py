@@ -66,6 +66,8 @@ def _moved(t: Tracer, p, *ins: Array):
         index = _known(t, ins[1])
         if index is None:
             raise Unsupported(p.name, "on a long axis, at places that depend on data")
+        if p.name == "scatter" and p.update_jaxpr is not None:
+            raise Unsupported(p.name, "on a long axis, with a function of its own")
         ins = (ins[0], np.vectorize(lambda x: t.graph.constant(x, "i8"), otypes=[np.int64])(index), *ins[2:])
     first = {"dynamic_slice": 1, "dynamic_update_slice": 2}.get(p.name, len(ins))
     if t.values(np.array([int(a) for a in ins[first:]], np.int64)) is None:

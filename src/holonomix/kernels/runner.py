@@ -13,7 +13,7 @@ import numpy as np
 
 from . import native
 from .emit import Layout
-from .graph import dtype_of
+from .graph import defects, dtype_of
 from .program import Leaf, Program
 
 _pools: dict[int, ThreadPoolExecutor] = {}
@@ -93,8 +93,13 @@ class NativeRunner:
         """The machine code for so many lanes."""
         fn = self._functions.get(lanes)
         if fn is None:
-            fn = self._functions[lanes] = native.function(self.program, lanes)
+            with defects("emitting and compiling"):
+                fn = self._functions[lanes] = native.function(self.program, lanes)
         return fn
+
+    def prepare(self, batch: bool) -> None:
+        """Make the machine code that `run` or `run_batch` needs, so that what fails there fails here."""
+        self.compile(self.lanes if batch else 1)
 
     def run(self, carry, consts, *, rows: int, every: int):
         """One trajectory: `rows` rows, each after `every` steps."""

@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend import core as jex_core
 
 from .algebra import Algebra
-from .graph import Graph, Unsupported, type_of
+from .graph import Defect, Graph, Unsupported, type_of
 from .wide import Axes, Wide, constant_vector
 
 Array = Any  # a NumPy array of node numbers, or a single one
@@ -28,21 +28,61 @@ LARGEST_ARRAY = 4_000_000
 CONTROL = {"while", "scan", "cond"}
 ELEMENTWISE: set[str] = set()  # filled by `rules_elementwise`
 
+# Primitives that only call another function, with the parameter that holds it; what they call is inlined. Nothing else
+# is: a primitive that is neither here nor in `RULES` is refused, whatever its parameters are named.
+CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "call": "call_jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "custom_vmap_call": "call",
+    "checkpoint": "jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+}
+# Parameters that change no value: where data lies, how exact a result must be at least, promises about indices. (The
+# preferred element type of a product is the type of its result.)
+WITHOUT_EFFECT = {
+    "accuracy",
+    "indices_are_sorted",
+    "is_stable",
+    "out_sharding",
+    "precision",
+    "preferred_element_type",
+    "sharding",
+    "unique_indices",
+    "weak_type",
+}
+HONORED: dict[str, frozenset[str]] = {}  # the parameters that the rule of a primitive reads
 
-def _registry(table: dict[str, Rule]) -> Callable[..., Callable[[Rule], Rule]]:
-    """A decorator that puts a function `(tracer, params, *arrays) -> arrays` into a table under names of primitives."""
 
-    def named(*names: str) -> Callable[[Rule], Rule]:
-        def register(fn: Rule) -> Rule:
-            table.update(dict.fromkeys(names, fn))
-            return fn
+def rule(*names: str, honors: str = "") -> Callable[[Rule], Rule]:
+    """Register a function `(tracer, params, *arrays) -> arrays` for primitives.
 
-        return register
+    `honors` names the parameters it reads. An equation with any other parameter is refused, unless that is known to
+    have no effect or is None, False or empty: a new option of JAX must not be passed over.
+    """
 
-    return named
+    def register(fn: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, fn))
+        HONORED.update(dict.fromkeys(names, frozenset(honors.split())))
+        return fn
+
+    return register
 
 
-rule, wide_rule = _registry(RULES), _registry(WIDE_RULES)
+def wide_rule(*names: str) -> Callable[[Rule], Rule]:
+    """The same where an array with a long axis goes in or comes out; parameters are checked by `rule`."""
+
+    def register(fn: Rule) -> Rule:
+        WIDE_RULES.update(dict.fromkeys(names, fn))
+        return fn
+
+    return register
 
 
 def is_key(aval) -> bool:
@@ -64,6 +104,8 @@ class Tracer:
         if isinstance(value, jax.Array) and is_key(value):
             words = self.literal(jax.random.key_data(value))
             return self.pack_keys(words)
+        if isinstance(value, jax.core.Tracer):
+            raise Unsupported("a traced value from outside of the step")
         array = np.asarray(value)
         if array.size > LARGEST_ARRAY:
             raise Unsupported(f"array of {array.size} elements")
@@ -185,8 +227,9 @@ class Tracer:
         env.update(zip(jaxpr.constvars, (self.literal(c) for c in consts), strict=True))
         env.update(zip(jaxpr.invars, map(_settled, args), strict=True))
         for eqn in jaxpr.eqns:
-            outs = self.equation(eqn, [read(a) for a in eqn.invars])
-            env.update(zip(eqn.outvars, map(_settled, outs), strict=True))
+            outs = [_settled(x) for x in self.equation(eqn, [read(a) for a in eqn.invars])]
+            self.check(eqn, outs)
+            env.update(zip(eqn.outvars, outs, strict=True))
         return [read(a) for a in jaxpr.outvars]
 
     def equation(self, eqn, ins: list[Array]) -> Sequence[Array]:
@@ -196,15 +239,35 @@ class Tracer:
             if v.aval.size > LARGEST_ARRAY:
                 raise Unsupported(f"array of {v.aval.size} elements", f"in {name}")
             long = (not is_key(v.aval) and self.axes.find(v.aval.shape) is not None) or long
-        inner = _callee(eqn.params) if name not in RULES else None
-        if inner is not None:
-            return self.run(inner, ins)
+        if name in CALLS:
+            return self.run(eqn.params[CALLS[name]], ins)
         fn = RULES.get(name)
         if fn is None:
             raise Unsupported(name)
+        for key, value in eqn.params.items():
+            if not (key in HONORED[name] or key in WITHOUT_EFFECT or _neutral(value)):
+                raise Unsupported(name, f"with {key}={value!r:.60}")
         if long and name not in CONTROL:
             fn = WIDE_RULES["any"]
         return fn(self, _Params(eqn), *ins)
+
+    def check(self, eqn, outs: Sequence[Array]) -> None:
+        """Compare the results of an equation with the shapes and types that JAX gives them."""
+        name = eqn.primitive.name
+        if len(outs) != len(eqn.outvars):
+            raise Defect(f"{name} has {len(outs)} results instead of {len(eqn.outvars)}")
+        for v, out in zip(eqn.outvars, outs, strict=True):
+            kind = "key" if is_key(v.aval) else type_of(v.aval.dtype)
+            wide = isinstance(out, Wide)
+            fault = self.graph.fault(out.ids, kind, out.n) if wide else self.graph.fault(out, kind)
+            if tuple(out.shape) != tuple(v.aval.shape):
+                fault = f"shape {tuple(out.shape)} instead of {tuple(v.aval.shape)}"
+            if fault:
+                raise Defect(f"the result of {name} has {fault}")
+
+
+def _neutral(value: Any) -> bool:
+    return value is None or value is False or (isinstance(value, tuple) and not value)
 
 
 def _settled(value: Array) -> Array:
@@ -227,12 +290,3 @@ class _Params:
             return self.params[name]
         except KeyError:
             raise AttributeError(name) from None
-
-
-_CALLS = {"jaxpr", "call_jaxpr", "fun_jaxpr"}
-
-
-def _callee(params):
-    """The jaxpr of a plain call (jit, remat, custom derivative, ...), which is inlined."""
-    found = [v for k, v in params.items() if k in _CALLS]
-    return found[0] if len(found) == 1 and isinstance(found[0], jex_core.ClosedJaxpr | jex_core.Jaxpr) else None
