@@ -1,11 +1,32 @@
 """Shared by every test: the CPU, in 64 bits, and hypothesis runs that repeat themselves."""
 
 import os
+import tempfile
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["HOLONOMIX_DEFECTS"] = "raise"  # runs take another way around a defect of the kernel compiler; tests do not
 
-from hypothesis import settings
+
+def _share_compiled_programs() -> None:
+    """XLA compiles a program once for all workers and for the next run; HOLONOMIX_TEST_CACHE=off compiles anew."""
+    where = os.environ.get("HOLONOMIX_TEST_CACHE", str(Path(tempfile.gettempdir()) / f"holonomix-tests-{os.getuid()}"))
+    if where == "off" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    directory = Path(where)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        return
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(directory)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA reports its own flags when it loads a program
+
+
+_share_compiled_programs()
+
+from hypothesis import settings  # noqa: E402
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
