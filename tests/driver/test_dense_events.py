@@ -52,7 +52,7 @@ def test_invariants_between_the_steps():
     errors = np.max(np.abs(sol.energy_error())), np.max(sol.constraint_error()), np.max(sol.hidden_constraint_error())
     assert max(errors) < 1e-15
     control = run(hx.RATTLE(), dt=0.1, save_at=np.linspace(0.0, 3.0, 41))
-    assert np.max(control.constraint_error()) > 1e-7
+    assert np.max(np.abs(control.energy_error())) > 1e-7  # RATTLE keeps the energy only nearly
 
 
 def test_rows_may_be_sparse():

@@ -1,12 +1,11 @@
-"""States between the steps: a method's own polynomial where it has one, two-point Hermite interpolation elsewhere.
+"""States between the steps: short steps of the method itself from both ends, blended and projected.
 
 A row of a dense run holds the complete memory of the run. To evaluate at a time, the step that covers it is taken again
-from the row before, and its polynomial is read; nothing but rows has to be kept.
+from the row before; nothing but rows has to be kept.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -14,68 +13,53 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError
-from ..methods.equations import vector_field
+from ..errors import ConvergenceError, InputError, MethodError
+from ..methods.base import first_failure
+from ..projection import Newton, accepts_redundant
 from ..status import Status
 from ..types import State
 from .loop import Consts, LoopCarry, Stepper
 
-__all__ = ["Interpolant", "check_output", "check_times", "disarmed", "evaluate", "hermite", "interpolate"]
-
-MOST_DERIVATIVES = 3
+__all__ = ["Interpolant", "between", "check_output", "check_times", "disarmed", "evaluate"]
 
 
-def hermite(system: Any, before: State, after: State, theta: Any, derivatives: int) -> State:
-    r"""The polynomial of degree 2 d + 1 that has q and its first d derivatives at both ends of a step.
+def between(method: Any, system: Any, before: LoopCarry, after: LoopCarry, t: Any) -> tuple[State, Any]:
+    r"""The state at a time t within the step from `before` to `after`, and the status of the solves behind it.
 
-        u(x) = (1 - x)^{d+1} sum_{k<=d} h^k q_0^(k)/k! x^k sum_{i<=d-k} C(d+i, i) x^i  +  the same from the end
+        z(t) = (1 - w) Phi_{t - t_n}(z_n) + w Phi_{t - t_{n+1}}(z_{n+1}),    w = x^2 (3 - 2 x),    x = (t - t_n)/h
 
-    Derivatives come from the equations of motion, the momentum is `M u'`. Symmetric in its two ends; u errs by
-    O(h^{2d+2}), p by O(h^{2d+1}), beside the errors of the ends.
+    with `Phi` the method's own step (`method.substep`), forward from the start and backward from the end of the step,
+    then projected: the position onto the manifold, the momentum onto its tangent space. Each branch has the method's
+    order and lies on the manifold, so the projection removes only the square of their O(h^{r+1}) difference. The curve
+    meets the steps, is continuously differentiable and symmetric in its two ends. A method that keeps the energy
+    exactly does so here too: of its two branches, whose mean has another energy, only the first is taken.
     """
-    h, d = after.t - before.t, derivatives
-    start, end = (_taylor(system, state, d) for state in (before, after))
+    q, h = before.state.q, after.state.t - before.state.t
+    x = (t - before.state.t) / h
+    ends = jax.tree.map(lambda a, b: jnp.stack([a, b]), *((c.state, c.memory) for c in (before, after)))
 
-    def half(x, terms, h):
-        total = 0.0
-        for k in range(d + 1):
-            weight = sum(math.comb(d + i, i) * x**i for i in range(d - k + 1)) * x**k / math.factorial(k)
-            total = total + weight * h**k * terms[k]
-        return (1 - x) ** (d + 1) * total
+    def branch(end):
+        (state, memory), way = end
+        moved = way != 0
+        new, status = method.substep(system, state, jnp.where(moved, way, h), memory)
+        shown = method.read(system, state, memory)
+        q, p = (jnp.where(moved, a, b) for a, b in ((new.q, shown.q), (new.p, shown.p)))
+        return q, p, jnp.where(moved, status, Status.OK).astype(jnp.int32)
 
-    def u(theta):
-        return half(theta, start, h) + half(1 - theta, end, -h)
-
-    q, slope = jax.jvp(u, (theta,), (jnp.ones_like(theta),))
-    return State(q, system.momentum(q, slope / h), before.t + theta * h, before.n)
-
-
-def _taylor(system: Any, state: State, d: int) -> list[Any]:
-    """q and its first d derivatives along the motion."""
-
-    def along(f):
-        def rate(q, p, t):
-            dq, dp = vector_field(system, (q, p), t)
-            return jax.jvp(f, (q, p, t), (dq, dp, jnp.ones_like(t)))[1]
-
-        return rate
-
-    terms = [lambda q, p, t: q, lambda q, p, t: system.velocity(q, p)]
-    while len(terms) <= d:
-        terms.append(along(terms[-1]))
-    t = jnp.asarray(state.t, state.q.dtype)
-    return [f(state.q, state.p, t) for f in terms[: d + 1]]
-
-
-def interpolate(
-    method: Any, system: Any, before: State, after: State, dt: Any, carry: Any, carry_after: Any, theta: Any
-) -> State:
-    """The state at the fraction `theta` of a step from `before` to `after`."""
-    if hasattr(method, "interpolate"):
-        return method.interpolate(system, before, after, dt, carry, carry_after, theta)
-    shown = method.read(system, before, carry), method.read(system, after, carry_after)
-    order = method.traits_on(system).order_of("q")
-    return hermite(system, *shown, theta, max(1, min(MOST_DERIVATIVES, -(-order // 2))))
+    if method.traits_on(system).energy_exact:
+        q, p, status = branch(((before.state, before.memory), t - before.state.t))
+    else:
+        ways = t - jnp.stack([before.state.t, after.state.t])
+        qs, ps, statuses = jax.lax.map(branch, (ends, ways))
+        w = x * x * (3 - 2 * x)
+        q, p = qs[0] + w * (qs[1] - qs[0]), ps[0] + w * (ps[1] - ps[0])
+        status = first_failure(statuses[0], statuses[1])
+    if system.constrained:
+        solver = Newton(redundant="min-norm" if accepts_redundant(method) else None)
+        solve = solver.positions(system, q, q, t, t)
+        tangent = solver.momenta(system, solve.q, p, t)
+        q, p, status = solve.q, tangent.p, first_failure(status, solve.status, tangent.status)
+    return State(q, p, t, after.state.n), status
 
 
 def check_times(save_at: Any, dt: float, t0: float) -> np.ndarray:
@@ -118,28 +102,31 @@ class Interpolant:
         self.stepper, self.consts = stepper, consts
         self.like = eqx.tree_at(lambda c: c.status, like, jnp.zeros_like(like.status))
 
-    def __call__(self, rows: dict[str, np.ndarray], times: np.ndarray) -> dict[str, np.ndarray]:
-        """What `Stepper.read` shows, at times that lie between the first and the last row."""
+    def __call__(self, rows: dict[str, np.ndarray], times: np.ndarray) -> tuple[dict[str, np.ndarray], Status]:
+        """What `Stepper.read` shows, at times that lie between the first and the last row; up to the first failure."""
         size = len(jax.tree.leaves(_memory(self.like)))
         if not len(times):
             leaves = [rows[f"memory/{k}"][:1] for k in range(size)]
-            out = eqx.filter_eval_shape(_evaluate, self.stepper, self.like, self.consts, leaves, jnp.zeros(1))
-            return {name: np.zeros((0, *x.shape[1:]), x.dtype) for name, x in out.items()}
+            out, _ = eqx.filter_eval_shape(_evaluate, self.stepper, self.like, self.consts, leaves, jnp.zeros(1))
+            return {name: np.zeros((0, *x.shape[1:]), x.dtype) for name, x in out.items()}, Status.OK
         way = np.sign(float(self.consts.dt))
         before = np.searchsorted(way * rows["t"], way * times, side="left") - 1
         before = np.clip(before, 0, max(len(rows["t"]) - 2, 0))
         count = -(-len(times) // 64) * 64  # a few sizes only, so that few programs are compiled
         pad = np.concatenate([np.arange(len(times)), np.full(count - len(times), len(times) - 1)])
         leaves = [rows[f"memory/{k}"][before[pad]] for k in range(size)]
-        out = _evaluate(self.stepper, self.like, self.consts, leaves, jnp.asarray(times[pad]))
-        return {name: np.asarray(x)[: len(times)] for name, x in out.items()}
+        out, status = _evaluate(self.stepper, self.like, self.consts, leaves, jnp.asarray(times[pad]))
+        failed = np.flatnonzero(np.asarray(status)[: len(times)])
+        good = int(failed[0]) if len(failed) else len(times)
+        first = Status(int(status[good])) if len(failed) else Status.OK
+        return {name: np.asarray(x)[:good] for name, x in out.items()}, first
 
-    def after(self, carry: LoopCarry, time: float) -> dict[str, np.ndarray]:
+    def after(self, carry: LoopCarry, time: float) -> tuple[dict[str, np.ndarray], Status]:
         """One row, at a time within the step that follows `carry`."""
         leaves = jax.tree.leaves(_memory(carry))
         rows = {f"memory/{k}": np.asarray(leaf)[None] for k, leaf in enumerate(leaves)}
-        row = self(rows | {"t": np.asarray(carry.state.t)[None]}, np.asarray([time]))
-        return row | (rows if self.stepper.dense else {})
+        row, status = self(rows | {"t": np.asarray(carry.state.t)[None]}, np.asarray([time]))
+        return row | ({name: x[: len(row["t"])] for name, x in rows.items()} if self.stepper.dense else {}), status
 
 
 def disarmed(carry: LoopCarry) -> LoopCarry:
@@ -154,7 +141,9 @@ def _memory(carry: LoopCarry) -> Any:
 
 
 @eqx.filter_jit
-def _evaluate(stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[Any], times: Any) -> dict[str, Any]:
+def _evaluate(
+    stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[Any], times: Any
+) -> tuple[dict[str, Any], Any]:
     system, method, observe, _ = stepper.parts(consts)
     treedef = jax.tree.structure(_memory(like))
 
@@ -164,20 +153,19 @@ def _evaluate(stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[An
         carry = eqx.tree_at(lambda c: (c.state, c.memory), like, (state, memory))
 
         def short(pair):
-            _, after = pair
-            return ((time - after.state.t) * jnp.sign(consts.dt) > 0) & (after.status == Status.OK)
+            before, after = pair
+            late = (time - after.state.t) * jnp.sign(consts.dt) > 0
+            return (late | (after.state.n == before.state.n)) & (after.status == Status.OK)
 
-        def step(carry):
-            return carry, stepper.step(disarmed(carry), consts)
+        def step(pair):
+            return pair[1], stepper.step(disarmed(pair[1]), consts)
 
-        before, after = jax.lax.while_loop(short, lambda pair: step(pair[1]), step(carry))
-        theta = (time - before.state.t) / (after.state.t - before.state.t)
-        shown = interpolate(method, system, before.state, after.state, consts.dt, before.memory, after.memory, theta)
-        good = after.status == Status.OK
-        q, p = (jnp.where(good, x, jnp.nan) for x in (shown.q, shown.p))
-        row = {"t": time, "n": after.state.n, "q": q, "p": p}
+        before, after = jax.lax.while_loop(short, step, (carry, carry))
+        shown, status = between(method, system, before, after, time)
+        row = {"t": time, "n": after.state.n, "q": shown.q, "p": shown.p}
         row |= {f"step/{name}": value for name, value in after.multipliers.items()}
-        return row | {f"obs/{name}": jnp.asarray(fn(q, p, time)) for name, fn in observe.items()}
+        row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, time)) for name, fn in observe.items()}
+        return row, first_failure(after.status, status)
 
     return jax.lax.map(one, (leaves, times))
 
@@ -192,6 +180,9 @@ def evaluate(solution: Any, t: Any) -> tuple[np.ndarray, np.ndarray]:
     outside = ~((times >= low) & (times <= high))
     if np.any(outside):
         raise InputError(f"t = {times[outside].reshape(-1)[0]:g} is outside of the run, {low:g} .. {high:g}")
-    out = solution.interpolant(rows, times.reshape(-1))
+    out, status = solution.interpolant(rows, times.reshape(-1))
+    if status.failed:
+        at = times.reshape(-1)[len(out["t"])]
+        raise ConvergenceError(f"no state could be found at t = {at:g}: {status.message}", status=status, time=at)
     q, p = (out[name].reshape((*times.shape, *out[name].shape[1:])) for name in ("q", "p"))
     return q, p

@@ -56,7 +56,6 @@ class Run:
         self.first = 0  # where this call began
         self.record = Record(plan)
         self.last_n = -1  # the step count of the last row of one trajectory
-        self.last_row: Rows | None = None  # where a terminal event ended it
         self.direction = float(np.sign(np.ravel(plan.consts.dt)[0]))
         self.interpolant = None if plan.many else Interpolant(plan.stepper, plan.consts, self.carry)
         self.behind: Rows = {}
@@ -184,8 +183,17 @@ class Run:
         self.behind = {key: x[:, -1:] for key, x in rows.items()}
         times = np.asarray(self.plan.wanted)[self.record.rows :]
         assert self.interpolant is not None
-        picked = self.interpolant({key: x[0] for key, x in rows.items()}, times[self.direction * times <= until])
+        within = times[self.direction * times <= until]
+        picked, status = self.interpolant({key: x[0] for key, x in rows.items()}, within)
+        self.fail(0, status)
         return {key: x[None] for key, x in picked.items()}
+
+    def fail(self, lane: int, status: Status) -> None:
+        """End a trajectory at a state between two steps that could not be found."""
+        if status.failed:
+            old = self.carry.status
+            new = old.at[lane].set(int(status)) if self.plan.many else jnp.full_like(old, int(status))
+            self.carry = eqx.tree_at(lambda c: c.status, self.carry, new)
 
     def add(self, rows: Rows) -> None:
         if not self.plan.many:
@@ -228,6 +236,8 @@ class Run:
         self.done = target if plan.many else int(self.carry.state.n)
         if table.rows and plan.saves:
             self.keep(*table.result())
+        if not plan.many and self.ends:
+            self.add_end(self.ends[0])
         return target - n0
 
     def advance(self, table: Table, ends: np.ndarray) -> None:
@@ -261,7 +271,7 @@ class Run:
         for lane in np.flatnonzero(event):
             if int(lane) not in self.ends:
                 self.locate(int(lane))
-        go_on = event & ~np.isin(np.arange(len(event)), list(self.ends))
+        go_on = (self.status == Status.TERMINATED) & ~np.isin(np.arange(len(event)), list(self.ends))
         if not go_on.any():
             return False
         mask = jnp.asarray(go_on if self.plan.many else go_on[0])
@@ -273,13 +283,20 @@ class Run:
         plan = self.plan
         carry = jax.tree.map(lambda x: x[lane], self.carry) if plan.many else self.carry
         for found in locate(plan.watch, plan.stepper, carry, plan.lane(lane)):
+            if found.status.failed:
+                return self.fail(lane, found.status)
             if self._note(lane, found):
-                if self.interpolant is not None and plan.wanted is None:
-                    row = self.interpolant.after(carry, found.t)
-                    self.last_row = {key: x[None] for key, x in row.items()}
-                elif self.interpolant is not None:
-                    self.last_row = self.pick(self.first_row(), self.direction * found.t)
                 return
+
+    def add_end(self, found: Found) -> None:
+        """The last row, where a terminal event ended the run; with `save_at`, the rows up to there."""
+        assert self.interpolant is not None
+        if self.plan.wanted is not None:
+            self.add(self.pick(self.first_row(), self.direction * found.t))
+            return
+        row, status = self.interpolant.after(self.carry, found.t)
+        self.fail(0, status)
+        self.add({key: x[None] for key, x in row.items()})
 
     def late(self) -> np.ndarray:
         """Trajectories whose own time has passed the end."""
@@ -319,9 +336,7 @@ class Run:
     def _finish_one(self) -> None:
         """A run that stopped between two rows shows its last state too."""
         plan, status = self.plan, Status(int(self.carry.status))
-        if self.last_row is not None:
-            self.add(self.last_row)
-        elif (plan.adaptive_end or status.failed) and self.done > self.last_n:
+        if (plan.adaptive_end or status.failed) and self.done > self.last_n and not self.ends:
             self.keep(self.first_row(), np.ones((1, 1), bool))
         if not self.record.rows:  # no wanted time was reached
             self.record.parts.append(self.pick(self.first_row(), -np.inf))

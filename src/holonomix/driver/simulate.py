@@ -49,9 +49,9 @@ def simulate(
     bit for bit, to more `steps` if so asked; one that was begun with another system, method, key or other numbers is
     refused. `backend` is `"auto"`, `"array"`, `"native"`, or on a GPU `"cuda"`.
 
-    `save_at` gives the rows at these times instead, read from the method's own polynomial (or a symmetric interpolant
-    of matching order); `dense=True` keeps the memory of the run, so that `sol.at(t)` does the same later. `events` are
-    `Event`s (or functions whose zeros are wanted), found on the same polynomials and listed in `sol.events`.
+    `save_at` gives the rows at these times instead: states on the manifold, of the method's own order, from which a run
+    can be started; `dense=True` keeps the memory of the run, so that `sol.at(t)` gives the same states later. `events`
+    are `Event`s (or functions whose zeros are wanted), found among the same states and listed in `sol.events`.
 
     On a stiff system, or an effective one, whose fast oscillations carry energy, a `ResonanceWarning` says where their
     frequencies met or resonated among the saved rows.

@@ -21,6 +21,7 @@ from .base import AbstractMethod, Traits, first_failure
 from .bordered import solve_together
 from .equations import reduced_force
 from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monitor, check_monitor
+from .rattle import verlet_substep
 
 __all__ = ["AbstractVariableStep", "AdaptiveVerlet", "Stagger", "VRATTLE", "VSHAKE"]
 
@@ -221,6 +222,9 @@ class AbstractVariableStep(AbstractMethod):
         if self.projects:
             return state
         return State(state.q, self._whole(system, state.q, state.t, carry)[0], state.t, state.n)
+
+    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+        return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
 
     def reverse(self, system: Any, state: State, carry: Stagger) -> tuple[State, Stagger]:
         """`(q_n, -p_{n+1/2}, rho_{n+1/2})`: the way back begins with the half step ahead."""

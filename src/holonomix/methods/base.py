@@ -94,6 +94,18 @@ class AbstractMethod(eqx.Module):
         """The carry that `step(system, state, dt, ...)` expects when the step before had another size."""
         return carry
 
+    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+        """The state to show after a step of another size, with its status: points between steps are made of it.
+
+        `state` and `carry` are those of the run; `dt` is not zero and may point backwards. A one-step method takes a
+        step of its own. Methods with a longer memory, or with a time of their own, say what stands in for it: a
+        one-step method of at least their order.
+        """
+        if self.adaptive or not self.one_step:
+            raise MethodError(f"{self.name} has no states between its steps")
+        new, carry, report = self.step(system, state, dt, self.resize(system, state, dt, carry))
+        return self.read(system, new, carry), report.status
+
     def traits_on(self, system: Any) -> Traits:
         """What the method promises on this system; a stiff system is also an unconstrained one."""
         kind = kind_of(system)

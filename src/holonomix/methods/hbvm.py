@@ -14,13 +14,14 @@ from ..projection import direct_momenta
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report, reduced_force
-from .legendre import ITERATIONS, along, check_degrees, continuation, integrals, solve_step, tables, velocities
+from .legendre import ITERATIONS, along, check_degrees, continuation, solve_step, tables, velocities
+from .line_integral import LineIntegral
 
 __all__ = ["HBVM", "Gauss"]
 
 
 class Memory(NamedTuple):
-    """The polynomial of the last step: a starting guess for the next one, and its dense output."""
+    """The polynomial of the last step: a starting guess for the next one."""
 
     low: Compensation
     gamma: Any  # (s, n)
@@ -191,16 +192,13 @@ class HBVM(AbstractMethod):
         gamma = jnp.zeros_like(carry.gamma).at[0].set(velocity)
         return back, Memory(Compensation(carry.low.q, -carry.low.p), gamma, carry.multipliers)
 
-    def interpolate(
-        self, system: Any, before: State, after: State, dt: Any, carry: Memory, carry_after: Memory, theta: Any
-    ) -> State:
-        """The step's own polynomials `u` and `v` at `t + theta dt`."""
-        q, low, gamma = before.q, carry.low, carry_after.gamma
-        push = self._push(system, (q, low.q), gamma, carry_after.multipliers, before.t, dt)[0]
-        weights = jnp.stack(integrals(self.s, theta))
-        u = q + (low.q + dt * (weights @ gamma).reshape(q.shape))
-        v = before.p + (low.p - dt * (weights @ push).reshape(q.shape))
-        return self.read(system, State(u, v, before.t + theta * dt, before.n), carry_after)
+    def substep(self, system: Any, state: State, dt: Any, carry: Memory) -> tuple[State, Any]:
+        """With constraints a step of LineIntegral: a short one of HBVM magnifies the normal part of a raw momentum."""
+        if not system.constrained:
+            return super().substep(system, state, dt, carry)
+        inner = LineIntegral(4, iteration=self.iteration, max_iterations=self.max_iterations)
+        shown = State(state.q, direct_momenta(system, state.q, state.p, state.t).p, state.t, state.n)
+        return inner.substep(system, shown, dt, inner.init(system, shown, dt))
 
 
 def _start_correction(system: Any, state: State, dt: Any) -> Any:

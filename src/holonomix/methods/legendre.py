@@ -27,7 +27,6 @@ __all__ = [
     "check_degrees",
     "continuation",
     "integrals",
-    "restriction",
     "solve_step",
     "tables",
 ]
@@ -133,12 +132,6 @@ def continuation(s: int) -> Any:
     """The (s, s) matrix that continues a polynomial of a step over the next one: `E_ji = int P_j(c) P_i(1 + c) dc`."""
     t = tables(s, s)
     return np.triu(t.weighted.T @ np.stack(basis(s, 1 + t.c), axis=1))
-
-
-def restriction(s: int, theta: Any) -> Any:
-    """The (s, s) matrix that takes the coefficients over a step to those over its first part, of length `theta`."""
-    t = tables(s, s)
-    return t.weighted.T @ jnp.stack(basis(s, theta * jnp.asarray(t.c)), axis=1)
 
 
 class Path(NamedTuple):

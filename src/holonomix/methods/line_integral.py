@@ -21,7 +21,6 @@ from .legendre import (
     basis,
     check_degrees,
     continuation,
-    restriction,
     solve_step,
     tables,
     velocities,
@@ -31,7 +30,7 @@ __all__ = ["LineIntegral"]
 
 
 class Memory(NamedTuple):
-    """The polynomials of the last step: a starting guess for the next one, and its dense output."""
+    """The polynomials of the last step: a starting guess for the next one."""
 
     low: Compensation
     gamma: Any  # (s, n)
@@ -224,19 +223,6 @@ class LineIntegral(AbstractMethod):
         back = State(state.q, -state.p, state.t, state.n)
         fresh = self.init(system, back, jnp.nan)
         return back, Memory(Compensation(carry.low.q, -carry.low.p), fresh.gamma, fresh.multipliers)
-
-    def interpolate(
-        self, system: Any, before: State, after: State, dt: Any, carry: Memory, carry_after: Memory, theta: Any
-    ) -> State:
-        """The step of length `theta dt`, found from the polynomials of the whole step restricted to it.
-
-        The polynomials themselves err by O(h^{R+1}) inside a step; this keeps the order and all three invariants.
-        """
-        guess = restriction(self.s, theta) @ carry_after.gamma, restriction(self.R, theta) @ carry_after.multipliers
-        moved = theta * dt != 0
-        inner, _, _ = self._advance(system, before, jnp.where(moved, theta * dt, dt), carry.low, guess)
-        q, p = (jnp.where(moved, a, b) for a, b in ((inner.q, before.q), (inner.p, before.p)))
-        return State(q, p, before.t + theta * dt, before.n)
 
 
 VARIANTS = {"LineIntegral": (lambda: LineIntegral(6), lambda: LineIntegral(8))}

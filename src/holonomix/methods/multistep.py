@@ -99,6 +99,10 @@ class LinearMultistep(AbstractMethod):
         slopes = tuple(jnp.concatenate([v[1:], x[None]]) for v, x in zip(slopes, new, strict=True))
         return State(q, p, t1, state.n), (low, values, slopes, jnp.minimum(known + 1, self.steps)), report
 
+    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+        q, p, _, report = self._starting(system, state, dt, jnp.asarray(state.t, state.q.dtype), carry[0])
+        return State(q, p, state.t + dt, state.n), report.status
+
     def _starting(self, system: Any, state: State, dt: Any, t: Any, low: Any) -> tuple[Any, Any, Any, Report]:
         order = multistep_order(self.a, self.b)
         q, p = extrapolated(lambda z, t: vector_field(system, z, t), (state.q, state.p), t, dt, order + 1)

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 
 from ..errors import MethodError
 from ..linalg import Compensation, add, newton_root
-from ..projection import direct_momenta
+from ..projection import Newton, direct_momenta
 from ..status import Status
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
+from .rattle import verlet_substep
 
 __all__ = ["Poincare", "PoincareEuler"]
 
@@ -98,6 +99,9 @@ class PoincareEuler(AbstractMethod):
         old = (State(q, state.p, t, state.n), carry)
         new_state, new_carry = jax.tree.map(lambda a, b: jnp.where(failed == Status.OK, a, b), new, old)
         return new_state, new_carry, Report(failed, done.iterations, done.residual, multipliers)
+
+    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+        return verlet_substep(system, Newton(), state, dt)
 
     def reverse(self, system: Any, state: State, carry: Poincare) -> tuple[State, Poincare]:
         back = eqx.tree_at(lambda c: c.low.p, carry, -carry.low.p)

@@ -13,7 +13,7 @@ from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure, solver_report
 from .implicit_drift import drift, is_general, kick_force
 
-__all__ = ["RATTLE"]
+__all__ = ["RATTLE", "verlet_substep"]
 
 _VERLET = {"free": Traits(2, symmetric=True, symplectic=True)}
 
@@ -116,3 +116,10 @@ class RATTLE(AbstractMethod):
     def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
         low, gradient, memory = carry
         return Compensation(low.q, jnp.zeros_like(state.p)), gradient, memory
+
+
+def verlet_substep(system: Any, solver: AbstractSolver, shown: State, dt: Any) -> tuple[State, Any]:
+    """One step of RATTLE (Verlet without constraints) from a state as shown: `substep` of methods of order two."""
+    method = RATTLE(solver)
+    state, _, report = method.step(system, shown, dt, method.init(system, shown, dt))
+    return state, report.status

@@ -13,6 +13,7 @@ from ..projection import AbstractSolver, Newton
 from ..types import Report, State
 from .base import AbstractMethod, Traits, solver_report
 from .implicit_drift import drift, is_general, kick_force
+from .rattle import verlet_substep
 
 __all__ = ["SHAKE"]
 
@@ -106,6 +107,9 @@ class SHAKE(AbstractMethod):
         else:
             p = raw - dt / 2 * gradient if self.form == "leapfrog" else raw
         return State(state.q, self.solver.momenta(system, state.q, p, state.t).p, state.t, state.n)
+
+    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+        return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         low, raw, gradient, dt, memory = carry

@@ -7,9 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..linalg import Compensation, add, newton_root
+from ..projection import Newton
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report, reduced_force
+from .rattle import verlet_substep
 
 __all__ = ["ImplicitMidpoint", "Leapfrog", "StormerVerlet"]
 
@@ -53,6 +55,9 @@ class StormerVerlet(AbstractMethod):
             force = system.force(q, half, t1)
         p, low_p = add(half, low_p, dt / 2 * force)
         return State(q, p, t1, state.n), (Compensation(low_q, low_p), force), report
+
+    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+        return verlet_substep(system, Newton(), self.read(system, state, carry), dt)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         back = State(state.q, -state.p, state.t, state.n)
