@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .emit_axes import AxisEmitter
-from .graph import BOOL, Branches, Loop, Scope
+from .graph import BOOL, Branches, Defect, Loop, Scope
 from .writer import scalar_type
 
 
@@ -32,8 +32,6 @@ class FlowEmitter(AxisEmitter):
         op = g.op[n]
         if n in self.deferred:
             return
-        if self.lanes > 1 and g.args[n] and all(a in self.uniform or g.op[a] == "const" for a in g.args[n]):
-            self.uniform.add(n)
         special = getattr(self, f"_op_{op}", None)
         if special is not None:
             special(n)
@@ -109,6 +107,8 @@ class FlowEmitter(AxisEmitter):
             return str(int(g.attr[index]))
         if self.lanes == 1:
             return self.name(index)
+        if index not in self.uniform:
+            raise Defect(f"node {index} ({g.op[index]}) is one index for all lanes, and may differ between them")
         return self.new(f"extractelement {self.type('i8')} {self.name(index)}, i32 0")
 
     # -- control flow ------------------------------------------------------------------------------
@@ -143,7 +143,6 @@ class FlowEmitter(AxisEmitter):
             self.lines.append("")
         if counted:
             self.names[loop.params[0]] = self.broadcast(counter, "i64")
-            self.uniform.add(loop.params[0])
         self.block(loop.scope, "head")
         if counted:
             go = self.new(f"icmp slt i64 {counter}, {loop.trips}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .graph import Branches, Graph, Loop, Scope
+from .memory_reuse import written_in_place
 from .passes import frozen
 from .wide import in_step
 
@@ -60,7 +61,8 @@ class VectorSchedule:
         self.first = {id(p): set(p.nodes) for p in self.loops}  # what they compute for the others
         self._repeat()
         self._keep()
-        self.direct = self._in_place()
+        self.read: dict[int, set[int]] = {}  # what each node reads, as it is scheduled now
+        self.direct = written_in_place(self, FROM_MEMORY)
 
     def block(self, scope: Scope, part: str) -> list[Piece]:
         if part == "all":
@@ -178,26 +180,6 @@ class VectorSchedule:
                         done = False
                 piece.nodes = [n for n in piece.nodes if n in used]
                 piece.kept = kept[::-1]
-
-    def _in_place(self) -> dict[int, int]:
-        """Results of a loop that may be written at once where its parameter is, since nobody reads that any more."""
-        g, out = self.graph, {}
-        for n in self.program.live:
-            loop = g.attr[n]
-            if not isinstance(loop, Loop):
-                continue
-            pieces = self.pieces[loop.scope, "body"]
-            taken: set[int] = set()
-            for p, r in zip(loop.params, loop.results, strict=True):
-                at = next((k for k, piece in enumerate(pieces) if piece.length and r in piece.kept), None)
-                if at is None or p not in self.program.live or r in taken or p in loop.results:
-                    continue
-                late = {a for piece in pieces[at + 1 :] for m in piece.nodes for a in (*g.args[m], *self._inside(m))}
-                late.update(a for m in pieces[at].nodes if g.op[m] in FROM_MEMORY for a in g.args[m])
-                if p not in late:
-                    out[r] = p
-                    taken.add(r)
-        return out
 
     def _inside(self, n: int) -> set[int]:
         """All nodes that the bodies of a while or cond mention."""

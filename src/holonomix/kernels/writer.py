@@ -6,6 +6,7 @@ from collections import Counter
 
 from .graph import BOOL, FLOATS, float_bits
 from .program import Program
+from .uniform import uniform_nodes
 
 _SCALAR = {"f8": "double", "f4": "float", "b1": "i1"}
 
@@ -30,7 +31,7 @@ class Writer:
         self.label = "entry"
         self.mask: str | None = None
         self.fresh = 0
-        self.uniform: set[int] = set()
+        self.uniform = uniform_nodes(program) if lanes > 1 else set()
         self.deferred: set[int] = set()  # nodes that are emitted by hand at the end of the step
         self.op_counts = Counter(program.graph.op[n] for n in program.live)
 
