@@ -74,9 +74,10 @@ def test_indices_that_are_the_same_in_all_lanes(fn, same):
 
 
 def test_a_tabulated_potential_in_an_ensemble():
-    places = jnp.linspace(-3.0, 3.0, 25)
-    system = hx.System(lambda q: jnp.interp(q[0], places, jnp.cos(2 * places)) + q[0] ** 2 / 2)
-    q0 = np.linspace(-2.0, 2.0, 9)[:, None]
+    places = jnp.linspace(-3.0, 3.0, 400)
+    values = jnp.cos(2 * places)
+    system = hx.System(lambda q: jnp.sum(jnp.interp(q, places, values)) + jnp.sum(q**2) / 2)
+    q0 = np.linspace(-2.0, 2.0, 18).reshape(9, 2)
     options = {"dt": 0.05, "steps": 40}
     runs = hx.simulate_ensemble(system, hx.StormerVerlet(), q0, 0 * q0, **options, backend="native")
     slow = hx.simulate_ensemble(system, hx.StormerVerlet(), q0, 0 * q0, **options, backend="array")
