@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ import numpy as np
 from rich.console import Console
 
 from holonomix.errors import HolonomixError, MethodError, SimulationError
-from holonomix.io import Store, StoreDamagedError, StoreError, disk, is_store
+from holonomix.io import Store, StoreDamagedError, StoreError, is_store
+from holonomix.io.directory import discard
 
 from .environment import differences, set_up_jax, versions
 from .exits import CommandError
@@ -153,8 +153,8 @@ def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
     except HolonomixError as error:
         # a run that never began leaves nothing behind, so that the same command can be given again
         if store.rows == 0 and not isinstance(error, SimulationError | StoreError):
-            store.close()
-            shutil.rmtree(out)
+            store.release()
+            discard(out)
         raise
     return summarize(job, out, solution)
 
@@ -191,7 +191,7 @@ def resume(
             spec = dataclasses.replace(spec, steps=steps, t1=None)
         job = job_from(spec)
         if steps is not None:
-            disk.write_atomic(path / "run.toml", job.spec.to_toml().encode())
+            store.save_file("run.toml", job.spec.to_toml().encode())
         changed = differences(then)
         if changed and not quiet:
             text = f"warning: since the run began, {', '.join(changed)}: the last bits may differ from here on"
