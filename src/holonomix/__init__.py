@@ -42,6 +42,8 @@ _PUBLIC = {
         "resonances",
         "ResonanceWarning",
         "Rheonomic",
+        "TimeDependent",
+        "Capability",
         "fixman",
         "Distance",
         "Local",

@@ -270,7 +270,7 @@ def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key:
 def _observe(system: Any, q: Any, p: Any, t: Any) -> Any:
     def row(q, p, t):
         errors = constraint_error(system, q, t), hidden_constraint_error(system, q, p, t)
-        return system.kinetic(q, p), system.potential(q), *errors
+        return system.kinetic(q, p), system.potential(q, t), *errors
 
     return jax.vmap(row)(*map(jnp.asarray, (q, p, t)))
 

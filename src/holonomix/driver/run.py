@@ -427,4 +427,4 @@ def _errors(stepper: Stepper, consts: Consts, carry: LoopCarry) -> tuple[Any, An
     system, method = stepper.parts(consts)[:2]
     shown = method.read(system, carry.state, carry.memory)
     violation = jnp.max(jnp.abs(system.constraint(shown.q, shown.t))) if system.constrained else jnp.zeros(())
-    return system.hamiltonian(shown.q, shown.p), violation
+    return system.hamiltonian(shown.q, shown.p, shown.t), violation

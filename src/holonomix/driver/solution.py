@@ -132,7 +132,7 @@ def as_dataset(rows: dict[str, np.ndarray], lead: tuple[str, ...], about: dict[s
 
 
 def energy_of(system: Any, q: Any, p: Any, t: Any) -> Any:
-    return system.hamiltonian(q, p)
+    return system.hamiltonian(q, p, t)
 
 
 def constraint_of(system: Any, q: Any, p: Any, t: Any) -> Any:

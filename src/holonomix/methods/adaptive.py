@@ -12,10 +12,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import InputError
 from ..linalg import Compensation, add, newton_root
 from ..projection import SOR, AbstractSolver, Newton
 from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .bordered import solve_together
@@ -67,6 +68,7 @@ class AbstractVariableStep(AbstractMethod):
 
     adaptive = True
     one_step = False
+    reasons = {Capability.FORCE: "applied forces break its reversibility"}
     projects: ClassVar[bool] = True  # `state.p` is p_n at every step; otherwise p_{n-1/2}, projected when it is read
 
     def __check_init__(self) -> None:
@@ -84,14 +86,6 @@ class AbstractVariableStep(AbstractMethod):
     @property
     def _order(self) -> int:
         return 1 if self.start == "naive" else 2
-
-    def check_further(self, system: Any) -> None:
-        if system.position_mass:
-            raise MethodError(f"{self.name} needs a constant mass; RATTLE and SHAKE treat a mass M(q)")
-        if not system.conservative:
-            raise MethodError(f"{self.name} needs forces from a potential: applied forces break its reversibility")
-        if system.rheonomic:
-            raise MethodError(f"{self.name} needs constraints fixed in time; RATTLE treats constraints that move")
 
     def validate(self, system: Any, state: State, dt: Any) -> None:
         check_monitor(self.monitor, system, state.q, state.p, dt)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import InputError, MethodError
 from ..linalg import Compensation, add
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
@@ -74,13 +75,14 @@ class Composition(AbstractMethod):
                 constraint_exact=t.constraint_exact,
                 hidden_exact=t.hidden_exact,
                 wedge=t.wedge,
+                treats=t.treats,
             )
             for kind, t in self.method.traits.items()
             if _gains(t)
         }
 
-    def check_further(self, system: Any) -> None:
-        self.method.check_further(system)
+    def check_conditions(self, system: Any) -> None:
+        self.method.check_conditions(system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return self.method.init(system, state, dt)
@@ -168,6 +170,7 @@ class Splitting(AbstractMethod):
                 self.claimed,
                 symmetric=len(flows) % 2 == 1 and np.allclose(flows, flows[::-1], atol=1e-15),
                 symplectic=True,
+                treats=(Capability.TIME,),
             )
         }
 
@@ -177,12 +180,13 @@ class Splitting(AbstractMethod):
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         def stage(loop, weights):
             q, p, low = loop
-            c, d = weights
+            c, d, when = weights
             q, low_q = add(q, low.q, dt * c * system.velocity(q, p))
-            p, low_p = add(p, low.p, -dt * d * system.gradient(q))
+            p, low_p = add(p, low.p, -dt * d * system.gradient(q, state.t + when * dt))
             return (q, p, Compensation(low_q, low_p)), None
 
-        weights = (jnp.asarray(self.c, state.q.dtype), jnp.asarray(self.d, state.q.dtype))
+        # time runs with the drifts
+        weights = tuple(jnp.asarray(x, state.q.dtype) for x in (self.c, self.d, np.cumsum(self.c)))
         (q, p, low), _ = jax.lax.scan(stage, (state.q, state.p, carry), weights)
         return State(q, p, state.t + dt, state.n), low, Report.ok()
 

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from ..errors import InputError, MethodError
 from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
-from .langevin import check_scleronomic, ornstein_uhlenbeck, thermostat
+from .langevin import FIXED_MANIFOLD, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE
 
 __all__ = ["ConstrainedHMC"]
@@ -47,6 +48,11 @@ class ConstrainedHMC(AbstractMethod):
     reference = "Hartmann 2008; Zappa, Holmes-Cerfon & Goodman 2018; Lelievre, Rousset & Stoltz 2019"
     family = "sampling"
     stochastic = True
+    reasons = FIXED_MANIFOLD | {
+        Capability.FORCE: "an applied force has no energy to accept by",
+        Capability.TIME: "it samples one equilibrium",
+        Capability.MAGNETIC: "its proposals are reversed by turning the momentum around",
+    }
 
     inner_steps: int = eqx.field(static=True)
     temperature: Any
@@ -79,16 +85,18 @@ class ConstrainedHMC(AbstractMethod):
     @property
     def traits(self):
         return {
-            kind: Traits(t.order, constraint_exact=t.constraint_exact, hidden_exact=t.hidden_exact)
+            kind: Traits(
+                t.order,
+                constraint_exact=t.constraint_exact,
+                hidden_exact=t.hidden_exact,
+                treats=tuple(c for c in t.treats if c in (Capability.MASS, Capability.REDUNDANT)),
+            )
             for kind, t in self.method.traits.items()
             if kind in ("free", "constrained")
         }
 
-    def check_further(self, system: Any) -> None:
-        self.method.check_further(system)
-        check_scleronomic(self, system)
-        if not system.conservative:
-            raise MethodError("ConstrainedHMC needs a potential; an applied force has no energy to accept by")
+    def check_conditions(self, system: Any) -> None:
+        self.method.check_conditions(system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return self.method.init(system, state, dt), Tally.zeros()
@@ -136,7 +144,15 @@ class ConstrainedHMC(AbstractMethod):
         else:
             old, rate = state.p, self.friction
         return ornstein_uhlenbeck(
-            system, state.q, old, state.t, dt=span, friction=rate, temperature=self.temperature, key=key
+            system,
+            state.q,
+            old,
+            state.t,
+            dt=span,
+            friction=rate,
+            temperature=self.temperature,
+            key=key,
+            redundant=redundancy(self),
         )
 
     def _trajectory(self, system: Any, start: State, dt: Any, memory: Any) -> tuple[State, Any, Any, Any, Any]:

@@ -32,8 +32,8 @@ class Drift(NamedTuple):
 
 
 def is_general(system: Any) -> bool:
-    """Whether the plain form (constant mass, no applied force) does not apply."""
-    return system.position_mass or not system.conservative
+    """Whether the plain form (H = T(p) + V, no applied force) does not apply."""
+    return system.forced or not system.separable
 
 
 def kick_force(system: Any, q: Any, p: Any, t: Any) -> Any:
@@ -44,7 +44,7 @@ def kick_force(system: Any, q: Any, p: Any, t: Any) -> Any:
 def drift(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> Drift:
     """From (q, p) to p+ and the point of the manifold at t + dt."""
     dt, t = jnp.asarray(dt, q.dtype), jnp.asarray(t, q.dtype)
-    solve = _together if system.position_mass else _sweeps
+    solve = _sweeps if system.separable else _together
     pull, q1, half, (k, residual, converged) = solve(system, solver, q, p, low, dt, t)
     force = kick_force(system, q, half, t)
     push = dt / 2 * force - _held(system, q, t, pull)

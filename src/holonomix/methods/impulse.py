@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from ..errors import InputError, MethodError
 from ..linalg import newton_root
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
@@ -37,8 +38,8 @@ class AbstractImpulse(AbstractMethod):
     def __check_init__(self) -> None:
         check_inner(self)
 
-    def check_further(self, system: Any) -> None:
-        check_oscillator(self, system)
+    def check_conditions(self, system: Any) -> None:
+        oscillator(self, system).check(system.fast)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return self.kick(system, state.q)
@@ -70,7 +71,7 @@ class Impulse(AbstractImpulse):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"stiff": Traits(2, symmetric=True, symplectic=True)}
+        return {"stiff": Traits(2, symmetric=True, symplectic=True, treats=(Capability.MASS,))}
 
     def kick(self, system: Any, q: Any) -> Any:
         return slow_kick(system, q)
@@ -102,7 +103,7 @@ class MollifiedImpulse(AbstractImpulse):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"stiff": Traits(2, symmetric=True, symplectic=True)}
+        return {"stiff": Traits(2, symmetric=True, symplectic=True, treats=(Capability.MASS,))}
 
     def kick(self, system: Any, q: Any) -> Any:
         alpha = (lambda x: system.foot(x)[0]) if self.mollifier == "projection" else lambda x: nearest(system, x)
@@ -125,7 +126,7 @@ class ProjectedImpulse(AbstractImpulse):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"stiff": Traits(2, symmetric=True)}
+        return {"stiff": Traits(2, symmetric=True, treats=(Capability.MASS,))}
 
     def kick(self, system: Any, q: Any) -> Any:
         return system.tangent(q, -system.slow.gradient(q))
@@ -140,12 +141,6 @@ def check_inner(method: Any) -> None:
     inner = method.inner
     if inner is not None and (not inner.one_step or inner.adaptive or inner.stochastic):
         raise MethodError(f"{inner.name} is not a deterministic one-step method, so it cannot take the micro-steps")
-
-
-def check_oscillator(method: Any, system: Any) -> None:
-    if not system.conservative:
-        raise MethodError(f"{method.name} splits the potential; it cannot place an applied force")
-    oscillator(method, system).check(system.fast)
 
 
 def oscillator(method: Any, system: Any) -> AbstractMethod:

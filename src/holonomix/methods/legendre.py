@@ -16,7 +16,6 @@ import numpy as np
 
 from ..errors import InputError, whole_number
 from ..linalg import Dense, Iterated, implicit_root, iterate
-from ..systems.mass import as_mass
 
 __all__ = [
     "ITERATIONS",
@@ -151,9 +150,9 @@ def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> 
 
     def at(u, du, c):
         here = u.reshape(shape)
-        pull = system.gradient(here).reshape(-1)
-        if system.force_fn is not None:
-            pull = pull - system.force_fn(here, du.reshape(shape), t + c * dt).reshape(-1)
+        pull = system.gradient(here, t + c * dt).reshape(-1)
+        if system.forced:
+            pull = pull - system.applied_force(here, du.reshape(shape), t + c * dt).reshape(-1)
         jac = system.linearize(here, t + c * dt).todense() if m else jnp.zeros((0, u.size), u.dtype)
         return pull, jac
 
@@ -164,7 +163,7 @@ def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> 
 def velocities(system: Any, q: Any, rows: Any) -> Any:
     """`M^-1` applied to each row of a matrix of flat momenta (the last axis is the coordinate)."""
     flat = rows.reshape(-1, q.size)
-    return as_mass(system.mass, q).right(q, flat).reshape(rows.shape)
+    return system.mass_form(q).right(q, flat).reshape(rows.shape)
 
 
 def solve_step(

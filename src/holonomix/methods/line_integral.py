@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError, whole_number
+from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, add
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
@@ -66,6 +67,10 @@ class LineIntegral(AbstractMethod):
 
     reference = "after Brugnano, Gurioli, Iavernaro & Weinmueller 2018; derived in docs/methods/line_integral.md"
     family = "line integral"
+    reasons = {
+        Capability.MASS: "its energy term divides by the kinetic energy of constant mass",
+        Capability.MOVING: "it keeps a constraint by an integral along the step",
+    }
 
     order_claimed: int = eqx.field(static=True)
     s: int = eqx.field(static=True)
@@ -108,14 +113,16 @@ class LineIntegral(AbstractMethod):
     @property
     def traits(self):
         constrained = Traits(
-            self.order_claimed, True, None, energy_exact=True, constraint_exact=True, hidden_exact=True
+            self.order_claimed,
+            True,
+            None,
+            energy_exact=True,
+            constraint_exact=True,
+            hidden_exact=True,
+            treats=(Capability.FORCE, Capability.TIME),
         )
-        return {"free": Traits(2 * self.s, True, energy_exact=True), "constrained": constrained}
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        if system.rheonomic:
-            raise MethodError(f"{self.name} keeps a constraint by an integral along the step; use RATTLE for g(q, t)")
+        free = Traits(2 * self.s, True, energy_exact=True, treats=(Capability.FORCE, Capability.TIME))
+        return {"free": free, "constrained": constrained}
 
     def init(self, system: Any, state: State, dt: Any) -> Memory:
         q, m = state.q, system.constraint_count(state.q)

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError, whole_number
+from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, add
 from ..projection import direct_momenta
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .equations import iteration_report
@@ -113,13 +114,16 @@ class LobattoIIIAB(AbstractMethod):
     @property
     def traits(self):
         order = 2 * self.s - 2
-        constrained = Traits(order, symmetric=True, symplectic=True, constraint_exact=True, hidden_exact=True)
-        return {"free": Traits(order, symmetric=True, symplectic=True), "constrained": constrained}
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        if not system.conservative:
-            raise MethodError(f"{self.name} takes no applied force f(q, v, t); RATTLE and Gauss do")
+        constrained = Traits(
+            order,
+            symmetric=True,
+            symplectic=True,
+            constraint_exact=True,
+            hidden_exact=True,
+            treats=(Capability.TIME, Capability.MOVING),
+        )
+        free = Traits(order, symmetric=True, symplectic=True, treats=(Capability.TIME,))
+        return {"free": free, "constrained": constrained}
 
     def init(self, system: Any, state: State, dt: Any) -> Memory:
         q, p, t, inner = state.q, state.p, state.t, self.s - 1
@@ -140,7 +144,7 @@ class LobattoIIIAB(AbstractMethod):
         force, _, momenta = self._stages(slopes, multipliers, args)
 
         q1, low_q = add(q, low.q, dt * (tab.b @ velocities(system, q, momenta)).reshape(q.shape))
-        kick = -dt * (tab.b[:-1] @ force + tab.b[-1] * system.gradient(q1).reshape(-1)).reshape(q.shape)
+        kick = -dt * (tab.b[:-1] @ force + tab.b[-1] * system.gradient(q1, state.t + dt).reshape(-1)).reshape(q.shape)
         status, final, named = jnp.zeros((), jnp.int32), carry.last, {}
         if system.constrained:
             tangent = direct_momenta(system, q1, state.p + (low.p + kick), state.t + dt)
@@ -170,7 +174,7 @@ class LobattoIIIAB(AbstractMethod):
         def at(u, c):
             here = u.reshape(q.shape)
             jac = system.linearize(here, t + c * dt).todense() if m else jnp.zeros((0, u.size), u.dtype)
-            return system.gradient(here).reshape(-1), jac
+            return system.gradient(here, t + c * dt).reshape(-1), jac
 
         gradients, G = jax.vmap(at)(points, jnp.asarray(tab.c, q.dtype))
         force = gradients[:-1] + jnp.einsum("im,imn->in", multipliers, G[:-1])

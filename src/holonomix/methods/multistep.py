@@ -15,8 +15,8 @@ import numpy as np
 from ..errors import InputError
 from ..linalg import Compensation, add, newton_root
 from ..types import Report, State
-from .base import AbstractMethod, Traits
-from .equations import iteration_report, vector_field
+from .base import AbstractMethod
+from .equations import iteration_report, reduced_traits, vector_field
 
 __all__ = ["AdamsBashforth", "AdamsMoulton", "LinearMultistep", "adams_coefficients", "multistep_order"]
 
@@ -72,10 +72,7 @@ class LinearMultistep(AbstractMethod):
 
     @property
     def traits(self):
-        return dict.fromkeys(("free", "constrained"), Traits(multistep_order(self.a, self.b)))
-
-    def check_further(self, system: Any) -> None:
-        pass
+        return reduced_traits(multistep_order(self.a, self.b))
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         """Values and slopes of the last k steps, the latest last, with how many of them are there."""

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import InputError
 from ..linalg import Compensation, Iterated, add, implicit_root, iterate
 from ..status import Status
 from ..systems.curvature import curvature
@@ -27,10 +27,6 @@ class AbstractImplicit(AbstractMethod):
 
     def __check_init__(self) -> None:
         check_beta(self.beta)
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         return reverse_momentum(state, carry)
@@ -159,13 +155,6 @@ def check_beta(beta: float) -> None:
     if not 0 <= beta <= 1:
         raise InputError(
             f"beta must lie between 0 and 1 (1/4 and above for unconditional linear stability), not {beta}"
-        )
-
-
-def check_conservative(method: AbstractMethod, system: Any) -> None:
-    if not system.conservative:
-        raise MethodError(
-            f"{method.name} needs a force that derives from a potential; use ImplicitMidpoint with an applied one"
         )
 
 

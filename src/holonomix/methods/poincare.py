@@ -8,10 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import MethodError
 from ..linalg import Compensation, add, newton_root
 from ..projection import Newton, direct_momenta
 from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
@@ -42,6 +42,9 @@ class PoincareEuler(AbstractMethod):
 
     reference = "Reich 1996; Hairer 1997; Barth, Leimkuhler & Reich 1998 (section 2)"
     family = "adaptive"
+    reasons = dict.fromkeys(
+        (Capability.FORCE, Capability.TIME, Capability.MOVING), "it needs an energy that is conserved"
+    )
     adaptive = True
 
     monitor: AbstractMonitor = eqx.field(converter=as_monitor, default=ForceMonitor())
@@ -51,11 +54,6 @@ class PoincareEuler(AbstractMethod):
     def traits(self):
         constrained = Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)
         return {"free": Traits(1, symplectic=True), "constrained": constrained}
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        if not system.conservative or system.rheonomic:
-            raise MethodError("PoincareEuler needs an energy that is conserved: no applied force, no moving constraint")
 
     def validate(self, system: Any, state: State, dt: Any) -> None:
         check_monitor(self.monitor, system, state.q, state.p, dt, even=False)

@@ -13,9 +13,10 @@ import numpy as np
 
 from ..errors import InputError
 from ..linalg import Compensation, add
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .equations import reduced_force, vector_field
+from .equations import reduced_force, reduced_traits, vector_field
 
 __all__ = ["RK4", "ExplicitEuler", "ExplicitMidpoint", "RungeKutta", "SymplecticEuler", "Tableau"]
 
@@ -68,10 +69,7 @@ class RungeKutta(AbstractMethod):
 
     @property
     def traits(self):
-        return dict.fromkeys(("free", "constrained"), Traits(self.tableau.order))
-
-    def check_further(self, system: Any) -> None:
-        pass
+        return reduced_traits(self.tableau.order)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
@@ -117,7 +115,11 @@ class SymplecticEuler(AbstractMethod):
 
     @property
     def traits(self):
-        return {"free": Traits(1, symplectic=True), "constrained": Traits(1)}
+        treats = (Capability.FORCE, Capability.TIME)
+        return {
+            "free": Traits(1, symplectic=True, treats=treats),
+            "constrained": Traits(1, treats=(*treats, Capability.MOVING)),
+        }
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)

@@ -7,9 +7,10 @@ from typing import Any, Literal
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import InputError
 from ..linalg import Compensation, add, newton_root
 from ..projection import AbstractSolver, Newton
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, solver_report
 from .implicit_drift import drift, is_general, kick_force
@@ -48,15 +49,21 @@ class SHAKE(AbstractMethod):
     @property
     def traits(self):
         # Positions are RATTLE's; (q, p) shown is RATTLE's point, so its symplecticity is RATTLE's.
-        constrained = Traits(2, symmetric=True, symplectic=None, constraint_exact=True, hidden_exact=True, wedge=True)
-        return {"constrained": constrained}
-
-    def check_further(self, system: Any) -> None:
-        if self.form == "velocity" and is_general(system):
-            raise MethodError('SHAKE("velocity") needs a constant mass and no applied force; use SHAKE() or RATTLE')
+        plain = (Capability.TIME, Capability.MOVING, Capability.REDUNDANT)
+        return {
+            "constrained": Traits(
+                2,
+                symmetric=True,
+                symplectic=None,
+                constraint_exact=True,
+                hidden_exact=True,
+                wedge=True,
+                treats=tuple(Capability) if self.form == "leapfrog" else plain,
+            )
+        }
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
-        gradient = system.gradient(state.q)
+        gradient = system.gradient(state.q, state.t)
         if is_general(system):
             dt, t = jnp.asarray(dt, state.q.dtype), jnp.asarray(state.t, state.q.dtype)
             raw = newton_root(_before, state.p.reshape(-1), (system, state.q, state.p, dt, t)).x.reshape(state.q.shape)
@@ -75,7 +82,7 @@ class SHAKE(AbstractMethod):
             return State(there.q, there.half, t1, state.n), carry, report
         whole = dt if self.form == "leapfrog" else dt / 2
         half, low_p, q1, low_q, solve = self._drift(system, q, raw, low, gradient, whole, dt, t, memory)
-        gradient = system.gradient(q1)
+        gradient = system.gradient(q1, t1)
         if self.form == "leapfrog":
             raw, report = half, solver_report(solve, **{"lambda": solve.multipliers / dt**2})
         else:

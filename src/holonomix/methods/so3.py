@@ -20,7 +20,7 @@ from ..linalg import Compensation, add, newton_root, solve
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
-from .newmark import check_beta, check_conservative, definite_report, reverse_momentum
+from .newmark import check_beta, definite_report, reverse_momentum
 from .zhang_skeel import modified_force, verlet_step
 
 __all__ = ["CayleyEulerSO3", "ZhangSkeelSO3", "cayley", "hat", "vee"]
@@ -44,9 +44,7 @@ class CayleyEulerSO3(AbstractMethod):
     def traits(self) -> Mapping[str, Traits]:
         return {"constrained": Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)}
 
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
+    def check_conditions(self, system: Any) -> None:
         check_rotations(self, system, system)
         check_inertia(self, system)
 
@@ -107,9 +105,7 @@ class ZhangSkeelSO3(AbstractMethod):
         second = self.form == "trapezoidal"
         return {"stiff": Traits(2 if second else 1, symmetric=second, symplectic=True)}
 
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
+    def check_conditions(self, system: Any) -> None:
         check_rotations(self, system, system.constrained())
 
     def init(self, system: Any, state: State, dt: Any) -> Any:

@@ -13,7 +13,6 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from ..systems.islands import IslandConstraint, IslandFactor, IslandJacobian, flat
-from ..systems.mass import as_mass
 
 __all__ = ["IslandPositionProblem", "PositionProblem", "position_problem"]
 
@@ -36,7 +35,7 @@ class PositionProblem(eqx.Module):
         return self.jac.row_norms()
 
     def here(self, multipliers: Any) -> Any:
-        return self.trial - self.system.velocity(self.q, self.jac.transpose(multipliers))
+        return self.trial - self.system.inverse_mass(self.q, self.jac.transpose(multipliers))
 
     def values(self, multipliers: Any) -> Any:
         return self.system.constraint(self.here(multipliers), self.t1)
@@ -91,14 +90,12 @@ def position_problem(
     if constraint is None:
         return PositionProblem(system, q, trial, t, t1, system.linearize(q, t))
     jac = constraint.linearize(constraint.gather(q))
-    return IslandPositionProblem(
-        constraint, constraint.gather(trial), jac, jac.weighted(as_mass(system.mass, q), q.shape)
-    )
+    return IslandPositionProblem(constraint, constraint.gather(trial), jac, jac.weighted(system.mass_form(q), q.shape))
 
 
 def island_momenta(system: Any, constraint: IslandConstraint, q: Any, p: Any) -> tuple[Any, Any, Any]:
     """`(mu, G^T mu, pivot)` of the momentum problem."""
     jac = constraint.linearize(constraint.gather(q))
-    factor = jac.factor(jac.weighted(as_mass(system.mass, q), q.shape), symmetric=True)
+    factor = jac.factor(jac.weighted(system.mass_form(q), q.shape), symmetric=True)
     mu = factor.solve(jac(flat(constraint.gather(system.velocity(q, p)))))
     return constraint.natural(mu), constraint.scatter(jac.transpose(mu), q.shape), factor.pivot

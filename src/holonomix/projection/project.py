@@ -21,7 +21,7 @@ from ..errors import (
 from ..linalg import Dense, implicit_root, iterate
 from ..linalg.redundant import DEPENDENT, PseudoInverse
 from ..systems.functions import user_function_errors
-from ..systems.mass import as_mass, check_mass
+from ..systems.mass import check_mass
 from .solvers import direct_momenta
 
 __all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "project"]
@@ -92,7 +92,7 @@ def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant
     def stationarity(x, args):
         system, q, t = args
         here, multipliers = x[: q.size].reshape(q.shape), x[q.size :]
-        pull = system.velocity(q, system.linearize(here, t).transpose(multipliers))
+        pull = system.inverse_mass(q, system.linearize(here, t).transpose(multipliers))
         return jnp.concatenate([(here - q + pull).reshape(-1), system.constraint(here, t)])
 
     def solve(args):
@@ -111,7 +111,7 @@ def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant
             rhs = system.constraint(here, t) + jac(q - here)
             gram = system.gram(q, jac, jac)
             multipliers = (gram.factor_redundant if redundant else gram.factor)(symmetric=True).solve(rhs)
-            new = q - system.velocity(q, jac.transpose(multipliers))
+            new = q - system.inverse_mass(q, jac.transpose(multipliers))
             return jnp.concatenate([new.reshape(-1), multipliers])
 
         def body(x, r):
@@ -185,7 +185,7 @@ def _smallest_pivot(system: Any, q: Any, t: Any) -> Any:
 @eqx.filter_jit
 def _dense_gram(system: Any, q: Any, t: Any) -> tuple[Any, Any]:
     """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q."""
-    mass = as_mass(system.mass, q)
+    mass = system.mass_form(q)
     way = jnp.max(jnp.abs(q)) * jnp.cos(jnp.arange(q.size)).reshape(q.shape)
     rows, bends = jax.jvp(lambda x: system.linearize(x, t).todense(), (q,), (way,))
     gram, size = (mass.right(q, x) @ x.T for x in (rows, bends))
@@ -201,7 +201,7 @@ def _check_finite(q: Any, p: Any) -> None:
 
 def _check_mass(system: Any, q: Any) -> None:
     with user_function_errors("mass", q, "(q)"):
-        check_mass(as_mass(system.mass, q), q)
+        check_mass(system.mass_form(q), q)
 
 
 def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
@@ -211,16 +211,16 @@ def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
     """
     extra = "" if system.params is None else ", params"
     with user_function_errors("potential", q, f"(q{extra})"):
-        returned = jax.eval_shape(system.potential, q).shape
+        returned = jax.eval_shape(system.potential, q, t).shape
     if returned != ():
         raise ShapeError(f"the potential must return a number; it returned an array of shape {returned}")
     with user_function_errors("gradient of the potential", q, f"(q{extra})"):
-        jax.eval_shape(system.gradient, q)
+        jax.eval_shape(system.gradient, q, t)
     if system.constrained:
         _check_constraint(system, q, t, f"(q{', t' if system.rheonomic else ''}{extra})")
     if system.force_fn is not None:
         with user_function_errors("force", q, "(q, v, t)"):
-            returned = jnp.shape(jax.eval_shape(system.force_fn, q, p, jnp.asarray(t, q.dtype)))
+            returned = jnp.shape(jax.eval_shape(system.applied_force, q, p, jnp.asarray(t, q.dtype)))
         if returned not in (q.shape, ()):
             raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
 
@@ -308,4 +308,4 @@ def _evaluate(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
 def _evaluated(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
     check_functions(system, q, p, t)
     held = (system.constraint(q, t), system.hidden_constraint(q, p, t)) if system.constrained else (jnp.zeros(0),) * 2
-    return system.potential(q), system.gradient(q), *held, jnp.max(jnp.abs(system.velocity(q, p)))
+    return system.potential(q, t), system.gradient(q, t), *held, jnp.max(jnp.abs(system.velocity(q, p)))

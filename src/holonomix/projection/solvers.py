@@ -25,7 +25,6 @@ from ..errors import InputError, whole_number
 from ..linalg import implicit_root, iterate
 from ..linalg.compensated import evened
 from ..status import Status
-from ..systems.mass import as_mass
 from .position_problem import island_momenta, position_problem
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
@@ -109,7 +108,7 @@ class AbstractSolver(eqx.Module):
 
 def shifted(system: Any, q: Any, trial: Any, t: Any, multipliers: Any) -> Any:
     """`trial - M^-1 G(q, t)^T Lambda`."""
-    return trial - system.velocity(q, system.linearize(q, t).transpose(multipliers))
+    return trial - system.inverse_mass(q, system.linearize(q, t).transpose(multipliers))
 
 
 def _position_residual(multipliers: Any, args: Any) -> Any:
@@ -255,7 +254,7 @@ class SOR(AbstractSolver):
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
         residual, tol, floor = _measure(position_problem(system, q, trial, t, t1, False), trial, self.tol)
         m = system.constraint_count(q)
-        directions = as_mass(system.mass, q).right(q, system.linearize(q, t).todense())
+        directions = system.mass_form(q).right(q, system.linearize(q, t).todense())
 
         def relax(i, sweep):
             here, multipliers = sweep

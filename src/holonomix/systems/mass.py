@@ -6,6 +6,7 @@ The structure is static and decided by shapes; the values are runtime data.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -17,7 +18,16 @@ from ..errors import InputError, ShapeError
 from ..linalg import Dense, root
 from ..linalg.indexing import take
 
-__all__ = ["AbstractMass", "BlockMass", "DenseMass", "DiagonalMass", "PositionMass", "as_mass", "check_mass"]
+__all__ = [
+    "AbstractMass",
+    "BlockMass",
+    "BoundMass",
+    "DenseMass",
+    "DiagonalMass",
+    "PositionMass",
+    "as_mass",
+    "check_mass",
+]
 
 
 class AbstractMass(eqx.Module):
@@ -157,6 +167,16 @@ class PositionMass(AbstractMass):
         return jax.vmap(factor.solve)(rows)
 
 
+class BoundMass(eqx.Module):
+    """`M(q, params)` as a function of q."""
+
+    fn: Callable[..., Any]
+    params: Any
+
+    def __call__(self, q: Any) -> Any:
+        return self.fn(q, self.params)
+
+
 def as_mass(mass: Any, q: Any) -> AbstractMass:
     """The mass in the form its shape asks for, given the shape of q."""
     if isinstance(mass, AbstractMass):
@@ -171,9 +191,12 @@ def as_mass(mass: Any, q: Any) -> AbstractMass:
         return DenseMass(value, _inverse(value))
     if value.ndim == len(shape) and all(a in (1, b) for a, b in zip(value.shape, shape, strict=True)):
         return DiagonalMass(jnp.broadcast_to(value, shape))
+    if len(shape) > 1 and value.shape == shape[:1]:  # one for each particle
+        return DiagonalMass(jnp.broadcast_to(value.reshape(-1, *(1,) * (len(shape) - 1)), shape))
     raise ShapeError(
-        f"mass has shape {value.shape}, but q has shape {shape}: give a scalar, an array of shape {shape}, "
-        f"one that broadcasts to it with as many axes, a matrix of shape {(size, size)}, or a function q -> matrix"
+        f"mass has shape {value.shape}, but q has shape {shape}: give a scalar, an array of shape {shape}, one number "
+        f"for each particle (shape {shape[:1]}), one that broadcasts to q with as many axes, a matrix of shape "
+        f"{(size, size)}, or a function q -> matrix"
     )
 
 

@@ -18,8 +18,10 @@ import numpy as np
 
 from ..errors import InputError
 from ..linalg import newton_root
+from .capabilities import Capability
 from .curvature import LocalEnergy, combined, local_energies
 from .functions import as_callable
+from .mass import AbstractMass
 from .modes import generalized_modes
 from .resonance import resonances
 from .structured import AbstractLocal
@@ -119,6 +121,8 @@ class StiffSystem(eqx.Module):
         if not isinstance(epsilon, jax.core.Tracer) and not np.all(np.asarray(epsilon) > 0):
             raise InputError(f"epsilon must be positive, not {epsilon}")
         rigid = System(slow, manifold, mass, force, params)
+        if rigid.time_dependent:
+            raise InputError("the potentials of a stiff system must not depend on time")
         if not rigid.constrained or rigid.rheonomic:
             raise InputError("a stiff system needs a manifold g(q) that does not depend on time")
         if not callable(stiff):
@@ -181,12 +185,45 @@ class StiffSystem(eqx.Module):
         return False
 
     @property
+    def time_dependent(self) -> bool:
+        return False
+
+    @property
+    def forced(self) -> bool:
+        return self.force_fn is not None
+
+    @property
     def conservative(self) -> bool:
         return self.force_fn is None
 
     @property
     def position_mass(self) -> bool:
         return self.slow.position_mass
+
+    @property
+    def magnetic(self) -> bool:
+        return False
+
+    @property
+    def separable(self) -> bool:
+        return not self.position_mass
+
+    @property
+    def needs(self) -> frozenset[Capability]:
+        return self.slow.needs
+
+    @property
+    def vector_potential(self) -> None:
+        return None
+
+    def mass_form(self, q: Any) -> AbstractMass:
+        return self.slow.mass_form(q)
+
+    def inverse_mass(self, q: Any, x: Any) -> Any:
+        return self.slow.inverse_mass(q, x)
+
+    def applied_force(self, q: Any, v: Any, t: Any) -> Any:
+        return self.slow.applied_force(q, v, t)
 
     @property
     def potential(self) -> Any:
@@ -197,8 +234,8 @@ class StiffSystem(eqx.Module):
     def potential_fn(self) -> Any:
         return self.full.potential_fn
 
-    def gradient(self, q: Any) -> Any:
-        return self.full.gradient(q)
+    def gradient(self, q: Any, t: Any = 0.0) -> Any:
+        return self.full.gradient(q, t)
 
     def velocity(self, q: Any, p: Any) -> Any:
         return self.slow.velocity(q, p)
@@ -209,8 +246,8 @@ class StiffSystem(eqx.Module):
     def kinetic(self, q: Any, p: Any) -> Any:
         return self.slow.kinetic(q, p)
 
-    def hamiltonian(self, q: Any, p: Any) -> Any:
-        return self.full.hamiltonian(q, p)
+    def hamiltonian(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+        return self.full.hamiltonian(q, p, t)
 
     def force(self, q: Any, p: Any, t: Any = 0.0) -> Any:
         return self.full.force(q, p, t)
@@ -324,6 +361,8 @@ def penalized(system: System, omega: Any) -> StiffSystem:
     """The constraint of a system replaced by the stiff potential `omega^2/2 |g|^2`."""
     if not system.constrained or system.rheonomic:
         raise InputError("only constraints that do not depend on time can be penalized; this system has none")
+    if system.time_dependent or system.magnetic:
+        raise InputError("a stiff system has potentials that do not depend on time, and no vector potential")
     if not isinstance(omega, jax.core.Tracer) and not np.all(np.asarray(omega) > 0):
         raise InputError(f"omega must be positive, not {omega}")
     penalty, epsilon = Penalty(system.constraint_terms), 1.0 / jnp.asarray(omega, jnp.result_type(float))
