@@ -24,6 +24,8 @@ VERSION = 1  # of the pass pipeline: part of the key of compiled code
 _lock = threading.Lock()
 _serial = itertools.count()
 _loaded: dict[str, tuple[int, object]] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))  # its holder may be gone
 statistics = {"compiled": 0, "from_disk": 0, "from_memory": 0}
 
 
@@ -72,11 +74,14 @@ def _jit():
 
 
 def cache_folder() -> Path | None:
-    """Where compiled code is kept; None when `HOLONOMIX_CACHE` is set to nothing."""
+    """Where compiled code is kept; None when `HOLONOMIX_CACHE` is set to nothing, and without a home directory."""
     named = os.environ.get("HOLONOMIX_CACHE")
     if named is not None:
         return Path(named) / "kernels" if named else None
-    return Path.home() / ".cache" / "holonomix" / "kernels"
+    try:
+        return Path.home() / ".cache" / "holonomix" / "kernels"
+    except RuntimeError:  # no home directory: a container without an entry for its user
+        return None
 
 
 def optimize(text: str):

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from .graph import BOOL, FLOATS, Unsupported, type_of
-from .trace import ELEMENTWISE, RULES, Array, Tracer, rule
+from .trace import ELEMENTWISE, RULES, Array, Tracer, check_generator, rule
 
 _OTHERS = set(RULES)
 
@@ -234,6 +234,7 @@ ELEMENTWISE.update(set(RULES) - _OTHERS)  # all that was registered here so far;
 
 @rule("random_wrap", honors="impl")
 def _wrap(t: Tracer, p, words: Array):
+    check_generator(p.impl)
     return [t.pack_keys(words)]
 
 
@@ -255,8 +256,7 @@ def _through(t: Tracer, fn, keys: Array, extra: list[Array], avals, wrap: bool) 
 
 def _implementation(p):
     impl = p.ins[0].dtype._impl
-    if impl.key_shape != (2,):
-        raise Unsupported(f"random generator {impl.name}")
+    check_generator(impl)
     return impl
 
 
@@ -286,6 +286,7 @@ def _random_fold_in(t: Tracer, p, keys: Array, data: Array):
 
 @rule("random_seed", honors="impl")
 def _random_seed(t: Tracer, p, seeds: Array):
+    check_generator(p.impl)
     closed = jax.make_jaxpr(p.impl.seed)(jax.ShapeDtypeStruct((), p.ins[0].dtype))
     out = [t.pack_keys(t.run(closed, [np.array(n)])[0]) for n in seeds.ravel()]
     return [np.stack(out).reshape(seeds.shape)]

@@ -17,6 +17,8 @@ from .graph import defects, dtype_of
 from .program import Leaf, Program
 
 _pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)  # a forked process has none of the threads
 
 
 def available_cores() -> int:

@@ -90,6 +90,12 @@ def is_key(aval) -> bool:
     return jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
+def check_generator(impl) -> None:
+    """Keys are pairs of words here; those of other generators (rbg) are not."""
+    if impl.key_shape != (2,):
+        raise Unsupported(f"random generator {impl.name}")
+
+
 class Tracer:
     """Holds the graph, its algebra, and the evaluation of jaxprs over them."""
 
@@ -103,6 +109,7 @@ class Tracer:
     def literal(self, value) -> Array:
         """Constants of the jaxpr as nodes."""
         if isinstance(value, jax.Array) and is_key(value):
+            check_generator(value.dtype._impl)
             words = self.literal(jax.random.key_data(value))
             return self.pack_keys(words)
         if isinstance(value, jax.core.Tracer):
@@ -140,6 +147,7 @@ class Tracer:
         """An array of fresh parameters of the innermost scope."""
         count = int(np.prod(aval.shape, dtype=np.int64))
         if is_key(aval):
+            check_generator(aval.dtype._impl)
             words = np.array([self.graph.param("u4") for _ in range(2 * count)], np.int64)
             return self.pack_keys(words.reshape((*aval.shape, 2)))
         kind = type_of(aval.dtype)
