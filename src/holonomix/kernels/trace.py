@@ -90,6 +90,10 @@ def is_key(aval) -> bool:
     return jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
+def _generator(key: Any) -> Any:
+    return key.dtype._impl
+
+
 def check_generator(impl) -> None:
     """Keys are pairs of words here; those of other generators (rbg) are not."""
     if impl.key_shape != (2,):
@@ -109,7 +113,7 @@ class Tracer:
     def literal(self, value) -> Array:
         """Constants of the jaxpr as nodes."""
         if isinstance(value, jax.Array) and is_key(value):
-            check_generator(value.dtype._impl)
+            check_generator(_generator(value))
             words = self.literal(jax.random.key_data(value))
             return self.pack_keys(words)
         if isinstance(value, jax.core.Tracer):
@@ -147,7 +151,7 @@ class Tracer:
         """An array of fresh parameters of the innermost scope."""
         count = int(np.prod(aval.shape, dtype=np.int64))
         if is_key(aval):
-            check_generator(aval.dtype._impl)
+            check_generator(_generator(aval))
             words = np.array([self.graph.param("u4") for _ in range(2 * count)], np.int64)
             return self.pack_keys(words.reshape((*aval.shape, 2)))
         kind = type_of(aval.dtype)

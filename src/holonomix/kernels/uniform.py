@@ -54,7 +54,7 @@ class _Uniform:
                 if inside:
                     self.found.add(n)
             elif g.op[n] == "proj":
-                if self._result(*g.args[n], g.attr[n]):
+                if self._result(g.args[n][0], g.attr[n]):
                     self.found.add(n)
             elif g.op[n] == "collected":
                 loop = g.attr[g.args[n][0]]
