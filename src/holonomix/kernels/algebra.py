@@ -356,6 +356,32 @@ class Algebra(Logic):
             return self.unary(op, *args)
         return self.graph.node(op, args, kind, attr)
 
+    def pick(self, items: list[int], index: int) -> int:
+        """`items[index]` for an index within bounds."""
+        g = self.graph
+        if index in g.value:
+            return items[int(g.value[index])]
+        if len(set(items)) == 1:
+            return items[0]
+        kind = g.kind[items[0]]
+        if kind == "key":
+            words = zip(*(g.args[n] for n in items), strict=True)
+            return self.key(*(self.pick(list(w), index) for w in words))
+        if len(items) == 2:
+            return self.select(self.compare("eq", index, g.zero[g.kind[index]]), items[0], items[1])
+        found = g.in_memory(np.array(items, np.int64))
+        if found is not None:
+            return g.node("fetch", (self.place(found[1], self.convert(index, "i8")),), kind, found[0], 0)
+        table = g.node("table", tuple(items), kind, None, 0)
+        return g.node("load", (table, index), kind, None, 0)
+
+    def place(self, places: np.ndarray, index: int) -> int:
+        """`places[index]`: by arithmetic where the places are evenly spaced."""
+        start, step = int(places[0]), int(places[1] - places[0])
+        if (np.diff(places) == step).all():
+            return self.add(self.mul(index, self.const(step, "i8")), self.const(start, "i8"))
+        return self.pick([self.const(k, "i8") for k in places.tolist()], index)
+
     def fold_tree(self, fn: Callable[[int, int], int], items: list[int]) -> int:
         """Combine neighbors, then their results, and so on: short chains and small rounding errors."""
         while len(items) > 1:

@@ -162,7 +162,7 @@ class Tracer:
             ids = [self.graph.param(kind, n) for _ in range(count // n)]
             shape = tuple(ways if d == axis else m for d, m in enumerate(aval.shape))
             return Wide(np.array(ids, np.int64).reshape(shape), axis, n)
-        return np.array([self.graph.param(kind) for _ in range(count)], np.int64).reshape(aval.shape)
+        return np.array(self.graph.params(kind, count), np.int64).reshape(aval.shape)
 
     def scalars(self, arrays: Sequence[Array]) -> list[int]:
         """All elements in order, keys taken apart."""

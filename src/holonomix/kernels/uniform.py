@@ -60,8 +60,8 @@ class _Uniform:
                 loop = g.attr[g.args[n][0]]
                 if self.same(loop.collect[1 + g.attr[n]]):
                     self.found.add(n)
-            elif g.args[n] and all(self.same(a) for a in g.args[n]):
-                self.found.add(n)
+            elif g.op[n] != "fetch" and g.args[n] and all(self.same(a) for a in g.args[n]):
+                self.found.add(n)  # (lanes may have constants of their own to fetch from)
 
     def _result(self, node: int, j: int) -> bool:
         attr = self.graph.attr[node]

@@ -28,6 +28,7 @@ class Writer:
         self.declared: dict[str, str] = {}
         self.helpers: dict[str, str] = {}
         self.names: dict[int, str] = {}
+        self.tables: dict[int, list[str]] = {}  # arrays of constants that are read in place: where they begin, by lane
         self.label = "entry"
         self.mask: str | None = None
         self.fresh = 0
