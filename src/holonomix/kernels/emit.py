@@ -61,13 +61,12 @@ class Layout:
         return cls(len(program.consts), len(program.carry), len(program.rows))
 
 
-def emit(program: Program, lanes: int, fma: bool, width: int = 1) -> str:
-    """The module's text; `width` is the number of elements of a long axis in one register."""
-    return KernelEmitter(program, lanes, fma, width).module()
-
-
 class KernelEmitter(FlowEmitter):
-    """Adds the loops over groups of lanes, rows and steps, and the traffic with memory."""
+    """Adds the loops over groups of lanes, rows and steps, and the traffic with memory.
+
+    `module` is the text; `width` is the number of elements of a long axis in one register. Of arrays on the stack there
+    are at most a few ten thousand bytes, since a thread may have little; for the others the caller gives `scratch` bytes.
+    """
 
     convention = ""  # of the function
 

@@ -211,6 +211,7 @@ class Graph:
                    (self.scope, self.stack[-1]), (self.length, 0))  # fmt: skip
         for column, value in columns:
             column.extend([value] * count)
+        self.kind_numbers.extend(bytes([NUMBER_OF_KIND[kind]]) * count)
         return range(first, first + count)
 
     def in_memory(self, nodes: np.ndarray) -> tuple[int, np.ndarray] | None:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from .emit import KERNEL, emit
+from .emit import KERNEL, KernelEmitter
 from .program import Program
 
 VERSION = 1  # of the pass pipeline: part of the key of compiled code
@@ -137,7 +137,8 @@ def kept(key: str, make: Callable[[], bytes]) -> bytes:
 def function(program: Program, lanes: int):
     """The compiled kernel as a C function of one pointer."""
     llvm, _ = _llvm()
-    text = emit(program, lanes, has_fma(), default_lanes() if program.wide else 1)
+    emitter = KernelEmitter(program, lanes, has_fma(), default_lanes() if program.wide else 1)
+    text = emitter.module()
     key = key_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items())), text)
     with _lock:
         found = _loaded.get(key)
@@ -153,4 +154,5 @@ def function(program: Program, lanes: int):
             statistics["from_memory"] += 1
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found[0])
     vars(call)["library"] = found[1]  # the code lives as long as whoever can call it
+    vars(call)["scratch"] = emitter.scratch  # bytes of memory that each call needs
     return call
