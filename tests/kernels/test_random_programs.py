@@ -5,11 +5,16 @@ Eager evaluation is the reference, op by op without `jit`: XLA on the CPU miscom
 """
 
 import faulthandler
+import warnings
 from collections import Counter
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+import random_arrays  # noqa: F401  (these register their statements)
+import random_elements  # noqa: F401
+import random_flow  # noqa: F401
 from eager import evaluate
 from evaluate import bits, program_of
 from random_programs import Program, Spec, arguments, draw
@@ -68,44 +73,68 @@ def long(seed: int) -> None:
         check(found, evaluate(closed, *(a[k] for a in args)), program, f"seed {seed}, arguments {k}")
 
 
-def driver(seed: int) -> None:
-    """A potential and an observable through `simulate_ensemble`, with the back end that it chooses."""
+def driver(seed: int) -> str:
+    """A potential and an observable through `simulate_ensemble`; the back end that it chooses."""
     shape, dt, steps = (5,), 0.03, 3
-    smooth = draw(seed, 5, 6, smooth=True, inputs=[Spec(shape, np.float64)])
-    watched = draw(seed + 1, 5, 6, inputs=[Spec(shape, np.float64)] * 2)
+    smooth = draw(seed, 5, 5, smooth=True, inputs=[Spec(shape, np.float64)])
+    watched = draw(seed + 1, 5, 5, inputs=[Spec(shape, np.float64)] * 2)
 
     def potential(q):
-        return 0.5 * jnp.sum(q * q) + sum(jnp.sum(jnp.tanh(v.astype(float))) for v in smooth(q) if v.dtype != bool)
+        return 0.5 * jnp.sum(q * q) + sum(jnp.sum(jnp.tanh(v)) for v in smooth(q) if v.dtype == float)
 
     def observe(q, p):
-        return {f"v{k}": v for k, v in enumerate(watched(q, p))}
+        return jnp.concatenate([jnp.ravel(v).astype(float) for v in watched(q, p)])
 
-    rng = np.random.default_rng(seed)
-    q, p = rng.uniform(-1, 1, (2, COUNT, *shape))
-    found = hx.simulate_ensemble(hx.System(potential), hx.StormerVerlet(), q, p, dt=dt, steps=steps, save_every=1,
-                                 observe=lambda q, p: jnp.concatenate([jnp.ravel(v).astype(float) for v in
-                                                                       watched(q, p)]))  # fmt: skip
-    del observe
+    q, p = np.random.default_rng(seed).uniform(-1, 1, (2, COUNT, *shape))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a defect of the kernel compiler is one
+        found = hx.simulate_ensemble(
+            hx.System(potential), hx.StormerVerlet(), q, p, dt=dt, steps=steps, save_every=1, observe=observe
+        )
+    slope = jax.make_jaxpr(jax.grad(potential))(q[0])
+    seen = jax.make_jaxpr(observe)(q[0], p[0])
     for k in (0, COUNT - 1):
-        x, y = jnp.asarray(q[k]), jnp.asarray(p[k])
-        with jax.disable_jit():
-            for _ in range(steps):
-                y = y - dt / 2 * jax.grad(potential)(x)
-                x = x + dt * y
-                y = y - dt / 2 * jax.grad(potential)(x)
-        np.testing.assert_allclose(found.q[k, -1], x, 1e-9, 1e-9, err_msg=f"seed {seed}\n{smooth}")
-    return found
+        x, y = q[k], p[k]
+        for _ in range(steps):
+            y = y - dt / 2 * np.asarray(evaluate(slope, x)[0])
+            x = x + dt * y
+            y = y - dt / 2 * np.asarray(evaluate(slope, x)[0])
+        np.testing.assert_allclose(found.q[k, -1], x, 1e-9, 1e-9, err_msg=f"potential, seed {seed}\n{smooth}")
+        (expected,) = evaluate(seen, np.asarray(found.q[k, -1]), np.asarray(found.p[k, -1]))
+        value = np.asarray(found.observables["observe"] if isinstance(found.observables, dict) else found.observables)
+        bound = 3e-5 if any(s.dtype == np.float32 for s in jax.eval_shape(watched, *watched.inputs)) else 1e-9
+        np.testing.assert_allclose(value[k, -1], expected, bound, bound, err_msg=f"seed {seed}\n{watched}")
+    return found.stats["backend"]
 
 
-def explore(kind, seeds):
-    """Run many; what the compiler cannot take is counted by reason."""
+def explore(kind, seeds) -> Counter[str]:
+    """Run many programs; those that the compiler cannot take are counted by reason."""
     refused: Counter[str] = Counter()
     for seed in seeds:
         faulthandler.dump_traceback_later(HANG, exit=True)
         try:
-            kind(seed)
+            if kind(seed) == "array":
+                refused["array"] += 1
         except kernels.Unsupported as reason:
             refused[reason.operation] += 1
         finally:
             faulthandler.cancel_dump_traceback_later()
     return refused
+
+
+KINDS = {"flat": (flat, 0.2), "long": (long, 0.8), "driver": (driver, 0.3)}  # and the part that may be refused
+
+
+@pytest.mark.parametrize(("kind", "count"), [("flat", 6), ("long", 4), ("driver", 1)])
+def test_random_programs(kind, count):
+    run, most = KINDS[kind]
+    assert sum(explore(run, range(count)).values()) <= most * count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize(("kind", "count"), [("flat", 140), ("long", 56), ("driver", 4)])
+def test_many_random_programs(kind, count, part):
+    run, most = KINDS[kind]
+    refused = explore(run, range(1000 + count * part, 1000 + count * (part + 1)))
+    assert sum(refused.values()) <= most * count, refused

@@ -64,8 +64,8 @@ class Layout:
 class KernelEmitter(FlowEmitter):
     """Adds the loops over groups of lanes, rows and steps, and the traffic with memory.
 
-    `module` is the text; `width` is the number of elements of a long axis in one register. Of arrays on the stack there
-    are at most a few ten thousand bytes, since a thread may have little; for the others the caller gives `scratch` bytes.
+    `module` is the text; `width` is the number of elements of a long axis in one register. At most
+    `STACK` bytes of arrays are on the stack, since a thread may have little; for others callers give `scratch` bytes.
     """
 
     convention = ""  # of the function
