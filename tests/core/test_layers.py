@@ -15,6 +15,7 @@ LAYERS = {
     "status": 0,
     "scene": 0,
     "errors": 0,
+    "private": 0,
     "names": 0,
     "columns": 0,
     "linalg": 1,

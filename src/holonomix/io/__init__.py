@@ -13,7 +13,7 @@ from .errors import (
     StoreVersionError,
     StoreWriteError,
 )
-from .store import Store
+from .store import Store, verify
 from .xyz import export_xyz
 
 __all__ = [
@@ -32,4 +32,5 @@ __all__ = [
     "environment_changes",
     "export_xyz",
     "is_store",
+    "verify",
 ]

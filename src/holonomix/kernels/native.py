@@ -1,8 +1,7 @@
 """The native back end: LLVM machine code for the host CPU, through llvmlite.
 
-Machine code is kept in memory and on disk, under `$HOLONOMIX_CACHE` or `~/.cache/holonomix`, by a hash of its LLVM
-text, the CPU and the version of llvmlite. A damaged file is compiled anew; files are written beside their place and
-moved there, so that parallel writers do no harm.
+Machine code is kept in memory, and on disk as `cache` says, by a hash of its LLVM text, the CPU and the version of
+llvmlite.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ import ctypes
 import functools
 import hashlib
 import itertools
-import os
-import tempfile
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
+from . import cache
 from .emit import KERNEL, KernelEmitter
 from .program import Program
 
@@ -73,17 +70,6 @@ def _jit():
     return llvm.create_lljit_compiler(_machine(), use_jit_link=True)
 
 
-def cache_folder() -> Path | None:
-    """Where compiled code is kept; None when `HOLONOMIX_CACHE` is set to nothing, and without a home directory."""
-    named = os.environ.get("HOLONOMIX_CACHE")
-    if named is not None:
-        return Path(named) / "kernels" if named else None
-    try:
-        return Path.home() / ".cache" / "holonomix" / "kernels"
-    except RuntimeError:  # no home directory: a container without an entry for its user
-        return None
-
-
 def optimize(text: str):
     """Parse and optimize LLVM text."""
     llvm, _ = _llvm()
@@ -110,27 +96,14 @@ def key_of(*parts: str) -> str:
 
 
 def kept(key: str, make: Callable[[], bytes]) -> bytes:
-    """`make()`, from the folder of compiled code where it was made before."""
-    folder = cache_folder()
-    path = folder / f"{key}.o" if folder else None
-    if path:
-        try:
-            stored = path.read_bytes()
-            if stored[:32] == hashlib.sha256(stored[32:]).digest():
-                statistics["from_disk"] += 1
-                return stored[32:]
-        except OSError:
-            pass
+    """`make()`, from the cache on disk where this user made it before."""
+    code = cache.load(key)
+    if code is not None:
+        statistics["from_disk"] += 1
+        return code
     code = make()
     statistics["compiled"] += 1
-    if folder and path:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as f:
-                f.write(hashlib.sha256(code).digest() + code)
-            os.replace(f.name, path)
-        except OSError:
-            pass  # a cache that cannot be written is only slower
+    cache.save(key, code)
     return code
 
 
