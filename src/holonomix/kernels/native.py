@@ -10,6 +10,7 @@ import ctypes
 import functools
 import hashlib
 import itertools
+import os
 import threading
 from collections.abc import Callable
 
