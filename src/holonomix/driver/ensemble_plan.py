@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, ShapeError, whole_number
-from ..projection import as_array, check_start
+from ..linalg.scales import relative
+from ..projection import as_array, check_start, constraint_sizes, speed_sizes
 from ..types import Problem, State
 from .checks import check_concrete, check_length, check_run
 from .events import Watch, as_events, check_events
@@ -213,4 +214,5 @@ def _off_manifold(stepper: Stepper, consts: Consts, q: Any, p: Any) -> Any:
     """By how much a start violates `g = 0` and `G M^-1 p = 0`."""
     system = stepper.parts(consts)[0]
     g, hidden = system.constraint(q, consts.t0), system.hidden_constraint(q, p, consts.t0)
-    return jnp.max(jnp.abs(g)) + jnp.max(jnp.abs(hidden)) / (1.0 + jnp.max(jnp.abs(system.velocity(q, p))))
+    sizes = constraint_sizes(system, q, consts.t0), speed_sizes(system, q, p, consts.t0)
+    return relative(g, sizes[0]) + relative(hidden, sizes[1])

@@ -156,12 +156,13 @@ class AbstractVariableStep(AbstractMethod):
             mu, density, report = self._semi_explicit(system, q, t, u, carry)
             solver = carry.solver
         else:
-            p = carry.half
+            p, whole = carry.half, jnp.asarray(Status.OK, jnp.int32)
             if self.update == "explicit":
-                p = state.p if self.projects else self._whole(system, q, t, carry)[0]
+                p, whole = (state.p, whole) if self.projects else self._whole(system, q, t, carry)
             u = self.monitor.value(system, q, p, carry.monitor)
             density = 2 * u - carry.density
             mu, solver, report = self._explicit(system, q, t, density, carry)
+            report = eqx.tree_at(lambda r: r.status, report, first_failure(whole, report.status))
         step, kick = _lengths(carry, density)
         pull = -kick * carry.gradient
         if system.constrained:
@@ -215,7 +216,8 @@ class AbstractVariableStep(AbstractMethod):
     def read(self, system: Any, state: State, carry: Stagger) -> State:
         if self.projects:
             return state
-        return State(state.q, self._whole(system, state.q, state.t, carry)[0], state.t, state.n)
+        p, status = self._whole(system, state.q, state.t, carry)
+        return State(state.q, jnp.where(status == Status.OK, p, jnp.nan), state.t, state.n)
 
     def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
@@ -224,9 +226,9 @@ class AbstractVariableStep(AbstractMethod):
         """`(q_n, -p_{n+1/2}, rho_{n+1/2})`: the way back begins with the half step ahead."""
         ahead = self._ahead(system, state, carry)
         back = eqx.tree_at(
-            lambda c: (c.half, c.density, c.low.p, c.low_t),
+            lambda c: (c.half, c.density, c.low.p, c.low_t, c.status),
             carry,
-            (-ahead.half, ahead.density, -ahead.low_p, jnp.zeros_like(carry.low_t)),
+            (-ahead.half, ahead.density, -ahead.low_p, jnp.zeros_like(carry.low_t), ahead.report.status),
         )
         return State(state.q, -state.p if self.projects else -ahead.half, state.t, state.n), back
 

@@ -16,7 +16,7 @@ from ..status import Status
 from ..systems.capabilities import Capability
 from ..types import Report, State
 
-__all__ = ["EXPLICIT", "KINDS", "AbstractMethod", "Traits", "first_failure", "solver_report"]
+__all__ = ["EXPLICIT", "KINDS", "AbstractMethod", "Traits", "first_failure", "shown_momentum", "solver_report"]
 
 KINDS = ("free", "constrained", "stiff")
 
@@ -186,6 +186,11 @@ def first_failure(*statuses: Any) -> Any:
     for status in reversed(statuses):
         result = jnp.where(status != Status.OK, status, result)
     return result
+
+
+def shown_momentum(solve: Any) -> Any:
+    """The momentum of a projection for output: NaN where the projection failed."""
+    return jnp.where(solve.status == Status.OK, solve.p, jnp.nan)
 
 
 def solver_report(solve: Any, *further: Any, **multipliers: Any) -> Report:

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from ..linalg import Dense
-from .legendre import Tables
+from ..linalg.scales import inverse_sizes
+from .legendre import Tables, step_norm
 
 __all__ = ["Nodes", "correction", "equations", "residual", "start_slopes"]
 
@@ -70,10 +71,12 @@ def correction(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> tuple[An
     system, q, low, p, t, dt = args
     n = q.size
     nodes = equations(gamma, multipliers, args, tab)
-    speed = _positive(jnp.max(jnp.abs(gamma[:, :n])) + jnp.max(jnp.abs(nodes.field[:, :n])))
-    reach = _positive(jnp.max(jnp.abs(p)) + jnp.abs(dt) * jnp.max(jnp.abs(nodes.field[:, n:])))
-    off_q = jnp.max(jnp.abs(nodes.defect[:, :n])) / speed
-    norm = jnp.maximum(off_q, jnp.abs(dt) * jnp.max(jnp.abs(nodes.defect[:, n:])) / reach)
+    speeds = jnp.max(jnp.abs(gamma[:, :n]) + jnp.abs(nodes.field[:, :n]), axis=0)
+    # forces may cancel, so their parts count
+    held = jnp.max(jnp.einsum("m,lmn->ln", jnp.abs(multipliers), jnp.abs(nodes.G)), axis=0)
+    reach = jnp.abs(p.reshape(-1)) + jnp.abs(dt) * (jnp.max(jnp.abs(nodes.field[:, n:]), axis=0) + held)
+    off_p = jnp.max(jnp.abs(dt * nodes.defect[:, n:]) * inverse_sizes(reach))
+    norm = jnp.maximum(step_norm(nodes.defect[:, :n], nodes.along_g, nodes.G, speeds), off_p)
     if not multipliers.size:
         return nodes.defect.reshape(-1), norm
 
@@ -83,11 +86,5 @@ def correction(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> tuple[An
     end = system.linearize(q + (low + dt * gamma[0, :n].reshape(q.shape)), t + dt).todense()
     dl = Dense(end @ answer[0].T).factor().solve(nodes.along_g - end @ nodes.defect[0, :n])
     change = jnp.concatenate([jnp.einsum("m,jmn->jn", dl, answer), jnp.einsum("m,jmn->jn", dl, pull)], axis=1)
-    row = jnp.max(jnp.sum(jnp.abs(nodes.G), axis=2), axis=0)
-    norm = jnp.maximum(norm, jnp.max(jnp.abs(nodes.along_g) / (row * speed)))
     # a change of lambda moves momenta at once and positions through them: d gamma_p = -pull dl, d gamma_q = -answer dl
     return jnp.concatenate([(nodes.defect + change).reshape(-1), -dl]), norm
-
-
-def _positive(x: Any) -> Any:
-    return jnp.where(x > 0, x, 1.0)

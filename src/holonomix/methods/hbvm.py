@@ -13,11 +13,21 @@ from ..linalg import Compensation, Dense, add
 from ..projection import direct_momenta
 from ..systems.capabilities import Capability
 from ..types import Report, State
-from .base import EXPLICIT, AbstractMethod, Traits
+from .base import EXPLICIT, AbstractMethod, Traits, shown_momentum
 from .composition import Composition
 from .equations import iteration_report, reduced_force
 from .hamiltonian_path import correction, equations, residual, start_slopes
-from .legendre import ITERATIONS, along, check_degrees, continuation, solve_step, tables, velocities
+from .legendre import (
+    ITERATIONS,
+    along,
+    check_degrees,
+    continuation,
+    solve_step,
+    step_norm,
+    step_speeds,
+    tables,
+    velocities,
+)
 from .line_integral import LineIntegral
 from .rattle import RATTLE
 
@@ -176,10 +186,9 @@ class HBVM(AbstractMethod):
         if not system.separable:
             return correction(*self._split(x, system, q), args, tables(self.k, self.s))
         defect, along_g, path = self._equations(x, args)
-        gamma, _ = self._split(x, system, q)
-        speed = jnp.max(jnp.abs(gamma)) + jnp.abs(dt) * jnp.max(jnp.abs(velocities(system, q, path.pull)))
-        speed = jnp.where(speed > 0, speed, 1.0)
-        norm = jnp.max(jnp.abs(defect)) / speed
+        gamma, multipliers = self._split(x, system, q)
+        speeds = step_speeds(system, q, gamma, path, multipliers[None], dt)
+        norm = step_norm(defect, along_g, path.G, speeds)
         if not system.constrained:
             return defect.reshape(-1), norm
 
@@ -195,14 +204,12 @@ class HBVM(AbstractMethod):
             end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt).todense()
             dl = Dense(end @ response[0].T).factor().solve(along_g - end @ defect[0])
             dgamma = defect + jnp.einsum("m,jmn->jn", dl, response)
-        row = jnp.max(jnp.sum(jnp.abs(path.G), axis=2), axis=0)
-        norm = jnp.maximum(norm, jnp.max(jnp.abs(along_g) / (row * speed)))
         return jnp.concatenate([dgamma.reshape(-1), -dl]), norm
 
     def read(self, system: Any, state: State, carry: Memory) -> State:
         if self.momentum == "raw" or not system.constrained:
             return state
-        return State(state.q, direct_momenta(system, state.q, state.p, state.t).p, state.t, state.n)
+        return State(state.q, shown_momentum(direct_momenta(system, state.q, state.p, state.t)), state.t, state.n)
 
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)

@@ -18,6 +18,9 @@ from .rattle import RATTLE
 
 __all__ = ["ConstrainedHMC"]
 
+# A step back that ends within this many eps of q has returned.
+RETURNED = 1e3
+
 
 class Tally(eqx.Module):
     """Trajectories proposed, accepted, lost to a projection that failed, lost to one that did not return."""
@@ -38,8 +41,8 @@ class ConstrainedHMC(AbstractMethod):
 
     A step draws `p ~ P(q) N(0, kT M)`, follows `inner_steps` RATTLE steps of size dt, and accepts the end with
     probability `min(1, exp(-(H_1 - H_0)/kT))`. Newton's method may find another sheet of the manifold on the way back:
-    after every inner step one is taken back, and a trajectory that does not return to within `return_tol` is rejected,
-    as is one whose projection fails. So the measure is exact for every dt; dt sets the acceptance rate only.
+    after every inner step one is taken back, and a trajectory that does not return to within `return_tol` of that step
+    is rejected, as is one whose projection fails. So the measure is exact for every dt, which sets the acceptance rate.
 
     `friction` keeps part of the momentum (generalized HMC: an Ornstein-Uhlenbeck step over `inner_steps dt`); None, the
     default, draws a new one. `statistics(carry)` and the reported `acceptance` give the rates so far.
@@ -163,8 +166,7 @@ class ConstrainedHMC(AbstractMethod):
             new, carried, report = self.method.step(system, state, dt, memory)
             back, reversed_ = self.method.reverse(system, new, carried)
             again, _, returned = self.method.step(system, back, dt, reversed_)
-            distance = jnp.max(jnp.abs(again.q - state.q)) / (1.0 + jnp.max(jnp.abs(state.q)))
-            lost = ~(distance <= self.return_tol) | (returned.status != Status.OK)
+            lost = ~self._returns(system, state.q, new.q, again.q) | (returned.status != Status.OK)
             size = jnp.sum(jnp.abs(new.q)) + jnp.sum(jnp.abs(new.p))
             finite = jnp.where(jnp.isfinite(size), Status.OK, Status.NONFINITE).astype(jnp.int32)
             bad = first_failure(failed, report.status, finite)
@@ -176,6 +178,15 @@ class ConstrainedHMC(AbstractMethod):
         ok = Report.ok()
         loop = (start, memory, ok.status, jnp.asarray(False), ok.iterations)
         return jax.lax.fori_loop(0, self.inner_steps, advance, loop)
+
+    def _returns(self, system: Any, q: Any, there: Any, again: Any) -> Any:
+        """Whether a step back came home: to within `return_tol` of the way there, or to round-off of q.
+
+        Squared lengths in the mass metric: the same in all units, and wherever the origin is.
+        """
+        square = lambda x: jnp.sum(x * system.mass_form(q).momentum(q, x))
+        bound = self.return_tol**2 * square(there - q) + (RETURNED * float(jnp.finfo(q.dtype).eps)) ** 2 * square(q)
+        return square(again - q) <= bound
 
 
 def _choose(condition: Any, yes: Any, no: Any) -> Any:

@@ -60,10 +60,9 @@ def ornstein_uhlenbeck(
     P commutes with the friction because that is a rate, so the projected Gaussian is kept exactly. With a vector
     potential p stands for the mechanical momentum `p - A(q)` here.
     """
-    noise = system.mass_form(q).root(q, jax.random.normal(key, q.shape, q.dtype))
-    kept = jnp.exp(-friction * dt)
+    xi, kept = jax.random.normal(key, q.shape, q.dtype), jnp.exp(-friction * dt)
     rest = 0.0 if system.vector_potential is None else (1 - kept) * system.vector_potential(q)
-    noise = jnp.sqrt(-jnp.expm1(-2 * friction * dt) * temperature) * noise
+    noise = system.mass_form(q).root(q, xi, -jnp.expm1(-2 * friction * dt) * temperature)
     return tangent_momentum(system, q, kept * p + (rest + noise), t, redundant)
 
 

@@ -23,6 +23,8 @@ from .legendre import (
     check_degrees,
     continuation,
     solve_step,
+    step_norm,
+    step_speeds,
     tables,
     velocities,
 )
@@ -182,15 +184,14 @@ class LineIntegral(AbstractMethod):
     def _correction(self, x: Any, args: Any) -> tuple[Any, Any]:
         system, q, _, _, t, dt = args
         e = self._equations(x, args)
-        gamma, _ = self._split(x, q)
-        speed = jnp.max(jnp.abs(gamma)) + jnp.abs(dt) * jnp.max(jnp.abs(velocities(system, q, e.path.pull)))
-        speed = jnp.where(speed > 0, speed, 1.0)
-        norm = jnp.max(jnp.abs(e.defect)) / speed
+        tab, R, G = tables(self.k, self.s), self.R, e.path.G
+        gamma, multipliers = self._split(x, q)
+        speeds = step_speeds(system, q, gamma, e.path, tab.P[:, :R] @ multipliers, dt)
+        norm = step_norm(e.defect, jnp.concatenate([e.phi[:-1], e.hidden[None]]), G, speeds)
         if not system.constrained:
             return e.defect.reshape(-1), norm
 
         # d gamma = -defect - response d lambda; then the rows of the constraint as functions of d gamma
-        tab, R, G = tables(self.k, self.s), self.R, e.path.G
         m = G.shape[1]
         GM = velocities(system, q, G)
         response = dt * jnp.einsum("jl,li,lmn->jimn", tab.X @ tab.weighted.T, tab.P[:, :R], GM)
@@ -214,9 +215,7 @@ class LineIntegral(AbstractMethod):
         dgamma = e.defect
         if self.iteration != "fixed-point":
             dgamma = dgamma + jnp.einsum("im,jimn->jn", dl.reshape(R, m), response)
-        row = jnp.max(jnp.sum(jnp.abs(G), axis=2), axis=0) * speed
-        off = jnp.maximum(jnp.max(jnp.abs(e.phi[:-1]) / row), jnp.max(jnp.abs(e.hidden) / row))
-        return jnp.concatenate([dgamma.reshape(-1), -dl]), jnp.maximum(norm, off)
+        return jnp.concatenate([dgamma.reshape(-1), -dl]), norm
 
     def _moments(self, end: Any, G: Any) -> Any:
         """`d phi_i / d gamma_j` for i < R - 1, from `h phi_i = [P_i g] - int P_i' g`: no second derivatives of g."""

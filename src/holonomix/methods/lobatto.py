@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, add
+from ..linalg.scales import inverse_sizes
 from ..projection import direct_momenta
 from ..systems.capabilities import Capability
 from ..types import Report, State
@@ -207,28 +208,30 @@ class LobattoIIIAB(AbstractMethod):
         """`d g_i / d L_j` through the positions, factored at the predicted stages; serves every sweep of the step."""
         system, q, _, _, _, dt = args
         tab, inner = lobatto(self.s), self.s - 1
-        slopes, _ = self._split(x, q)
+        slopes, multipliers = self._split(x, q)
         # positions q + c h v are only as good as eps |q|: an error eps |q| / (c h) of v is round-off
-        per_size = 1.0 / (jnp.max(jnp.abs(slopes)) + jnp.max(jnp.abs(q)) / jnp.abs(dt))
+        speeds = jnp.max(jnp.abs(slopes), axis=0) + jnp.abs(q.reshape(-1)) / jnp.abs(dt)
         if not system.constrained:
-            return per_size
+            return inverse_sizes(speeds)
         _, _, G = self._equations(x, args)
         weights = dt * ((tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None])
         GM = velocities(system, q, G[:-1])
+        # constraint forces may cancel, so their parts count
+        speeds = speeds + jnp.abs(dt) * jnp.einsum("im,imn->n", jnp.abs(multipliers), jnp.abs(GM))
         blocks = jnp.einsum("ij,ion,jmn->iojm", weights, G[1:], GM)
         size = inner * G.shape[1]
-        per_row = per_size / jnp.sum(jnp.abs(G[1:]), axis=2)
-        return per_size, per_row, weights, G[1:], GM, Dense(blocks.reshape(size, size)).factor()
+        per_row = inverse_sizes(jnp.sum(jnp.abs(G[1:]) * speeds, axis=2))
+        return inverse_sizes(speeds), per_row, weights, G[1:], GM, Dense(blocks.reshape(size, size)).factor()
 
     def _correction(self, x: Any, args: Any, prepared: Any) -> tuple[Any, Any]:
         defect, g, _ = self._equations(x, args)
         if not args[0].constrained:
-            return defect.reshape(-1), jnp.max(jnp.abs(defect)) * prepared
+            return defect.reshape(-1), jnp.max(jnp.abs(defect) * prepared)
         per_size, per_row, weights, G, GM, factor = prepared
         target = g - jnp.einsum("imn,in->im", G, defect)
         dl = factor.solve(target.reshape(-1)).reshape(g.shape)
         dslopes = defect + weights @ jnp.einsum("jm,jmn->jn", dl, GM)
-        norm = jnp.maximum(jnp.max(jnp.abs(defect)) * per_size, jnp.max(jnp.abs(g) * per_row))
+        norm = jnp.maximum(jnp.max(jnp.abs(defect) * per_size), jnp.max(jnp.abs(g) * per_row))
         return jnp.concatenate([dslopes.reshape(-1), -dl.reshape(-1)]), norm
 
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:

@@ -69,7 +69,7 @@ class PoincareEuler(AbstractMethod):
         m = system.constraint_count(q) if system.constrained else 0
         start = jnp.concatenate([state.p.reshape(-1), jnp.zeros((m,), q.dtype)])
         args = (system, self.monitor, state.q, state.p, carry)
-        done = newton_root(_euler, start, args, max_iterations=self.max_iterations)
+        done = newton_root(_euler, start, args, max_iterations=self.max_iterations, known=_known_sizes)
         moved, mu = done.x[: q.size].reshape(q.shape), done.x[q.size :]
 
         u = self.monitor.value(system, q, moved, carry.monitor)
@@ -113,6 +113,13 @@ def _transformed(system: Any, monitor: Any, q: Any, p: Any, carry: Poincare) -> 
         return (system.hamiltonian(q, p) - carry.energy) / monitor.value(system, q, p, carry.monitor)
 
     return jax.grad(k, (0, 1))(q, p)
+
+
+def _known_sizes(args: Any) -> Any:
+    """The scales that p and q have in the rows of `_euler`."""
+    system, _, q, p, _ = args
+    rows = system.linearize(q).row_sizes(q) if system.constrained else jnp.zeros((0,), q.dtype)
+    return jnp.concatenate([jnp.abs(p).reshape(-1), rows])
 
 
 def _euler(x: Any, args: Any) -> Any:

@@ -17,6 +17,7 @@ from jax.core import Tracer
 
 from ..errors import InputError, MethodError
 from ..linalg import Compensation, add, newton_root, solve
+from ..linalg.rotations import hat, vee
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
@@ -185,18 +186,6 @@ def check_inertia(method: AbstractMethod, system: Any) -> None:
             f"{method.name} needs the mass of a rigid body, momentum p = V J_d with one 3 x 3 matrix J_d for all rows "
             "of the velocity V (a scalar, or what models.rigid_body makes of moments of inertia)"
         )
-
-
-def hat(w: Any) -> Any:
-    """The skew matrix of a vector: `hat(w) x` is the cross product `w x x`."""
-    zero = jnp.zeros_like(w[0])
-    rows = ((zero, -w[2], w[1]), (w[2], zero, -w[0]), (-w[1], w[0], zero))
-    return jnp.stack([jnp.stack(row) for row in rows])
-
-
-def vee(skew: Any) -> Any:
-    """The vector of a skew matrix."""
-    return jnp.stack([skew[2, 1], skew[0, 2], skew[1, 0]])
 
 
 def cayley(x: Any) -> Any:

@@ -1,6 +1,6 @@
 """The position problem `g(Q - M^-1 G(q)^T Lambda) = 0` as a function of Lambda, in the form a system allows.
 
-A line has `zero` (Lambda = 0), `values(Lambda)`, `row_norms()`, `factor(Lambda)` of `G(Q) M^-1 G(q)^T`,
+A line has `zero` (Lambda = 0), `values(Lambda)`, `row_sizes()`, `factor(Lambda)` of `G(Q) M^-1 G(q)^T`,
 `start_factor()` of `G(q) M^-1 G(q)^T`, and `natural(Lambda)`, the multipliers in the order of the constraint. Inside an
 iteration Lambda and the values are whatever suits the line: an array, or a list with one array for each part.
 """
@@ -31,8 +31,8 @@ class PositionProblem(eqx.Module):
     def zero(self) -> Any:
         return jnp.zeros(self.system.constraint_count(self.q), self.q.dtype)
 
-    def row_norms(self) -> Any:
-        return self.jac.row_norms()
+    def row_sizes(self) -> Any:
+        return self.jac.row_sizes(self.trial)
 
     def here(self, multipliers: Any) -> Any:
         return self.trial - self.system.inverse_mass(self.q, self.jac.transpose(multipliers))
@@ -62,8 +62,8 @@ class IslandPositionProblem(eqx.Module):
     def zero(self) -> list[Any]:
         return [jnp.zeros_like(slopes[0][:, 0]) for slopes in self.jac.slopes]
 
-    def row_norms(self) -> list[Any]:
-        return self.jac.row_norms()
+    def row_sizes(self) -> list[Any]:
+        return self.jac.row_sizes(flat(self.trial))
 
     def here(self, multipliers: list[Any]) -> list[Any]:
         pull = self.weighted.transpose(multipliers)

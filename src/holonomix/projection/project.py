@@ -19,10 +19,11 @@ from ..errors import (
     ShapeError,
 )
 from ..linalg import Dense, implicit_root, iterate
-from ..linalg.redundant import DEPENDENT, PseudoInverse
+from ..linalg.redundant import PseudoInverse, dependent
+from ..linalg.scales import relative, stall_rule
 from ..systems.functions import user_function_errors
 from ..systems.mass import check_mass
-from .solvers import direct_momenta
+from .solvers import direct_momenta, momentum_sizes, singular_pivot
 
 __all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "project"]
 
@@ -98,11 +99,13 @@ def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant
     def solve(args):
         system, q, t = args
         eps = jnp.finfo(q.dtype).eps
-        size = 1.0 + jnp.max(jnp.abs(q))
+        length = lambda x: jnp.sum(x * system.mass_form(q).momentum(q, x))  # squared, in the mass metric
 
         def residual(x):
             r = stationarity(x, args)
-            return r, jnp.max(jnp.abs(r)) / size
+            here, off = (y[: q.size].reshape(q.shape) for y in (x, r))
+            position = jnp.sqrt(relative(length(off), length(here) + length(q)))
+            return r, jnp.maximum(position, relative(r[q.size :], constraint_sizes(system, here, t)))
 
         def gauss_newton(x):
             # on the constraint, with the distance to q as the objective
@@ -124,17 +127,41 @@ def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant
             return jnp.where(better, full, near)
 
         start = jnp.concatenate([q.reshape(-1), jnp.zeros(m, q.dtype)])
-        floor = max(1e-11, 64 * float(eps))
-        done = iterate(body, residual, start, tol=4 * eps, floor=floor, max_iterations=max_iterations, stall=0.9)
+        options = stall_rule(q.dtype, quadratic=False)
+        done = iterate(body, residual, start, tol=2 * eps, max_iterations=max_iterations, **options)
         return done.x, done.converged
 
     def pseudo(x, args):
         jacobian = jax.jacfwd(lambda y: stationarity(y, args))(x)
-        return PseudoInverse(jnp.linalg.pinv(jacobian, rtol=DEPENDENT), jnp.ones(()))
+        inverse = jnp.linalg.pinv(jacobian, rtol=dependent(q.dtype))
+        return PseudoInverse(inverse, jnp.zeros_like(inverse), jnp.ones(()))
 
     x, converged = implicit_root(solve, stationarity, (system, q, t), pseudo if redundant else None)
     here = x[: q.size].reshape(q.shape)
     return here, jnp.max(jnp.abs(system.constraint(here, t))), converged
+
+
+def constraint_sizes(system: Any, q: Any, t: Any) -> Any:
+    """The natural scale of each row of g at q: `sum_j |G_ij| |q_j|` (`linalg.scales`)."""
+    return system.linearize(q, t).row_sizes(q)
+
+
+def bend_sizes(system: Any, q: Any, t: Any) -> Any:
+    """`(G M^-1 G^T)_ii^2 / |g_i''(d_i, d_i)|` with `d_i = M^-1 G_i^T`: the size of g over a radius of curvature.
+
+    The terms of a curved g are this large even where q is zero (a pendulum that hangs at the origin), and so is their
+    rounding. Zero for a row that is not curved.
+    """
+    m = system.constraint_count(q)
+
+    def row(unit):
+        value = lambda x: jnp.sum(unit * system.constraint(x, t))
+        pull = jax.grad(value)(q)
+        way = system.inverse_mass(q, pull)
+        bend = jnp.abs(jnp.sum(way * jax.jvp(jax.grad(value), (q,), (way,))[1]))
+        return jnp.where(bend > 0, jnp.sum(pull * way) ** 2 / jnp.where(bend > 0, bend, 1.0), 0.0)
+
+    return jax.lax.map(row, jnp.eye(m, dtype=q.dtype))
 
 
 def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -> None:
@@ -144,7 +171,7 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     m = system.constraint_count(q)
     if m > LARGE_RANK_CHECK:
         pivot = float(_smallest_pivot(system, q, jnp.asarray(t, q.dtype)))
-        if not pivot > 1e-13:
+        if not pivot > singular_pivot(q.dtype):
             raise ConstraintRankError(
                 f"the {m} constraints are redundant or singular at the start: the smallest relative pivot of "
                 f"G M^-1 G^T is {pivot:.2g}; check a smaller model of the same kind, whose rows can be named"
@@ -247,12 +274,13 @@ def check_start(
 ) -> None:
     """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows.
 
-    `tolerance` is relative to the size of q: 1e-8, or what single precision can hold.
+    `tolerance` is relative to the natural scale of each row (`linalg.scales`): 1e-8, or what single precision can hold.
     """
-    tolerance = max(1e-8, 64 * float(jnp.finfo(q.dtype).eps)) if tolerance is None else tolerance
+    eps = float(jnp.finfo(q.dtype).eps)
+    tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
     _check_finite(q, p)
     _check_mass(system, q)
-    potential, gradient, g, hidden, fastest = _evaluate(system, q, p, jnp.asarray(t, q.dtype))
+    potential, gradient, g, hidden, sizes, speeds = _evaluate(system, q, p, jnp.asarray(t, q.dtype))
     for name, x in (("potential", potential), ("gradient of the potential", gradient)):
         if not np.all(np.isfinite(np.asarray(x))):
             raise NonFiniteError(
@@ -265,17 +293,20 @@ def check_start(
         raise NonFiniteError(
             f"the constraint is not finite at the start: rows {np.flatnonzero(~np.isfinite(g)).tolist()}"
         )
-    scale = 1.0 + float(np.max(np.abs(q)))
-    if np.max(np.abs(g)) > tolerance * scale:
-        k = int(np.argmax(np.abs(g)))
+    off = np.abs(g) > tolerance * sizes
+    if np.any(off) and len(g) <= LARGE_RANK_CHECK:
+        off &= np.abs(g) > 64 * eps * np.asarray(_bend_sizes(system, q, jnp.asarray(t, q.dtype)))
+    if np.any(off):
+        k = int(np.argmax(np.where(off, np.abs(g), 0.0)))
         raise InconsistentStateError(
             f"q is not on the manifold: {_row_name(system, q, k)} is {g[k]:.6g} instead of 0; "
             "use `q, p = hx.project(system, q, p)` to move it there"
         )
     if not redundant:
         check_rank(system, q, t)
-    if np.max(np.abs(hidden)) > tolerance * scale * (1.0 + fastest):
-        k = int(np.argmax(np.abs(hidden)))
+    off = np.abs(hidden) > tolerance * speeds
+    if np.any(off):
+        k = int(np.argmax(np.where(off, np.abs(hidden), 0.0)))
         raise InconsistentStateError(
             f"p is not tangent to the manifold: row {k} of G M^-1 p{_of_name(system, q, k)} is {hidden[k]:.6g} "
             "instead of 0; use `q, p = hx.project(system, q, p)` to correct it"
@@ -300,12 +331,28 @@ def _row_names(system: Any, q: Any, numbers: list[int]) -> str:
 
 
 def _evaluate(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
-    """Potential, gradient, constraint, hidden constraint and largest velocity, in one compiled call."""
+    """Potential, gradient, constraint, hidden constraint and the natural scales of both, in one compiled call."""
     return tuple(np.asarray(x) for x in _evaluated(system, q, p, t))
+
+
+_bend_sizes = eqx.filter_jit(bend_sizes)
 
 
 @eqx.filter_jit
 def _evaluated(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
     check_functions(system, q, p, t)
-    held = (system.constraint(q, t), system.hidden_constraint(q, p, t)) if system.constrained else (jnp.zeros(0),) * 2
-    return system.potential(q, t), system.gradient(q, t), *held, jnp.max(jnp.abs(system.velocity(q, p)))
+    gradient = system.gradient(q, t)
+    if not system.constrained:
+        return system.potential(q, t), gradient, *(jnp.zeros(0),) * 4
+    held = system.constraint(q, t), system.hidden_constraint(q, p, t)
+    return system.potential(q, t), gradient, *held, constraint_sizes(system, q, t), speed_sizes(system, q, p, t)
+
+
+def speed_sizes(system: Any, q: Any, p: Any, t: Any) -> Any:
+    """The natural scale of the hidden constraint: of the velocity, or of one that the forces give over the size of q.
+
+    The second keeps the rounding of a momentum that ought to be zero from being judged against itself.
+    """
+    fall = jnp.sqrt(jnp.abs(system.inverse_mass(q, system.gradient(q, t)) * q))
+    own = momentum_sizes(system, q, p, t)
+    return jnp.maximum(own, system.linearize(q, t).row_sizes(fall))

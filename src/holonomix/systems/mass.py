@@ -42,8 +42,8 @@ class AbstractMass(eqx.Module):
     def momentum(self, q: Any, v: Any) -> Any: ...
 
     @abc.abstractmethod
-    def root(self, q: Any, xi: Any) -> Any:
-        """`L xi` with `L L^T = M`: a standard normal `xi` becomes a momentum of temperature one."""
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        """`L xi` with `L L^T = kT M`: a standard normal `xi` becomes a momentum of the given temperature kT."""
 
     @abc.abstractmethod
     def right(self, q: Any, rows: Any) -> Any:
@@ -67,8 +67,9 @@ class DiagonalMass(AbstractMass):
     def momentum(self, q: Any, v: Any) -> Any:
         return v * self.value
 
-    def root(self, q: Any, xi: Any) -> Any:
-        return jnp.sqrt(self.value) * xi
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        # one root of the product, whose units are those of a squared momentum: the same bits in all units
+        return jnp.sqrt(self.value * temperature) * xi
 
     def right(self, q: Any, rows: Any) -> Any:
         if jnp.ndim(self.inverse) == 0:
@@ -95,8 +96,8 @@ class DenseMass(AbstractMass):
     def momentum(self, q: Any, v: Any) -> Any:
         return (self.matrix @ v.reshape(-1)).reshape(v.shape)
 
-    def root(self, q: Any, xi: Any) -> Any:
-        return (root(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        return jnp.sqrt(temperature) * (root(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
 
     def right(self, q: Any, rows: Any) -> Any:
         return rows @ self.inverse
@@ -129,8 +130,9 @@ class BlockMass(AbstractMass):
     def momentum(self, q: Any, v: Any) -> Any:
         return self._times(self.matrix, v)
 
-    def root(self, q: Any, xi: Any) -> Any:
-        return self._times(root(self.matrix) if self.matrix.ndim == 2 else jax.vmap(root)(self.matrix), xi)
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        lower = root(self.matrix) if self.matrix.ndim == 2 else jax.vmap(root)(self.matrix)
+        return jnp.sqrt(temperature) * self._times(lower, xi)
 
     def right(self, q: Any, rows: Any) -> Any:
         return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
@@ -159,8 +161,8 @@ class PositionMass(AbstractMass):
     def momentum(self, q: Any, v: Any) -> Any:
         return (self.fn(q) @ v.reshape(-1)).reshape(v.shape)
 
-    def root(self, q: Any, xi: Any) -> Any:
-        return (root(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        return jnp.sqrt(temperature) * (root(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
 
     def right(self, q: Any, rows: Any) -> Any:
         factor = Dense(self.fn(q)).factor(symmetric=True)

@@ -15,7 +15,6 @@ from ..errors import InputError
 __all__ = ["ResonanceWarning", "ResonanceWatch", "resonances"]
 
 MOST_ROWS = 256
-NO_ENERGY = 1e-12
 
 
 class ResonanceWarning(UserWarning):
@@ -82,7 +81,7 @@ class ResonanceWatch:
 
     def add(self, t: np.ndarray, q: np.ndarray, p: np.ndarray) -> None:
         """Take some of the next rows; of too many, every other one is dropped."""
-        if not self.energy > NO_ENERGY:
+        if not self.energy > 0:
             return
         first = -self.seen % self.stride
         self.seen += len(t)

@@ -16,7 +16,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..errors import ConvergenceError, InputError
 from ..linalg import newton_root
 from .capabilities import Capability
 from .curvature import LocalEnergy, combined, local_energies
@@ -30,6 +30,8 @@ from .system import System
 __all__ = ["StiffSystem", "effective", "fast_subsystem", "penalized"]
 
 MOST_FREQUENCIES = 32
+# Relative deviations from the manifold and its tangent space that carry no oscillation.
+NO_ENERGY = 1e-12
 
 
 class StiffPotential(eqx.Module):
@@ -275,10 +277,24 @@ class StiffSystem(eqx.Module):
         return self.constrained().constraint
 
     def foot(self, q: Any) -> tuple[Any, Any]:
-        """`X = q + M(q)^-1 G(q)^T lambda` with `g(X) = 0`, and lambda (Lubich & Weiss (9), (15)); differentiable."""
+        """`X = q + M(q)^-1 G(q)^T lambda` with `g(X) = 0`, and lambda (Lubich & Weiss (9), (15)); differentiable.
+
+        Where there is no such point it raises, or inside a transformation gives NaN.
+        """
+        point, multipliers, converged = self.solve_foot(q)
+        if not isinstance(converged, jax.core.Tracer) and not bool(converged):
+            raise ConvergenceError(
+                "the point of the manifold that belongs to q was not found: Newton's method along M^-1 G(q)^T did not "
+                "converge; start nearer to the manifold, or with smaller oscillations"
+            )
+        lost = lambda x: jnp.where(converged, x, jnp.nan)
+        return lost(point), lost(multipliers)
+
+    def solve_foot(self, q: Any) -> tuple[Any, Any, Any]:
+        """The point and the multipliers of `foot`, and whether Newton's method converged."""
         start = jnp.zeros(self.constrained().constraint_count(q), q.dtype)
-        done = newton_root(_foot_residual, start, (self.constrained(), q))
-        return _moved(self.constrained(), q, done.x), done.x
+        done = newton_root(_foot_residual, start, (self.constrained(), q), known=_foot_sizes)
+        return _moved(self.constrained(), q, done.x), done.x, done.converged
 
     def tangent(self, q: Any, p: Any) -> Any:
         """`P(q) p`, `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the part of a momentum or force along the manifold."""
@@ -313,7 +329,13 @@ class StiffSystem(eqx.Module):
         v = rigid.velocity(q, p)
         across = jax.jvp(rigid.constraint, (q,), (v,))[1]
         level = self._stiff(q) / self.epsilon**2
-        if not isinstance(across, jax.core.Tracer) and np.max(np.abs(across)) <= 1e-12 * np.max(np.abs(v), initial=0.0):
+        if isinstance(across, jax.core.Tracer):
+            return level + rigid.kinetic(q, p - self.tangent(q, p))
+        # on the manifold and tangent to it to within round-off: no oscillation at all
+        jac, values = rigid.linearize(q), rigid.constraint(q)
+        if np.all(np.abs(values) <= NO_ENERGY * jac.row_sizes(q)):
+            level = jnp.zeros_like(level)
+        if np.all(np.abs(across) <= NO_ENERGY * jac.row_sizes(v)):
             return level
         return level + rigid.kinetic(q, p - self.tangent(q, p))
 
@@ -355,6 +377,11 @@ def _moved(rigid: System, q: Any, multipliers: Any) -> Any:
 def _foot_residual(multipliers: Any, args: Any) -> Any:
     rigid, q = args
     return rigid.constraint(_moved(rigid, q, multipliers))
+
+
+def _foot_sizes(args: Any) -> Any:
+    rigid, q = args
+    return rigid.linearize(q).row_sizes(q)
 
 
 def penalized(system: System, omega: Any) -> StiffSystem:
