@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.linalg import iterate as iteration
 from holonomix.linalg.small import Dense
 from holonomix.methods.registry import registry
 
@@ -25,8 +26,6 @@ QUICK = [
     (hx.RATTLE(), "constrained"),
     (hx.RATTLE(), "mixed"),
     (hx.ImplicitMidpoint(), "free"),
-    (hx.PoincareEuler(), "constrained"),
-    (hx.VRATTLE(), "constrained"),
     (hx.LineIntegral(), "constrained"),
     (hx.GLA(), "constrained"),
     (hx.ConstrainedHMC(inner_steps=2), "constrained"),
@@ -79,7 +78,8 @@ def test_same_motion_in_all_units_everywhere(method, kind, seed):
 
 def test_an_absolute_tolerance_would_be_noticed(monkeypatch):
     """The control: with `1 + max|x|` for a scale, as it once was, the motion depends on the units."""
-    monkeypatch.setattr(iteration, "row_sizes", lambda matrix, x: jnp.full(len(matrix), 1.0 + jnp.max(x)))
+    module = sys.modules["holonomix.linalg.iterate"]
+    monkeypatch.setattr(module, "row_sizes", lambda matrix, x: jnp.full(len(matrix), 1.0 + jnp.max(x)))
     method = hx.PoincareEuler(max_iterations=49)  # nothing compiled for another test
     natural, molecular = (run(method, "constrained", units) for units in (NATURAL, MOLECULAR))
     assert np.max(np.abs(molecular["q"] - natural["q"])) > 1e-9
@@ -127,6 +127,7 @@ def test_momentum_that_is_off_is_refused_in_small_units():
         hx.simulate(system, hx.RATTLE(), q, p * jnp.asarray([1.0, 1.01, 1.0, 1.0]), dt=1e-17, steps=1)
 
 
+@pytest.mark.slow
 def test_certify_judges_a_constraint_in_its_own_units():
     system, q, p = problem("constrained", MOLECULAR)
     given = hx.Problem(system, q, p, 1e-17, 1e-15)
@@ -180,20 +181,22 @@ def test_a_foot_that_does_not_exist_is_an_error():
     q = jnp.asarray([0.3, 0.4])
     with pytest.raises(hx.ConvergenceError, match="point of the manifold"):
         stiff.foot(q)
-    assert np.all(np.isnan(jax.jit(stiff.foot)(q)[0]))
+    assert np.all(np.isnan(eqx.filter_jit(lambda system, q: system.foot(q)[0])(stiff, q)))
     for mollifier in ("projection", "nearest"):
         method = hx.MollifiedImpulse(substeps=2, mollifier=mollifier)
         sol = hx.simulate(stiff, method, q, 0 * q, dt=1e-3, steps=2, throw=False, backend="array")
         assert sol.status == hx.Status.NOT_CONVERGED
 
 
+def _jump(q: Any, v: Any, t: Any) -> Any:
+    return jnp.stack([jnp.where(v[0] >= -0.1, 1.0, 0.0), 0 * v[0]])
+
+
 def test_a_start_of_shake_that_fails_is_reported():
-    # p = raw + dt/2 (1 + raw^2) has no solution for p = 0 and dt > 2
-    system = hx.System(
-        lambda q: 0.0 * q[0], lambda q: jnp.stack([q[1]]), force=lambda q, v, t: jnp.stack([1 + v[0] ** 2, 0 * v[0]])
-    )
+    # raw + dt/2 f(raw) = 0 has no solution for dt = 2; the steps after it would have one
+    system = hx.System(lambda q: 0.0 * q[0], lambda q: jnp.stack([q[1]]), force=_jump)
     q = jnp.asarray([1.0, 0.0])
-    sol = hx.simulate(system, hx.SHAKE(), q, 0 * q, dt=3.0, steps=1, throw=False, backend="array")
+    sol = hx.simulate(system, hx.SHAKE(), q, 0 * q, dt=2.0, steps=1, throw=False, backend="array")
     assert sol.status == hx.Status.NOT_CONVERGED
 
 
@@ -202,16 +205,22 @@ def _twice(q: Any) -> Any:
     return jnp.stack([g, 2 * g])
 
 
-def test_redundant_rows_reach_every_part_of_a_run():
+def test_redundant_rows_reach_the_multipliers_of_integrate():
     system = hx.System(lambda q: q[1], _twice)
     q, p = jnp.asarray([0.6, -0.8]), jnp.asarray([0.8, 0.6])
     solver = hx.Newton(redundant="min-norm")
     info = hx.integrate(system, hx.RATTLE(solver), q, p, dt=0.05, steps=4, info=True, adjoint="forward")[2]
     first, second = info.multipliers
     np.testing.assert_allclose(second, 2 * first, rtol=1e-12)  # of least norm
-    for method in (hx.GLA(hx.RATTLE(solver)), hx.GeodesicBAOAB(solver=solver)):
-        sol = hx.simulate(system, method, q, p, dt=0.05, steps=4, key=jax.random.key(0))
-        assert sol.status == hx.Status.OK and np.all(np.isfinite(sol.p))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [lambda s: hx.GLA(hx.RATTLE(s)), lambda s: hx.GeodesicBAOAB(solver=s)])
+def test_redundant_rows_reach_thermostats(make):
+    method = make(hx.Newton(redundant="min-norm"))
+    q, p = jnp.asarray([0.6, -0.8]), jnp.asarray([0.8, 0.6])
+    sol = hx.simulate(hx.System(lambda q: q[1], _twice), method, q, p, dt=0.05, steps=4, key=jax.random.key(0))
+    assert sol.status == hx.Status.OK and np.all(np.isfinite(sol.p))
 
 
 # -- samplers, monitors, stopping rules ------------------------------------------------------------------------------
