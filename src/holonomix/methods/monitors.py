@@ -230,7 +230,8 @@ def check_monitor(monitor: AbstractMonitor, system: Any, q: Any, p: Any, dt: Any
         return
     # momenta as large as p, or such that q changes by itself in a hundred steps
     drawn = np.random.default_rng(0).standard_normal(np.shape(p))
-    drawn = drawn * np.maximum(np.abs(p), np.abs(system.momentum(q, jnp.asarray(q / (100 * abs(dt))))))
+    way = jnp.full_like(q, jnp.max(jnp.abs(q)) / (100 * abs(dt)))
+    drawn = drawn * np.maximum(np.max(np.abs(p)), np.abs(system.momentum(q, way)))
     for where, momentum in (("the start", p), ("a momentum drawn at random", jnp.asarray(drawn, q.dtype))):
         forward, back = (float(_evaluate(monitor, system, q, x)) for x in (momentum, -momentum))
         if abs(forward - back) > 1e-9 * max(abs(forward), abs(back)):
