@@ -8,8 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..driver.checks import check_method
-from ..errors import InputError, MethodError
+from ..driver.checks import MOST_STEPS, check_method
+from ..errors import InputError, MethodError, whole_number
 from ..methods.base import AbstractMethod, Traits, kind_of
 from ..projection import as_state_arrays, check_start
 from ..types import Problem
@@ -54,8 +54,8 @@ def certify(
     dt = float(problem.dt if dt is None else dt)
     if not np.isfinite(dt) or dt <= 0:
         raise InputError(f"dt must be positive and finite, not {dt}")
-    if steps < 10:
-        raise InputError(f"steps must be at least 10 to show a drift, not {steps}")
+    if whole_number("steps", steps, 10) > MOST_STEPS:  # fewer show no drift
+        raise InputError(f"{steps:.3g} steps are more than can be counted")
     q0, p0 = as_state_arrays(problem.q0, problem.p0)
     check_method(method, problem.system)
     check_start(problem.system, q0, p0)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, one_of
 from ..names import BACKENDS
 from .loop import Consts, LoopCarry, Stepper
 
@@ -201,8 +201,7 @@ def _choose(
     batch: bool,
 ) -> Choice:
     """Lower, emit and compile; under `auto` nothing that goes wrong there ends a run that the array path can do."""
-    if backend not in BACKENDS:
-        raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    one_of("backend", backend, BACKENDS)
     if backend == "array":
         return Choice("array", ArrayRunner(stepper, capacity), "asked for")
     if consts.dt.dtype != jnp.float64 and backend == "auto":

@@ -84,6 +84,8 @@ def slack(t: float, dt: float) -> float:
 
 def check_output(method: Any, wanted: Any, dense: bool, store: Any, t_last: float, dt: float) -> None:
     """What was asked to be shown must be there to show."""
+    if not isinstance(dense, (bool, np.bool_)):
+        raise InputError(f"dense must be True or False, not {dense!r}")
     if wanted is None and not dense:
         return
     if method.stochastic:

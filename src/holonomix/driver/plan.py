@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from ..errors import InputError, whole_number
 from ..methods.base import AbstractMethod
-from ..projection import accepts_redundant, as_array, as_state_arrays, check_start
+from ..projection import accepts_redundant, as_array, as_state_arrays, check_functions, check_start
 from ..types import Problem, State
 from .backends import Choice, choose, choose_batch, flat_axes
 from .checks import check_clock, check_concrete, check_length, check_method, check_run
@@ -277,6 +277,7 @@ def plan_shapes(system: Any, method: Any, q0: Any = None, p0: Any = None, *, bac
         raise InputError("explain needs the shape of q: pass q0 as well, explain(system, method, q0)")
     q = jnp.ones(shape) if q0 is None else as_array("q0", q0)
     p = jnp.zeros_like(q) if p0 is None else as_array("p0", p0)
+    check_functions(system, q, p, 0.0)
     key = jax.random.key(0) if method.stochastic else None
     plan = plan_pure(system, method, q, p, dt=0.01, steps=1, t0=0.0, save_every=None, key=key)
     return dataclasses.replace(plan, backend=backend)

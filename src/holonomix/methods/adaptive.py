@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError
+from ..errors import InputError, one_of
 from ..linalg import Compensation, add, newton_root
 from ..projection import SOR, AbstractSolver, Newton
 from ..status import Status
@@ -72,10 +72,8 @@ class AbstractVariableStep(AbstractMethod):
     projects: ClassVar[bool] = True  # `state.p` is p_n at every step; otherwise p_{n-1/2}, projected when it is read
 
     def __check_init__(self) -> None:
-        if self.update not in UPDATES:
-            raise InputError(f"update must be 'semi-explicit' or 'explicit', not {self.update!r}")
-        if self.start not in STARTS:
-            raise InputError(f"start must be 'smooth', 'forward' or 'naive', not {self.start!r}")
+        one_of("update", self.update, UPDATES)
+        one_of("start", self.start, STARTS)
         if self._coupled and isinstance(self.solver, SOR):
             raise InputError("the semi-explicit density is coupled to the multipliers: use Newton or SymmetricNewton")
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError
+from ..errors import InputError, MethodError, number_list, whole_number
 from ..linalg import Compensation, add
 from ..systems.capabilities import Capability
 from ..types import Report, State
@@ -139,9 +139,10 @@ class Splitting(AbstractMethod):
     claimed: int = eqx.field(static=True)
 
     def __init__(self, c: Sequence[float] = (0.5, 0.5), d: Sequence[float] = (1.0, 0.0), order: int | None = None):
-        if len(c) != len(d):
+        self.c, self.d = number_list("c", c), number_list("d", d)
+        order = None if order is None else whole_number("order", order)
+        if len(self.c) != len(self.d):
             raise InputError(f"c has {len(c)} coefficients and d has {len(d)}; they must be as many")
-        self.c, self.d = tuple(map(float, c)), tuple(map(float, d))
         found = 0
         while found < (8 if order is None else order) and splitting_defect(self.c, self.d, found + 1) < 1e-10:
             found += 1

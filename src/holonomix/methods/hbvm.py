@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError
+from ..errors import one_of
 from ..linalg import Compensation, Dense, add
 from ..projection import direct_momenta
 from ..systems.capabilities import Capability
@@ -89,8 +89,7 @@ class HBVM(AbstractMethod):
         self.momentum, self.start, self.iteration, self.max_iterations = momentum, start, iteration, max_iterations
         choices = {"momentum": ("raw", "projected"), "start": ("plain", "corrected"), "iteration": ITERATIONS}
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {getattr(self, name)!r}")
+            one_of(name, getattr(self, name), allowed)
 
     @property
     def name(self) -> str:

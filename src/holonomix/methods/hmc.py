@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import MethodError, number, whole_number
 from ..status import Status
 from ..systems.capabilities import Capability
 from ..types import Report, State
@@ -71,9 +71,9 @@ class ConstrainedHMC(AbstractMethod):
         method: AbstractMethod | None = None,
         return_tol: float = 1e-8,
     ):
-        if isinstance(inner_steps, bool) or int(inner_steps) != inner_steps or inner_steps < 1:
-            raise InputError(f"inner_steps must be a positive whole number, not {inner_steps!r}")
         method = RATTLE() if method is None else method
+        if not isinstance(method, AbstractMethod):
+            raise MethodError(f"HMC follows an instance of a method, not {method!r}")
         if not method.one_step or method.stochastic or method.adaptive:
             raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so HMC cannot follow it")
         for kind, t in method.traits.items():
@@ -83,7 +83,8 @@ class ConstrainedHMC(AbstractMethod):
                 )
         rate, self.temperature = thermostat(0.0 if friction is None else friction, temperature)
         self.friction = None if friction is None else rate
-        self.inner_steps, self.method, self.return_tol = int(inner_steps), method, float(return_tol)
+        self.inner_steps, self.method = whole_number("inner_steps", inner_steps), method
+        self.return_tol = number("return_tol", return_tol, above=0)
 
     @property
     def traits(self):

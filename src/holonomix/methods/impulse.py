@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import MethodError, one_of, whole_number
 from ..linalg import newton_root
 from ..projection import direct_momenta
 from ..status import Status
@@ -100,8 +100,7 @@ class MollifiedImpulse(AbstractImpulse):
     mollifier: Literal["projection", "nearest"] = eqx.field(static=True, default="projection")
 
     def __check_init__(self) -> None:
-        if self.mollifier not in ("projection", "nearest"):
-            raise InputError(f"mollifier must be 'projection' or 'nearest', not {self.mollifier!r}")
+        one_of("mollifier", self.mollifier, ("projection", "nearest"))
 
     @property
     def traits(self) -> Mapping[str, Traits]:
@@ -143,9 +142,10 @@ class ProjectedImpulse(AbstractImpulse):
 
 
 def check_inner(method: Any) -> None:
-    if not isinstance(method.substeps, int) or method.substeps < 1:
-        raise InputError(f"substeps must be a positive whole number, not {method.substeps!r}")
+    whole_number("substeps", method.substeps)
     inner = method.inner
+    if inner is not None and not isinstance(inner, AbstractMethod):
+        raise MethodError(f"inner must be an instance of a method or None, not {inner!r}")
     if inner is not None and (not inner.one_step or inner.adaptive or inner.stochastic):
         raise MethodError(f"{inner.name} is not a deterministic one-step method, so it cannot take the micro-steps")
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from ..errors import InputError, MethodError
+from ..errors import InputError, MethodError, real_array, whole_number
 from ..projection import AbstractSolver, Newton, accepts_redundant, direct_momenta
 from ..status import Status
 from ..systems.capabilities import Capability
@@ -164,10 +164,9 @@ class GeodesicBAOAB(AbstractMethod):
     def __init__(
         self, friction: Any = 1.0, temperature: Any = 1.0, geodesic_steps: int = 1, solver: AbstractSolver | None = None
     ):
-        if isinstance(geodesic_steps, bool) or int(geodesic_steps) != geodesic_steps or geodesic_steps < 1:
-            raise InputError(f"geodesic_steps must be a positive whole number, not {geodesic_steps!r}")
+        geodesic_steps = whole_number("geodesic_steps", geodesic_steps)
         self.friction, self.temperature = thermostat(friction, temperature)
-        self.geodesic_steps, self.solver = int(geodesic_steps), Newton() if solver is None else solver
+        self.geodesic_steps, self.solver = geodesic_steps, Newton() if solver is None else solver
 
     @property
     def traits(self):
@@ -222,11 +221,11 @@ def redundancy(method: AbstractMethod) -> str | None:
 
 def thermostat(friction: Any, temperature: Any) -> tuple[Any, Any]:
     """Both as runtime values; negative numbers are refused where they are known."""
+    friction, temperature = real_array("friction", friction), real_array("temperature", temperature)
     for name, value in (("friction", friction), ("temperature", temperature)):
-        if not isinstance(value, Tracer) and not bool(jnp.all(jnp.asarray(value) >= 0)):
+        if not isinstance(value, Tracer) and not bool(jnp.all(value >= 0)):
             raise InputError(f"{name} must not be negative, but it is {value}")
-    kind = jnp.result_type(float)
-    return jnp.asarray(friction, kind), jnp.asarray(temperature, kind)
+    return friction, temperature
 
 
 VARIANTS = {"GLA": (lambda: GLA(symmetric=True),), "GeodesicBAOAB": (lambda: GeodesicBAOAB(geodesic_steps=2),)}

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, whole_number
+from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation, Dense, add
 from ..systems.capabilities import Capability
 from ..types import Report, State
@@ -91,8 +91,7 @@ class LineIntegral(AbstractMethod):
     ):
         if whole_number("order", order) < 4 or order % 2:
             raise InputError(f"order must be 4, 6, 8, ...; {order} is not (HBVM(k, 1) has order 2)")
-        if iteration not in ITERATIONS:
-            raise InputError(f"iteration must be one of {', '.join(map(repr, ITERATIONS))}, not {iteration!r}")
+        one_of("iteration", iteration, ITERATIONS)
         self.order_claimed = int(order)
         self.s = self.R if degree is None else whole_number("degree", degree)
         self.k = 3 * self.s if quadrature is None else whole_number("quadrature", quadrature)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, whole_number
+from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation, Dense, add
 from ..linalg.scales import inverse_sizes
 from ..projection import direct_momenta
@@ -105,8 +105,7 @@ class LobattoIIIAB(AbstractMethod):
                 f"LobattoIIIAB is offered with up to {MOST_STAGES} stages (order {2 * MOST_STAGES - 2}): more gain "
                 "nothing in double precision, and a step solves for all stages together"
             )
-        if self.iteration not in ("chord", "newton"):
-            raise InputError(f"iteration must be 'chord' or 'newton', not {self.iteration!r}")
+        one_of("iteration", self.iteration, ("chord", "newton"))
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError
+from ..errors import InputError, MethodError, real_array
 from ..systems.functions import as_callable
 from .equations import reduced_force
 
@@ -33,12 +33,12 @@ __all__ = [
 ]
 
 
-def _number(x: Any) -> Any:
-    return jnp.asarray(x, jnp.result_type(float))
+def _floor(x: Any) -> Any:
+    return None if x is None else real_array("floor", x)
 
 
-def _number_or_none(x: Any) -> Any:
-    return None if x is None else _number(x)
+def _weight(x: Any) -> Any:
+    return real_array("weight", x)
 
 
 class AbstractMonitor(eqx.Module):
@@ -71,7 +71,7 @@ class ForceMonitor(AbstractMonitor):
     `weight` turns a force into a speed; 1, the paper's, suits units in which masses and times are of order one.
     """
 
-    weight: Any = eqx.field(converter=_number, default=1.0)
+    weight: Any = eqx.field(converter=_weight, default=1.0)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         v = system.velocity(q, p)
@@ -86,7 +86,7 @@ class MultiplierMonitor(AbstractMonitor):
     the start has: of `|Lambda|`, or of `sum |q grad V|` over the size of g (`linalg.scales`), if that is larger.
     """
 
-    floor: Any = eqx.field(converter=_number_or_none, default=None)
+    floor: Any = eqx.field(converter=_floor, default=None)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         return self.value(system, q, p, self.start(system, q, p, None))
@@ -117,7 +117,7 @@ class WallMonitor(AbstractMonitor):
     def __init__(self, distances: Any, power: Any = 3.0):
         if not callable(distances):
             raise InputError(f"distances must be a function of q, not {type(distances).__name__}")
-        self.distances, self.power = as_callable(distances), _number(power)
+        self.distances, self.power = as_callable(distances), real_array("power", power)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         d = self.distances(q) if system.params is None else self.distances(q, system.params)
@@ -130,7 +130,7 @@ class ArcLengthMonitor(AbstractMonitor):
     `weight` turns a force into a speed, as in `ForceMonitor`.
     """
 
-    weight: Any = eqx.field(converter=_number, default=1.0)
+    weight: Any = eqx.field(converter=_weight, default=1.0)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         force = self.weight * reduced_force(system, q, p, jnp.zeros((), q.dtype))
@@ -142,7 +142,7 @@ class LargestForceMonitor(AbstractMonitor):
 
     positional = True
 
-    floor: Any = eqx.field(converter=_number, default=0.0)
+    floor: Any = eqx.field(converter=_floor, default=0.0)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         return jnp.maximum(jnp.max(jnp.abs(system.gradient(q))), self.floor)
@@ -154,7 +154,7 @@ class FastestParticleMonitor(AbstractMonitor):
     `floor` is a speed; 0.1 suits speeds of order one.
     """
 
-    floor: Any = eqx.field(converter=_number, default=0.1)
+    floor: Any = eqx.field(converter=_floor, default=0.1)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         v = system.velocity(q, p)
@@ -177,9 +177,10 @@ class StepBounds(AbstractMonitor):
     dt_max: Any
 
     def __init__(self, monitor: Any, dt_min: Any, dt_max: Any):
-        self.monitor, self.dt_min, self.dt_max = as_monitor(monitor), _number(dt_min), _number(dt_max)
+        self.monitor = as_monitor(monitor)
+        self.dt_min, self.dt_max = real_array("dt_min", dt_min), real_array("dt_max", dt_max)
         known = not any(isinstance(x, jax.core.Tracer) for x in (dt_min, dt_max))  # pyright: ignore
-        if known and not 0 < dt_min < dt_max:
+        if known and not (jnp.all(self.dt_min > 0) and jnp.all(self.dt_min < self.dt_max)):
             raise InputError(f"step bounds must satisfy 0 < dt_min < dt_max; got {dt_min} and {dt_max}")
 
     @property

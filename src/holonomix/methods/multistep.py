@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, number_list
 from ..linalg import Compensation, add, newton_root
 from ..types import Report, State
 from .base import AbstractMethod
@@ -43,6 +43,7 @@ class LinearMultistep(AbstractMethod):
         b: Sequence[float] = (-0.5, 1.5, 0.0),
         label: str = "LinearMultistep",
     ):
+        a, b = number_list("a", a), number_list("b", b)
         if len(a) != len(b) or len(a) < 2:
             raise InputError(f"a and b must have one more entry than there are steps; they have {len(a)} and {len(b)}")
         if a[-1] == 0:

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..errors import InputError
+from ..errors import number
 from ..linalg import Compensation, Iterated, add, implicit_root, iterate
 from ..linalg.scales import relative, stall_rule
 from ..status import Status
@@ -155,10 +155,8 @@ class PushforwardNewmark(AbstractImplicit):
 
 
 def check_beta(beta: float) -> None:
-    if not 0 <= beta <= 1:
-        raise InputError(
-            f"beta must lie between 0 and 1 (1/4 and above for unconditional linear stability), not {beta}"
-        )
+    """1/4 and above gives unconditional linear stability."""
+    number("beta", beta, 0, 1)
 
 
 def reverse_momentum(state: State, carry: Any) -> tuple[State, Any]:

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, number_list, whole_number
 from ..linalg import Compensation, add
 from ..systems.capabilities import Capability
 from ..types import Report, State
@@ -31,6 +31,12 @@ class Tableau(eqx.Module):
     source: str = eqx.field(static=True, default="")
 
     def __check_init__(self) -> None:
+        number_list("b", self.b)
+        if not isinstance(self.a, (tuple, list)):
+            raise InputError(f"tableau {self.name}: `a` must be a list of rows, not {self.a!r}")
+        for k, row in enumerate(self.a):
+            number_list(f"a[{k}]", row)
+        whole_number("order", self.order)
         if len(self.a) != len(self.b) or any(len(row) != i for i, row in enumerate(self.a)):
             raise InputError(
                 f"tableau {self.name}: `a` needs one row for each of the {len(self.b)} weights, row i with i entries"

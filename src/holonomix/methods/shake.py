@@ -7,7 +7,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..errors import InputError
+from ..errors import one_of
 from ..linalg import Compensation, add, newton_root
 from ..projection import AbstractSolver, Newton
 from ..status import Status
@@ -44,8 +44,7 @@ class SHAKE(AbstractMethod):
     solver: AbstractSolver = Newton()
 
     def __check_init__(self) -> None:
-        if self.form not in ("leapfrog", "velocity"):
-            raise InputError(f"form must be 'leapfrog' or 'velocity', not {self.form!r}")
+        one_of("form", self.form, ("leapfrog", "velocity"))
 
     @property
     def traits(self):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..errors import InputError, MethodError
+from ..errors import MethodError, one_of
 from ..linalg import Compensation, add, newton_root, solve
 from ..linalg.rotations import hat, vee
 from ..types import Report, State
@@ -96,10 +96,8 @@ class ZhangSkeelSO3(AbstractMethod):
 
     def __check_init__(self) -> None:
         check_beta(self.beta)
-        if self.form not in ("trapezoidal", "first"):
-            raise InputError(f"form must be 'trapezoidal' or 'first', not {self.form!r}")
-        if not self.c > 0:
-            raise InputError(f"c must be positive (1/2 is consistent, 1 the paper's), not {self.c}")
+        one_of("form", self.form, ("trapezoidal", "first"))
+        number("c", self.c, above=0)  # 1/2 is consistent, 1 the paper's
 
     @property
     def traits(self) -> Mapping[str, Traits]:

@@ -146,6 +146,8 @@ class VariationalIntegrator(AbstractMethod):
             order, symmetric = 1, False
         self.lagrangian = lagrangian if hasattr(lagrangian, "bind") else as_callable(lagrangian)
         self.auxiliary, self.claimed, self.symmetric = auxiliary, order, symmetric
+        if not isinstance(symmetries, (tuple, list)) or not all(callable(x) for x in symmetries):
+            raise InputError(f"symmetries must be a list of functions, not {symmetries!r}")
         self.symmetries = tuple(symmetries)
 
     @property

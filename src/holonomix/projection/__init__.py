@@ -6,6 +6,7 @@ from .project import bend_sizes as bend_sizes
 from .project import check_functions as check_functions
 from .project import check_rank as check_rank
 from .project import check_start as check_start
+from .project import check_system as check_system
 from .project import constraint_sizes as constraint_sizes
 from .project import project as project
 from .project import speed_sizes as speed_sizes

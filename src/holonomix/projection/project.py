@@ -17,20 +17,32 @@ from ..errors import (
     InputError,
     NonFiniteError,
     ShapeError,
+    number,
+    one_of,
+    real_array,
+    whole_number,
 )
 from ..linalg import Dense, implicit_root, iterate
 from ..linalg.redundant import PseudoInverse, dependent
 from ..linalg.scales import relative, stall_rule
 from ..systems.functions import user_function_errors
 from ..systems.mass import check_mass
+from ..types import Problem
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
 
-__all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "project"]
+__all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "check_system", "project"]
 
 NEWTON_SIZE = 64  # unknowns up to which a projection may solve with the whole matrix
 
 # Above this many rows the rank is judged by the factors' pivots; naming the rows would take a dense eigenproblem.
 LARGE_RANK_CHECK = 600
+
+
+def check_system(system: Any) -> None:
+    """`system` is a System or a StiffSystem."""
+    if not hasattr(system, "hamiltonian") or isinstance(system, type):
+        hint = "; give problem.system" if isinstance(system, Problem) else ""
+        raise InputError(f"system must be a System or a StiffSystem, not {type(system).__name__}{hint}")
 
 
 def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
@@ -43,14 +55,10 @@ def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
 
 def as_array(name: str, x: Any) -> Any:
     """`x` as a floating point array of real numbers."""
-    try:
-        array = jnp.asarray(x)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers: {' '.join(str(error).split())}") from error
-    if jnp.iscomplexobj(array) or not array.size:
-        what = "is complex" if array.size else f"has no entries (shape {array.shape})"
-        raise InputError(f"{name} must be an array of real numbers; it {what}")
-    return jnp.asarray(array, jnp.result_type(float))
+    array = real_array(name, x)
+    if not array.size:
+        raise InputError(f"{name} must be an array of real numbers; it has no entries (shape {array.shape})")
+    return array
 
 
 def project(
@@ -63,7 +71,12 @@ def project(
     Works under `jit`, `vmap` and `grad`. Outside of a transformation a failure raises `ConvergenceError` with the
     constraint residual that was left.
     """
+    check_system(system)
+    whole_number("max_iterations", max_iterations)
+    one_of("redundant", redundant, (None, "min-norm"))
     q, p = as_state_arrays(q, p)
+    if not isinstance(t, Tracer):
+        t = number("t", t)
     if not system.constrained:
         return q, p
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, p))):

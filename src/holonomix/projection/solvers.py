@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, whole_number
+from ..errors import InputError, one_of, whole_number
 from ..linalg import implicit_root, iterate
 from ..linalg.scales import inverse_sizes, stall_rule
 from ..status import Status
@@ -84,8 +84,7 @@ class AbstractSolver(eqx.Module):
     def __check_init__(self) -> None:
         check_tolerance(self.tol)
         whole_number("max_iterations", self.max_iterations)
-        if self.redundant not in (None, "min-norm"):
-            raise InputError(f'redundant must be None (an error) or "min-norm", not {self.redundant!r}')
+        one_of("redundant", self.redundant, (None, "min-norm"))
 
     @abc.abstractmethod
     def init(self, system: Any, q: Any, t: Any) -> Any: ...

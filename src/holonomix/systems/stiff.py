@@ -16,7 +16,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ConvergenceError, InputError
+from ..errors import ConvergenceError, InputError, real_array
 from ..linalg import newton_root
 from .capabilities import Capability
 from .curvature import LocalEnergy, combined, local_energies
@@ -390,9 +390,10 @@ def penalized(system: System, omega: Any) -> StiffSystem:
         raise InputError("only constraints that do not depend on time can be penalized; this system has none")
     if system.time_dependent or system.magnetic:
         raise InputError("a stiff system has potentials that do not depend on time, and no vector potential")
+    omega = real_array("omega", omega)
     if not isinstance(omega, jax.core.Tracer) and not np.all(np.asarray(omega) > 0):
         raise InputError(f"omega must be positive, not {omega}")
-    penalty, epsilon = Penalty(system.constraint_terms), 1.0 / jnp.asarray(omega, jnp.result_type(float))
+    penalty, epsilon = Penalty(system.constraint_terms), 1.0 / omega
     return StiffSystem(
         system.potential_fn, penalty, system.constraint_terms, system.mass, epsilon, system.force_fn, system.params
     )
