@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..errors import MethodError, one_of
+from ..errors import MethodError, number, one_of
 from ..linalg import Compensation, add, newton_root, solve
 from ..linalg.rotations import hat, vee
 from ..types import Report, State
