@@ -272,10 +272,11 @@ def plan_shapes(system: Any, method: Any, q0: Any = None, p0: Any = None, *, bac
         q0, p0 = system.q0 if q0 is None else q0, system.p0 if p0 is None else p0
         system = system.system
     check_method(method, system)
-    shape = jnp.shape(q0) if q0 is not None else getattr(system, "shape", None)
+    q0 = None if q0 is None else as_array("q0", q0)
+    shape = q0.shape if q0 is not None else getattr(system, "shape", None)
     if shape is None:
         raise InputError("explain needs the shape of q: pass q0 as well, explain(system, method, q0)")
-    q = jnp.ones(shape) if q0 is None else as_array("q0", q0)
+    q = jnp.ones(shape) if q0 is None else q0
     p = jnp.zeros_like(q) if p0 is None else as_array("p0", p0)
     check_functions(system, q, p, 0.0)
     key = jax.random.key(0) if method.stochastic else None

@@ -34,7 +34,11 @@ __all__ = [
 
 
 def _floor(x: Any) -> Any:
-    return None if x is None else real_array("floor", x)
+    return real_array("floor", x)
+
+
+def _floor_or_none(x: Any) -> Any:
+    return None if x is None else _floor(x)
 
 
 def _weight(x: Any) -> Any:
@@ -86,7 +90,7 @@ class MultiplierMonitor(AbstractMonitor):
     the start has: of `|Lambda|`, or of `sum |q grad V|` over the size of g (`linalg.scales`), if that is larger.
     """
 
-    floor: Any = eqx.field(converter=_floor, default=None)
+    floor: Any = eqx.field(converter=_floor_or_none, default=None)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         return self.value(system, q, p, self.start(system, q, p, None))
