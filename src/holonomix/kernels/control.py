@@ -99,7 +99,7 @@ def close_loop(t: Tracer, loop: Loop, starts: list[int], first: int) -> tuple[in
     return node, out[:count]
 
 
-@rule("scan", honors="length jaxpr reverse num_consts num_carry unroll linear _split_transpose")
+@rule("scan", honors="length jaxpr reverse num_consts num_carry unroll linear _split_transpose ft_in ft_out")
 def _scan(t: Tracer, p, *args: Array):
     g, a = t.graph, t.algebra
     length, body = p.length, p.jaxpr

@@ -123,6 +123,37 @@ def _square(t: Tracer, p, a: Array):
     return [t.each(lambda n: t.algebra.mul(n, n), a)]
 
 
+@rule("one_minus_square")
+def _one_minus_square(t: Tracer, p, a: Array):
+    alg = t.algebra
+
+    def one(n: int) -> int:
+        unit = t.graph.one[t.graph.kind[n]]
+        return alg.mul(alg.add(unit, n), alg.sub(unit, n))
+
+    return [t.each(one, a)]
+
+
+@rule("polynomial", honors="unroll")
+def _polynomial(t: Tracer, p, x: Array, *coefficients: Array):
+    """Horner's scheme; the coefficients come from the lowest degree on."""
+    alg = t.algebra
+
+    def one(n: int, *items: int) -> int:
+        total = items[-1]
+        for c in items[-2::-1]:
+            total = alg.add(alg.mul(total, n), c)
+        return total
+
+    return [t.each(one, x, *coefficients)]
+
+
+@rule("log2")
+def _log2(t: Tracer, p, a: Array):
+    alg = t.algebra
+    return [t.each(lambda n: alg.div(alg.unary("log", n), alg.const(np.log(2), t.graph.kind[n])), a)]
+
+
 @rule("rsqrt")
 def _rsqrt(t: Tracer, p, a: Array):
     alg = t.algebra

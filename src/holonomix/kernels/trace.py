@@ -254,6 +254,8 @@ class Tracer:
             long = (not is_key(v.aval) and self.axes.find(v.aval.shape) is not None) or long
         if name in CALLS:
             return self.run(eqn.params[CALLS[name]], ins)
+        if name == "call_hi_primitive":  # JAX 0.12 and later: an operation that comes with its definition
+            return self.run(_expanded(eqn), ins)
         fn = RULES.get(name)
         if fn is None:
             raise Unsupported(name)
@@ -285,6 +287,16 @@ def _neutral(value: Any) -> bool:
 
 def _settled(value: Array) -> Array:
     return value if isinstance(value, Wide) else np.asarray(value)
+
+
+def _expanded(eqn) -> jex_core.ClosedJaxpr:
+    """The definition of an operation of `call_hi_primitive`."""
+    definition = eqn.params["_prim"]
+
+    def expand(*flat):
+        return jax.tree.leaves(definition.expand(*jax.tree.unflatten(definition.in_tree, flat)))
+
+    return jax.make_jaxpr(expand)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
 
 
 class _Params:
