@@ -61,6 +61,7 @@ _PUBLIC = {
         "Solution",
         "Ensemble",
         "FailedTrajectoriesWarning",
+        "DifferentBitsWarning",
         "Mean",
         "Minimum",
         "Maximum",

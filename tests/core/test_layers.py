@@ -18,6 +18,7 @@ LAYERS = {
     "private": 0,
     "names": 0,
     "columns": 0,
+    "compiled": 0,
     "linalg": 1,
     "kernels": 1,
     "systems": 2,

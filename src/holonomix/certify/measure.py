@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import SimulationError
 from ..invariants import Trend, along, drift, trend
 from ..projection import bend_sizes, constraint_sizes, speed_sizes
@@ -190,7 +190,7 @@ def _defect(
     return float(max(defect, np.max(np.abs(after @ jacobian @ tangent), initial=0.0)))
 
 
-@eqx.filter_jit
+@compiled
 def _linearized(
     system: Any, method: Any, q: Any, p: Any, t: Any, dt: Any, shown: bool, carry: Any
 ) -> tuple[Any, Any, Any]:
@@ -268,7 +268,7 @@ def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key:
     )
 
 
-@eqx.filter_jit
+@compiled
 def _observe(system: Any, q: Any, p: Any, t: Any) -> Any:
     def row(q, p, t):
         energies = system.kinetic(q, p), system.potential(q, t)

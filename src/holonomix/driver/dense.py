@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import ConvergenceError, InputError, MethodError
 from ..methods.base import first_failure
 from ..projection import Newton, accepts_redundant
@@ -142,7 +143,7 @@ def _memory(carry: LoopCarry) -> Any:
     return carry.state, carry.memory
 
 
-@eqx.filter_jit
+@compiled
 def _evaluate(
     stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[Any], times: Any
 ) -> tuple[dict[str, Any], Any]:

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from ..compiled import Recent
 from . import cache
 from .emit import KERNEL, KernelEmitter
 from .program import Program
@@ -21,7 +22,7 @@ from .program import Program
 VERSION = 1  # of the pass pipeline: part of the key of compiled code
 _lock = threading.Lock()
 _serial = itertools.count()
-_loaded: dict[str, tuple[int, object]] = {}
+_loaded: Recent[tuple[int, object]] = Recent(64)  # shared between equal programs; code is freed with its last user
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))  # its holder may be gone
 statistics = {"compiled": 0, "from_disk": 0, "from_memory": 0}
@@ -123,7 +124,7 @@ def function(program: Program, lanes: int):
             builder.add_current_process()
             builder.export_symbol(KERNEL)
             library = builder.link(_jit(), f"{key}.{next(_serial)}")
-            found = _loaded[key] = (library[KERNEL], library)
+            found = _loaded.put(key, (library[KERNEL], library))
         else:
             statistics["from_memory"] += 1
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found[0])

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import InputError, MethodError, real_array
 from ..systems.functions import as_callable
 from .equations import reduced_force
@@ -246,7 +247,7 @@ def check_monitor(monitor: AbstractMonitor, system: Any, q: Any, p: Any, dt: Any
             )
 
 
-@eqx.filter_jit
+@compiled
 def _evaluate(monitor: AbstractMonitor, system: Any, q: Any, p: Any) -> Any:
     return monitor(system, q, p)
 

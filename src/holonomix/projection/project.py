@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ..compiled import compiled
 from ..errors import (
     ConstraintRankError,
     ConvergenceError,
@@ -98,7 +98,7 @@ def project(
     return q1, p1
 
 
-@eqx.filter_jit
+@compiled
 def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant: bool) -> tuple[Any, Any, Any]:
     check_functions(system, q, p, t)
     m = system.constraint_count(q)
@@ -216,13 +216,13 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     )
 
 
-@eqx.filter_jit
+@compiled
 def _smallest_pivot(system: Any, q: Any, t: Any) -> Any:
     jac = system.linearize(q, t)
     return system.gram(q, jac, jac).factor(symmetric=True).pivot
 
 
-@eqx.filter_jit
+@compiled
 def _dense_gram(system: Any, q: Any, t: Any) -> tuple[Any, Any]:
     """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q."""
     mass = system.mass_form(q)
@@ -348,10 +348,10 @@ def _evaluate(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
     return tuple(np.asarray(x) for x in _evaluated(system, q, p, t))
 
 
-_bend_sizes = eqx.filter_jit(bend_sizes)
+_bend_sizes = compiled(bend_sizes)
 
 
-@eqx.filter_jit
+@compiled
 def _evaluated(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
     check_functions(system, q, p, t)
     gradient = system.gradient(q, t)

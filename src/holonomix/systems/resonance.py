@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import InputError
 
 __all__ = ["ResonanceWarning", "ResonanceWatch", "resonances"]
@@ -21,7 +21,7 @@ class ResonanceWarning(UserWarning):
     """Fast frequencies that meet or nearly satisfy a resonance of second order: the effective system may not hold."""
 
 
-@eqx.filter_jit
+@compiled
 def _frequency_rows(stiff: Any, rows: Any) -> Any:
     return jax.lax.map(stiff.frequencies, rows)
 

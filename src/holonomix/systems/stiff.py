@@ -16,10 +16,12 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import ConvergenceError, InputError, real_array
 from ..linalg import newton_root
 from .capabilities import Capability
 from .curvature import LocalEnergy, combined, local_energies
+from .frozen import freeze
 from .functions import as_callable
 from .mass import AbstractMass
 from .modes import generalized_modes
@@ -169,8 +171,14 @@ class StiffSystem(eqx.Module):
         return eqx.tree_at(lambda s: s.params, self, self.slow.with_params(params).params, is_leaf=lambda x: x is None)
 
     def prepare(self, q: Any) -> StiffSystem:
-        """The same system with its mass in final form."""
-        return eqx.tree_at(lambda s: s.mass, self, self.slow.prepare(q).mass, is_leaf=lambda x: x is self.mass)
+        """The same system with its mass in final form and its functions frozen as they are now."""
+        now = freeze(self, lambda system: system.try_out(q))
+        return eqx.tree_at(lambda s: s.mass, now, now.slow.prepare(q).mass, is_leaf=lambda x: x is now.mass)
+
+    def try_out(self, q: Any) -> None:
+        """Call every function of the user once, the way a run does; shapes are all that matters."""
+        self.full.try_out(q)
+        self.constrained().try_out(q)
 
     # -- the interface of a System without constraints ------------------------------------------------------------
 
@@ -303,18 +311,18 @@ class StiffSystem(eqx.Module):
         mu = rigid.gram(q, jac, jac).factor(symmetric=True).solve(jac(rigid.velocity(q, p)))
         return p - jac.transpose(mu)
 
-    @eqx.filter_jit
+    @compiled
     def project(self, q: Any, p: Any) -> tuple[Any, Any]:
         """The start `(X_0, Y_0)` of the effective system that belongs to a start of this one (Lubich & Weiss (9))."""
         foot = self.foot(q)[0]
         return foot, self.tangent(foot, p)
 
-    @eqx.filter_jit
+    @compiled
     def frequencies(self, q: Any) -> Any:
         """`omega_k`, ascending: fast frequencies times eps at the point of the manifold that belongs to q."""
         return self._modes(self.foot(q)[0])[0]
 
-    @eqx.filter_jit
+    @compiled
     def actions(self, q: Any, p: Any) -> Any:
         """`I_k`, energy over frequency of each fast oscillation: the adiabatic invariants (Lubich & Weiss (20))."""
         rigid, foot = self.constrained(), self.foot(q)[0]

@@ -19,6 +19,7 @@ from ..linalg.small import small_product
 from .capabilities import Capability
 from .constraints import Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure, structured_gram, structured_jacobian
+from .frozen import freeze
 from .functions import as_callable
 from .islands import IslandConstraint
 from .mass import AbstractMass, BoundMass, PositionMass, as_mass
@@ -149,10 +150,28 @@ class System(eqx.Module):
         return as_mass(self.mass, q)
 
     def prepare(self, q: Any) -> System:
-        """The same system with its mass in final form (a constant matrix is factored once, not in every step)."""
-        if isinstance(self.mass, Parametrized):
-            return self
-        return eqx.tree_at(lambda s: s.mass, self, as_mass(self.mass, q), is_leaf=lambda x: x is self.mass)
+        """The same system as steps use it: its mass in final form, its functions frozen as they are now.
+
+        A constant mass matrix is factored once, not in every step. What a function closes over may change later: the
+        prepared system does not.
+        """
+        now = freeze(self, lambda system: system.try_out(q))
+        if isinstance(now.mass, Parametrized):
+            return now
+        return eqx.tree_at(lambda s: s.mass, now, as_mass(now.mass, q), is_leaf=lambda x: x is now.mass)
+
+    def try_out(self, q: Any) -> None:
+        """Call every function of the user once, the way a run does; shapes are all that matters."""
+        q = jnp.asarray(q)
+        t = jnp.zeros((), q.dtype)
+        self._potential(q, t)
+        self._constraint(q, t)
+        if self.forced:
+            self.applied_force(q, q, t)
+        if self.magnetic:
+            self._vector(q)
+        if self.position_mass:
+            self.mass_form(q).momentum(q, q)
 
     def accepting_redundant(self) -> System:
         """The same system with `multipliers` of least norm where constraints depend on each other."""
