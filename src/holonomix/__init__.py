@@ -42,8 +42,6 @@ _PUBLIC = {
         "resonances",
         "ResonanceWarning",
         "Rheonomic",
-        "TimeDependent",
-        "Capability",
         "fixman",
         "Distance",
         "Local",
@@ -52,6 +50,7 @@ _PUBLIC = {
         "BlockMass",
     ),
     ".projection": ("project", "penalty_multipliers", "Newton", "SymmetricNewton", "GaussSeidel", "SOR"),
+    ".mechanisms": ("Mechanism", "Box", "Cylinder", "Sphere", "Rod", "Plate"),
     ".driver": (
         "integrate",
         "simulate",
@@ -61,7 +60,6 @@ _PUBLIC = {
         "Solution",
         "Ensemble",
         "FailedTrajectoriesWarning",
-        "DifferentBitsWarning",
         "Mean",
         "Minimum",
         "Maximum",
@@ -96,7 +94,19 @@ _PUBLIC = {
         "ConvergenceError",
     ),
 }
-_MODULES = ("methods", "models", "invariants", "io", "plotting", "papers", "kernels", "linalg", "systems", "projection")
+_MODULES = (
+    "methods",
+    "models",
+    "invariants",
+    "io",
+    "plotting",
+    "papers",
+    "kernels",
+    "linalg",
+    "systems",
+    "projection",
+    "mechanisms",
+)
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
 if TYPE_CHECKING:

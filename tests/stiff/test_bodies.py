@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.linalg.rotations import hat
-from holonomix.methods.so3 import cayley
+from holonomix.methods.so3 import cayley, hat
 from holonomix.methods.variational import (
     EulerLagrangian,
     MidpointLagrangian,

@@ -20,6 +20,7 @@ from .suggest import kebab, unknown
 __all__ = ["file_digest", "load_problem", "make_model", "time_value"]
 
 USER_MODULE = "holonomix_user_system"
+ROBOTS = (".urdf", ".xml")
 
 
 def load_problem(spec: RunSpec) -> Any:
@@ -112,8 +113,10 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
     if digest is not None and hashlib.sha256(source).hexdigest() != digest:
         raise CommandError(
             f"system: {path} is not the file that the run was made with (its SHA-256 differs), so it is not run. Put "
-            "the original back (a copy of it lies in the run's directory as system.py), or start a new run"
+            f"the original back (a copy of it lies in the run's directory as system{path.suffix}), or start a new run"
         )
+    if path.suffix in ROBOTS:
+        return _from_robot(path, arguments)
     module = types.ModuleType(USER_MODULE)
     module.__file__ = str(path)
     sys.modules[USER_MODULE] = module
@@ -130,6 +133,22 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         raise CommandError(f"{_place(error, path)}: {type(error).__name__}: {text}") from error
     return made
+
+
+def _from_robot(path: Path, arguments: dict[str, Any]) -> Any:
+    """A mechanism from a URDF or MuJoCo file, with the arguments of its reader."""
+    from holonomix.mechanisms import mjcf, urdf
+
+    make = urdf.from_urdf if path.suffix == ".urdf" else mjcf.from_mjcf
+    known = [name for name in inspect.signature(make).parameters if name != "path"]
+    for argument in arguments:
+        if argument not in known:
+            raise CommandError(unknown("argument", argument, known, f"arguments of {path.suffix} files"))
+    try:
+        return make(path, **arguments).problem()
+    except HolonomixError as error:
+        text = str(error)
+        raise CommandError(text if str(path) in text else f"{path}: {text}") from error
 
 
 def _made(module: types.ModuleType, path: Path, arguments: dict[str, Any], start: dict[str, Any]) -> Any:

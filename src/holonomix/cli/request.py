@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .exits import CommandError
-from .literals import assignment, is_huge, literal, merged
+from .literals import assignment, literal, merged
 from .runfile import KEYS, RunSpec, read_run_file, validate
 from .suggest import suggestion
 
@@ -46,7 +46,7 @@ def _target(target: str) -> tuple[dict[str, Any], str]:
         if isinstance(table.get("system"), str):
             table["system"] = str(path.parent / table["system"])
         return table, target
-    if target.endswith(".py"):
+    if target.endswith((".py", ".urdf", ".xml")):
         return {"system": target}, target
     if Path(target).is_dir() and (Path(target) / "run.toml").exists():
         raise CommandError(
@@ -87,8 +87,8 @@ def _flag(name: str, text: str) -> Any:
 def number(name: str, text: str) -> float:
     """A finite number given to an option."""
     value = _flag(name, text)
-    if isinstance(value, bool) or not isinstance(value, int | float) or is_huge(value) or not math.isfinite(value):
-        raise CommandError(f"--{name} {text[:60]}: it should be a finite number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise CommandError(f"--{name} {text}: it should be a finite number")
     return float(value)
 
 

@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..compiled import Recent, compiled
-from ..errors import InputError, one_of
+from ..errors import InputError
 from ..names import BACKENDS
 from .loop import Consts, LoopCarry, Stepper
 
@@ -38,7 +37,7 @@ class Choice(NamedTuple):
     loops: int = 0  # over long axes, in one step
 
 
-@compiled
+@eqx.filter_jit
 def _array_run(
     stepper: Stepper, carry: LoopCarry, consts: Consts, rows: Any, every: Any, capacity: int
 ) -> tuple[LoopCarry, dict[str, Any]]:
@@ -100,7 +99,7 @@ def flat_axes(axes: Any, tree: Any) -> tuple[int | None, ...]:
     )
 
 
-@compiled
+@eqx.filter_jit
 def _array_batch(stepper: Stepper, carry: Any, consts: Any, axes: tuple, rows: Any, every: Any, capacity: int) -> Any:
     leaves, treedef = jax.tree.flatten(consts)
 
@@ -110,7 +109,7 @@ def _array_batch(stepper: Stepper, carry: Any, consts: Any, axes: tuple, rows: A
     return jax.vmap(one, in_axes=(0, list(axes)))(carry, leaves)
 
 
-_CACHE: Recent[Any] = Recent(64)
+_CACHE: dict[Any, Any] = {}
 
 
 def _signature(tree: Any) -> Any:
@@ -175,7 +174,7 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
                 log.warning("the array path is taken because of %s", error)
             found = copy.copy(error)  # without its traceback, which holds the whole program
         if key is not None:
-            _CACHE.put(key, found)
+            _CACHE[key] = found
     if isinstance(found, Exception):
         raise copy.copy(found)
     return found
@@ -202,7 +201,8 @@ def _choose(
     batch: bool,
 ) -> Choice:
     """Lower, emit and compile; under `auto` nothing that goes wrong there ends a run that the array path can do."""
-    one_of("backend", backend, BACKENDS)
+    if backend not in BACKENDS:
+        raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
     if backend == "array":
         return Choice("array", ArrayRunner(stepper, capacity), "asked for")
     if consts.dt.dtype != jnp.float64 and backend == "auto":

@@ -8,12 +8,11 @@ from .errors import (
     StoreError,
     StoreExistsError,
     StoreFullError,
-    StoreLinkError,
     StoreNotFoundError,
     StoreVersionError,
     StoreWriteError,
 )
-from .store import Store, verify
+from .store import Store
 from .xyz import export_xyz
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "StoreError",
     "StoreExistsError",
     "StoreFullError",
-    "StoreLinkError",
     "StoreNotFoundError",
     "StoreVersionError",
     "StoreWriteError",
@@ -32,5 +30,4 @@ __all__ = [
     "environment_changes",
     "export_xyz",
     "is_store",
-    "verify",
 ]

@@ -10,7 +10,6 @@ __all__ = [
     "StoreError",
     "StoreExistsError",
     "StoreFullError",
-    "StoreLinkError",
     "StoreNotFoundError",
     "StoreVersionError",
     "StoreWriteError",
@@ -30,15 +29,11 @@ class StoreNotFoundError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """Files of the store are missing, truncated or altered, or declare more than they hold."""
-
-
-class StoreLinkError(StoreError):
-    """A symbolic link lies where a file or directory of the store should be."""
+    """Files of the store are missing, truncated or altered, and no checkpoint accounts for what is left."""
 
 
 class StoreVersionError(StoreError):
-    """The store was written in another format than this version can use."""
+    """The store was written in a newer format than this version reads."""
 
 
 class StoreBusyError(StoreError):

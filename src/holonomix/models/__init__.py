@@ -6,12 +6,10 @@ strengths of gravity do not recompile and may be differentiated.
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import refusing
 from ..types import Problem
 
 # name -> the module that holds it; a model is added by one line
@@ -44,17 +42,24 @@ MODELS: dict[str, str] = {
     "planar_ring": "linkages",
     "rigid_molecules": "linkages",
     "mobile": "linkages",
+    "jansen_leg": "machines",
+    "strandbeest": "machines",
+    "stewart_platform": "machines",
+    "bennett_linkage": "machines",
+    "bricard_linkage": "machines",
+    "gyroscope": "machines",
+    "seven_axis_arm": "machines",
+    "iftomm_a01": "iftomm",
+    "iftomm_a02": "iftomm",
+    "iftomm_a03": "iftomm",
+    "iftomm_a04": "iftomm",
+    "iftomm_a05": "iftomm",
 }
 
 
 def registry() -> dict[str, Callable[..., Problem]]:
     """Name -> the function that makes the problem."""
-    return {name: _model(name) for name in MODELS}
-
-
-@functools.cache
-def _model(name: str) -> Callable[..., Problem]:
-    return refusing(getattr(importlib.import_module(f".{MODELS[name]}", __name__), name))
+    return {name: getattr(importlib.import_module(f".{module}", __name__), name) for name, module in MODELS.items()}
 
 
 # older spellings that still work
@@ -64,7 +69,7 @@ ALIASES = {"magnetised_body": "magnetized_body"}
 def __getattr__(name: str) -> Any:
     name = ALIASES.get(name, name)
     if name in MODELS:
-        return _model(name)
+        return getattr(importlib.import_module(f".{MODELS[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; models are {', '.join(MODELS)}")
 
 

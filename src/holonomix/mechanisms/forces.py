@@ -1,0 +1,191 @@
+"""Potential and applied forces of a mechanism: gravity, springs, dampers, motors, forces and torques on bodies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .bodies import Body
+from .forms import Vector
+from .terms import JointCoordinate, frames_of
+
+__all__ = [
+    "AppliedForce",
+    "AppliedTorque",
+    "JointForce",
+    "JointSpring",
+    "MechanismForce",
+    "MechanismPotential",
+    "Pairs",
+]
+
+
+class Pairs(eqx.Module):
+    """Differences of two points for springs between the same kinds of bodies: `(springs, dim)`."""
+
+    coefficients: Any  # (springs, frames)
+    constants: Any  # (springs, dim)
+    stiffness: Any
+    length: Any
+    damping: Any
+    kinds: tuple[str, ...] = eqx.field(static=True)
+    particles: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    slack: bool = eqx.field(static=True)  # all lengths are zero: then the energy is smooth everywhere
+    damped: bool = eqx.field(static=True)
+
+    def apart(self, q: Any) -> Any:
+        frames = jax.vmap(lambda x: frames_of(self.kinds, x))(q[np.asarray(self.particles)])
+        return jnp.einsum("sk,skd->sd", self.coefficients, frames) + self.constants
+
+    def energy(self, q: Any) -> Any:
+        square = jnp.sum(self.apart(q) ** 2, axis=-1)
+        stretch = square if self.slack else (jnp.sqrt(square) - self.length) ** 2
+        return 0.5 * jnp.sum(self.stiffness * stretch)
+
+    def force(self, q: Any, v: Any) -> Any:
+        apart, pull = jax.vjp(self.apart, q)
+        rate = jax.jvp(self.apart, (q,), (v,))[1]
+        square = jnp.sum(apart**2, axis=-1, keepdims=True)
+        along = jnp.sum(apart * rate, axis=-1, keepdims=True) / jnp.where(square > 0, square, 1.0)
+        return pull(-self.damping[:, None] * along * apart)[0]
+
+
+def make_pairs(several: list[tuple[Vector, tuple[Body, ...], float, float, float]]) -> list[Pairs]:
+    """Springs `(difference, bodies, stiffness, length, damping)`, gathered by kinds of bodies."""
+    groups: dict[Any, list[Any]] = {}
+    for spring in several:
+        groups.setdefault((tuple(body.kind for body in spring[1]), spring[3] == 0.0), []).append(spring)
+    out = []
+    for (kinds, slack), group in groups.items():
+        numbers = jnp.asarray([[k, length, c] for _, _, k, length, c in group])
+        out.append(
+            Pairs(
+                jnp.asarray(np.stack([apart.coefficients(bodies) for apart, bodies, *_ in group])),
+                jnp.asarray(np.stack([apart.constant for apart, *_ in group])),
+                numbers[:, 0],
+                numbers[:, 1],
+                numbers[:, 2],
+                kinds,
+                tuple(tuple(k for body in bodies for k in body.particles) for _, bodies, *_ in group),
+                slack,
+                any(c != 0 for *_, c in group),
+            )
+        )
+    return out
+
+
+class JointSpring(eqx.Module):
+    """`k/2 (x - rest)^2` of a joint's position; an angle counts from -pi to pi about `rest`."""
+
+    coordinate: JointCoordinate
+    stiffness: Any
+    rest: Any
+
+    def energy(self, q: Any) -> Any:
+        found = self.coordinate.products(self.coordinate.gather(q))
+        if len(found) == 1:
+            return 0.5 * self.stiffness * (found[0] - self.rest) ** 2
+        c, s = jnp.cos(self.rest), jnp.sin(self.rest)
+        return 0.5 * self.stiffness * jnp.arctan2(found[1] * c - found[0] * s, found[0] * c + found[1] * s) ** 2
+
+
+class MechanismPotential(eqx.Module):
+    """Weight, springs between points and springs of joints."""
+
+    weight: Any  # the gradient of the weight, in the shape of q
+    pairs: tuple[Pairs, ...]
+    springs: tuple[JointSpring, ...]
+
+    def __call__(self, q: Any) -> Any:
+        total = jnp.sum(self.weight * q)
+        for term in (*self.pairs, *self.springs):
+            total = total + term.energy(q)
+        return total
+
+
+class JointForce(eqx.Module):
+    """A motor `torque(t, x, rate)` on a joint's position x, less `damping * rate`: work is `torque * dx`."""
+
+    coordinate: JointCoordinate
+    damping: Any
+    torque: Any = eqx.field(static=True)  # None: a damper alone
+
+    def force(self, q: Any, v: Any, t: Any) -> Any:
+        x, slope = jax.value_and_grad(self.coordinate)(q)
+        rate = jnp.sum(slope * v)
+        torque = -self.damping * rate
+        if self.torque is not None:
+            torque = torque + self.torque(t, x, rate)
+        return torque * slope
+
+
+class AppliedForce(eqx.Module):
+    """A force `f(t, position, velocity)`, or a constant one, at a point of a body."""
+
+    coefficients: Any
+    value: Any  # the constant force, or None
+    kind: str = eqx.field(static=True)
+    particles: tuple[int, ...] = eqx.field(static=True)
+    fn: Any = eqx.field(static=True)
+
+    def point(self, q: Any) -> Any:
+        return self.coefficients @ frames_of((self.kind,), q[np.asarray(self.particles)])
+
+    def force(self, q: Any, v: Any, t: Any) -> Any:
+        x, pull = jax.vjp(self.point, q)
+        if self.fn is None:
+            return pull(self.value)[0]
+        rate = jax.jvp(self.point, (q,), (v,))[1]
+        return pull(jnp.asarray(self.fn(t, x, rate), q.dtype))[0]
+
+
+class AppliedTorque(eqx.Module):
+    """A torque `f(t, rotation, angular velocity)`, or a constant one, on a body, in world coordinates.
+
+    On a frame it is the director force `f_i = tau x d_i / 2`, whose virtual work is `tau . theta`.
+    """
+
+    axes: Any
+    value: Any
+    kind: str = eqx.field(static=True)
+    particles: tuple[int, ...] = eqx.field(static=True)
+    fn: Any = eqx.field(static=True)
+
+    def directors(self, q: Any) -> Any:
+        return frames_of((self.kind,), q[np.asarray(self.particles)])[1:]
+
+    def force(self, q: Any, v: Any, t: Any) -> Any:
+        d, pull = jax.vjp(self.directors, q)
+        share = 1.0 if self.kind == "rod" else 0.5
+        value = self.value
+        if self.fn is not None:
+            rate = jax.jvp(self.directors, (q,), (v,))[1]
+            if d.shape[-1] == 3:
+                spin = share * jnp.sum(jnp.cross(d, rate), axis=0)
+            else:
+                spin = share * jnp.sum(d[:, 0] * rate[:, 1] - d[:, 1] * rate[:, 0])
+            value = jnp.asarray(self.fn(t, d.T @ self.axes.T, spin), q.dtype)
+        if d.shape[-1] == 3:
+            turned = jnp.cross(jnp.broadcast_to(value, d.shape), d)
+        else:
+            turned = value * jnp.stack([-d[:, 1], d[:, 0]], axis=1)
+        return pull(share * turned)[0]
+
+
+class MechanismForce(eqx.Module):
+    """Dampers, motors and applied forces, as `force(q, v, t)`."""
+
+    pairs: tuple[Pairs, ...]
+    others: tuple[Any, ...]
+
+    def __call__(self, q: Any, v: Any, t: Any) -> Any:
+        total = jnp.zeros_like(q)
+        for pairs in self.pairs:
+            total = total + pairs.force(q, v)
+        for term in self.others:
+            total = total + term.force(q, v, t)
+        return total

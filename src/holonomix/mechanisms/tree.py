@@ -1,0 +1,94 @@
+"""Placing bodies from joint positions: from the ground outward along the joints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from .results import cross
+
+if TYPE_CHECKING:
+    from .joints import Joint
+    from .mechanism import Mechanism
+
+__all__ = ["configure"]
+
+
+def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Mapping[str, Any]) -> None:
+    """Moves bodies so that joints have the given positions and rates (zero where none is given).
+
+    Joints are followed from the ground in the order they were made; one between two bodies that are already placed
+    closes a loop and is left to `assemble`.
+    """
+    for given in (positions, velocities):
+        for name in given:
+            joint = mechanism[name]
+            if not getattr(joint, "coordinates", None):
+                raise InputError(f"{name!r} is not a joint with a position")
+    placed = {-1}
+    skipped = ("drive", "distance", "point_on_line", "point_on_plane")
+    waiting = [joint for joint in mechanism.joints if joint.place is not None and joint.kind not in skipped]
+    while waiting:
+        waiting = [j for j in waiting if not {j.a.number, j.b.number} <= placed]
+        ready = [j for j in waiting if {j.a.number, j.b.number} & placed]
+        if not ready:
+            placed.add(waiting[0].a.number if waiting else -1)  # a free body: it stays where it is
+            continue
+        joint = ready[0]
+        x = np.atleast_1d(np.asarray(positions.get(joint.name, 0.0), float))
+        rate = np.atleast_1d(np.asarray(velocities.get(joint.name, 0.0), float))
+        count = len(joint.coordinates)
+        if len(x) > max(count, 1) or len(rate) > max(count, 1):
+            raise InputError(f"joint {joint.name!r} has {count} positions, not {max(len(x), len(rate))}")
+        x, rate = (np.concatenate([v, np.zeros(max(0, count - len(v)))]) for v in (x, rate))
+        _place(joint, x, rate, joint.a.number in placed, placed)
+
+
+def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed: set[int]) -> None:
+    """Puts the body at the far end of a joint where its positions say."""
+    place: Any = joint.place
+    near, far = (joint.a, joint.b) if forward else (joint.b, joint.a)
+    if joint.kind == "universal":
+        if np.any(x) or np.any(rate):
+            raise InputError(f"joint {joint.name!r}: positions of universal joints cannot be set; use m.assemble()")
+    fa, fb = place.frame_a, place.frame_b
+    dim = len(fa)
+    turn, spin, shift, glide = np.eye(dim), 0.0, np.zeros(dim), np.zeros(dim)
+    axis = 2 if dim == 3 else 0
+    slots = {"point_on_plane": (0, 1), "planar": (0, 1)}.get(joint.kind, (axis,))
+    slides = iter(slots)
+    for coordinate, value, speed in zip(joint.coordinates, x, rate, strict=False):
+        if joint.kind == "universal":
+            continue
+        if coordinate.kind == "angle":
+            c, s = np.cos(value), np.sin(value)
+            turn[:2, :2] = [[c, -s], [s, c]]
+            spin = speed
+        else:
+            k = next(slides)
+            shift[k], glide[k] = value, speed
+    relative = fa @ turn @ fb.T if joint.kind != "spherical" else joint.a.attitude.T @ joint.b.attitude
+    origin_near, spin_near = near.origin, near.spin0
+    velocity_near = near.velocity0 if not near.fixed else np.zeros(dim)
+    far.attitude = near.attitude @ (relative if forward else relative.T)
+    attitude_a = joint.a.attitude
+    push, slide = attitude_a @ fa @ shift, attitude_a @ fa @ glide
+    swing = attitude_a @ fa[:, 2] * spin if dim == 3 else spin
+    sign = 1.0 if forward else -1.0
+    near_point, far_point = (place.point_a, place.point_b) if forward else (place.point_b, place.point_a)
+    far.origin = origin_near + near.attitude @ near_point + sign * push - far.attitude @ far_point
+    far.spin0 = spin_near + sign * swing
+    joint_velocity = velocity_near + _turning(spin_near, near.attitude @ near_point)
+    # the point of a that touches b moves with a also along the slide
+    carried = _turning(spin_near if forward else far.spin0, push)
+    far.velocity0 = joint_velocity + sign * (slide + carried) - _turning(far.spin0, far.attitude @ far_point)
+    placed.add(far.number)
+
+
+def _turning(spin: Any, arm: np.ndarray) -> np.ndarray:
+    if len(arm) == 3:
+        return cross(spin, arm)
+    return spin * np.array([-arm[1], arm[0]])
