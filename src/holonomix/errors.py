@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 import operator
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 __all__ = [
     "ConstraintRankError",
@@ -15,6 +22,11 @@ __all__ = [
     "NonFiniteError",
     "ShapeError",
     "SimulationError",
+    "number",
+    "number_list",
+    "one_of",
+    "real_array",
+    "refusing",
     "whole_number",
 ]
 
@@ -75,3 +87,82 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
         kinds = {0: "a whole number that is not negative", 1: "a positive whole number"}
         raise InputError(f"{name} must be {kinds.get(least, f'a whole number of at least {least}')}, not {value!r}")
     return number
+
+
+def number(
+    name: str, value: Any, least: float = -math.inf, most: float = math.inf, *, above: float = -math.inf
+) -> float:
+    """`value` as a finite float between `least` and `most`, and larger than `above`; `InputError` for anything else."""
+    try:
+        found = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not (math.isfinite(found) and least <= found <= most and found > above):
+        bounds = [f"at least {least:g}"] * (least > -math.inf) + [f"at most {most:g}"] * (most < math.inf)
+        bounds += ["positive" if above == 0 else f"above {above:g}"] * (above > -math.inf)
+        told = f", {' and '.join(bounds)}" if bounds else ""
+        raise InputError(f"{name} must be a finite number{told}, not {_shown(value)}")
+    return found
+
+
+def number_list(name: str, values: Any) -> tuple[float, ...]:
+    """`values` as a tuple of finite floats."""
+    if isinstance(values, (str, bytes, dict, set)) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list of numbers, not {_shown(values)}")
+    try:
+        return tuple(number(f"{name}[{k}]", x) for k, x in enumerate(values))
+    except TypeError as error:  # an array without an axis
+        raise InputError(f"{name} must be a list of numbers, not {_shown(values)}") from error
+
+
+def one_of(name: str, value: Any, choices: Collection[str | None]) -> Any:
+    """`value`, which must be one of the names in `choices`."""
+    if (value is None or isinstance(value, str)) and value in choices:
+        return value
+    raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {_shown(value)}")
+
+
+def real_array(name: str, value: Any) -> Any:
+    """`value` as a JAX array of real floating point numbers; traced values pass."""
+    import jax.numpy as jnp
+
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name} must be an array of numbers: {' '.join(str(error).split())[:200]}") from error
+    if jnp.iscomplexobj(array):
+        raise InputError(f"{name} must be an array of real numbers; it is complex")
+    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        raise InputError(f"{name} must be an array of numbers, not of {array.dtype}")
+    return jnp.asarray(array, jnp.result_type(float))
+
+
+def refusing(make: Callable[P, R]) -> Callable[P, R]:
+    """What goes wrong inside of `make` becomes an `InputError` that names it; a call that does not fit stays Python's.
+
+    For functions that build something out of many numbers, after the checks that know more.
+    """
+
+    @functools.wraps(make)
+    def built(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return make(*args, **options)
+        except HolonomixError:
+            raise
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, MemoryError) as error:
+            inspect.signature(make).bind(*args, **options)
+            if type(error).__module__.startswith("jax"):
+                raise  # about tracing: JAX says what to do
+            reason = " ".join(str(error).split())[:200]
+            what = make.__name__
+            raise InputError(
+                f"{what} cannot be made of these arguments ({type(error).__name__}: {reason}); see help({what})"
+            ) from error
+
+    return built
+
+
+def _shown(value: Any) -> str:
+    """A value in an error message: short, whatever it is."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -248,7 +248,7 @@ def test_damaged_and_newer_stores(here):
     assert "--from-start" in said("resume", "run1", "-q", code=Exit.STORE)
     call("resume", "run1", "-q", "--from-start")
     assert xr.open_zarr("run1").q.values.tobytes() == before
-    Path("run1/holonomix/format.json").write_text('{"format": 2, "holonomix": "9.9"}')
+    Path("run1/holonomix/format.json").write_text('{"format": 99, "holonomix": "9.9"}')
     assert "written by holonomix 9.9" in said("resume", "run1", "-q", code=Exit.STORE)
 
 
@@ -265,19 +265,19 @@ def test_a_failing_run_keeps_what_it_has(here):
 
 
 def test_a_full_disk(here, monkeypatch):
-    fill, left = disk._fill, 40
+    fill, left = disk.do_fill, 40
 
-    def limited(path, data, durable):
+    def limited(*args):
         nonlocal left
         left -= 1
         if left < 0:
             raise OSError(28, "No space left on device")
-        fill(path, data, durable)
+        fill(*args)
 
-    monkeypatch.setattr(disk, "_fill", limited)
+    monkeypatch.setattr(disk, "do_fill", limited)
     words = ("run", "planar-pendulum", "-n", "300000", "--save-every", "10", "-q", "-o")
     assert "No space left" in said(*words, "run1", code=Exit.STORE)
-    monkeypatch.setattr(disk, "_fill", fill)
+    monkeypatch.setattr(disk, "do_fill", fill)
     call("resume", "run1", "-q")
     call(*words, "whole")
     assert xr.open_zarr("run1").q.values.tobytes() == xr.open_zarr("whole").q.values.tobytes()

@@ -213,10 +213,8 @@ def test_a_force_of_the_wrong_shape_or_kind_is_refused():
             hx.simulate(system, hx.RATTLE(), Q, P, dt=0.01, steps=5)
 
 
-def test_a_problem_in_place_of_a_system_and_the_reverse():
+def test_nothing_in_place_of_a_system():
     problem = hx.models.planar_pendulum()
-    with pytest.raises(hx.InputError, match=r"problem\.system"):
-        hx.simulate(problem, hx.RATTLE(), problem.q0, problem.p0, dt=0.1, steps=2)
     with pytest.raises(hx.InputError, match="NoneType"):
         hx.simulate(None, hx.RATTLE(), problem.q0, problem.p0, dt=0.1, steps=2)
 

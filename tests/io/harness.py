@@ -10,6 +10,7 @@ import numpy as np
 from holonomix.io import Store
 
 CHUNK_BYTES = 160  # five rows of q: chunks fill up in the middle of an append
+SHARD_BYTES = 400  # two chunks of q in a file
 TOTAL, STEP = 17, 3
 
 
@@ -42,7 +43,12 @@ def drive(store: Store, total: int = TOTAL, step: int = STEP) -> None:
 
 
 def fresh(path: Path, **options) -> Store:
-    options = {"chunk_bytes": CHUNK_BYTES, "checkpoint_seconds": 0.0, "files": {"run.toml": "steps = 17\n"}} | options
+    options = {
+        "chunk_bytes": CHUNK_BYTES,
+        "shard_bytes": SHARD_BYTES,
+        "checkpoint_seconds": 0.0,
+        "files": {"run.toml": "steps = 17\n"},
+    } | options
     return Store(path, "auto", **options)
 
 

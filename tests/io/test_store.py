@@ -108,12 +108,30 @@ def test_load_gives_back_the_keys_of_the_writer(tmp_path):
     assert set(xr.open_zarr(tmp_path / "run").variables) == {"t", "q", "energy", "step_lambda"}
 
 
-def test_short_runs_have_small_chunks(tmp_path):
+def test_short_runs_have_small_files_and_may_still_grow_long(tmp_path):
+    sizes = {}
+    for name, meta in {"short": {"steps": 100, "save_every": 10}, "open": {}}.items():
+        store = Store(tmp_path / name)
+        store.begin(meta)
+        store.append({"t": np.zeros(11), "q": np.zeros((11, 2))})
+        store.close()
+        sizes[name] = (tmp_path / name / "q" / "c.0.0").stat().st_size
+    assert sizes["short"] <= 16392 and sizes["open"] > 1 << 18
+    (t, q) = Store(tmp_path / "short", "read").columns
+    assert t.files(10**6) <= 3 and q.files(10**6) <= 5  # if it is resumed to a million rows
+
+
+def test_files_are_few_and_chunks_are_sized_in_bytes(tmp_path):
+    """A chain of 500 links: 20 kB per row, a million rows."""
     store = Store(tmp_path / "run")
-    store.begin({"steps": 100, "save_every": 10})
-    store.append({"t": np.zeros(11), "q": np.zeros((11, 2))})
+    store.begin({"rows": 10**6})
+    rows = {"t": (2,), "q": (2, 500, 2), "p": (2, 500, 2), "multipliers": (2, 500), "energy": (2,), "error": (2,)}
+    store.append({name: np.zeros(shape) for name, shape in rows.items()})
     store.close()
-    assert (tmp_path / "run" / "q" / "c.0.0").stat().st_size == 11 * 16 + 4
+    files = {c.name: c.files(10**6) for c in store.columns}
+    assert sum(files.values()) < 1300 and files["energy"] == 1
+    assert all(c.rows_per_chunk * c.row_bytes <= 1 << 18 for c in store.columns)
+    assert np.array_equal(xr.open_zarr(tmp_path / "run").q.values, np.zeros(rows["q"]))
 
 
 def test_axes_can_be_named(tmp_path):
@@ -156,7 +174,7 @@ def test_nothing_is_pickled(tmp_path):
 
 def test_checkpoints_close_together_are_skipped_but_not_the_last(tmp_path):
     drive(fresh(tmp_path / "run", checkpoint_seconds=1e9))
-    folder = tmp_path / "run" / "holonomix" / "checkpoints"
+    folder = disk.Folder(tmp_path / "run") / "holonomix" / "checkpoints"
     assert checkpoints.numbers(folder) == [1, 0]
     drive(fresh(tmp_path / "every"))
     assert contents(tmp_path / "run") == contents(tmp_path / "every")
@@ -265,26 +283,26 @@ def test_discarding_leaves_what_is_not_ours(run):
 
 def test_a_full_disk_is_named_and_leaves_a_valid_store(tmp_path, monkeypatch):
     drive(fresh(tmp_path / "whole"))
-    fill = disk._fill
+    fill = disk.do_fill
     for allowed in range(0, 200, 17):
         path, left = tmp_path / f"run{allowed}", allowed
 
-        def limited(target: Path, data: bytes, durable: bool) -> None:
+        def limited(folder: disk.Folder, name: str, data: bytes, durable: bool) -> None:
             nonlocal left
             left -= 1
             if left < 0:
-                target.write_bytes(data[: len(data) // 2])
-                raise OSError(errno.ENOSPC, "No space left on device", str(target))
-            fill(target, data, durable)
+                fill(folder, name, data[: len(data) // 2], durable)
+                raise OSError(errno.ENOSPC, "No space left on device", name)
+            fill(folder, name, data, durable)
 
-        monkeypatch.setattr(disk, "_fill", limited)
+        monkeypatch.setattr(disk, "do_fill", limited)
         try:
             drive(fresh(path))
         except StoreFullError as error:
             assert "No space left" in str(error) and "holonomix resume" in str(error)
         else:
             assert left >= 0
-        monkeypatch.setattr(disk, "_fill", fill)
+        monkeypatch.setattr(disk, "do_fill", fill)
         drive(fresh(path))
         assert contents(path) == contents(tmp_path / "whole")
 

@@ -117,6 +117,7 @@ class Interpreter:
         p = self.program
         with np.errstate(all="ignore"):
             env = self._enter({}, p.consts, given)
+            env.update((-1 - k, np.ravel(a)) for k, a in enumerate(given))
             self._block(env, self.graph.root)
             out = []
             for _ in range(rows):
@@ -201,6 +202,8 @@ class Interpreter:
             return args[0].view(dtype_of(kind))
         if op in ("table", "pack"):
             return np.array(args, dtype_of(kind) if kind != "none" else None)
+        if op == "fetch":
+            return env[-1 - g.attr[n]][int(args[0])]
         if op == "load":
             return args[0][int(args[1])]
         if op == "vconst":

@@ -10,6 +10,7 @@ from jax import lax
 
 import holonomix as hx
 from holonomix import kernels
+from holonomix.compiled import Recent
 from holonomix.driver import backends
 from holonomix.kernels import native
 from holonomix.kernels.ptx import ptx
@@ -202,7 +203,7 @@ def test_water_runs_in_loops(monkeypatch):
         return hx.simulate(problem.system, method, problem.q0, problem.p0, **start)
 
     loops = run("auto")
-    monkeypatch.setattr(backends, "_CACHE", {})
+    monkeypatch.setattr(backends, "_CACHE", Recent(8))
     monkeypatch.setattr(backends, "UNROLLED", 10**9)
     unrolled = run("native")
     assert loops.stats["operations"] < 3000 < 15_000 < unrolled.stats["operations"]

@@ -163,6 +163,6 @@ def test_refusals():
         hx.HBVM(2, 2).check(moving)
     curved = hx.System(lambda q: q[0], mass=lambda q: jnp.eye(2) * (1 + q @ q))
     with pytest.raises(hx.MethodError, match="constant mass"):
-        hx.Gauss(2).check(curved)
+        hx.LobattoIIIAB(2).check(curved)
     with pytest.raises(hx.InputError, match="iteration"):
         hx.HBVM(2, 2, iteration="picard")

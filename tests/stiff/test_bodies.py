@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.methods.so3 import cayley, hat
+from holonomix.linalg.rotations import hat
+from holonomix.methods.so3 import cayley
 from holonomix.methods.variational import (
     EulerLagrangian,
     MidpointLagrangian,

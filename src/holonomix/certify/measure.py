@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import SimulationError
-from ..invariants import Trend, along, constraint_error, drift, hidden_constraint_error, trend
+from ..invariants import Trend, along, drift, trend
+from ..projection import bend_sizes, constraint_sizes, speed_sizes
 from ..status import Status
 from .walk import Walk, begin, one_step, turn, walk
 
@@ -189,7 +190,7 @@ def _defect(
     return float(max(defect, np.max(np.abs(after @ jacobian @ tangent), initial=0.0)))
 
 
-@eqx.filter_jit
+@compiled
 def _linearized(
     system: Any, method: Any, q: Any, p: Any, t: Any, dt: Any, shown: bool, carry: Any
 ) -> tuple[Any, Any, Any]:
@@ -235,7 +236,7 @@ class LongRun(NamedTuple):
     status: Status
     energy: Trend
     energy_error: float  # relative to the largest of the kinetic and potential energies met
-    constraint: float
+    constraint: float  # relative to the natural scale of each row over the run
     hidden: float
     invariants: dict[str, float]
     iterations: float
@@ -247,7 +248,8 @@ def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key:
     every = -(-steps // 400)
     state, carry = begin(system, method, problem.q0, problem.p0, 0.0, dt)
     done = walk(system, method, state, carry, dt, every * (steps // every), every, key)
-    kinetic, potential, g, hidden = (np.asarray(x) for x in _observe(system, done.q, done.p, done.t))
+    kinetic, potential, g, hidden, size, speed = (np.asarray(x) for x in _observe(system, done.q, done.p, done.t))
+    held = lambda rows, sizes: float(np.max(np.max(rows, axis=0) / _positive(np.max(sizes, axis=0)), initial=0.0))
     total, size = kinetic + potential, max(_scale(kinetic), _scale(potential))
     with np.errstate(invalid="ignore", over="ignore"):  # a run that blew up has no finite error
         error = (total - total[0]) / size
@@ -258,19 +260,23 @@ def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key:
         done.status,
         trend(done.t, error),
         float(np.max(np.abs(error))),
-        float(g.max()),
-        float(hidden.max()),
+        held(g, size),
+        held(hidden, speed),
         {name: drift(values) for name, values in kept.items()},
         done.iterations,
         done.most_iterations,
     )
 
 
-@eqx.filter_jit
+@compiled
 def _observe(system: Any, q: Any, p: Any, t: Any) -> Any:
     def row(q, p, t):
-        errors = constraint_error(system, q, t), hidden_constraint_error(system, q, p, t)
-        return system.kinetic(q, p), system.potential(q), *errors
+        energies = system.kinetic(q, p), system.potential(q, t)
+        if not system.constrained:
+            return *energies, *(jnp.zeros(0),) * 4
+        errors = jnp.abs(system.constraint(q, t)), jnp.abs(system.hidden_constraint(q, p, t))
+        sizes = constraint_sizes(system, q, t) + bend_sizes(system, q, t), speed_sizes(system, q, p, t)
+        return *energies, *errors, *sizes
 
     return jax.vmap(row)(*map(jnp.asarray, (q, p, t)))
 
@@ -285,4 +291,9 @@ def _distance(a: Any, b: Any) -> float:
 
 
 def _scale(x: Any) -> float:
-    return max(1e-300, float(np.max(np.abs(x))))
+    return float(_positive(np.max(np.abs(x))))
+
+
+def _positive(x: Any) -> Any:
+    """Sizes to divide by: what has none is judged against the smallest number."""
+    return np.maximum(x, np.finfo(float).tiny)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..driver import simulate
 from ..driver.solution import map_rows
 from ..errors import InputError
@@ -28,7 +29,7 @@ class Spring(eqx.Module):
         return 0.5 * self.stiffness * jnp.sum(q**2)
 
 
-@eqx.filter_jit
+@compiled
 def _radius(method: Any, h_omega: Any) -> Any:
     """The largest modulus of an eigenvalue of one step of the oscillator `q'' = -q` with `h = h omega`."""
     system = System(Spring(jnp.asarray(1.0))).prepare(jnp.zeros(1))

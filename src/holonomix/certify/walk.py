@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..status import Status
 from ..types import State
 
@@ -38,12 +38,12 @@ def begin(system: Any, method: Any, q: Any, p: Any, t: Any, dt: Any) -> tuple[St
     return state, _init(system, method, state, jnp.asarray(dt, q.dtype))
 
 
-@eqx.filter_jit
+@compiled
 def _init(system: Any, method: Any, state: State, dt: Any) -> Any:
     return method.init(system, state, dt)
 
 
-@eqx.filter_jit
+@compiled
 def turn(system: Any, method: Any, state: State, carry: Any) -> tuple[State, Any]:
     """The state and carry that walk back."""
     back, carry = method.reverse(system, state, carry)
@@ -84,7 +84,7 @@ def walk(
     return Walk(state, carry, q, p, t, Status(int(status)), taken, total / max(taken, 1), most, multipliers)
 
 
-@eqx.filter_jit
+@compiled
 def _loop(system: Any, method: Any, state: State, carry: Any, dt: Any, steps: Any, every: Any, key: Any) -> Any:
     t0 = state.t
 

@@ -149,6 +149,10 @@ def resume(
     allow_different_bits: Annotated[
         bool, typer.Option("--allow-different-bits", help="Go on with another back end.")
     ] = False,
+    system: Annotated[
+        Path | None,
+        typer.Option("--system", metavar="FILE.py", help="The Python file of a run that you did not start yourself."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -156,8 +160,8 @@ def resume(
 
     To the same bits as if nothing had happened, also after Ctrl-C or a full disk.
 
-    Damaged or half-written rows are cut off and computed again. A Python file of your own is run only if it is still,
-    byte for byte, the one that the run was started with.
+    Damaged or half-written rows are cut off and computed again. The Python file of a run that you started is run only
+    if it is still the same, byte for byte. What a store from elsewhere names is not run: name the file with --system.
     """
     with guarded(lambda: f"Continue with `holonomix resume {directory}`"):
         from .execute import resume as go_on
@@ -167,6 +171,7 @@ def resume(
             "from_start": from_start,
             "allow_different_bits": allow_different_bits,
             "quiet": quiet,
+            "system": system,
         }
         report(go_on(directory, steps=None if steps is None else whole_number("steps", steps), **options), as_json)
 
@@ -293,6 +298,20 @@ def view(
             import webbrowser
 
             webbrowser.open(page.absolute().as_uri())
+
+
+@app.command(epilog="Exit codes: 0 everything is as it was written; 4 something is not.")
+def verify(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run.")]) -> None:
+    """Check every byte of a run against its checksums."""
+    with guarded():
+        from holonomix.io import verify as verified
+
+        damaged = verified(directory)
+        for name in damaged:
+            typer.echo(f"damaged or missing: {directory / name}")
+        if damaged:
+            raise SystemExit(Exit.STORE)
+        typer.echo(f"{directory}: everything is as it was written")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What a run depends on beside its description: versions, and JAX's settings for the command line."""
+"""JAX's settings for the command line: where it keeps compiled programs, and what it prints."""
 
 from __future__ import annotations
 
@@ -6,35 +6,30 @@ import hashlib
 import os
 import platform
 import sys
-from importlib import metadata
 from pathlib import Path
 
-__all__ = ["cache_directory", "differences", "set_up_jax", "versions"]
+from holonomix.private import cache_root, private_directory, trim
 
-_PACKAGES = ("holonomix", "jax", "jaxlib", "equinox", "numpy", "llvmlite")
+__all__ = ["cache_directory", "set_up_jax"]
 
-
-def versions() -> dict[str, str]:
-    """The versions that the bits of a result depend on."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+MOST_BYTES, MOST_SECONDS = 1 << 30, 90 * 86400.0
 
 
-def differences(then: dict[str, str]) -> list[str]:
-    """What has changed since a run was started, for a warning."""
-    now = versions()
-    return [f"{name} {then[name]} -> {now[name]}" for name in now if name in then and then[name] != now[name]]
+def cache_directory() -> Path | None:
+    """Where JAX keeps compiled programs between calls of the command line, apart for each kind of processor.
 
-
-def cache_directory() -> Path:
-    """Where compiled programs are kept between calls of the command line; apart for each kind of processor."""
-    base = os.environ.get("HOLONOMIX_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "holonomix" / f"jax-{_processor()}"
+    None if they are not kept, or if the directory is not this user's alone: JAX runs what it finds there.
+    """
+    root = cache_root()
+    if root is None:
+        return None
+    path = root / f"jax-{_processor()}"
+    try:
+        with private_directory(path) as directory:
+            trim(directory, most_bytes=MOST_BYTES, most_seconds=MOST_SECONDS)
+    except OSError:
+        return None
+    return path
 
 
 def _processor() -> str:
@@ -53,8 +48,8 @@ def set_up_jax() -> None:
     """Before JAX is imported: keep compiled programs on disk, and keep its own log lines off the screen."""
     if "jax" in sys.modules:
         return
-    if os.environ.get("HOLONOMIX_CACHE") != "off":
-        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_directory()))
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ and (folder := cache_directory()) is not None:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     # XLA reports its own tuning flags as unsupported whenever it loads a cached program. A "1" is what JAX sets on

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,18 @@ import numpy as np
 from rich.console import Console
 
 from holonomix.errors import HolonomixError, MethodError, SimulationError
-from holonomix.io import Store, StoreDamagedError, StoreError, disk, is_store
+from holonomix.io import Store, StoreDamagedError, StoreError, current_environment, environment_changes, is_store
+from holonomix.io.directory import discard
+from holonomix.io.text import parse_json
 
-from .environment import differences, set_up_jax, versions
+from .environment import set_up_jax
 from .exits import CommandError
 from .methodspec import parse_method
 from .problems import file_digest, load_problem, time_value
-from .runfile import RunSpec, read_run_file, validate
+from .runfile import RunSpec, parse_run_file, validate
 from .suggest import kebab
 from .text_progress import TextProgress
+from .trust import SEAL, is_own_seal, sealed, trusted_file
 
 __all__ = ["Job", "free_directory", "job_from", "resume", "start", "summarize"]
 
@@ -145,7 +147,12 @@ def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
         spec = dataclasses.replace(spec, system=str(path), system_sha256=file_digest(path))
         saved[f"system{path.suffix}"] = path.read_bytes()
     saved["run.toml"] = spec.to_toml()
-    facts = {"versions": versions(), "command": sys.argv[1:], "bonds": [list(pair) for pair in job.problem.bonds]}
+    saved[SEAL] = sealed(saved["run.toml"])
+    facts = {
+        "versions": current_environment(),
+        "command": sys.argv[1:],
+        "bonds": [list(pair) for pair in job.problem.bonds],
+    }
     saved["run.json"] = json.dumps(facts, indent=1)
     store = Store(out, "create", files=saved)
     try:
@@ -153,8 +160,8 @@ def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
     except HolonomixError as error:
         # a run that never began leaves nothing behind, so that the same command can be given again
         if store.rows == 0 and not isinstance(error, SimulationError | StoreError):
-            store.close()
-            shutil.rmtree(out)
+            store.release()
+            discard(out)
         raise
     return summarize(job, out, solution)
 
@@ -178,21 +185,24 @@ def resume(
     from_start: bool = False,
     allow_different_bits: bool = False,
     quiet: bool = False,
+    system: Path | None = None,
 ) -> dict[str, Any]:
-    """Continue a run from its last checkpoint."""
+    """Continue a run from its last checkpoint; `system` is the Python file of a run that this user did not start."""
     if not is_store(path):
         Store(path, "resume")  # says what is missing
     store = Store(path, "resume", from_start=from_start)
     try:
-        spec, then = _saved(path)
-        if spec.system is not None and spec.system_sha256 is None:
-            raise StoreDamagedError(f"{path / 'run.toml'} does not record the SHA-256 of {spec.system}: it is not run")
+        spec, then, own = _saved(store)
+        if spec.system is not None or system is not None:
+            spec = dataclasses.replace(spec, system=str(trusted_file(path, spec, system, own)))
         if steps is not None:
             spec = dataclasses.replace(spec, steps=steps, t1=None)
         job = job_from(spec)
         if steps is not None:
-            disk.write_atomic(path / "run.toml", job.spec.to_toml().encode())
-        changed = differences(then)
+            text = job.spec.to_toml()
+            store.save_file("run.toml", text.encode())
+            store.save_file(SEAL, sealed(text).encode())
+        changed = environment_changes(then)
         if changed and not quiet:
             text = f"warning: since the run began, {', '.join(changed)}: the last bits may differ from here on"
             Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="yellow")
@@ -202,22 +212,28 @@ def resume(
     return summarize(job, path, solution)
 
 
-def _saved(path: Path) -> tuple[RunSpec, dict[str, str]]:
-    file = path / "run.toml"
-    if not file.exists():
+def _saved(store: Store) -> tuple[RunSpec, dict[str, Any], bool]:
+    """The run file, what the bits depended on, and whether this user wrote the run file."""
+    file = store.path / "run.toml"
+    if not os.path.lexists(file):
         raise StoreError(
-            f"{path} has no run.toml: it was written from Python. Continue it there, by calling simulate(..., "
-            f"store={str(path)!r}) again"
+            f"{store.path} has no run.toml: it was written from Python. Continue it there, by calling simulate(..., "
+            f"store={str(store.path)!r}) again"
         )
+    data = store.file("run.toml")
     try:
-        spec = validate(read_run_file(file), str(file))
+        spec = validate(parse_run_file(data, str(file)), str(file))
     except CommandError as error:
         raise StoreDamagedError(f"{error}. The rows are safe; restore the file and try again") from error
     try:
-        then = json.loads((path / "run.json").read_bytes())["versions"]
-    except (OSError, ValueError, KeyError, TypeError):
+        then = parse_json(store.file("run.json"))["versions"]
+    except (StoreError, ValueError, KeyError, TypeError):
         then = {}
-    return spec, then if isinstance(then, dict) else {}
+    try:
+        own = is_own_seal(data, store.file(SEAL))
+    except StoreError:
+        own = False
+    return spec, then if isinstance(then, dict) else {}, own
 
 
 # ---- the end

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -27,28 +28,26 @@ def write(directory: Path, target: Path, *, species: str, dimension: int | None,
     if kind not in writers:
         raise CommandError(f"{target}: the ending says the format, and {kind or 'none'!r} is not .xyz, .npz or .csv")
     data = store.dataset().isel(t=slice(None, None, every))
-    hidden = disk.temporary(target)
-    with disk.translated(target):
-        writers[kind](data, hidden)
-        disk.rename(hidden, target)
+    with disk.replacing(target) as file:
+        writers[kind](data, file)
     return int(data.sizes["t"])
 
 
-def _npz(data: Any, path: Path) -> None:
-    with open(path, "wb") as file:
-        np.savez(file, **{str(name): data[name].values for name in data.variables})
+def _npz(data: Any, file: IO[bytes]) -> None:
+    np.savez(file, **{str(name): data[name].values for name in data.variables})
 
 
-def _csv(data: Any, path: Path) -> None:
+def _csv(data: Any, file: IO[bytes]) -> None:
     """One row a line; the entries of an array are numbered, as in q[0,1]."""
     columns = {str(name): data[name].values for name in data.variables}
     columns = {"t": columns.pop("t"), **columns}
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([label for name, values in columns.items() for label in _labels(name, values.shape[1:])])
-        flat = [values.reshape(len(values), math.prod(values.shape[1:])) for values in columns.values()]
-        for row in zip(*flat):
-            writer.writerow([repr(x.item()) for part in row for x in part])
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text)
+    writer.writerow([label for name, values in columns.items() for label in _labels(name, values.shape[1:])])
+    flat = [values.reshape(len(values), math.prod(values.shape[1:])) for values in columns.values()]
+    for row in zip(*flat):
+        writer.writerow([repr(x.item()) for part in row for x in part])
+    text.detach()
 
 
 def _labels(name: str, shape: tuple[int, ...]) -> list[str]:

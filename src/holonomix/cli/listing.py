@@ -42,6 +42,7 @@ def _plain(value: Any) -> Any:
 def method_rows() -> list[dict[str, Any]]:
     """Every method with its declared traits on each kind of system."""
     from holonomix.methods import registry
+    from holonomix.systems import Capability
 
     rows = []
     for name, entry in registry().items():
@@ -55,6 +56,7 @@ def method_rows() -> list[dict[str, Any]]:
                 "energy_exact": t.energy_exact,
                 "constraint_exact": t.constraint_exact,
                 "hidden_exact": t.hidden_exact,
+                "treats": [c.value for c in Capability if c in t.treats],
             }
         method = entry.default
         flags = {"one_step": method.one_step, "adaptive": method.adaptive, "stochastic": method.stochastic}
@@ -88,6 +90,7 @@ PROMISES = {
     "constraint_exact": "constraint",
     "hidden_exact": "hidden",
 }
+_SHORT = {"f(q, v, t)": "f", "redundant rows": "redundant"}
 WIDE = 110  # columns from which there is room for the references
 
 
@@ -98,18 +101,20 @@ def print_methods(console: Any) -> None:
     caption = (
         "Energy, constraint and hidden constraint are kept to round-off; every promise is measured by the tests, and "
         "by `holonomix certify METHOD`. symplectic?: not proved either way. Numbers may follow a name: composition-8, "
-        "hbvm-6-2, zhang-skeel-0.4."
+        "hbvm-6-2, zhang-skeel-0.4. Also treats: a mass M(q), an applied force f, a potential V(q, t), a vector "
+        "potential A(q), moving constraints g(q, t), redundant rows."
     )
     table = Table(title="methods and what they keep", title_justify="left", caption=caption, box=SIMPLE_HEAD)
     wide = console.width >= WIDE
-    for column in ("name", "on systems", "order", "keeps", *(("reference",) if wide else ())):
+    for column in ("name", "on systems", "order", "keeps", "also treats", *(("reference",) if wide else ())):
         table.add_column(column, no_wrap=column in ("name", "on systems"))
     for row in method_rows():
         for i, (kind, t) in enumerate(row["traits"].items()):
             order = t["order"] if isinstance(t["order"], int) else " ".join(f"{k}:{v}" for k, v in t["order"].items())
             kept = [word + ("" if t[name] else "?") for name, word in PROMISES.items() if t[name] is not False]
             first = (row["name"], row["reference"]) if i == 0 else ("", "")
-            table.add_row(first[0], kind, str(order), ", ".join(kept), *(first[1:] if wide else ()))
+            treats = ", ".join(_SHORT.get(c, c) for c in t["treats"])
+            table.add_row(first[0], kind, str(order), ", ".join(kept), treats, *(first[1:] if wide else ()))
     console.print(table)
 
 

@@ -3,22 +3,61 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .exits import CommandError
 
-__all__ = ["assignment", "dumps", "literal", "merged"]
+__all__ = ["assignment", "dumps", "is_huge", "literal", "merged", "parsed"]
+
+MOST_PARTS = 16  # in a dotted key
+MOST_CHARACTERS = 100_000  # in a value on the command line
+_TOKENS = re.compile(r"""\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[A-Za-z0-9_-]+|\.|\s+|.""")
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The table that TOML text holds, or a `ValueError`; keys and values nested too deeply are refused at once."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") >= MOST_PARTS and _longest_key(line) > MOST_PARTS:
+            raise ValueError(f"line {number} has a key of more than {MOST_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
+def _longest_key(line: str) -> int:
+    """The number of parts of the longest dotted key in a line; TOML's own parser takes their square."""
+    parts = longest = 0
+    after_dot = True
+    for token in _TOKENS.findall(line):
+        if token == ".":
+            after_dot = True
+        elif token[0] in "\"'" or token[0].isalnum() or token[0] in "-_":
+            parts = parts + 1 if after_dot else 1
+            longest, after_dot = max(longest, parts), False
+        elif not token.isspace():
+            parts, after_dot = 0, True
+    return longest
+
+
+def is_huge(value: object) -> bool:
+    """Whether a whole number is larger than any float."""
+    return isinstance(value, int) and abs(value) > sys.float_info.max
 
 
 def literal(text: str) -> Any:
     """A TOML value. A bare word that is no TOML is taken as a text, so that `--set surface=torus` works."""
+    if len(text) > MOST_CHARACTERS:
+        raise CommandError(f"a value of {len(text)} characters is too long: put it into a run file")
     try:
-        table = tomllib.loads(f"x = {text.strip()}")
+        table = parsed(f"x = {text.strip()}")
         if table.keys() == {"x"}:
             return table["x"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except ValueError:
         pass
     word = text.strip()
     if word and all(c.isalnum() or c in "-_./" for c in word) and not word[0].isdigit():
@@ -29,7 +68,9 @@ def literal(text: str) -> Any:
 def assignment(text: str) -> tuple[list[str], Any]:
     """`key=value` or `table.key=value` from `--set`."""
     key, equals, value = text.partition("=")
-    path = [part.strip() for part in key.split(".")]
+    path = [part.strip() for part in key.split(".", MOST_PARTS)]
+    if len(path) > MOST_PARTS:
+        raise CommandError(f"--set {key[:40]}...: a key of more than {MOST_PARTS} parts")
     if not equals or not all(path):
         raise CommandError(f"--set {text!r}: write key=value, with a TOML value, as in --set gravity=9.81")
     try:

@@ -21,6 +21,7 @@ __all__ = ["parse_method"]
 # parameters that hold an object: numbers in a short form skip them, a further name fills the first of the methods
 _OBJECTS = {"method", "inner", "solver", "scheme", "tableau", "monitor", "c", "d"}
 _LONGEST = 500
+_LARGEST = 1_000_000
 
 
 def parse_method(text: str) -> Any:
@@ -90,7 +91,17 @@ def _number(word: str) -> int | float | None:
         value = float(word)
     except ValueError:
         return None
-    return int(word) if word.isdecimal() else value if word[:1].isdigit() or word[:1] == "." else None
+    if word.isdecimal() and word.isascii():
+        return _bounded(word, int(word))
+    return value if word[:1].isdigit() or word[:1] == "." else None
+
+
+def _bounded(text: str, value: Any) -> Any:
+    """A whole number that a method can mean: orders, stages and sweeps are small, and tables grow with them."""
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        shown = text if len(text) <= 60 else f"{text[:57]}..."
+        raise CommandError(f"method {shown!r}: a whole number in it is above {_LARGEST}")
+    return value
 
 
 # ---- HBVM(k=6, s=2)
@@ -106,7 +117,7 @@ def _call(text: str) -> Any:
 
 def _built(text: str, node: ast.expr) -> Any:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
-        return node.value
+        return _bounded(text, node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = _built(text, node.operand)
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .exits import CommandError
-from .literals import assignment, literal, merged
+from .literals import assignment, is_huge, literal, merged
 from .runfile import KEYS, RunSpec, read_run_file, validate
 from .suggest import suggestion
 
@@ -87,8 +87,8 @@ def _flag(name: str, text: str) -> Any:
 def number(name: str, text: str) -> float:
     """A finite number given to an option."""
     value = _flag(name, text)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise CommandError(f"--{name} {text}: it should be a finite number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or is_huge(value) or not math.isfinite(value):
+        raise CommandError(f"--{name} {text[:60]}: it should be a finite number")
     return float(value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tomllib
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 from holonomix.names import BACKENDS
 
 from .exits import CommandError
-from .literals import dumps
+from .literals import dumps, is_huge, parsed
 from .suggest import suggestion, unknown
 
-__all__ = ["KEYS", "RunSpec", "read_run_file", "validate"]
+__all__ = ["KEYS", "RunSpec", "parse_run_file", "read_run_file", "validate"]
 
 OBSERVABLES = (
     "energy",
@@ -26,6 +26,7 @@ OBSERVABLES = (
     "invariants",
 )
 LARGEST = 1 << 62
+MOST_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +107,7 @@ UNITS = {"fs": 1.0, "ps": 1e3, "ns": 1e6}  # in femtoseconds
 def _whole(least: int) -> Callable[[Any], int]:
     def check(value: Any) -> int:
         number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        if not math.isfinite(number) or number != int(number) or not least <= number <= LARGEST:
+        if not (least <= number <= LARGEST) or number != int(number):  # compared first: it may have 400 digits
             raise _Wrong(f"a whole number of at least {least}")
         return int(value)
 
@@ -162,7 +163,7 @@ def _start(value: Any) -> dict[str, Any]:
 def _numbers_only(value: Any, depth: int = 0) -> bool:
     if isinstance(value, list):
         return depth < 8 and all(_numbers_only(v, depth + 1) for v in value)
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -213,17 +214,30 @@ def _listed(problems: list[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = f"a number of about {value.bit_length() * 3 // 10} digits" if is_huge(value) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_run_file(path: Path) -> dict[str, Any]:
     """The table in a TOML file."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        with open(path, "rb") as file:
+            data = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise CommandError(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise CommandError(f"{path} cannot be read as text: {error}") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise CommandError(f"{path} is not TOML: {error}") from None
+    return parse_run_file(data, str(path))
+
+
+def parse_run_file(data: bytes, source: str) -> dict[str, Any]:
+    """The table that TOML text holds; what would take long to parse is refused before it is."""
+    if len(data) > MOST_BYTES:
+        raise CommandError(f"{source} has more than {MOST_BYTES >> 20} MB: that is no run file")
+    try:
+        text = data.decode("utf-8")
+        return parsed(text)
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{source} cannot be read as text: {error}") from None
+    except ValueError as error:
+        raise CommandError(f"{source} is not TOML: {error}") from None

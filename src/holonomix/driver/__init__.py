@@ -1,5 +1,6 @@
 """Running methods: `integrate`, `simulate`, `simulate_ensemble`, `explain`."""
 
+from .checkpoint import DifferentBitsWarning as DifferentBitsWarning
 from .ensemble import Ensemble as Ensemble
 from .ensemble import FailedTrajectoriesWarning as FailedTrajectoriesWarning
 from .ensemble import simulate_ensemble as simulate_ensemble

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..compiled import Recent, compiled
+from ..errors import InputError, one_of
 from ..names import BACKENDS
 from .loop import Consts, LoopCarry, Stepper
 
@@ -37,7 +38,7 @@ class Choice(NamedTuple):
     loops: int = 0  # over long axes, in one step
 
 
-@eqx.filter_jit
+@compiled
 def _array_run(
     stepper: Stepper, carry: LoopCarry, consts: Consts, rows: Any, every: Any, capacity: int
 ) -> tuple[LoopCarry, dict[str, Any]]:
@@ -99,7 +100,7 @@ def flat_axes(axes: Any, tree: Any) -> tuple[int | None, ...]:
     )
 
 
-@eqx.filter_jit
+@compiled
 def _array_batch(stepper: Stepper, carry: Any, consts: Any, axes: tuple, rows: Any, every: Any, capacity: int) -> Any:
     leaves, treedef = jax.tree.flatten(consts)
 
@@ -109,7 +110,7 @@ def _array_batch(stepper: Stepper, carry: Any, consts: Any, axes: tuple, rows: A
     return jax.vmap(one, in_axes=(0, list(axes)))(carry, leaves)
 
 
-_CACHE: dict[Any, Any] = {}
+_CACHE: Recent[Any] = Recent(64)
 
 
 def _signature(tree: Any) -> Any:
@@ -174,7 +175,7 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
                 log.warning("the array path is taken because of %s", error)
             found = copy.copy(error)  # without its traceback, which holds the whole program
         if key is not None:
-            _CACHE[key] = found
+            _CACHE.put(key, found)
     if isinstance(found, Exception):
         raise copy.copy(found)
     return found
@@ -201,8 +202,7 @@ def _choose(
     batch: bool,
 ) -> Choice:
     """Lower, emit and compile; under `auto` nothing that goes wrong there ends a run that the array path can do."""
-    if backend not in BACKENDS:
-        raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    one_of("backend", backend, BACKENDS)
     if backend == "array":
         return Choice("array", ArrayRunner(stepper, capacity), "asked for")
     if consts.dt.dtype != jnp.float64 and backend == "auto":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import equinox as eqx
@@ -11,11 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
+from ..io.environment import current_environment, environment_changes
+from ..systems.frozen import digest_of
 from .plan import Plan
 
-__all__ = ["Identity", "check_same_run", "from_arrays", "to_arrays"]
+__all__ = ["DifferentBitsWarning", "Identity", "check_same_run", "from_arrays", "to_arrays"]
 
 GIVEN = "given:"
+OTHER = "choose another directory for this one, or continue that one with what it began with"
+
+
+class DifferentBitsWarning(UserWarning):
+    """A run goes on in another environment than it began in: its last bits may differ from those of an unbroken run."""
 
 
 def to_arrays(carry: Any) -> dict[str, np.ndarray]:
@@ -59,22 +67,57 @@ class Identity:
             meta = {"dt": float(plan.consts.dt), **meta}
         if plan.many:
             meta["trajectories"] = plan.count
+        if plan.consts.key is not None:
+            arrays[f"{GIVEN}key"] = np.asarray(plan.consts.key)
+        parts = dict(zip(("system", "method", "observe", "reduce"), plan.stepper.parts(plan.consts), strict=True))
+        meta["program"] = digest_of(parts)
+        meta["environment"] = current_environment()
         return Identity(arrays, meta)
 
 
 def check_same_run(saved: dict[str, np.ndarray], found: dict[str, Any], own: Identity) -> None:
     """Raise when a checkpoint belongs to another run than the one that is to go on; the length may differ."""
-    other = "choose another directory for this one, or continue that one with the numbers it began with"
     for name, value in own.meta.items():
-        if name in found and found[name] != value:
-            raise InputError(f"the store holds a run with {name} = {found[name]}, this one has {value}; {other}")
-    before = {name: x for name, x in saved.items() if name.startswith(GIVEN)}
+        if name not in ("program", "environment") and name in found and found[name] != value:
+            raise InputError(f"the store holds a run with {name} = {found[name]}, this one has {value}; {OTHER}")
+    _check_numbers({name: x for name, x in saved.items() if name.startswith(GIVEN)}, own.arrays)
+    then = found.get("environment", {})
+    _check_program(found.get("program", {}), own.meta["program"], then, own.meta["environment"])
+    if changes := environment_changes(then):
+        warnings.warn(
+            f"since the run began, {', '.join(changes)}: the last bits may differ from here on",
+            DifferentBitsWarning,
+            stacklevel=5,
+        )
+
+
+def _check_numbers(before: dict[str, np.ndarray], now: dict[str, np.ndarray]) -> None:
     if not before:
         return  # old checkpoint without recorded inputs
-    for name in sorted(before.keys() | own.arrays.keys()):
-        a, b, what = before.get(name), own.arrays.get(name), name.removeprefix(GIVEN)
+    for name in sorted(before.keys() | now.keys()):
+        a, b, what = before.get(name), now.get(name), name.removeprefix(GIVEN)
+        if a is None and what == "key":
+            continue  # old checkpoint, whose key was not recorded
+        if what == "key" and a is not None and b is not None and not np.array_equal(a, b):
+            raise InputError(f"the store holds a run with another key for its random numbers; {OTHER}")
         if a is None or b is None or a.shape != b.shape:
-            raise InputError(f"the store holds a run of another system or method ({what} differs in shape); {other}")
+            raise InputError(f"the store holds a run of another system or method ({what} differs in shape); {OTHER}")
         if not np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True):
             worst = float(np.max(np.abs(np.asarray(a, float) - np.asarray(b, float))))
-            raise InputError(f"the store holds a run with another {what}, off by {worst:.3g}; {other}")
+            raise InputError(f"the store holds a run with another {what}, off by {worst:.3g}; {OTHER}")
+
+
+def _check_program(before: dict[str, str], now: dict[str, str], then: dict[str, str], here: dict[str, str]) -> None:
+    """The same functions and settings. Other versions may describe the same ones differently: then less is compared."""
+    same_package = then.get("holonomix") == here["holonomix"]
+    same_jax = then.get("jax") == here["jax"]
+    for path in sorted(before.keys() | now.keys()) if before else ():
+        a, b, what = before.get(path), now.get(path), path.replace("['", ".").replace("']", "").lstrip(".")
+        function = any(x is not None and x.startswith("function") for x in (a, b))
+        if a == b or (function and not same_jax) or (None in (a, b) and not same_package):
+            continue
+        if function and None not in (a, b):
+            raise InputError(f"the store holds a run in which {what} computes something else; {OTHER}")
+        raise InputError(
+            f"the store holds a run in which {what} is {a or 'missing'}, here it is {b or 'missing'}; {OTHER}"
+        )

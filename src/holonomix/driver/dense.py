@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import ConvergenceError, InputError, MethodError
 from ..methods.base import first_failure
 from ..projection import Newton, accepts_redundant
@@ -84,6 +85,8 @@ def slack(t: float, dt: float) -> float:
 
 def check_output(method: Any, wanted: Any, dense: bool, store: Any, t_last: float, dt: float) -> None:
     """What was asked to be shown must be there to show."""
+    if not isinstance(dense, (bool, np.bool_)):
+        raise InputError(f"dense must be True or False, not {dense!r}")
     if wanted is None and not dense:
         return
     if method.stochastic:
@@ -140,7 +143,7 @@ def _memory(carry: LoopCarry) -> Any:
     return carry.state, carry.memory
 
 
-@eqx.filter_jit
+@compiled
 def _evaluate(
     stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[Any], times: Any
 ) -> tuple[dict[str, Any], Any]:

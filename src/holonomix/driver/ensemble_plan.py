@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, ShapeError, whole_number
-from ..projection import as_array, check_start
+from ..linalg.scales import relative
+from ..projection import as_array, check_start, constraint_sizes, speed_sizes
 from ..types import Problem, State
 from .checks import check_concrete, check_length, check_run
-from .events import Watch, as_events, check_events
+from .events import check_events
 from .loop import Consts, Stepper, key_data, make_stepper
-from .observe import as_observables, check_observables, check_reducers
-from .plan import MAX_STEPS, Given, Plan, end_time, prepared_for, step_count
+from .observe import check_observables, check_reducers
+from .plan import MAX_STEPS, Given, Plan, end_time, frozen_functions, prepared_for, step_count
 
 __all__ = ["plan_ensemble"]
 
@@ -64,10 +65,11 @@ def plan_ensemble(
     steps = check_run(method, system, dt, counts.pop(), key, several=True)
     every = max(steps, 1) if save_every is None else whole_number("save_every", save_every)
     prepared, redundant = prepared_for(_lane_params(system, axes["params"]), method, q0[0])
+    method, observables, watch, reducers = frozen_functions(
+        prepared, method, q0[0], p0[0], t0, each[0], key, observe=observe, events=events, reduce=_as_reducers(reduce)
+    )
     if axes["params"] is not None:
         prepared = prepared.with_params(system.params)
-    observables, watch = as_observables(observe), Watch(as_events(events))
-    reducers = _as_reducers(reduce)
     stepper, consts = make_stepper(
         prepared,
         method,
@@ -213,4 +215,5 @@ def _off_manifold(stepper: Stepper, consts: Consts, q: Any, p: Any) -> Any:
     """By how much a start violates `g = 0` and `G M^-1 p = 0`."""
     system = stepper.parts(consts)[0]
     g, hidden = system.constraint(q, consts.t0), system.hidden_constraint(q, p, consts.t0)
-    return jnp.max(jnp.abs(g)) + jnp.max(jnp.abs(hidden)) / (1.0 + jnp.max(jnp.abs(system.velocity(q, p))))
+    sizes = constraint_sizes(system, q, consts.t0), speed_sizes(system, q, p, consts.t0)
+    return relative(g, sizes[0]) + relative(hidden, sizes[1])

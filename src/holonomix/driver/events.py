@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import InputError
 from ..status import Status
 from ..systems.functions import user_function_errors
@@ -116,7 +117,7 @@ def locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> 
     return sorted(found, key=lambda f: f.t * np.sign(float(consts.dt)))
 
 
-@eqx.filter_jit
+@compiled
 def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> tuple[Any, ...]:
     system, method = stepper.parts(consts)[:2]
     carry = eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status))

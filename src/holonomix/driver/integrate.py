@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..compiled import compiled
 from ..errors import InputError
 from ..projection import check_functions
 from ..status import Status
@@ -63,7 +63,7 @@ def integrate(
     return row["q"], row["p"], Info(row["t"], multipliers(row["q"], row["p"], row["t"]), final.status, stats)
 
 
-@eqx.filter_jit
+@compiled
 def _integrate(
     stepper: Stepper, consts: Consts, q0: Any, p0: Any, steps: int, every: int | None, adjoint: Adjoint
 ) -> tuple[dict[str, Any], LoopCarry]:

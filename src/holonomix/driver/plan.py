@@ -9,15 +9,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ..compiled import compiled
 from ..errors import InputError, whole_number
 from ..methods.base import AbstractMethod
-from ..projection import accepts_redundant, as_array, as_state_arrays, check_start
+from ..projection import accepts_redundant, as_array, as_state_arrays, check_functions, check_start
+from ..systems.frozen import freeze
 from ..types import Problem, State
 from .backends import Choice, choose, choose_batch, flat_axes
 from .checks import check_clock, check_concrete, check_length, check_method, check_run
@@ -31,6 +32,7 @@ __all__ = [
     "Given",
     "Plan",
     "end_time",
+    "frozen_functions",
     "make_plan",
     "plan_pure",
     "plan_shapes",
@@ -126,7 +128,7 @@ class Plan:
 # ---- compiled over one trajectory or many
 
 
-@eqx.filter_jit
+@compiled
 def _over_lanes(fn: Any, stepper: Stepper, consts: Consts, flags: Any, *args: Any) -> Any:
     if flags is None:
         return fn(stepper, consts, *args)
@@ -176,6 +178,33 @@ def prepared_for(system: Any, method: Any, q: Any) -> tuple[Any, bool]:
     return system.prepare(q), redundant
 
 
+def frozen_functions(
+    system: Any, method: Any, q: Any, p: Any, t0: Any, dt: Any, key: Any, *, observe: Any, events: Any, reduce: Any
+) -> tuple[Any, dict[str, Any], Watch, dict[str, Any]]:
+    """Method, observables, events and reductions with the user's functions in them as they are now."""
+    t = jnp.asarray(t0, q.dtype)
+
+    def step(method: Any) -> None:
+        state, h = State(q, p, t, jnp.asarray(0)), jnp.asarray(dt, q.dtype)
+        draw = jax.random.key(0) if key is None and method.stochastic else key
+        method.step(system, state, h, method.init(system, state, h), draw)
+
+    def shown(functions: dict[str, Any]) -> None:
+        for fn in functions.values():
+            fn(q, p, t)
+
+    def reduced(reducers: dict[str, Any]) -> None:
+        for reducer in reducers.values():
+            reducer.update(reducer.init(q, p, t), q, p, t)
+
+    return (
+        freeze(method, step),
+        freeze(as_observables(observe), shown),
+        freeze(Watch(as_events(events)), lambda watch: watch.init(q, p, t)),
+        freeze(reduce, reduced),
+    )
+
+
 def step_count(method: Any, steps: Any, t1: Any, t0: Any, dt: Any, max_steps: int) -> Any:
     if t1 is None:
         return steps
@@ -222,8 +251,10 @@ def make_plan(
     check_output(method, wanted, dense, store, t0 + dt * steps if t1 is None else t1, dt)
     prepared, redundant = prepared_for(system, method, q0)
     check_start(prepared, q0, p0, t0, redundant=redundant)
+    method, observables, watch, _ = frozen_functions(
+        prepared, method, q0, p0, t0, dt, key, observe=observe, events=events, reduce={}
+    )
     method.validate(prepared, State(q0, p0, jnp.asarray(t0, q0.dtype), jnp.asarray(0)), dt)
-    observables, watch = as_observables(observe), Watch(as_events(events))
     check_observables(observables, q0, p0, t0)
     check_events(watch.events, q0, p0, t0)
     stepper, consts = make_stepper(
@@ -262,6 +293,7 @@ def plan_pure(
     if not isinstance(t0, Tracer):
         check_clock(t0, dt)
     prepared, _ = prepared_for(system, method, q0)
+    method, *_ = frozen_functions(prepared, method, q0, p0, t0, dt, key, observe=None, events=(), reduce={})
     stepper, consts = make_stepper(prepared, method, dt=dt, t0=t0, key=key, dtype=q0.dtype)
     return Plan(prepared, method, q0, p0, stepper, consts, steps, every, save_every is not None)
 
@@ -272,11 +304,13 @@ def plan_shapes(system: Any, method: Any, q0: Any = None, p0: Any = None, *, bac
         q0, p0 = system.q0 if q0 is None else q0, system.p0 if p0 is None else p0
         system = system.system
     check_method(method, system)
-    shape = jnp.shape(q0) if q0 is not None else getattr(system, "shape", None)
+    q0 = None if q0 is None else as_array("q0", q0)
+    shape = q0.shape if q0 is not None else getattr(system, "shape", None)
     if shape is None:
         raise InputError("explain needs the shape of q: pass q0 as well, explain(system, method, q0)")
-    q = jnp.ones(shape) if q0 is None else as_array("q0", q0)
+    q = jnp.ones(shape) if q0 is None else q0
     p = jnp.zeros_like(q) if p0 is None else as_array("p0", p0)
+    check_functions(system, q, p, 0.0)
     key = jax.random.key(0) if method.stochastic else None
     plan = plan_pure(system, method, q, p, dt=0.01, steps=1, t0=0.0, save_every=None, key=key)
     return dataclasses.replace(plan, backend=backend)

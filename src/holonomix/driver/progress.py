@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..errors import InputError
+
 __all__ = ["Progress"]
 
 WIDE = 112  # columns from which there is room for the label
@@ -19,12 +21,15 @@ class Progress:
     def __init__(self, shown: bool | Any, total: int | None, span: float, label: str, first: int = 0):
         self.bar: Any = None
         self.began = time.perf_counter()
-        if not shown:
+        if shown is None or shown is False:
             return
         import rich
+        import rich.console
         from rich import progress as rich_progress
 
         console = rich.get_console() if shown is True else shown
+        if not isinstance(console, rich.console.Console):
+            raise InputError(f"progress must be True, False or a rich Console, not {shown!r}")
         wide = console.width >= WIDE
         columns = (
             *((rich_progress.TextColumn("{task.description}"),) if wide else ()),

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import columns
+from ..compiled import compiled
 from ..errors import ConvergenceError, InputError, SimulationError
 from ..status import Status
 from ..systems import ResonanceWatch
@@ -410,7 +411,7 @@ def _failed(status: np.ndarray) -> np.ndarray:
     return (status != Status.OK) & (status != Status.TERMINATED)
 
 
-@eqx.filter_jit
+@compiled
 def _disarmed(carry: LoopCarry, mask: Any) -> LoopCarry:
     """The carry with event values forgotten where `mask` holds: the next step is taken whatever it passes."""
     values = carry.reduced["events"]
@@ -427,4 +428,4 @@ def _errors(stepper: Stepper, consts: Consts, carry: LoopCarry) -> tuple[Any, An
     system, method = stepper.parts(consts)[:2]
     shown = method.read(system, carry.state, carry.memory)
     violation = jnp.max(jnp.abs(system.constraint(shown.q, shown.t))) if system.constrained else jnp.zeros(())
-    return system.hamiltonian(shown.q, shown.p), violation
+    return system.hamiltonian(shown.q, shown.p, shown.t), violation

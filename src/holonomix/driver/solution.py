@@ -6,12 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import columns
+from ..compiled import compiled
 from ..status import Status
 from .plan import Plan
 from .rows import AbstractRows
@@ -132,7 +132,7 @@ def as_dataset(rows: dict[str, np.ndarray], lead: tuple[str, ...], about: dict[s
 
 
 def energy_of(system: Any, q: Any, p: Any, t: Any) -> Any:
-    return system.hamiltonian(q, p)
+    return system.hamiltonian(q, p, t)
 
 
 def constraint_of(system: Any, q: Any, p: Any, t: Any) -> Any:
@@ -151,7 +151,7 @@ def multipliers_of(system: Any, q: Any, p: Any, t: Any) -> Any:
     return system.multipliers(q, p, t)
 
 
-@eqx.filter_jit
+@compiled
 def _mapped(fn: Any, system: Any, q: Any, p: Any, t: Any) -> Any:
     return jax.vmap(lambda *x: fn(system, *x))(q, p, t)
 

@@ -21,9 +21,9 @@ __all__ = [
 ]
 
 
-def energy(system: Any, q: Any, p: Any) -> Any:
-    """`p^T M^-1 p / 2 + V(q)`."""
-    return system.hamiltonian(q, p)
+def energy(system: Any, q: Any, p: Any, t: Any = 0.0) -> Any:
+    """`v^T M v / 2 + V`."""
+    return system.hamiltonian(q, p, t)
 
 
 def kinetic_temperature(system: Any, q: Any, p: Any, freedom: int | None = None) -> Any:

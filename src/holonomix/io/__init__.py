@@ -8,11 +8,12 @@ from .errors import (
     StoreError,
     StoreExistsError,
     StoreFullError,
+    StoreLinkError,
     StoreNotFoundError,
     StoreVersionError,
     StoreWriteError,
 )
-from .store import Store
+from .store import Store, verify
 from .xyz import export_xyz
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "StoreError",
     "StoreExistsError",
     "StoreFullError",
+    "StoreLinkError",
     "StoreNotFoundError",
     "StoreVersionError",
     "StoreWriteError",
@@ -30,4 +32,5 @@ __all__ = [
     "environment_changes",
     "export_xyz",
     "is_store",
+    "verify",
 ]

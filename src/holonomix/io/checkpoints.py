@@ -12,23 +12,29 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import json
+import math
+import re
 import zipfile
-from pathlib import Path
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
-from . import disk
+from .disk import Folder
 from .errors import StoreError
-from .layout import Column, as_json
+from .layout import MOST_ROWS, Column, columns_from, whole_number
+from .text import MOST_JSON, signed, unsigned
 
 __all__ = ["Checkpoint", "kept", "load", "numbers", "prune", "save"]
+
+MOST_ARRAYS = 1 << 36  # bytes in the arrays of a checkpoint
+_OURS = re.compile(r"\d{8}\.(json|npz)|\.\d{8}\.(json|npz)\.tmp")
+_HEADER = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """The complete state after `rows` rows. `tail` holds the rows after the last whole chunk."""
+    """The complete state after `rows` rows. `tail` holds the rows after the last whole chunk of each column."""
 
     number: int
     rows: int
@@ -39,7 +45,7 @@ class Checkpoint:
     begin: dict[str, Any]
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> None:
+def save(folder: Folder, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; it counts from the moment its JSON is renamed into place."""
     packed = _pack(checkpoint)
     body = {
@@ -50,33 +56,32 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "meta": checkpoint.meta,
         "begin": checkpoint.begin,
     }
-    disk.write_atomic(_arrays_path(folder, checkpoint.number), packed)
-    disk.write_atomic(_json_path(folder, checkpoint.number), as_json({"sha256": _digest(as_json(body)), **body}))
-    disk.sync(folder)
+    folder.write(f"{checkpoint.number:08d}.npz", packed)
+    folder.write(f"{checkpoint.number:08d}.json", signed(body))
+    folder.sync()
 
 
-def load(folder: Path, number: int) -> Checkpoint | None:
+def load(folder: Folder, number: int) -> Checkpoint | None:
     """The checkpoint with this number, or None where any byte of it is missing or altered."""
     try:
-        body = json.loads(_json_path(folder, number).read_bytes())
-        claimed = body.pop("sha256")
-        packed = _arrays_path(folder, number).read_bytes()
-        if claimed != _digest(as_json(body)) or hashlib.sha256(packed).hexdigest() != body["arrays_sha256"]:
+        body = unsigned(folder.read(f"{number:08d}.json", MOST_JSON))
+        packed = folder.read(f"{number:08d}.npz", MOST_ARRAYS)
+        if hashlib.sha256(packed).hexdigest() != body["arrays_sha256"] or body["number"] != number:
             return None
-        arrays = _unpack(packed)
-        columns = tuple(Column.from_dict(entry) for entry in body["columns"])
+        arrays, columns = _unpack(packed), columns_from(body["columns"])
         named = {k.removeprefix("state/"): v for k, v in arrays.items() if k.startswith("state/")}
         tail = {k.removeprefix("tail/"): v for k, v in arrays.items() if k.startswith("tail/")}
-        return Checkpoint(int(body["number"]), int(body["rows"]), columns, named, tail, body["meta"], body["begin"])
+        if tail.keys() != {column.name for column in columns} or not isinstance(body["begin"], dict):
+            return None
+        rows = whole_number(body["rows"], 0, MOST_ROWS)
+        return Checkpoint(number, rows, columns, named, tail, dict(body["meta"]), body["begin"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, EOFError, StoreError):
         return None
 
 
-def numbers(folder: Path) -> list[int]:
+def numbers(folder: Folder) -> list[int]:
     """The numbers of the checkpoints whose JSON exists, newest first; nothing is read."""
-    if not folder.is_dir():
-        return []
-    return sorted((int(p.stem) for p in folder.glob("[0-9]*.json") if p.stem.isdecimal()), reverse=True)
+    return sorted((int(n[:8]) for n in folder.names() if n.endswith(".json") and _OURS.fullmatch(n)), reverse=True)
 
 
 def kept(newest: int) -> set[int]:
@@ -88,25 +93,13 @@ def kept(newest: int) -> set[int]:
     return {number for number in keep if number >= 0}
 
 
-def prune(folder: Path, newest: int | None) -> None:
-    """Remove what `kept` does not name, and everything newer or unfinished; all of them where `newest` is None."""
-    keep = set() if newest is None else {f"{number:08d}" for number in kept(newest)}
+def prune(folder: Folder, newest: int | None, damaged: Collection[int] = ()) -> None:
+    """Remove checkpoints that `kept` does not name, and newer, damaged or unfinished ones; all if `newest` is None."""
+    keep = set() if newest is None else {f"{number:08d}" for number in kept(newest).difference(damaged)}
     # the JSON goes first: a checkpoint without it does not exist
-    for path in sorted(folder.iterdir(), key=lambda p: p.suffix != ".json"):
-        if path.stem not in keep or path.suffix not in {".json", ".npz"}:
-            disk.remove(path)
-
-
-def _json_path(folder: Path, number: int) -> Path:
-    return folder / f"{number:08d}.json"
-
-
-def _arrays_path(folder: Path, number: int) -> Path:
-    return folder / f"{number:08d}.npz"
-
-
-def _digest(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
+    for name in sorted(folder.names(), key=lambda n: not n.endswith(".json")):
+        if _OURS.fullmatch(name) and (name.startswith(".") or name[:8] not in keep):
+            folder.remove(name)
 
 
 def _pack(checkpoint: Checkpoint) -> bytes:
@@ -124,5 +117,21 @@ def _pack(checkpoint: Checkpoint) -> bytes:
 
 
 def _unpack(data: bytes) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    """The arrays of an `.npz` that takes no more memory than its own bytes: nothing compressed, nothing shared."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = archive.infolist()
+        stored = all(m.compress_type == zipfile.ZIP_STORED and m.compress_size == m.file_size for m in members)
+        if not stored or sum(m.file_size for m in members) > len(data):
+            raise ValueError("the arrays are not stored as they are")
+        return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
+
+
+def _array(data: bytes) -> np.ndarray:
+    file = io.BytesIO(data)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("an array with an unknown header")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_HEADER)
+    if dtype.kind not in "biufcSU" or dtype.itemsize * math.prod(shape) != len(data) - file.tell():
+        raise ValueError("an array whose size is not that of its values")
+    flat = np.frombuffer(data, dtype, offset=file.tell()) if math.prod(shape) else np.empty(0, dtype)
+    return flat.reshape(shape[::-1]).T.copy() if fortran else flat.reshape(shape).copy()

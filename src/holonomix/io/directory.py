@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
-import json
 import logging
 import os
-import tempfile
+import secrets
+import stat
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import holonomix
 
 from . import disk
-from .errors import StoreBusyError, StoreDamagedError, StoreExistsError, StoreVersionError
-from .layout import EMPTY_GROUP, INTERNAL, as_json, group_metadata
+from .disk import Folder
+from .errors import StoreBusyError, StoreDamagedError, StoreError, StoreExistsError, StoreVersionError
+from .layout import EMPTY_GROUP, INTERNAL, group_metadata
+from .text import as_json, read_json, signed
 
-__all__ = ["FORMAT", "create", "is_store", "read_format", "read_json", "take_lock", "version"]
+__all__ = ["FORMAT", "create", "discard", "is_store", "read_format", "take_lock", "version"]
 
-FORMAT = 1
+FORMAT = 2
+ABANDONED = 60.0  # seconds after which an unfinished store without a lock file has no owner any more
 log = logging.getLogger("holonomix")
 
 
@@ -31,76 +36,111 @@ def version() -> str:
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Whether a directory looks like a store of ours, whole or damaged."""
     inside = Path(path) / INTERNAL
-    return (inside / "format.json").exists() or (inside / "checkpoints").is_dir()
+    return os.path.lexists(inside / "format.json") or os.path.lexists(inside / "checkpoints")
 
 
-def create(path: Path, saved: Mapping[str, str | bytes]) -> int:
+def create(path: Path, saved: Mapping[str, str | bytes], *, kind: str = "run") -> int:
     """Make an empty store with some files of the run in it; returns the writer's lock."""
     if is_store(path):
         raise StoreExistsError(
             f"{path} already holds a run: continue it with `holonomix resume {path}`, or choose another directory"
         )
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
         raise StoreExistsError(f"{path} exists and is not an empty directory; choose another one")
-    disk.make_directory(path.absolute().parent)
+    path = path.resolve()  # a link to an empty directory: the store takes the place of the directory, not of the link
+    disk.make_directory(path.parent)
+    _remove_abandoned(path)
     # built aside and renamed, so that the path holds nothing or a whole store
-    with disk.translated(path):
-        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.new-", dir=path.absolute().parent))
-        aside.chmod(0o755)
-    disk.make_directory(aside / INTERNAL / "checkpoints")
-    disk.write_atomic(aside / INTERNAL / "format.json", as_json({"format": FORMAT, "holonomix": version()}))
-    disk.write_atomic(aside / INTERNAL / "zarr.json", as_json(EMPTY_GROUP))
-    disk.write_atomic(aside / INTERNAL / "status.json", as_json({"state": "new", "rows": 0}))
-    disk.write_atomic(aside / "zarr.json", group_metadata((), 0, {"holonomix_format": FORMAT}))
-    for name, text in saved.items():
-        disk.write_atomic(aside / name, text.encode() if isinstance(text, str) else text)
-    lock = take_lock(aside)
+    aside = Folder(path.parent / f".{path.name}.new-{secrets.token_hex(6)}")
+    lock = None
     try:
+        aside.make()
+        (aside / INTERNAL).make()
+        lock = take_lock(aside)
+        (aside / INTERNAL / "checkpoints").make()
+        (aside / INTERNAL).write("format.json", as_json({"format": FORMAT, "kind": kind, "holonomix": version()}))
+        (aside / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
+        (aside / INTERNAL).write("status.json", signed({"state": "new", "rows": 0, "columns": [], "attributes": {}}))
+        aside.write("zarr.json", group_metadata((), 0, {"holonomix_format": FORMAT}))
+        for name, text in saved.items():
+            aside.write(name, text.encode() if isinstance(text, str) else text)
         with disk.translated(path):
-            disk.rename(aside, path)
-    except BaseException:
-        os.close(lock)
+            disk.do_move(aside.root, path)
+    except (Exception, KeyboardInterrupt):
+        if lock is not None:
+            os.close(lock)
+        with contextlib.suppress(OSError, StoreError):
+            discard(aside.root)
         raise
     return lock
 
 
-def read_format(path: Path) -> int:
-    """The store's format number; refuses those that this version does not know."""
-    entry = read_json(path / INTERNAL / "format.json")
+def discard(path: Path) -> None:
+    """Remove a store that holds no rows; what lies in it and was not written by `create` stays, and so does it."""
+    root = Folder(path)
+    for folder, within in ((root / INTERNAL / "checkpoints", "checkpoints"), (root / INTERNAL, INTERNAL)):
+        with contextlib.suppress(FileNotFoundError, StoreError):
+            _remove_files(folder)
+            Folder(path, folder.parts[:-1]).remove_directory(within)
+    _remove_files(root)
+    Folder(path.parent).remove_directory(path.name)
+
+
+def _remove_files(folder: Folder) -> None:
+    """Remove the files of one directory, links themselves included; directories stay."""
+    with folder.opened() as directory:
+        plain = [n for n in os.listdir(directory) if not stat.S_ISDIR(os.lstat(n, dir_fd=directory).st_mode)]
+    for name in plain:
+        folder.remove(name)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what a killed process left while it was creating a store here."""
+    start = f".{path.name}.new-"
+    for name in Folder(path.parent).names():
+        if not name.startswith(start) or len(name) != len(start) + 12:
+            continue
+        found = path.parent / name
+        with contextlib.suppress(OSError, StoreError):
+            facts = found.lstat()
+            mine = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+            if not mine or (not (found / INTERNAL / "lock").exists() and time.time() - facts.st_mtime < ABANDONED):
+                continue
+            if (found / INTERNAL / "lock").exists():
+                os.close(take_lock(Folder(found)))  # busy: another process is creating it
+            discard(found)
+
+
+def read_format(root: Folder) -> tuple[int, str]:
+    """The number of the store's format and its kind, "run" or "ensemble"; refuses those that are not known here."""
+    entry = read_json(root / INTERNAL, "format.json")
     number = entry.get("format")
-    if not isinstance(number, int) or number < 1:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise StoreDamagedError(
-            f"{path / INTERNAL / 'format.json'} is damaged: it should name the store's format, as in "
+            f"{root / INTERNAL}/format.json is damaged: it should name the store's format, as in "
             f'{{"format": {FORMAT}}} for stores written by this version'
         )
     if number > FORMAT:
+        writer = str(entry.get("holonomix", "?"))[:40]
         raise StoreVersionError(
-            f"{path} is in store format {number}, written by holonomix {entry.get('holonomix', '?')}; this is "
+            f"{root} is in store format {str(number)[:20]}, written by holonomix {writer}; this is "
             f"holonomix {version()}, which reads formats up to {FORMAT}. Install a newer version to read it"
         )
-    return number
+    return number, str(entry.get("kind", "run"))[:40]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
-    try:
-        entry = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise StoreDamagedError(f"{path} is damaged or missing: {error}") from error
-    if not isinstance(entry, dict):
-        raise StoreDamagedError(f"{path} is damaged: it should hold a JSON object")
-    return entry
-
-
-def take_lock(path: Path) -> int:
-    """Keep other writers out of the store at `path`; the system lets go when the process ends, however it ends."""
-    with disk.translated(path):
-        handle = os.open(path / INTERNAL / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+def take_lock(root: Folder) -> int:
+    """Keep other writers out of the store; the system lets go when the process ends, however it ends."""
+    with disk.translated(root), (root / INTERNAL).opened() as directory:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        handle = os.open("lock", flags, 0o666, dir_fd=directory)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise StoreBusyError(f"another process is writing to {path}; wait for it, or end it, and try again") from error
-    except OSError as error:  # a file system without locks
-        log.warning("%s: no file locks here (%s); make sure that one process writes at a time", path, error.strerror)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
+            os.close(handle)
+            raise StoreBusyError(
+                f"another process is writing to {root}; wait for it, or end it, and try again"
+            ) from error
+        log.warning("%s: no file locks here (%s); make sure that one process writes at a time", root, error.strerror)
     return handle

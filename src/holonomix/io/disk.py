@@ -1,28 +1,35 @@
-"""Every change that the store makes on disk goes through here, one small operation at a time.
+"""Every change that a store makes on disk goes through here, one small operation at a time.
 
-A file is replaced by writing a hidden sibling and renaming it, so that a reader, and whoever comes after a kill, sees
-the old file or the new one. Errors of the operating system become errors of ours. Tests cut the run off before every
-one of these operations in turn.
+Files are reached relative to an open directory, and symbolic links below the directory that the user named are never
+followed: not to read, not to write, not to delete. A file is replaced by writing a hidden sibling and renaming it, so
+that a reader, and a process that comes after a kill, sees the old file or the new one. Errors of the operating system
+become errors of ours. Tests cut the run off before every one of the functions whose name begins with `do_`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
-import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-from .errors import StoreFullError, StoreWriteError
+from .errors import StoreDamagedError, StoreFullError, StoreLinkError, StoreWriteError
 
-__all__ = ["make_directory", "remove", "remove_tree", "rename", "sync", "temporary", "translated", "write_atomic"]
+__all__ = ["Folder", "hidden_name", "make_directory", "replacing", "translated", "write_atomic"]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_LINKED = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in place of a file must not block
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translated(path: object) -> Iterator[None]:
     """Turn an `OSError` into a `StoreWriteError` that names the path and says how to go on."""
     try:
         yield
@@ -39,60 +46,221 @@ def translated(path: Path) -> Iterator[None]:
         ) from error
 
 
-def temporary(path: Path) -> Path:
-    """The hidden sibling that `write_atomic` fills before the rename."""
-    return path.with_name(f".{path.name}.tmp")
+def hidden_name(name: str) -> str:
+    """The hidden sibling that is filled before the rename."""
+    return f".{name}.tmp"
 
 
-def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace `path` by `data`, wholly or not at all; `durable` also waits until the bytes are on the device."""
-    hidden = temporary(path)
-    with translated(path):
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """A directory: `root` as the user named it (it may be a link), and `parts` below it, none of which may be one."""
+
+    root: Path
+    parts: tuple[str, ...] = ()
+
+    def __truediv__(self, name: str) -> Folder:
+        return Folder(self.root, (*self.parts, name))
+
+    def __str__(self) -> str:
+        return str(self.root.joinpath(*self.parts))
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """The directory as an open handle."""
+        handle = os.open(self.root, _DIRECTORY)
         try:
-            _fill(hidden, data, durable)
-            rename(hidden, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                hidden.unlink(missing_ok=True)
-            raise
+            for depth, part in enumerate(self.parts):
+                try:
+                    inner = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+                except OSError as error:
+                    _refuse_link(handle, part, Folder(self.root, self.parts[:depth]), error)
+                    raise
+                os.close(handle)
+                handle = inner
+            yield handle
+        finally:
+            os.close(handle)
+
+    # ---- reading
+
+    @contextlib.contextmanager
+    def file(self, name: str) -> Iterator[tuple[int, int]]:
+        """A regular file, open for reading, with its size in bytes."""
+        with self.opened() as directory:
+            try:
+                handle = os.open(name, _READ, dir_fd=directory)
+            except OSError as error:
+                _refuse_link(directory, name, self, error)
+                raise
+        try:
+            facts = os.fstat(handle)
+            if not stat.S_ISREG(facts.st_mode):
+                raise StoreDamagedError(f"{self}/{name} is not a file")
+            yield handle, facts.st_size
+        finally:
+            os.close(handle)
+
+    def read(self, name: str, most: int) -> bytes:
+        """The bytes of a file; one that is longer than `most` bytes is refused unread."""
+        with self.file(name) as (handle, size):
+            if size > most:
+                raise StoreDamagedError(f"{self}/{name} has {size} bytes, more than the {most} that are allowed here")
+            with os.fdopen(os.dup(handle), "rb") as file:
+                return file.read(size)
+
+    def names(self) -> list[str]:
+        """What lies in the directory, sorted; nothing if there is none."""
+        try:
+            with self.opened() as directory:
+                return sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return []
+
+    def is_directory(self, name: str) -> bool:
+        """Whether there is a directory of this name: a link to one is none."""
+        with self.opened() as directory:
+            try:
+                return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+            except FileNotFoundError:
+                return False
+
+    # ---- writing
+
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Replace a file by `data`, wholly or not at all; `durable` also waits until the bytes are on the device."""
+        hidden = hidden_name(name)
+        with translated(f"{self}/{name}"):
+            try:
+                do_fill(self, hidden, data, durable)
+                do_rename(self, hidden, name)
+            except OSError:
+                with contextlib.suppress(OSError), self.opened() as directory:
+                    os.unlink(hidden, dir_fd=directory)
+                raise
+
+    def make(self) -> None:
+        """Make the directory if it is not there yet."""
+        with translated(self):
+            do_make(self)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a link itself, that may already be gone."""
+        with translated(f"{self}/{name}"):
+            do_remove(self, name)
+
+    def remove_directory(self, name: str) -> bool:
+        """Remove an empty directory; whether it was empty."""
+        with translated(f"{self}/{name}"):
+            try:
+                do_remove_directory(self, name)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                return False
+        return True
+
+    def sync(self, *names: str) -> None:
+        """Wait until these files, and the entries of the directory, are on the device."""
+        with translated(self):
+            do_sync(self, names)
 
 
-def _fill(path: Path, data: bytes, durable: bool) -> None:
-    with open(path, "wb") as file:
+def _refuse_link(directory: int, name: str, folder: Folder, error: OSError) -> None:
+    if error.errno not in _LINKED:
+        return
+    with contextlib.suppress(OSError):
+        if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            raise StoreLinkError(
+                f"{folder}/{name} is a symbolic link: links inside a store are not followed. Put what it points to in "
+                "its place if you trust it, or remove it"
+            ) from error
+
+
+# ---- the operations
+
+
+def do_fill(folder: Folder, name: str, data: bytes, durable: bool) -> None:
+    with os.fdopen(_created(folder, name), "wb") as file:
         file.write(data)
         if durable:
             file.flush()
             os.fsync(file.fileno())
 
 
-def rename(source: Path, target: Path) -> None:
-    """Rename within one directory tree; atomic."""
-    os.replace(source, target)
+def _created(folder: Folder, name: str) -> int:
+    """A new file under this name: what is left of an earlier attempt, or a link, is removed and not written to."""
+    with folder.opened() as directory:
+        try:
+            return os.open(name, _WRITE, 0o666, dir_fd=directory)
+        except FileExistsError:
+            os.unlink(name, dir_fd=directory)
+            return os.open(name, _WRITE, 0o666, dir_fd=directory)
+
+
+def do_rename(folder: Folder, source: str, target: str) -> None:
+    with folder.opened() as directory:
+        os.replace(source, target, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def do_move(source: Path, target: Path) -> None:
+    """Rename a directory; an empty one at `target` is replaced."""
+    os.rename(source, target)
+
+
+def do_make(folder: Folder) -> None:
+    if folder.parts:
+        with Folder(folder.root, folder.parts[:-1]).opened() as directory, contextlib.suppress(FileExistsError):
+            os.mkdir(folder.parts[-1], dir_fd=directory)
+    else:
+        folder.root.mkdir(parents=True, exist_ok=True)
+    with folder.opened():
+        pass  # refuses a link
+
+
+def do_remove(folder: Folder, name: str) -> None:
+    with folder.opened() as directory, contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
+
+
+def do_remove_directory(folder: Folder, name: str) -> None:
+    with folder.opened() as directory:
+        os.rmdir(name, dir_fd=directory)
+
+
+def do_sync(folder: Folder, names: tuple[str, ...]) -> None:
+    with folder.opened() as directory:
+        for name in names:
+            handle = os.open(name, _READ, dir_fd=directory)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        os.fsync(directory)
+
+
+# ---- files that the user names
 
 
 def make_directory(path: Path) -> None:
     """Make a directory and its parents."""
+    Folder(path).make()
+
+
+def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace the file `path` by `data`, wholly or not at all; a link in its place is replaced, not followed."""
+    Folder(path.absolute().parent).write(path.name, data, durable=durable)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` when the block ends without an error."""
+    folder, hidden = Folder(path.absolute().parent), hidden_name(path.name)
     with translated(path):
-        path.mkdir(parents=True, exist_ok=True)
-
-
-def remove(path: Path) -> None:
-    """Remove a file that may already be gone."""
-    with translated(path):
-        path.unlink(missing_ok=True)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a directory with what is in it."""
-    with translated(path):
-        shutil.rmtree(path)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or the entries of a directory are on the device."""
-    with translated(path):
-        handle = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+            with os.fdopen(_created(folder, hidden), "wb") as file:
+                yield file
+            do_rename(folder, hidden, path.name)
+        except BaseException:
+            with contextlib.suppress(OSError), folder.opened() as directory:
+                os.unlink(hidden, dir_fd=directory)
+            raise

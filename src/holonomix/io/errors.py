@@ -10,6 +10,7 @@ __all__ = [
     "StoreError",
     "StoreExistsError",
     "StoreFullError",
+    "StoreLinkError",
     "StoreNotFoundError",
     "StoreVersionError",
     "StoreWriteError",
@@ -29,11 +30,15 @@ class StoreNotFoundError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """Files of the store are missing, truncated or altered, and no checkpoint accounts for what is left."""
+    """Files of the store are missing, truncated or altered, or declare more than they hold."""
+
+
+class StoreLinkError(StoreError):
+    """A symbolic link lies where a file or directory of the store should be."""
 
 
 class StoreVersionError(StoreError):
-    """The store was written in a newer format than this version reads."""
+    """The store was written in another format than this version can use."""
 
 
 class StoreBusyError(StoreError):

@@ -1,44 +1,62 @@
-"""How rows lie in Zarr version 3: one array a variable, chunked along time only, each chunk closed by its CRC-32C.
+"""How rows lie in Zarr version 3: one array per variable, cut along time only.
 
-Chunks hold raw little-endian values, so that two stores with the same bits are the same bytes. The shapes of all
-arrays stand together in the root's consolidated metadata: one rename shows a reader all the new rows, or none.
+Rows are gathered into chunks of a bounded number of bytes, each followed by its CRC-32C, and many chunks into one file
+(a shard): the chunks in their order, then an index of where each begins, with a CRC-32C of its own. Values are raw and
+little-endian and the index follows from the number of chunks, so two stores with the same rows are the same bytes, and
+the length of a file says how many chunks it holds. Nothing is compressed: reading a chunk takes no more memory than the
+file takes disk.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
 
 from ..columns import dims_of, name_of
-from .errors import StoreError
+from .errors import StoreDamagedError, StoreError
+from .text import seal
 
-__all__ = ["Column", "as_json", "column_name", "group_metadata", "scalar_attributes"]
+__all__ = ["EMPTY_GROUP", "INTERNAL", "Column", "column_name", "group_metadata", "whole_number"]
 
 INTERNAL = "holonomix"  # the subgroup with the checkpoints and the run's own files
 EMPTY_GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
-_KINDS = {"b", "i", "u", "f", "c"}
+CHUNK_BYTES, SHARD_BYTES = 1 << 18, 1 << 24
+SMALLEST_CHUNK = 1 << 13  # of a run that announces few rows
+MOST_CHUNKS = 512  # in a shard
+MOST_ROWS = 1 << 53
+_LARGEST_ROW, _LARGEST_CHUNK = 1 << 34, 1 << 28
+_DTYPES = {"bool", "float16", "float32", "float64", "complex64", "complex128"}
+_DTYPES |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_FILES = {INTERNAL, "zarr.json", "run.toml", "run.json", "system.py", "view.html"}
 
 
 def column_name(key: str) -> str:
     """The variable that a row key is stored as, as `columns.name_of` says; refuses what no directory can be called."""
     name = name_of(key)
-    if not name or name.startswith((".", "__")) or name in {INTERNAL, "zarr.json"} or not name.isprintable():
+    plain = name.isprintable() and "\\" not in name and name == name.strip() and len(name.encode()) <= 200
+    if not name or not plain or name.startswith((".", "__")) or name in _FILES:
         raise StoreError(f"the name {key!r} cannot be stored; give the observable a plain name such as 'energy'")
     return name
 
 
+def whole_number(value: object, least: int, most: int) -> int:
+    """An integer within bounds from a file, or a `ValueError`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{str(value)[:40]} is not a whole number from {least} to {most}")
+    return value
+
+
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One variable: a row has shape `shape` and type `dtype`; `rows_per_chunk` of them make a chunk file.
+    """One variable: a row has shape `shape` and type `dtype`.
 
-    `key` is what the writer calls it, `name` what readers see: `obs/energy` and `energy`.
+    `rows_per_chunk` rows make a chunk, and `chunks_per_file` chunks a file. `key` is what the writer calls the
+    variable, `name` what readers see: `obs/energy` and `energy`.
     """
 
     key: str
@@ -47,16 +65,29 @@ class Column:
     shape: tuple[int, ...]
     dims: tuple[str, ...]
     rows_per_chunk: int
+    chunks_per_file: int = 1
 
     @staticmethod
-    def of(key: str, values: np.ndarray, rows_per_chunk: int, dims: Iterable[str] | None = None) -> Column:
+    def of(
+        key: str,
+        values: np.ndarray,
+        dims: Iterable[str] | None = None,
+        *,
+        expected_rows: int = MOST_ROWS,
+        chunk_bytes: int = CHUNK_BYTES,
+        shard_bytes: int = SHARD_BYTES,
+    ) -> Column:
+        """The column that rows like these go to; chunks and files are sized in bytes."""
         name, dtype, shape = column_name(key), values.dtype, values.shape[1:]
-        if dtype.kind not in _KINDS:
+        if dtype.name not in _DTYPES:
             raise StoreError(f"the variable {name!r} has type {dtype}; numbers and booleans can be stored")
         dims = ("t", *(dims_of(key, shape) if dims is None else dims))
         if len(dims) != 1 + len(shape):
             raise StoreError(f"the variable {name!r} has rows of shape {shape}, which {dims[1:]} do not name")
-        return Column(key, name, dtype.name, tuple(int(n) for n in shape), dims, rows_per_chunk)
+        row = max(1, dtype.itemsize * math.prod(shape))
+        per_chunk = max(1, min(chunk_bytes, max(SMALLEST_CHUNK, expected_rows * row)) // row)
+        per_file = max(1, min(MOST_CHUNKS, shard_bytes // (per_chunk * row + 4)))
+        return Column(key, name, dtype.name, tuple(int(n) for n in shape), dims, per_chunk, per_file)
 
     @property
     def numpy_dtype(self) -> np.dtype:
@@ -67,57 +98,88 @@ class Column:
         return self.numpy_dtype.itemsize * math.prod(self.shape)
 
     @property
-    def chunk_file_size(self) -> int:
+    def chunk_size(self) -> int:
+        """Bytes of a chunk with its checksum."""
         return self.rows_per_chunk * self.row_bytes + 4
+
+    @property
+    def rows_per_file(self) -> int:
+        return self.rows_per_chunk * self.chunks_per_file
+
+    def chunks(self, rows: int) -> int:
+        """How many chunks hold so many rows."""
+        return -(-rows // self.rows_per_chunk)
+
+    def files(self, rows: int) -> int:
+        """How many files hold so many rows; none where a row has no bytes."""
+        return -(-rows // self.rows_per_file) if self.row_bytes else 0
+
+    def file_name(self, index: int) -> str:
+        return ".".join(["c", str(index), *("0" for _ in self.shape)])
+
+    def file_of(self, name: str) -> int | None:
+        """The number of the file that has this name, or None where it is none of this column's."""
+        number = name.removeprefix("c.").partition(".")[0]
+        return int(number) if number.isdecimal() and len(number) < 17 and self.file_name(int(number)) == name else None
+
+    # ---- bytes
 
     def blank(self) -> np.ndarray:
         """An empty chunk: NaN where the type has one, zero elsewhere."""
-        fill = np.nan if self.numpy_dtype.kind in "fc" else 0
-        if self.numpy_dtype.kind == "c":
-            fill = complex(np.nan, np.nan)
+        kind = self.numpy_dtype.kind
+        fill = complex(np.nan, np.nan) if kind == "c" else np.nan if kind == "f" else 0
         return np.full((self.rows_per_chunk, *self.shape), fill, self.numpy_dtype)
 
-    def chunk_path(self, root: Path, index: int) -> Path:
-        return root / self.name / ".".join(["c", str(index), *("0" for _ in self.shape)])
-
     def encode(self, chunk: np.ndarray) -> bytes:
-        """A whole chunk as the bytes of its file."""
+        """A whole chunk with its checksum."""
         data = chunk.astype(self.numpy_dtype, copy=False).tobytes()
         return data + google_crc32c.value(data).to_bytes(4, "little")
 
-    def intact(self, root: Path, index: int) -> bool:
-        """Whether the chunk file is there, of the right size, and agrees with its checksum."""
-        if not self.row_bytes:
-            return True
-        path = self.chunk_path(root, index)
-        try:
-            if path.stat().st_size != self.chunk_file_size:
-                return False
-            data = path.read_bytes()
-        except OSError:
-            return False
-        body, checksum = data[:-4], data[-4:]
-        return len(data) == self.chunk_file_size and google_crc32c.value(body) == int.from_bytes(checksum, "little")
+    def decode(self, data: bytes) -> np.ndarray:
+        """The rows of a chunk, or a `ValueError` where they do not agree with their checksum."""
+        body = memoryview(data)[:-4]
+        if len(data) != self.chunk_size or google_crc32c.value(bytes(body)) != int.from_bytes(data[-4:], "little"):
+            raise ValueError("it does not agree with its checksum")
+        return np.frombuffer(body, self.numpy_dtype).reshape(self.rows_per_chunk, *self.shape)
+
+    def index(self, chunks: int) -> bytes:
+        """What follows the chunks in a file that holds so many of them: offset and length of each, or all ones."""
+        if self.chunks_per_file == 1:
+            return b""
+        table = np.full((self.chunks_per_file, 2), np.iinfo(np.uint64).max, "<u8")
+        table[:chunks, 0] = np.arange(chunks, dtype=np.uint64) * self.chunk_size
+        table[:chunks, 1] = self.chunk_size
+        data = table.tobytes()
+        return data + google_crc32c.value(data).to_bytes(4, "little")
+
+    @property
+    def index_size(self) -> int:
+        return 0 if self.chunks_per_file == 1 else 16 * self.chunks_per_file + 4
+
+    # ---- metadata
 
     def metadata(self, rows: int) -> dict[str, Any]:
-        """The array's `zarr.json`."""
+        """What Zarr needs to know of the array."""
         kind = self.numpy_dtype.kind
         fill: Any = {"f": "NaN", "c": ["NaN", "NaN"], "b": False}.get(kind, 0)
         little: dict[str, Any] = {"name": "bytes"}
         if self.numpy_dtype.itemsize > 1:
             little["configuration"] = {"endian": "little"}
+        across = [max(1, n) for n in self.shape]
+        codecs: list[dict[str, Any]] = [little, {"name": "crc32c"}]
+        if self.chunks_per_file > 1:
+            index = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+            inner = {"chunk_shape": [self.rows_per_chunk, *across], "codecs": codecs, "index_codecs": index}
+            codecs = [{"name": "sharding_indexed", "configuration": {**inner, "index_location": "end"}}]
         return {
             "zarr_format": 3,
             "node_type": "array",
             "shape": [rows, *self.shape],
             "data_type": self.dtype,
-            "chunk_grid": {
-                "name": "regular",
-                "configuration": {"chunk_shape": [self.rows_per_chunk, *(max(1, n) for n in self.shape)]},
-            },
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [self.rows_per_file, *across]}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
             "fill_value": fill,
-            "codecs": [little, {"name": "crc32c"}],
+            "codecs": codecs,
             "attributes": {},
             "dimension_names": list(self.dims),
         }
@@ -127,46 +189,48 @@ class Column:
 
     @staticmethod
     def from_dict(entry: Mapping[str, Any]) -> Column:
+        """A column from a file, or a `ValueError` where it declares what no store of ours has."""
+        if entry["dtype"] not in _DTYPES:
+            raise ValueError(f"not a column: type {entry['dtype']!r:.40}")
         column = Column(
             str(entry["key"]),
             str(entry["name"]),
             str(entry["dtype"]),
-            tuple(int(n) for n in entry["shape"]),
+            tuple(whole_number(n, 0, _LARGEST_ROW) for n in entry["shape"]),
             tuple(str(d) for d in entry["dims"]),
-            int(entry["rows_per_chunk"]),
+            whole_number(entry["rows_per_chunk"], 1, MOST_ROWS),
+            whole_number(entry.get("chunks_per_file", 1), 1, 1 << 16),
         )
-        sound = np.dtype(column.dtype).kind in _KINDS and column.rows_per_chunk > 0
-        if not sound or column_name(column.key) != column.name:
-            raise ValueError(f"not a column: {entry}")
+        large = column.row_bytes > _LARGEST_ROW or (
+            column.rows_per_chunk > 1 and column.rows_per_chunk * column.row_bytes > _LARGEST_CHUNK
+        )
+        if large or len(column.dims) != 1 + len(column.shape) or len(column.dims) > 32:
+            raise ValueError(f"not a column: rows of shape {str(column.shape)[:40]}")
+        if column_name(column.key) != column.name:
+            raise ValueError(f"not a column: {column.key!r:.60}")
         return column
+
+    @staticmethod
+    def from_metadata(name: str, node: Mapping[str, Any]) -> tuple[Column, int]:
+        """A column of store format 1, and its rows, from the metadata of the array."""
+        rows, *shape = node["shape"]
+        per_chunk = node["chunk_grid"]["configuration"]["chunk_shape"][0]
+        entry = {"key": name, "name": name, "dtype": node["data_type"], "shape": shape, "rows_per_chunk": per_chunk}
+        return Column.from_dict({**entry, "dims": node["dimension_names"]}), whole_number(rows, 0, MOST_ROWS)
+
+
+def columns_from(entries: object) -> tuple[Column, ...]:
+    """The columns that a file lists."""
+    if not isinstance(entries, list) or len(entries) > 4096:
+        raise ValueError("it should list columns")
+    columns = tuple(Column.from_dict(entry) for entry in entries)
+    if len({column.name for column in columns}) != len(columns):
+        raise StoreDamagedError("two columns have one name")
+    return columns
 
 
 def group_metadata(columns: Iterable[Column], rows: int, attributes: Mapping[str, Any]) -> bytes:
     """The root's `zarr.json` with the metadata of every array inside."""
     inside = {column.name: column.metadata(rows) for column in columns}
     consolidated = {"kind": "inline", "must_understand": False, "metadata": inside}
-    return as_json({**EMPTY_GROUP, "attributes": dict(attributes), "consolidated_metadata": consolidated})
-
-
-def scalar_attributes(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes that netCDF could also hold: numbers and texts as they are, the rest as JSON text."""
-    flat: dict[str, Any] = {}
-    for key, value in json.loads(as_json(meta)).items():
-        plain = isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
-        flat[str(key)] = int(value) if isinstance(value, bool) else value if plain else json.dumps(value)
-    return flat
-
-
-def as_json(value: Any) -> bytes:
-    """JSON text of a description; NumPy scalars and arrays become numbers and lists, paths become text."""
-    return json.dumps(value, indent=1, default=_plain).encode()
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Path):
-        return str(value)
-    raise StoreError(f"a store's description holds JSON: numbers, texts, lists and dicts, not {type(value).__name__}")
+    return seal({**EMPTY_GROUP, "attributes": dict(attributes), "consolidated_metadata": consolidated})

@@ -6,10 +6,11 @@
       run.toml, ..              what the run was started from (`files`)
       holonomix/
         format.json             the number of this layout
-        status.json             how the run ended
+        status.json             which rows and columns there are, and how the run ended
         checkpoints/            NNNNNNNN.npz and .json
 
-Rows become visible, and are safe, when the checkpoint that accounts for them is complete.
+Rows become visible, and are safe, when the checkpoint that accounts for them is complete. What is read through this
+module agrees with its checksums, or the reading fails with the name of the damaged file.
 """
 
 from __future__ import annotations
@@ -26,17 +27,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from . import checkpoints, directory, disk
+from . import checkpoints, directory
 from .checkpoints import Checkpoint
+from .columns import ColumnReader, ColumnWriter, remove_column
+from .contents import Contents, intact_checkpoints, open_contents
 from .directory import FORMAT, is_store, version
+from .disk import Folder
 from .environment import current_environment
-from .errors import StoreDamagedError, StoreError, StoreNotFoundError
-from .layout import INTERNAL, Column, as_json, column_name, group_metadata, scalar_attributes
+from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
+from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, group_metadata
+from .text import MOST_JSON, as_json, read_json, scalar_attributes, signed
 
-__all__ = ["Store"]
+__all__ = ["Store", "verify"]
 
 log = logging.getLogger("holonomix")
 ENVIRONMENT = "environment"  # the key in the run's description
+SPARING = 20.0  # checkpoints take at most one part in so many of the time
 
 
 class Store:
@@ -45,7 +51,8 @@ class Store:
     `mode` is "create" (the path must be free), "resume" (a store must be there), "read", or "auto": resume what is
     there, else create. `files` are texts saved with a new store, such as the run file. Checkpoints closer together than
     `checkpoint_seconds` are skipped, except the last. `from_start=True` lets `restart` discard rows that no intact
-    checkpoint accounts for.
+    checkpoint accounts for. Each variable is cut into chunks of about `chunk_bytes`, and chunks are gathered into files
+    of up to `shard_bytes`.
     """
 
     def __init__(
@@ -54,7 +61,8 @@ class Store:
         mode: Literal["auto", "create", "resume", "read"] = "auto",
         *,
         files: Mapping[str, str | bytes] | None = None,
-        chunk_bytes: int = 1 << 18,
+        chunk_bytes: int = CHUNK_BYTES,
+        shard_bytes: int = SHARD_BYTES,
         checkpoint_seconds: float = 1.0,
         from_start: bool = False,
     ) -> None:
@@ -65,11 +73,12 @@ class Store:
         self.rows = 0
         self.columns: tuple[Column, ...] = ()
         self.meta: dict[str, Any] = {}
-        self._chunk_bytes = chunk_bytes
-        self._checkpoint_seconds = checkpoint_seconds
+        self._root = Folder(self.path)
+        self._sizes = {"chunk_bytes": chunk_bytes, "shard_bytes": shard_bytes}
+        self._checkpoint_seconds = self._spacing = checkpoint_seconds
         self._from_start = from_start
-        self._buffers: dict[str, np.ndarray] = {}
-        self._dirty: set[Path] = set()
+        self._writers: dict[str, ColumnWriter] = {}
+        self._opened: Contents | None = None
         self._number = -1
         self._pending: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
         self._last_checkpoint = -float("inf")
@@ -114,26 +123,15 @@ class Store:
             if not self.columns:
                 self._lay_out(values)
             self._pending = None
-            count = len(next(iter(values.values()))) if values else 0
-            per_chunk = self._rows_per_chunk
-            done = 0
-            while done < count:
-                filled = self.rows % per_chunk
-                take = min(per_chunk - filled, count - done)
-                for column in self.columns:
-                    self._buffers[column.name][filled : filled + take] = values[column.key][done : done + take]
-                self.rows += take
-                done += take
-                if self.rows % per_chunk == 0:
-                    for column in self.columns:
-                        self._write_chunk(column, self.rows // per_chunk - 1)
-                        self._buffers[column.name] = column.blank()
+            for column in self.columns:
+                self._writers[column.name].append(values[column.key])
+            self.rows += len(next(iter(values.values()))) if values else 0
 
     def checkpoint(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         """Record the complete state after the rows appended so far, and show those rows to readers."""
         with self._writing():
             self._pending = ({k: np.array(v) for k, v in arrays.items()}, json.loads(as_json(meta)))
-            if time.monotonic() - self._last_checkpoint >= self._checkpoint_seconds:
+            if time.monotonic() - self._last_checkpoint >= self._spacing:
                 self._commit(*self._pending)
 
     def close(self, meta: dict[str, Any] | None = None) -> None:
@@ -144,7 +142,8 @@ class Store:
             with self._writing():
                 if self._pending is not None:
                     self._commit(*self._pending)
-                self._write_tail()
+                for writer in self._writers.values():
+                    writer.flush()
                 self._publish("closed", meta or {})
         self.release()
 
@@ -153,12 +152,13 @@ class Store:
     @property
     def format(self) -> int:
         """The number of the layout that the store was written in."""
-        return directory.read_format(self.path)
+        return directory.read_format(self._root)[0]
 
     @property
     def status(self) -> dict[str, Any]:
         """How the run ended, as given to `close`, with `state` "running" (or killed) or "closed"."""
-        return directory.read_json(self._internal / "status.json")
+        entry = read_json(self._root / INTERNAL, "status.json")
+        return {k: v for k, v in entry.items() if k not in ("sha256", "columns", "attributes", "begin")}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -170,29 +170,28 @@ class Store:
         return {str(k): str(v) for k, v in recorded.items()} if isinstance(recorded, dict) else {}
 
     def dataset(self) -> Any:
-        """The rows so far as an `xarray.Dataset`, loaded on demand."""
-        import xarray
-
-        return xarray.open_zarr(self.path, chunks=None)
+        """The rows so far as an `xarray.Dataset`, read on demand and verified as they are read."""
+        return self._contents().dataset()
 
     def load(self) -> dict[str, np.ndarray]:
-        """All rows in memory, under the keys that they were appended with."""
-        data = self.dataset()
-        keys = {column.name: column.key for column in self.columns}
-        return {keys.get(str(name), str(name)): data[name].values for name in data.variables}
+        """All rows in memory, verified, under the keys that they were appended with."""
+        return self._contents().load()
 
     def verify(self) -> list[str]:
-        """Every whole chunk against its checksum; the names of those that are damaged."""
-        whole = self.rows // self._rows_per_chunk
-        bad = [(c, i) for i in range(whole) for c in self.columns if not c.intact(self.path, i)]
-        return [str(column.chunk_path(self.path, index).relative_to(self.path)) for column, index in bad]
+        """Read everything; the names of the files that are missing or not as they were written."""
+        return open_contents(self._root).damaged()
 
     def file(self, name: str) -> bytes:
         """One of the files saved with the store."""
         try:
-            return (self.path / name).read_bytes()
+            return self._root.read(name, MOST_JSON)
         except OSError as error:
             raise StoreDamagedError(f"{self.path / name} cannot be read: {error.strerror}") from error
+
+    def save_file(self, name: str, data: bytes) -> None:
+        """Replace one of the files saved with the store."""
+        with self._writing():
+            self._root.write(name, data)
 
     def __enter__(self) -> Store:
         return self
@@ -205,27 +204,29 @@ class Store:
     # ---- opening
 
     @property
-    def _internal(self) -> Path:
-        return self.path / INTERNAL
+    def _checkpoints(self) -> Folder:
+        return self._root / INTERNAL / "checkpoints"
 
-    @property
-    def _checkpoints(self) -> Path:
-        return self._internal / "checkpoints"
+    def _contents(self) -> Contents:
+        """What is there now; a store that is open for reading shows what was there when it was opened."""
+        return self._opened or open_contents(self._root)
 
     def _open(self) -> None:
         if not is_store(self.path):
             what = "is not a holonomix store" if self.path.exists() else "does not exist"
             raise StoreNotFoundError(f"{self.path} {what}; a run makes one with `holonomix run ... --out {self.path}`")
-        directory.read_format(self.path)
-        if self.mode != "read":
-            self._lock = directory.take_lock(self.path)
+        number, kind = directory.read_format(self._root)
+        if self.mode == "read":
+            self._opened = found = open_contents(self._root)
+            self.rows, self.columns, self.meta = found.rows, found.columns, found.meta
             return
-        # the newest checkpoint describes the columns, whatever happened to the group's metadata
-        for number in checkpoints.numbers(self._checkpoints):
-            newest = checkpoints.load(self._checkpoints, number)
-            if newest is not None:
-                self.rows, self.columns, self.meta = newest.rows, newest.columns, newest.begin
-                break
+        if number != FORMAT or kind != "run":
+            what = f"store format {number}" if number != FORMAT else f"the form of an {kind}"
+            raise StoreVersionError(
+                f"{self.path} is in {what}, which can be read, viewed and exported but not continued as a run by this "
+                "version: install the holonomix that wrote it, or run it again in another directory"
+            )
+        self._lock = directory.take_lock(self._root)
 
     # ---- writing
 
@@ -250,10 +251,6 @@ class Store:
         if getattr(self, "_lock", None) is not None:
             self.release()
 
-    @property
-    def _rows_per_chunk(self) -> int:
-        return self.columns[0].rows_per_chunk if self.columns else 1
-
     def _checked(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         values = {key: np.asarray(value) for key, value in rows.items()}
         if len({column_name(key) for key in values}) != len(rows):
@@ -271,40 +268,27 @@ class Store:
         return values
 
     def _lay_out(self, values: Mapping[str, np.ndarray]) -> None:
-        largest = max((v.dtype.itemsize * int(np.prod(v.shape[1:])) for v in values.values()), default=1)
-        per_chunk = max(1, min(1 << 16, self._expected_rows(), self._chunk_bytes // max(1, largest)))
-        dims = self.meta.get("dims") or {}
-        self.columns = tuple(Column.of(key, v, per_chunk, dims.get(key)) for key, v in values.items())
-        self._buffers = {column.name: column.blank() for column in self.columns}
-        for column in self.columns:
-            disk.make_directory(self.path / column.name)
+        dims, rows = self.meta.get("dims") or {}, self._expected_rows()
+        made = [Column.of(key, v, dims.get(key), expected_rows=rows, **self._sizes) for key, v in values.items()]
+        self.columns = tuple(made)
+        self._writers = {column.name: ColumnWriter(self._root, column) for column in self.columns}
+        for writer in self._writers.values():
+            writer.folder.make()
 
     def _expected_rows(self) -> int:
         """How many rows will come, where the description says so: a short run then has small chunks."""
         rows, steps, every = (self.meta.get(name) for name in ("rows", "steps", "save_every"))
         if rows is None and isinstance(steps, int) and isinstance(every, int) and every > 0:
             rows = steps // every + 1
-        return rows if isinstance(rows, int) and rows > 0 else 1 << 16
-
-    def _write_chunk(self, column: Column, index: int) -> None:
-        if column.row_bytes:
-            path = column.chunk_path(self.path, index)
-            disk.write_atomic(path, column.encode(self._buffers[column.name]), durable=False)
-            self._dirty.add(path)
-
-    def _write_tail(self) -> None:
-        for column in self.columns:
-            if self.rows % column.rows_per_chunk:
-                self._write_chunk(column, self.rows // column.rows_per_chunk)
+        return rows if isinstance(rows, int) and rows > 0 else MOST_ROWS
 
     def _commit(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
-        self._write_tail()
-        for path in sorted(self._dirty):
-            disk.sync(path)
-        for parent in sorted({path.parent for path in self._dirty}):
-            disk.sync(parent)
-        self._dirty.clear()
-        tail = {c.name: self._buffers[c.name][: self.rows % c.rows_per_chunk] for c in self.columns}
+        began = time.monotonic()
+        for writer in self._writers.values():
+            writer.flush()
+        for writer in self._writers.values():
+            writer.sync()
+        tail = {name: writer.tail for name, writer in self._writers.items()}
         checkpoint = Checkpoint(self._number + 1, self.rows, self.columns, arrays, tail, meta, self.meta)
         checkpoints.save(self._checkpoints, checkpoint)
         self._number += 1
@@ -312,81 +296,78 @@ class Store:
         checkpoints.prune(self._checkpoints, self._number)
         self._pending = None
         self._last_checkpoint = time.monotonic()
+        if self._checkpoint_seconds:
+            self._spacing = max(self._checkpoint_seconds, SPARING * (self._last_checkpoint - began))
 
     def _publish(self, state: str, closing: Mapping[str, Any] | None = None) -> None:
-        """Show `rows` rows to readers. The arrays' own metadata follows the group's: neither promises missing rows."""
+        """Show `rows` rows to readers. The arrays' own metadata precedes the group's: all the rows are there by now."""
         attributes = {
             **scalar_attributes(self.meta),
             **scalar_attributes({f"end_{k}": v for k, v in (closing or {}).items()}),
             "holonomix_format": FORMAT,
             "holonomix_version": version(),
         }
-        for column in self.columns:
-            disk.make_directory(self.path / column.name)
-            disk.write_atomic(self.path / column.name / "zarr.json", as_json(column.metadata(self.rows)), durable=False)
-        disk.write_atomic(self.path / "zarr.json", group_metadata(self.columns, self.rows, attributes), durable=False)
-        status = as_json({**(closing or {}), "state": state, "rows": self.rows})
-        disk.write_atomic(self._internal / "status.json", status, durable=closing is not None)
+        for writer in self._writers.values():
+            writer.folder.make()
+            writer.publish(self.rows)
+        self._root.write("zarr.json", group_metadata(self.columns, self.rows, attributes), durable=False)
+        columns = [column.as_dict() for column in self.columns]
+        body = {"state": state, "rows": self.rows, "columns": columns, "attributes": attributes, "begin": self.meta}
+        status = signed({**json.loads(as_json(closing or {})), **body})
+        (self._root / INTERNAL).write("status.json", status, durable=closing is not None)
 
     # ---- after a kill
 
     def _go_back_to(self, found: Checkpoint) -> None:
         self.rows, self.columns, self.meta, self._number = found.rows, found.columns, dict(found.begin), found.number
-        for column in self.columns:
-            buffer = self._buffers[column.name] = column.blank()
-            buffer[: len(found.tail[column.name])] = found.tail[column.name]
+        self._writers = {column.name: ColumnWriter(self._root, column) for column in self.columns}
+        for name, writer in self._writers.items():
+            writer.go_back_to(found.rows, found.tail[name])
         # readers first: no instant at which they are promised a row that is gone
         self._publish("running")
-        self._write_tail()
-        checkpoints.prune(self._checkpoints, found.number)
-        for column in self.columns:
-            self._cut(column)
+        for writer in self._writers.values():
+            writer.flush()
+        damaged = set(checkpoints.numbers(self._checkpoints)) - {c.number for c in intact_checkpoints(self._root)}
+        checkpoints.prune(self._checkpoints, found.number, damaged)
+        for writer in self._writers.values():
+            writer.cut()
 
     def _newest_intact(self) -> Checkpoint | None:
-        found = [checkpoints.load(self._checkpoints, number) for number in checkpoints.numbers(self._checkpoints)]
-        candidates = [c for c in found if c is not None]
+        candidates = list(intact_checkpoints(self._root))
         if not candidates:
             return None
         newest = candidates[0]
-        for bound in range(newest.rows // newest.columns[0].rows_per_chunk if newest.columns else 0):
-            bad = next((c for c in newest.columns if not c.intact(self.path, bound)), None)
-            if bad is not None:
-                log.warning("%s is damaged: cutting back to before it", bad.chunk_path(self.path, bound))
-                limit = bound * bad.rows_per_chunk
-                return next((c for c in candidates if c.rows // bad.rows_per_chunk * bad.rows_per_chunk <= limit), None)
-        return newest
+        intact = {c.name: ColumnReader(self._root, c, newest.rows).intact_rows() for c in newest.columns}
+        for found in candidates:
+            short = [c for c in found.columns if intact.get(c.name, 0) < found.rows - found.rows % c.rows_per_chunk]
+            if not short:
+                return found
+            log.warning("%s of %s is damaged: cutting back to before it", short[0].name, self.path)
+        return None
 
     def _discard_all(self) -> None:
         """Back to an empty store: right after a kill before the first checkpoint, a loss otherwise."""
-        if (checkpoints.numbers(self._checkpoints) or self._promised()) and not self._from_start:
+        promised = self._promised()
+        if (checkpoints.numbers(self._checkpoints) or promised is None or promised.rows) and not self._from_start:
             raise StoreDamagedError(
                 f"no checkpoint of {self.path} is intact, so the run cannot continue from where it was. What can "
                 "still be read stays as it is; to compute it again from its start in place, use `holonomix resume "
                 f"{self.path} --from-start`"
             )
-        self.rows, self.columns, self._number = 0, (), -1
+        self.rows, self.columns, self._number, self._writers = 0, (), -1, {}
         self._publish("running")
         checkpoints.prune(self._checkpoints, None)
-        for path in [self.path / name for name in os.listdir(self.path)]:
-            if path.is_dir() and path.name != INTERNAL and all(_ours(name) for name in os.listdir(path)):
-                disk.remove_tree(path)
+        for name in self._root.names():
+            if name != INTERNAL and self._root.is_directory(name):
+                remove_column(self._root, name)
 
-    def _promised(self) -> int:
-        """The rows that the group's metadata shows to readers."""
-        with contextlib.suppress(StoreError, KeyError, TypeError, AttributeError):
-            arrays = directory.read_json(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
-            return max((array["shape"][0] for array in arrays.values()), default=0)
-        return 0
-
-    def _cut(self, column: Column) -> None:
-        """Remove the column's chunks after the checkpoint, and unfinished files."""
-        used = -(-self.rows // column.rows_per_chunk)
-        keep = {column.chunk_path(self.path, i).name for i in range(used)} | {"zarr.json"}
-        for path in (self.path / column.name).iterdir():
-            if path.name not in keep:
-                disk.remove(path)
+    def _promised(self) -> Contents | None:
+        """What readers are shown; None where it cannot be told any more."""
+        with contextlib.suppress(StoreError):
+            return open_contents(self._root)
+        return None
 
 
-def _ours(name: str) -> bool:
-    """Whether a file in an array's folder is one that the store writes."""
-    return name.removeprefix(".").startswith(("c.", "zarr.json"))
+def verify(path: str | os.PathLike[str]) -> list[str]:
+    """Read everything in a store; the names of the files that are missing or not as they were written."""
+    return Store(path, "read").verify()

@@ -43,23 +43,20 @@ def export_xyz(
     scalars = [str(k) for k, v in data.data_vars.items() if v.ndim == 1 and v.dtype.kind in "biuf"]
     properties = "species:S:1:pos:R:3" + (":momenta:R:3" if "p" in data else "")
     frames = range(0, data.sizes["t"], every)
-    hidden = disk.temporary(target)
-    with disk.translated(target):
-        with open(hidden, "w", encoding="utf-8") as file:
-            for start in range(0, len(frames), _BATCH):
-                some = frames[start : start + _BATCH]
-                block = data.isel(t=slice(some.start, some.stop, some.step)).load()
-                columns = [_spatial(block["q"].values, particles, dim)]
-                if "p" in data:
-                    columns.append(_spatial(block["p"].values, particles, dim))
-                table = np.concatenate(columns, axis=-1)
-                for i in range(len(some)):
-                    pairs = [f"Time={float(block['t'].values[i])!r}"]
-                    pairs += [f"{name}={float(block[name].values[i])!r}" for name in scalars]
-                    file.write(f'{particles}\nProperties={properties} {" ".join(pairs)} pbc="F F F"\n')
-                    for name, row in zip(names, table[i]):
-                        file.write(f"{name} {' '.join(repr(float(x)) for x in row)}\n")
-        disk.rename(hidden, target)
+    with disk.replacing(target) as file:
+        for start in range(0, len(frames), _BATCH):
+            some = frames[start : start + _BATCH]
+            block = data.isel(t=slice(some.start, some.stop, some.step)).load()
+            columns = [_spatial(block["q"].values, particles, dim)]
+            if "p" in data:
+                columns.append(_spatial(block["p"].values, particles, dim))
+            table = np.concatenate(columns, axis=-1)
+            for i in range(len(some)):
+                pairs = [f"Time={float(block['t'].values[i])!r}"]
+                pairs += [f"{name}={float(block[name].values[i])!r}" for name in scalars]
+                lines = [str(particles), f'Properties={properties} {" ".join(pairs)} pbc="F F F"']
+                lines += [f"{name} {' '.join(repr(float(x)) for x in row)}" for name, row in zip(names, table[i])]
+                file.write("".join(f"{line}\n" for line in lines).encode())
     return len(frames)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .graph import BOOL, FLOATS, INTEGERS
+from .graph import BOOL, FLOATS, INTEGERS, Graph
 from .logic import Logic, power_of_two
 
 
@@ -20,6 +20,13 @@ def _erf_inv(x):
     from scipy.special import erfinv  # folding only; scipy comes with jax
 
     return erfinv(x)
+
+
+def _power(x, y):
+    """NumPy takes the square root for the power 1/2, which differs at -inf and -0."""
+    if y == 0.5 and x <= 0:
+        return np.inf if x == -np.inf else 0.0 if x == 0 else np.nan
+    return np.power(x, y)
 
 
 def _vector(fn):
@@ -48,6 +55,10 @@ _FOLD_UNARY: dict[str, Callable] = {
 
 class Algebra(Logic):
     """Adds arithmetic and functions."""
+
+    def __init__(self, graph: Graph):
+        super().__init__(graph)
+        self._signs: dict[int, bool] = {}
 
     # -- arithmetic --------------------------------------------------------------------------------
     def scale(self, factor: float, n: int) -> int:
@@ -210,16 +221,52 @@ class Algebra(Logic):
         g = self.graph
         kind = g.kind[a]
         if self._both(a, b):
-            return self._fold(np.power, kind, a, b)
+            return self._fold(_power, kind, a, b)
         if b in g.value:
             exponent = float(g.value[b])
-            if exponent == int(exponent) and abs(exponent) <= 16:
+            if exponent.is_integer() and abs(exponent) <= 16:
                 return self.power(a, int(exponent))
-            if exponent == 0.5:
-                return self.unary("sqrt", a)
-            if abs(exponent) <= 8 and (2 * exponent) == int(2 * exponent) and exponent > 0:
-                return self.mul(self.power(a, int(exponent - 0.5)), self.unary("sqrt", a))
+            if 0 < exponent <= 8 and (2 * exponent).is_integer():
+                return self._half_power(a, int(exponent - 0.5))
         return g.node("pow", (a, b), kind)
+
+    def _half_power(self, a: int, whole: int) -> int:
+        """The power `whole + 1/2`; unlike the square root, a power of -inf is inf, and of -0 it is 0."""
+        g = self.graph
+        kind = g.kind[a]
+        zero = g.zero[kind]
+        result = self.unary("sqrt", a) if whole == 0 else self.mul(self.power(a, whole), self.unary("sqrt", a))
+        if self.never_negative(a):
+            return result
+        infinite = self.compare("eq", a, g.constant(-np.inf, kind))
+        other = self.select(infinite, g.constant(np.inf, kind), g.constant(np.nan, kind))
+        return self.select(self.compare("gt", a, zero), result, self.select(self.compare("eq", a, zero), zero, other))
+
+    def never_negative(self, n: int) -> bool:
+        """Is the sign bit certainly clear, unless the value is NaN? Squares, and what is made of them."""
+        g, known = self.graph, self._signs
+        work = [n]
+        while work:
+            m = work[-1]
+            if m in known:
+                work.pop()
+                continue
+            op, args = g.op[m], g.args[m]
+            if m in g.value:
+                known[m] = not np.signbit(g.value[m])
+            elif op in ("abs", "exp", "exp2", "cosh") or (op == "mul" and args[0] == args[1]):
+                known[m] = True
+            elif op not in ("add", "mul", "div", "max", "min", "sqrt", "select"):
+                known[m] = False
+            else:
+                parts = args[1:] if op == "select" else args
+                missing = [a for a in parts if a not in known]
+                if missing:
+                    work += missing
+                    continue
+                known[m] = all(known[a] for a in parts)
+            work.pop()
+        return known[n]
 
     def extremum(self, op: str, a: int, b: int) -> int:
         """`max` or `min`, where a NaN wins."""
@@ -261,9 +308,25 @@ class Algebra(Logic):
 
     def binary(self, op: str, a: int, b: int) -> int:
         g = self.graph
-        if op == "atan2" and self._both(a, b):
-            return self._fold(np.arctan2, g.kind[a], a, b)
+        if self._both(a, b):
+            return self._fold({"atan2": np.arctan2, "nextafter": np.nextafter}[op], g.kind[a], a, b)
+        if op == "nextafter" and g.kind[a] == "f4":
+            return self._next_single(a, b)
         return g.node(op, (a, b), g.kind[a])
+
+    def _next_single(self, a: int, b: int) -> int:
+        """The neighbor of a 32-bit float: one more or one less as an integer. (Functions are computed in 64 bits.)"""
+        g = self.graph
+        one, zero = g.one["i4"], g.zero["f4"]
+        bits = self.bitcast(a, "i4")
+        up = self.compare("eq", self.compare("lt", a, b), self.compare("gt", a, zero))
+        near = self.bitcast(self.add(bits, self.select(up, one, self.neg(one))), "f4")
+        sign = self.bits("and", self.bitcast(b, "i4"), g.constant(-(2**31), "i4"))
+        least = self.bitcast(self.bits("or", sign, one), "f4")
+        moved = self.select(self.compare("eq", a, zero), least, near)
+        different = self.select(self.compare("eq", a, b), b, moved)
+        ordered = self.bits("and", self.compare("eq", a, a), self.compare("eq", b, b))
+        return self.select(ordered, different, self.add(a, b))
 
     def is_finite(self, a: int) -> int:
         if a in self.graph.value:
@@ -292,6 +355,32 @@ class Algebra(Logic):
         if op in _FOLD_UNARY and op != "is_finite":
             return self.unary(op, *args)
         return self.graph.node(op, args, kind, attr)
+
+    def pick(self, items: list[int], index: int) -> int:
+        """`items[index]` for an index within bounds."""
+        g = self.graph
+        if index in g.value:
+            return items[int(g.value[index])]
+        if len(set(items)) == 1:
+            return items[0]
+        kind = g.kind[items[0]]
+        if kind == "key":
+            words = zip(*(g.args[n] for n in items), strict=True)
+            return self.key(*(self.pick(list(w), index) for w in words))
+        if len(items) == 2:
+            return self.select(self.compare("eq", index, g.zero[g.kind[index]]), items[0], items[1])
+        found = g.in_memory(np.array(items, np.int64))
+        if found is not None:
+            return g.node("fetch", (self.place(found[1], self.convert(index, "i8")),), kind, found[0], 0)
+        table = g.node("table", tuple(items), kind, None, 0)
+        return g.node("load", (table, index), kind, None, 0)
+
+    def place(self, places: np.ndarray, index: int) -> int:
+        """`places[index]`: by arithmetic where the places are evenly spaced."""
+        start, step = int(places[0]), int(places[1] - places[0])
+        if (np.diff(places) == step).all():
+            return self.add(self.mul(index, self.const(step, "i8")), self.const(start, "i8"))
+        return self.pick([self.const(k, "i8") for k in places.tolist()], index)
 
     def fold_tree(self, fn: Callable[[int, int], int], items: list[int]) -> int:
         """Combine neighbors, then their results, and so on: short chains and small rounding errors."""

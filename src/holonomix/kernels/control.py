@@ -47,10 +47,11 @@ def _while(t: Tracer, p, *args: Array):
         scope = t.graph.enter()
         params = _fresh(t, starts, lengths, fixed)
         carry = t.unscalars(params, init)
-        (go,) = t.run(p.cond_jaxpr, [*cond_consts, *carry])
-        results = t.scalars(matched(t, t.run(p.body_jaxpr, [*body_consts, *carry]), init))
+        (test,) = t.run(p.cond_jaxpr, [*cond_consts, *carry])
+        after = t.run(p.body_jaxpr, [*body_consts, *carry])
+        go, after = _one_test(t, test, carry, after) if test.ndim else (int(test), after)
+        results = t.scalars(matched(t, after, init))
         t.graph.leave()
-        go = int(go)
         if go in t.graph.value and not t.graph.value[go]:
             return init
         found = _invariants(params, results, starts)
@@ -64,6 +65,18 @@ def _while(t: Tracer, p, *args: Array):
     for j, n in zip(moving, projections, strict=True):
         out[j] = n
     return t.unscalars(out, init)
+
+
+def _one_test(t: Tracer, tests: Array, before: list[Array], after: list[Array]) -> tuple[int, list[Array]]:
+    """A loop under `vmap` has a test for each element: it runs while any holds, and only those elements change."""
+    if any(isinstance(x, Wide) for x in (tests, *before, *after)):
+        raise Unsupported("while", "with a test for each element, on a long axis")
+    chosen = []
+    for old, new in zip(before, after, strict=True):
+        mask = np.broadcast_to(tests.reshape(tests.shape + (1,) * (old.ndim - tests.ndim)), old.shape)
+        chosen.append(t.each(t.algebra.select, mask, new, old))
+    tests = list(dict.fromkeys(tests.ravel().tolist()))
+    return t.algebra.fold_tree(lambda x, y: t.algebra.bits("or", x, y), tests), chosen
 
 
 def close_loop(t: Tracer, loop: Loop, starts: list[int], first: int) -> tuple[int, list[int]]:
@@ -86,7 +99,7 @@ def close_loop(t: Tracer, loop: Loop, starts: list[int], first: int) -> tuple[in
     return node, out[:count]
 
 
-@rule("scan", honors="length jaxpr reverse num_consts num_carry unroll linear _split_transpose")
+@rule("scan", honors="length jaxpr reverse num_consts num_carry unroll linear _split_transpose ft_in ft_out")
 def _scan(t: Tracer, p, *args: Array):
     g, a = t.graph, t.algebra
     length, body = p.length, p.jaxpr

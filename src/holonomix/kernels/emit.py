@@ -19,6 +19,7 @@ from .program import Leaf, Program
 from .writer import scalar_type
 
 KERNEL = "holonomix_kernel"
+SPARSE = 4  # an array of constants is packed for the lanes when one of so many elements, or more, is used
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,12 @@ class Layout:
         return cls(len(program.consts), len(program.carry), len(program.rows))
 
 
-def emit(program: Program, lanes: int, fma: bool, width: int = 1) -> str:
-    """The module's text; `width` is the number of elements of a long axis in one register."""
-    return KernelEmitter(program, lanes, fma, width).module()
-
-
 class KernelEmitter(FlowEmitter):
-    """Adds the loops over groups of lanes, rows and steps, and the traffic with memory."""
+    """Adds the loops over groups of lanes, rows and steps, and the traffic with memory.
+
+    `module` is the text; `width` is the number of elements of a long axis in one register. At most
+    `STACK` bytes of arrays are on the stack, since a thread may have little; for others callers give `scratch` bytes.
+    """
 
     convention = ""  # of the function
 
@@ -112,10 +112,14 @@ class KernelEmitter(FlowEmitter):
         more = self.new(f"icmp slt i64 %g, {last}")
         self.put(f"br i1 {more}, label %work, label %exit")
         self.start("work")
+        tables = {self.graph.attr[n] for n in program.live if self.graph.op[n] == "fetch"}
         for k, leaf in enumerate(program.consts):
-            self._load(leaf, layout.const_pointers + k, self.word(layout.const_strides + k))
+            wanted = [(j, n) for j, n in enumerate(leaf.nodes) if n in program.live]
+            if wanted or k in tables:
+                between = self.word(layout.const_strides + k)
+                self._load(leaf, layout.const_pointers + k, between, wanted, k if k in tables else None)
         for k, leaf in enumerate(program.carry):
-            self._load(leaf, layout.carry_in + k, str(leaf.count))
+            self._load(leaf, layout.carry_in + k, str(leaf.count), list(enumerate(leaf.nodes)))
         self.block(self.graph.root)
         carry = [n for leaf in program.carry if not leaf.length for n in leaf.nodes]
         vectors = [n for leaf in program.carry if leaf.length for n in leaf.nodes]
@@ -242,11 +246,14 @@ class KernelEmitter(FlowEmitter):
         return [*ends, ("mixed", "%s.next", values)]
 
     # -- memory ------------------------------------------------------------------------------------
-    def _load(self, leaf: Leaf, pointer: int, stride: str) -> None:
-        """Name the nodes of a leaf that stand at `base[trajectory * stride + k]`."""
-        wanted = [(k, n) for k, n in enumerate(leaf.nodes) if n in self.program.live or leaf in self.program.carry]
-        if not wanted:
-            return
+    def _load(
+        self, leaf: Leaf, pointer: int, stride: str, wanted: list[tuple[int, int]], table: int | None = None
+    ) -> None:
+        """Name the nodes of a leaf that stand at `base[trajectory * stride + k]`.
+
+        `table` is the number of an array of constants that is read at places that depend on data. It stays where it
+        is, as does one of which few elements are used; others are packed for the lanes as a whole.
+        """
         base, kind = self.word(pointer, "ptr"), self.stored(leaf.kind)
         scalar = scalar_type(kind)
         if leaf.length:
@@ -255,7 +262,14 @@ class KernelEmitter(FlowEmitter):
             return
         if self.lanes == 1:
             start = self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 %g, {stride}')}")
+            starts = [start]
+        elif table is not None or SPARSE * len(wanted) < leaf.count:
+            starts = self._lane_starts(scalar, base, stride)
+            for k, n in wanted:
+                self.names[n] = self.each_lane(starts, leaf.kind, [str(k)] * self.lanes)
+            wanted = []
         else:
+            starts = []
             start = self.reserve(leaf.count, leaf.kind)
             fn = self._transfer(scalar, pack=True)
             self.put(
@@ -264,6 +278,19 @@ class KernelEmitter(FlowEmitter):
         for k, n in wanted:
             raw = self.new(f"load {self.type(kind)}, ptr {self.element(start, leaf.kind, str(k))}")
             self.names[n] = self.from_memory(raw, leaf.kind)
+        if table is not None:
+            self.tables[table] = starts
+
+    def _lane_starts(self, scalar: str, base: str, stride: str) -> list[str]:
+        """Where the array of each lane begins; lanes past the end of the batch repeat the last trajectory."""
+        last, first = self.new(f"sub i64 {self.batch}, 1"), self.new(f"mul i64 %g, {self.lanes}")
+        starts = []
+        for k in range(self.lanes):
+            lane = self.new(f"add i64 {first}, {k}")
+            inside = self.new(f"icmp slt i64 {lane}, {last}")
+            lane = self.new(f"select i1 {inside}, i64 {lane}, i64 {last}")
+            starts.append(self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 {lane}, {stride}')}"))
+        return starts
 
     def _store(
         self, leaf: Leaf, nodes: tuple[int, ...], values: list[str], pointer: int, stride: str, offset: str

@@ -101,6 +101,27 @@ class FlowEmitter(AxisEmitter):
                 raw = self.new(f"insertelement {ty} {raw}, {scalar} {item}, i32 {lane}")
         self.names[n] = self.from_memory(raw, kind)
 
+    def _op_fetch(self, n: int) -> None:
+        g = self.graph
+        (index,) = g.args[n]
+        if self.lanes == 1 or g.op[index] == "const":
+            places = [self._scalar_index(index)] * self.lanes
+        else:
+            ty, name = self.type("i8"), self.name(index)
+            places = [self.new(f"extractelement {ty} {name}, i32 {lane}") for lane in range(self.lanes)]
+        self.names[n] = self.each_lane(self.tables[g.attr[n]], g.kind[n], places)
+
+    def each_lane(self, starts: list[str], kind: str, places: list[str]) -> str:
+        """The element at its own place of its own array for each lane."""
+        scalar = scalar_type(self.stored(kind))
+        raw = "poison"
+        for lane, (start, place) in enumerate(zip(starts, places, strict=True)):
+            item = self.new(f"load {scalar}, ptr {self.new(f'getelementptr {scalar}, ptr {start}, i64 {place}')}")
+            if self.lanes == 1:
+                return self.from_memory(item, kind)
+            raw = self.new(f"insertelement {self.type(self.stored(kind))} {raw}, {scalar} {item}, i32 {lane}")
+        return self.from_memory(raw, kind)
+
     def _scalar_index(self, index: int) -> str:
         g = self.graph
         if g.op[index] == "const":

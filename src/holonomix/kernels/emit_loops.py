@@ -49,7 +49,7 @@ class LoopEmitter(ScalarEmitter):
         self.width = width
         self.arrays: dict[int, str] = {}  # vector node -> where its elements are
         self.here: _Here | None = None
-        self.space = self.scratch = 0  # bytes of arrays on the stack of a thread, and in memory that the caller gives
+        self.space = 0  # bytes of arrays that a thread of a GPU has for itself
         self.schedule = VectorSchedule(program) if program.wide else None
 
     # -- values ------------------------------------------------------------------------------------
@@ -104,11 +104,7 @@ class LoopEmitter(ScalarEmitter):
             name = self.reserve(padded(n) + SLACK, kind)
             self.lanes = lanes
             return name
-        offset, self.scratch = self.scratch, self.scratch + 8 * (padded(n) + SLACK)
-        assert self.scratch <= self.program.space
-        name = f"%far{offset}"
-        self.entry.append(f"  {name} = getelementptr inbounds i8, ptr %scratch, i64 {offset}")
-        return name
+        return self.beyond(8 * (padded(n) + SLACK))
 
     def address(self, base: str, kind: str, position: str) -> str:
         """The place of an element. Arrays of a GPU's thread are parts of one: their addresses share the index."""

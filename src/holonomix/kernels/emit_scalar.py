@@ -43,10 +43,20 @@ class ScalarEmitter(Writer):
 
     def positive(self, n: int) -> bool:
         """Is the sign bit certainly clear? Then order as integers is order as numbers, with NaN on top."""
-        g = self.graph
-        if g.op[n] == "const":
-            return float(g.attr[n]) > 0
-        return g.op[n] == "abs" or (g.op[n] == "max" and all(self.positive(a) for a in g.args[n]))
+        g, known = self.graph, self.signs
+        work = [n]
+        while work:  # chains of thousands are no deep recursion
+            m = work.pop()
+            if m in known:
+                continue
+            missing = [a for a in g.args[m] if a not in known] if g.op[m] == "max" else []
+            if missing:
+                work += [m, *missing]
+            elif g.op[m] == "const":
+                known[m] = float(g.attr[m]) > 0
+            else:
+                known[m] = g.op[m] == "abs" or (g.op[m] == "max" and all(known[a] for a in g.args[m]))
+        return known[n]
 
     def _float(self, op: str, kind: str, ty: str, names: list[str]) -> str:
         if op in _PLAIN_FLOAT:

@@ -12,6 +12,7 @@ Nodes with structure:
 
     param               attribute: index; a value that enters a scope
     table v0 .. vn      a small array in memory;  load table index  reads one element
+    fetch index         attribute k: the element at this place of the k-th array of constants, read where it is
     while               attribute `Loop`; arguments are the start values
     cond                attribute `Branches`; its argument is the branch number or a truth value
     proj node           attribute j: the j-th result of a while or cond
@@ -162,6 +163,7 @@ class Graph:
         self.vectors: dict[tuple[str, bytes], int] = {}  # known vectors
         self._constants: dict[tuple[str, bytes], int] = {}
         self.value: dict[int, Any] = {}  # constant node -> NumPy scalar
+        self.memory: list[tuple[int, int]] = []  # first node and number of nodes of each array of constants
         self.zero = {k: self.constant(0, k) for k in (*FLOATS, *INTEGERS, BOOL)}
         self.one = {k: self.constant(1, k) for k in (*FLOATS, *INTEGERS, BOOL)}
 
@@ -201,6 +203,24 @@ class Graph:
     def param(self, kind: str, length: int = 0) -> int:
         """A fresh value of the innermost scope."""
         return self.append("param", (), kind, None, self.stack[-1], length)
+
+    def params(self, kind: str, count: int) -> range:
+        """`count` fresh values of the innermost scope, with numbers in a row."""
+        first = len(self.op)
+        columns = ((self.op, "param"), (self.args, ()), (self.kind, kind), (self.attr, None),
+                   (self.scope, self.stack[-1]), (self.length, 0))  # fmt: skip
+        for column, value in columns:
+            column.extend([value] * count)
+        self.kind_numbers.extend(bytes([NUMBER_OF_KIND[kind]]) * count)
+        return range(first, first + count)
+
+    def in_memory(self, nodes: np.ndarray) -> tuple[int, np.ndarray] | None:
+        """The array of constants that all nodes are elements of, by its number, and their places in it."""
+        low, high = int(nodes.min()), int(nodes.max())
+        for k, (first, count) in enumerate(self.memory):
+            if first <= low and high < first + count:
+                return k, nodes - first
+        return None
 
     def node(self, op: str, args: tuple[int, ...], kind: str, attr=None, length: int | None = None) -> int:
         """The node `op(args)`, found again or made, as far out as its arguments and the branch barriers allow."""

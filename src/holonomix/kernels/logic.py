@@ -189,19 +189,3 @@ class Logic:
 
     def key(self, k0: int, k1: int) -> int:
         return self.graph.node("key", (k0, k1), "key")
-
-    def pick(self, items: list[int], index: int) -> int:
-        """`items[index]` for an index within bounds."""
-        g = self.graph
-        if index in g.value:
-            return items[int(g.value[index])]
-        if len(set(items)) == 1:
-            return items[0]
-        kind = g.kind[items[0]]
-        if kind == "key":
-            words = zip(*(g.args[n] for n in items), strict=True)
-            return self.key(*(self.pick(list(w), index) for w in words))
-        if len(items) == 2:
-            return self.select(self.compare("eq", index, g.zero[g.kind[index]]), items[0], items[1])
-        table = g.node("table", tuple(items), kind, None, 0)
-        return g.node("load", (table, index), kind, None, 0)

@@ -1,8 +1,7 @@
 """The native back end: LLVM machine code for the host CPU, through llvmlite.
 
-Machine code is kept in memory and on disk, under `$HOLONOMIX_CACHE` or `~/.cache/holonomix`, by a hash of its LLVM
-text, the CPU and the version of llvmlite. A damaged file is compiled anew; files are written beside their place and
-moved there, so that parallel writers do no harm.
+Machine code is kept in memory, and on disk as `cache` says, by a hash of its LLVM text, the CPU and the version of
+llvmlite.
 """
 
 from __future__ import annotations
@@ -12,18 +11,20 @@ import functools
 import hashlib
 import itertools
 import os
-import tempfile
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
-from .emit import KERNEL, emit
+from ..compiled import Recent
+from . import cache
+from .emit import KERNEL, KernelEmitter
 from .program import Program
 
 VERSION = 1  # of the pass pipeline: part of the key of compiled code
 _lock = threading.Lock()
 _serial = itertools.count()
-_loaded: dict[str, tuple[int, object]] = {}
+_loaded: Recent[tuple[int, object]] = Recent(64)  # shared between equal programs; code is freed with its last user
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))  # its holder may be gone
 statistics = {"compiled": 0, "from_disk": 0, "from_memory": 0}
 
 
@@ -71,14 +72,6 @@ def _jit():
     return llvm.create_lljit_compiler(_machine(), use_jit_link=True)
 
 
-def cache_folder() -> Path | None:
-    """Where compiled code is kept; None when `HOLONOMIX_CACHE` is set to nothing."""
-    named = os.environ.get("HOLONOMIX_CACHE")
-    if named is not None:
-        return Path(named) / "kernels" if named else None
-    return Path.home() / ".cache" / "holonomix" / "kernels"
-
-
 def optimize(text: str):
     """Parse and optimize LLVM text."""
     llvm, _ = _llvm()
@@ -105,34 +98,22 @@ def key_of(*parts: str) -> str:
 
 
 def kept(key: str, make: Callable[[], bytes]) -> bytes:
-    """`make()`, from the folder of compiled code where it was made before."""
-    folder = cache_folder()
-    path = folder / f"{key}.o" if folder else None
-    if path:
-        try:
-            stored = path.read_bytes()
-            if stored[:32] == hashlib.sha256(stored[32:]).digest():
-                statistics["from_disk"] += 1
-                return stored[32:]
-        except OSError:
-            pass
+    """`make()`, from the cache on disk where this user made it before."""
+    code = cache.load(key)
+    if code is not None:
+        statistics["from_disk"] += 1
+        return code
     code = make()
     statistics["compiled"] += 1
-    if folder and path:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as f:
-                f.write(hashlib.sha256(code).digest() + code)
-            os.replace(f.name, path)
-        except OSError:
-            pass  # a cache that cannot be written is only slower
+    cache.save(key, code)
     return code
 
 
 def function(program: Program, lanes: int):
     """The compiled kernel as a C function of one pointer."""
     llvm, _ = _llvm()
-    text = emit(program, lanes, has_fma(), default_lanes() if program.wide else 1)
+    emitter = KernelEmitter(program, lanes, has_fma(), default_lanes() if program.wide else 1)
+    text = emitter.module()
     key = key_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items())), text)
     with _lock:
         found = _loaded.get(key)
@@ -143,9 +124,10 @@ def function(program: Program, lanes: int):
             builder.add_current_process()
             builder.export_symbol(KERNEL)
             library = builder.link(_jit(), f"{key}.{next(_serial)}")
-            found = _loaded[key] = (library[KERNEL], library)
+            found = _loaded.put(key, (library[KERNEL], library))
         else:
             statistics["from_memory"] += 1
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found[0])
     vars(call)["library"] = found[1]  # the code lives as long as whoever can call it
+    vars(call)["scratch"] = emitter.scratch  # bytes of memory that each call needs
     return call

@@ -132,9 +132,9 @@ def fuse(program: Program) -> None:
 def frozen(program: Program) -> tuple[int | None, list[int]]:
     """The condition under which most of the carry keeps its old value, and the selects that say so."""
     g = program.graph
-    results = [n for leaf in program.step for n in leaf.nodes]
+    results = Counter(n for leaf in program.step for n in leaf.nodes)
     count = uses(program)
-    selects = [n for n in dict.fromkeys(results) if g.op[n] == "select" and count[n] == results.count(n)]
+    selects = [n for n in results if g.op[n] == "select" and count[n] == results[n]]
     conditions = Counter(g.args[n][0] for n in selects)
     if not conditions:
         return None, []

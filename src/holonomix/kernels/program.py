@@ -29,6 +29,7 @@ from .wide import Axes, Wide, long_axes, matched, settled
 
 FREE = {"const", "param", "proj", "collected", "key", "table", "vconst"}  # cost nothing in the count of operations
 LARGEST_INTERFACE = 20_000  # scalars that may enter or leave
+LARGEST_TABLES = 200_000  # scalars among the constants: those that are not used one by one stay where they are
 
 
 @dataclass(frozen=True)
@@ -131,12 +132,17 @@ def _lowered(traced: Traced, limit: int, wide: bool | Axes) -> Program:
     tracer = Tracer(graph, axes)
     carry_leaves, carry_tree = jax.tree.flatten(carry)
     consts_leaves, consts_tree = jax.tree.flatten(consts)
-    for avals in (carry_leaves, consts_leaves):
+    for avals, most in ((carry_leaves, LARGEST_INTERFACE), (consts_leaves, LARGEST_TABLES)):
         size = sum(int(np.prod([n for n in a.shape if n not in tracer.axes.long], dtype=np.int64)) for a in avals)
-        if size > LARGEST_INTERFACE:
+        if size > most:
             raise Unsupported(f"too many numbers: {size} in the state or parameters")
 
-    const_nodes = [tracer.new_params(a) for a in consts_leaves]
+    const_nodes = []
+    for a in consts_leaves:
+        first = len(graph.op)
+        const_nodes.append(tracer.new_params(a))
+        plain = not is_key(a) and not isinstance(const_nodes[-1], Wide)
+        graph.memory.append((first, const_nodes[-1].size if plain else 0))
     scope = graph.enter()
     carry_nodes = [tracer.new_params(a) for a in carry_leaves]
     (halted,) = tracer.run(functions[0][0], [*carry_nodes, *const_nodes])

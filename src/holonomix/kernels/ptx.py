@@ -29,6 +29,7 @@ class PtxEmitter(KernelEmitter):
     convention = "ptx_kernel "
     library = "__nv_"
     local = "addrspace(5) "
+    far = False
 
     def groups(self) -> tuple[str, str, str]:
         block, size, count, thread = (self._register(x) for x in ("ctaid.x", "ntid.x", "nctaid.x", "tid.x"))

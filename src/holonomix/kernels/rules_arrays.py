@@ -178,7 +178,8 @@ def _custom_linear_solve(t: Tracer, p, *args: Array):
 def _groups(a: Array, axes) -> tuple[Array, tuple[int, ...]]:
     keep = [d for d in range(a.ndim) if d not in axes]
     shape = tuple(a.shape[d] for d in keep)
-    return np.transpose(a, [*keep, *axes]).reshape(int(np.prod(shape, dtype=int)), -1), shape
+    size = int(np.prod([a.shape[d] for d in axes], dtype=int))
+    return np.transpose(a, [*keep, *axes]).reshape(int(np.prod(shape, dtype=int)), size), shape
 
 
 @rule("reduce_sum", honors="axes")
@@ -284,6 +285,8 @@ def _sort(t: Tracer, p, *arrays: Array):
     length = arrays[0].shape[p.dimension]
     if length > 32:
         raise Unsupported("sort", f"of {length} elements")
+    if not arrays[0].size:
+        return list(arrays)
     moved = [np.moveaxis(np.array(a), p.dimension, -1) for a in arrays]
     columns = [m.reshape(-1, length) for m in moved]
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from .graph import BOOL, FLOATS, Unsupported, type_of
-from .trace import ELEMENTWISE, RULES, Array, Tracer, rule
+from .trace import ELEMENTWISE, RULES, Array, Tracer, check_generator, rule
 
 _OTHERS = set(RULES)
 
@@ -123,6 +123,37 @@ def _square(t: Tracer, p, a: Array):
     return [t.each(lambda n: t.algebra.mul(n, n), a)]
 
 
+@rule("one_minus_square")
+def _one_minus_square(t: Tracer, p, a: Array):
+    alg = t.algebra
+
+    def one(n: int) -> int:
+        unit = t.graph.one[t.graph.kind[n]]
+        return alg.mul(alg.add(unit, n), alg.sub(unit, n))
+
+    return [t.each(one, a)]
+
+
+@rule("polynomial", honors="unroll")
+def _polynomial(t: Tracer, p, x: Array, *coefficients: Array):
+    """Horner's scheme; the coefficients come from the lowest degree on."""
+    alg = t.algebra
+
+    def one(n: int, *items: int) -> int:
+        total = items[-1]
+        for c in items[-2::-1]:
+            total = alg.add(alg.mul(total, n), c)
+        return total
+
+    return [t.each(one, x, *coefficients)]
+
+
+@rule("log2")
+def _log2(t: Tracer, p, a: Array):
+    alg = t.algebra
+    return [t.each(lambda n: alg.div(alg.unary("log", n), alg.const(np.log(2), t.graph.kind[n])), a)]
+
+
 @rule("rsqrt")
 def _rsqrt(t: Tracer, p, a: Array):
     alg = t.algebra
@@ -234,6 +265,7 @@ ELEMENTWISE.update(set(RULES) - _OTHERS)  # all that was registered here so far;
 
 @rule("random_wrap", honors="impl")
 def _wrap(t: Tracer, p, words: Array):
+    check_generator(p.impl)
     return [t.pack_keys(words)]
 
 
@@ -255,8 +287,7 @@ def _through(t: Tracer, fn, keys: Array, extra: list[Array], avals, wrap: bool) 
 
 def _implementation(p):
     impl = p.ins[0].dtype._impl
-    if impl.key_shape != (2,):
-        raise Unsupported(f"random generator {impl.name}")
+    check_generator(impl)
     return impl
 
 
@@ -286,6 +317,7 @@ def _random_fold_in(t: Tracer, p, keys: Array, data: Array):
 
 @rule("random_seed", honors="impl")
 def _random_seed(t: Tracer, p, seeds: Array):
+    check_generator(p.impl)
     closed = jax.make_jaxpr(p.impl.seed)(jax.ShapeDtypeStruct((), p.ins[0].dtype))
     out = [t.pack_keys(t.run(closed, [np.array(n)])[0]) for n in seeds.ravel()]
     return [np.stack(out).reshape(seeds.shape)]

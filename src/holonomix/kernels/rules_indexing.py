@@ -16,6 +16,8 @@ from jax.lax import GatherScatterMode
 from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
 from .trace import Array, Tracer, rule
 
+LARGEST_CHOICE = 1_000_000  # elements of all windows that a slice may be
+
 
 def _index(t: Tracer, n: int) -> int:
     """An index as a 64-bit integer, in which every limit and every place can be written.
@@ -61,13 +63,10 @@ def _window(t: Tracer, a: Array, starts: list[int], sizes) -> Array:
     if not moving:
         return a
     index = _combined(t, [(starts[d], a.shape[d] - sizes[d] + 1) for d in moving])
-    windows = []
-    for offset in itertools.product(*(range(a.shape[d] - sizes[d] + 1) for d in moving)):
-        cut: list = [slice(None)] * a.ndim
-        for d, o in zip(moving, offset, strict=True):
-            cut[d] = slice(o, o + sizes[d])
-        windows.append(a[tuple(cut)].ravel())
-    choices = np.stack(windows)
+    windows = np.lib.stride_tricks.sliding_window_view(a, sizes)
+    if windows.size > LARGEST_CHOICE:
+        raise Unsupported("a slice at a place that depends on data", f"{windows.size} elements to choose from")
+    choices = windows.reshape(int(np.prod(windows.shape[: a.ndim])), -1)
     picked = [t.algebra.pick(choices[:, j].tolist(), index) for j in range(choices.shape[1])]
     return np.array(picked, np.int64).reshape(sizes)
 

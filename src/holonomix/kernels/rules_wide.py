@@ -359,17 +359,21 @@ def _effort(length: int, places: np.ndarray) -> int:
 
 def _rounds(targets: list[int], lists: list[list[int]]) -> dict[int, np.ndarray]:
     """For each source, the places that each target adds, as rows that are -1 where there are no more."""
-    found: dict[int, list[list[int]]] = {}
+    found: dict[int, tuple[list[int], list[int], list[int]]] = {}  # rows, targets and places of a source
+    seen: dict[tuple[int, int], int] = {}  # places that a target has of a source so far
     for i, target in enumerate(targets):
         for code in lists[target]:
             source, place = ((code >> SHIFT) - 1, code & PLACE) if code > PLACE else (code, 0)
-            found.setdefault(source, [[] for _ in targets])[i].append(place)
+            row = seen.get((source, i), 0)
+            seen[source, i] = row + 1
+            rows, columns, places = found.setdefault(source, ([], [], []))
+            rows.append(row)
+            columns.append(i)
+            places.append(place)
     out = {}
-    for source, places in found.items():
-        table = np.full((max(map(len, places)), len(targets)), -1, np.int64)
-        for i, row in enumerate(places):
-            table[: len(row), i] = row
-        out[source] = table
+    for source, (rows, columns, places) in found.items():
+        out[source] = np.full((max(rows) + 1, len(targets)), -1, np.int64)
+        out[source][rows, columns] = places
     return out
 
 

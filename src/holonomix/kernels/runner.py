@@ -17,6 +17,8 @@ from .graph import defects, dtype_of
 from .program import Leaf, Program
 
 _pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)  # a forked process has none of the threads
 
 
 def available_cores() -> int:
@@ -164,8 +166,9 @@ class NativeRunner:
         saved = [np.empty((rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in self.program.rows]
         words = self._words(given, [0] * len(given), carry_in, carry_out, saved, 1, rows, every)
         words[Layout.LAST] = 1
-        scratch = self._scratch(words)
-        self.compile(1)(words.ctypes.data)
+        call = self.compile(1)
+        scratch = self._scratch(words, call.scratch)
+        call(words.ctypes.data)
         del scratch
         return carry_out, saved
 
@@ -185,13 +188,11 @@ class NativeRunner:
         head = [0, 0, count, rows, every]
         pointers = [_address(a) for a in given]
         tail = [_address(a) for part in (carry_in, carry_out, saved) for a in part]
-        return np.array(head + pointers + strides + tail + [0] * self.program.wide, np.int64)
+        return np.array(head + pointers + strides + tail + [0], np.int64)
 
-    def _scratch(self, words: np.ndarray) -> np.ndarray | None:
-        """Memory for the arrays of a program with long axes; it must live as long as the call."""
-        if not self.program.wide:
-            return None
-        memory = np.empty(self.program.space + 64, np.uint8)
+    def _scratch(self, words: np.ndarray, size: int) -> np.ndarray:
+        """Memory for the arrays of a program that are too large for the stack; it must live as long as the call."""
+        memory = np.empty(size + 64, np.uint8)
         words[self._layout.size] = -(-_address(memory) // 64) * 64
         return memory
 
@@ -206,7 +207,7 @@ class NativeRunner:
         for first, last in zip(bounds[:-1], bounds[1:], strict=True):
             table = words.copy()
             table[Layout.FIRST], table[Layout.LAST] = first, last
-            scratch.append(self._scratch(table))
+            scratch.append(self._scratch(table, fn.scratch))
             tables.append(table)
         if threads == 1:
             for table in tables:

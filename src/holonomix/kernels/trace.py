@@ -90,6 +90,16 @@ def is_key(aval) -> bool:
     return jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
+def _generator(key: Any) -> Any:
+    return key.dtype._impl
+
+
+def check_generator(impl) -> None:
+    """Keys are pairs of words here; those of other generators (rbg) are not."""
+    if impl.key_shape != (2,):
+        raise Unsupported(f"random generator {impl.name}")
+
+
 class Tracer:
     """Holds the graph, its algebra, and the evaluation of jaxprs over them."""
 
@@ -103,6 +113,7 @@ class Tracer:
     def literal(self, value) -> Array:
         """Constants of the jaxpr as nodes."""
         if isinstance(value, jax.Array) and is_key(value):
+            check_generator(_generator(value))
             words = self.literal(jax.random.key_data(value))
             return self.pack_keys(words)
         if isinstance(value, jax.core.Tracer):
@@ -140,6 +151,7 @@ class Tracer:
         """An array of fresh parameters of the innermost scope."""
         count = int(np.prod(aval.shape, dtype=np.int64))
         if is_key(aval):
+            check_generator(_generator(aval))
             words = np.array([self.graph.param("u4") for _ in range(2 * count)], np.int64)
             return self.pack_keys(words.reshape((*aval.shape, 2)))
         kind = type_of(aval.dtype)
@@ -150,7 +162,7 @@ class Tracer:
             ids = [self.graph.param(kind, n) for _ in range(count // n)]
             shape = tuple(ways if d == axis else m for d, m in enumerate(aval.shape))
             return Wide(np.array(ids, np.int64).reshape(shape), axis, n)
-        return np.array([self.graph.param(kind) for _ in range(count)], np.int64).reshape(aval.shape)
+        return np.array(self.graph.params(kind, count), np.int64).reshape(aval.shape)
 
     def scalars(self, arrays: Sequence[Array]) -> list[int]:
         """All elements in order, keys taken apart."""
@@ -242,6 +254,8 @@ class Tracer:
             long = (not is_key(v.aval) and self.axes.find(v.aval.shape) is not None) or long
         if name in CALLS:
             return self.run(eqn.params[CALLS[name]], ins)
+        if name == "call_hi_primitive":  # JAX 0.12 and later: an operation that comes with its definition
+            return self.run(_expanded(eqn), ins)
         fn = RULES.get(name)
         if fn is None:
             raise Unsupported(name)
@@ -273,6 +287,16 @@ def _neutral(value: Any) -> bool:
 
 def _settled(value: Array) -> Array:
     return value if isinstance(value, Wide) else np.asarray(value)
+
+
+def _expanded(eqn) -> jex_core.ClosedJaxpr:
+    """The definition of an operation of `call_hi_primitive`."""
+    definition = eqn.params["_prim"]
+
+    def expand(*flat):
+        return jax.tree.leaves(definition.expand(*jax.tree.unflatten(definition.in_tree, flat)))
+
+    return jax.make_jaxpr(expand)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
 
 
 class _Params:

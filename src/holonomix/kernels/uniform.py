@@ -54,14 +54,14 @@ class _Uniform:
                 if inside:
                     self.found.add(n)
             elif g.op[n] == "proj":
-                if self._result(*g.args[n], g.attr[n]):
+                if self._result(g.args[n][0], g.attr[n]):
                     self.found.add(n)
             elif g.op[n] == "collected":
                 loop = g.attr[g.args[n][0]]
                 if self.same(loop.collect[1 + g.attr[n]]):
                     self.found.add(n)
-            elif g.args[n] and all(self.same(a) for a in g.args[n]):
-                self.found.add(n)
+            elif g.op[n] != "fetch" and g.args[n] and all(self.same(a) for a in g.args[n]):
+                self.found.add(n)  # (lanes may have constants of their own to fetch from)
 
     def _result(self, node: int, j: int) -> bool:
         attr = self.graph.attr[node]

@@ -149,16 +149,18 @@ class VectorSchedule:
     def _ordered(self, nodes: list[int]) -> list[int]:
         """Arguments first."""
         g, left, out = self.graph, set(nodes), []
-
-        def visit(n: int) -> None:
-            if n in left:
-                left.discard(n)
-                for a in g.args[n]:
-                    visit(a)
-                out.append(n)
-
         for n in nodes:
-            visit(n)
+            work = [n]
+            while work:
+                m = work[-1]
+                missing = [a for a in g.args[m] if a in left and a != m]
+                if m in left and missing:
+                    work += missing[::-1]
+                    continue
+                work.pop()
+                if m in left:
+                    left.discard(m)
+                    out.append(m)
         return out
 
     def _keep(self) -> None:

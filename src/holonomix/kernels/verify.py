@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COMPARE = {"lt", "le", "gt", "ge", "eq", "ne"}
 _TOTALS = {"rsum", "rprod", "rmax", "rmin", "rand", "ror"}
 _CHANGE_TYPE = {"convert", "bitcast", "is_finite", "select"}  # elementwise, but not of one type
-_OTHERS = _TOTALS | {"proj", "collected", "key", "load", "window", "take", "gsum", "pack", "table", "vconst"}
+_OTHERS = _TOTALS | {"proj", "collected", "key", "load", "fetch", "window", "take", "gsum", "pack", "table", "vconst"}
 
 
 def verify(program: Program) -> None:
@@ -32,9 +32,11 @@ class _Verifier:
         self.known: set[int] = set()  # computed so far
         self.open: set[Scope] = set()  # scopes that enclose the place that is looked at
         self.results: dict[int, set[int]] = defaultdict(set)  # which results of a while or cond are used
+        self.filled: dict[int, set[int]] = defaultdict(set)  # the same for its tables
         for n in program.live:
-            if self.graph.op[n] == "proj":
-                self.results[self.graph.args[n][0]].add(self.graph.attr[n])
+            if self.graph.op[n] in ("proj", "collected"):
+                used = self.results if self.graph.op[n] == "proj" else self.filled
+                used[self.graph.args[n][0]].add(self.graph.attr[n])
 
     def run(self) -> None:
         p, root = self.program, self.graph.root
@@ -109,7 +111,7 @@ class _Verifier:
         self._use("the test of a loop", (loop.go,))
         self._expect(g.kind[loop.go] == BOOL and not g.length[loop.go], "the test of a loop is no truth value")
         self._use("the end of a loop", (loop.results[j] for j in moving if not (loop.trips is not None and j == 0)))
-        filled = {g.attr[m] for m in live if g.op[m] == "collected" and g.args[m][0] == n} if loop.collect else set()
+        filled = self.filled[n]
         if filled:
             self._use("a table that a loop fills", (loop.collect[0], *(loop.collect[1 + k] for k in filled)))
             self._expect(g.kind[loop.collect[0]] == "i8", "a place in a table is no 64-bit integer")
@@ -137,6 +139,9 @@ class _Verifier:
             self._expect(kind == BOOL and kinds[0] == kinds[1], where)
         elif op == "select":
             self._expect(kinds == [BOOL, kind, kind], where)
+        elif op == "fetch":
+            leaf = self.program.consts[g.attr[n]]
+            self._expect(kinds == ["i8"] and not g.length[args[0]] and (leaf.kind, leaf.length) == (kind, 0), where)
         elif op in ("load", "window"):
             self._expect(kinds == [kind, "i8"] and not g.length[args[1]], where)
         elif op == "bitcast":

@@ -15,9 +15,13 @@ def scalar_type(kind: str) -> str:
     return _SCALAR.get(kind) or f"i{8 * int(kind[1])}"
 
 
+STACK = 1 << 15  # bytes of arrays on the stack of a thread; those beyond are in memory that the caller gives
+
+
 class Writer:
     """Text of one function, over scalars (`lanes` of 1) or vectors with one element a trajectory."""
 
+    far = True  # has such memory
     library = ""  # what the names of the platform's own elementary functions begin with
 
     def __init__(self, program: Program, lanes: int, fma: bool):
@@ -28,10 +32,13 @@ class Writer:
         self.declared: dict[str, str] = {}
         self.helpers: dict[str, str] = {}
         self.names: dict[int, str] = {}
+        self.tables: dict[int, list[str]] = {}  # arrays of constants that are read in place: where they begin, by lane
+        self.stack = self.scratch = 0  # bytes of arrays on the stack, and in memory that the caller gives
         self.label = "entry"
         self.mask: str | None = None
         self.fresh = 0
         self.uniform = uniform_nodes(program) if lanes > 1 else set()
+        self.signs: dict[int, bool] = {}  # nodes whose sign bit is known to be clear, or not
         self.deferred: set[int] = set()  # nodes that are emitted by hand at the end of the step
         self.op_counts = Counter(program.graph.op[n] for n in program.live)
 
@@ -118,11 +125,22 @@ class Writer:
         return self.new(f"and {self.type(BOOL)} {self.mask}, {condition}")
 
     def reserve(self, count: int, kind: str) -> str:
-        """Stack space for `count` values, reserved at the function's entry."""
+        """Space for `count` values, reserved at the function's entry."""
+        size = max(count, 1) * self.lanes * int(self.stored(kind)[1])
+        if self.far and self.stack + size > STACK:
+            return self.beyond(size)
+        self.stack += size
         self.fresh += 1
         name = f"%m{self.fresh}"
         ty = self.type(self.stored(kind))
         self.entry.append(f"  {name} = alloca [{max(count, 1)} x {ty}], align 64")
+        return name
+
+    def beyond(self, size: int) -> str:
+        """So many bytes of the memory that the caller gives."""
+        offset, self.scratch = self.scratch, self.scratch + -(-size // 64) * 64
+        name = f"%far{offset}"
+        self.entry.append(f"  {name} = getelementptr inbounds i8, ptr %scratch, i64 {offset}")
         return name
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .small import Dense
+from .scales import balanced, relative, row_sizes, size_with_margin, stall_rule
+from .small import UNROLL, Dense
 
 __all__ = ["Iterated", "implicit_root", "iterate", "newton_root"]
 
@@ -33,19 +35,28 @@ def iterate(
     max_iterations: int,
     floor: Any = 0.0,
     stall: float = 0.5,
+    limit: Any = None,
+    polish: bool = False,
 ) -> Iterated:
     """Repeat `x <- body(x, r)` until the residual norm is at most `tol`.
 
-    `residual(x)` returns `(r, norm)`; `r` is handed to `body` so that it is evaluated once a sweep. A tolerance below
-    round-off would never be met: when the norm is at most `floor` and a sweep no longer reduces it by the factor
-    `stall`, the iterate is as good as arithmetic allows and counts as converged. NaN ends the loop unconverged.
+    `residual(x)` returns `(r, norm)`; `r` is handed to `body` so that it is evaluated once per iteration. A tolerance
+    below round-off would never be met: when the norm is at most `floor` and an iteration no longer reduces it by the
+    factor `stall`, or at most `limit` and an iteration no longer reduces it at all, the iterate is as good as
+    arithmetic allows and counts as converged. NaN ends the loop unconverged.
+
+    An iteration that converges linearly comes from one side and stops with a residual just below `tol` of always the
+    same sign, which over many steps is a drift. `polish` uses that last residual for one more correction.
     """
     r, norm = residual(x)
 
+    def stalled(norm, previous):
+        slow = (norm >= stall * previous) & (norm <= floor)
+        return slow if limit is None else slow | ((norm >= previous) & (norm <= limit))
+
     def more(loop):
         _, _, norm, previous, k = loop
-        stalled = (norm >= stall * previous) & (norm <= floor)
-        return (norm > tol) & ~stalled & (k < max_iterations)
+        return (norm > tol) & ~stalled(norm, previous) & (k < max_iterations)
 
     def sweep(loop):
         x, r, norm, _, k = loop
@@ -54,9 +65,8 @@ def iterate(
         return x, r, new, norm, k + 1
 
     start = (x, r, norm, jnp.full_like(norm, jnp.inf), jnp.asarray(0, jnp.int32))
-    x, _, norm, previous, k = jax.lax.while_loop(more, sweep, start)
-    converged = (norm <= tol) | ((norm <= floor) & (norm >= stall * previous))
-    return Iterated(x, norm, k, converged)
+    x, r, norm, previous, k = jax.lax.while_loop(more, sweep, start)
+    return Iterated(body(x, r) if polish else x, norm, k, (norm <= tol) | stalled(norm, previous))
 
 
 def implicit_root(
@@ -94,32 +104,52 @@ def implicit_root(
 
 
 def newton_root(
-    residual: Callable[[Any, Any], Any], start: Any, args: Any, *, max_iterations: int = 50, tol: float | None = None
+    residual: Callable[[Any, Any], Any],
+    start: Any,
+    args: Any,
+    *,
+    max_iterations: int = 50,
+    known: Callable[[Any], Any] | None = None,
 ) -> Iterated:
-    """Newton's method for `residual(x, args) = 0` in a flat vector x, to round-off of x unless `tol` bounds `max|r|`.
+    """Newton's method for `residual(x, args) = 0` in a flat vector x, to round-off.
 
-    The Jacobian is formed by forward mode; the result has the implicit derivative. `args` must hold every array that
-    the residual depends on.
+    The residual is measured against `row_sizes` of the Jacobian, so unknowns and equations may have any units. Where
+    the unknowns are only changes of larger data (a multiplier that moves a position), `known(args)` gives the natural
+    scale that the data have in each row. The Jacobian is formed by forward mode; the result has the implicit
+    derivative. `args` must hold every array that the residual depends on.
     """
 
     def solve(full):
         start, args = full
         eps = jnp.finfo(start.dtype).eps
 
-        def measured(x):
+        # without known data nothing has a size before the first Jacobian: only an exact root is accepted at once
+        least = jnp.zeros_like(start) if known is None else known(args)
+
+        def measured(loop):
+            x, sizes = loop
             r = residual(x, args)
-            scale = 1.0 if tol is not None else 1.0 + jnp.max(jnp.abs(x))
-            return r, jnp.max(jnp.abs(r)) / scale
+            return r, relative(r, sizes)
 
-        def body(x, r):
-            return x - Dense(jax.jacfwd(lambda y: residual(y, args))(x)).factor().solve(r)
+        def body(loop, r):
+            x, _ = loop
+            jacobian = jax.jacfwd(lambda y: residual(y, args))(x)
+            x1 = x - _solved(jacobian, size_with_margin(x, start), r)
+            return x1, jnp.maximum(row_sizes(jacobian, size_with_margin(x1, start)), least)
 
-        bound = 2 * eps if tol is None else tol
-        done = iterate(body, measured, start, tol=bound, floor=1e4 * eps, max_iterations=max_iterations)
-        return done.x, (done.residual, done.iterations, done.converged)
+        first = (start, least)
+        options = stall_rule(start.dtype, quadratic=True)
+        done = iterate(body, measured, first, tol=eps, max_iterations=max_iterations, **options)
+        return done.x[0], (done.residual, done.iterations, done.converged)
 
     x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
     return Iterated(x, norm, k, converged)
+
+
+def _solved(matrix: Any, sizes: Any, b: Any) -> Any:
+    if matrix.shape[0] <= UNROLL:
+        return Dense(matrix).factor().solve(b)
+    return balanced(matrix, sizes, lambda scaled: partial(jnp.linalg.solve, scaled))(b)
 
 
 def _no_tangent(x: Any) -> Any:

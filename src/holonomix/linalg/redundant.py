@@ -13,12 +13,17 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from .small import UNROLL, UnrolledFactor, unrolled
+from .small import UNROLL, UnrolledFactor, diagonal_scale, unrolled
 
 __all__ = ["DEPENDENT", "MinNormFactor", "PseudoInverse", "min_norm_factor"]
 
 # Below this ratio of a pivot to the diagonal entry it came from, a row counts as dependent.
 DEPENDENT = 1e-9
+
+
+def dependent(dtype: Any) -> float:
+    """`DEPENDENT`, or what the round-off of single precision leaves of a vanishing pivot."""
+    return max(DEPENDENT, 256 * float(jnp.finfo(dtype).eps))
 
 
 class MinNormFactor(eqx.Module):
@@ -42,16 +47,17 @@ class MinNormFactor(eqx.Module):
 
 
 class PseudoInverse(eqx.Module):
-    """The Moore-Penrose inverse by singular values, for larger matrices."""
+    """A generalized inverse by singular values, for larger matrices, and an orthonormal basis of the null space."""
 
     inverse: Any
+    null: Any  # (n, n): null vectors, zero columns elsewhere
     pivot: Any
 
     def solve(self, b: Any) -> Any:
         return self.inverse @ b
 
     def shortest(self, x: Any) -> Any:
-        return x
+        return x - self.null @ (self.null.T @ x)
 
 
 def min_norm_factor(a: Any, symmetric: bool = False) -> MinNormFactor | PseudoInverse:
@@ -59,10 +65,15 @@ def min_norm_factor(a: Any, symmetric: bool = False) -> MinNormFactor | PseudoIn
     n = a.shape[0]
     one = jnp.ones((), a.dtype)
     if n > UNROLL:
-        u, s, vt = jnp.linalg.svd(a)
-        inverse = jnp.where(s > DEPENDENT * s[0], 1.0 / jnp.where(s > 0, s, 1.0), 0.0)
-        return PseudoInverse(vt.T @ (inverse[:, None] * u.T), one)
-    factor = unrolled(a, n, symmetric, dependent=DEPENDENT)
+        # the rank is that of rows scaled to a diagonal of order one, whatever units they are written in
+        scale = diagonal_scale(a)
+        u, s, vt = jnp.linalg.svd(scale[:, None] * a * scale)
+        kept = s > dependent(a.dtype) * s[0]
+        inverse = vt.T @ (jnp.where(kept, 1.0 / jnp.where(kept, s, 1.0), 0.0)[:, None] * u.T)
+        basis, _, _ = jnp.linalg.svd(jnp.where(kept, 0.0, scale[:, None] * vt.T), full_matrices=False)
+        null = jnp.where(jnp.arange(n) < n - jnp.sum(kept), basis, 0.0)
+        return PseudoInverse(scale[:, None] * inverse * scale, null, one)
+    factor = unrolled(a, n, symmetric, dependent=dependent(a.dtype))
     kept = jnp.stack([(x != 0).astype(a.dtype) for x in factor.inverse_pivots])
     unit = jnp.eye(n, dtype=a.dtype).reshape((n, n) + (1,) * (a.ndim - 2))
     null = (unit - factor.solve(a)) * (1.0 - kept)[None]

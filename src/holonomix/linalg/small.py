@@ -14,7 +14,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-__all__ = ["UNROLL", "Dense", "DenseFactor", "EliminatedFactor", "UnrolledFactor", "small_product", "solve"]
+from .scales import power_of_two
+
+__all__ = [
+    "UNROLL",
+    "Dense",
+    "DenseFactor",
+    "EliminatedFactor",
+    "UnrolledFactor",
+    "diagonal_scale",
+    "small_product",
+    "solve",
+]
 
 UNROLL = 16
 # Up to this size the unrolled elimination works on single numbers, beyond it on rows and columns.
@@ -70,14 +81,19 @@ class EliminatedFactor(eqx.Module):
 
 
 class DenseFactor(eqx.Module):
-    """LU factors from LAPACK, for matrices above the unrolling limit."""
+    """LU factors from LAPACK of `S A S`, for matrices above the unrolling limit; S makes the diagonal of order one.
+
+    S consists of powers of two: nothing is rounded, and neither row exchanges nor pivots depend on how rows are scaled.
+    """
 
     lu: Any
     permutation: Any
+    scale: Any
     pivot: Any
 
     def solve(self, b: Any) -> Any:
-        return jax.scipy.linalg.lu_solve((self.lu, self.permutation), b)
+        scale = self.scale if b.ndim == 1 else self.scale[:, None]
+        return scale * jax.scipy.linalg.lu_solve((self.lu, self.permutation), scale * b)
 
 
 class Dense(eqx.Module):
@@ -90,10 +106,9 @@ class Dense(eqx.Module):
         a = self.matrix
         n = a.shape[0]
         if n > UNROLL:
-            lu, permutation = jax.scipy.linalg.lu_factor(a)
-            diagonal = jnp.abs(jnp.diagonal(lu))
-            scale = jnp.max(jnp.abs(a))
-            return DenseFactor(lu, permutation, jnp.min(diagonal) / jnp.where(scale > 0, scale, 1.0))
+            scale = diagonal_scale(a)
+            lu, permutation = jax.scipy.linalg.lu_factor(scale[:, None] * a * scale)
+            return DenseFactor(lu, permutation, scale, jnp.min(jnp.abs(jnp.diagonal(lu))))
         return unrolled(a, n, symmetric) if n <= SCALARS else _eliminated(a, n, symmetric)
 
     def factor_redundant(self, symmetric: bool = False) -> Any:
@@ -107,6 +122,12 @@ class Dense(eqx.Module):
 
     def todense(self) -> Any:
         return self.matrix
+
+
+def diagonal_scale(a: Any) -> Any:
+    """Powers of two near `1/sqrt|a_ii|`; for a vanishing diagonal entry the largest entry of its row counts."""
+    diagonal = jnp.abs(jnp.diagonal(a))
+    return 1.0 / power_of_two(jnp.sqrt(jnp.where(diagonal > 0, diagonal, jnp.max(jnp.abs(a), axis=1))))
 
 
 def _eliminated(a: Any, n: int, symmetric: bool) -> EliminatedFactor:

@@ -12,10 +12,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import InputError, one_of
 from ..linalg import Compensation, add, newton_root
 from ..projection import SOR, AbstractSolver, Newton
 from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .bordered import solve_together
@@ -67,13 +68,12 @@ class AbstractVariableStep(AbstractMethod):
 
     adaptive = True
     one_step = False
+    reasons = {Capability.FORCE: "applied forces break its reversibility"}
     projects: ClassVar[bool] = True  # `state.p` is p_n at every step; otherwise p_{n-1/2}, projected when it is read
 
     def __check_init__(self) -> None:
-        if self.update not in UPDATES:
-            raise InputError(f"update must be 'semi-explicit' or 'explicit', not {self.update!r}")
-        if self.start not in STARTS:
-            raise InputError(f"start must be 'smooth', 'forward' or 'naive', not {self.start!r}")
+        one_of("update", self.update, UPDATES)
+        one_of("start", self.start, STARTS)
         if self._coupled and isinstance(self.solver, SOR):
             raise InputError("the semi-explicit density is coupled to the multipliers: use Newton or SymmetricNewton")
 
@@ -84,14 +84,6 @@ class AbstractVariableStep(AbstractMethod):
     @property
     def _order(self) -> int:
         return 1 if self.start == "naive" else 2
-
-    def check_further(self, system: Any) -> None:
-        if system.position_mass:
-            raise MethodError(f"{self.name} needs a constant mass; RATTLE and SHAKE treat a mass M(q)")
-        if not system.conservative:
-            raise MethodError(f"{self.name} needs forces from a potential: applied forces break its reversibility")
-        if system.rheonomic:
-            raise MethodError(f"{self.name} needs constraints fixed in time; RATTLE treats constraints that move")
 
     def validate(self, system: Any, state: State, dt: Any) -> None:
         check_monitor(self.monitor, system, state.q, state.p, dt)
@@ -162,12 +154,13 @@ class AbstractVariableStep(AbstractMethod):
             mu, density, report = self._semi_explicit(system, q, t, u, carry)
             solver = carry.solver
         else:
-            p = carry.half
+            p, whole = carry.half, jnp.asarray(Status.OK, jnp.int32)
             if self.update == "explicit":
-                p = state.p if self.projects else self._whole(system, q, t, carry)[0]
+                p, whole = (state.p, whole) if self.projects else self._whole(system, q, t, carry)
             u = self.monitor.value(system, q, p, carry.monitor)
             density = 2 * u - carry.density
             mu, solver, report = self._explicit(system, q, t, density, carry)
+            report = eqx.tree_at(lambda r: r.status, report, first_failure(whole, report.status))
         step, kick = _lengths(carry, density)
         pull = -kick * carry.gradient
         if system.constrained:
@@ -221,7 +214,8 @@ class AbstractVariableStep(AbstractMethod):
     def read(self, system: Any, state: State, carry: Stagger) -> State:
         if self.projects:
             return state
-        return State(state.q, self._whole(system, state.q, state.t, carry)[0], state.t, state.n)
+        p, status = self._whole(system, state.q, state.t, carry)
+        return State(state.q, jnp.where(status == Status.OK, p, jnp.nan), state.t, state.n)
 
     def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
@@ -230,9 +224,9 @@ class AbstractVariableStep(AbstractMethod):
         """`(q_n, -p_{n+1/2}, rho_{n+1/2})`: the way back begins with the half step ahead."""
         ahead = self._ahead(system, state, carry)
         back = eqx.tree_at(
-            lambda c: (c.half, c.density, c.low.p, c.low_t),
+            lambda c: (c.half, c.density, c.low.p, c.low_t, c.status),
             carry,
-            (-ahead.half, ahead.density, -ahead.low_p, jnp.zeros_like(carry.low_t)),
+            (-ahead.half, ahead.density, -ahead.low_p, jnp.zeros_like(carry.low_t), ahead.report.status),
         )
         return State(state.q, -state.p if self.projects else -ahead.half, state.t, state.n), back
 

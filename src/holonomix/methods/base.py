@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -13,11 +13,15 @@ import jax.numpy as jnp
 from ..errors import InputError, MethodError, whole_number
 from ..projection import AbstractSolver
 from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report, State
 
-__all__ = ["KINDS", "AbstractMethod", "Traits", "first_failure", "solver_report"]
+__all__ = ["EXPLICIT", "KINDS", "AbstractMethod", "Traits", "first_failure", "shown_momentum", "solver_report"]
 
 KINDS = ("free", "constrained", "stiff")
+
+# What an ordinary differential equation may have: for methods that integrate the (index-reduced) equations of motion.
+EXPLICIT = (Capability.MASS, Capability.FORCE, Capability.TIME, Capability.MAGNETIC)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +31,9 @@ class Traits:
     `order` is the order of convergence of positions and momenta, or a mapping by variable (`q`, `p`, `multipliers`).
     `symplectic` is None where nobody proved it either way; `wedge` promises only the wedge product on `{G dq = 0}`.
     `constraint_exact` and `hidden_exact` mean round-off; so does `energy_exact`. `composable` is false for a map that
-    is not smooth near the identity: symmetric compositions of it stay at its own order.
+    is not smooth near the identity: symmetric compositions of it stay at its own order. `treats` lists what a system
+    may have beyond a constant mass, a potential V(q) and fixed, independent constraints; order, constraint and hidden
+    constraint are then as declared, symplecticity and energy where the system has them.
     """
 
     order: int | Mapping[str, int]
@@ -38,6 +44,7 @@ class Traits:
     hidden_exact: bool = False
     wedge: bool = False
     composable: bool = True
+    treats: Collection[Capability] = ()
 
     def order_of(self, variable: str = "q") -> int:
         return self.order if isinstance(self.order, int) else self.order[variable]
@@ -51,6 +58,7 @@ class AbstractMethod(eqx.Module):
     """
 
     reference: ClassVar[str]
+    reasons: ClassVar[Mapping[Capability, str]] = {}  # why the method does not treat something
     family: ClassVar[str]
     one_step: ClassVar[bool] = True  # (q, p) is the whole memory, up to what can be recomputed from it
     adaptive: ClassVar[bool] = False  # the method owns time
@@ -117,12 +125,19 @@ class AbstractMethod(eqx.Module):
         if kind not in self.traits and not (kind == "stiff" and "free" in self.traits):
             able = " and ".join(_DESCRIPTION[k] for k in self.traits)
             raise MethodError(f"{self.name} treats {able}; this one is {_ONE[kind]}. {_HINT[kind]}")
-        self.check_further(system)
+        treats = self.traits_on(system).treats
+        for capability in Capability:
+            if capability in system.needs and capability not in treats:
+                where = f" on {kind} systems" if any(capability in t.treats for t in self.traits.values()) else ""
+                reason = f" ({self.reasons[capability]})" if capability in self.reasons else ""
+                raise MethodError(
+                    f"{self.name} needs {capability.condition}{where}{reason}; this system has {capability.meaning}. "
+                    f"{_OTHERS[capability]}"
+                )
+        self.check_conditions(system)
 
-    def check_further(self, system: Any) -> None:
-        """A method's own conditions beyond the kind of system; constant mass and plain forces unless it says more."""
-        if system.position_mass:
-            raise MethodError(f"{self.name} needs a constant mass; RATTLE and SHAKE treat a mass M(q)")
+    def check_conditions(self, system: Any) -> None:
+        """Raise `MethodError` for conditions that no declared trait can express."""
 
     def validate(self, system: Any, state: State, dt: Any) -> None:
         """Raise when the start, with its numbers, does not suit the method (a monitor that is not positive there)."""
@@ -150,6 +165,16 @@ _HINT = {
 }
 
 
+_OTHERS = {
+    Capability.MASS: "RATTLE, SHAKE, Gauss, HBVM, ImplicitMidpoint and RK4 treat it.",
+    Capability.FORCE: "RATTLE, SHAKE, Gauss, LineIntegral, ImplicitMidpoint and RK4 treat it.",
+    Capability.TIME: "RATTLE, SHAKE, LobattoIIIAB, Gauss, ImplicitMidpoint and RK4 treat it.",
+    Capability.MAGNETIC: "RATTLE, SHAKE, Gauss, HBVM, ImplicitMidpoint and RK4 treat it.",
+    Capability.MOVING: "RATTLE, SHAKE, LobattoIIIAB and RK4 treat it.",
+    Capability.REDUNDANT: 'RATTLE(Newton(redundant="min-norm")) and SHAKE with the same solver treat it.',
+}
+
+
 def kind_of(system: Any) -> str:
     """`free`, `constrained` or `stiff`."""
     return getattr(system, "kind", "constrained" if system.constrained else "free")
@@ -161,6 +186,11 @@ def first_failure(*statuses: Any) -> Any:
     for status in reversed(statuses):
         result = jnp.where(status != Status.OK, status, result)
     return result
+
+
+def shown_momentum(solve: Any) -> Any:
+    """The momentum of a projection for output: NaN where the projection failed."""
+    return jnp.where(solve.status == Status.OK, solve.p, jnp.nan)
 
 
 def solver_report(solve: Any, *further: Any, **multipliers: Any) -> Report:

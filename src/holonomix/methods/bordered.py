@@ -17,12 +17,13 @@ import jax
 import jax.numpy as jnp
 
 from ..linalg import Iterated, implicit_root, iterate
+from ..linalg.scales import inverse_sizes, stall_rule
 from ..projection import SymmetricNewton
 
 __all__ = ["solve_together"]
 
 # The density equation is solved to this many units in the last place of rho: a monitor has round-off of its own.
-ROUND_OFF, STALLED = 8.0, 1e4
+ROUND_OFF = 8.0
 
 
 class Bordered(NamedTuple):
@@ -50,25 +51,23 @@ def solve_together(solver: Any, start: Any, args: Any) -> Iterated:
         system, _, q, t, _, carry = args
         eps = jnp.finfo(q.dtype).eps
         jac = system.linearize(q, t)
-        size = jnp.max(jac.row_norms()) * jnp.max(jnp.abs(q))
-        scale = jac.row_norms() * jnp.max(jnp.abs(q)) if solver.tol is None else jnp.ones_like(start[:-1])
-        scale = jnp.where(scale > 0, scale, 1.0)
+        sizes = jac.row_sizes(q)
+        scale = inverse_sizes(sizes) if solver.tol is None else jnp.ones_like(sizes)
         units = ROUND_OFF if solver.tol is None else 1.0
         frozen = system.gram(q, jac, jac).factor(symmetric=True) if isinstance(solver, SymmetricNewton) else None
 
         def residual(x):
             r = _residual(x, args)
             density = jnp.abs(r[-1]) / (units * (jnp.abs(x[-1]) + carry.density))
-            return r, jnp.maximum(jnp.max(jnp.abs(r[:-1]) / scale), density)
+            return r, jnp.maximum(jnp.max(jnp.abs(r[:-1]) * scale), density)
 
         done = iterate(
             lambda x, r: x - _jacobian(x, args, frozen).solve(r),
             residual,
             start,
             tol=eps if solver.tol is None else solver.tol,
-            floor=STALLED * eps * (1.0 if solver.tol is None else size),
             max_iterations=solver.max_iterations,
-            stall=0.5 if frozen is None else 0.9,
+            **stall_rule(q.dtype, 1.0 if solver.tol is None else jnp.max(sizes), quadratic=frozen is None),
         )
         return done.x, (done.residual, done.iterations, done.converged)
 

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError
+from ..errors import InputError, MethodError, number_list, whole_number
 from ..linalg import Compensation, add
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
@@ -74,13 +75,14 @@ class Composition(AbstractMethod):
                 constraint_exact=t.constraint_exact,
                 hidden_exact=t.hidden_exact,
                 wedge=t.wedge,
+                treats=t.treats,
             )
             for kind, t in self.method.traits.items()
             if _gains(t)
         }
 
-    def check_further(self, system: Any) -> None:
-        self.method.check_further(system)
+    def check_conditions(self, system: Any) -> None:
+        self.method.check_conditions(system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return self.method.init(system, state, dt)
@@ -137,9 +139,10 @@ class Splitting(AbstractMethod):
     claimed: int = eqx.field(static=True)
 
     def __init__(self, c: Sequence[float] = (0.5, 0.5), d: Sequence[float] = (1.0, 0.0), order: int | None = None):
-        if len(c) != len(d):
+        self.c, self.d = number_list("c", c), number_list("d", d)
+        order = None if order is None else whole_number("order", order)
+        if len(self.c) != len(self.d):
             raise InputError(f"c has {len(c)} coefficients and d has {len(d)}; they must be as many")
-        self.c, self.d = tuple(map(float, c)), tuple(map(float, d))
         found = 0
         while found < (8 if order is None else order) and splitting_defect(self.c, self.d, found + 1) < 1e-10:
             found += 1
@@ -168,6 +171,7 @@ class Splitting(AbstractMethod):
                 self.claimed,
                 symmetric=len(flows) % 2 == 1 and np.allclose(flows, flows[::-1], atol=1e-15),
                 symplectic=True,
+                treats=(Capability.TIME,),
             )
         }
 
@@ -177,12 +181,13 @@ class Splitting(AbstractMethod):
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         def stage(loop, weights):
             q, p, low = loop
-            c, d = weights
+            c, d, when = weights
             q, low_q = add(q, low.q, dt * c * system.velocity(q, p))
-            p, low_p = add(p, low.p, -dt * d * system.gradient(q))
+            p, low_p = add(p, low.p, -dt * d * system.gradient(q, state.t + when * dt))
             return (q, p, Compensation(low_q, low_p)), None
 
-        weights = (jnp.asarray(self.c, state.q.dtype), jnp.asarray(self.d, state.q.dtype))
+        # time runs with the drifts
+        weights = tuple(jnp.asarray(x, state.q.dtype) for x in (self.c, self.d, np.cumsum(self.c)))
         (q, p, low), _ = jax.lax.scan(stage, (state.q, state.p, carry), weights)
         return State(q, p, state.t + dt, state.n), low, Report.ok()
 

@@ -7,9 +7,19 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report
+from .base import EXPLICIT, Traits
 
-__all__ = ["reduced_force", "vector_field"]
+__all__ = ["iteration_report", "reduced_force", "reduced_traits", "vector_field"]
+
+
+def reduced_traits(order: int) -> dict[str, Traits]:
+    """Traits of a method for ordinary differential equations, applied to the index-reduced equations of motion."""
+    return {
+        "free": Traits(order, treats=EXPLICIT),
+        "constrained": Traits(order, treats=(*EXPLICIT, Capability.MOVING)),
+    }
 
 
 def reduced_force(system: Any, q: Any, p: Any, t: Any) -> Any:

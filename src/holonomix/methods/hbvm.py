@@ -8,14 +8,28 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import one_of
 from ..linalg import Compensation, Dense, add
 from ..projection import direct_momenta
+from ..systems.capabilities import Capability
 from ..types import Report, State
-from .base import AbstractMethod, Traits
+from .base import EXPLICIT, AbstractMethod, Traits, shown_momentum
+from .composition import Composition
 from .equations import iteration_report, reduced_force
-from .legendre import ITERATIONS, along, check_degrees, continuation, solve_step, tables, velocities
+from .hamiltonian_path import correction, equations, residual, start_slopes
+from .legendre import (
+    ITERATIONS,
+    along,
+    check_degrees,
+    continuation,
+    solve_step,
+    step_norm,
+    step_speeds,
+    tables,
+    velocities,
+)
 from .line_integral import LineIntegral
+from .rattle import RATTLE
 
 __all__ = ["HBVM", "Gauss"]
 
@@ -24,7 +38,7 @@ class Memory(NamedTuple):
     """The polynomial of the last step: a starting guess for the next one."""
 
     low: Compensation
-    gamma: Any  # (s, n)
+    gamma: Any  # (s, n); (s, 2 n) where H is no sum T(p) + V(q)
     multipliers: Any  # (m,)
 
 
@@ -44,11 +58,15 @@ class HBVM(AbstractMethod):
     hidden constraint; `start="corrected"` adds `(h^2/12) G^T lambda'(0)` to p_0, which removes it and moves the energy
     by O(h^4).
 
+    With a mass M(q) or a vector potential position and momentum share one polynomial (`methods.hamiltonian_path`);
+    energy and constraint are exact in the same sense, for polynomials H and g.
+
     `iteration` is `"chord"` (an m x m solve a sweep), `"fixed-point"` or `"newton"`.
     """
 
     reference = "Brugnano, Iavernaro & Trigiante 2010; Brugnano, Gurioli, Iavernaro & Weinmueller 2018 (50)-(54)"
     family = "line integral"
+    reasons = {Capability.MOVING: "it keeps a constraint by an integral along the step"}
 
     k: int = eqx.field(static=True)
     s: int = eqx.field(static=True)
@@ -71,8 +89,7 @@ class HBVM(AbstractMethod):
         self.momentum, self.start, self.iteration, self.max_iterations = momentum, start, iteration, max_iterations
         choices = {"momentum": ("raw", "projected"), "start": ("plain", "corrected"), "iteration": ITERATIONS}
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {getattr(self, name)!r}")
+            one_of(name, getattr(self, name), allowed)
 
     @property
     def name(self) -> str:
@@ -86,7 +103,7 @@ class HBVM(AbstractMethod):
     @property
     def traits(self):
         # The conditional promises are for polynomials of this degree: links are quadratic, quartic wells common.
-        free = Traits(2 * self.s, True, symplectic=self.k == self.s, energy_exact=self.degree >= 4)
+        free = Traits(2 * self.s, True, symplectic=self.k == self.s, energy_exact=self.degree >= 4, treats=EXPLICIT)
         exact, projected = self.degree >= 2, self.momentum == "projected"
         order = {"q": min(4, 2 * self.s), "p": 4 if projected and self.s > 1 else 2, "multipliers": 1}
         # the energy kept is that of the raw state, the hidden constraint that of the projected one
@@ -99,22 +116,22 @@ class HBVM(AbstractMethod):
             constraint_exact=exact,
             hidden_exact=projected,
             composable=False,
+            treats=EXPLICIT,
         )
         return {"free": free, "constrained": constrained}
 
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        if system.rheonomic:
-            raise MethodError(f"{self.name} keeps a constraint by an integral along the step; use RATTLE for g(q, t)")
-
     def init(self, system: Any, state: State, dt: Any) -> Memory:
         q, p = state.q, state.p
-        velocity = system.velocity(q, p).reshape(1, -1)
-        gamma = jnp.concatenate([velocity, jnp.zeros((self.s - 1, q.size), q.dtype)])
+        gamma = self._first_guess(system, q, p, state.t)
         low = Compensation.zeros(q)
         if self.start == "corrected" and system.constrained:
             low = Compensation(low.q, _start_correction(system, state, dt))
         return Memory(low, gamma, system.multipliers(q, p, state.t))
+
+    def _first_guess(self, system: Any, q: Any, p: Any, t: Any) -> Any:
+        if not system.separable:
+            return start_slopes(system, q, p, t, self.s)
+        return jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, p).reshape(-1))
 
     def step(self, system: Any, state: State, dt: Any, carry: Memory, key: Any = None) -> tuple[State, Memory, Report]:
         q, low = state.q, carry.low
@@ -122,16 +139,21 @@ class HBVM(AbstractMethod):
         args = (system, q, low.q, state.p + low.p, state.t, jnp.asarray(dt, q.dtype))
         options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
         done = solve_step(self._residual, self._correction, guess, args, **options)
-        gamma, multipliers = self._split(done.x, q)
-        push = self._push(system, (q, low.q), gamma, multipliers, state.t, dt)[0][0]
-        q1, low_q = add(q, low.q, dt * gamma[0].reshape(q.shape))
-        p1, low_p = add(state.p, low.p, -dt * push.reshape(q.shape))
+        gamma, multipliers = self._split(done.x, system, q)
+        if system.separable:
+            push = self._push(system, (q, low.q), gamma, multipliers, state.t, dt)[0][0]
+            dq, dp = dt * gamma[0], -dt * push
+        else:
+            dq, dp = jnp.split(dt * equations(gamma, multipliers, args, tables(self.k, self.s)).field[0], 2)
+        q1, low_q = add(q, low.q, dq.reshape(q.shape))
+        p1, low_p = add(state.p, low.p, dp.reshape(q.shape))
         named = {"lambda": multipliers} if system.constrained else {}
         memory = Memory(Compensation(low_q, low_p), gamma, multipliers)
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
-    def _split(self, x: Any, q: Any) -> tuple[Any, Any]:
-        return x[: self.s * q.size].reshape(self.s, q.size), x[self.s * q.size :]
+    def _split(self, x: Any, system: Any, q: Any) -> tuple[Any, Any]:
+        width = q.size if system.separable else 2 * q.size
+        return x[: self.s * width].reshape(self.s, width), x[self.s * width :]
 
     def _push(self, system: Any, start: Any, gamma: Any, multipliers: Any, t: Any, dt: Any) -> tuple[Any, Any]:
         """`psi + rho lambda` as (s, n), and the path it comes from."""
@@ -143,7 +165,7 @@ class HBVM(AbstractMethod):
         """The residuals of (54) and of the constraint, and the path."""
         system, q, low, p, t, dt = args
         tab = tables(self.k, self.s)
-        gamma, multipliers = self._split(x, q)
+        gamma, multipliers = self._split(x, system, q)
         push, path = self._push(system, (q, low), gamma, multipliers, t, dt)
         drift = dt * (tab.X @ velocities(system, q, push))
         first = gamma[0] - system.velocity(q, p).reshape(-1) + drift[0]
@@ -152,16 +174,20 @@ class HBVM(AbstractMethod):
         return defect, along_g, path
 
     def _residual(self, x: Any, args: Any) -> Any:
+        system, q, *_ = args
+        if not system.separable:
+            return residual(*self._split(x, system, q), args, tables(self.k, self.s))
         defect, along_g, _ = self._equations(x, args)
         return jnp.concatenate([defect.reshape(-1), along_g])
 
     def _correction(self, x: Any, args: Any) -> tuple[Any, Any]:
         system, q, low, _, t, dt = args
+        if not system.separable:
+            return correction(*self._split(x, system, q), args, tables(self.k, self.s))
         defect, along_g, path = self._equations(x, args)
-        gamma, _ = self._split(x, q)
-        speed = jnp.max(jnp.abs(gamma)) + jnp.abs(dt) * jnp.max(jnp.abs(velocities(system, q, path.pull)))
-        speed = jnp.where(speed > 0, speed, 1.0)
-        norm = jnp.max(jnp.abs(defect)) / speed
+        gamma, multipliers = self._split(x, system, q)
+        speeds = step_speeds(system, q, gamma, path, multipliers[None], dt)
+        norm = step_norm(defect, along_g, path.G, speeds)
         if not system.constrained:
             return defect.reshape(-1), norm
 
@@ -177,26 +203,25 @@ class HBVM(AbstractMethod):
             end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt).todense()
             dl = Dense(end @ response[0].T).factor().solve(along_g - end @ defect[0])
             dgamma = defect + jnp.einsum("m,jmn->jn", dl, response)
-        row = jnp.max(jnp.sum(jnp.abs(path.G), axis=2), axis=0)
-        norm = jnp.maximum(norm, jnp.max(jnp.abs(along_g) / (row * speed)))
         return jnp.concatenate([dgamma.reshape(-1), -dl]), norm
 
     def read(self, system: Any, state: State, carry: Memory) -> State:
         if self.momentum == "raw" or not system.constrained:
             return state
-        return State(state.q, direct_momenta(system, state.q, state.p, state.t).p, state.t, state.n)
+        return State(state.q, shown_momentum(direct_momenta(system, state.q, state.p, state.t)), state.t, state.n)
 
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
-        velocity = system.velocity(back.q, back.p).reshape(-1)
-        gamma = jnp.zeros_like(carry.gamma).at[0].set(velocity)
+        gamma = self._first_guess(system, back.q, back.p, back.t)
         return back, Memory(Compensation(carry.low.q, -carry.low.p), gamma, carry.multipliers)
 
     def substep(self, system: Any, state: State, dt: Any, carry: Memory) -> tuple[State, Any]:
-        """With constraints a step of LineIntegral: a short one of HBVM magnifies the normal part of a raw momentum."""
+        """With constraints another method of order four: a short step magnifies the normal part of a raw momentum."""
         if not system.constrained:
             return super().substep(system, state, dt, carry)
-        inner = LineIntegral(4, iteration=self.iteration, max_iterations=self.max_iterations)
+        inner: AbstractMethod = Composition(RATTLE(), order=4)
+        if system.separable:
+            inner = LineIntegral(4, iteration=self.iteration, max_iterations=self.max_iterations)
         shown = State(state.q, direct_momenta(system, state.q, state.p, state.t).p, state.t, state.n)
         return inner.substep(system, shown, dt, inner.init(system, shown, dt))
 

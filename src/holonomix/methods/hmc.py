@@ -8,14 +8,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import MethodError, number, whole_number
 from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
-from .langevin import check_scleronomic, ornstein_uhlenbeck, thermostat
+from .langevin import FIXED_MANIFOLD, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE
 
 __all__ = ["ConstrainedHMC"]
+
+# A step back that ends within this many eps of q has returned.
+RETURNED = 1e3
 
 
 class Tally(eqx.Module):
@@ -37,8 +41,8 @@ class ConstrainedHMC(AbstractMethod):
 
     A step draws `p ~ P(q) N(0, kT M)`, follows `inner_steps` RATTLE steps of size dt, and accepts the end with
     probability `min(1, exp(-(H_1 - H_0)/kT))`. Newton's method may find another sheet of the manifold on the way back:
-    after every inner step one is taken back, and a trajectory that does not return to within `return_tol` is rejected,
-    as is one whose projection fails. So the measure is exact for every dt; dt sets the acceptance rate only.
+    after every inner step one is taken back, and a trajectory that does not return to within `return_tol` of that step
+    is rejected, as is one whose projection fails. So the measure is exact for every dt, which sets the acceptance rate.
 
     `friction` keeps part of the momentum (generalized HMC: an Ornstein-Uhlenbeck step over `inner_steps dt`); None, the
     default, draws a new one. `statistics(carry)` and the reported `acceptance` give the rates so far.
@@ -47,6 +51,11 @@ class ConstrainedHMC(AbstractMethod):
     reference = "Hartmann 2008; Zappa, Holmes-Cerfon & Goodman 2018; Lelievre, Rousset & Stoltz 2019"
     family = "sampling"
     stochastic = True
+    reasons = FIXED_MANIFOLD | {
+        Capability.FORCE: "an applied force has no energy to accept by",
+        Capability.TIME: "it samples one equilibrium",
+        Capability.MAGNETIC: "its proposals are reversed by turning the momentum around",
+    }
 
     inner_steps: int = eqx.field(static=True)
     temperature: Any
@@ -62,9 +71,9 @@ class ConstrainedHMC(AbstractMethod):
         method: AbstractMethod | None = None,
         return_tol: float = 1e-8,
     ):
-        if isinstance(inner_steps, bool) or int(inner_steps) != inner_steps or inner_steps < 1:
-            raise InputError(f"inner_steps must be a positive whole number, not {inner_steps!r}")
         method = RATTLE() if method is None else method
+        if not isinstance(method, AbstractMethod):
+            raise MethodError(f"HMC follows an instance of a method, not {method!r}")
         if not method.one_step or method.stochastic or method.adaptive:
             raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so HMC cannot follow it")
         for kind, t in method.traits.items():
@@ -74,21 +83,24 @@ class ConstrainedHMC(AbstractMethod):
                 )
         rate, self.temperature = thermostat(0.0 if friction is None else friction, temperature)
         self.friction = None if friction is None else rate
-        self.inner_steps, self.method, self.return_tol = int(inner_steps), method, float(return_tol)
+        self.inner_steps, self.method = whole_number("inner_steps", inner_steps), method
+        self.return_tol = number("return_tol", return_tol, above=0)
 
     @property
     def traits(self):
         return {
-            kind: Traits(t.order, constraint_exact=t.constraint_exact, hidden_exact=t.hidden_exact)
+            kind: Traits(
+                t.order,
+                constraint_exact=t.constraint_exact,
+                hidden_exact=t.hidden_exact,
+                treats=tuple(c for c in t.treats if c in (Capability.MASS, Capability.REDUNDANT)),
+            )
             for kind, t in self.method.traits.items()
             if kind in ("free", "constrained")
         }
 
-    def check_further(self, system: Any) -> None:
-        self.method.check_further(system)
-        check_scleronomic(self, system)
-        if not system.conservative:
-            raise MethodError("ConstrainedHMC needs a potential; an applied force has no energy to accept by")
+    def check_conditions(self, system: Any) -> None:
+        self.method.check_conditions(system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return self.method.init(system, state, dt), Tally.zeros()
@@ -136,7 +148,15 @@ class ConstrainedHMC(AbstractMethod):
         else:
             old, rate = state.p, self.friction
         return ornstein_uhlenbeck(
-            system, state.q, old, state.t, dt=span, friction=rate, temperature=self.temperature, key=key
+            system,
+            state.q,
+            old,
+            state.t,
+            dt=span,
+            friction=rate,
+            temperature=self.temperature,
+            key=key,
+            redundant=redundancy(self),
         )
 
     def _trajectory(self, system: Any, start: State, dt: Any, memory: Any) -> tuple[State, Any, Any, Any, Any]:
@@ -147,8 +167,7 @@ class ConstrainedHMC(AbstractMethod):
             new, carried, report = self.method.step(system, state, dt, memory)
             back, reversed_ = self.method.reverse(system, new, carried)
             again, _, returned = self.method.step(system, back, dt, reversed_)
-            distance = jnp.max(jnp.abs(again.q - state.q)) / (1.0 + jnp.max(jnp.abs(state.q)))
-            lost = ~(distance <= self.return_tol) | (returned.status != Status.OK)
+            lost = ~self._returns(system, state.q, new.q, again.q) | (returned.status != Status.OK)
             size = jnp.sum(jnp.abs(new.q)) + jnp.sum(jnp.abs(new.p))
             finite = jnp.where(jnp.isfinite(size), Status.OK, Status.NONFINITE).astype(jnp.int32)
             bad = first_failure(failed, report.status, finite)
@@ -160,6 +179,15 @@ class ConstrainedHMC(AbstractMethod):
         ok = Report.ok()
         loop = (start, memory, ok.status, jnp.asarray(False), ok.iterations)
         return jax.lax.fori_loop(0, self.inner_steps, advance, loop)
+
+    def _returns(self, system: Any, q: Any, there: Any, again: Any) -> Any:
+        """Whether a step back came home: to within `return_tol` of the way there, or to round-off of q.
+
+        Squared lengths in the mass metric: the same in all units, and wherever the origin is.
+        """
+        square = lambda x: jnp.sum(x * system.mass_form(q).momentum(q, x))
+        bound = self.return_tol**2 * square(there - q) + (RETURNED * float(jnp.finfo(q.dtype).eps)) ** 2 * square(q)
+        return square(again - q) <= bound
 
 
 def _choose(condition: Any, yes: Any, no: Any) -> Any:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from ..linalg import add, implicit_root, iterate, newton_root
+from ..linalg.scales import inverse_sizes, relative, stall_rule
 from ..status import Status
 
 __all__ = ["Drift", "drift", "is_general", "kick_force"]
@@ -32,8 +34,8 @@ class Drift(NamedTuple):
 
 
 def is_general(system: Any) -> bool:
-    """Whether the plain form (constant mass, no applied force) does not apply."""
-    return system.position_mass or not system.conservative
+    """Whether the plain form (H = T(p) + V, no applied force) does not apply."""
+    return system.forced or not system.separable
 
 
 def kick_force(system: Any, q: Any, p: Any, t: Any) -> Any:
@@ -44,7 +46,7 @@ def kick_force(system: Any, q: Any, p: Any, t: Any) -> Any:
 def drift(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> Drift:
     """From (q, p) to p+ and the point of the manifold at t + dt."""
     dt, t = jnp.asarray(dt, q.dtype), jnp.asarray(t, q.dtype)
-    solve = _together if system.position_mass else _sweeps
+    solve = _sweeps if system.separable else _together
     pull, q1, half, (k, residual, converged) = solve(system, solver, q, p, low, dt, t)
     force = kick_force(system, q, half, t)
     push = dt / 2 * force - _held(system, q, t, pull)
@@ -92,15 +94,18 @@ def _sweeps(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any)
         system, q, p, low_q, dt, t, start = args
         eps = jnp.finfo(q.dtype).eps
         jac = system.linearize(q, t) if m else None
-        scale = jnp.ones(0, q.dtype) if jac is None else jac.row_norms() * jnp.max(jnp.abs(q))
-        scale = 1.0 / jnp.where(scale > 0, scale, 1.0)
-        size = 1.0 / (jnp.max(jnp.abs(p)) + jnp.abs(dt) * jnp.max(jnp.abs(start)) + jnp.finfo(q.dtype).tiny)
+        scale = None if jac is None else inverse_sizes(jac.row_sizes(q))
+        half_step = jnp.abs(dt) / 2
+        pulls = None if jac is None else jax.tree.map(jnp.abs, jac)
         fixed = None if jac is None or not redundant else system.gram(q, jac, jac).factor_redundant(symmetric=True)
 
         def measured(x):
             r = _sweep_residual(x, args)
-            off = jnp.abs(dt) / 2 * jnp.max(jnp.abs(r[m:])) * size
-            return r, jnp.maximum(jnp.max(jnp.abs(r[:m]) * scale), off) if m else off
+            # p+ is a sum of p, half a step of the force, and constraint forces, which may cancel
+            size = jnp.abs(p.reshape(-1)) + half_step * jnp.abs(x[m:])
+            size = size if pulls is None else size + pulls.transpose(jnp.abs(x[:m])).reshape(-1)
+            off = relative(half_step * r[m:], size)
+            return r, off if scale is None else jnp.maximum(jnp.max(jnp.abs(r[:m]) * scale), off)
 
         def body(x, r):
             change = -r[m:]
@@ -112,7 +117,8 @@ def _sweeps(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any)
             return x + jnp.concatenate([factor.solve(r[:m] / dt + shift), change])
 
         first = jnp.concatenate([jnp.zeros(m, q.dtype), start.reshape(-1)])
-        done = iterate(body, measured, first, tol=0.5 * eps, floor=1e4 * eps, max_iterations=100, stall=0.5)
+        options = stall_rule(q.dtype, quadratic=False)
+        done = iterate(body, measured, first, tol=0.5 * eps, max_iterations=100, **options)
         return done.x, (done.iterations, done.residual, done.converged)
 
     args = (system, q, p + low.p, low.q, dt, t, start)

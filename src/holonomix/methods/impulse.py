@@ -14,8 +14,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import MethodError, one_of, whole_number
 from ..linalg import newton_root
+from ..projection import direct_momenta
+from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
@@ -31,14 +34,14 @@ class AbstractImpulse(AbstractMethod):
     substeps: eqx.AbstractVar[int]
 
     @abc.abstractmethod
-    def kick(self, system: Any, q: Any) -> Any:
-        """The slow force that a kick gives."""
+    def kick(self, system: Any, q: Any) -> tuple[Any, Any]:
+        """The slow force that a kick gives, and the status of what had to be solved for it."""
 
     def __check_init__(self) -> None:
         check_inner(self)
 
-    def check_further(self, system: Any) -> None:
-        check_oscillator(self, system)
+    def check_conditions(self, system: Any) -> None:
+        oscillator(self, system).check(system.fast)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return self.kick(system, state.q)
@@ -70,10 +73,10 @@ class Impulse(AbstractImpulse):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"stiff": Traits(2, symmetric=True, symplectic=True)}
+        return {"stiff": Traits(2, symmetric=True, symplectic=True, treats=(Capability.MASS,))}
 
-    def kick(self, system: Any, q: Any) -> Any:
-        return slow_kick(system, q)
+    def kick(self, system: Any, q: Any) -> tuple[Any, Any]:
+        return -system.slow.gradient(q), jnp.asarray(Status.OK, jnp.int32)
 
 
 class MollifiedImpulse(AbstractImpulse):
@@ -97,16 +100,19 @@ class MollifiedImpulse(AbstractImpulse):
     mollifier: Literal["projection", "nearest"] = eqx.field(static=True, default="projection")
 
     def __check_init__(self) -> None:
-        if self.mollifier not in ("projection", "nearest"):
-            raise InputError(f"mollifier must be 'projection' or 'nearest', not {self.mollifier!r}")
+        one_of("mollifier", self.mollifier, ("projection", "nearest"))
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"stiff": Traits(2, symmetric=True, symplectic=True)}
+        return {"stiff": Traits(2, symmetric=True, symplectic=True, treats=(Capability.MASS,))}
 
-    def kick(self, system: Any, q: Any) -> Any:
-        alpha = (lambda x: system.foot(x)[0]) if self.mollifier == "projection" else lambda x: nearest(system, x)
-        return -jax.grad(lambda x: system.slow.potential(alpha(x)))(q)
+    def kick(self, system: Any, q: Any) -> tuple[Any, Any]:
+        def mollified(x):
+            point, converged = foot(system, x) if self.mollifier == "projection" else nearest(system, x)
+            return system.slow.potential(point), converged
+
+        gradient, converged = jax.grad(mollified, has_aux=True)(q)
+        return -gradient, jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
 
 
 class ProjectedImpulse(AbstractImpulse):
@@ -125,37 +131,28 @@ class ProjectedImpulse(AbstractImpulse):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"stiff": Traits(2, symmetric=True)}
+        return {"stiff": Traits(2, symmetric=True, treats=(Capability.MASS,))}
 
-    def kick(self, system: Any, q: Any) -> Any:
-        return system.tangent(q, -system.slow.gradient(q))
+    def kick(self, system: Any, q: Any) -> tuple[Any, Any]:
+        tangent = direct_momenta(system.constrained(), q, -system.slow.gradient(q))
+        return tangent.p, tangent.status
 
 
 # -- their parts ---------------------------------------------------------------------------------------------------
 
 
 def check_inner(method: Any) -> None:
-    if not isinstance(method.substeps, int) or method.substeps < 1:
-        raise InputError(f"substeps must be a positive whole number, not {method.substeps!r}")
+    whole_number("substeps", method.substeps)
     inner = method.inner
+    if inner is not None and not isinstance(inner, AbstractMethod):
+        raise MethodError(f"inner must be an instance of a method or None, not {inner!r}")
     if inner is not None and (not inner.one_step or inner.adaptive or inner.stochastic):
         raise MethodError(f"{inner.name} is not a deterministic one-step method, so it cannot take the micro-steps")
-
-
-def check_oscillator(method: Any, system: Any) -> None:
-    if not system.conservative:
-        raise MethodError(f"{method.name} splits the potential; it cannot place an applied force")
-    oscillator(method, system).check(system.fast)
 
 
 def oscillator(method: Any, system: Any) -> AbstractMethod:
     """The method of the micro-steps: Verlet, in RATTLE's generalized form where the mass depends on the position."""
     return method.inner or (RATTLE() if system.position_mass else StormerVerlet())
-
-
-def slow_kick(system: Any, q: Any) -> Any:
-    """`-grad U`."""
-    return -system.slow.gradient(q)
 
 
 def kicked_step(method: Any, system: Any, state: State, dt: Any, carry: Any, kick: Any) -> tuple[State, Any, Report]:
@@ -169,19 +166,30 @@ def kicked_step(method: Any, system: Any, state: State, dt: Any, carry: Any, kic
         return state, memory, status, iterations + report.iterations, residual
 
     ok = Report.ok()
-    state = State(state.q, state.p + dt / 2 * carry, jnp.asarray(state.t, state.q.dtype), state.n)
-    loop = (state, inner.init(fast, state, micro), ok.status, ok.iterations, ok.residual)
+    force, before = carry
+    state = State(state.q, state.p + dt / 2 * force, jnp.asarray(state.t, state.q.dtype), state.n)
+    loop = (state, inner.init(fast, state, micro), before, ok.iterations, ok.residual)
     state, _, status, iterations, residual = jax.lax.fori_loop(0, method.substeps, oscillate, loop)
-    force = kick(system, state.q)
+    force, after = kick(system, state.q)
     state = State(state.q, state.p + dt / 2 * force, state.t, state.n)
-    return state, force, Report(status, iterations, residual)
+    return state, (force, after), Report(first_failure(status, after), iterations, residual)
 
 
-def nearest(system: Any, x: Any) -> Any:
-    """`X` with `x = X + M(X)^-1 G(X)^T mu`, `g(X) = 0`: the point of the manifold nearest to x in the mass metric."""
+def foot(system: Any, x: Any) -> tuple[Any, Any]:
+    """The point of the manifold along `M^-1 G(x)^T`, and whether it was found."""
+    point, _, converged = system.solve_foot(x)
+    return point, converged
+
+
+def nearest(system: Any, x: Any) -> tuple[Any, Any]:
+    """`X` with `x = X + M(X)^-1 G(X)^T mu`, `g(X) = 0`: the point of the manifold nearest to x in the mass metric.
+
+    With it, whether it was found.
+    """
     rigid = system.constrained()
     start = jnp.concatenate([x.reshape(-1), jnp.zeros(rigid.constraint_count(x), x.dtype)])
-    return newton_root(_nearest_residual, start, (rigid, x)).x[: x.size].reshape(x.shape)
+    done = newton_root(_nearest_residual, start, (rigid, x))
+    return done.x[: x.size].reshape(x.shape), done.converged
 
 
 def _nearest_residual(unknown: Any, args: Any) -> Any:

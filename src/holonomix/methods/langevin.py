@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from ..errors import InputError, MethodError
-from ..projection import AbstractSolver, Newton, direct_momenta
+from ..errors import InputError, MethodError, real_array, whole_number
+from ..projection import AbstractSolver, Newton, accepts_redundant, direct_momenta
 from ..status import Status
-from ..systems import as_mass
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
@@ -25,31 +25,45 @@ from .rattle import RATTLE
 __all__ = ["GLA", "GeodesicBAOAB", "Thermalized", "ornstein_uhlenbeck", "tangent_momentum"]
 
 
+FIXED_MANIFOLD = {Capability.MOVING: "it samples on a fixed manifold"}
+
+
 class Thermalized(NamedTuple):
     p: Any
     status: Any
 
 
-def tangent_momentum(system: Any, q: Any, p: Any, t: Any = 0.0) -> Thermalized:
+def tangent_momentum(system: Any, q: Any, p: Any, t: Any = 0.0, redundant: str | None = None) -> Thermalized:
     """`P(q) p`, with `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the M^-1-orthogonal projection onto the tangent space."""
     if not system.constrained:
         return Thermalized(p, jnp.asarray(Status.OK, jnp.int32))
-    solve = direct_momenta(system, q, p, t)
+    solve = direct_momenta(system, q, p, t, redundant)
     return Thermalized(solve.p, solve.status)
 
 
 def ornstein_uhlenbeck(
-    system: Any, q: Any, p: Any, t: Any, *, dt: Any, friction: Any, temperature: Any, key: Any
+    system: Any,
+    q: Any,
+    p: Any,
+    t: Any,
+    *,
+    dt: Any,
+    friction: Any,
+    temperature: Any,
+    key: Any,
+    redundant: str | None = None,
 ) -> Thermalized:
     r"""The exact flow of `dp = -gamma p dt + sqrt(2 gamma kT) M^{1/2} dW` over dt, projected onto the tangent space:
 
         p <- P(q) [ e^{-gamma dt} p + sqrt(kT (1 - e^{-2 gamma dt})) M^{1/2} xi ]
 
-    P commutes with the friction because that is a rate, so the projected Gaussian is kept exactly.
+    P commutes with the friction because that is a rate, so the projected Gaussian is kept exactly. With a vector
+    potential p stands for the mechanical momentum `p - A(q)` here.
     """
-    noise = as_mass(system.mass, q).root(q, jax.random.normal(key, q.shape, q.dtype))
-    kept = jnp.exp(-friction * dt)
-    return tangent_momentum(system, q, kept * p + jnp.sqrt(-jnp.expm1(-2 * friction * dt) * temperature) * noise, t)
+    xi, kept = jax.random.normal(key, q.shape, q.dtype), jnp.exp(-friction * dt)
+    rest = 0.0 if system.vector_potential is None else (1 - kept) * system.vector_potential(q)
+    noise = system.mass_form(q).root(q, xi, -jnp.expm1(-2 * friction * dt) * temperature)
+    return tangent_momentum(system, q, kept * p + (rest + noise), t, redundant)
 
 
 class GLA(AbstractMethod):
@@ -65,6 +79,7 @@ class GLA(AbstractMethod):
     reference = "Bou-Rabee & Owhadi 2010; Lelievre, Rousset & Stoltz 2012"
     family = "sampling"
     stochastic = True
+    reasons = FIXED_MANIFOLD
 
     method: AbstractMethod
     friction: Any
@@ -91,14 +106,16 @@ class GLA(AbstractMethod):
         # the order is that of the sampled measure; noise leaves no symmetry or symplecticity of a single path
         return {
             kind: Traits(
-                t.order, constraint_exact=t.constraint_exact, hidden_exact=kind == "constrained" or t.hidden_exact
+                t.order,
+                constraint_exact=t.constraint_exact,
+                hidden_exact=kind == "constrained" or t.hidden_exact,
+                treats=tuple(c for c in t.treats if c is not Capability.MOVING),
             )
             for kind, t in self.method.traits.items()
         }
 
-    def check_further(self, system: Any) -> None:
-        self.method.check_further(system)
-        check_scleronomic(self, system)
+    def check_conditions(self, system: Any) -> None:
+        self.method.check_conditions(system)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return self.method.init(system, state, dt)
@@ -117,7 +134,7 @@ class GLA(AbstractMethod):
         self, system: Any, state: State, dt: Any, span: Any, carry: Any, key: Any
     ) -> tuple[State, Any, Any]:
         """The Ornstein-Uhlenbeck flow over `span`, and the carry that goes with the new momentum."""
-        rates = {"friction": self.friction, "temperature": self.temperature}
+        rates = {"friction": self.friction, "temperature": self.temperature, "redundant": redundancy(self)}
         p, status = ornstein_uhlenbeck(system, state.q, state.p, state.t, dt=span, key=key, **rates)
         state = State(state.q, p, state.t, state.n)
         return state, self.method.renew(system, state, dt, carry), status
@@ -137,6 +154,7 @@ class GeodesicBAOAB(AbstractMethod):
     reference = "Leimkuhler & Matthews 2016 (Proc. R. Soc. A 472, 20160138)"
     family = "sampling"
     stochastic = True
+    reasons = FIXED_MANIFOLD
 
     friction: Any
     temperature: Any
@@ -146,37 +164,32 @@ class GeodesicBAOAB(AbstractMethod):
     def __init__(
         self, friction: Any = 1.0, temperature: Any = 1.0, geodesic_steps: int = 1, solver: AbstractSolver | None = None
     ):
-        if isinstance(geodesic_steps, bool) or int(geodesic_steps) != geodesic_steps or geodesic_steps < 1:
-            raise InputError(f"geodesic_steps must be a positive whole number, not {geodesic_steps!r}")
+        geodesic_steps = whole_number("geodesic_steps", geodesic_steps)
         self.friction, self.temperature = thermostat(friction, temperature)
-        self.geodesic_steps, self.solver = int(geodesic_steps), Newton() if solver is None else solver
+        self.geodesic_steps, self.solver = geodesic_steps, Newton() if solver is None else solver
 
     @property
     def traits(self):
-        return {"free": Traits(2), "constrained": Traits(2, constraint_exact=True, hidden_exact=True)}
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_scleronomic(self, system)
-        if not system.conservative:
-            raise MethodError(
-                "GeodesicBAOAB needs a force that depends on q alone; use GLA(RATTLE()) with an applied force"
-            )
+        treats = (Capability.TIME, Capability.REDUNDANT)
+        return {
+            "free": Traits(2, treats=(Capability.TIME,)),
+            "constrained": Traits(2, constraint_exact=True, hidden_exact=True, treats=treats),
+        }
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         memory = self.solver.init(system, state.q, state.t) if system.constrained else ()
-        return system.gradient(state.q), memory
+        return system.gradient(state.q, state.t), memory
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         gradient, memory = carry
         q, t = state.q, state.t
-        p, kicked = tangent_momentum(system, q, state.p - dt / 2 * gradient, t)
+        p, kicked = tangent_momentum(system, q, state.p - dt / 2 * gradient, t, self.solver.redundant)
         q, p, memory, first = self._geodesic(system, q, p, dt / 2, t, memory)
-        rates = {"friction": self.friction, "temperature": self.temperature}
+        rates = {"friction": self.friction, "temperature": self.temperature, "redundant": self.solver.redundant}
         p, thermal = ornstein_uhlenbeck(system, q, p, t, dt=dt, key=key, **rates)
         q, p, memory, second = self._geodesic(system, q, p, dt / 2, t, memory)
-        gradient = system.gradient(q)
-        p, again = tangent_momentum(system, q, p - dt / 2 * gradient, t)
+        gradient = system.gradient(q, t + dt)
+        p, again = tangent_momentum(system, q, p - dt / 2 * gradient, t, self.solver.redundant)
         status = first_failure(kicked, first.status, thermal, second.status, again)
         report = Report(status, first.iterations + second.iterations, jnp.maximum(first.residual, second.residual))
         return State(q, p, t + dt, state.n), (gradient, memory), report
@@ -190,7 +203,9 @@ class GeodesicBAOAB(AbstractMethod):
         def drift(_, loop):
             q, p, memory, report = loop
             solve = self.solver.positions(system, q, q + h * system.velocity(q, p), t, t, memory)
-            p, status = tangent_momentum(system, solve.q, system.momentum(q, (solve.q - q) / h), t)
+            p, status = tangent_momentum(
+                system, solve.q, system.momentum(q, (solve.q - q) / h), t, self.solver.redundant
+            )
             status = first_failure(report.status, solve.status, status)
             worst = jnp.maximum(report.residual, solve.residual)
             return solve.q, p, solve.memory, Report(status, report.iterations + solve.iterations, worst)
@@ -199,18 +214,18 @@ class GeodesicBAOAB(AbstractMethod):
         return drift(0, start) if self.geodesic_steps == 1 else jax.lax.fori_loop(0, self.geodesic_steps, drift, start)
 
 
+def redundancy(method: AbstractMethod) -> str | None:
+    """How a solver inside a method was told to treat rows that depend on each other."""
+    return "min-norm" if accepts_redundant(method) else None
+
+
 def thermostat(friction: Any, temperature: Any) -> tuple[Any, Any]:
     """Both as runtime values; negative numbers are refused where they are known."""
+    friction, temperature = real_array("friction", friction), real_array("temperature", temperature)
     for name, value in (("friction", friction), ("temperature", temperature)):
-        if not isinstance(value, Tracer) and not bool(jnp.all(jnp.asarray(value) >= 0)):
+        if not isinstance(value, Tracer) and not bool(jnp.all(value >= 0)):
             raise InputError(f"{name} must not be negative, but it is {value}")
-    kind = jnp.result_type(float)
-    return jnp.asarray(friction, kind), jnp.asarray(temperature, kind)
-
-
-def check_scleronomic(method: AbstractMethod, system: Any) -> None:
-    if system.rheonomic:
-        raise MethodError(f"{method.name} samples on a fixed manifold; this constraint depends on time")
+    return friction, temperature
 
 
 VARIANTS = {"GLA": (lambda: GLA(symmetric=True),), "GeodesicBAOAB": (lambda: GeodesicBAOAB(geodesic_steps=2),)}

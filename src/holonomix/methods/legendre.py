@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InputError, whole_number
 from ..linalg import Dense, Iterated, implicit_root, iterate
-from ..systems.mass import as_mass
+from ..linalg.scales import inverse_sizes, relative, stall_rule
 
 __all__ = [
     "ITERATIONS",
@@ -28,6 +28,8 @@ __all__ = [
     "continuation",
     "integrals",
     "solve_step",
+    "step_norm",
+    "step_speeds",
     "tables",
 ]
 
@@ -151,9 +153,9 @@ def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> 
 
     def at(u, du, c):
         here = u.reshape(shape)
-        pull = system.gradient(here).reshape(-1)
-        if system.force_fn is not None:
-            pull = pull - system.force_fn(here, du.reshape(shape), t + c * dt).reshape(-1)
+        pull = system.gradient(here, t + c * dt).reshape(-1)
+        if system.forced:
+            pull = pull - system.applied_force(here, du.reshape(shape), t + c * dt).reshape(-1)
         jac = system.linearize(here, t + c * dt).todense() if m else jnp.zeros((0, u.size), u.dtype)
         return pull, jac
 
@@ -164,7 +166,25 @@ def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> 
 def velocities(system: Any, q: Any, rows: Any) -> Any:
     """`M^-1` applied to each row of a matrix of flat momenta (the last axis is the coordinate)."""
     flat = rows.reshape(-1, q.size)
-    return as_mass(system.mass, q).right(q, flat).reshape(rows.shape)
+    return system.mass_form(q).right(q, flat).reshape(rows.shape)
+
+
+def step_speeds(system: Any, q: Any, gamma: Any, path: Path, multipliers: Any, dt: Any) -> Any:
+    """The natural scale of a step's velocities, `(n,)`: of what `gamma` is the sum, coordinate by coordinate.
+
+    `multipliers` are those at the nodes, `(k, m)`; constraint forces may cancel, so their parts count.
+    """
+    pull = jnp.abs(velocities(system, q, path.pull))
+    if path.G.shape[1]:
+        pull = pull + jnp.einsum("lm,lmn->ln", jnp.abs(multipliers), jnp.abs(velocities(system, q, path.G)))
+    return jnp.max(jnp.abs(gamma), axis=0) + jnp.abs(dt) * jnp.max(pull, axis=0)
+
+
+def step_norm(defect: Any, rows: Any, jacobians: Any, speeds: Any) -> Any:
+    """The largest of `|defect_j| / speed_j` and `|row_i| / sum_j |G_ij| speed_j`; `rows` is `(..., m)`."""
+    norm = jnp.max(jnp.abs(defect) * inverse_sizes(speeds))
+    sizes = jnp.max(jnp.sum(jnp.abs(jacobians) * speeds, axis=2), axis=0)
+    return jnp.maximum(norm, relative(rows, sizes))
 
 
 def solve_step(
@@ -200,10 +220,12 @@ def solve_step(
 
         # The norm is that before the last correction, which leaves less by its factor of contraction; the plain fixed
         # point improves gamma and lambda in turn, so that its norm does not fall in every sweep.
-        tol, floor = (1, 64) if iteration == "fixed-point" else (2, 1e4)
         unknown = (x, jnp.asarray(jnp.inf, x.dtype))
-        options = {"tol": tol * eps, "floor": floor * eps, "stall": 0.8, "max_iterations": max_iterations}
-        done = iterate(sweep, lambda loop: ((), loop[1]), unknown, **options)
+        if iteration == "fixed-point":
+            options = {"tol": eps, "floor": 64 * eps, "stall": 0.8}
+        else:
+            options = {"tol": 2 * eps, **stall_rule(x.dtype, quadratic=False)}
+        done = iterate(sweep, lambda loop: ((), loop[1]), unknown, max_iterations=max_iterations, **options)
         return done.x[0], (done.residual, done.iterations, done.converged)
 
     x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))

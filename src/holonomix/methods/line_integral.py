@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError, whole_number
+from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation, Dense, add
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
@@ -22,6 +23,8 @@ from .legendre import (
     check_degrees,
     continuation,
     solve_step,
+    step_norm,
+    step_speeds,
     tables,
     velocities,
 )
@@ -66,6 +69,10 @@ class LineIntegral(AbstractMethod):
 
     reference = "after Brugnano, Gurioli, Iavernaro & Weinmueller 2018; derived in docs/methods/line_integral.md"
     family = "line integral"
+    reasons = {
+        Capability.MASS: "its energy term divides by the kinetic energy of constant mass",
+        Capability.MOVING: "it keeps a constraint by an integral along the step",
+    }
 
     order_claimed: int = eqx.field(static=True)
     s: int = eqx.field(static=True)
@@ -84,8 +91,7 @@ class LineIntegral(AbstractMethod):
     ):
         if whole_number("order", order) < 4 or order % 2:
             raise InputError(f"order must be 4, 6, 8, ...; {order} is not (HBVM(k, 1) has order 2)")
-        if iteration not in ITERATIONS:
-            raise InputError(f"iteration must be one of {', '.join(map(repr, ITERATIONS))}, not {iteration!r}")
+        one_of("iteration", iteration, ITERATIONS)
         self.order_claimed = int(order)
         self.s = self.R if degree is None else whole_number("degree", degree)
         self.k = 3 * self.s if quadrature is None else whole_number("quadrature", quadrature)
@@ -108,14 +114,16 @@ class LineIntegral(AbstractMethod):
     @property
     def traits(self):
         constrained = Traits(
-            self.order_claimed, True, None, energy_exact=True, constraint_exact=True, hidden_exact=True
+            self.order_claimed,
+            True,
+            None,
+            energy_exact=True,
+            constraint_exact=True,
+            hidden_exact=True,
+            treats=(Capability.FORCE, Capability.TIME),
         )
-        return {"free": Traits(2 * self.s, True, energy_exact=True), "constrained": constrained}
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        if system.rheonomic:
-            raise MethodError(f"{self.name} keeps a constraint by an integral along the step; use RATTLE for g(q, t)")
+        free = Traits(2 * self.s, True, energy_exact=True, treats=(Capability.FORCE, Capability.TIME))
+        return {"free": free, "constrained": constrained}
 
     def init(self, system: Any, state: State, dt: Any) -> Memory:
         q, m = state.q, system.constraint_count(state.q)
@@ -175,15 +183,14 @@ class LineIntegral(AbstractMethod):
     def _correction(self, x: Any, args: Any) -> tuple[Any, Any]:
         system, q, _, _, t, dt = args
         e = self._equations(x, args)
-        gamma, _ = self._split(x, q)
-        speed = jnp.max(jnp.abs(gamma)) + jnp.abs(dt) * jnp.max(jnp.abs(velocities(system, q, e.path.pull)))
-        speed = jnp.where(speed > 0, speed, 1.0)
-        norm = jnp.max(jnp.abs(e.defect)) / speed
+        tab, R, G = tables(self.k, self.s), self.R, e.path.G
+        gamma, multipliers = self._split(x, q)
+        speeds = step_speeds(system, q, gamma, e.path, tab.P[:, :R] @ multipliers, dt)
+        norm = step_norm(e.defect, jnp.concatenate([e.phi[:-1], e.hidden[None]]), G, speeds)
         if not system.constrained:
             return e.defect.reshape(-1), norm
 
         # d gamma = -defect - response d lambda; then the rows of the constraint as functions of d gamma
-        tab, R, G = tables(self.k, self.s), self.R, e.path.G
         m = G.shape[1]
         GM = velocities(system, q, G)
         response = dt * jnp.einsum("jl,li,lmn->jimn", tab.X @ tab.weighted.T, tab.P[:, :R], GM)
@@ -207,9 +214,7 @@ class LineIntegral(AbstractMethod):
         dgamma = e.defect
         if self.iteration != "fixed-point":
             dgamma = dgamma + jnp.einsum("im,jimn->jn", dl.reshape(R, m), response)
-        row = jnp.max(jnp.sum(jnp.abs(G), axis=2), axis=0) * speed
-        off = jnp.maximum(jnp.max(jnp.abs(e.phi[:-1]) / row), jnp.max(jnp.abs(e.hidden) / row))
-        return jnp.concatenate([dgamma.reshape(-1), -dl]), jnp.maximum(norm, off)
+        return jnp.concatenate([dgamma.reshape(-1), -dl]), norm
 
     def _moments(self, end: Any, G: Any) -> Any:
         """`d phi_i / d gamma_j` for i < R - 1, from `h phi_i = [P_i g] - int P_i' g`: no second derivatives of g."""

@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError, whole_number
+from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation, Dense, add
+from ..linalg.scales import inverse_sizes
 from ..projection import direct_momenta
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .equations import iteration_report
@@ -103,8 +105,7 @@ class LobattoIIIAB(AbstractMethod):
                 f"LobattoIIIAB is offered with up to {MOST_STAGES} stages (order {2 * MOST_STAGES - 2}): more gain "
                 "nothing in double precision, and a step solves for all stages together"
             )
-        if self.iteration not in ("chord", "newton"):
-            raise InputError(f"iteration must be 'chord' or 'newton', not {self.iteration!r}")
+        one_of("iteration", self.iteration, ("chord", "newton"))
 
     @property
     def name(self) -> str:
@@ -113,13 +114,16 @@ class LobattoIIIAB(AbstractMethod):
     @property
     def traits(self):
         order = 2 * self.s - 2
-        constrained = Traits(order, symmetric=True, symplectic=True, constraint_exact=True, hidden_exact=True)
-        return {"free": Traits(order, symmetric=True, symplectic=True), "constrained": constrained}
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        if not system.conservative:
-            raise MethodError(f"{self.name} takes no applied force f(q, v, t); RATTLE and Gauss do")
+        constrained = Traits(
+            order,
+            symmetric=True,
+            symplectic=True,
+            constraint_exact=True,
+            hidden_exact=True,
+            treats=(Capability.TIME, Capability.MOVING),
+        )
+        free = Traits(order, symmetric=True, symplectic=True, treats=(Capability.TIME,))
+        return {"free": free, "constrained": constrained}
 
     def init(self, system: Any, state: State, dt: Any) -> Memory:
         q, p, t, inner = state.q, state.p, state.t, self.s - 1
@@ -140,7 +144,7 @@ class LobattoIIIAB(AbstractMethod):
         force, _, momenta = self._stages(slopes, multipliers, args)
 
         q1, low_q = add(q, low.q, dt * (tab.b @ velocities(system, q, momenta)).reshape(q.shape))
-        kick = -dt * (tab.b[:-1] @ force + tab.b[-1] * system.gradient(q1).reshape(-1)).reshape(q.shape)
+        kick = -dt * (tab.b[:-1] @ force + tab.b[-1] * system.gradient(q1, state.t + dt).reshape(-1)).reshape(q.shape)
         status, final, named = jnp.zeros((), jnp.int32), carry.last, {}
         if system.constrained:
             tangent = direct_momenta(system, q1, state.p + (low.p + kick), state.t + dt)
@@ -170,7 +174,7 @@ class LobattoIIIAB(AbstractMethod):
         def at(u, c):
             here = u.reshape(q.shape)
             jac = system.linearize(here, t + c * dt).todense() if m else jnp.zeros((0, u.size), u.dtype)
-            return system.gradient(here).reshape(-1), jac
+            return system.gradient(here, t + c * dt).reshape(-1), jac
 
         gradients, G = jax.vmap(at)(points, jnp.asarray(tab.c, q.dtype))
         force = gradients[:-1] + jnp.einsum("im,imn->in", multipliers, G[:-1])
@@ -203,28 +207,30 @@ class LobattoIIIAB(AbstractMethod):
         """`d g_i / d L_j` through the positions, factored at the predicted stages; serves every sweep of the step."""
         system, q, _, _, _, dt = args
         tab, inner = lobatto(self.s), self.s - 1
-        slopes, _ = self._split(x, q)
+        slopes, multipliers = self._split(x, q)
         # positions q + c h v are only as good as eps |q|: an error eps |q| / (c h) of v is round-off
-        per_size = 1.0 / (jnp.max(jnp.abs(slopes)) + jnp.max(jnp.abs(q)) / jnp.abs(dt))
+        speeds = jnp.max(jnp.abs(slopes), axis=0) + jnp.abs(q.reshape(-1)) / jnp.abs(dt)
         if not system.constrained:
-            return per_size
+            return inverse_sizes(speeds)
         _, _, G = self._equations(x, args)
         weights = dt * ((tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None])
         GM = velocities(system, q, G[:-1])
+        # constraint forces may cancel, so their parts count
+        speeds = speeds + jnp.abs(dt) * jnp.einsum("im,imn->n", jnp.abs(multipliers), jnp.abs(GM))
         blocks = jnp.einsum("ij,ion,jmn->iojm", weights, G[1:], GM)
         size = inner * G.shape[1]
-        per_row = per_size / jnp.sum(jnp.abs(G[1:]), axis=2)
-        return per_size, per_row, weights, G[1:], GM, Dense(blocks.reshape(size, size)).factor()
+        per_row = inverse_sizes(jnp.sum(jnp.abs(G[1:]) * speeds, axis=2))
+        return inverse_sizes(speeds), per_row, weights, G[1:], GM, Dense(blocks.reshape(size, size)).factor()
 
     def _correction(self, x: Any, args: Any, prepared: Any) -> tuple[Any, Any]:
         defect, g, _ = self._equations(x, args)
         if not args[0].constrained:
-            return defect.reshape(-1), jnp.max(jnp.abs(defect)) * prepared
+            return defect.reshape(-1), jnp.max(jnp.abs(defect) * prepared)
         per_size, per_row, weights, G, GM, factor = prepared
         target = g - jnp.einsum("imn,in->im", G, defect)
         dl = factor.solve(target.reshape(-1)).reshape(g.shape)
         dslopes = defect + weights @ jnp.einsum("jm,jmn->jn", dl, GM)
-        norm = jnp.maximum(jnp.max(jnp.abs(defect)) * per_size, jnp.max(jnp.abs(g) * per_row))
+        norm = jnp.maximum(jnp.max(jnp.abs(defect) * per_size), jnp.max(jnp.abs(g) * per_row))
         return jnp.concatenate([dslopes.reshape(-1), -dl.reshape(-1)]), norm
 
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:

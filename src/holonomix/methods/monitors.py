@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, MethodError
+from ..compiled import compiled
+from ..errors import InputError, MethodError, real_array
 from ..systems.functions import as_callable
 from .equations import reduced_force
 
@@ -33,8 +34,16 @@ __all__ = [
 ]
 
 
-def _number(x: Any) -> Any:
-    return jnp.asarray(x, jnp.result_type(float))
+def _floor(x: Any) -> Any:
+    return real_array("floor", x)
+
+
+def _floor_or_none(x: Any) -> Any:
+    return None if x is None else _floor(x)
+
+
+def _weight(x: Any) -> Any:
+    return real_array("weight", x)
 
 
 class AbstractMonitor(eqx.Module):
@@ -62,24 +71,41 @@ class FunctionMonitor(AbstractMonitor):
 
 
 class ForceMonitor(AbstractMonitor):
-    """`U1 = sqrt(p^T M^-2 p + |grad V|^2)`: the vector field without constraint forces (4.1)."""
+    """`U1 = sqrt(p^T M^-2 p + (weight |grad V|)^2)`: the vector field without constraint forces (4.1).
+
+    `weight` turns a force into a speed; 1, the paper's, suits units in which masses and times are of order one.
+    """
+
+    weight: Any = eqx.field(converter=_weight, default=1.0)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         v = system.velocity(q, p)
-        return jnp.sqrt(jnp.sum(v**2) + jnp.sum(system.gradient(q) ** 2))
+        return jnp.sqrt(jnp.sum(v**2) + jnp.sum((self.weight * system.gradient(q)) ** 2))
 
 
 class MultiplierMonitor(AbstractMonitor):
     """`U2 = sqrt(|Lambda(q, p)|^2 + floor^2)`: the size of the constraint forces (4.4).
 
     Without the floor it would vanish where Lambda does. The floor is in units of Lambda, which depend on how `g` is
-    scaled; 0.5 suits `g = |r|^2 - L^2` with lengths and forces of order one.
+    scaled; the paper's 0.5 suits `g = |r|^2 - L^2` with lengths and forces of order one. By default it is half of what
+    the start has: of `|Lambda|`, or of `sum |q grad V|` over the size of g (`linalg.scales`), if that is larger.
     """
 
-    floor: Any = eqx.field(converter=_number, default=0.5)
+    floor: Any = eqx.field(converter=_floor_or_none, default=None)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
-        return jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2) + self.floor**2)
+        return self.value(system, q, p, self.start(system, q, p, None))
+
+    def start(self, system: Any, q: Any, p: Any, dt: Any) -> Any:
+        if self.floor is not None or not system.constrained:
+            return ()
+        own = jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2))
+        work, size = jnp.sum(jnp.abs(system.gradient(q) * q)), jnp.max(system.linearize(q).row_sizes(q))
+        return 0.5 * jnp.maximum(own, jnp.where(size > 0, work / size, 0.0))
+
+    def value(self, system: Any, q: Any, p: Any, memory: Any) -> Any:
+        floor = memory if self.floor is None else self.floor
+        return jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2) + floor**2)
 
 
 class WallMonitor(AbstractMonitor):
@@ -96,7 +122,7 @@ class WallMonitor(AbstractMonitor):
     def __init__(self, distances: Any, power: Any = 3.0):
         if not callable(distances):
             raise InputError(f"distances must be a function of q, not {type(distances).__name__}")
-        self.distances, self.power = as_callable(distances), _number(power)
+        self.distances, self.power = as_callable(distances), real_array("power", power)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         d = self.distances(q) if system.params is None else self.distances(q, system.params)
@@ -104,10 +130,15 @@ class WallMonitor(AbstractMonitor):
 
 
 class ArcLengthMonitor(AbstractMonitor):
-    """`sqrt(|q'|^2 + |p'|^2)`: the speed along the trajectory in phase space, constraint forces included."""
+    """`sqrt(|q'|^2 + (weight |p'|)^2)`: the speed along the trajectory in phase space, constraint forces included.
+
+    `weight` turns a force into a speed, as in `ForceMonitor`.
+    """
+
+    weight: Any = eqx.field(converter=_weight, default=1.0)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
-        force = reduced_force(system, q, p, jnp.zeros((), q.dtype))
+        force = self.weight * reduced_force(system, q, p, jnp.zeros((), q.dtype))
         return jnp.sqrt(jnp.sum(system.velocity(q, p) ** 2) + jnp.sum(force**2))
 
 
@@ -116,16 +147,19 @@ class LargestForceMonitor(AbstractMonitor):
 
     positional = True
 
-    floor: Any = eqx.field(converter=_number, default=0.0)
+    floor: Any = eqx.field(converter=_floor, default=0.0)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         return jnp.maximum(jnp.max(jnp.abs(system.gradient(q))), self.floor)
 
 
 class FastestParticleMonitor(AbstractMonitor):
-    """The largest speed of a particle (a row of q), as `sqrt(v^2 + floor^2)`: equal arc lengths for the fastest one."""
+    """The largest speed of a particle (a row of q), as `sqrt(v^2 + floor^2)`: equal arc lengths for the fastest one.
 
-    floor: Any = eqx.field(converter=_number, default=0.1)
+    `floor` is a speed; 0.1 suits speeds of order one.
+    """
+
+    floor: Any = eqx.field(converter=_floor, default=0.1)
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
         v = system.velocity(q, p)
@@ -148,9 +182,10 @@ class StepBounds(AbstractMonitor):
     dt_max: Any
 
     def __init__(self, monitor: Any, dt_min: Any, dt_max: Any):
-        self.monitor, self.dt_min, self.dt_max = as_monitor(monitor), _number(dt_min), _number(dt_max)
+        self.monitor = as_monitor(monitor)
+        self.dt_min, self.dt_max = real_array("dt_min", dt_min), real_array("dt_max", dt_max)
         known = not any(isinstance(x, jax.core.Tracer) for x in (dt_min, dt_max))  # pyright: ignore
-        if known and not 0 < dt_min < dt_max:
+        if known and not (jnp.all(self.dt_min > 0) and jnp.all(self.dt_min < self.dt_max)):
             raise InputError(f"step bounds must satisfy 0 < dt_min < dt_max; got {dt_min} and {dt_max}")
 
     @property
@@ -194,19 +229,27 @@ def check_monitor(monitor: AbstractMonitor, system: Any, q: Any, p: Any, dt: Any
     shape = jax.eval_shape(lambda q, p: monitor(system, q, p), q, p).shape
     if shape != ():
         raise InputError(f"the monitor must return a number U(q, p); it returned an array of shape {shape}")
-    u = float(monitor(system, q, p))
+    u = float(_evaluate(monitor, system, q, p))
     if not (np.isfinite(u) and u > 0):
         raise InputError(f"the monitor must be positive and finite; at the start U = {u:g} (try sqrt(U^2 + floor^2))")
     if not even:
         return
-    drawn = jnp.asarray(np.random.default_rng(0).standard_normal(np.shape(p)), q.dtype)
-    for where, momentum in (("the start", p), ("a momentum drawn at random", (1.0 + jnp.max(jnp.abs(p))) * drawn)):
-        forward, back = float(monitor(system, q, momentum)), float(monitor(system, q, -momentum))
+    # momenta as large as p, or such that q changes by itself in a hundred steps
+    drawn = np.random.default_rng(0).standard_normal(np.shape(p))
+    way = jnp.full_like(q, jnp.max(jnp.abs(q)) / (100 * abs(dt)))
+    drawn = drawn * np.maximum(np.max(np.abs(p)), np.abs(system.momentum(q, way)))
+    for where, momentum in (("the start", p), ("a momentum drawn at random", jnp.asarray(drawn, q.dtype))):
+        forward, back = (float(_evaluate(monitor, system, q, x)) for x in (momentum, -momentum))
         if abs(forward - back) > 1e-9 * max(abs(forward), abs(back)):
             raise InputError(
                 f"the monitor must be even in p, or the method is not reversible: at {where} "
                 f"U(q, p) = {forward:.6g} and U(q, -p) = {back:.6g}"
             )
+
+
+@compiled
+def _evaluate(monitor: AbstractMonitor, system: Any, q: Any, p: Any) -> Any:
+    return monitor(system, q, p)
 
 
 def _parts(monitor: Any) -> list[Any]:

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, number_list
 from ..linalg import Compensation, add, newton_root
 from ..types import Report, State
-from .base import AbstractMethod, Traits
-from .equations import iteration_report, vector_field
+from .base import AbstractMethod
+from .equations import iteration_report, reduced_traits, vector_field
 
 __all__ = ["AdamsBashforth", "AdamsMoulton", "LinearMultistep", "adams_coefficients", "multistep_order"]
 
@@ -43,6 +43,7 @@ class LinearMultistep(AbstractMethod):
         b: Sequence[float] = (-0.5, 1.5, 0.0),
         label: str = "LinearMultistep",
     ):
+        a, b = number_list("a", a), number_list("b", b)
         if len(a) != len(b) or len(a) < 2:
             raise InputError(f"a and b must have one more entry than there are steps; they have {len(a)} and {len(b)}")
         if a[-1] == 0:
@@ -72,10 +73,7 @@ class LinearMultistep(AbstractMethod):
 
     @property
     def traits(self):
-        return dict.fromkeys(("free", "constrained"), Traits(multistep_order(self.a, self.b)))
-
-    def check_further(self, system: Any) -> None:
-        pass
+        return reduced_traits(multistep_order(self.a, self.b))
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         """Values and slopes of the last k steps, the latest last, with how many of them are there."""

@@ -7,8 +7,9 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import number
 from ..linalg import Compensation, Iterated, add, implicit_root, iterate
+from ..linalg.scales import relative, stall_rule
 from ..status import Status
 from ..systems.curvature import curvature
 from ..types import Report, State
@@ -27,10 +28,6 @@ class AbstractImplicit(AbstractMethod):
 
     def __check_init__(self) -> None:
         check_beta(self.beta)
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         return reverse_momentum(state, carry)
@@ -132,10 +129,12 @@ class PushforwardNewmark(AbstractImplicit):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
-        return Compensation.zeros(state.q), self._gradient(system, state.q, dt)[0]
+        return self.resize(system, state, dt, (Compensation.zeros(state.q),))
 
     def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        return carry[0], self._gradient(system, state.q, dt)[0]
+        gradient, done = self._gradient(system, state.q, dt)
+        # without a first gradient no step may be taken; a reversal asks for one with an unknown step
+        return carry[0], jnp.where(done.converged | jnp.isnan(dt), gradient, jnp.nan)
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         low, gradient = carry
@@ -156,17 +155,8 @@ class PushforwardNewmark(AbstractImplicit):
 
 
 def check_beta(beta: float) -> None:
-    if not 0 <= beta <= 1:
-        raise InputError(
-            f"beta must lie between 0 and 1 (1/4 and above for unconditional linear stability), not {beta}"
-        )
-
-
-def check_conservative(method: AbstractMethod, system: Any) -> None:
-    if not system.conservative:
-        raise MethodError(
-            f"{method.name} needs a force that derives from a potential; use ImplicitMidpoint with an applied one"
-        )
+    """1/4 and above gives unconditional linear stability."""
+    number("beta", beta, 0, 1)
 
 
 def reverse_momentum(state: State, carry: Any) -> tuple[State, Any]:
@@ -192,18 +182,18 @@ def implicit_position(system: Any, origin: Any, shift: Any, start: Any, max_iter
     def solve(args):
         system, origin, shift, start = args
         eps = jnp.finfo(origin.dtype).eps
-        size = jnp.max(jnp.abs(origin)) + jnp.max(jnp.abs(start - origin))
-        size = jnp.where(size > 0, size, 1.0)
 
         def residual(y):
             r = _position_residual(y, args)
-            return r, jnp.max(jnp.abs(r)) / size
+            length = lambda x: jnp.sum(x * system.momentum(y, x))  # squared, in the mass metric: the same in all units
+            return r, jnp.sqrt(relative(length(r), length(y) + length(origin)))
 
         def body(y, r):
             pull = system.momentum(y, r).reshape(-1)
             return y - curvature(system, y, shift).factor().solve(pull).reshape(y.shape)
 
-        done = iterate(body, residual, start, tol=2 * eps, floor=1e6 * eps, max_iterations=max_iterations)
+        options = stall_rule(origin.dtype, quadratic=True)
+        done = iterate(body, residual, start, tol=2 * eps, max_iterations=max_iterations, **options)
         return done.x, (done.residual, done.iterations, done.converged)
 
     def factor(y, args):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..linalg import Compensation, add, newton_root
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
@@ -85,16 +86,7 @@ class PartitionedRungeKutta(AbstractMethod):
     @property
     def traits(self):
         t = self.tableau
-        return {"free": Traits(t.order, symmetric=t.symmetric, symplectic=t.symplectic)}
-
-    def check_further(self, system: Any) -> None:
-        from ..errors import MethodError
-
-        super().check_further(system)
-        if not system.conservative:
-            raise MethodError(
-                f"{self.name} needs a force that depends on q alone; use RungeKutta with an applied force"
-            )
+        return {"free": Traits(t.order, symmetric=t.symmetric, symplectic=t.symplectic, treats=(Capability.TIME,))}
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
@@ -113,12 +105,12 @@ class PartitionedRungeKutta(AbstractMethod):
             forces: list[Any] = []
             for i in range(len(c)):
                 pull = sum((float(pairs[i, k]) * forces[k] for k in range(i) if pairs[i, k]), jnp.zeros_like(q))
-                forces.append(-system.gradient(start[i] + dt**2 * system.velocity(q, pull)))
+                forces.append(-system.gradient(start[i] + dt**2 * system.velocity(q, pull), state.t + float(c[i]) * dt))
             report = Report.ok()
         else:
-            done = newton_root(_stages(pairs), start.reshape(-1), (system, start, dt))
+            done = newton_root(_stages(pairs, c), start.reshape(-1), (system, start, jnp.asarray(state.t, q.dtype), dt))
             stages = done.x.reshape(start.shape)
-            forces = [-system.gradient(stages[i]) for i in range(len(c))]
+            forces = [-system.gradient(stages[i], state.t + float(c[i]) * dt) for i in range(len(c))]
             report = iteration_report(done)
         dp = dt * sum((float(w) * f for w, f in zip(t.b_hat, forces, strict=True) if w), jnp.zeros_like(p))
         lag = np.asarray(t.b) @ a_hat
@@ -128,11 +120,11 @@ class PartitionedRungeKutta(AbstractMethod):
         return State(q1, p1, state.t + dt, state.n), Compensation(low_q, low_p), report
 
 
-def _stages(pairs: np.ndarray) -> Any:
+def _stages(pairs: np.ndarray, c: np.ndarray) -> Any:
     def residual(x, args):
-        system, start, dt = args
+        system, start, t, dt = args
         stages = x.reshape(start.shape)
-        forces = jnp.stack([-system.gradient(stages[i]) for i in range(len(pairs))])
+        forces = jnp.stack([-system.gradient(stages[i], t + float(c[i]) * dt) for i in range(len(pairs))])
         pulls = jnp.tensordot(jnp.asarray(pairs, x.dtype), forces, axes=1)
         moved = jnp.stack([dt**2 * system.velocity(stages[0], pulls[i]) for i in range(len(pairs))])
         return (stages - start - moved).reshape(-1)

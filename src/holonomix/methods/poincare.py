@@ -8,10 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import MethodError
 from ..linalg import Compensation, add, newton_root
 from ..projection import Newton, direct_momenta
 from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
@@ -42,6 +42,9 @@ class PoincareEuler(AbstractMethod):
 
     reference = "Reich 1996; Hairer 1997; Barth, Leimkuhler & Reich 1998 (section 2)"
     family = "adaptive"
+    reasons = dict.fromkeys(
+        (Capability.FORCE, Capability.TIME, Capability.MOVING), "it needs an energy that is conserved"
+    )
     adaptive = True
 
     monitor: AbstractMonitor = eqx.field(converter=as_monitor, default=ForceMonitor())
@@ -51,11 +54,6 @@ class PoincareEuler(AbstractMethod):
     def traits(self):
         constrained = Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)
         return {"free": Traits(1, symplectic=True), "constrained": constrained}
-
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        if not system.conservative or system.rheonomic:
-            raise MethodError("PoincareEuler needs an energy that is conserved: no applied force, no moving constraint")
 
     def validate(self, system: Any, state: State, dt: Any) -> None:
         check_monitor(self.monitor, system, state.q, state.p, dt, even=False)
@@ -71,7 +69,7 @@ class PoincareEuler(AbstractMethod):
         m = system.constraint_count(q) if system.constrained else 0
         start = jnp.concatenate([state.p.reshape(-1), jnp.zeros((m,), q.dtype)])
         args = (system, self.monitor, state.q, state.p, carry)
-        done = newton_root(_euler, start, args, max_iterations=self.max_iterations)
+        done = newton_root(_euler, start, args, max_iterations=self.max_iterations, known=_known_sizes)
         moved, mu = done.x[: q.size].reshape(q.shape), done.x[q.size :]
 
         u = self.monitor.value(system, q, moved, carry.monitor)
@@ -115,6 +113,13 @@ def _transformed(system: Any, monitor: Any, q: Any, p: Any, carry: Poincare) -> 
         return (system.hamiltonian(q, p) - carry.energy) / monitor.value(system, q, p, carry.monitor)
 
     return jax.grad(k, (0, 1))(q, p)
+
+
+def _known_sizes(args: Any) -> Any:
+    """The scales that p and q have in the rows of `_euler`."""
+    system, _, q, p, _ = args
+    rows = system.linearize(q).row_sizes(q) if system.constrained else jnp.zeros((0,), q.dtype)
+    return jnp.concatenate([jnp.abs(p).reshape(-1), rows])
 
 
 def _euler(x: Any, args: Any) -> Any:

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 
 from ..linalg import Compensation, add
 from ..projection import AbstractSolver, Newton
+from ..systems.capabilities import Capability
 from ..types import Report, State
-from .base import AbstractMethod, Traits, first_failure, solver_report
+from .base import EXPLICIT, AbstractMethod, Traits, first_failure, solver_report
 from .implicit_drift import drift, is_general, kick_force
 
 __all__ = ["RATTLE", "verlet_substep"]
 
-_VERLET = {"free": Traits(2, symmetric=True, symplectic=True)}
+_VERLET = {"free": Traits(2, symmetric=True, symplectic=True, treats=EXPLICIT)}
 
 
 class RATTLE(AbstractMethod):
@@ -44,16 +45,15 @@ class RATTLE(AbstractMethod):
 
     @property
     def traits(self):
-        constrained = Traits(2, symmetric=True, symplectic=True, constraint_exact=True, hidden_exact=True)
+        constrained = Traits(
+            2, symmetric=True, symplectic=True, constraint_exact=True, hidden_exact=True, treats=tuple(Capability)
+        )
         return _VERLET | {"constrained": constrained}
-
-    def check_further(self, system: Any) -> None:
-        pass
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         q = state.q
         memory = self.solver.init(system, q, state.t) if system.constrained else ()
-        return Compensation.zeros(q), system.gradient(q), memory
+        return Compensation.zeros(q), system.gradient(q, state.t), memory
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         if is_general(system):
@@ -76,7 +76,7 @@ class RATTLE(AbstractMethod):
         low_q = (dt * system.velocity(q, half) - (q1 - q)) + (dt * system.velocity(q, low_p) + low.q)
 
         # second kick, and the projection onto the tangent space
-        gradient = system.gradient(q1)
+        gradient = system.gradient(q1, t1)
         if system.constrained:
             free = half + (low_p - dt / 2 * gradient)
             tangent = self.solver.momenta(system, q1, free, t1)
@@ -91,7 +91,7 @@ class RATTLE(AbstractMethod):
         return State(q1, p1, t1, state.n), (low, gradient, memory), report
 
     def _general(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any, Report]:
-        """A mass M(q) or an applied force: the kicks take H_q and f at the half-step momentum."""
+        """A mass M(q), a vector potential or an applied force: the kicks take H_q and f at the half-step momentum."""
         low, gradient, memory = carry
         t1 = state.t + dt
         there = drift(system, self.solver, state.q, state.p, low, dt, state.t)

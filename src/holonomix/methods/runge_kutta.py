@@ -11,11 +11,12 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, number_list, whole_number
 from ..linalg import Compensation, add
+from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
-from .equations import reduced_force, vector_field
+from .equations import reduced_force, reduced_traits, vector_field
 
 __all__ = ["RK4", "ExplicitEuler", "ExplicitMidpoint", "RungeKutta", "SymplecticEuler", "Tableau"]
 
@@ -30,6 +31,12 @@ class Tableau(eqx.Module):
     source: str = eqx.field(static=True, default="")
 
     def __check_init__(self) -> None:
+        number_list("b", self.b)
+        if not isinstance(self.a, (tuple, list)):
+            raise InputError(f"tableau {self.name}: `a` must be a list of rows, not {self.a!r}")
+        for k, row in enumerate(self.a):
+            number_list(f"a[{k}]", row)
+        whole_number("order", self.order)
         if len(self.a) != len(self.b) or any(len(row) != i for i, row in enumerate(self.a)):
             raise InputError(
                 f"tableau {self.name}: `a` needs one row for each of the {len(self.b)} weights, row i with i entries"
@@ -68,10 +75,7 @@ class RungeKutta(AbstractMethod):
 
     @property
     def traits(self):
-        return dict.fromkeys(("free", "constrained"), Traits(self.tableau.order))
-
-    def check_further(self, system: Any) -> None:
-        pass
+        return reduced_traits(self.tableau.order)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
@@ -117,7 +121,11 @@ class SymplecticEuler(AbstractMethod):
 
     @property
     def traits(self):
-        return {"free": Traits(1, symplectic=True), "constrained": Traits(1)}
+        treats = (Capability.FORCE, Capability.TIME)
+        return {
+            "free": Traits(1, symplectic=True, treats=treats),
+            "constrained": Traits(1, treats=(*treats, Capability.MOVING)),
+        }
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)

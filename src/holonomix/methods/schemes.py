@@ -198,7 +198,8 @@ def composition_order(gamma: Sequence[float]) -> int:
         words += [(*word, k) for k in range(1, HIGHEST_GIVEN_ORDER - sum(word) + 1, 2)]
     # exp of one factor: each word w has the coefficient gamma^weight(w) / len(w)!
     unit = {word: 1.0 / math.factorial(len(word)) for word in words}
-    product, size = {(): 1.0}, {(): 1.0}
+    product: dict[tuple[int, ...], float] = {(): 1.0}
+    size: dict[tuple[int, ...], float] = {(): 1.0}
     for g in gamma:
         new = {
             w: sum(product.get(w[:i], 0.0) * unit[w[i:]] * g ** sum(w[i:]) for i in range(len(w) + 1)) for w in words

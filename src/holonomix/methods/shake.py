@@ -7,11 +7,13 @@ from typing import Any, Literal
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import one_of
 from ..linalg import Compensation, add, newton_root
 from ..projection import AbstractSolver, Newton
+from ..status import Status
+from ..systems.capabilities import Capability
 from ..types import Report, State
-from .base import AbstractMethod, Traits, solver_report
+from .base import AbstractMethod, Traits, first_failure, shown_momentum, solver_report
 from .implicit_drift import drift, is_general, kick_force
 from .rattle import verlet_substep
 
@@ -42,40 +44,50 @@ class SHAKE(AbstractMethod):
     solver: AbstractSolver = Newton()
 
     def __check_init__(self) -> None:
-        if self.form not in ("leapfrog", "velocity"):
-            raise InputError(f"form must be 'leapfrog' or 'velocity', not {self.form!r}")
+        one_of("form", self.form, ("leapfrog", "velocity"))
 
     @property
     def traits(self):
         # Positions are RATTLE's; (q, p) shown is RATTLE's point, so its symplecticity is RATTLE's.
-        constrained = Traits(2, symmetric=True, symplectic=None, constraint_exact=True, hidden_exact=True, wedge=True)
-        return {"constrained": constrained}
-
-    def check_further(self, system: Any) -> None:
-        if self.form == "velocity" and is_general(system):
-            raise MethodError('SHAKE("velocity") needs a constant mass and no applied force; use SHAKE() or RATTLE')
+        plain = (Capability.TIME, Capability.MOVING, Capability.REDUNDANT)
+        return {
+            "constrained": Traits(
+                2,
+                symmetric=True,
+                symplectic=None,
+                constraint_exact=True,
+                hidden_exact=True,
+                wedge=True,
+                treats=tuple(Capability) if self.form == "leapfrog" else plain,
+            )
+        }
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
-        gradient = system.gradient(state.q)
+        gradient, status = system.gradient(state.q, state.t), jnp.asarray(Status.OK, jnp.int32)
         if is_general(system):
             dt, t = jnp.asarray(dt, state.q.dtype), jnp.asarray(state.t, state.q.dtype)
-            raw = newton_root(_before, state.p.reshape(-1), (system, state.q, state.p, dt, t)).x.reshape(state.q.shape)
+            done = newton_root(_before, state.p.reshape(-1), (system, state.q, state.p, dt, t))
+            raw = done.x.reshape(state.q.shape)
+            status = jnp.where(done.converged | jnp.isnan(dt), status, Status.NOT_CONVERGED).astype(jnp.int32)
         else:
             raw = state.p + dt / 2 * gradient if self.form == "leapfrog" else state.p
         memory = self.solver.init(system, state.q, state.t)
-        return Compensation.zeros(state.q), raw, gradient, jnp.asarray(dt, state.q.dtype), memory
+        return Compensation.zeros(state.q), raw, gradient, jnp.asarray(dt, state.q.dtype), memory, status
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        low, raw, gradient, _, memory = carry
+        low, raw, gradient, _, memory, begun = carry
         q, t, t1 = state.q, state.t, state.t + dt
         if is_general(system):
             there = drift(system, self.solver, q, raw + dt / 2 * kick_force(system, q, raw, t), low, dt, t)
-            carry = (Compensation(there.low_q, there.low_p), there.half, gradient, jnp.asarray(dt, q.dtype), memory)
-            report = Report(there.status, there.iterations, there.residual, {"lambda": there.pull / dt})
+            low, size = Compensation(there.low_q, there.low_p), jnp.asarray(dt, q.dtype)
+            carry = (low, there.half, gradient, size, memory, begun)
+            report = Report(
+                first_failure(begun, there.status), there.iterations, there.residual, {"lambda": there.pull / dt}
+            )
             return State(there.q, there.half, t1, state.n), carry, report
         whole = dt if self.form == "leapfrog" else dt / 2
         half, low_p, q1, low_q, solve = self._drift(system, q, raw, low, gradient, whole, dt, t, memory)
-        gradient = system.gradient(q1)
+        gradient = system.gradient(q1, t1)
         if self.form == "leapfrog":
             raw, report = half, solver_report(solve, **{"lambda": solve.multipliers / dt**2})
         else:
@@ -86,7 +98,7 @@ class SHAKE(AbstractMethod):
             raw, low_p = add(half, low_p, pull)
             multipliers = {"lambda": ahead.multipliers / dt**2}
             report = solver_report(solve, ahead.status, **multipliers)
-        carry = (Compensation(low_q, low_p), raw, gradient, jnp.asarray(dt, q.dtype), solve.memory)
+        carry = (Compensation(low_q, low_p), raw, gradient, jnp.asarray(dt, q.dtype), solve.memory, begun)
         return State(q1, raw, t1, state.n), carry, report
 
     def _drift(
@@ -101,25 +113,27 @@ class SHAKE(AbstractMethod):
         return half, low_p, solve.q, low_q, solve
 
     def read(self, system: Any, state: State, carry: Any) -> State:
-        _, raw, gradient, dt, _ = carry
+        _, raw, gradient, dt, _, _ = carry
         if is_general(system):
             p = raw + dt / 2 * kick_force(system, state.q, raw, state.t)
         else:
             p = raw - dt / 2 * gradient if self.form == "leapfrog" else raw
-        return State(state.q, self.solver.momenta(system, state.q, p, state.t).p, state.t, state.n)
+        return State(state.q, shown_momentum(self.solver.momenta(system, state.q, p, state.t)), state.t, state.n)
 
     def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
-        low, raw, gradient, dt, memory = carry
+        low, raw, gradient, dt, memory, begun = carry
         if is_general(system):
             base = raw + dt / 2 * kick_force(system, state.q, raw, state.t)
-            raw = drift(system, self.solver, state.q, base, low, dt, state.t).half
+            there = drift(system, self.solver, state.q, base, low, dt, state.t)
+            raw, begun = there.half, first_failure(begun, there.status)
         elif self.form == "leapfrog":
-            raw = self._drift(system, state.q, raw, low, gradient, dt, dt, state.t, memory)[0]
+            raw, _, _, _, solve = self._drift(system, state.q, raw, low, gradient, dt, dt, state.t, memory)
+            begun = first_failure(begun, solve.status)
         low = Compensation(low.q, -low.p)
-        return State(state.q, -raw, state.t, state.n), (low, -raw, gradient, dt, memory)
+        return State(state.q, -raw, state.t, state.n), (low, -raw, gradient, dt, memory, begun)
 
 
 def _before(raw: Any, args: Any) -> Any:

@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..errors import InputError, MethodError
+from ..errors import MethodError, number, one_of
 from ..linalg import Compensation, add, newton_root, solve
+from ..linalg.rotations import hat, vee
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
-from .newmark import check_beta, check_conservative, definite_report, reverse_momentum
+from .newmark import check_beta, definite_report, reverse_momentum
 from .zhang_skeel import modified_force, verlet_step
 
 __all__ = ["CayleyEulerSO3", "ZhangSkeelSO3", "cayley", "hat", "vee"]
@@ -44,9 +45,7 @@ class CayleyEulerSO3(AbstractMethod):
     def traits(self) -> Mapping[str, Traits]:
         return {"constrained": Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)}
 
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
+    def check_conditions(self, system: Any) -> None:
         check_rotations(self, system, system)
         check_inertia(self, system)
 
@@ -97,19 +96,15 @@ class ZhangSkeelSO3(AbstractMethod):
 
     def __check_init__(self) -> None:
         check_beta(self.beta)
-        if self.form not in ("trapezoidal", "first"):
-            raise InputError(f"form must be 'trapezoidal' or 'first', not {self.form!r}")
-        if not self.c > 0:
-            raise InputError(f"c must be positive (1/2 is consistent, 1 the paper's), not {self.c}")
+        one_of("form", self.form, ("trapezoidal", "first"))
+        number("c", self.c, above=0)  # 1/2 is consistent, 1 the paper's
 
     @property
     def traits(self) -> Mapping[str, Traits]:
         second = self.form == "trapezoidal"
         return {"stiff": Traits(2 if second else 1, symmetric=second, symplectic=True)}
 
-    def check_further(self, system: Any) -> None:
-        super().check_further(system)
-        check_conservative(self, system)
+    def check_conditions(self, system: Any) -> None:
         check_rotations(self, system, system.constrained())
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
@@ -189,18 +184,6 @@ def check_inertia(method: AbstractMethod, system: Any) -> None:
             f"{method.name} needs the mass of a rigid body, momentum p = V J_d with one 3 x 3 matrix J_d for all rows "
             "of the velocity V (a scalar, or what models.rigid_body makes of moments of inertia)"
         )
-
-
-def hat(w: Any) -> Any:
-    """The skew matrix of a vector: `hat(w) x` is the cross product `w x x`."""
-    zero = jnp.zeros_like(w[0])
-    rows = ((zero, -w[2], w[1]), (w[2], zero, -w[0]), (-w[1], w[0], zero))
-    return jnp.stack([jnp.stack(row) for row in rows])
-
-
-def vee(skew: Any) -> Any:
-    """The vector of a skew matrix."""
-    return jnp.stack([skew[2, 1], skew[0, 2], skew[1, 0]])
 
 
 def cayley(x: Any) -> Any:

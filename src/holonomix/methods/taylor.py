@@ -13,8 +13,8 @@ from jax.experimental import jet
 from ..errors import InputError
 from ..linalg import Compensation, add
 from ..types import Report, State
-from .base import AbstractMethod, Traits
-from .equations import vector_field
+from .base import AbstractMethod
+from .equations import reduced_traits, vector_field
 
 __all__ = ["Taylor"]
 
@@ -42,10 +42,7 @@ class Taylor(AbstractMethod):
 
     @property
     def traits(self):
-        return dict.fromkeys(("free", "constrained"), Traits(self.derivatives))
-
-    def check_further(self, system: Any) -> None:
-        pass
+        return reduced_traits(self.derivatives)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ..errors import InputError
 from ..linalg import newton_root
+from ..systems.capabilities import Capability
 from ..systems.functions import as_callable
 from ..types import Report, State
 from .base import AbstractMethod, Traits
@@ -118,6 +119,7 @@ class VariationalIntegrator(AbstractMethod):
 
     reference = "Marsden & West 2001; Tao & Owhadi 2015 (2.1)"
     family = "variational"
+    reasons = {Capability.FORCE: "its forces come from the discrete Lagrangian"}
 
     lagrangian: Any
     auxiliary: int = eqx.field(static=True)
@@ -144,17 +146,16 @@ class VariationalIntegrator(AbstractMethod):
             order, symmetric = 1, False
         self.lagrangian = lagrangian if hasattr(lagrangian, "bind") else as_callable(lagrangian)
         self.auxiliary, self.claimed, self.symmetric = auxiliary, order, symmetric
+        if not isinstance(symmetries, (tuple, list)) or not all(callable(x) for x in symmetries):
+            raise InputError(f"symmetries must be a list of functions, not {symmetries!r}")
         self.symmetries = tuple(symmetries)
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"free": Traits(self.claimed, symmetric=self.symmetric, symplectic=True)}
-
-    def check_further(self, system: Any) -> None:
-        if not system.conservative:
-            raise InputError(
-                "VariationalIntegrator takes its forces from the discrete Lagrangian; it has no applied force"
-            )
+        # the modified potentials of the two others are made for a constant mass
+        general = not isinstance(self.lagrangian, NewmarkLagrangian | ZhangSkeelLagrangian)
+        treats = (Capability.MASS,) if general else ()
+        return {"free": Traits(self.claimed, symmetric=self.symmetric, symplectic=True, treats=treats)}
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return ()

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 
 from ..linalg import Compensation, add, newton_root
 from ..projection import Newton
+from ..systems.capabilities import Capability
 from ..types import Report, State
-from .base import AbstractMethod, Traits
+from .base import EXPLICIT, AbstractMethod, Traits
 from .equations import iteration_report, reduced_force
-from .rattle import verlet_substep
+from .rattle import RATTLE, verlet_substep
 
 __all__ = ["ImplicitMidpoint", "Leapfrog", "StormerVerlet"]
 
@@ -22,7 +23,8 @@ class StormerVerlet(AbstractMethod):
         p+ = p_n + dt/2 F(q_n)      q_{n+1} = q_n + dt M^-1 p+      p_{n+1} = p+ + dt/2 F(q_{n+1})
 
     With constraints (index-reduced, the drifting control) or an applied force the force depends on the momentum: the
-    first kick takes it at p_n and the second, implicit one at p_{n+1}, which keeps the method symmetric.
+    first kick takes it at p_n and the second, implicit one at p_{n+1}, which keeps the method symmetric. With a mass
+    M(q) or a vector potential it is the generalized form, implicit and symplectic, that RATTLE has there.
     """
 
     reference = "Verlet 1967; Hairer, Lubich & Wanner 2003; Farrell 2009 (5.2)"
@@ -30,18 +32,24 @@ class StormerVerlet(AbstractMethod):
 
     @property
     def traits(self):
-        return {"free": Traits(2, symmetric=True, symplectic=True), "constrained": Traits(2, symmetric=True)}
+        return {
+            "free": Traits(2, symmetric=True, symplectic=True, treats=EXPLICIT),
+            "constrained": Traits(2, symmetric=True, treats=(Capability.FORCE, Capability.TIME, Capability.MOVING)),
+        }
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q), reduced_force(system, state.q, state.p, state.t)
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         low, force = carry
+        if not system.separable:
+            state, (low, *_), report = RATTLE().step(system, state, dt, (low, force, ()))
+            return state, (low, force), report
         t1 = state.t + dt
         half, low_p = add(state.p, low.p, dt / 2 * force)
         behind = low.q + dt * system.velocity(state.q, low_p)
         q, low_q = add(state.q, behind, dt * system.velocity(state.q, half))
-        if system.constrained or not system.conservative:
+        if system.constrained or system.forced:
 
             def residual(x, args):
                 system, q, half, t1, dt = args
@@ -76,14 +84,7 @@ class Leapfrog(AbstractMethod):
 
     @property
     def traits(self):
-        return {"free": Traits(2, symmetric=True, symplectic=True)}
-
-    def check_further(self, system: Any) -> None:
-        from ..errors import MethodError
-
-        super().check_further(system)
-        if not system.conservative:
-            raise MethodError("Leapfrog needs a force that depends on q alone; use StormerVerlet with an applied force")
+        return {"free": Traits(2, symmetric=True, symplectic=True, treats=(Capability.TIME,))}
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         force = system.force(state.q, state.p, state.t)
@@ -119,7 +120,10 @@ class ImplicitMidpoint(AbstractMethod):
 
     @property
     def traits(self):
-        return {"free": Traits(2, symmetric=True, symplectic=True), "constrained": Traits(2, symmetric=True)}
+        return {
+            "free": Traits(2, symmetric=True, symplectic=True, treats=EXPLICIT),
+            "constrained": Traits(2, symmetric=True, treats=(*EXPLICIT, Capability.MOVING)),
+        }
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
@@ -127,7 +131,7 @@ class ImplicitMidpoint(AbstractMethod):
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         t_mid = state.t + dt / 2
         args = (system, state.q, state.p, t_mid, jnp.asarray(dt, state.q.dtype))
-        if system.constrained or not system.conservative:
+        if system.constrained or system.forced or not system.separable:
             start = jnp.concatenate([state.q.reshape(-1), state.p.reshape(-1)])
             done = newton_root(_full_midpoint, start, args)
             q_mid, p_mid = (x.reshape(state.q.shape) for x in jnp.split(done.x, 2))

@@ -6,10 +6,12 @@ strengths of gravity do not recompile and may be differentiated.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import refusing
 from ..types import Problem
 
 # name -> the module that holds it; a model is added by one line
@@ -59,7 +61,12 @@ MODELS: dict[str, str] = {
 
 def registry() -> dict[str, Callable[..., Problem]]:
     """Name -> the function that makes the problem."""
-    return {name: getattr(importlib.import_module(f".{module}", __name__), name) for name, module in MODELS.items()}
+    return {name: _model(name) for name in MODELS}
+
+
+@functools.cache
+def _model(name: str) -> Callable[..., Problem]:
+    return refusing(getattr(importlib.import_module(f".{MODELS[name]}", __name__), name))
 
 
 # older spellings that still work
@@ -69,7 +76,7 @@ ALIASES = {"magnetised_body": "magnetized_body"}
 def __getattr__(name: str) -> Any:
     name = ALIASES.get(name, name)
     if name in MODELS:
-        return getattr(importlib.import_module(f".{MODELS[name]}", __name__), name)
+        return _model(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; models are {', '.join(MODELS)}")
 
 

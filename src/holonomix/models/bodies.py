@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
+from ..linalg.rotations import hat, vee
 from ..systems import System
 from ..types import Problem
 from .checks import finite, is_traced, vector
@@ -27,16 +28,9 @@ def orthonormality(q: Any, *params: Any) -> Any:
     return (q.T @ q - jnp.eye(3, dtype=q.dtype))[ROWS, COLUMNS] * WEIGHTS
 
 
-def hat(w: Any) -> Any:
-    """The skew matrix with `hat(w) x = w x x`."""
-    zero = jnp.zeros_like(w[0])
-    return jnp.stack([jnp.stack([zero, -w[2], w[1]]), jnp.stack([w[2], zero, -w[0]]), jnp.stack([-w[1], w[0], zero])])
-
-
 def spatial_momentum(q: Any, p: Any) -> Any:
     """The angular momentum in space, `R J Omega`."""
-    skew = p @ q.T - q @ p.T
-    return jnp.stack([skew[2, 1], skew[0, 2], skew[1, 0]])
+    return vee(p @ q.T - q @ p.T)
 
 
 def free(q: Any, params: Any) -> Any:

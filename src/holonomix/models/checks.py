@@ -9,7 +9,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, ShapeError
+from ..errors import InputError, ShapeError, real_array
 
 __all__ = ["finite", "is_traced", "positive", "vector"]
 
@@ -21,7 +21,7 @@ def is_traced(*values: Any) -> bool:
 
 def finite(name: str, value: Any) -> Any:
     """`value` as a floating point array, without NaN or infinity."""
-    value = jnp.asarray(value, jnp.result_type(float))
+    value = real_array(name, value)
     if not is_traced(value) and not np.all(np.isfinite(np.asarray(value))):
         raise InputError(f"{name} must be finite, not {np.asarray(value)}")
     return value
@@ -37,7 +37,7 @@ def positive(name: str, value: Any) -> Any:
 
 def vector(name: str, value: Any, size: int) -> Any:
     """`value` as a vector of `size` entries; a single number is repeated."""
-    value = jnp.asarray(value)
+    value = real_array(name, value)
     if value.ndim == 0:
         return jnp.full((size,), value)
     if value.shape != (size,):

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..systems import Distance, Local, System
 from ..types import Problem
 from .checks import finite, positive, vector
@@ -141,8 +141,7 @@ def planar_ring(n: int = 6, rigid: bool = False, radius: float = 1.0, rate: floa
     `rigid=True` adds the braces between second neighbors: 2 n bars of which only 2 n - 3 are independent, so it asks
     for `redundant="min-norm"` (n >= 5).
     """
-    if n < 4:
-        raise InputError(f"a ring that moves needs at least four bars, not {n}")
+    whole_number("n", n, 4)  # three bars do not move
     angle = 2 * np.pi * np.arange(n) / n
     q = float(positive("radius", radius)) * np.stack([np.cos(angle), np.sin(angle)], 1)
     pairs = [(k, (k + 1) % n) for k in range(n)]
@@ -210,8 +209,8 @@ def mobile(levels: int = 4, length: float = 1.0, spread: float = 0.5, masses: An
 
     The rods' equations couple along the tree and are eliminated from the leaves up, without fill.
     """
-    if levels < 1:
-        raise InputError(f"a mobile needs at least one level, not {levels}")
+    if whole_number("levels", levels) > 16:
+        raise InputError(f"a mobile of {levels} levels has 2^{levels} - 1 rods; 16 levels are the most")
     n = 2**levels - 1
     length = float(positive("length", length))
     q = np.zeros((n, 2))

@@ -92,7 +92,7 @@ def _tangent(system: Any, q: Any, p: Any) -> Any:
     value, normal = jax.value_and_grad(lambda x: system.constraint(x)[0])(q)
     square = jnp.sum(normal**2)
     if not is_traced(value, normal):
-        if not abs(float(value)) <= 1e-8 * (1 + float(np.max(np.abs(q)))):
+        if not abs(float(value)) <= 1e-8 * float(jnp.sum(jnp.abs(normal * q))):
             raise InconsistentStateError(
                 f"q0 is not on the surface: the equation has the value {float(value):.6g} there instead of 0; "
                 "use `q, p = hx.project(system, q, p)` to move it"

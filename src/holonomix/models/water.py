@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import InputError, whole_number
 from ..systems import Distance, Pairs, System
 from ..types import Problem
@@ -147,7 +147,7 @@ def _relaxed(n: int, seed: int, sweeps: int = 600) -> np.ndarray:
     return _molecules(molecules[:, 0], molecules[:, 1:] - molecules[:, :1]).reshape(-1, 3)
 
 
-@eqx.filter_jit
+@compiled
 def _descend(system: System, start: Any, sweeps: int) -> Any:
     """Rigid steepest descent with a step that grows while the energy falls; another seed compiles nothing."""
     slope = jax.value_and_grad(system.potential)

@@ -1,6 +1,6 @@
 """The position problem `g(Q - M^-1 G(q)^T Lambda) = 0` as a function of Lambda, in the form a system allows.
 
-A line has `zero` (Lambda = 0), `values(Lambda)`, `row_norms()`, `factor(Lambda)` of `G(Q) M^-1 G(q)^T`,
+A line has `zero` (Lambda = 0), `values(Lambda)`, `row_sizes()`, `factor(Lambda)` of `G(Q) M^-1 G(q)^T`,
 `start_factor()` of `G(q) M^-1 G(q)^T`, and `natural(Lambda)`, the multipliers in the order of the constraint. Inside an
 iteration Lambda and the values are whatever suits the line: an array, or a list with one array for each part.
 """
@@ -13,7 +13,6 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from ..systems.islands import IslandConstraint, IslandFactor, IslandJacobian, flat
-from ..systems.mass import as_mass
 
 __all__ = ["IslandPositionProblem", "PositionProblem", "position_problem"]
 
@@ -32,11 +31,11 @@ class PositionProblem(eqx.Module):
     def zero(self) -> Any:
         return jnp.zeros(self.system.constraint_count(self.q), self.q.dtype)
 
-    def row_norms(self) -> Any:
-        return self.jac.row_norms()
+    def row_sizes(self) -> Any:
+        return self.jac.row_sizes(self.trial)
 
     def here(self, multipliers: Any) -> Any:
-        return self.trial - self.system.velocity(self.q, self.jac.transpose(multipliers))
+        return self.trial - self.system.inverse_mass(self.q, self.jac.transpose(multipliers))
 
     def values(self, multipliers: Any) -> Any:
         return self.system.constraint(self.here(multipliers), self.t1)
@@ -63,8 +62,8 @@ class IslandPositionProblem(eqx.Module):
     def zero(self) -> list[Any]:
         return [jnp.zeros_like(slopes[0][:, 0]) for slopes in self.jac.slopes]
 
-    def row_norms(self) -> list[Any]:
-        return self.jac.row_norms()
+    def row_sizes(self) -> list[Any]:
+        return self.jac.row_sizes(flat(self.trial))
 
     def here(self, multipliers: list[Any]) -> list[Any]:
         pull = self.weighted.transpose(multipliers)
@@ -91,14 +90,12 @@ def position_problem(
     if constraint is None:
         return PositionProblem(system, q, trial, t, t1, system.linearize(q, t))
     jac = constraint.linearize(constraint.gather(q))
-    return IslandPositionProblem(
-        constraint, constraint.gather(trial), jac, jac.weighted(as_mass(system.mass, q), q.shape)
-    )
+    return IslandPositionProblem(constraint, constraint.gather(trial), jac, jac.weighted(system.mass_form(q), q.shape))
 
 
 def island_momenta(system: Any, constraint: IslandConstraint, q: Any, p: Any) -> tuple[Any, Any, Any]:
     """`(mu, G^T mu, pivot)` of the momentum problem."""
     jac = constraint.linearize(constraint.gather(q))
-    factor = jac.factor(jac.weighted(as_mass(system.mass, q), q.shape), symmetric=True)
+    factor = jac.factor(jac.weighted(system.mass_form(q), q.shape), symmetric=True)
     mu = factor.solve(jac(flat(constraint.gather(system.velocity(q, p)))))
     return constraint.natural(mu), constraint.scatter(jac.transpose(mu), q.shape), factor.pivot

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ..compiled import compiled
 from ..errors import (
     ConstraintRankError,
     ConvergenceError,
@@ -17,19 +17,32 @@ from ..errors import (
     InputError,
     NonFiniteError,
     ShapeError,
+    number,
+    one_of,
+    real_array,
+    whole_number,
 )
 from ..linalg import Dense, implicit_root, iterate
-from ..linalg.redundant import DEPENDENT, PseudoInverse
+from ..linalg.redundant import PseudoInverse, dependent
+from ..linalg.scales import relative, stall_rule
 from ..systems.functions import user_function_errors
-from ..systems.mass import as_mass, check_mass
-from .solvers import direct_momenta
+from ..systems.mass import check_mass
+from ..types import Problem
+from .solvers import direct_momenta, momentum_sizes, singular_pivot
 
-__all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "project"]
+__all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "check_system", "project"]
 
 NEWTON_SIZE = 64  # unknowns up to which a projection may solve with the whole matrix
 
 # Above this many rows the rank is judged by the factors' pivots; naming the rows would take a dense eigenproblem.
 LARGE_RANK_CHECK = 600
+
+
+def check_system(system: Any) -> None:
+    """`system` is a System or a StiffSystem."""
+    if not hasattr(system, "hamiltonian") or isinstance(system, type):
+        hint = "; give problem.system" if isinstance(system, Problem) else ""
+        raise InputError(f"system must be a System or a StiffSystem, not {type(system).__name__}{hint}")
 
 
 def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
@@ -42,14 +55,10 @@ def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
 
 def as_array(name: str, x: Any) -> Any:
     """`x` as a floating point array of real numbers."""
-    try:
-        array = jnp.asarray(x)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers: {' '.join(str(error).split())}") from error
-    if jnp.iscomplexobj(array) or not array.size:
-        what = "is complex" if array.size else f"has no entries (shape {array.shape})"
-        raise InputError(f"{name} must be an array of real numbers; it {what}")
-    return jnp.asarray(array, jnp.result_type(float))
+    array = real_array(name, x)
+    if not array.size:
+        raise InputError(f"{name} must be an array of real numbers; it has no entries (shape {array.shape})")
+    return array
 
 
 def project(
@@ -62,7 +71,12 @@ def project(
     Works under `jit`, `vmap` and `grad`. Outside of a transformation a failure raises `ConvergenceError` with the
     constraint residual that was left.
     """
+    check_system(system)
+    whole_number("max_iterations", max_iterations)
+    one_of("redundant", redundant, (None, "min-norm"))
     q, p = as_state_arrays(q, p)
+    if not isinstance(t, Tracer):
+        t = number("t", t)
     if not system.constrained:
         return q, p
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, p))):
@@ -84,7 +98,7 @@ def project(
     return q1, p1
 
 
-@eqx.filter_jit
+@compiled
 def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant: bool) -> tuple[Any, Any, Any]:
     check_functions(system, q, p, t)
     m = system.constraint_count(q)
@@ -92,17 +106,19 @@ def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant
     def stationarity(x, args):
         system, q, t = args
         here, multipliers = x[: q.size].reshape(q.shape), x[q.size :]
-        pull = system.velocity(q, system.linearize(here, t).transpose(multipliers))
+        pull = system.inverse_mass(q, system.linearize(here, t).transpose(multipliers))
         return jnp.concatenate([(here - q + pull).reshape(-1), system.constraint(here, t)])
 
     def solve(args):
         system, q, t = args
         eps = jnp.finfo(q.dtype).eps
-        size = 1.0 + jnp.max(jnp.abs(q))
+        length = lambda x: jnp.sum(x * system.mass_form(q).momentum(q, x))  # squared, in the mass metric
 
         def residual(x):
             r = stationarity(x, args)
-            return r, jnp.max(jnp.abs(r)) / size
+            here, off = (y[: q.size].reshape(q.shape) for y in (x, r))
+            position = jnp.sqrt(relative(length(off), length(here) + length(q)))
+            return r, jnp.maximum(position, relative(r[q.size :], constraint_sizes(system, here, t)))
 
         def gauss_newton(x):
             # on the constraint, with the distance to q as the objective
@@ -111,7 +127,7 @@ def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant
             rhs = system.constraint(here, t) + jac(q - here)
             gram = system.gram(q, jac, jac)
             multipliers = (gram.factor_redundant if redundant else gram.factor)(symmetric=True).solve(rhs)
-            new = q - system.velocity(q, jac.transpose(multipliers))
+            new = q - system.inverse_mass(q, jac.transpose(multipliers))
             return jnp.concatenate([new.reshape(-1), multipliers])
 
         def body(x, r):
@@ -124,17 +140,41 @@ def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant
             return jnp.where(better, full, near)
 
         start = jnp.concatenate([q.reshape(-1), jnp.zeros(m, q.dtype)])
-        floor = max(1e-11, 64 * float(eps))
-        done = iterate(body, residual, start, tol=4 * eps, floor=floor, max_iterations=max_iterations, stall=0.9)
+        options = stall_rule(q.dtype, quadratic=False)
+        done = iterate(body, residual, start, tol=2 * eps, max_iterations=max_iterations, **options)
         return done.x, done.converged
 
     def pseudo(x, args):
         jacobian = jax.jacfwd(lambda y: stationarity(y, args))(x)
-        return PseudoInverse(jnp.linalg.pinv(jacobian, rtol=DEPENDENT), jnp.ones(()))
+        inverse = jnp.linalg.pinv(jacobian, rtol=dependent(q.dtype))
+        return PseudoInverse(inverse, jnp.zeros_like(inverse), jnp.ones(()))
 
     x, converged = implicit_root(solve, stationarity, (system, q, t), pseudo if redundant else None)
     here = x[: q.size].reshape(q.shape)
     return here, jnp.max(jnp.abs(system.constraint(here, t))), converged
+
+
+def constraint_sizes(system: Any, q: Any, t: Any) -> Any:
+    """The natural scale of each row of g at q: `sum_j |G_ij| |q_j|` (`linalg.scales`)."""
+    return system.linearize(q, t).row_sizes(q)
+
+
+def bend_sizes(system: Any, q: Any, t: Any) -> Any:
+    """`(G M^-1 G^T)_ii^2 / |g_i''(d_i, d_i)|` with `d_i = M^-1 G_i^T`: the size of g over a radius of curvature.
+
+    The terms of a curved g are this large even where q is zero (a pendulum that hangs at the origin), and so is their
+    rounding. Zero for a row that is not curved.
+    """
+    m = system.constraint_count(q)
+
+    def row(unit):
+        value = lambda x: jnp.sum(unit * system.constraint(x, t))
+        pull = jax.grad(value)(q)
+        way = system.inverse_mass(q, pull)
+        bend = jnp.abs(jnp.sum(way * jax.jvp(jax.grad(value), (q,), (way,))[1]))
+        return jnp.where(bend > 0, jnp.sum(pull * way) ** 2 / jnp.where(bend > 0, bend, 1.0), 0.0)
+
+    return jax.lax.map(row, jnp.eye(m, dtype=q.dtype))
 
 
 def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -> None:
@@ -144,7 +184,7 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     m = system.constraint_count(q)
     if m > LARGE_RANK_CHECK:
         pivot = float(_smallest_pivot(system, q, jnp.asarray(t, q.dtype)))
-        if not pivot > 1e-13:
+        if not pivot > singular_pivot(q.dtype):
             raise ConstraintRankError(
                 f"the {m} constraints are redundant or singular at the start: the smallest relative pivot of "
                 f"G M^-1 G^T is {pivot:.2g}; check a smaller model of the same kind, whose rows can be named"
@@ -176,16 +216,16 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     )
 
 
-@eqx.filter_jit
+@compiled
 def _smallest_pivot(system: Any, q: Any, t: Any) -> Any:
     jac = system.linearize(q, t)
     return system.gram(q, jac, jac).factor(symmetric=True).pivot
 
 
-@eqx.filter_jit
+@compiled
 def _dense_gram(system: Any, q: Any, t: Any) -> tuple[Any, Any]:
     """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q."""
-    mass = as_mass(system.mass, q)
+    mass = system.mass_form(q)
     way = jnp.max(jnp.abs(q)) * jnp.cos(jnp.arange(q.size)).reshape(q.shape)
     rows, bends = jax.jvp(lambda x: system.linearize(x, t).todense(), (q,), (way,))
     gram, size = (mass.right(q, x) @ x.T for x in (rows, bends))
@@ -201,7 +241,7 @@ def _check_finite(q: Any, p: Any) -> None:
 
 def _check_mass(system: Any, q: Any) -> None:
     with user_function_errors("mass", q, "(q)"):
-        check_mass(as_mass(system.mass, q), q)
+        check_mass(system.mass_form(q), q)
 
 
 def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
@@ -211,16 +251,16 @@ def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
     """
     extra = "" if system.params is None else ", params"
     with user_function_errors("potential", q, f"(q{extra})"):
-        returned = jax.eval_shape(system.potential, q).shape
+        returned = jax.eval_shape(system.potential, q, t).shape
     if returned != ():
         raise ShapeError(f"the potential must return a number; it returned an array of shape {returned}")
     with user_function_errors("gradient of the potential", q, f"(q{extra})"):
-        jax.eval_shape(system.gradient, q)
+        jax.eval_shape(system.gradient, q, t)
     if system.constrained:
         _check_constraint(system, q, t, f"(q{', t' if system.rheonomic else ''}{extra})")
     if system.force_fn is not None:
         with user_function_errors("force", q, "(q, v, t)"):
-            returned = jnp.shape(jax.eval_shape(system.force_fn, q, p, jnp.asarray(t, q.dtype)))
+            returned = jnp.shape(jax.eval_shape(system.applied_force, q, p, jnp.asarray(t, q.dtype)))
         if returned not in (q.shape, ()):
             raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
 
@@ -247,12 +287,13 @@ def check_start(
 ) -> None:
     """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows.
 
-    `tolerance` is relative to the size of q: 1e-8, or what single precision can hold.
+    `tolerance` is relative to the natural scale of each row (`linalg.scales`): 1e-8, or what single precision can hold.
     """
-    tolerance = max(1e-8, 64 * float(jnp.finfo(q.dtype).eps)) if tolerance is None else tolerance
+    eps = float(jnp.finfo(q.dtype).eps)
+    tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
     _check_finite(q, p)
     _check_mass(system, q)
-    potential, gradient, g, hidden, fastest = _evaluate(system, q, p, jnp.asarray(t, q.dtype))
+    potential, gradient, g, hidden, sizes, speeds = _evaluate(system, q, p, jnp.asarray(t, q.dtype))
     for name, x in (("potential", potential), ("gradient of the potential", gradient)):
         if not np.all(np.isfinite(np.asarray(x))):
             raise NonFiniteError(
@@ -265,17 +306,20 @@ def check_start(
         raise NonFiniteError(
             f"the constraint is not finite at the start: rows {np.flatnonzero(~np.isfinite(g)).tolist()}"
         )
-    scale = 1.0 + float(np.max(np.abs(q)))
-    if np.max(np.abs(g)) > tolerance * scale:
-        k = int(np.argmax(np.abs(g)))
+    off = np.abs(g) > tolerance * sizes
+    if np.any(off) and len(g) <= LARGE_RANK_CHECK:
+        off &= np.abs(g) > 64 * eps * np.asarray(_bend_sizes(system, q, jnp.asarray(t, q.dtype)))
+    if np.any(off):
+        k = int(np.argmax(np.where(off, np.abs(g), 0.0)))
         raise InconsistentStateError(
             f"q is not on the manifold: {_row_name(system, q, k)} is {g[k]:.6g} instead of 0; "
             "use `q, p = hx.project(system, q, p)` to move it there"
         )
     if not redundant:
         check_rank(system, q, t)
-    if np.max(np.abs(hidden)) > tolerance * scale * (1.0 + fastest):
-        k = int(np.argmax(np.abs(hidden)))
+    off = np.abs(hidden) > tolerance * speeds
+    if np.any(off):
+        k = int(np.argmax(np.where(off, np.abs(hidden), 0.0)))
         raise InconsistentStateError(
             f"p is not tangent to the manifold: row {k} of G M^-1 p{_of_name(system, q, k)} is {hidden[k]:.6g} "
             "instead of 0; use `q, p = hx.project(system, q, p)` to correct it"
@@ -300,12 +344,28 @@ def _row_names(system: Any, q: Any, numbers: list[int]) -> str:
 
 
 def _evaluate(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
-    """Potential, gradient, constraint, hidden constraint and largest velocity, in one compiled call."""
+    """Potential, gradient, constraint, hidden constraint and the natural scales of both, in one compiled call."""
     return tuple(np.asarray(x) for x in _evaluated(system, q, p, t))
 
 
-@eqx.filter_jit
+_bend_sizes = compiled(bend_sizes)
+
+
+@compiled
 def _evaluated(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
     check_functions(system, q, p, t)
-    held = (system.constraint(q, t), system.hidden_constraint(q, p, t)) if system.constrained else (jnp.zeros(0),) * 2
-    return system.potential(q), system.gradient(q), *held, jnp.max(jnp.abs(system.velocity(q, p)))
+    gradient = system.gradient(q, t)
+    if not system.constrained:
+        return system.potential(q, t), gradient, *(jnp.zeros(0),) * 4
+    held = system.constraint(q, t), system.hidden_constraint(q, p, t)
+    return system.potential(q, t), gradient, *held, constraint_sizes(system, q, t), speed_sizes(system, q, p, t)
+
+
+def speed_sizes(system: Any, q: Any, p: Any, t: Any) -> Any:
+    """The natural scale of the hidden constraint: of the velocity, or of one that the forces give over the size of q.
+
+    The second keeps the rounding of a momentum that ought to be zero from being judged against itself.
+    """
+    fall = jnp.sqrt(jnp.abs(system.inverse_mass(q, system.gradient(q, t)) * q))
+    own = momentum_sizes(system, q, p, t)
+    return jnp.maximum(own, system.linearize(q, t).row_sizes(fall))

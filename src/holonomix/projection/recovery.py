@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import InputError
 from ..systems.stiff import Penalty
 
@@ -28,7 +28,7 @@ def stiff_multipliers(stiff: Any, q: Any) -> Any:
     return rigid.gram(q, jac, jac).factor(symmetric=True).solve(pull)
 
 
-@eqx.filter_jit
+@compiled
 def _rows(stiff: Any, rows: Any) -> Any:
     return jax.lax.map(lambda q: stiff_multipliers(stiff, q), rows, batch_size=256)
 

@@ -7,8 +7,8 @@ solvers differ in the iteration; the result and its derivative (implicit functio
 Redundant rows make both problems singular. With `redundant="min-norm"` rows that depend on others are skipped and the
 multipliers of least norm are reported; the matrix is then `G(q) M^-1 G(q)^T` for every solver.
 
-By default an iteration runs down to round-off, measured against `eps * |row of G| * max|Q|`; `tol` asks for a fixed
-bound on `max|g|` instead.
+By default an iteration runs down to round-off, measured against `eps sum_j |G_ij Q_j|` (`linalg.scales`); `tol` asks
+for a fixed bound on `max|g|` instead, in the units of g.
 """
 
 from __future__ import annotations
@@ -21,20 +21,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, whole_number
+from ..errors import InputError, one_of, whole_number
 from ..linalg import implicit_root, iterate
-from ..linalg.compensated import evened
+from ..linalg.scales import inverse_sizes, stall_rule
 from ..status import Status
-from ..systems.mass import as_mass
 from .position_problem import island_momenta, position_problem
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
 
 # Below this ratio of a pivot to the diagonal entry it came from, a Gram matrix counts as singular.
 SINGULAR_PIVOT = 1e-13
-# Round-off floor in multiples of eps * |row| * max|Q|, and the level up to which a stalled iteration is accepted.
-ROUND_OFF, STALLED = 0.5, 1e4
-# The residual of a relaxation goes up and down on its way: only near round-off is standing still an end.
+
+
+def singular_pivot(dtype: Any) -> float:
+    """`SINGULAR_PIVOT`, or what the round-off of single precision leaves of a vanishing pivot."""
+    return max(SINGULAR_PIVOT, 64 * float(jnp.finfo(dtype).eps))
+
+
+# Round-off in multiples of eps and the natural scale of a row.
+ROUND_OFF = 1.0
+# The residual of a relaxation oscillates, so a stall is accepted only near round-off, in multiples of eps.
 RELAXED = 8.0
 
 
@@ -78,8 +84,7 @@ class AbstractSolver(eqx.Module):
     def __check_init__(self) -> None:
         check_tolerance(self.tol)
         whole_number("max_iterations", self.max_iterations)
-        if self.redundant not in (None, "min-norm"):
-            raise InputError(f'redundant must be None (an error) or "min-norm", not {self.redundant!r}')
+        one_of("redundant", self.redundant, (None, "min-norm"))
 
     @abc.abstractmethod
     def init(self, system: Any, q: Any, t: Any) -> Any: ...
@@ -109,7 +114,7 @@ class AbstractSolver(eqx.Module):
 
 def shifted(system: Any, q: Any, trial: Any, t: Any, multipliers: Any) -> Any:
     """`trial - M^-1 G(q, t)^T Lambda`."""
-    return trial - system.velocity(q, system.linearize(q, t).transpose(multipliers))
+    return trial - system.inverse_mass(q, system.linearize(q, t).transpose(multipliers))
 
 
 def _position_residual(multipliers: Any, args: Any) -> Any:
@@ -131,22 +136,20 @@ def _position_factor(redundant: bool, multipliers: Any, args: Any) -> Any:
     return _Negated(gram.factor_redundant() if redundant else gram.factor())
 
 
-def _measure(line: Any, trial: Any, tol: float | None) -> tuple[Any, Any, Any]:
-    """The residual function of Lambda with its norm, the tolerance and the round-off floor.
+def _measure(line: Any, tol: float | None) -> tuple[Any, Any, Any]:
+    """The residual function of Lambda with its norm, the tolerance, and the unit of a stall.
 
-    The norm is `max|g|` for a fixed tolerance, and `max|g_i| / (|row i| max|Q|)` when the iteration goes to round-off.
+    The norm is `max|g|` for a fixed tolerance, and `max |g_i| / sum_j |G_ij Q_j|` when the iteration goes to round-off.
     """
-    eps = jnp.finfo(trial.dtype).eps
-    size = jnp.max(jnp.abs(evened(trial)))
-    scale = jax.tree.map(lambda x: jnp.where(x * size > 0, x * size, 1.0), line.row_norms())
-    relative = jax.tree.map(lambda x: 1.0 / x if tol is None else jnp.ones_like(x), scale)
+    sizes = line.row_sizes()
+    scale = jax.tree.map(lambda x: inverse_sizes(x) if tol is None else jnp.ones_like(x), sizes)
 
     def residual(multipliers):
         value = line.values(multipliers)
-        return value, _largest(jax.tree.map(lambda x, r: jnp.abs(x) * r, value, relative))
+        return value, _largest(jax.tree.map(lambda x, r: jnp.abs(x) * r, value, scale))
 
-    floor = STALLED * eps * (1.0 if tol is None else _largest(scale))
-    return residual, ROUND_OFF * eps if tol is None else tol, floor
+    eps = jnp.finfo(jax.tree.leaves(sizes)[0].dtype).eps
+    return (residual, ROUND_OFF * eps, 1.0) if tol is None else (residual, tol, _largest(sizes))
 
 
 def _largest(tree: Any) -> Any:
@@ -169,14 +172,14 @@ class Newton(AbstractSolver):
 
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
         line = position_problem(system, q, trial, t, t1, self.redundant is None)
-        residual, tol, floor = _measure(line, trial, self.tol)
+        residual, tol, unit = _measure(line, self.tol)
         fixed = None if self.redundant is None else _gram_factor(system, q, t, True)
 
         def body(multipliers, value):
             return _sum(multipliers, (line.factor(multipliers) if fixed is None else fixed).solve(value))
 
-        stall = 0.5 if fixed is None else 0.9
-        done = iterate(body, residual, line.zero, tol=tol, floor=floor, max_iterations=self.max_iterations, stall=stall)
+        options = stall_rule(q.dtype, unit, quadratic=fixed is None)
+        done = iterate(body, residual, line.zero, tol=tol, max_iterations=self.max_iterations, **options)
         return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
     def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
@@ -204,7 +207,7 @@ class SymmetricNewton(AbstractSolver):
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
         plain = self.redundant is None and not self.frozen
         line = position_problem(system, q, trial, t, t1, plain)
-        residual, tol, floor = _measure(line, trial, self.tol)
+        residual, tol, unit = _measure(line, self.tol)
         if self.frozen:
             factor, refreshed = memory
         else:
@@ -213,7 +216,8 @@ class SymmetricNewton(AbstractSolver):
         def body(multipliers, value):
             return _sum(multipliers, factor.solve(value))
 
-        done = iterate(body, residual, line.zero, tol=tol, floor=floor, max_iterations=self.max_iterations, stall=0.9)
+        options = stall_rule(q.dtype, unit, quadratic=False) | {"polish": self.tol is None}
+        done = iterate(body, residual, line.zero, tol=tol, max_iterations=self.max_iterations, **options)
         if self.frozen:
             stale = done.iterations > self.slow
             fresh = self._factor(system, shifted(system, q, trial, t, done.x), t1)
@@ -253,9 +257,9 @@ class SOR(AbstractSolver):
         return ()
 
     def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
-        residual, tol, floor = _measure(position_problem(system, q, trial, t, t1, False), trial, self.tol)
+        residual, tol, unit = _measure(position_problem(system, q, trial, t, t1, False), self.tol)
         m = system.constraint_count(q)
-        directions = as_mass(system.mass, q).right(q, system.linearize(q, t).todense())
+        directions = system.mass_form(q).right(q, system.linearize(q, t).todense())
 
         def relax(i, sweep):
             here, multipliers = sweep
@@ -273,7 +277,7 @@ class SOR(AbstractSolver):
             residual,
             jnp.zeros(m, q.dtype),
             tol=tol,
-            floor=RELAXED / STALLED * floor,
+            floor=RELAXED * jnp.finfo(q.dtype).eps * unit,
             max_iterations=self.max_iterations,
             stall=0.999,
         )
@@ -286,11 +290,12 @@ class SOR(AbstractSolver):
             system, q, p, t = args
             gram = system.gram(q, *(system.linearize(q, t),) * 2).todense()
             target = system.hidden_constraint(q, p, t)
-            scale = jnp.max(jnp.abs(target)) if self.tol is None else 1.0
+            sizes = momentum_sizes(system, q, p, t)
+            scale = inverse_sizes(sizes) if self.tol is None else jnp.ones_like(sizes)
 
             def residual(mu):
                 left = target - gram @ mu
-                return left, jnp.max(jnp.abs(left)) / jnp.where(scale > 0, scale, 1.0)
+                return left, jnp.max(jnp.abs(left) * scale)
 
             def relax(i, mu):
                 return mu.at[i].add(self.omega * (target[i] - gram[i] @ mu) / gram[i, i])
@@ -332,6 +337,12 @@ def _gram_factor(system: Any, q: Any, t: Any, redundant: bool = False) -> Any:
     return gram.factor_redundant(symmetric=True) if redundant else gram.factor(symmetric=True)
 
 
+def momentum_sizes(system: Any, q: Any, p: Any, t: Any) -> Any:
+    """The natural scale of each row of the hidden constraint: `sum_j |G_ij| |v_j|`, and `|g_t|` where g moves."""
+    sizes = system.linearize(q, t).row_sizes(system.velocity(q, p))
+    return sizes + jnp.abs(system.hidden_constraint(q, jnp.zeros_like(p), t)) if system.rheonomic else sizes
+
+
 def _momentum_residual(mu: Any, args: Any) -> Any:
     system, q, p, t = args
     return system.hidden_constraint(q, p - system.linearize(q, t).transpose(mu), t)
@@ -353,7 +364,7 @@ def direct_momenta(system: Any, q: Any, p: Any, t: Any = 0.0, redundant: str | N
         if redundant is not None:
             mu = factor.shortest(mu)
         correction = system.linearize(q, t).transpose(mu)
-    status = jnp.where(pivot > SINGULAR_PIVOT, Status.OK, Status.SINGULAR).astype(jnp.int32)
+    status = jnp.where(pivot > singular_pivot(q.dtype), Status.OK, Status.SINGULAR).astype(jnp.int32)
     return MomentumSolve(p - correction, mu, correction, status)
 
 

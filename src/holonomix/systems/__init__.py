@@ -1,5 +1,6 @@
 """Mechanical systems."""
 
+from .capabilities import Capability as Capability
 from .constraints import Rheonomic as Rheonomic
 from .fixman import fixman as fixman
 from .fixman import fixman_potential as fixman_potential
@@ -11,6 +12,7 @@ from .potentials import Pairs as Pairs
 from .resonance import ResonanceWarning as ResonanceWarning
 from .resonance import ResonanceWatch as ResonanceWatch
 from .resonance import resonances as resonances
+from .signatures import TimeDependent as TimeDependent
 from .stiff import StiffSystem as StiffSystem
 from .stiff import effective as effective
 from .stiff import fast_subsystem as fast_subsystem

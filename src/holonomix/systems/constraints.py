@@ -10,8 +10,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
+from ..linalg.scales import row_sizes
 from ..linalg.small import small_product
 from .functions import as_callable
 from .names import Name, check_name
@@ -46,9 +46,9 @@ class DenseJacobian(eqx.Module):
         """`G^T lambda` in the shape of q."""
         return small_product(multipliers[None], self.matrix.T)[0].reshape(self.shape)
 
-    def row_norms(self) -> Any:
-        """Sums of absolute values, row by row: what turns an error of q into an error of g."""
-        return jnp.sum(jnp.abs(self.matrix), axis=1)
+    def row_sizes(self, q: Any) -> Any:
+        """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
+        return row_sizes(self.matrix, q.reshape(-1))
 
     def todense(self) -> Any:
         return self.matrix

@@ -18,6 +18,7 @@ import numpy as np
 from ..linalg.assembly import Layout, layout_of
 from ..linalg.blocks import BlockDiagonal
 from ..linalg.indexing import Indices, add_at, take
+from ..linalg.scales import row_sizes
 from ..linalg.small import UNROLL, Dense
 from ..linalg.tridiagonal import lane_products
 from .islands import Islands, islands_of, sum_of
@@ -249,13 +250,13 @@ class StructuredJacobian(eqx.Module):
             return total
         return total + (multipliers[-self.full.shape[0] :] @ self.full).reshape(self.shape)
 
-    def row_norms(self) -> Any:
-        """Sums of absolute values, row by row: what turns an error of q into an error of g."""
+    def row_sizes(self, q: Any) -> Any:
+        """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
+        lanes = q.reshape(self.shape[0], -1).T
         parts = [
-            sum_of(jnp.sum(jnp.abs(x), axis=1) * (at >= 0).astype(x.dtype) for x, at in slots)
-            for slots in self._slots()
+            sum_of(jnp.sum(jnp.abs(x * take(lanes, at)[None]), axis=1) for x, at in slots) for slots in self._slots()
         ]
-        return self._natural(parts, None if self.full is None else jnp.sum(jnp.abs(self.full), axis=1))
+        return self._natural(parts, None if self.full is None else row_sizes(self.full, q.reshape(-1)))
 
     def todense(self) -> Any:
         m = self.layout.array.size

@@ -20,7 +20,7 @@ import numpy as np
 from ..linalg.assembly import Layout, layout_of
 from ..linalg.definite import UNROLL_DEFINITE, Definite, signed_pivot
 from ..linalg.indexing import Indices, take
-from .mass import BlockMass, DenseMass, as_mass
+from .mass import BlockMass, DenseMass
 
 __all__ = ["LocalEnergy", "curvature", "curvature_structure", "mass_matrix"]
 
@@ -65,7 +65,7 @@ def curvature_structure(system: Any, q: Any) -> str:
 
 def mass_matrix(system: Any, q: Any) -> Any:
     """The constant mass as a matrix over the flattened q."""
-    mass = as_mass(system.mass, q)
+    mass = system.mass_form(q)
     if isinstance(mass, DenseMass):
         return mass.matrix
     if isinstance(mass, BlockMass):
@@ -80,7 +80,7 @@ def mass_matrix(system: Any, q: Any) -> Any:
 def _find(system: Any, q: Any) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
     if q.size <= UNROLL_DEFINITE:
         return None, None, f"{q.size} coordinates: unrolled elimination"
-    if not as_mass(system.mass, q).particlewise:
+    if not system.mass_form(q).particlewise:
         return None, None, f"{q.size} coordinates with a mass that couples particles: dense Cholesky"
     extra = () if system.params is None else (system.params,)
     parts = local_energies(system.potential_fn, q, extra)
@@ -188,7 +188,7 @@ class CurvatureFactor(eqx.Module):
 def _structured(system: Any, q: Any, shift: Any, weight: Any, parts: list[LocalEnergy], pattern: Pattern) -> Curvature:
     n = q.shape[0]
     d = q.size // n
-    mass: Any = as_mass(system.mass, q)
+    mass: Any = system.mass_form(q)
     if isinstance(mass, BlockMass):
         own = jnp.broadcast_to(mass.matrix, (n, d, d))
     else:

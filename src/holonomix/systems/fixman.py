@@ -36,8 +36,10 @@ def fixman(system: Any, temperature: Any) -> System:
     if not stiff and (not system.constrained or system.rheonomic):
         raise InputError("the Fixman potential belongs to constraints that do not depend on time; this system has none")
     rigid = system.constrained() if stiff else system
+    if rigid.time_dependent:
+        raise InputError("the Fixman potential corrects an equilibrium; this system's potential depends on time")
     potential = Corrected(rigid.potential_fn, system, jnp.asarray(temperature, jnp.result_type(float)))
-    return System(potential, rigid.constraint_terms, rigid.mass, rigid.force_fn, rigid.params)
+    return System(potential, rigid.constraint_terms, rigid.mass, rigid.force_fn, rigid.params, rigid.vector_fn)
 
 
 def fixman_potential(system: Any, q: Any) -> Any:

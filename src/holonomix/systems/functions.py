@@ -17,6 +17,7 @@ import jax
 from jax import errors as jax_errors
 
 from ..errors import HolonomixError, InputError
+from .closures import hoisted
 
 __all__ = ["Fixed", "as_callable", "user_function_errors"]
 
@@ -41,6 +42,7 @@ class Fixed(eqx.Module):
 
 def as_callable(fn: Any) -> Any:
     """`fn` in a form that may travel through `jax.jit` as an argument."""
+    fn = hoisted(fn)
     return Fixed(fn) if jax.tree_util.all_leaves([fn]) else fn
 
 

@@ -85,8 +85,12 @@ class IslandJacobian(eqx.Module):
                 out[c] = pull if out[c] is None else out[c] + pull
         return out
 
-    def row_norms(self) -> list[Any]:
-        return [sum_of(sum_of(jnp.abs(s[:, k]) for k in range(s.shape[1])) for s in slopes) for slopes in self.slopes]
+    def row_sizes(self, x: list[Any]) -> list[Any]:
+        """`sum_j |G_ij| |q_j|` for positions of the classes, `(coordinates, blocks)` each (`linalg.scales`)."""
+        return [
+            sum_of(_dot(jnp.abs(slope), jnp.abs(x[c])[None], 1) for slope, c in zip(slopes, slots, strict=True))
+            for slopes, slots in zip(self.slopes, self.islands.slots, strict=True)
+        ]
 
     def weighted(self, mass: Any, shape: tuple[int, ...]) -> IslandJacobian:
         """`G M^-1`."""

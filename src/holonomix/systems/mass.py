@@ -6,6 +6,7 @@ The structure is static and decided by shapes; the values are runtime data.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -17,7 +18,16 @@ from ..errors import InputError, ShapeError
 from ..linalg import Dense, root
 from ..linalg.indexing import take
 
-__all__ = ["AbstractMass", "BlockMass", "DenseMass", "DiagonalMass", "PositionMass", "as_mass", "check_mass"]
+__all__ = [
+    "AbstractMass",
+    "BlockMass",
+    "BoundMass",
+    "DenseMass",
+    "DiagonalMass",
+    "PositionMass",
+    "as_mass",
+    "check_mass",
+]
 
 
 class AbstractMass(eqx.Module):
@@ -32,8 +42,8 @@ class AbstractMass(eqx.Module):
     def momentum(self, q: Any, v: Any) -> Any: ...
 
     @abc.abstractmethod
-    def root(self, q: Any, xi: Any) -> Any:
-        """`L xi` with `L L^T = M`: a standard normal `xi` becomes a momentum of temperature one."""
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        """`L xi` with `L L^T = kT M`: a standard normal `xi` becomes a momentum of the given temperature kT."""
 
     @abc.abstractmethod
     def right(self, q: Any, rows: Any) -> Any:
@@ -57,8 +67,9 @@ class DiagonalMass(AbstractMass):
     def momentum(self, q: Any, v: Any) -> Any:
         return v * self.value
 
-    def root(self, q: Any, xi: Any) -> Any:
-        return jnp.sqrt(self.value) * xi
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        # one root of the product, whose units are those of a squared momentum: the same bits in all units
+        return jnp.sqrt(self.value * temperature) * xi
 
     def right(self, q: Any, rows: Any) -> Any:
         if jnp.ndim(self.inverse) == 0:
@@ -85,8 +96,8 @@ class DenseMass(AbstractMass):
     def momentum(self, q: Any, v: Any) -> Any:
         return (self.matrix @ v.reshape(-1)).reshape(v.shape)
 
-    def root(self, q: Any, xi: Any) -> Any:
-        return (root(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        return jnp.sqrt(temperature) * (root(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
 
     def right(self, q: Any, rows: Any) -> Any:
         return rows @ self.inverse
@@ -119,8 +130,9 @@ class BlockMass(AbstractMass):
     def momentum(self, q: Any, v: Any) -> Any:
         return self._times(self.matrix, v)
 
-    def root(self, q: Any, xi: Any) -> Any:
-        return self._times(root(self.matrix) if self.matrix.ndim == 2 else jax.vmap(root)(self.matrix), xi)
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        lower = root(self.matrix) if self.matrix.ndim == 2 else jax.vmap(root)(self.matrix)
+        return jnp.sqrt(temperature) * self._times(lower, xi)
 
     def right(self, q: Any, rows: Any) -> Any:
         return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
@@ -149,12 +161,22 @@ class PositionMass(AbstractMass):
     def momentum(self, q: Any, v: Any) -> Any:
         return (self.fn(q) @ v.reshape(-1)).reshape(v.shape)
 
-    def root(self, q: Any, xi: Any) -> Any:
-        return (root(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
+    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+        return jnp.sqrt(temperature) * (root(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
 
     def right(self, q: Any, rows: Any) -> Any:
         factor = Dense(self.fn(q)).factor(symmetric=True)
         return jax.vmap(factor.solve)(rows)
+
+
+class BoundMass(eqx.Module):
+    """`M(q, params)` as a function of q."""
+
+    fn: Callable[..., Any]
+    params: Any
+
+    def __call__(self, q: Any) -> Any:
+        return self.fn(q, self.params)
 
 
 def as_mass(mass: Any, q: Any) -> AbstractMass:
@@ -171,9 +193,12 @@ def as_mass(mass: Any, q: Any) -> AbstractMass:
         return DenseMass(value, _inverse(value))
     if value.ndim == len(shape) and all(a in (1, b) for a, b in zip(value.shape, shape, strict=True)):
         return DiagonalMass(jnp.broadcast_to(value, shape))
+    if len(shape) > 1 and value.shape == shape[:1]:  # one for each particle
+        return DiagonalMass(jnp.broadcast_to(value.reshape(-1, *(1,) * (len(shape) - 1)), shape))
     raise ShapeError(
-        f"mass has shape {value.shape}, but q has shape {shape}: give a scalar, an array of shape {shape}, "
-        f"one that broadcasts to it with as many axes, a matrix of shape {(size, size)}, or a function q -> matrix"
+        f"mass has shape {value.shape}, but q has shape {shape}: give a scalar, an array of shape {shape}, one number "
+        f"for each particle (shape {shape[:1]}), one that broadcasts to q with as many axes, a matrix of shape "
+        f"{(size, size)}, or a function q -> matrix"
     )
 
 

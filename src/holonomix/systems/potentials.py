@@ -16,8 +16,9 @@ import numpy as np
 from ..errors import InputError, ShapeError
 from ..linalg.indexing import Indices, take
 from .functions import as_callable
+from .signatures import TimeDependent, required_arguments
 
-__all__ = ["LocalPotential", "Pairs", "SumPotential", "as_potential"]
+__all__ = ["LocalPotential", "Pairs", "SumPotential", "as_potential", "depends_on_time", "evaluate_potential"]
 
 # Up to this many pairs all are evaluated at once; above it the loop runs over the distance of two groups in the list.
 UNROLLED_PAIRS = 2000
@@ -152,6 +153,26 @@ class SumPotential(eqx.Module):
         return combined(list(self.terms), q, extra)
 
 
-def as_potential(potential: Any) -> Any:
-    """A list of potentials as their sum."""
-    return SumPotential(potential) if isinstance(potential, (list, tuple)) else potential
+def as_potential(potential: Any, arguments: int = 1) -> Any:
+    """A list of potentials as their sum; functions that require more than `arguments` arguments depend on time."""
+    if isinstance(potential, (list, tuple, SumPotential)):
+        terms = potential.terms if isinstance(potential, SumPotential) else potential
+        return SumPotential(tuple(as_potential(term, arguments) for term in terms))
+    if callable(potential) and not isinstance(potential, TimeDependent):
+        return TimeDependent(potential) if required_arguments(potential) == arguments + 1 else potential
+    return potential
+
+
+def depends_on_time(potential: Any) -> bool:
+    """Whether a potential, or a term of a sum, takes the time."""
+    if isinstance(potential, SumPotential):
+        return any(depends_on_time(term) for term in potential.terms)
+    return isinstance(potential, TimeDependent)
+
+
+def evaluate_potential(potential: Any, q: Any, t: Any, extra: tuple[Any, ...]) -> Any:
+    """V at (q, t)."""
+    if isinstance(potential, SumPotential) and depends_on_time(potential):
+        first, *rest = (evaluate_potential(term, q, t, extra) for term in potential.terms)
+        return sum(rest, first)
+    return potential(q, t, *extra) if isinstance(potential, TimeDependent) else potential(q, *extra)

@@ -5,24 +5,23 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..errors import InputError
 
 __all__ = ["ResonanceWarning", "ResonanceWatch", "resonances"]
 
 MOST_ROWS = 256
-NO_ENERGY = 1e-12
 
 
 class ResonanceWarning(UserWarning):
     """Fast frequencies that meet or nearly satisfy a resonance of second order: the effective system may not hold."""
 
 
-@eqx.filter_jit
+@compiled
 def _frequency_rows(stiff: Any, rows: Any) -> Any:
     return jax.lax.map(stiff.frequencies, rows)
 
@@ -82,7 +81,7 @@ class ResonanceWatch:
 
     def add(self, t: np.ndarray, q: np.ndarray, p: np.ndarray) -> None:
         """Take some of the next rows; of too many, every other one is dropped."""
-        if not self.energy > NO_ENERGY:
+        if not self.energy > 0:
             return
         first = -self.seen % self.stride
         self.seen += len(t)

@@ -16,10 +16,14 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..compiled import compiled
+from ..errors import ConvergenceError, InputError, real_array
 from ..linalg import newton_root
+from .capabilities import Capability
 from .curvature import LocalEnergy, combined, local_energies
+from .frozen import freeze
 from .functions import as_callable
+from .mass import AbstractMass
 from .modes import generalized_modes
 from .resonance import resonances
 from .structured import AbstractLocal
@@ -28,6 +32,8 @@ from .system import System
 __all__ = ["StiffSystem", "effective", "fast_subsystem", "penalized"]
 
 MOST_FREQUENCIES = 32
+# Relative deviations from the manifold and its tangent space that carry no oscillation.
+NO_ENERGY = 1e-12
 
 
 class StiffPotential(eqx.Module):
@@ -119,6 +125,8 @@ class StiffSystem(eqx.Module):
         if not isinstance(epsilon, jax.core.Tracer) and not np.all(np.asarray(epsilon) > 0):
             raise InputError(f"epsilon must be positive, not {epsilon}")
         rigid = System(slow, manifold, mass, force, params)
+        if rigid.time_dependent:
+            raise InputError("the potentials of a stiff system must not depend on time")
         if not rigid.constrained or rigid.rheonomic:
             raise InputError("a stiff system needs a manifold g(q) that does not depend on time")
         if not callable(stiff):
@@ -163,8 +171,14 @@ class StiffSystem(eqx.Module):
         return eqx.tree_at(lambda s: s.params, self, self.slow.with_params(params).params, is_leaf=lambda x: x is None)
 
     def prepare(self, q: Any) -> StiffSystem:
-        """The same system with its mass in final form."""
-        return eqx.tree_at(lambda s: s.mass, self, self.slow.prepare(q).mass, is_leaf=lambda x: x is self.mass)
+        """The same system with its mass in final form and its functions frozen as they are now."""
+        now = freeze(self, lambda system: system.try_out(q))
+        return eqx.tree_at(lambda s: s.mass, now, now.slow.prepare(q).mass, is_leaf=lambda x: x is now.mass)
+
+    def try_out(self, q: Any) -> None:
+        """Call every function of the user once, the way a run does; shapes are all that matters."""
+        self.full.try_out(q)
+        self.constrained().try_out(q)
 
     # -- the interface of a System without constraints ------------------------------------------------------------
 
@@ -181,12 +195,45 @@ class StiffSystem(eqx.Module):
         return False
 
     @property
+    def time_dependent(self) -> bool:
+        return False
+
+    @property
+    def forced(self) -> bool:
+        return self.force_fn is not None
+
+    @property
     def conservative(self) -> bool:
         return self.force_fn is None
 
     @property
     def position_mass(self) -> bool:
         return self.slow.position_mass
+
+    @property
+    def magnetic(self) -> bool:
+        return False
+
+    @property
+    def separable(self) -> bool:
+        return not self.position_mass
+
+    @property
+    def needs(self) -> frozenset[Capability]:
+        return self.slow.needs
+
+    @property
+    def vector_potential(self) -> None:
+        return None
+
+    def mass_form(self, q: Any) -> AbstractMass:
+        return self.slow.mass_form(q)
+
+    def inverse_mass(self, q: Any, x: Any) -> Any:
+        return self.slow.inverse_mass(q, x)
+
+    def applied_force(self, q: Any, v: Any, t: Any) -> Any:
+        return self.slow.applied_force(q, v, t)
 
     @property
     def potential(self) -> Any:
@@ -197,8 +244,8 @@ class StiffSystem(eqx.Module):
     def potential_fn(self) -> Any:
         return self.full.potential_fn
 
-    def gradient(self, q: Any) -> Any:
-        return self.full.gradient(q)
+    def gradient(self, q: Any, t: Any = 0.0) -> Any:
+        return self.full.gradient(q, t)
 
     def velocity(self, q: Any, p: Any) -> Any:
         return self.slow.velocity(q, p)
@@ -209,8 +256,8 @@ class StiffSystem(eqx.Module):
     def kinetic(self, q: Any, p: Any) -> Any:
         return self.slow.kinetic(q, p)
 
-    def hamiltonian(self, q: Any, p: Any) -> Any:
-        return self.full.hamiltonian(q, p)
+    def hamiltonian(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+        return self.full.hamiltonian(q, p, t)
 
     def force(self, q: Any, p: Any, t: Any = 0.0) -> Any:
         return self.full.force(q, p, t)
@@ -238,10 +285,24 @@ class StiffSystem(eqx.Module):
         return self.constrained().constraint
 
     def foot(self, q: Any) -> tuple[Any, Any]:
-        """`X = q + M(q)^-1 G(q)^T lambda` with `g(X) = 0`, and lambda (Lubich & Weiss (9), (15)); differentiable."""
+        """`X = q + M(q)^-1 G(q)^T lambda` with `g(X) = 0`, and lambda (Lubich & Weiss (9), (15)); differentiable.
+
+        Where there is no such point it raises, or inside a transformation gives NaN.
+        """
+        point, multipliers, converged = self.solve_foot(q)
+        if not isinstance(converged, jax.core.Tracer) and not bool(converged):
+            raise ConvergenceError(
+                "the point of the manifold that belongs to q was not found: Newton's method along M^-1 G(q)^T did not "
+                "converge; start nearer to the manifold, or with smaller oscillations"
+            )
+        lost = lambda x: jnp.where(converged, x, jnp.nan)
+        return lost(point), lost(multipliers)
+
+    def solve_foot(self, q: Any) -> tuple[Any, Any, Any]:
+        """The point and the multipliers of `foot`, and whether Newton's method converged."""
         start = jnp.zeros(self.constrained().constraint_count(q), q.dtype)
-        done = newton_root(_foot_residual, start, (self.constrained(), q))
-        return _moved(self.constrained(), q, done.x), done.x
+        done = newton_root(_foot_residual, start, (self.constrained(), q), known=_foot_sizes)
+        return _moved(self.constrained(), q, done.x), done.x, done.converged
 
     def tangent(self, q: Any, p: Any) -> Any:
         """`P(q) p`, `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the part of a momentum or force along the manifold."""
@@ -250,18 +311,18 @@ class StiffSystem(eqx.Module):
         mu = rigid.gram(q, jac, jac).factor(symmetric=True).solve(jac(rigid.velocity(q, p)))
         return p - jac.transpose(mu)
 
-    @eqx.filter_jit
+    @compiled
     def project(self, q: Any, p: Any) -> tuple[Any, Any]:
         """The start `(X_0, Y_0)` of the effective system that belongs to a start of this one (Lubich & Weiss (9))."""
         foot = self.foot(q)[0]
         return foot, self.tangent(foot, p)
 
-    @eqx.filter_jit
+    @compiled
     def frequencies(self, q: Any) -> Any:
         """`omega_k`, ascending: fast frequencies times eps at the point of the manifold that belongs to q."""
         return self._modes(self.foot(q)[0])[0]
 
-    @eqx.filter_jit
+    @compiled
     def actions(self, q: Any, p: Any) -> Any:
         """`I_k`, energy over frequency of each fast oscillation: the adiabatic invariants (Lubich & Weiss (20))."""
         rigid, foot = self.constrained(), self.foot(q)[0]
@@ -276,7 +337,13 @@ class StiffSystem(eqx.Module):
         v = rigid.velocity(q, p)
         across = jax.jvp(rigid.constraint, (q,), (v,))[1]
         level = self._stiff(q) / self.epsilon**2
-        if not isinstance(across, jax.core.Tracer) and np.max(np.abs(across)) <= 1e-12 * np.max(np.abs(v), initial=0.0):
+        if isinstance(across, jax.core.Tracer):
+            return level + rigid.kinetic(q, p - self.tangent(q, p))
+        # on the manifold and tangent to it to within round-off: no oscillation at all
+        jac, values = rigid.linearize(q), rigid.constraint(q)
+        if np.all(np.abs(values) <= NO_ENERGY * jac.row_sizes(q)):
+            level = jnp.zeros_like(level)
+        if np.all(np.abs(across) <= NO_ENERGY * jac.row_sizes(v)):
             return level
         return level + rigid.kinetic(q, p - self.tangent(q, p))
 
@@ -320,13 +387,21 @@ def _foot_residual(multipliers: Any, args: Any) -> Any:
     return rigid.constraint(_moved(rigid, q, multipliers))
 
 
+def _foot_sizes(args: Any) -> Any:
+    rigid, q = args
+    return rigid.linearize(q).row_sizes(q)
+
+
 def penalized(system: System, omega: Any) -> StiffSystem:
     """The constraint of a system replaced by the stiff potential `omega^2/2 |g|^2`."""
     if not system.constrained or system.rheonomic:
         raise InputError("only constraints that do not depend on time can be penalized; this system has none")
+    if system.time_dependent or system.magnetic:
+        raise InputError("a stiff system has potentials that do not depend on time, and no vector potential")
+    omega = real_array("omega", omega)
     if not isinstance(omega, jax.core.Tracer) and not np.all(np.asarray(omega) > 0):
         raise InputError(f"omega must be positive, not {omega}")
-    penalty, epsilon = Penalty(system.constraint_terms), 1.0 / jnp.asarray(omega, jnp.result_type(float))
+    penalty, epsilon = Penalty(system.constraint_terms), 1.0 / omega
     return StiffSystem(
         system.potential_fn, penalty, system.constraint_terms, system.mass, epsilon, system.force_fn, system.params
     )

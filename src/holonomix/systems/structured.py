@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..errors import InputError, ShapeError
+from ..errors import InputError, ShapeError, real_array
 from ..linalg.indexing import Indices, run_of, take
 from .functions import as_callable
 from .names import Name, check_name
@@ -155,7 +155,7 @@ class Distance(AbstractLocal):
     name: Name = eqx.field(static=True)
 
     def __init__(self, pairs: Any, lengths: Any = 1.0, anchors: Any = None, name: Any = None):
-        self.anchors = None if anchors is None else jnp.atleast_2d(jnp.asarray(anchors, jnp.result_type(float)))
+        self.anchors = None if anchors is None else jnp.atleast_2d(real_array("anchors", anchors))
         self.indices = _index_list("Distance", pairs, self.anchors)
         shape = self.indices.array.shape
         self.name = check_name("Distance", name, shape[0])
@@ -166,7 +166,7 @@ class Distance(AbstractLocal):
         if callable(lengths):
             self.lengths = as_callable(lengths)
             return
-        self.lengths = jnp.asarray(lengths, jnp.result_type(float))
+        self.lengths = real_array("lengths", lengths)
         if self.lengths.ndim and self.lengths.shape != (shape[0],):
             raise ShapeError(f"Distance has {shape[0]} pairs but lengths of shape {self.lengths.shape}")
         if not isinstance(self.lengths, Tracer) and not bool(jnp.all(self.lengths > 0)):

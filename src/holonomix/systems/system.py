@@ -16,32 +16,44 @@ import numpy as np
 from ..errors import InputError
 from ..linalg import Dense
 from ..linalg.small import small_product
+from .capabilities import Capability
 from .constraints import Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure, structured_gram, structured_jacobian
+from .frozen import freeze
 from .functions import as_callable
 from .islands import IslandConstraint
-from .mass import AbstractMass, PositionMass, as_mass
+from .mass import AbstractMass, BoundMass, PositionMass, as_mass
 from .names import Row, as_terms, named_rows
-from .potentials import as_potential
+from .potentials import as_potential, depends_on_time, evaluate_potential
+from .signatures import Parametrized, with_params
 
 __all__ = ["System"]
 
 
 class System(eqx.Module):
-    """`System(potential, constraint=None, mass=1.0, force=None, params=None)`.
+    """`System(potential, constraint=None, mass=1.0, force=None, params=None, vector_potential=None)`.
 
     `potential(q)` returns a number, `constraint(q)` a 1-D array that vanishes on the manifold; both take `(q, params)`
-    when `params` is given. `potential` may be a list, to be added up; `constraint` may be a list that mixes callables,
-    `Rheonomic` and structured constraints, or a dict of them, whose keys then name them in errors and results.
-    `mass` is a scalar, an array shaped like q, a matrix over the flattened q, or a function `q -> matrix`.
-    `force(q, v, t)` is an applied force beside `-grad V`. A System is a PyTree whose leaves are arrays: pass it through
-    `jit`, `vmap` and `grad`; new values of `params` or `mass` do not recompile.
+    when `params` is given. A potential that depends on time takes `(q, t)`, or `(q, t, params)`. `potential` may be a
+    list, to be added up; `constraint` may be a list that mixes callables, `Rheonomic` and structured constraints,
+    or a dict of them, whose keys then name them in errors and results.
+    `mass` is a scalar, an array shaped like q, one number for each particle (an entry of the first axis of q), a matrix
+    over the flattened q, or a function `mass(q) -> matrix`. `force(q, v, t)` is an applied force beside `-grad V`.
+    Where params are given, `mass(q, params)` and `force(q, v, t, params)` are called with them if they require them.
+
+    `vector_potential(q)`, in the shape of q, couples charges to a magnetic field: then
+    `H = (p - A(q))^T M^-1 (p - A(q))/2 + V`, the momentum is the canonical one, `p = M v + A(q)` (`system.momentum`),
+    and charges are part of A.
+
+    A System is a PyTree whose leaves are arrays: pass it through `jit`, `vmap` and `grad`; new values of `params` or
+    `mass` do not recompile.
     """
 
     potential_fn: Any
     constraint_terms: tuple[Any, ...]
     mass: Any
     force_fn: Any
+    vector_fn: Any
     params: Any
     shape: tuple[int, ...] | None = eqx.field(static=True)  # of q, where it is known
     redundant: bool = eqx.field(static=True)  # whether `multipliers` accepts rows that depend on each other
@@ -53,9 +65,10 @@ class System(eqx.Module):
         mass: Any = 1.0,
         force: Any = None,
         params: Any = None,
+        vector_potential: Any = None,
     ):
-        potential = as_potential(potential)
-        for name, fn in (("potential", potential), ("force", force)):
+        potential = as_potential(potential, 1 if params is None else 2)
+        for name, fn in (("potential", potential), ("force", force), ("vector_potential", vector_potential)):
             if fn is not None and not callable(fn):
                 raise InputError(f"{name} must be a function, not {type(fn).__name__}")
         if potential is None:
@@ -67,8 +80,12 @@ class System(eqx.Module):
                 raise InputError(f"constraint {k} must be a function or a structured constraint, not {kind}")
         self.potential_fn = as_callable(potential)
         self.constraint_terms = tuple(as_callable(term) for term in terms)
-        self.mass = as_callable(mass) if callable(mass) and not isinstance(mass, AbstractMass) else _as_mass(mass)
-        self.force_fn = None if force is None else as_callable(force)
+        if callable(mass) and not isinstance(mass, AbstractMass):
+            self.mass = as_callable(with_params(mass, 1, params))
+        else:
+            self.mass = _as_mass(mass)
+        self.force_fn = None if force is None else as_callable(with_params(force, 3, params))
+        self.vector_fn = None if vector_potential is None else as_callable(vector_potential)
         self.params = None if params is None else jax.tree.map(_as_value, params)
         self.shape = None
         self.redundant = False
@@ -85,17 +102,76 @@ class System(eqx.Module):
         return any(isinstance(term, Rheonomic) for term in self.constraint_terms)
 
     @property
+    def time_dependent(self) -> bool:
+        """Whether the potential depends on time."""
+        return depends_on_time(self.potential_fn)
+
+    @property
+    def forced(self) -> bool:
+        """Whether there is an applied force."""
+        return self.force_fn is not None
+
+    @property
     def conservative(self) -> bool:
-        return self.force_fn is None
+        """Whether H is an energy that the motion keeps, as long as the constraints do not move."""
+        return not self.forced and not self.time_dependent
 
     @property
     def position_mass(self) -> bool:
         """Whether the mass depends on the position."""
         return isinstance(self.mass, PositionMass) or (callable(self.mass) and not isinstance(self.mass, AbstractMass))
 
+    @property
+    def magnetic(self) -> bool:
+        """Whether there is a vector potential."""
+        return self.vector_fn is not None
+
+    @property
+    def separable(self) -> bool:
+        """Whether `H = T(p) + V(q, t)`."""
+        return not self.position_mass and not self.magnetic
+
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """What a method must be able to treat. (Whether rows are redundant is seen at the start of a run only.)"""
+        found = {
+            Capability.MASS: self.position_mass,
+            Capability.FORCE: self.forced,
+            Capability.TIME: self.time_dependent,
+            Capability.MAGNETIC: self.magnetic,
+            Capability.MOVING: self.rheonomic,
+        }
+        return frozenset(c for c, needed in found.items() if needed)
+
+    def mass_form(self, q: Any) -> AbstractMass:
+        """The mass in the form that its structure asks for."""
+        if isinstance(self.mass, Parametrized):
+            return PositionMass(BoundMass(self.mass, self.params))
+        return as_mass(self.mass, q)
+
     def prepare(self, q: Any) -> System:
-        """The same system with its mass in final form (a constant matrix is factored once, not in every step)."""
-        return eqx.tree_at(lambda s: s.mass, self, as_mass(self.mass, q), is_leaf=lambda x: x is self.mass)
+        """The same system as steps use it: its mass in final form, its functions frozen as they are now.
+
+        A constant mass matrix is factored once, not in every step. What a function closes over may change later: the
+        prepared system does not.
+        """
+        now = freeze(self, lambda system: system.try_out(q))
+        if isinstance(now.mass, Parametrized):
+            return now
+        return eqx.tree_at(lambda s: s.mass, now, as_mass(now.mass, q), is_leaf=lambda x: x is now.mass)
+
+    def try_out(self, q: Any) -> None:
+        """Call every function of the user once, the way a run does; shapes are all that matters."""
+        q = jnp.asarray(q)
+        t = jnp.zeros((), q.dtype)
+        self._potential(q, t)
+        self._constraint(q, t)
+        if self.forced:
+            self.applied_force(q, q, t)
+        if self.magnetic:
+            self._vector(q)
+        if self.position_mass:
+            self.mass_form(q).momentum(q, q)
 
     def accepting_redundant(self) -> System:
         """The same system with `multipliers` of least norm where constraints depend on each other."""
@@ -125,38 +201,56 @@ class System(eqx.Module):
 
     @property
     def potential(self) -> Any:
-        """The potential as a function of q alone."""
+        """The potential as a function of q (and of t, default 0)."""
         return self._potential
 
-    def _potential(self, q: Any) -> Any:
-        value = self.potential_fn(q) if self.params is None else self.potential_fn(q, self.params)
-        return jnp.asarray(value, jnp.result_type(q))
+    def _potential(self, q: Any, t: Any = 0.0) -> Any:
+        extra = () if self.params is None else (self.params,)
+        return jnp.asarray(evaluate_potential(self.potential_fn, q, t, extra), jnp.result_type(q))
 
-    def gradient(self, q: Any) -> Any:
+    def gradient(self, q: Any, t: Any = 0.0) -> Any:
         """grad V, in the shape of q."""
-        return jax.grad(self._potential)(q)
+        return jax.grad(self._potential)(q, t)
+
+    @property
+    def vector_potential(self) -> Any:
+        """The vector potential as a function of q, or None."""
+        return None if self.vector_fn is None else self._vector
+
+    def _vector(self, q: Any) -> Any:
+        return self.vector_fn(q) if self.params is None else self.vector_fn(q, self.params)
+
+    def inverse_mass(self, q: Any, x: Any) -> Any:
+        """M(q)^-1 x for a force or a change of momentum."""
+        return self.mass_form(q).velocity(q, x)
 
     def velocity(self, q: Any, p: Any) -> Any:
-        """M(q)^-1 p."""
-        return as_mass(self.mass, q).velocity(q, p)
+        """M(q)^-1 p, or M(q)^-1 (p - A(q)) where there is a vector potential."""
+        return self.inverse_mass(q, p if self.vector_fn is None else p - self._vector(q))
 
     def momentum(self, q: Any, v: Any) -> Any:
-        """M(q) v."""
-        return as_mass(self.mass, q).momentum(q, v)
+        """M(q) v, plus A(q) where there is a vector potential."""
+        mechanical = self.mass_form(q).momentum(q, v)
+        return mechanical if self.vector_fn is None else mechanical + self._vector(q)
 
     def kinetic(self, q: Any, p: Any) -> Any:
-        return 0.5 * jnp.sum(p * self.velocity(q, p))
+        """`v^T M v / 2`."""
+        mechanical = p if self.vector_fn is None else p - self._vector(q)
+        return 0.5 * jnp.sum(mechanical * self.velocity(q, p))
 
-    def hamiltonian(self, q: Any, p: Any) -> Any:
-        """The energy `p^T M^-1 p / 2 + V(q)`."""
-        return self.kinetic(q, p) + self._potential(q)
+    def hamiltonian(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+        """The energy `v^T M v / 2 + V`, as a function of position, canonical momentum and time."""
+        return self.kinetic(q, p) + self._potential(q, t)
 
     def force(self, q: Any, p: Any, t: Any = 0.0) -> Any:
         """`-H_q` plus the applied force: everything that drives p except the constraint forces."""
-        f = -jax.grad(self.hamiltonian)(q, p) if self.position_mass else -self.gradient(q)
-        if self.force_fn is not None:
-            f = f + self.force_fn(q, self.velocity(q, p), t)
-        return f
+        f = -self.gradient(q, t) if self.separable else -jax.grad(self.hamiltonian)(q, p, t)
+        return f + self.applied_force(q, self.velocity(q, p), t) if self.forced else f
+
+    def applied_force(self, q: Any, v: Any, t: Any) -> Any:
+        """The user's `force(q, v, t)`."""
+        extra = (self.params,) if isinstance(self.force_fn, Parametrized) else ()
+        return self.force_fn(q, v, t, *extra)
 
     # -- constraints --------------------------------------------------------------------------------------------
 
@@ -207,17 +301,17 @@ class System(eqx.Module):
 
     def gram(self, q: Any, left: Any, right: Any) -> Any:
         """`G_left M(q)^-1 G_right^T`, in a form with `.factor(symmetric)`."""
-        mass = as_mass(self.mass, q)
+        mass = self.mass_form(q)
         if self._structured(q) is not None:
             return structured_gram(mass, left, right)
         return Dense(small_product(mass.right(q, left.matrix), right.matrix))
 
     def structure(self, q: Any) -> str:
         """Which solver the multipliers get, and why, in a sentence or two."""
-        return find_structure(self._terms(0.0), as_mass(self.mass, q), q)[1]
+        return find_structure(self._terms(0.0), self.mass_form(q), q)[1]
 
     def _structured(self, q: Any) -> Structured | None:
-        return find_structure(self._terms(0.0), as_mass(self.mass, q), q)[0] if self.constraint_terms else None
+        return find_structure(self._terms(0.0), self.mass_form(q), q)[0] if self.constraint_terms else None
 
     def islands(self, q: Any) -> IslandConstraint | None:
         """The constraint as many small groups of rows side by side, where it is that and nothing else."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from holonomix.io import Store, StoreError, disk
+from holonomix.io.text import parse_json
 
 __all__ = ["write_page"]
 
@@ -28,7 +28,7 @@ def write_page(source: str | os.PathLike[str], target: str | os.PathLike[str], *
     if total == 0 or "q" not in data:
         raise StoreError(f"{store.path} holds no rows yet")
     data = data.isel(t=np.unique(np.linspace(0, total - 1, min(rows, total)).astype(int))).load()
-    bonds = _bonds(store.path / "run.json", int(np.prod(data["q"].shape[1:-1])) if data["q"].ndim > 1 else 0)
+    bonds = _bonds(store, int(np.prod(data["q"].shape[1:-1])) if data["q"].ndim > 1 else 0)
     figures = [f for f in (_trajectories(data, bonds), _errors(data), _observables(data)) if f is not None]
     # the first carries the library itself, so that the page works without a network
     for figure in figures:
@@ -58,12 +58,12 @@ def _document(store: Store, data: Any, total: int, bodies: list[str]) -> str:
     )
 
 
-def _bonds(path: Path, count: int) -> list[tuple[int, int]]:
+def _bonds(store: Store, count: int) -> list[tuple[int, int]]:
     """The pairs that a picture joins, where the run recorded them; -1 is the origin."""
     try:
-        pairs = json.loads(path.read_bytes())["bonds"]
+        pairs = parse_json(store.file("run.json"))["bonds"]
         return [(int(a), int(b)) for a, b in pairs if -1 <= int(a) < count and -1 <= int(b) < count]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (StoreError, ValueError, KeyError, TypeError):
         return []
 
 

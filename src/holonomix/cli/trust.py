@@ -1,0 +1,52 @@
+"""Which Python file a resumed run may execute.
+
+A run of the user's own Python file records the path of the file and its SHA-256 in run.toml, and beside it a hash of
+run.toml that is keyed with a secret of the user: run.seal. Somebody else who makes or alters a store cannot make that
+hash. `resume` executes the recorded file only if the seal is the user's own; of any other store, only the file that the
+user names with `--system`. It never executes a file that lies inside the store, or one whose SHA-256 is another.
+"""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+
+from holonomix.io import StoreDamagedError, StoreError
+from holonomix.private import keyed_hash
+
+from .exits import CommandError
+from .runfile import RunSpec
+
+__all__ = ["SEAL", "is_own_seal", "sealed", "trusted_file"]
+
+SEAL = "run.seal"
+
+
+def sealed(text: str) -> str:
+    """The keyed hash of a run file; empty where the user can have no secret."""
+    found = keyed_hash("run file", text.encode())
+    return "" if found is None else found.hex()
+
+
+def is_own_seal(data: bytes, seal: bytes) -> bool:
+    """Whether this user sealed the run file."""
+    found = keyed_hash("run file", data)
+    return found is not None and hmac.compare_digest(found.hex().encode(), seal.strip())
+
+
+def trusted_file(store: Path, spec: RunSpec, named: Path | None, own: bool) -> Path:
+    """The Python file to execute, or an error that says why none is."""
+    if spec.system is None:
+        raise CommandError(f"--system {named}: the run in {store} is of the model {spec.model}, not of a Python file")
+    if spec.system_sha256 is None:
+        raise StoreDamagedError(f"{store / 'run.toml'} does not record the SHA-256 of {spec.system}: it is not run")
+    if named is None and not own:
+        raise StoreError(
+            f"{store} asks to run the Python file {spec.system}, and nothing shows that you started it: a store from "
+            "elsewhere, or a run file that was changed. It is not run. If you know the file and trust it, name it: "
+            f"`holonomix resume {store} --system FILE.py`"
+        )
+    path = Path(spec.system) if named is None else named
+    if path.resolve().is_relative_to(store.resolve()):
+        raise StoreError(f"{path} lies inside the store {store}: what a store holds is never run. Read it, and copy it")
+    return path.absolute()

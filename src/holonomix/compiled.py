@@ -1,0 +1,119 @@
+"""`compiled`: `jax.jit` for functions of PyTrees that are partly static, with a bounded number of programs.
+
+Arrays are runtime values, everything else is static. The programs of all functions live in one cache. Those that were
+not used for longest are dropped and their machine code is freed, so that a process that meets ever new systems does not
+grow.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+__all__ = ["LIMIT", "Recent", "compiled", "statistics"]
+
+LIMIT = 256  # programs; about a megabyte each
+P = ParamSpec("P")
+R = TypeVar("R")
+V = TypeVar("V")
+statistics = {"compiled": 0, "dropped": 0}
+
+
+class Recent(Generic[V]):
+    """A dictionary that keeps what was used most recently; `drop` is told what goes."""
+
+    def __init__(self, limit: int, drop: Callable[[V], None] | None = None):
+        self.limit, self._drop = limit, drop
+        self._entries: OrderedDict[Hashable, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> V | None:
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+            return found
+
+    def put(self, key: Hashable, value: V) -> V:
+        with self._lock:
+            self._entries[key] = value
+            gone = [self._entries.popitem(last=False)[1] for _ in range(len(self._entries) - self.limit)]
+        for old in gone if self._drop is not None else ():
+            self._drop(old)  # pyright: ignore[reportOptionalCall]
+        return value
+
+    def values(self) -> list[V]:
+        with self._lock:
+            return list(self._entries.values())
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class _Program:
+    """One function with its static arguments, compiled for arrays of one set of shapes."""
+
+    def __init__(self, fn: Callable[..., Any], treedef: Any, static: Sequence[Any]):
+        box: list[Any] = []
+
+        def call(arrays: list[Any]) -> Any:
+            given = iter(arrays)
+            leaves = [next(given) if x is _ARRAY else x for x in static]
+            args, options = jax.tree.unflatten(treedef, leaves)
+            dynamic, rest = eqx.partition(fn(*args, **options), _is_array)
+            box[:] = [rest]
+            return dynamic
+
+        self.jitted, self.box = jax.jit(call), box
+        statistics["compiled"] += 1
+
+    def __call__(self, arrays: list[Any]) -> Any:
+        dynamic = self.jitted(arrays)
+        return eqx.combine(dynamic, self.box[0])
+
+    def drop(self) -> None:
+        statistics["dropped"] += 1
+        self.jitted.clear_cache()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _Array:
+    def __repr__(self) -> str:
+        return "array"
+
+
+_ARRAY = _Array()
+_programs: Recent[_Program] = Recent(LIMIT, _Program.drop)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (jax.Array, np.ndarray, np.generic))
+
+
+def compiled(fn: Callable[P, R]) -> Callable[P, R]:
+    """A compiled form of `fn`. Static arguments must be hashable; new values of them, and new shapes, compile anew."""
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        leaves, treedef = jax.tree.flatten((args, options))
+        static = tuple(_ARRAY if _is_array(x) else x for x in leaves)
+        arrays = [x for x in leaves if _is_array(x)]
+        kinds = tuple((x.shape, x.dtype) for x in arrays)
+        # the type too, because 1 == 1.0 == True
+        key = (fn, treedef, tuple((type(x), x) for x in static), kinds)
+        program = _programs.get(key)
+        if program is None:
+            program = _programs.put(key, _Program(fn, treedef, static))
+        return program(arrays)
+
+    return call

@@ -1,0 +1,90 @@
+"""When a residual is zero: one measure for every solve, the same in all units.
+
+Rounding the unknowns `x` of `r(x) = 0` changes `r_i` by up to `eps sum_j |J_ij| |x_j|`, with the Jacobian `J`. That
+sum, `row_sizes`, is the natural scale of row i: a residual of a few eps of it is zero to within one ulp of the data. It
+has the units of the row whatever the units of the unknowns are (angles beside lengths, momenta beside multipliers), so
+the same iterations are taken in meters and in angstroms. No absolute constant may enter a tolerance.
+
+A function with constants of its own (an anchor far from the particle) is rounded in larger units than this. There the
+residual stops falling above `eps`. Below `sqrt(eps)` an iteration that converges quadratically and still stalls has met
+round-off, and so has any other that does not contract at all: `iterate` accepts them (`loose`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+__all__ = [
+    "LINEAR_STALL",
+    "balanced",
+    "inverse_sizes",
+    "loose",
+    "power_of_two",
+    "relative",
+    "row_sizes",
+    "size_with_margin",
+    "stall_rule",
+]
+
+# Up to this many eps a linearly convergent iteration that has become slow is accepted.
+LINEAR_STALL = 1e4
+
+
+def row_sizes(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
+    """`sum_j |J_ij| |x_j|`: what an error of the size of x would change in each row."""
+    return jnp.sum(jnp.abs(matrix * x), axis=1)
+
+
+def inverse_sizes(size: Any) -> Any:
+    """`1/size`; where nothing has a size only an exact zero is zero."""
+    return jnp.where(size > 0, 1.0 / size, jnp.finfo(size.dtype).max)
+
+
+def relative(residual: Any, size: Any) -> Any:
+    """The largest `|r_i| / size_i`; zero for no rows."""
+    return jnp.max(jnp.abs(residual) * inverse_sizes(size), initial=0.0)
+
+
+def loose(dtype: Any) -> float:
+    """`sqrt(eps)`: the relative residual below which an iteration that no longer contracts has met round-off."""
+    return float(jnp.finfo(dtype).eps) ** 0.5
+
+
+def stall_rule(dtype: Any, unit: Any = 1.0, *, quadratic: bool) -> dict[str, Any]:
+    """The options of `iterate` that accept round-off, for residuals in multiples of `unit`."""
+    if quadratic:
+        return {"stall": 0.5, "floor": loose(dtype) * unit}
+    floor = LINEAR_STALL * float(jnp.finfo(dtype).eps) * unit
+    return {"stall": 0.9, "floor": floor, "limit": loose(dtype) * unit}
+
+
+def size_with_margin(x: Any, other: Any) -> Any:
+    """The larger of two sizes, entry by entry: what a difference of both is rounded to."""
+    return jnp.maximum(jnp.abs(x), jnp.abs(other))
+
+
+def power_of_two(x: Any) -> Any:
+    """The power of two next below each positive entry; one where an entry is zero, infinite or NaN."""
+    good = (x > 0) & jnp.isfinite(x)
+    _, exponent = jnp.frexp(jnp.where(good, x, 1.0))
+    return jnp.ldexp(jnp.ones_like(x), exponent - 1)
+
+
+def balanced(matrix: Any, sizes: Any, solve: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """A solve with `matrix` whose unknowns have the given sizes, through a matrix without units.
+
+    Row exchanges depend on the units of rows and columns. With columns in units of the unknowns and rows divided by
+    their `row_sizes`, all powers of two, they do not, and no rounding is added. `solve(matrix)` returns a function of
+    the right-hand side.
+    """
+    rows = row_sizes(matrix, sizes)
+    # an unknown that is zero so far is measured by what it takes to change the rows
+    reach = jnp.max(jnp.abs(matrix) * inverse_sizes(rows)[:, None], axis=0)
+    columns = power_of_two(jnp.where(sizes > 0, sizes, 1.0 / jnp.where(reach > 0, reach, 1.0)))
+    rows = power_of_two(row_sizes(matrix, columns))
+    inner = solve(matrix * (columns / rows[:, None]))
+    return lambda b: inner(b / rows) * columns

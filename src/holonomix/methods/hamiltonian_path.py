@@ -1,0 +1,90 @@
+r"""HBVM's polynomial for a Hamiltonian that is no sum `T(p) + V(q)`: a mass M(q) or a vector potential.
+
+Position and momentum share one polynomial `y = (q, p)` of degree s,
+
+    y(c h) = y_0 + h sum_j I_j(c) gamma_j        gamma_j = sum_l b_l P_j(c_l) F(y(c_l h))
+    F = (H_p, -H_q + f - G^T lambda)             sum_l b_l G(q_l) q'_l = 0, which is g(q_1) = g(q_0)
+
+The change of H along it is `sum_j (H_q)_j . (H_p)_j - (H_p)_j . ((H_q)_j + (G^T lambda)_j)`, in Legendre coefficients,
+`= -lambda^T sum_l b_l G_l q'_l = 0`: energy and constraint are exact where the quadrature is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..linalg import Dense
+from ..linalg.scales import inverse_sizes
+from .legendre import Tables, step_norm
+
+__all__ = ["Nodes", "correction", "equations", "residual", "start_slopes"]
+
+
+class Nodes(NamedTuple):
+    """What one evaluation of the equations yields."""
+
+    defect: Any  # (s, 2 n), of the equation for gamma
+    along_g: Any  # (m,), d/dt g summed along the step
+    field: Any  # (s, 2 n), Legendre coefficients of F
+    G: Any  # (k, m, n)
+
+
+def start_slopes(system: Any, q: Any, p: Any, t: Any, s: int) -> Any:
+    """A first guess of gamma: the motion without constraint forces, as if it were uniform."""
+    slope = jnp.concatenate([system.velocity(q, p).reshape(-1), system.force(q, p, t).reshape(-1)])
+    return jnp.zeros((s, slope.size), q.dtype).at[0].set(slope)
+
+
+def equations(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> Nodes:
+    """The equations at `gamma` and lambda; `args` is `(system, q, low_q, p, t, dt)`."""
+    system, q, low, p, t, dt = args
+    n, shape, m = q.size, q.shape, multipliers.size
+    start = jnp.concatenate([q.reshape(-1), p.reshape(-1)])
+    below = jnp.concatenate([low.reshape(-1), jnp.zeros_like(low).reshape(-1)])
+    y = start + (below + dt * (tab.I @ gamma))
+
+    def at(y, c):
+        here, momentum, when = y[:n].reshape(shape), y[n:].reshape(shape), t + c * dt
+        force = system.force(here, momentum, when).reshape(-1)
+        jac = system.linearize(here, when).todense() if m else jnp.zeros((0, n), y.dtype)
+        return jnp.concatenate([system.velocity(here, momentum).reshape(-1), force - multipliers @ jac]), jac
+
+    values, G = jax.vmap(at)(y, jnp.asarray(tab.c, q.dtype))
+    field = tab.weighted.T @ values
+    along_g = jnp.einsum("l,lmn,ln->m", tab.b, G, tab.P @ gamma[:, :n])
+    return Nodes(gamma - field, along_g, field, G)
+
+
+def residual(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> Any:
+    nodes = equations(gamma, multipliers, args, tab)
+    return jnp.concatenate([nodes.defect.reshape(-1), nodes.along_g])
+
+
+def correction(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> tuple[Any, Any]:
+    """One sweep: gamma by its fixed point, lambda such that the end of the step is on the manifold.
+
+    The response of the positions to lambda takes the mass at the start of the step.
+    """
+    system, q, low, p, t, dt = args
+    n = q.size
+    nodes = equations(gamma, multipliers, args, tab)
+    speeds = jnp.max(jnp.abs(gamma[:, :n]) + jnp.abs(nodes.field[:, :n]), axis=0)
+    # forces may cancel, so their parts count
+    held = jnp.max(jnp.einsum("m,lmn->ln", jnp.abs(multipliers), jnp.abs(nodes.G)), axis=0)
+    reach = jnp.abs(p.reshape(-1)) + jnp.abs(dt) * (jnp.max(jnp.abs(nodes.field[:, n:]), axis=0) + held)
+    off_p = jnp.max(jnp.abs(dt * nodes.defect[:, n:]) * inverse_sizes(reach))
+    norm = jnp.maximum(step_norm(nodes.defect[:, :n], nodes.along_g, nodes.G, speeds), off_p)
+    if not multipliers.size:
+        return nodes.defect.reshape(-1), norm
+
+    pull = jnp.einsum("lj,lmn->jmn", tab.weighted, nodes.G)
+    flat = pull.reshape(-1, n)
+    answer = dt * jnp.einsum("ij,jmn->imn", tab.X, system.mass_form(q).right(q, flat).reshape(pull.shape))
+    end = system.linearize(q + (low + dt * gamma[0, :n].reshape(q.shape)), t + dt).todense()
+    dl = Dense(end @ answer[0].T).factor().solve(nodes.along_g - end @ nodes.defect[0, :n])
+    change = jnp.concatenate([jnp.einsum("m,jmn->jn", dl, answer), jnp.einsum("m,jmn->jn", dl, pull)], axis=1)
+    # a change of lambda moves momenta at once and positions through them: d gamma_p = -pull dl, d gamma_q = -answer dl
+    return jnp.concatenate([(nodes.defect + change).reshape(-1), -dl]), norm

@@ -1,0 +1,139 @@
+"""What belongs to one user alone: a secret, directories that nobody else can write to, and where the cache lies.
+
+Machine code is loaded from a directory only if it belongs to the user and nobody else can write to it, and only if it
+carries a hash that is keyed with the user's secret. The same secret vouches for the Python file that a run was started
+with. The secret is a file of 32 random bytes, readable by the user alone, made when it is first needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["cache_root", "keyed_hash", "private_directory", "trim"]
+
+OFF = {"", "0", "off", "no", "none", "false"}
+SECRET = "secret.key"
+log = logging.getLogger("holonomix")
+
+
+@contextlib.contextmanager
+def private_directory(path: Path) -> Iterator[int]:
+    """A directory of mode 0700 that belongs to the user, as an open handle; made where there is none.
+
+    Raises `PermissionError` if it belongs to somebody else or others can write to it.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(handle)
+        if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+            raise PermissionError(f"{path} belongs to another user, or others can write to it (chmod 700 {path})")
+        if stat.S_IMODE(facts.st_mode) != 0o700:
+            os.fchmod(handle, 0o700)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def cache_root() -> Path | None:
+    """Where compiled programs are kept, or None if they are not kept at all.
+
+    `HOLONOMIX_CACHE` names the directory, or is `off`. By default it is `holonomix` in `$XDG_CACHE_HOME` or `~/.cache`.
+    """
+    named = os.environ.get("HOLONOMIX_CACHE")
+    if named is not None:
+        if named.strip().lower() in OFF:
+            return None
+        path = Path(named).expanduser()
+        if not path.is_absolute():
+            _warn(f"HOLONOMIX_CACHE={named} is not an absolute path: compiled programs are not kept")
+            return None
+        return path
+    base = _home("XDG_CACHE_HOME", ".cache")
+    return None if base is None else base / "holonomix"
+
+
+def keyed_hash(purpose: str, *parts: bytes) -> bytes | None:
+    """A SHA-256 of `parts` that only this user can compute; None where the secret can be neither read nor made."""
+    base = _home("XDG_STATE_HOME", ".local/state")
+    key = None if base is None else _secret(str(base / "holonomix"))
+    if key is None:
+        return None
+    digest = hmac.new(key, digestmod=hashlib.sha256)
+    for part in (purpose.encode(), *parts):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()
+
+
+def trim(directory: int, *, most_bytes: int, most_seconds: float) -> None:
+    """Remove files that are older than `most_seconds`, then the oldest until at most `most_bytes` are left."""
+    now, left, files = time.time(), 0, []
+    for name in os.listdir(directory):
+        with contextlib.suppress(OSError):
+            facts = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(facts.st_mode):
+                files.append((facts.st_mtime, facts.st_size, name))
+                left += facts.st_size
+    for modified, size, name in sorted(files):
+        if left <= most_bytes and now - modified <= most_seconds:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=directory)
+        left -= size
+
+
+def _home(variable: str, otherwise: str) -> Path | None:
+    named = os.environ.get(variable)
+    if named and Path(named).is_absolute():
+        return Path(named)
+    with contextlib.suppress(RuntimeError):
+        return Path.home() / otherwise
+    return None
+
+
+@functools.lru_cache(maxsize=8)
+def _secret(folder: str) -> bytes | None:
+    try:
+        with private_directory(Path(folder)) as directory:
+            with contextlib.suppress(FileNotFoundError):
+                return _read_secret(directory)
+            # written aside and linked into place, so that two processes agree on one secret
+            aside = f".{SECRET}.{secrets.token_hex(6)}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(aside, flags, 0o600, dir_fd=directory), "wb") as file:
+                file.write(secrets.token_bytes(32))
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.link(aside, SECRET, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+            finally:
+                os.unlink(aside, dir_fd=directory)
+            return _read_secret(directory)
+    except OSError as error:
+        _warn(f"no secret of this user in {folder}: {error}")
+        return None
+
+
+def _read_secret(directory: int) -> bytes:
+    handle = os.open(SECRET, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        data = file.read(33)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077 or len(data) != 32:
+        raise PermissionError(f"{SECRET} should be a file of 32 bytes that only its owner can read")
+    return data
+
+
+@functools.lru_cache(maxsize=32)
+def _warn(message: str) -> None:
+    """Say something once."""
+    log.warning("%s", message)

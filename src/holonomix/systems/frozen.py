@@ -1,0 +1,301 @@
+"""User functions, frozen when a run begins: what they compute then is what the run computes, and what identifies it.
+
+A Python function may change without becoming another object: a variable that it closes over, a global, an attribute of
+the object it belongs to. Compiled code must not outlive such a change. So every function is traced anew each time a
+system is prepared (a millisecond), and replaced by the program found. Programs are equal when they compute the same:
+equal programs share compiled code, and a changed function gets new code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from types import FunctionType
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.extend import core as jex_core
+
+from .closures import Closure
+from .functions import Fixed
+
+__all__ = ["Frozen", "digest_of", "freeze", "has_user_functions", "program_digest"]
+
+_PACKAGE = __name__.partition(".")[0]
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+Signature = tuple[Any, ...]
+
+
+class Program:
+    """One traced function: equations with their constants, for arguments of one structure and shape."""
+
+    def __init__(self, closed: Any, structure: Any, traced: tuple[int, ...]):
+        self.closed, self.structure, self.traced = closed, structure, traced
+        self.digest = program_digest(closed)
+
+    def __call__(self, leaves: Iterable[Any], captured: Iterable[Any]) -> Any:
+        consts = list(self.closed.consts)
+        for k, value in zip(self.traced, captured, strict=True):
+            consts[k] = value
+        out = jax.core.eval_jaxpr(self.closed.jaxpr, consts, *leaves)  # pyright: ignore[reportAttributeAccessIssue]
+        return jax.tree.unflatten(self.structure, out)
+
+
+class Programs:
+    """The programs of one function, by the signature of its arguments; equal to others that compute the same."""
+
+    def __init__(self, fn: Any, found: dict[Signature, Program]):
+        self.fn, self.found = fn, found
+        self.digest = hashlib.sha256(
+            "\n".join(f"{_text(key)} {program.digest}" for key, program in found.items()).encode()
+        ).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Programs) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"program {self.digest[:12]}"
+
+
+class Frozen(eqx.Module):
+    """A user's function as it was when its system was prepared.
+
+    `arrays` are those of a callable PyTree, which stay runtime values; `captured` are values of an outer transformation
+    that the function closes over, by signature.
+    """
+
+    programs: Programs = eqx.field(static=True)
+    arrays: tuple[Any, ...]
+    captured: tuple[tuple[Any, ...], ...]
+
+    def __call__(self, *args: Any) -> Any:
+        leaves, signature = _flatten(args)
+        for (known, program), captured in zip(self.programs.found.items(), self.captured, strict=True):
+            if known == signature:
+                return program((*self.arrays, *leaves), captured)
+        return _rebuilt(self.programs.fn, self.arrays)(*args)  # arguments that nobody foresaw
+
+
+class Recorder:
+    """Stands in for a function while a system is tried out: traces it for each kind of arguments it is called with."""
+
+    def __init__(self, fn: Any):
+        self.user = fn.fn if isinstance(fn, Fixed) else fn
+        own = () if isinstance(fn, Fixed) else tuple(x for x in jax.tree.leaves(fn) if eqx.is_array(x))
+        self.arrays: tuple[Any, ...] = own
+        self.found: dict[Signature, Program] = {}
+        self.captured: dict[Signature, tuple[Any, ...]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        leaves, signature = _flatten(args)
+        if signature not in self.found:
+            self.found[signature], self.captured[signature] = self._trace(args)
+        return self.found[signature]((*self.arrays, *leaves), self.captured[signature])
+
+    def _trace(self, args: tuple[Any, ...]) -> tuple[Program, tuple[Any, ...]]:
+        arrays, static = eqx.partition(args, _is_number)
+        structure: list[Any] = []
+
+        def call(own, arrays):
+            out = _rebuilt(self.user, own)(*eqx.combine(arrays, static))
+            leaves, tree = jax.tree.flatten(out)
+            structure.append(tree)
+            return leaves
+
+        closed = jax.make_jaxpr(call)(self.arrays, jax.tree.map(_abstract, arrays))
+        traced = tuple(k for k, x in enumerate(closed.consts) if isinstance(x, Tracer))
+        return Program(closed, structure[0], traced), tuple(closed.consts[k] for k in traced)
+
+    def frozen(self) -> Frozen:
+        return Frozen(Programs(self.user, self.found), self.arrays, tuple(self.captured[key] for key in self.found))
+
+
+def freeze(tree: Any, try_out: Callable[[Any], Any]) -> Any:
+    """`tree` with every user function in it replaced by what it computes now.
+
+    `try_out(tree)` calls the functions the way a run will. A function that it does not call stays as it is, and so does
+    everything where a function fails: the checks that follow name the failure. Functions inside of `params` are values.
+    """
+    paths, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_user_function)
+    places = [k for k, (path, leaf) in enumerate(paths) if _is_user_function(leaf) and not _in_params(path)]
+    if not places:
+        return tree
+    leaves = [leaf for _, leaf in paths]
+    recorders = {k: Recorder(leaves[k]) for k in places}
+    try:
+        trial = jax.tree.unflatten(treedef, [recorders.get(k, leaf) for k, leaf in enumerate(leaves)])
+        jax.eval_shape(lambda: _ignored(try_out(trial)))
+    except Exception:
+        return tree
+    for k, recorder in recorders.items():
+        if recorder.found:
+            leaves[k] = recorder.frozen()
+    return jax.tree.unflatten(treedef, leaves)
+
+
+def has_user_functions(tree: Any) -> bool:
+    """Whether there is anything to freeze."""
+    return any(_is_user_function(x) for x in jax.tree.leaves(tree, is_leaf=_is_user_function))
+
+
+def _ignored(_: Any) -> None:
+    return None
+
+
+def _is_user_function(x: Any) -> bool:
+    """A plain function, or a callable PyTree of a class that is not ours."""
+    if isinstance(x, (Fixed, Closure)):
+        return True
+    if not callable(x) or isinstance(x, type) or isinstance(x, (Recorder, Frozen)):
+        return False
+    ours = any(cls.__module__.partition(".")[0] == _PACKAGE for cls in type(x).__mro__)
+    return not ours and not jax.tree_util.all_leaves([x])
+
+
+def _in_params(path: tuple[Any, ...]) -> bool:
+    return any(getattr(part, "name", None) == "params" for part in path)
+
+
+def _rebuilt(fn: Any, arrays: tuple[Any, ...]) -> Any:
+    """A callable PyTree with other arrays; a plain function as it is."""
+    if not arrays:
+        return fn
+    leaves, treedef = jax.tree.flatten(fn)
+    given = iter(arrays)
+    return jax.tree.unflatten(treedef, [next(given) if eqx.is_array(x) else x for x in leaves])
+
+
+def _is_number(x: Any) -> bool:
+    return eqx.is_array_like(x)
+
+
+def _abstract(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(np.shape(x), jax.numpy.result_type(x))
+
+
+def _flatten(args: tuple[Any, ...]) -> tuple[list[Any], Signature]:
+    leaves, treedef = jax.tree.flatten(args)
+    numbers = [_is_number(x) for x in leaves]
+    kinds = tuple(
+        (np.shape(x), str(jax.numpy.result_type(x))) if number else x for x, number in zip(leaves, numbers, strict=True)
+    )
+    return [x for x, number in zip(leaves, numbers, strict=True) if number], (treedef, *kinds)
+
+
+# ---- what a program computes, as a hash that does not depend on the process
+
+
+def program_digest(closed: Any) -> str:
+    """A hash of the equations and constants of a jaxpr; names of variables and functions do not matter."""
+    digest = hashlib.sha256()
+    _feed_jaxpr(digest.update, closed.jaxpr, closed.consts)
+    return digest.hexdigest()
+
+
+def _feed_jaxpr(feed: Callable[[bytes], None], jaxpr: Any, consts: Any) -> None:
+    numbers: dict[Any, int] = {}
+
+    def atom(x: Any) -> None:
+        if isinstance(x, jex_core.Literal):
+            _feed_value(feed, np.asarray(x.val))
+        else:
+            feed(f"v{numbers.setdefault(x, len(numbers))}:{x.aval.str_short()};".encode())
+
+    for x in (*jaxpr.constvars, *jaxpr.invars):
+        atom(x)
+    for value in consts:
+        _feed_value(feed, value)
+    for eqn in jaxpr.eqns:
+        feed(f"\n{eqn.primitive.name}(".encode())
+        for x in eqn.invars:
+            atom(x)
+        for name in sorted(eqn.params):
+            if name != "name":
+                feed(f"{name}=".encode())
+                _feed_value(feed, eqn.params[name], callback="callback" in eqn.primitive.name)
+        for x in eqn.outvars:
+            numbers.setdefault(x, len(numbers))
+    feed(b"\nout ")
+    for x in jaxpr.outvars:
+        atom(x)
+
+
+def _feed_value(feed: Callable[[bytes], None], value: Any, callback: bool = False) -> None:
+    if isinstance(value, jex_core.ClosedJaxpr):
+        _feed_jaxpr(feed, value.jaxpr, value.consts)
+    elif isinstance(value, jex_core.Jaxpr):
+        _feed_jaxpr(feed, value, ())
+    elif isinstance(value, Tracer):
+        feed(f"traced {value.aval.str_short()};".encode())  # its value is handed over at run time
+    elif isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        _feed_value(feed, jax.random.key_data(value))
+    elif isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        array = np.asarray(value)
+        feed(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    elif isinstance(value, (tuple, list)):
+        feed(b"(")
+        for item in value:
+            _feed_value(feed, item, callback)
+        feed(b")")
+    elif isinstance(value, dict):
+        _feed_value(feed, sorted(value.items(), key=lambda pair: str(pair[0])), callback)
+    elif isinstance(value, (int, float, complex, str, bytes, bool, type(None))):
+        feed(f"{value!r};".encode())
+    elif callable(value) and callback:
+        feed(f"callback {id(value)};".encode())  # Python that runs at run time: only the same object is the same
+    elif callable(value):
+        feed(f"{_code(value)};".encode())  # derivative rules: their program is beside them
+    else:
+        feed(f"{_text(value)};".encode())
+
+
+def _code(fn: Any) -> str:
+    fn = getattr(fn, "f", getattr(fn, "__wrapped__", fn))
+    code = fn.__code__.co_code.hex() if isinstance(fn, FunctionType) else ""
+    return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__name__)} {code}"
+
+
+def _text(value: Any) -> str:
+    """The text of a value without addresses."""
+    return _ADDRESS.sub("0x", repr(value))
+
+
+def digest_of(tree: Any) -> dict[str, str]:
+    """What the static parts of a tree are, by path: names of classes, settings, and hashes of user functions.
+
+    Two trees with the same entries and the same arrays compute the same; a differing entry says what differs.
+    """
+    found: dict[str, str] = {}
+    _describe(tree, "", found)
+    return found
+
+
+def _describe(x: Any, path: str, found: dict[str, str]) -> None:
+    if isinstance(x, Frozen):
+        found[path] = f"function {x.programs.digest[:16]}"
+    elif isinstance(x, Fixed):
+        found[path] = f"function {_code(x.fn)}"
+    elif eqx.is_array(x):
+        found[path] = "array"
+    elif isinstance(x, eqx.Module):
+        found[path] = type(x).__qualname__
+        for name in type(x).__dataclass_fields__:
+            if hasattr(x, name):
+                _describe(getattr(x, name), f"{path}.{name}", found)
+    elif isinstance(x, dict):
+        for key in sorted(x, key=str):
+            _describe(x[key], f"{path}[{key!r}]", found)
+    elif isinstance(x, (tuple, list)):
+        for k, item in enumerate(x):
+            _describe(item, f"{path}[{k}]", found)
+    elif isinstance(x, FunctionType):
+        found[path] = f"function {hashlib.sha256(_code(x).encode()).hexdigest()[:16]}"
+    else:
+        found[path] = _text(x)

@@ -1,0 +1,65 @@
+"""How a user's function is called, told by the arguments that it requires.
+
+`potential` and `constraint` take `(q)`, or `(q, params)` where the system has params. A potential that requires one
+argument more takes the time: `(q, t)` or `(q, t, params)`. `force` takes `(q, v, t)` and `mass` takes `(q)`; where the
+system has params and the function requires one argument more, params come last. Arguments with defaults do not count.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+
+from .closures import Closure
+from .functions import Fixed, as_callable
+
+__all__ = ["Parametrized", "TimeDependent", "required_arguments", "with_params"]
+
+
+class TimeDependent(eqx.Module):
+    """A potential that depends on time: `TimeDependent(lambda q, t: ...)`, or `(q, t, params)`.
+
+    A plain function that requires these arguments is recognized without it; a callable object with `*args` is not.
+    """
+
+    fn: Callable[..., Any]
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = as_callable(fn)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.fn(*args)
+
+
+class Parametrized(eqx.Module):
+    """A mass or a force whose last argument is the system's params."""
+
+    fn: Callable[..., Any]
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = as_callable(fn)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.fn(*args)
+
+
+def required_arguments(fn: Callable[..., Any]) -> int | None:
+    """How many positional arguments `fn` requires; None where it takes any number, or does not tell."""
+    try:
+        parameters = inspect.signature(fn.fn if isinstance(fn, (Fixed, Closure)) else fn).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is p.empty for p in parameters)
+
+
+def with_params(fn: Callable[..., Any], count: int, params: Any) -> Callable[..., Any]:
+    """`fn`, marked as `Parametrized` where it requires more than its `count` arguments and there are params."""
+    if params is None or isinstance(fn, Parametrized):
+        return fn
+    return Parametrized(fn) if required_arguments(fn) == count + 1 else fn

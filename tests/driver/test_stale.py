@@ -1,0 +1,197 @@
+"""What a function computes when a run begins is what the run computes, whatever changed since the last one."""
+
+# ruff: noqa: B023  (functions that see a variable change are what is tested here)
+
+from __future__ import annotations
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix import compiled
+from holonomix.driver import backends
+from holonomix.systems.frozen import Frozen, digest_of, freeze
+from holonomix.systems.functions import Fixed
+
+STRENGTH = 1.0
+
+
+class Holder:
+    def __init__(self, strength):
+        self.strength = strength
+
+    def method(self, q):
+        return 0.5 * self.strength * jnp.sum(q**2)
+
+    __call__ = method
+
+
+class Spring(eqx.Module):
+    size: jax.Array
+
+    def __call__(self, q):
+        return 0.5 * STRENGTH * self.size * jnp.sum(q**2)
+
+
+def by_closure():
+    strength = 1.0
+
+    def change(value):
+        nonlocal strength
+        strength = value
+
+    return lambda q: 0.5 * strength * jnp.sum(q**2), change
+
+
+def by_global():
+    return lambda q: 0.5 * STRENGTH * jnp.sum(q**2), functools.partial(setattr_global)
+
+
+def setattr_global(value):
+    global STRENGTH
+    STRENGTH = value
+
+
+def by_attribute():
+    holder = Holder(1.0)
+    return holder.method, lambda value: setattr(holder, "strength", value)
+
+
+def by_callable():
+    holder = Holder(1.0)
+    return holder, lambda value: setattr(holder, "strength", value)
+
+
+def by_array():
+    table = np.ones(1)
+    return lambda q: 0.5 * jnp.asarray(table)[0] * jnp.sum(q**2), lambda value: table.fill(value)
+
+
+def by_module():
+    return Spring(jnp.asarray(1.0)), setattr_global
+
+
+WAYS = [by_closure, by_global, by_attribute, by_callable, by_array, by_module]
+
+
+def expected(strength, t=0.5):
+    return np.cos(np.sqrt(strength) * t)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda w: w.__name__)
+def test_a_function_that_changed_is_not_stale(way):
+    potential, change = way()
+    for system in (hx.System(potential), None):
+        for strength in (1.0, 4.0):
+            change(strength)
+            now = system or hx.System(potential)
+            sol = hx.simulate(now, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=50)
+            q, _ = hx.integrate(now, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=50)
+            assert sol.final_q[0] == pytest.approx(expected(strength), abs=1e-4)
+            assert float(q[0]) == pytest.approx(expected(strength), abs=1e-4)
+    change(1.0)
+
+
+def test_observables_events_and_constraints_are_not_stale():
+    level = 1.0
+    system = hx.System(lambda q: q[1], lambda q: jnp.array([q @ q - level**2]))
+    for level in (1.0, 2.0, 1.0):
+        q0, p0 = hx.project(system, jnp.array([0.6, -0.8]) * level, jnp.zeros(2))
+        np.testing.assert_allclose(jnp.sum(q0**2), level**2, rtol=1e-12)
+        sol = hx.simulate(
+            system, hx.RATTLE(), q0, p0, dt=0.02, steps=200, observe={"level": lambda q, p: level * q[0]},
+            events=lambda q, p: q[0] - 0.3 * level,
+        )  # fmt: skip
+        np.testing.assert_array_equal(sol.observables["level"], level * sol.q[:, 0])
+        assert len(sol.events[0].t) and np.abs(sol.events[0].q[:, 0] - 0.3 * level).max() < 1e-8
+        assert sol.constraint_error().max() < 1e-13
+
+
+def test_a_solution_remembers_the_system_of_its_run():
+    strength = 1.0
+    system = hx.System(lambda q: 0.5 * strength * jnp.sum(q**2))
+    sol = hx.simulate(system, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=50)
+    strength = 100.0
+    assert np.abs(sol.energy_error()).max() < 1e-4
+
+
+def test_reductions_of_an_ensemble_are_not_stale():
+    factor = 1.0
+    system = hx.System(lambda q: 0.5 * jnp.sum(q**2))
+    for factor in (1.0, 3.0):
+        ens = hx.simulate_ensemble(
+            system, hx.StormerVerlet(), np.ones((2, 1)), np.zeros((2, 1)), dt=0.01, steps=5,
+            reduce={"high": hx.Maximum(lambda q, p: factor * q[0])},
+        )  # fmt: skip
+        np.testing.assert_allclose(ens.reduced["high"], factor)
+
+
+def test_functions_that_compute_the_same_share_their_code():
+    def make(table):
+        return hx.System(lambda q: 0.5 * jnp.sum(table * q**2))
+
+    run = functools.partial(hx.simulate, method=hx.StormerVerlet(), q0=[1.0], p0=[0.0], dt=0.01, steps=5)
+    run(make(jnp.array([2.0])))
+    before = compiled.statistics["compiled"], len(backends._CACHE)
+    run(make(jnp.array([2.0])))
+    assert (compiled.statistics["compiled"], len(backends._CACHE)) == before
+    run(make(jnp.array([3.0])))
+    assert compiled.statistics["compiled"] > before[0]
+
+
+def test_what_a_function_captures_from_a_transformation_stays_a_variable():
+    def energy(strength):
+        system = hx.System(lambda q: 0.5 * strength * jnp.sum(q**2))
+        q, _ = hx.integrate(system, hx.StormerVerlet(), jnp.ones(1), jnp.zeros(1), dt=0.01, steps=50)
+        return q[0]
+
+    slope = jax.grad(energy)(4.0)
+    assert float(slope) == pytest.approx(-0.5 * np.sin(1.0) / 4, abs=1e-4)
+    np.testing.assert_allclose(jax.vmap(energy)(jnp.array([1.0, 4.0])), [expected(1.0), expected(4.0)], atol=1e-4)
+
+
+def test_the_digest_tells_what_differs():
+    q = jnp.ones(2)
+
+    def frozen(fn):
+        return freeze(Fixed(fn), lambda f: f(q))
+
+    same = digest_of(frozen(lambda q: 2.0 * jnp.sum(q)))
+    assert same == digest_of(frozen(lambda x: 2.0 * jnp.sum(x)))
+    assert same != digest_of(frozen(lambda q: 2.5 * jnp.sum(q)))
+    assert isinstance(frozen(jnp.sum), Frozen)
+
+
+def run_many_systems(count):
+    """Simulate on `count` different systems; the number of memory maps of the process in the middle and at the end."""
+    maps = []
+    for k in range(count):
+        c = 1.0 + 0.001 * k
+        system = hx.System(lambda q: c * q[1] + 0.1 * jnp.cos(c * q[0]))
+        hx.simulate(system, hx.StormerVerlet(), [0.6, -0.8], [0.8, 0.6], dt=0.01, steps=5)
+        if k in (count // 2, count - 1):
+            with open("/proc/self/maps", encoding="ascii") as lines:
+                maps.append(sum(1 for _ in lines))
+    return maps
+
+
+def test_caches_are_bounded(monkeypatch):
+    from holonomix.kernels import native
+
+    monkeypatch.setattr(compiled._programs, "limit", 6)
+    monkeypatch.setattr(backends._CACHE, "limit", 2)
+    monkeypatch.setattr(native._loaded, "limit", 2)
+    before, after = run_many_systems(10)
+    assert after - before <= 8  # five systems would have added some 150
+
+
+@pytest.mark.slow
+def test_three_thousand_systems_do_not_exhaust_the_process():
+    before, after = run_many_systems(3000)
+    assert after - before < 200 and after < 10_000
+    assert len(compiled._programs) <= compiled.LIMIT
