@@ -1,6 +1,7 @@
 """The Zarr store of a run, its checkpoints, and exports."""
 
 from .directory import FORMAT, is_store
+from .ensemble import EnsembleStore
 from .environment import current_environment, environment_changes
 from .errors import (
     StoreBusyError,
@@ -13,11 +14,13 @@ from .errors import (
     StoreVersionError,
     StoreWriteError,
 )
-from .store import Store, verify
+from .store import Store
+from .verify import verify
 from .xyz import export_xyz
 
 __all__ = [
     "FORMAT",
+    "EnsembleStore",
     "Store",
     "StoreBusyError",
     "StoreDamagedError",

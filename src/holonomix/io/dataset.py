@@ -10,9 +10,12 @@ import xarray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from .blocks import BlockColumn
 from .columns import ColumnReader
+from .ensemble import EnsembleStore
+from .text import scalar_attributes
 
-__all__ = ["RowReader", "lazy_dataset", "lazy_variable"]
+__all__ = ["ensemble_dataset", "lazy_dataset"]
 
 
 @runtime_checkable
@@ -59,3 +62,48 @@ def lazy_dataset(readers: Iterable[ColumnReader], attributes: Mapping[str, Any])
     variables = {r.column.name: lazy_variable(r.column.dims, r) for r in readers}
     coordinates = {"t": variables.pop("t")} if "t" in variables else {}
     return xarray.Dataset(variables, coordinates, dict(attributes))
+
+
+class LazyBlocks(BackendArray):
+    """A variable of an ensemble as an array of xarray's; trajectories and rows are read in part."""
+
+    def __init__(self, store: EnsembleStore, column: BlockColumn, finished: set[int]) -> None:
+        self.store, self.column, self.finished = store, column, finished
+        time = () if column.rows is None else (column.rows,)
+        self.lead = (column.trajectories, *time)
+        self.shape = (*self.lead, *column.shape)
+        self.dtype = column.numpy_dtype.newbyteorder("=")
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        support = indexing.IndexingSupport.OUTER
+        return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> np.ndarray:
+        lead = [np.atleast_1d(np.arange(n)[k]) for n, k in zip(self.lead, key)]
+        rows = lead[1] if len(lead) > 1 else np.zeros(1, int)
+        values = self.store.read(self.column, lead[0], rows, self.finished)
+        values = values if len(lead) > 1 else values[:, 0]
+        for axis in range(len(key) - 1, -1, -1):
+            if axis >= len(lead):
+                values = values[(slice(None),) * axis + (key[axis],)]
+            elif isinstance(key[axis], int | np.integer):
+                values = values[(slice(None),) * axis + (0,)]
+        return np.asarray(values)
+
+
+def ensemble_dataset(store: EnsembleStore) -> xarray.Dataset:
+    """The trajectories of an ensemble as they are now; t and the coordinates are read at once."""
+    done = store.finished_blocks()
+    variables: dict[str, Any] = {}
+    for column in store.columns:
+        dims = ("trajectory", *(() if column.rows is None else ("t",)), *column.dims)
+        variables[column.name] = xarray.Variable(dims, indexing.LazilyIndexedArray(LazyBlocks(store, column, done)))
+    finished = np.zeros(store.trajectories, bool)
+    for block in done:
+        finished[slice(*store.bounds(block))] = True
+    coordinates: dict[str, Any] = {}
+    for column in store.fixed:
+        lead = "t" if column.name == "t" else "trajectory"
+        coordinates[column.name] = ((lead, *column.dims[1:]), store.coordinate(column.name))
+    variables["finished"] = (("trajectory",), finished)
+    return xarray.Dataset(variables, coordinates, scalar_attributes(store.meta))

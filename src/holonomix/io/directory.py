@@ -10,12 +10,13 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import holonomix
 
 from . import disk
+from .columns import remove_column
 from .disk import Folder
 from .errors import StoreBusyError, StoreDamagedError, StoreError, StoreExistsError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, group_metadata
@@ -39,8 +40,17 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     return os.path.lexists(inside / "format.json") or os.path.lexists(inside / "checkpoints")
 
 
-def create(path: Path, saved: Mapping[str, str | bytes], *, kind: str = "run") -> int:
-    """Make an empty store with some files of the run in it; returns the writer's lock."""
+def create(
+    path: Path,
+    saved: Mapping[str, str | bytes],
+    *,
+    kind: str = "run",
+    fill: Callable[[Folder], None] | None = None,
+) -> int:
+    """Make an empty store with some files of the run in it; returns the writer's lock.
+
+    `fill` writes more into it before it appears at `path`.
+    """
     if is_store(path):
         raise StoreExistsError(
             f"{path} already holds a run: continue it with `holonomix resume {path}`, or choose another directory"
@@ -64,6 +74,8 @@ def create(path: Path, saved: Mapping[str, str | bytes], *, kind: str = "run") -
         aside.write("zarr.json", group_metadata((), 0, {"holonomix_format": FORMAT}))
         for name, text in saved.items():
             aside.write(name, text.encode() if isinstance(text, str) else text)
+        if fill is not None:
+            fill(aside)
         with disk.translated(path):
             disk.do_move(aside.root, path)
     except (Exception, KeyboardInterrupt):
@@ -78,10 +90,13 @@ def create(path: Path, saved: Mapping[str, str | bytes], *, kind: str = "run") -
 def discard(path: Path) -> None:
     """Remove a store that holds no rows; what lies in it and was not written by `create` stays, and so does it."""
     root = Folder(path)
-    for folder, within in ((root / INTERNAL / "checkpoints", "checkpoints"), (root / INTERNAL, INTERNAL)):
+    for name in root.names():
+        if name != INTERNAL and root.is_directory(name):
+            remove_column(root, name)
+    for parts in ((INTERNAL, "checkpoints"), (INTERNAL, "blocks"), (INTERNAL,)):
         with contextlib.suppress(FileNotFoundError, StoreError):
-            _remove_files(folder)
-            Folder(path, folder.parts[:-1]).remove_directory(within)
+            _remove_files(Folder(path, parts))
+            Folder(path, parts[:-1]).remove_directory(parts[-1])
     _remove_files(root)
     Folder(path.parent).remove_directory(path.name)
 

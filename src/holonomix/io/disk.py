@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,9 +127,12 @@ class Folder:
 
     # ---- writing
 
-    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Replace a file by `data`, wholly or not at all; `durable` also waits until the bytes are on the device."""
-        hidden = hidden_name(name)
+    def write(self, name: str, data: bytes, *, durable: bool = True, unique: bool = False) -> None:
+        """Replace a file by `data`, wholly or not at all; `durable` also waits until the bytes are on the device.
+
+        `unique` is for files that several processes may write at once: the hidden sibling has a random name.
+        """
+        hidden = hidden_name(f"{name}.{secrets.token_hex(6)}" if unique else name)
         with translated(f"{self}/{name}"):
             try:
                 do_fill(self, hidden, data, durable)

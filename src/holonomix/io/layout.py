@@ -30,8 +30,8 @@ SMALLEST_CHUNK = 1 << 13  # of a run that announces few rows
 MOST_CHUNKS = 512  # in a shard
 MOST_ROWS = 1 << 53
 _LARGEST_ROW, _LARGEST_CHUNK = 1 << 34, 1 << 28
-_DTYPES = {"bool", "float16", "float32", "float64", "complex64", "complex128"}
-_DTYPES |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+DTYPES = {"bool", "float16", "float32", "float64", "complex64", "complex128"}
+DTYPES |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _FILES = {INTERNAL, "zarr.json", "run.toml", "run.json", "system.py", "view.html"}
 
 
@@ -79,7 +79,7 @@ class Column:
     ) -> Column:
         """The column that rows like these go to; chunks and files are sized in bytes."""
         name, dtype, shape = column_name(key), values.dtype, values.shape[1:]
-        if dtype.name not in _DTYPES:
+        if dtype.name not in DTYPES:
             raise StoreError(f"the variable {name!r} has type {dtype}; numbers and booleans can be stored")
         dims = ("t", *(dims_of(key, shape) if dims is None else dims))
         if len(dims) != 1 + len(shape):
@@ -190,7 +190,7 @@ class Column:
     @staticmethod
     def from_dict(entry: Mapping[str, Any]) -> Column:
         """A column from a file, or a `ValueError` where it declares what no store of ours has."""
-        if entry["dtype"] not in _DTYPES:
+        if entry["dtype"] not in DTYPES:
             raise ValueError(f"not a column: type {entry['dtype']!r:.40}")
         column = Column(
             str(entry["key"]),

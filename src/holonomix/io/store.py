@@ -38,7 +38,7 @@ from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVers
 from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, group_metadata
 from .text import MOST_JSON, as_json, read_json, scalar_attributes, signed
 
-__all__ = ["Store", "verify"]
+__all__ = ["Store"]
 
 log = logging.getLogger("holonomix")
 ENVIRONMENT = "environment"  # the key in the run's description
@@ -366,8 +366,3 @@ class Store:
         with contextlib.suppress(StoreError):
             return open_contents(self._root)
         return None
-
-
-def verify(path: str | os.PathLike[str]) -> list[str]:
-    """Read everything in a store; the names of the files that are missing or not as they were written."""
-    return Store(path, "read").verify()

@@ -1,0 +1,232 @@
+"""How an ensemble lies in Zarr version 3: blocks of trajectories, cut along time as well.
+
+A variable has the axes trajectory, t (if it has rows) and those of its values. A file holds one block of trajectories
+over a stretch of rows: raw little-endian chunks of a few trajectories, each with its CRC-32C, and an index of them with
+a CRC-32C of its own. So the rows of one trajectory are read without those of its block, and everything about a file
+but its values follows from its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from .disk import Folder
+from .errors import StoreDamagedError, StoreError
+from .layout import DTYPES, MOST_ROWS, column_name, whole_number
+
+__all__ = ["BlockColumn", "block_size"]
+
+CHUNK_LEAST, CHUNK_MOST, FILE_MOST, BLOCK_BYTES = 1 << 13, 1 << 18, 1 << 26, 1 << 25
+MOST_CHUNKS = 8192  # in a file
+
+
+def block_size(trajectories: int, bytes_per_trajectory: int) -> int:
+    """How many trajectories make a block of about 32 MB."""
+    return max(1, min(trajectories, 1 << 16, BLOCK_BYTES // max(1, bytes_per_trajectory)))
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockColumn:
+    """One variable of an ensemble; `rows` is None where it has one value per trajectory.
+
+    Chunks hold `chunk` trajectories and `rows_per_chunk` rows, files `block` trajectories and `rows_per_file` rows.
+    """
+
+    key: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    trajectories: int
+    rows: int | None
+    block: int
+    chunk: int
+    rows_per_chunk: int
+    rows_per_file: int
+
+    @staticmethod
+    def of(
+        key: str, dtype: np.dtype, shape: tuple[int, ...], dims: tuple[str, ...], trajectories: int,
+        rows: int | None, block: int,
+    ) -> BlockColumn:  # fmt: skip
+        """The column for values of this shape; chunks and files are sized in bytes."""
+        if dtype.name not in DTYPES:
+            raise StoreError(f"the variable {key!r} has type {dtype}; numbers and booleans can be stored")
+        row, count = max(1, dtype.itemsize * math.prod(shape)), 1 if rows is None else max(1, rows)
+        per_chunk = max(1, min(count, CHUNK_MOST // row, FILE_MOST // (block * row)))
+        parts = max(1, min(-(-count // per_chunk), FILE_MOST // (block * per_chunk * row), MOST_CHUNKS))
+        if rows is None:
+            chunk = block
+        else:
+            enough = max(-(-CHUNK_LEAST // (per_chunk * row)), -(-block * parts // MOST_CHUNKS))
+            chunk = next(k for k in range(1, block + 1) if block % k == 0 and (k >= enough or k == block))
+        return BlockColumn(
+            key, column_name(key), dtype.name, tuple(int(n) for n in shape), dims, trajectories, rows, block, chunk,
+            per_chunk, per_chunk * parts,
+        )  # fmt: skip
+
+    # ---- places
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        return np.dtype(self.dtype).newbyteorder("<")
+
+    @property
+    def row_bytes(self) -> int:
+        return self.numpy_dtype.itemsize * math.prod(self.shape)
+
+    @property
+    def chunk_size(self) -> int:
+        """Bytes of a chunk with its checksum."""
+        return self.chunk * self.rows_per_chunk * self.row_bytes + 4
+
+    @property
+    def stretches(self) -> int:
+        """How many files a block has; none where a row has no bytes."""
+        return -(-self._rows // self.rows_per_file) if self.row_bytes else 0
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Chunks in a file, over trajectories and over rows."""
+        return self.block // self.chunk, self.rows_per_file // self.rows_per_chunk
+
+    @property
+    def _rows(self) -> int:
+        return 1 if self.rows is None else self.rows
+
+    def file_name(self, block: int, stretch: int) -> str:
+        time = () if self.rows is None else (str(stretch),)
+        return ".".join(["c", str(block), *time, *("0" for _ in self.shape)])
+
+    def extent(self, block: int, stretch: int) -> tuple[int, int]:
+        """How many trajectories and rows a file holds."""
+        trajectories = min(self.block, self.trajectories - block * self.block)
+        return trajectories, min(self.rows_per_file, self._rows - stretch * self.rows_per_file)
+
+    def stored(self, block: int, stretch: int) -> tuple[int, int]:
+        """How many chunks of a file hold anything: those after them are left out."""
+        trajectories, rows = self.extent(block, stretch)
+        return -(-trajectories // self.chunk), -(-rows // self.rows_per_chunk)
+
+    # ---- bytes
+
+    @property
+    def fill(self) -> Any:
+        kind = self.numpy_dtype.kind
+        return complex(np.nan, np.nan) if kind == "c" else np.nan if kind == "f" else -1 if kind == "i" else 0
+
+    def encode(self, values: np.ndarray, block: int, stretch: int) -> bytes:
+        """A file from its values, of shape (trajectories, rows, ...)."""
+        (n, m), size = self.stored(block, stretch), (self.chunk, self.rows_per_chunk)
+        whole = np.full((n * size[0], m * size[1], *self.shape), self.fill, self.numpy_dtype)
+        whole[: values.shape[0], : values.shape[1]] = values
+        cut = np.moveaxis(whole.reshape(n, size[0], m, size[1], *self.shape), 2, 1)
+        table = np.ascontiguousarray(cut).reshape(n * m, -1).view(np.uint8)
+        out = np.empty((n * m, self.chunk_size), np.uint8)
+        out[:, :-4] = table
+        sums = [google_crc32c.value(chunk.tobytes()) for chunk in table]
+        out[:, -4:] = np.array(sums, "<u4")[:, None].view(np.uint8)
+        return out.tobytes() + self.index(block, stretch)
+
+    def index(self, block: int, stretch: int) -> bytes:
+        """Offset and length of each chunk of a file, or all ones for those that are left out."""
+        if self.grid == (1, 1):
+            return b""
+        n, m = self.stored(block, stretch)
+        table = np.full((*self.grid, 2), np.iinfo(np.uint64).max, "<u8")
+        table[:n, :m, 0] = np.arange(n * m, dtype=np.uint64).reshape(n, m) * self.chunk_size
+        table[:n, :m, 1] = self.chunk_size
+        data = table.tobytes()
+        return data + google_crc32c.value(data).to_bytes(4, "little")
+
+    def read_file(self, root: Folder, block: int, stretch: int, chunks: list[int]) -> list[np.ndarray]:
+        """Chunks of a file, each verified and of shape (trajectories, rows, ...)."""
+        folder, name = root / self.name, self.file_name(block, stretch)
+        n, m = self.stored(block, stretch)
+        index = self.index(block, stretch)
+        try:
+            with folder.file(name) as (handle, size):
+                if size != n * m * self.chunk_size + len(index):
+                    raise StoreDamagedError(f"{folder}/{name} is damaged: it has {size} bytes")
+                if os.pread(handle, len(index), n * m * self.chunk_size) != index:
+                    raise StoreDamagedError(f"{folder}/{name} is damaged: its index is wrong")
+                if 4 * len(chunks) > n * m:
+                    data = memoryview(os.pread(handle, n * m * self.chunk_size, 0))
+                    found = [data[k * self.chunk_size : (k + 1) * self.chunk_size] for k in chunks]
+                else:
+                    found = [memoryview(os.pread(handle, self.chunk_size, k * self.chunk_size)) for k in chunks]
+        except FileNotFoundError:
+            raise StoreDamagedError(f"{folder}/{name} is missing") from None
+        except OSError as error:
+            raise StoreDamagedError(f"{folder}/{name} cannot be read: {error.strerror}") from error
+        for k, data in zip(chunks, found):
+            if google_crc32c.value(bytes(data[:-4])) != int.from_bytes(data[-4:], "little"):
+                raise StoreDamagedError(f"{folder}/{name} is damaged in chunk {k}: it does not agree with its checksum")
+        shape = (self.chunk, self.rows_per_chunk, *self.shape)
+        return [np.frombuffer(data[:-4], self.numpy_dtype).reshape(shape) for data in found]
+
+    # ---- metadata
+
+    def metadata(self) -> dict[str, Any]:
+        """What Zarr needs to know of the array."""
+        kind = self.numpy_dtype.kind
+        fill: Any = {"f": "NaN", "c": ["NaN", "NaN"], "b": False, "i": -1}.get(kind, 0)
+        little: dict[str, Any] = {"name": "bytes"}
+        if self.numpy_dtype.itemsize > 1:
+            little["configuration"] = {"endian": "little"}
+        codecs: list[dict[str, Any]] = [little, {"name": "crc32c"}]
+        across = [max(1, n) for n in self.shape]
+        time = self.rows is not None
+        if self.grid != (1, 1):
+            index = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+            inner = [self.chunk, *([self.rows_per_chunk] if time else []), *across]
+            options = {"chunk_shape": inner, "codecs": codecs, "index_codecs": index, "index_location": "end"}
+            codecs = [{"name": "sharding_indexed", "configuration": options}]
+        file = [self.block, *([self.rows_per_file] if time else []), *across]
+        return {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [self.trajectories, *([self.rows] if time else []), *self.shape],
+            "data_type": self.dtype,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": file}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+            "fill_value": fill,
+            "codecs": codecs,
+            "attributes": {},
+            "dimension_names": ["trajectory", *(["t"] if time else []), *self.dims],
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_dict(entry: Mapping[str, Any]) -> BlockColumn:
+        """A column from a file, or a `ValueError` where it declares what no store of ours has."""
+        if entry["dtype"] not in DTYPES:
+            raise ValueError(f"not a column: type {entry['dtype']!r:.40}")
+        rows = None if entry["rows"] is None else whole_number(entry["rows"], 0, MOST_ROWS)
+        sizes = ("trajectories", "block", "chunk", "rows_per_chunk", "rows_per_file")
+        column = BlockColumn(
+            key=str(entry["key"]),
+            name=str(entry["name"]),
+            dtype=str(entry["dtype"]),
+            shape=tuple(whole_number(n, 0, 1 << 34) for n in entry["shape"]),
+            dims=tuple(str(d) for d in entry["dims"]),
+            rows=rows,
+            **{name: whole_number(entry[name], 1, MOST_ROWS) for name in sizes},
+        )
+        file = column.block * column.rows_per_file * column.row_bytes
+        even = column.block % column.chunk == 0 and column.rows_per_file % column.rows_per_chunk == 0
+        many = math.prod(column.grid) > 1 << 16 or column.trajectories > 1 << 40
+        if not even or many or (file > 1 << 30 and column.grid != (1, 1)) or file > 1 << 36 or len(column.shape) > 30:
+            raise ValueError(f"not a column: {column.name!r:.60} declares files of {str(file)[:20]} bytes")
+        if column_name(column.key) != column.name or len(column.dims) != len(column.shape):
+            raise ValueError(f"not a column: {column.key!r:.60}")
+        return column

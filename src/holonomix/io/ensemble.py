@@ -1,0 +1,394 @@
+"""The store of an ensemble: blocks of trajectories that any number of processes write into one Zarr directory.
+
+    ens1/
+      zarr.json                 the group: shapes of all arrays, attributes; written once
+      q/ p/ energy/ ..          arrays over trajectory, t and the axes of a value; c.BLOCK.STRETCH.0 is a file
+      status/ reduced_max/ ..   arrays over trajectory
+      t/, lengths/ ..           the shared times, and coordinates of the trajectories
+      holonomix/
+        ensemble.json           the columns, the size of a block, the description of the run
+        blocks/NNNNNNNN.json    one per finished block, written last
+
+A block counts from the moment its JSON is renamed into place; until then its rows read as NaN and its statuses as -1.
+What a block holds must depend on its trajectories alone: then blocks may be computed anywhere, in any order and more
+than once, and a killed ensemble continues with `missing_blocks()` to the same bytes as one that was not killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+
+from ..columns import dims_of
+from . import directory
+from .blocks import BlockColumn, block_size
+from .columns import ColumnReader, ColumnWriter
+from .directory import FORMAT, is_store, version
+from .disk import Folder
+from .environment import current_environment
+from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
+from .layout import EMPTY_GROUP, INTERNAL, MOST_ROWS, Column, whole_number
+from .text import MOST_JSON, is_sealed, scalar_attributes, seal, signed, unsigned
+
+__all__ = ["EnsembleStore"]
+
+STATUS, REDUCED = "status", "reduced/"
+_LEFT = re.compile(r"\.(c(\.\d+)+|\d{8}\.json)\.[0-9a-f]{12}\.tmp")
+
+
+@runtime_checkable
+class HasShape(Protocol):
+    """An array, or what describes one, such as `jax.ShapeDtypeStruct`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+
+class EnsembleStore:
+    """An ensemble on disk. `create` makes one, `EnsembleStore(path)` opens it, in this process or another."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._root = Folder(self.path)
+        if not is_store(self.path):
+            what = "is not a holonomix store" if self.path.exists() else "does not exist"
+            raise StoreNotFoundError(f"{self.path} {what}")
+        _, kind = directory.read_format(self._root)
+        if kind != "ensemble":
+            raise StoreVersionError(f"{self.path} holds a {kind}, not an ensemble: open it with hx.io.Store")
+        try:
+            body = unsigned((self._root / INTERNAL).read("ensemble.json", MOST_JSON))
+            self.columns = tuple(BlockColumn.from_dict(entry) for entry in body["columns"])
+            self.fixed = tuple(Column.from_dict(entry) for entry in body["fixed"])
+            self.trajectories = whole_number(body["trajectories"], 0, 1 << 40)
+            self.rows = whole_number(body["rows"], 0, MOST_ROWS)
+            self.block = whole_number(body["block"], 1, 1 << 40)
+            self.meta, self.environment = dict(body["meta"]), dict(body["environment"])
+            if any((c.trajectories, c.block) != (self.trajectories, self.block) for c in self.columns):
+                raise ValueError("the columns do not agree on the trajectories")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreDamagedError(f"{self.path}: {INTERNAL}/ensemble.json is damaged or missing: {error}") from error
+
+    @staticmethod
+    def create(
+        path: str | os.PathLike[str],
+        *,
+        trajectories: int,
+        rows: Mapping[str, HasShape],
+        reductions: Mapping[str, HasShape] | None = None,
+        t: np.ndarray | None = None,
+        coordinates: Mapping[str, np.ndarray] | None = None,
+        block: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        files: Mapping[str, str | bytes] | None = None,
+    ) -> EnsembleStore:
+        """Make an empty store.
+
+        `rows` and `reductions` give shape and type of what ONE trajectory has: rows of shape (rows, ...), all with the
+        same number, and reduced values of any shape. `t` are the times of the rows where the trajectories share them,
+        `coordinates` values per trajectory such as the parameters of a sweep, `meta` the description of the run.
+        """
+        if trajectories < 1:
+            raise StoreError(f"trajectories={trajectories}: an ensemble has at least one")
+        counts = {spec.shape[0] for spec in rows.values() if spec.shape} | ({len(t)} if t is not None else set())
+        if len(counts) > 1 or any(not spec.shape for spec in rows.values()):
+            raise StoreError(f"the variables of an ensemble need one number of rows, got {sorted(counts)}")
+        count = counts.pop() if counts else 0
+        reduced = {f"{REDUCED}{name}": spec for name, spec in (reductions or {}).items()}
+        size = sum(math.prod(s.shape) * np.dtype(s.dtype).itemsize for s in [*rows.values(), *reduced.values()])
+        block = block_size(trajectories, size) if block is None else min(int(block), trajectories)
+        if block < 1:
+            raise StoreError(f"block={block}: a block has at least one trajectory")
+        made = [_column(key, spec, trajectories, block, count) for key, spec in rows.items()]
+        made += [_column(key, spec, trajectories, block, None) for key, spec in reduced.items()]
+        made.append(_column(STATUS, np.empty((), np.int32), trajectories, block, None))
+        fixed = {key: np.asarray(x) for key, x in (coordinates or {}).items()}
+        if any(x.ndim == 0 or len(x) != trajectories for x in fixed.values()):
+            raise StoreError(f"the coordinates of an ensemble need {trajectories} values, one per trajectory")
+        fixed |= {} if t is None else {"t": np.asarray(t)}
+        places = [Column.of(key, x, dims_of(key, x.shape[1:])) for key, x in fixed.items()]
+        names = [c.name for c in made] + [c.name for c in places]
+        if len({*names, "finished"}) != len(names) + 1:
+            raise StoreError(f"two of the variables {sorted(names)} would have the same name in the store")
+        told = json.loads(json.dumps(dict(meta or {}), default=str))
+        body = {
+            "trajectories": trajectories, "rows": count, "block": block, "meta": told,
+            "environment": current_environment(),
+            "columns": [c.as_dict() for c in made], "fixed": [c.as_dict() for c in places],
+        }  # fmt: skip
+
+        def fill(aside: Folder) -> None:
+            for column, values in zip(places, fixed.values()):
+                writer = ColumnWriter(aside, column)
+                writer.folder.make()
+                writer.append(values)
+                writer.flush()
+                writer.sync()
+                writer.folder.write("zarr.json", seal(_node(column, len(values))))
+            for column in made:
+                (aside / column.name).make()
+                (aside / column.name).write("zarr.json", seal(column.metadata()))
+            inside = {c.name: c.metadata() for c in made} | {
+                c.name: _node(c, len(x)) for c, x in zip(places, fixed.values())
+            }
+            attributes = {**scalar_attributes(told), "holonomix_format": FORMAT, "holonomix_version": version()}
+            consolidated = {"kind": "inline", "must_understand": False, "metadata": inside}
+            node = {**EMPTY_GROUP, "attributes": attributes, "consolidated_metadata": consolidated}
+            aside.write("zarr.json", seal(node))
+            (aside / INTERNAL / "blocks").make()
+            (aside / INTERNAL).write("ensemble.json", signed(body))
+
+        os.close(directory.create(Path(path), files or {}, kind="ensemble", fill=fill))
+        return EnsembleStore(path)
+
+    # ---- writing
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        return -(-self.trajectories // self.block)
+
+    def bounds(self, block: int) -> tuple[int, int]:
+        """The first trajectory of a block, and the first after it."""
+        if not 0 <= block < self.blocks:
+            raise StoreError(f"block {block}: {self.path} has blocks 0 to {self.blocks - 1}")
+        return block * self.block, min((block + 1) * self.block, self.trajectories)
+
+    def write_block(
+        self,
+        block: int,
+        rows: Mapping[str, np.ndarray] | Iterable[Mapping[str, np.ndarray]],
+        reductions: Mapping[str, np.ndarray] | None,
+        statuses: np.ndarray,
+    ) -> None:
+        """Write a finished block, wholly or not at all; any number of processes may do so at once.
+
+        Arrays have the shape (trajectories of the block, rows, ...), reductions (trajectories, ...). `rows` may also be
+        an iterable of such parts, in the order of time: then no more than one file per variable is held in memory.
+        """
+        first, last = self.bounds(block)
+        values = {STATUS: np.asarray(statuses, np.int32)}
+        values |= {f"{REDUCED}{name}": np.asarray(x) for name, x in (reductions or {}).items()}
+        single = {c.key: c for c in self.columns if c.rows is None}
+        _check_keys(values, single, last - first, None)
+        with self._sharing():
+            dirty: dict[str, list[str]] = {}
+            for key, column in single.items():
+                if column.stretches:
+                    self._write(column, block, 0, values[key][:, None], dirty)
+            series = {c.key: c for c in self.columns if c.rows is not None}
+            parts = cast(Iterable[Mapping[str, np.ndarray]], [rows] if isinstance(rows, Mapping) else rows)
+            for stretch, column, part in _stretches(parts, series, last - first):
+                self._write(column, block, stretch, part, dirty)
+            for name, written in dirty.items():
+                (self._root / name).sync(*written)
+            codes, counts = np.unique(values[STATUS], return_counts=True)
+            body = {"block": block, "statuses": {str(code): int(n) for code, n in zip(codes, counts)}}
+            (self._root / INTERNAL / "blocks").write(f"{block:08d}.json", signed(body), unique=True)
+            (self._root / INTERNAL / "blocks").sync()
+
+    def _write(
+        self, column: BlockColumn, block: int, stretch: int, values: np.ndarray, dirty: dict[str, list[str]]
+    ) -> None:
+        name = column.file_name(block, stretch)
+        data = column.encode(values, block, stretch)
+        (self._root / column.name).write(name, data, durable=False, unique=True)
+        dirty.setdefault(column.name, []).append(name)
+
+    def missing_blocks(self, *, verify: bool = False) -> list[int]:
+        """The blocks that are still to be written; `verify=True` reads all others, and adds those that are damaged."""
+        done = self.finished_blocks()
+        missing = sorted(set(range(self.blocks)) - done)
+        return missing if not verify else sorted({*missing, *(b for b in done if next(self._damaged(b), None))})
+
+    def finished_blocks(self) -> set[int]:
+        """The blocks that are there."""
+        names = (self._root / INTERNAL / "blocks").names()
+        numbers = {int(n[:8]) for n in names if re.fullmatch(r"\d{8}\.json", n)}
+        return {number for number in numbers if number < self.blocks}
+
+    def progress(self) -> dict[int, int]:
+        """How many trajectories ended with each status, and under -1 how many are not finished."""
+        total: dict[int, int] = {}
+        for block in self.finished_blocks():
+            for code, count in self._marker(block).items():
+                total[code] = total.get(code, 0) + count
+        return {**total, -1: self.trajectories - sum(total.values())}
+
+    def tidy(self) -> bool:
+        """Remove unfinished files of killed processes; False, and nothing done, while another process is writing."""
+        with (self._root / INTERNAL).opened() as folder:
+            lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for place in [self._root / c.name for c in self.columns] + [self._root / INTERNAL / "blocks"]:
+                for name in filter(_LEFT.fullmatch, place.names()):
+                    place.remove(name)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(lock)
+        return True
+
+    @contextlib.contextmanager
+    def _sharing(self) -> Iterator[None]:
+        """Show others that a process is writing."""
+        with (self._root / INTERNAL).opened() as folder:
+            lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(lock)
+
+    # ---- reading
+
+    def to_xarray(self) -> Any:
+        """An `xarray.Dataset` over trajectory and t, read on demand and verified as it is read.
+
+        `finished` says which trajectories are there; the others have NaN rows and the status -1. A file that is missing
+        from a finished block is an error.
+        """
+        from .dataset import ensemble_dataset
+
+        return ensemble_dataset(self)
+
+    def read(
+        self, column: BlockColumn, trajectories: np.ndarray, rows: np.ndarray, finished: set[int] | None = None
+    ) -> np.ndarray:
+        """Values of some trajectories at some rows; only the chunks that hold them are read."""
+        done = self.finished_blocks() if finished is None else finished
+        out = np.full((len(trajectories), len(rows), *column.shape), column.fill, column.numpy_dtype.newbyteorder("="))
+        if not column.row_bytes or not out.size:
+            return out
+        for block in np.unique(trajectories // self.block):
+            if int(block) not in done:
+                continue
+            here = np.flatnonzero(trajectories // self.block == block)
+            for stretch in np.unique(rows // column.rows_per_file):
+                when = np.flatnonzero(rows // column.rows_per_file == stretch)
+                local = trajectories[here] - block * self.block, rows[when] - stretch * column.rows_per_file
+                self._gather(column, int(block), int(stretch), local, out, (here, when))
+        return out
+
+    def _gather(
+        self, column: BlockColumn, block: int, stretch: int, local: tuple[np.ndarray, np.ndarray], out: np.ndarray,
+        places: tuple[np.ndarray, np.ndarray],
+    ) -> None:  # fmt: skip
+        (i, j), width = (local[0] // column.chunk, local[1] // column.rows_per_chunk), column.stored(block, stretch)[1]
+        wanted = [(a, b) for a in np.unique(i) for b in np.unique(j)]
+        found = column.read_file(self._root, block, stretch, [int(a * width + b) for a, b in wanted])
+        for (a, b), chunk in zip(wanted, found):
+            rows, times = np.flatnonzero(i == a), np.flatnonzero(j == b)
+            some = chunk[np.ix_(local[0][rows] - a * column.chunk, local[1][times] - b * column.rows_per_chunk)]
+            out[np.ix_(places[0][rows], places[1][times])] = some
+
+    def coordinate(self, name: str) -> np.ndarray:
+        """The times `t`, or one of the coordinates, verified."""
+        column = next(c for c in self.fixed if c.name == name)
+        count = self.rows if name == "t" else self.trajectories
+        return ColumnReader(self._root, column, count).read(slice(None))
+
+    def verify(self) -> list[str]:
+        """Read everything; the names of the files that are missing or not as they were written."""
+        bad = [name for block in sorted(self.finished_blocks()) for name in self._damaged(block)]
+        for column in self.fixed:
+            bad += ColumnReader(
+                self._root, column, self.rows if column.name == "t" else self.trajectories
+            ).damaged_files()
+        for name in ("", *(c.name for c in (*self.columns, *self.fixed))):
+            try:
+                intact = is_sealed((self._root / name if name else self._root).read("zarr.json", MOST_JSON))
+            except (OSError, StoreError):
+                intact = False
+            if not intact:
+                bad.append(f"{name}/zarr.json".lstrip("/"))
+        return bad
+
+    def _damaged(self, block: int) -> Iterator[str]:
+        try:
+            self._marker(block)
+        except StoreError:
+            yield f"{INTERNAL}/blocks/{block:08d}.json"
+        for column in self.columns:
+            for stretch in range(column.stretches):
+                n, m = column.stored(block, stretch)
+                try:
+                    column.read_file(self._root, block, stretch, list(range(n * m)))
+                except StoreError:
+                    yield f"{column.name}/{column.file_name(block, stretch)}"
+
+    def _marker(self, block: int) -> dict[int, int]:
+        """How many trajectories of a finished block ended with each status."""
+        try:
+            body = unsigned((self._root / INTERNAL / "blocks").read(f"{block:08d}.json", MOST_JSON))
+            counts = {int(code): whole_number(n, 0, self.block) for code, n in body["statuses"].items()}
+            if body["block"] != block:
+                raise ValueError("it belongs to another block")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreDamagedError(f"{self.path}: the record of block {block} is damaged: {error}") from error
+        return counts
+
+
+def _column(key: str, spec: HasShape, trajectories: int, block: int, rows: int | None) -> BlockColumn:
+    shape = tuple(spec.shape if rows is None else spec.shape[1:])
+    return BlockColumn.of(key, np.dtype(spec.dtype), shape, dims_of(key, shape), trajectories, rows, block)
+
+
+def _node(column: Column, count: int) -> dict[str, Any]:
+    """The metadata of a fixed column: t has its own axis, the others go along the trajectories."""
+    lead = "t" if column.name == "t" else "trajectory"
+    return {**column.metadata(count), "dimension_names": [lead, *column.dims[1:]]}
+
+
+def _check_keys(
+    values: Mapping[str, np.ndarray], columns: Mapping[str, BlockColumn], trajectories: int, rows: int | None
+) -> None:
+    lead = (trajectories,) if rows is None else (trajectories, rows)
+    want = {key: ((*lead, *c.shape), c.dtype) for key, c in columns.items()}
+    have = {key: (x.shape, x.dtype.name) for key, x in values.items()}
+    if want != have:
+        differ = sorted(k for k in want.keys() | have.keys() if want.get(k) != have.get(k))
+        lines = "; ".join(f"{k}: {have.get(k, 'missing')} instead of {want.get(k, 'nothing')}" for k in differ)
+        raise StoreError(f"the block does not fit its ensemble: {lines}")
+
+
+def _stretches(
+    parts: Iterable[Mapping[str, np.ndarray]], columns: Mapping[str, BlockColumn], trajectories: int
+) -> Iterator[tuple[int, BlockColumn, np.ndarray]]:
+    """The values of each file, from parts in the order of time."""
+    total = next((c.rows for c in columns.values()), 0) or 0
+    held: dict[str, list[np.ndarray]] = {key: [] for key in columns}
+    done = 0
+    for part in parts:
+        arrays = {key: np.asarray(x) for key, x in part.items()}
+        count = next((x.shape[1] for x in arrays.values() if x.ndim > 1), 0)
+        _check_keys(arrays, columns, trajectories, count)
+        done += count
+        if done > total:
+            raise StoreError(f"the block has more than the {total} rows of its ensemble")
+        for key, column in columns.items():
+            if not column.row_bytes:
+                continue
+            held[key].append(arrays[key])
+            size = column.rows_per_file
+            while (ready := sum(x.shape[1] for x in held[key])) >= size or (done == total and ready):
+                whole = np.concatenate(held[key], axis=1) if len(held[key]) > 1 else held[key][0]
+                stretch = (done - ready) // size
+                yield stretch, column, whole[:, :size]
+                held[key] = [whole[:, size:]] if ready > size else []
+    if done != total:
+        raise StoreError(f"the block has {done} of the {total} rows of its ensemble")
