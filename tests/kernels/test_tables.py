@@ -131,3 +131,14 @@ def test_sums_over_places_are_linear():
     table = rules_wide._rounds(Counted(range(n)), lists)[7]
     assert Counted.walks <= 3
     np.testing.assert_array_equal(table, [(np.arange(n) + 1) % n, np.arange(n)])
+
+
+def test_a_large_matrix_is_refused_at_once(monkeypatch):
+    """A closed-over matrix does not become one node for each of its numbers before it is refused."""
+    made = []
+    constant = kernels.graph.Graph.constant
+    monkeypatch.setattr(kernels.graph.Graph, "constant", lambda g, *args: made.append(1) or constant(g, *args))
+    matrix = np.random.default_rng(0).normal(size=(500, 500))
+    with pytest.raises(kernels.Unsupported, match="too many numbers"):
+        kernels.lower(_loop(lambda q, k: matrix @ q), (np.zeros(500),), ())
+    assert len(made) < 10_000

@@ -26,6 +26,7 @@ RULES: dict[str, Rule] = {}
 WIDE_RULES: dict[str, Rule] = {}  # the same where an array with a long axis goes in or comes out
 
 LARGEST_ARRAY = 4_000_000
+LARGEST_LITERAL = 200_000  # numbers of a closed-over array that may become nodes
 CONTROL = {"while", "scan", "cond"}
 ELEMENTWISE: set[str] = set()  # filled by `rules_elementwise`
 
@@ -131,6 +132,8 @@ class Tracer:
             for at in np.ndindex(*ids.shape):
                 ids[at] = constant_vector(self.graph, rows[(*at[:-1], slice(None), at[-1])], kind)
             return Wide(np.moveaxis(ids, -1, axis), axis, rows.shape[-2], array)
+        if array.size > LARGEST_LITERAL:
+            raise Unsupported("too many numbers", f"{array.size} in a closed-over array")
         constant = self.graph.constant
         if array.size > 16:
             unique, inverse = np.unique(array.view(f"u{array.itemsize}"), return_inverse=True)
