@@ -383,3 +383,15 @@ def test_view_of_other_shapes(here, model):
 
 def test_reproduce_lists_papers():
     assert "tao_owhadi2015" in call("reproduce")
+
+
+def test_verify(here):
+    call("run", "planar-pendulum", "-n", 50, "-o", "run1", "-q")
+    assert "as it was written" in call("verify", "run1")
+    Path("run1/q/c.0.0").unlink()
+    text = Path("run1/zarr.json").read_text()
+    Path("run1/zarr.json").write_text(text.replace("51", "59", 1))
+    said = call("verify", "run1", code=Exit.STORE)
+    assert "run1/q/c.0.0" in said and "run1/zarr.json" in said
+    for command in (("export", "run1", "out.csv"), ("view", "run1", "--no-open")):
+        assert "q/c.0.0 is missing" in call(*command, code=Exit.STORE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -341,3 +342,27 @@ def test_the_environment_is_recorded_and_compared(tmp_path, monkeypatch):
     features = then["cpu_features"].split(",")
     other = then | {"jax": "0.1", "cpu_features": ",".join(["zz", *features[1:]])}
     assert environment_changes(other) == [f"jax 0.1 -> {then['jax']}", f"cpu features +{features[0]} -zz"]
+
+
+# ---- older formats
+
+
+def test_format_1_is_read_and_verified_but_not_continued(tmp_path):
+    """`data/format_1` was written by the first version of the store."""
+    data = Path(__file__).parent / "data"
+    run = tmp_path / "run"
+    shutil.copytree(data / "format_1", run)
+    want = np.load(data / "format_1.npz")
+    store = Store(run, "read")
+    got = store.load()
+    assert store.format == 1 and store.rows == TOTAL and store.verify() == []
+    assert got.keys() == {"t", "q", "p", "multipliers", "obs/count"}
+    assert all(got[key].tobytes() == want[key.replace("/", "_")].tobytes() for key in got)
+    assert store.dataset().q.dims == ("t", "q_0", "q_1")
+    for mode in ("resume", "auto"):
+        with pytest.raises(StoreVersionError, match="format 1, which can be read"):
+            Store(run, mode)
+    (run / "p" / "c.1.0.0").unlink()
+    assert store.verify() == ["p/c.1.0.0"]
+    with pytest.raises(StoreDamagedError, match=r"p/c\.1\.0\.0 is missing"):
+        Store(run, "read").load()

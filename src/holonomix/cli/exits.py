@@ -37,10 +37,14 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, handled like Ctrl-C."""
 
 
+_received: list[int] = []  # signals that asked to end
+
+
 def stop_on_terminate() -> None:
     """Let SIGTERM end a run the way Ctrl-C does: at a safe place, with the store closed."""
 
     def stop(signum: int, frame: Any) -> NoReturn:
+        _received.append(signum)  # libraries on the way may turn the exception into a plain KeyboardInterrupt
         raise Terminated
 
     with contextlib.suppress(ValueError):  # not in the main thread
@@ -55,9 +59,9 @@ def guarded(hint: Callable[[], str] = str) -> Iterator[None]:
     """
     try:
         yield
-    except Terminated:
-        _leave(Exit.TERMINATED, "terminated. " + hint())
     except KeyboardInterrupt:
+        if _received:
+            _leave(Exit.TERMINATED, "terminated. " + hint())
         _leave(Exit.INTERRUPTED, "interrupted. " + hint())
     except InconsistentStateError as error:
         _leave(Exit.USAGE, f"{error}. On the command line: --set start.project=true")
