@@ -37,7 +37,7 @@ _TEXT = {
     Status.OK: ("finished", ""),
     Status.NOT_CONVERGED: (
         "the nonlinear iteration of a step did not converge",
-        "try a smaller dt, a larger max_iterations, or Newton's method for the iteration",
+        "try a smaller dt, or a larger max_iterations",
     ),
     Status.SINGULAR: (
         "the constraint matrix G M^-1 G^T became singular",

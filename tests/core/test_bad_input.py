@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.driver.advice import advice
 from holonomix.driver.checks import check_length, check_run
 
 Q, P = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
@@ -117,7 +118,7 @@ CASES = {
     ),
     "if in the potential": ({"potential": lambda q: q[1] if q[1] > 0 else 0.0}, hx.InputError, r"jnp\.where"),
     "an index too many": ({"potential": lambda q: q[1, 1]}, hx.InputError, r"potential.*IndexError.*\(q\).*\(2,\)"),
-    "an argument too many": ({"potential": lambda q, t: q[1]}, hx.InputError, r"potential.*argument.*called as \(q\)"),
+    "an argument too many": ({"potential": lambda q, t, u: q[1]}, hx.InputError, r"potential.*argument.*called as \(q"),
     "while in the potential": (
         {"potential": lambda q: jax.lax.while_loop(lambda x: x < 3, lambda x: x + 1, q[1])},
         hx.InputError,
@@ -201,9 +202,29 @@ def test_newton_that_does_not_converge_says_where_and_what_to_try():
     text = str(error)
     assert f"step {error.step}" in text and f"{error.time:g}" in text and "residual" in text and "iterations" in text
     assert "smaller dt" in text and "0.9" in text
+    assert "Newton" not in text  # which is in use
     # nothing computed before is lost
     assert len(error.solution.t) == error.step and np.isfinite(error.solution.q).all()
     assert error.solution.constraint_error().max() < 1e-13
+
+
+def test_advice_names_an_iteration_that_is_not_in_use():
+    problem = hx.models.double_pendulum(angles=(2.0, 2.5))
+    for method, hint in (
+        (hx.RATTLE(hx.SymmetricNewton()), "solver=Newton()"),
+        (hx.LineIntegral(), 'iteration="newton"'),
+    ):
+        text = advice(hx.Status.NOT_CONVERGED, method, problem.system, problem.q0, 0.0)
+        assert hint in text, text
+
+
+def test_a_method_that_left_the_manifold_is_to_blame_not_the_potential():
+    system = hx.System(lambda q: -1.0 / jnp.linalg.norm(q), lambda q: jnp.array([q @ q - 1.0]))
+    with pytest.raises(hx.SimulationError) as caught:
+        hx.simulate(system, hx.ExplicitEuler(), Q, 40 * P, dt=0.5, steps=400, backend="array")
+    assert caught.value.status == hx.Status.NONFINITE
+    text = str(caught.value)
+    assert "left the manifold" in text and "RATTLE" in text and "potential" not in text, text
 
 
 def test_a_force_of_the_wrong_shape_or_kind_is_refused():

@@ -82,6 +82,8 @@ BAD: list[Callable[[], Any]] = [
     lambda: lambda *args: "nonsense",
     lambda: lambda *args: jnp.nan,
     lambda: lambda *args: jnp.array([1, 2, 3]),
+    lambda: lambda *args: jnp.array([0]),
+    lambda: lambda *args: jnp.array([jnp.nan]),
     lambda: lambda *args: {"a": 1.0},
     lambda: lambda: 1.0,
     lambda: int,
@@ -92,8 +94,6 @@ BAD: list[Callable[[], Any]] = [
     lambda: PROBLEM,
     lambda: jax.random.key(0),
 ]
-# Results of a user's function rather than values: tried where a function belongs.
-NONSENSE = ("potential", "constraint", "fn", "monitor", "observe", "events", "force", "mass", "log_density")
 
 
 class Target(NamedTuple):
@@ -144,6 +144,57 @@ def run_of(name: str) -> Target:
     return Target(name, fn, right | extra, costly=True)
 
 
+def run_functions(potential, constraint, mass, force, observe, event):
+    """A run of a system made of a user's functions."""
+    system = hx.System(potential, constraint, mass=mass, force=force)
+    options = {"dt": 0.01, "steps": 1, "observe": observe, "events": event, "backend": "array"}
+    return hx.simulate(system, hx.RATTLE(), Q, P, **options)
+
+
+def project_functions(potential, constraint, mass):
+    return hx.project(hx.System(potential, constraint, mass=mass), Q, P)
+
+
+def integrate_functions(potential, constraint, force):
+    return hx.integrate(hx.System(potential, constraint, force=force), hx.RATTLE(), Q, P, dt=0.01, steps=1)
+
+
+def adaptive_functions(monitor):
+    return hx.simulate(SYSTEM, hx.VRATTLE(monitor), Q, P, dt=0.01, steps=1, backend="array")
+
+
+def ensemble_functions(fn, observe):
+    options = {"dt": 0.01, "steps": 1, "reduce": {"a": hx.Mean(fn)}, "observe": observe, "backend": "array"}
+    return hx.simulate_ensemble(SYSTEM, hx.RATTLE(), Q[None], P[None], **options)
+
+
+def distance_run(pairs, lengths, anchors):
+    system = hx.System(lambda q: jnp.sum(q[:, 1]), hx.Distance(pairs, lengths, anchors))
+    return hx.simulate(system, hx.RATTLE(), POINTS, STILL, dt=0.01, steps=1, backend="array")
+
+
+def user_functions() -> list[Target]:
+    functions = {"potential": weight, "constraint": rod, "mass": 1.0, "force": None}
+    number = lambda q, p: q[0]
+    return [
+        Target("run_functions", run_functions, functions | {"observe": number, "event": number}, costly=True),
+        Target(
+            "project_functions", project_functions, {k: functions[k] for k in ("potential", "constraint", "mass")}, True
+        ),
+        Target(
+            "integrate_functions",
+            integrate_functions,
+            {k: functions[k] for k in ("potential", "constraint", "force")},
+            True,
+        ),
+        Target("adaptive_functions", adaptive_functions, {"monitor": lambda q, p: 1.0 + q @ q}, costly=True),
+        Target("ensemble_functions", ensemble_functions, {"fn": number, "observe": number}, costly=True),
+        Target(
+            "distance_run", distance_run, {"pairs": [[-1, 0], [0, 1]], "lengths": 1.0, "anchors": None}, costly=True
+        ),
+    ]
+
+
 def constructors() -> list[Target]:
     """Every method of the registry, with its declared arguments at their defaults."""
     found = []
@@ -175,6 +226,13 @@ def targets() -> list[Target]:
         Target(
             "System", hx.System, {"potential": weight, "constraint": rod, "mass": 1.0, "force": None, "params": None}
         ),
+        Target(
+            "StiffSystem",
+            hx.StiffSystem,
+            {"slow": weight, "stiff": lambda q: (q @ q - 1.0) ** 2, "manifold": rod, "mass": 1.0, "epsilon": 0.1},
+        ),
+        Target("effective", hx.effective, {"stiff": STIFF, "q0": Q, "p0": P}),
+        Target("Problem", hx.Problem, {"system": SYSTEM, "q0": Q, "p0": P, "dt": 0.1, "t1": 1.0}),
         Target("penalized", SYSTEM.penalized, {"omega": 10.0}),
         Target("Rheonomic", hx.Rheonomic, {"fn": lambda q, t: jnp.array([q @ q - 1.0])}),
         Target("Distance", hx.Distance, {"pairs": pairs, "lengths": 1.0}),
@@ -203,7 +261,7 @@ def targets() -> list[Target]:
         fn = getattr(hx, name)
         parameters = inspect.signature(fn).parameters.values()
         plain.append(Target(name, fn, {x.name: 1.0 if x.default is x.empty else x.default for x in parameters}))
-    return [x for x in plain + constructors() + models() if x.right]
+    return [x for x in plain + user_functions() + constructors() + models() if x.right]
 
 
 class Hang(BaseException):

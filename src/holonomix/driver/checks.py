@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -56,7 +57,7 @@ def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any, *, severa
 def _is_key(key: Any) -> bool:
     """A typed key of `jax.random`, or the raw numbers of one."""
     dtype = getattr(key, "dtype", None)
-    return dtype is not None and (jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) or dtype == np.uint32)
+    return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == np.uint32)
 
 
 def _as_numbers(name: str, value: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..compiled import compiled
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..status import Status
 from ..systems.functions import user_function_errors
 from .dense import between, disarmed
@@ -40,7 +40,9 @@ class Event(eqx.Module):
     direction: int = eqx.field(static=True)
 
     def __init__(self, fn: Callable[..., Any], terminal: bool = False, direction: int = 0):
-        if direction not in (-1, 0, 1):
+        if not isinstance(terminal, (bool, np.bool_)):
+            raise InputError(f"terminal must be True or False, not {terminal!r}")
+        if whole_number("direction", direction, -1) > 1:
             raise InputError(f"direction must be -1, 0 or 1, not {direction!r}")
         self.fn, self.terminal, self.direction = timed(fn, "an event"), bool(terminal), int(direction)
 

@@ -19,6 +19,7 @@ from ..compiled import compiled
 from ..errors import ConvergenceError, InputError, SimulationError
 from ..status import Status
 from ..systems import ResonanceWatch
+from .advice import advice
 from .backends import Choice
 from .checkpoint import Identity, check_same_run, from_arrays, to_arrays
 from .dense import Interpolant, slack
@@ -400,7 +401,7 @@ class Run:
         message = (
             f"{method.name}: {status.message} in step {n + 1} after t = {t:g} "
             f"({numbers}, dt = {float(self.plan.consts.dt):g}). "
-            f"{status.advice[:1].upper()}{status.advice[1:]}. "
+            f"{advice(status, method, self.plan.system, carry.state.q, carry.state.t)} "
             f"The {rows} in `error.solution`" + ("." if self.record.sink is None else " and in the store.")
         )
         kind = ConvergenceError if status == Status.NOT_CONVERGED else SimulationError

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..compiled import compiled
 from ..errors import InputError, MethodError, real_array
-from ..systems.functions import as_callable
+from ..systems.functions import as_callable, user_function_errors
 from .equations import reduced_force
 
 __all__ = [
@@ -67,7 +67,8 @@ class FunctionMonitor(AbstractMonitor):
     fn: Any
 
     def __call__(self, system: Any, q: Any, p: Any) -> Any:
-        return jnp.asarray(self.fn(q, p))
+        with user_function_errors("monitor", q, "(q, p)"):
+            return jnp.asarray(self.fn(q, p))
 
 
 class ForceMonitor(AbstractMonitor):

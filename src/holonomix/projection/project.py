@@ -260,7 +260,8 @@ def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
         _check_constraint(system, q, t, f"(q{', t' if system.rheonomic else ''}{extra})")
     if system.force_fn is not None:
         with user_function_errors("force", q, "(q, v, t)"):
-            returned = jnp.shape(jax.eval_shape(system.applied_force, q, p, jnp.asarray(t, q.dtype)))
+            force = lambda *state: jnp.asarray(system.applied_force(*state))
+            returned = jax.eval_shape(force, q, p, jnp.asarray(t, q.dtype)).shape
         if returned not in (q.shape, ()):
             raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..compiled import compiled
-from ..errors import ConvergenceError, InputError, real_array
+from ..errors import ConvergenceError, InputError, ShapeError, real_array
 from ..linalg import newton_root
 from .capabilities import Capability
 from .curvature import LocalEnergy, combined, local_energies
@@ -122,6 +122,7 @@ class StiffSystem(eqx.Module):
     ):
         if epsilon is None:
             raise InputError("a stiff system needs epsilon: its stiff potential is V/epsilon^2")
+        epsilon = real_array("epsilon", epsilon)
         if not isinstance(epsilon, jax.core.Tracer) and not np.all(np.asarray(epsilon) > 0):
             raise InputError(f"epsilon must be positive, not {epsilon}")
         rigid = System(slow, manifold, mass, force, params)
@@ -428,7 +429,9 @@ def effective(stiff: Any, q0: Any, p0: Any, *, margin: float = 0.02) -> System:
         raise InputError(
             "the effective system is the limit of a stiff one: give system.penalized(omega) or a StiffSystem"
         )
-    q0, p0 = (jnp.asarray(x, jnp.result_type(float)) for x in (q0, p0))
+    q0, p0 = real_array("q0", q0), real_array("p0", p0)
+    if q0.shape != p0.shape or not q0.size:
+        raise ShapeError(f"q0 has shape {q0.shape} and p0 has shape {p0.shape}; they must be the same, with entries")
     stiff = stiff.prepare(q0)
     potential = EffectivePotential(stiff, stiff.actions(q0, p0))
     if not isinstance(q0, jax.core.Tracer):

@@ -268,6 +268,9 @@ class System(eqx.Module):
         parts = [jnp.asarray(term(q, *extra)) for term, extra in self._terms(t)]
         if not parts:
             return jnp.zeros((0,), q.dtype)
+        for part in parts:
+            if not jnp.issubdtype(part.dtype, jnp.floating):
+                raise InputError(f"a constraint must return real numbers with a derivative, not {part.dtype.name}")
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
     def constraint_rows(self, q: Any) -> list[Row]:

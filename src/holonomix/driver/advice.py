@@ -1,0 +1,48 @@
+"""What to try after a run has failed, for the method and the state in which it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..methods.base import AbstractMethod
+from ..projection import AbstractSolver, Newton, constraint_sizes
+from ..status import Status
+
+__all__ = ["advice"]
+
+OFF = 1e-3  # relative violation of a constraint from which a state counts as having left the manifold
+
+
+def advice(status: Status, method: AbstractMethod, system: Any, q: Any, t: Any) -> str:
+    """One sentence; `q` and `t` are those of the last good state."""
+    text = status.advice
+    if status == Status.NOT_CONVERGED:
+        text = "try a smaller dt, or a larger max_iterations" + "".join(f", or {x}" for x in _faster_iterations(method))
+    if status == Status.NONFINITE and (violation := _violation(method, system, q, t)) is not None:
+        text = (
+            f"it had left the manifold (max|g| = {violation:.3g}), which {method.name} does not keep: use RATTLE, a "
+            "composition of it, or LineIntegral; a smaller dt only delays this"
+        )
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _faster_iterations(method: AbstractMethod) -> Iterator[str]:
+    """Iterations that converge from further away than the one in use."""
+    parts = jax.tree.leaves(method, is_leaf=lambda x: isinstance(x, AbstractSolver))
+    if any(isinstance(x, AbstractSolver) and not isinstance(x, Newton) for x in parts):
+        yield "solver=Newton()"
+    inner = getattr(method, "method", method)
+    if getattr(inner, "iteration", "newton") != "newton":
+        yield 'iteration="newton"'
+
+
+def _violation(method: AbstractMethod, system: Any, q: Any, t: Any) -> float | None:
+    """By how much q violates the constraint, where the method lets it drift far; None elsewhere."""
+    if not system.constrained or method.traits_on(system).constraint_exact:
+        return None
+    g = np.abs(np.asarray(system.constraint(q, t)))
+    return float(np.max(g)) if np.any(g > OFF * np.asarray(constraint_sizes(system, q, t))) else None
