@@ -128,7 +128,10 @@ def _period(indices: Indices) -> int:
 
 
 def _index_list(name: str, indices: Any, anchors: Any) -> Indices:
-    array = np.asarray(indices)
+    try:
+        array = np.asarray(indices)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{name} needs an integer array (blocks, particles), not {indices!r}") from error
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
