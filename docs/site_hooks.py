@@ -1,0 +1,100 @@
+"""Hooks of the documentation build: folders in the navigation, and the reference of every public name.
+
+An entry of `nav` that ends in a slash stands for the pages of that folder which `nav` does not name; pages of the
+top folder that are named nowhere come under "More". So a new page needs no change of mkdocs.yml.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+INTRODUCTIONS = {
+    "Systems": "What is simulated: potentials, constraints, masses and forces.",
+    "Projection": "Consistent states and the solvers of the multipliers.",
+    "Mechanisms": "Bodies and joints instead of formulas.",
+    "Runs": "Simulate one trajectory or many, and what comes back.",
+    "Methods": "The integrators by family; [the method chooser](../methods/index.md) says which to take.",
+    "Certificates": "Measurements of what methods declare.",
+    "Errors and status": "What is raised, and what the status of a run means.",
+}
+SECTIONS = {
+    "systems": "Systems",
+    "projection": "Projection",
+    "mechanisms": "Mechanisms",
+    "driver": "Runs",
+    "types": "Runs",
+    "scene": "Runs",
+    "methods": "Methods",
+    "certify": "Certificates",
+    "errors": "Errors and status",
+    "status": "Errors and status",
+}
+
+
+def on_config(config):
+    """Expand the folders of the navigation."""
+    root = Path(config.docs_dir)
+    named = set(_named(config.nav))
+    pages = sorted(str(path.relative_to(root)) for path in root.rglob("*.md"))
+    config.nav = _expanded(config.nav, [page for page in pages if page not in named])
+    rest = [page for page in pages if page not in set(_named(config.nav))]
+    if rest:
+        config.nav.append({"More": rest})
+    config.nav.append({"Reference": [{title: page} for title, page in _reference_pages().items()]})
+    return config
+
+
+def _named(nav):
+    for entry in nav:
+        for value in entry.values() if isinstance(entry, dict) else [entry]:
+            yield from _named(value) if isinstance(value, list) else [value]
+
+
+def _expanded(nav, pages):
+    found = []
+    for entry in nav:
+        if isinstance(entry, dict):
+            found.append({k: _expanded(v, pages) if isinstance(v, list) else v for k, v in entry.items()})
+        elif entry.endswith("/"):
+            found.extend(page for page in pages if page.startswith(entry))
+        else:
+            found.append(entry)
+    return found
+
+
+def _reference_pages():
+    titles = dict.fromkeys([*SECTIONS.values(), "Models"])
+    return {title: f"reference/{title.lower().replace(' ', '_')}.md" for title in titles}
+
+
+def on_files(files, config):
+    """Add one page of reference per section."""
+    from mkdocs.structure.files import File
+
+    contents = {title: [f"# {title}", INTRODUCTIONS.get(title, "")] for title in _reference_pages()}
+    for label, path, section in sorted(_public_names()):
+        contents[section].append(f"::: {path}\n    options:\n      heading: {label}\n      toc_label: {label}\n")
+    for title, page in _reference_pages().items():
+        text = "\n\n".join(contents[title])
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def _public_names():
+    """The name as users write it, the place of its definition, and its section."""
+    import holonomix as hx
+
+    names = {name: module for module, names in hx._PUBLIC.items() for name in names}
+    names |= {name: f".methods.{family}" for family, group in hx.methods.FAMILIES.items() for name in group}
+    for name in names:
+        value = getattr(hx, name)
+        home = getattr(value, "__module__", "")
+        if not home.startswith("holonomix"):
+            home = "holonomix" + names[name]
+        section = SECTIONS[names[name].split(".")[1]]
+        yield f"hx.{name}", f"{home}.{getattr(value, '__qualname__', name)}", section
+    for name in dir(hx.models):
+        value = getattr(hx.models, name)
+        if not name.startswith("_") and inspect.isfunction(inspect.unwrap(value)):
+            yield f"hx.models.{name}", f"{value.__module__}.{value.__qualname__}", "Models"

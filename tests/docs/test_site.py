@@ -1,0 +1,39 @@
+"""The documentation site: every page in the navigation, every public name in the reference, no network."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import holonomix as hx
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site_hooks.py")
+assert spec is not None and spec.loader is not None
+hooks = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(hooks)
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = {label.removeprefix("hx.") for label, _, _ in hooks._public_names()}
+    methods = {name for group in hx.methods.FAMILIES.values() for name in group}
+    assert {*hx._HOME, *methods} <= listed
+    assert "models.double_pendulum" in listed
+
+
+def test_a_new_page_comes_into_the_navigation_by_itself(tmp_path):
+    for name in ("index.md", "extra.md", "methods/a.md", "methods/b.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("# page")
+    config = SimpleNamespace(docs_dir=str(tmp_path), nav=["index.md", {"Methods": ["methods/b.md", "methods/"]}])
+    nav = hooks.on_config(config).nav
+    assert nav[1] == {"Methods": ["methods/b.md", "methods/a.md"]}
+    assert nav[2] == {"More": ["extra.md"]}
+
+
+def test_the_site_asks_for_nothing_from_a_network():
+    assert not re.search(r"https?://", (ROOT / "mkdocs.yml").read_text())
+    for path in (ROOT / "docs" / "assets").rglob("*.css"):
+        assert not re.search(r"url\(\s*['\"]?https?:", path.read_text())
