@@ -90,7 +90,12 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
 
 
 def number(
-    name: str, value: Any, least: float = -math.inf, most: float = math.inf, *, above: float = -math.inf
+    name: str,
+    value: Any,
+    least: float | int = -math.inf,
+    most: float | int = math.inf,
+    *,
+    above: float | int = -math.inf,
 ) -> float:
     """`value` as a finite float between `least` and `most`, and larger than `above`; `InputError` for anything else."""
     try:

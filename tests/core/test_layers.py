@@ -29,7 +29,7 @@ LAYERS = {
     "methods": 4,
     "io": 5,
     "driver": 6,
-    "certify": 7,
+    "certificates": 7,
     "plotting": 7,
     "viewer": 7,
     "papers": 8,
@@ -93,7 +93,7 @@ def test_every_package_has_its_layer():
     [
         ("from ..methods import registry", "models/made_up.py"),
         ("def f():\n    from ..driver.loop import Stepper", "methods/made_up.py"),
-        ("from holonomix.certify import certify", "driver/made_up.py"),
+        ("from holonomix.certificates import certify", "driver/made_up.py"),
         ("import holonomix.cli", "papers/made_up.py"),
         ("from . import methods", "types.py"),
         ("from ..plotting import plot_solution", "driver/made_up.py"),

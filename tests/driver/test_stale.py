@@ -17,6 +17,7 @@ from holonomix import compiled
 from holonomix.driver import backends
 from holonomix.systems.frozen import Frozen, digest_of, freeze
 from holonomix.systems.functions import Fixed
+from holonomix.systems.stamps import stamp
 
 STRENGTH = 1.0
 
@@ -165,6 +166,31 @@ def test_the_digest_tells_what_differs():
     assert same == digest_of(frozen(lambda x: 2.0 * jnp.sum(x)))
     assert same != digest_of(frozen(lambda q: 2.5 * jnp.sum(q)))
     assert isinstance(frozen(jnp.sum), Frozen)
+
+
+def test_a_stamp_is_given_only_where_nothing_can_change_unseen():
+    number, array = 2.0, jnp.ones(3)
+
+    def inner(q):
+        return number * jnp.sum(q)
+
+    def outer(q):
+        return inner(q) + jnp.sum(array) + np.pi
+
+    first = stamp(outer)
+    assert first is not None and first == stamp(outer)
+    number = 3.0
+    assert stamp(outer) not in (None, first)
+    listed, holder = [1.0], Holder(1.0)
+    for unsure in (
+        lambda q: listed[0] * q,
+        lambda q: holder.strength * q,
+        holder.method,
+        functools.partial(inner),
+        jax.jit(inner),
+        Spring(array),
+    ):
+        assert stamp(unsure) is None
 
 
 def run_many_systems(count):

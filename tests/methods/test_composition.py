@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.certify.certify import certify
+from holonomix.certificates.certification import certify
 from holonomix.methods.composition import splitting_defect
 from holonomix.methods.schemes import SCHEMES, find_scheme, suzuki, triple_jump
 

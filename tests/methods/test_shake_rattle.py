@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.certify.measure import wedge_defect
-from holonomix.certify.walk import begin, walk
+from holonomix.certificates.measure import wedge_defect
+from holonomix.certificates.runs import follow
 
 PROBLEM = hx.models.double_pendulum(masses=(1.3, 0.7))
 
@@ -36,8 +36,8 @@ def test_velocity_shake_keeps_the_wedge_product_off_the_tangent_space():
     lively = hx.models.double_pendulum(masses=(1.3, 0.7), angles=(1.5, 1.0))
     system = lively.system.prepare(lively.q0)
     shake = hx.SHAKE("velocity")
-    start = walk(system, hx.RATTLE(), *begin(system, hx.RATTLE(), lively.q0, lively.p0, 0.0, 0.1), 0.1, 9).state
-    there = walk(system, shake, *begin(system, shake, start.q, start.p, 0.0, 0.1), 0.1, 5).state
+    start = follow(system, hx.RATTLE(), lively.q0, lively.p0, 0.0, 0.1, 9).state
+    there = follow(system, shake, start.q, start.p, 0.0, 0.1, 5).state
     hidden = np.max(np.abs(system.hidden_constraint(there.q, there.p)))
     assert hidden > 1e-3  # the momentum it works with is not tangent
     assert wedge_defect(system, shake, start.q, start.p, 0.0, 0.1) < 1e-14

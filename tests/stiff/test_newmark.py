@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.certify.limits import LimitStudy
-from holonomix.certify.stability import LinearStability, StabilityMap
+from holonomix.certificates.limits import LimitStudy
+from holonomix.certificates.stability import LinearStability, StabilityMap
 from holonomix.methods.zhang_skeel import modified_force
 from holonomix.systems.curvature import curvature, curvature_structure, mass_matrix
 

@@ -21,7 +21,7 @@ HELP = """Simulate mechanical systems with holonomic constraints, and keep what 
   holonomix compare double-pendulum rk4 rattle composition-8 hbvm-2-2 zhang-skeel
   holonomix certify rattle                             measure what a method promises
 
-Exit codes: 0 done; 1 a promise is not borne out, or a benchmark failed; 2 command line, run file, model or method;
+Exit codes: 0 done; 1 a declared property failed, or a benchmark failed; 2 command line, run file, model or method;
 3 the run stopped before its end; 4 the store; 5 a mistake of ours; 130 Ctrl-C and 143 SIGTERM, after which
 `holonomix resume` goes on.
 """
@@ -219,7 +219,7 @@ def compare(
             make_console().print(f"work-precision plot: {picture}", highlight=False)
 
 
-@app.command(epilog="Exit codes: 0 borne out; 1 a declared trait is not; 2 model or method.")
+@app.command(epilog="Exit codes: 0 confirmed; 1 a declared property failed; 2 model or method.")
 def certify(
     method: Annotated[str, typer.Argument(metavar="METHOD", help="A method, such as rattle or 'HBVM(k=6, s=2)'.")],
     model: Model = "double-pendulum",

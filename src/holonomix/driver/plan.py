@@ -198,10 +198,10 @@ def frozen_functions(
             reducer.update(reducer.init(q, p, t), q, p, t)
 
     return (
-        freeze(method, step),
-        freeze(as_observables(observe), shown),
-        freeze(Watch(as_events(events)), lambda watch: watch.init(q, p, t)),
-        freeze(reduce, reduced),
+        freeze(method, step, q, system),
+        freeze(as_observables(observe), shown, q),
+        freeze(Watch(as_events(events)), lambda watch: watch.init(q, p, t), q),
+        freeze(reduce, reduced, q),
     )
 
 

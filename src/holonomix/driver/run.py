@@ -43,9 +43,11 @@ FIRST_CHUNK = {False: 1000, True: 16}  # steps in the first call, for one trajec
 class Run:
     """A plan with the memory of its run, the rows so far, and the store they go to."""
 
-    def __init__(self, plan: Plan, *, store: Any = None, allow_different_bits: bool = False):
+    def __init__(
+        self, plan: Plan, *, store: Any = None, allow_different_bits: bool = False, carry: LoopCarry | None = None
+    ):
         began = time.perf_counter()
-        self.plan, self.carry = plan, plan.start()
+        self.plan, self.carry = plan, plan.start() if carry is None else carry
         row_bytes = max(plan.row_bytes(self.carry), 1)
         expected = plan.steps // plan.every + 1 if plan.saves else 1
         if store is None and plan.wanted is None and not plan.adaptive_end:
@@ -204,7 +206,7 @@ class Run:
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
-    def go(self, bar: Progress) -> None:
+    def go(self, bar: Progress | None = None) -> None:
         """Advance to the end."""
         began = time.perf_counter()
         plan = self.plan
@@ -214,7 +216,7 @@ class Run:
                 tick = time.perf_counter()
                 taken = self.chunk(chunk)
                 elapsed = time.perf_counter() - tick
-                if bar.shown:
+                if bar is not None and bar.shown:
                     self.show(bar)
                 self.checkpoint()
                 interrupts.check()

@@ -2,8 +2,9 @@
 
 A Python function may change without becoming another object: a variable that it closes over, a global, an attribute of
 the object it belongs to. Compiled code must not outlive such a change. So every function is traced anew each time a
-system is prepared (a millisecond), and replaced by the program found. Programs are equal when they compute the same:
-equal programs share compiled code, and a changed function gets new code.
+system is prepared (a millisecond; not where `stamps` tells that it is the same as before), and replaced by the program
+found. Programs are equal when they compute the same: equal programs share compiled code, and a changed function gets
+new code.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jex_core
 
+from ..compiled import Recent
 from .closures import Closure
 from .functions import Fixed
+from .stamps import stamp
 
 __all__ = ["Frozen", "digest_of", "freeze", "has_user_functions", "program_digest"]
 
@@ -117,17 +120,28 @@ class Recorder:
         return Frozen(Programs(self.user, self.found), self.arrays, tuple(self.captured[key] for key in self.found))
 
 
-def freeze(tree: Any, try_out: Callable[[Any], Any]) -> Any:
+_known: Recent[tuple[Programs | None, ...]] = Recent(256)
+
+
+def freeze(tree: Any, try_out: Callable[[Any], Any], *like: Any) -> Any:
     """`tree` with every user function in it replaced by what it computes now.
 
     `try_out(tree)` calls the functions the way a run will. A function that it does not call stays as it is, and so does
     everything where a function fails: the checks that follow name the failure. Functions inside of `params` are values.
+    `like` are the arrays that `try_out` uses; their shapes tell one use from another.
     """
     paths, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_user_function)
     places = [k for k, (path, leaf) in enumerate(paths) if _is_user_function(leaf) and not _in_params(path)]
     if not places:
         return tree
     leaves = [leaf for _, leaf in paths]
+    key = _key(leaves, places, treedef, like)
+    known = None if key is None else _known.get(key)
+    if known is not None:
+        for k, programs in zip(places, known, strict=True):
+            if programs is not None:
+                leaves[k] = Frozen(programs, (), ((),) * len(programs.found))
+        return jax.tree.unflatten(treedef, leaves)
     recorders = {k: Recorder(leaves[k]) for k in places}
     try:
         trial = jax.tree.unflatten(treedef, [recorders.get(k, leaf) for k, leaf in enumerate(leaves)])
@@ -137,7 +151,27 @@ def freeze(tree: Any, try_out: Callable[[Any], Any]) -> Any:
     for k, recorder in recorders.items():
         if recorder.found:
             leaves[k] = recorder.frozen()
+    if key is not None and not any(any(r.captured.values()) for r in recorders.values()):
+        _known.put(key, tuple(leaves[k].programs if recorders[k].found else None for k in places))
     return jax.tree.unflatten(treedef, leaves)
+
+
+def _key(leaves: list[Any], places: list[int], treedef: Any, like: Any) -> Any:
+    """What the programs of a tree depend on, where that is certain."""
+    kinds: list[Any] = [treedef, *((np.shape(x), str(jax.numpy.result_type(x))) for x in jax.tree.leaves(like))]
+    for k, leaf in enumerate(leaves):
+        if k in places:
+            mark = stamp(leaf.fn) if isinstance(leaf, Fixed) else None
+            if mark is None:
+                return None
+            kinds.append(mark)
+        else:
+            kinds.append((leaf.shape, str(leaf.dtype)) if eqx.is_array(leaf) else (type(leaf), leaf))
+    try:
+        hash(key := tuple(kinds))
+    except TypeError:
+        return None
+    return key
 
 
 def has_user_functions(tree: Any) -> bool:
@@ -151,12 +185,19 @@ def _ignored(_: Any) -> None:
 
 def _is_user_function(x: Any) -> bool:
     """A plain function, or a callable PyTree of a class that is not ours."""
-    if isinstance(x, (Fixed, Closure)):
+    if isinstance(x, Fixed):
+        return not _is_ours(x.fn)
+    if isinstance(x, Closure):
         return True
     if not callable(x) or isinstance(x, type) or isinstance(x, (Recorder, Frozen)):
         return False
     ours = any(cls.__module__.partition(".")[0] == _PACKAGE for cls in type(x).__mro__)
     return not ours and not jax.tree_util.all_leaves([x])
+
+
+def _is_ours(fn: Any) -> bool:
+    """A function of this package that closes over nothing: it cannot change."""
+    return isinstance(fn, FunctionType) and fn.__closure__ is None and fn.__module__.partition(".")[0] == _PACKAGE
 
 
 def _in_params(path: tuple[Any, ...]) -> bool:

@@ -173,7 +173,7 @@ class StiffSystem(eqx.Module):
 
     def prepare(self, q: Any) -> StiffSystem:
         """The same system with its mass in final form and its functions frozen as they are now."""
-        now = freeze(self, lambda system: system.try_out(q))
+        now = freeze(self, lambda system: system.try_out(q), q)
         return eqx.tree_at(lambda s: s.mass, now, now.slow.prepare(q).mass, is_leaf=lambda x: x is now.mass)
 
     def try_out(self, q: Any) -> None:

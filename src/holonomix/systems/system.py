@@ -155,7 +155,7 @@ class System(eqx.Module):
         A constant mass matrix is factored once, not in every step. What a function closes over may change later: the
         prepared system does not.
         """
-        now = freeze(self, lambda system: system.try_out(q))
+        now = freeze(self, lambda system: system.try_out(q), q)
         if isinstance(now.mass, Parametrized):
             return now
         return eqx.tree_at(lambda s: s.mass, now, as_mass(now.mass, q), is_leaf=lambda x: x is now.mass)

@@ -1,4 +1,4 @@
-"""The measurements: order, symplecticity, reversal, drifts. Each asks only for `init`, `step`, `read`, `reverse`."""
+"""The measurements: order, symplecticity, reversal, drifts, all of runs as users make them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..compiled import compiled
+from ..driver.loop import Consts, Stepper
 from ..errors import SimulationError
 from ..invariants import Trend, along, drift, trend
 from ..projection import bend_sizes, constraint_sizes, speed_sizes
 from ..status import Status
-from .walk import Walk, begin, one_step, turn, walk
+from .runs import Trajectory, follow, follow_back, one_step, step_functions
 
 __all__ = ["LongRun", "Orders", "Reference", "long_run", "orders", "reversal", "symplectic_defect", "wedge_defect"]
 
@@ -47,8 +48,7 @@ class Reference:
 
     def _run(self, span: float, count: int, parts: int) -> tuple[Any, Any]:
         steps = count * parts
-        state, carry = begin(self.system, self.method, self.q, self.p, self.t, span / steps)
-        done = walk(self.system, self.method, state, carry, span / steps, steps, parts)
+        done = follow(self.system, self.method, self.q, self.p, self.t, span / steps, steps, parts)
         if done.status.failed:
             raise SimulationError(
                 f"the reference by {self.method.name} with dt = {span / steps:.3g} stopped after {done.steps} steps: "
@@ -113,8 +113,8 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
 def _errors(system: Any, method: Any, reference: Reference, span: float, steps: int, multipliers: bool) -> dict:
     """Error and its uncertainty by variable, relative to the size of the exact values; empty when the run failed."""
     dt = span / steps
-    state, carry = begin(system, method, reference.q, reference.p, reference.t, dt)
-    done = walk(system, method, state, carry, dt, steps, steps if method.adaptive else steps // 2)
+    every = steps if method.adaptive else steps // 2
+    done = follow(system, method, reference.q, reference.p, reference.t, dt, steps, every)
     if done.status.failed:
         return {}
     reached = float(done.t[-1]) - reference.t if method.adaptive else span
@@ -134,7 +134,7 @@ def _exact(reference: Reference, span: float, count: int) -> tuple[Any, Any, flo
     return cache[span, count]
 
 
-def _multiplier_error(system: Any, reference: Reference, done: Walk, reached: float, dt: float) -> float:
+def _multiplier_error(system: Any, reference: Reference, done: Trajectory, reached: float, dt: float) -> float:
     """The multipliers of the last step against `Lambda` at the start, middle or end of it, whichever they belong to."""
     best = np.inf
     for back in (0.0, 0.5, 1.0):
@@ -158,8 +158,7 @@ def symplectic_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: fl
     """
     defect = _defect(system, method, q, p, t, dt)
     if method.adaptive and method.traits_on(system).symplectic:
-        _, carry = begin(system, method, q, p, t, dt)
-        defect = min(defect, _defect(system, method, q, p, t, dt, carry=carry))
+        defect = min(defect, _defect(system, method, q, p, t, dt, held=True))
     return defect
 
 
@@ -168,16 +167,15 @@ def wedge_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) 
 
     The start is taken a few steps on, where its momentum is not tangent.
     """
-    state, carry = begin(system, method, q, p, t, dt)
-    done = walk(system, method, state, carry, dt, 5)
-    return _defect(system, method, done.state.q, done.state.p, t, dt, shown=False)
+    there = follow(system, method, q, p, t, dt, 5).state
+    return _defect(system, method, there.q, there.p, t, dt, shown=False)
 
 
 def _defect(
-    system: Any, method: Any, q: Any, p: Any, t: float, dt: float, *, shown: bool = True, carry: Any = None
+    system: Any, method: Any, q: Any, p: Any, t: float, dt: float, *, shown: bool = True, held: bool = False
 ) -> float:
-    start, step = jnp.asarray(t, q.dtype), jnp.asarray(dt, q.dtype)
-    jacobian, before, after = (np.asarray(x) for x in _linearized(system, method, q, p, start, step, shown, carry))
+    stepper, consts = step_functions(system, method, t, dt, q.dtype)
+    jacobian, before, after = (np.asarray(x) for x in _linearized(stepper, consts, q, p, shown, held))
     if not np.all(np.isfinite(jacobian)):
         return np.inf
     half = q.size
@@ -191,10 +189,14 @@ def _defect(
 
 
 @compiled
-def _linearized(
-    system: Any, method: Any, q: Any, p: Any, t: Any, dt: Any, shown: bool, carry: Any
-) -> tuple[Any, Any, Any]:
-    """The Jacobian of one step in (q, p) flattened, and those of what defines the manifold before and after it."""
+def _linearized(stepper: Stepper, consts: Consts, q: Any, p: Any, shown: bool, held: bool) -> tuple[Any, Any, Any]:
+    """The Jacobian of one step in (q, p) flattened, and those of what defines the manifold before and after it.
+
+    With `held`, what the method fixes at its start is the same for all (q, p).
+    """
+    system = stepper.parts(consts)[0]
+    t, dt = consts.t0, consts.dt
+    carry = stepper.start(consts, q, p) if held else None
 
     def split(z):
         return (x.reshape(q.shape) for x in jnp.split(z, 2))
@@ -204,7 +206,7 @@ def _linearized(
 
     def step(z):
         q, p = split(z)
-        return join(*one_step(system, method, q, p, t, dt, shown=shown, carry=carry))
+        return join(*one_step(stepper, consts, q, p, shown=shown, carry=carry))
 
     def conditions(z, t):
         q, p = split(z)
@@ -217,11 +219,10 @@ def _linearized(
 
 def reversal(system: Any, method: Any, q: Any, p: Any, t: float, dt: float, steps: int) -> float:
     """How far from the start `steps` steps, a reversal and `steps` steps end, relative to the size of (q, p)."""
-    state, carry = begin(system, method, q, p, t, dt)
-    there = walk(system, method, state, carry, dt, steps)
+    there = follow(system, method, q, p, t, dt, steps)
     if there.status.failed:
         return np.inf
-    back = walk(system, method, *turn(system, method, there.state, there.carry), dt, steps)
+    back = follow_back(there)
     if back.status.failed:
         return np.inf
     first, last = (there.q[0], there.p[0]), (back.q[-1], -back.p[-1])
@@ -246,8 +247,7 @@ class LongRun(NamedTuple):
 def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key: Any = None) -> LongRun:
     """Energy, constraints and invariants over `steps` steps from the problem's own start."""
     every = -(-steps // 400)
-    state, carry = begin(system, method, problem.q0, problem.p0, 0.0, dt)
-    done = walk(system, method, state, carry, dt, every * (steps // every), every, key)
+    done = follow(system, method, problem.q0, problem.p0, 0.0, dt, every * (steps // every), every, key)
     kinetic, potential, g, hidden, size, speed = (np.asarray(x) for x in _observe(system, done.q, done.p, done.t))
     held = lambda rows, sizes: float(np.max(np.max(rows, axis=0) / _positive(np.max(sizes, axis=0)), initial=0.0))
     total, size = kinetic + potential, max(_scale(kinetic), _scale(potential))

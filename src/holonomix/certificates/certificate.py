@@ -8,14 +8,15 @@ from typing import Any
 
 __all__ = ["Certificate", "Finding"]
 
-_WORDS = {True: "borne out", False: "CONTRADICTED", None: "-"}
+_WORDS = {True: "confirmed", False: "FAILED", None: "-"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
     """One measurement beside what the method declares.
 
-    `kept` is None where the method promises nothing; `bound` is what the measurement was held against.
+    `kept` is None where the method promises nothing; `bound` is what the measurement was held against. A property that
+    has no meaning on the problem is not measured: `applicable` is False, and `note` says why.
     """
 
     name: str
@@ -24,11 +25,12 @@ class Finding:
     kept: bool | None = None
     bound: float | None = None
     note: str = ""
+    applicable: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """What `certify` found. `passed`: no declared trait is contradicted. `print(certificate)` shows a table."""
+    """What `certify` found. `passed`: no declared property failed. `print(certificate)` shows a table."""
 
     method: str
     problem: str
@@ -63,7 +65,7 @@ class Certificate:
     def __rich__(self) -> Any:
         from rich.table import Table
 
-        verdict = "every declared trait is borne out" if self.passed else "a declared trait is contradicted"
+        verdict = "all declared properties confirmed" if self.passed else "a declared property failed"
         table = Table(
             title=f"{self.method} on {self.problem} ({self.kind}, dt = {self.dt:g})",
             caption=verdict,
@@ -77,6 +79,9 @@ class Certificate:
             if isinstance(f.declared, int) and not isinstance(f.declared, bool):
                 declared = str(f.declared)
             value = f"{f.measured:.2f}" if f.name.startswith(("order", "iterations")) else f"{f.measured:.2g}"
+            if not f.applicable:
+                table.add_row(f.name, "", "", "not applicable", f.note)
+                continue
             table.add_row(f.name, declared, value, _WORDS[f.kept], f.note, style=style)
         return table
 

@@ -36,11 +36,11 @@ def certify(
     reference: AbstractMethod | None = None,
     key: Any = None,
 ) -> Certificate:
-    """Measure what `method` promises on `problem` and say for each declared trait whether it is borne out.
+    """Measure what `method` promises on `problem` and say for each declared property whether it is confirmed.
 
     Orders are slopes over at least three step sizes clear of round-off, from a generic point of the trajectory, against
     a much finer run of `reference` (an eighth-order composition of RATTLE by default). Symplecticity is measured on the
-    cotangent bundle of the manifold, reversal by walking 100 steps out and back, drifts over `steps` steps. `dt`
+    cotangent bundle of the manifold, reversal by going 100 steps out and back, drifts over `steps` steps. `dt`
     defaults to the problem's; `measure` names a selection of `MEASUREMENTS`.
     """
     if not isinstance(problem, Problem):
@@ -77,6 +77,9 @@ def certify(
             )
             findings += found
         findings += _structure(system, method, traits, wanted, q, p, offset, dt)
+    elif method.stochastic:
+        named = [name for name in ("order", "symplectic", "symmetric") if name in wanted]
+        findings += [_without_meaning(name, "the method draws random numbers") for name in named]
     if wanted & {"constraint", "energy", "invariants", "iterations"}:
         findings += _long_run(system, method, traits, wanted, problem, dt, steps, key)
     return Certificate(
@@ -137,6 +140,9 @@ def _structure(
     system: Any, method: Any, traits: Traits, wanted: set[str], q: Any, p: Any, t: float, dt: float
 ) -> list[Finding]:
     findings = []
+    if system.forced:
+        why = "an applied force need be neither Hamiltonian nor reversible"
+        return [_without_meaning(name, why) for name in ("symplectic", "symmetric") if name in wanted]
     if "symplectic" in wanted:
         defect = symplectic_defect(system, method, q, p, t, dt)
         where = "on the cotangent bundle of the manifold" if system.constrained else "in phase space"
@@ -163,7 +169,10 @@ def _long_run(
         over_size = f"largest relative to its rows, {over}"
         findings.append(_held("constraint", run.constraint, traits.constraint_exact, EXACT, over_size))
         findings.append(_held("hidden constraint", run.hidden, traits.hidden_exact, EXACT, over_size))
-    if "energy" in wanted and not method.stochastic and system.conservative and not system.rheonomic:
+    reason = _energy_changes(system, method)
+    if "energy" in wanted and reason:
+        findings.append(_without_meaning("energy", reason))
+    elif "energy" in wanted:
         findings.append(_held("energy", run.energy_error, traits.energy_exact, EXACT, f"largest relative error {over}"))
         grows = run.energy.grows and run.energy.change > EXACT
         promise = True if traits.symplectic and not method.adaptive else None
@@ -183,3 +192,18 @@ def _held(name: str, value: float, declared: bool | None, bound: float, note: st
         extra = "" if value > bound or declared is None else "kept here, though not promised; "
         return Finding(name, value, declared, None, bound, extra + note)
     return Finding(name, value, declared, bool(value <= bound), bound, note)
+
+
+def _without_meaning(name: str, why: str) -> Finding:
+    return Finding(name, float("nan"), note=why, applicable=False)
+
+
+def _energy_changes(system: Any, method: Any) -> str:
+    """Why the motion itself does not keep the energy; empty where it does."""
+    if method.stochastic:
+        return "a thermostat exchanges energy"
+    if system.forced:
+        return "an applied force does work"
+    if system.time_dependent:
+        return "the potential depends on time"
+    return "moving constraints do work" if system.rheonomic else ""

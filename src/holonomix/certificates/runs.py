@@ -1,0 +1,101 @@
+"""The runs behind a certificate: plans and the chunk loop of the driver, so that what is measured is what users run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..driver.loop import Consts, LoopCarry, Stepper, make_stepper
+from ..driver.plan import Plan, make_plan
+from ..driver.run import Run
+from ..status import Status
+from ..types import State
+
+__all__ = ["Trajectory", "follow", "follow_back", "one_step", "step_functions"]
+
+
+class Trajectory(NamedTuple):
+    """A run: its plan, its memory at the end, the rows it saved (the start first), and what its steps reported."""
+
+    plan: Plan
+    carry: LoopCarry
+    q: np.ndarray
+    p: np.ndarray
+    t: np.ndarray
+    status: Status
+    steps: int
+    iterations: float  # mean per step
+    most_iterations: int
+    multipliers: dict[str, Any]  # of the last step
+
+    @property
+    def state(self) -> State:
+        """The last state in the variables that the steps work with."""
+        return jax.tree.map(jnp.asarray, self.carry.state)
+
+
+def follow(
+    system: Any, method: Any, q: Any, p: Any, t: float, dt: float, steps: int, every: int = 0, key: Any = None
+) -> Trajectory:
+    """Take `steps` steps and save every `every`-th; with 0, only the start and the end."""
+    key = jax.random.key(0) if key is None and method.stochastic else key
+    plan = make_plan(system, method, q, p, dt=dt, steps=steps, t0=t, save_every=every or max(steps, 1), key=key)
+    return _carried_out(plan, None)
+
+
+def follow_back(there: Trajectory) -> Trajectory:
+    """As many steps from the end of a run, reversed."""
+    plan = there.plan
+    carry = plan.compiled(_reversed, there.carry)
+    return _carried_out(dataclasses.replace(plan, consts=_later(plan.consts, there.carry.state.t)), carry)
+
+
+def _carried_out(plan: Plan, carry: LoopCarry | None) -> Trajectory:
+    run = Run(plan, carry=carry)
+    run.go()
+    rows, stats = run.record.collected(), run.stats()
+    whole = rows["n"] % plan.every == 0  # a failed run also shows where it ended
+    q, p, t = (rows[name][whole] for name in ("q", "p", "t"))
+    status = Status(int(np.asarray(run.carry.status)))
+    multipliers = {name: np.asarray(x) for name, x in run.carry.multipliers.items()}
+    counts = stats["mean_iterations"], stats["max_iterations"]
+    return Trajectory(plan, run.carry, q, p, t, status, stats["steps"], *counts, multipliers)
+
+
+def _later(consts: Consts, t: Any) -> Consts:
+    return eqx.tree_at(lambda c: c.t0, consts, jnp.asarray(t, consts.t0.dtype))
+
+
+def _reversed(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:
+    system, method = stepper.parts(consts)[:2]
+    back, memory = method.reverse(system, carry.state, carry.memory)
+    state = State(back.q, back.p, jnp.asarray(back.t, back.q.dtype), jnp.zeros_like(carry.state.n))
+    return eqx.tree_at(lambda c: (c.state, c.memory), carry, (state, memory))
+
+
+def step_functions(system: Any, method: Any, t: float, dt: float, dtype: Any) -> tuple[Stepper, Consts]:
+    """What the driver compiles for a run of this method, for maps of one step."""
+    return make_stepper(system, method, dt=dt, t0=t, dtype=dtype)
+
+
+def one_step(
+    stepper: Stepper, consts: Consts, q: Any, p: Any, *, shown: bool = True, carry: LoopCarry | None = None
+) -> tuple[Any, Any]:
+    """One step as a map of (q, p): of what the method shows, or of the variables its step works with.
+
+    The step begins afresh at (q, p) unless a carry is given, which is then held fixed.
+    """
+    if carry is None:
+        before = stepper.start(consts, q, p)
+    else:
+        before = eqx.tree_at(lambda c: (c.state.q, c.state.p), carry, (q, p))
+    after = stepper.step(before, consts)
+    if not shown:
+        return after.state.q, after.state.p
+    row = stepper.read(after, consts)
+    return row["q"], row["p"]
