@@ -109,6 +109,7 @@ _MODULES = (
     "systems",
     "projection",
     "mechanisms",
+    "taylor",
 )
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 

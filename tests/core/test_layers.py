@@ -20,6 +20,7 @@ LAYERS = {
     "columns": 0,
     "compiled": 0,
     "linalg": 1,
+    "taylor": 1,
     "kernels": 1,
     "systems": 2,
     "projection": 3,

@@ -259,6 +259,8 @@ class Tracer:
             return self.run(eqn.params[CALLS[name]], ins)
         if name == "call_hi_primitive":  # JAX 0.12 and later: an operation that comes with its definition
             return self.run(_expanded(eqn), ins)
+        if name == "two_forms":  # see `taylor.forms`
+            return self.run(eqn.params["unrolled"].traced([v.aval for v in eqn.invars]), ins)
         fn = RULES.get(name)
         if fn is None:
             raise Unsupported(name)

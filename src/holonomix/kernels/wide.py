@@ -101,6 +101,9 @@ def long_axes(jaxprs) -> Axes:
                 for k, n in enumerate(shape):
                     weight[n] += int(np.prod(v.aval.shape, dtype=np.int64))
                     together.update((n, m) for j, m in enumerate(shape) if j != k)
+            if eqn.primitive.name == "two_forms":
+                visit(eqn.params["unrolled"].traced([v.aval for v in eqn.invars]).jaxpr)
+                continue
             for value in eqn.params.values():
                 for inner in value if isinstance(value, tuple | list) else (value,):
                     if isinstance(inner, jex_core.ClosedJaxpr):

@@ -44,7 +44,7 @@ class Entry:
 # module -> names of the methods it offers; a family is added by adding its module here
 FAMILIES: dict[str, tuple[str, ...]] = {
     "runge_kutta": ("ExplicitEuler", "SymplecticEuler", "ExplicitMidpoint", "RK4", "RungeKutta"),
-    "taylor": ("Taylor",),
+    "taylor": ("Taylor", "TaylorAdaptive"),
     "multistep": ("AdamsBashforth", "AdamsMoulton", "LinearMultistep"),
     "partitioned": ("PartitionedRungeKutta",),
     "verlet": ("StormerVerlet", "Leapfrog", "ImplicitMidpoint"),

@@ -1,40 +1,162 @@
-"""Taylor methods: as many derivatives of the solution as the order asks for, by Taylor-mode differentiation."""
+"""Taylor methods: the power series of the solution, with a fixed step or one chosen from its coefficients."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.experimental import jet
 
-from ..errors import InputError
+from ..errors import InputError, MethodError
 from ..linalg import Compensation, add
+from ..projection import AbstractSolver, Newton
+from ..status import Status
+from ..systems.capabilities import Capability
+from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms
 from ..types import Report, State
-from .base import AbstractMethod
-from .equations import reduced_traits, vector_field
+from .base import EXPLICIT, AbstractMethod, Traits, first_failure
 
-__all__ = ["Taylor"]
+__all__ = ["Taylor", "TaylorAdaptive", "solution_series"]
+
+LONGEST_STEP = 1e3  # of TaylorAdaptive, in units of dt: the limit where the series has no higher coefficients
 
 
-class Taylor(AbstractMethod):
-    r"""`z_{n+1} = z_n + dt T_p(z_n)`, `T_p = f + dt/2 f' + ... + dt^{p-1}/p! f^{(p-1)}` with total derivatives of f.
+class SolutionSeries(NamedTuple):
+    """Normalized Taylor coefficients of q and p in units of a time step, lowest first."""
 
-    The derivatives along the solution follow from `z' = f(t, z)` one after the other: knowing k of them, one pass of
-    Taylor-mode differentiation through f gives the next. Constrained systems are index-reduced and drift.
+    q: Any  # (order + 1, *shape of q)
+    p: Any
+
+
+def solution_series(system: Any, q: Any, p: Any, t: Any, order: int, unit: Any = 1.0) -> SolutionSeries:
+    r"""The series of the solution of `q' = H_p`, `p' = F - G^T lambda` through (q, p), up to `order`.
+
+    Time is measured in units of `unit`, so that coefficients stay of moderate size whatever the unit of time is.
+
+    The multipliers are a series too. Differentiating the constraint twice gives `r(q, p, lambda) = 0`, linear in lambda
+    with the matrix `-G M^-1 G^T`. Coefficient n of r, computed with `lambda^[n] = 0`, therefore gives
+    `lambda^[n] = (G M^-1 G^T)^-1 r^[n]` with the matrix at the center: one factorization serves all orders.
+    """
+    arrays, static = eqx.partition(system, eqx.is_array)
+    leaves, tree = jax.tree.flatten(arrays)
+
+    def form(looped: bool) -> Any:
+        def run(q: Any, p: Any, t: Any, unit: Any, *leaves: Any) -> list[Any]:
+            whole = eqx.combine(jax.tree.unflatten(tree, leaves), static)
+            return _coefficients(whole, q, p, t, order, unit, looped)
+
+        return run
+
+    t, unit = jnp.asarray(t, q.dtype), jnp.asarray(unit, q.dtype)
+    name = f"Taylor series of order {order}"
+    return SolutionSeries(*in_two_forms(name, form(False), form(True), q, p, t, unit, *leaves))
+
+
+def _coefficients(system: Any, q: Any, p: Any, t: Any, order: int, unit: Any, looped: bool) -> list[Any]:
+    qs, ps, clock = Series(q), Series(p), Series(t, unit)
+    if not system.constrained:
+
+        def free(q: Any, p: Any, t: Any) -> list[Any]:
+            return [system.velocity(q, p), system.force(q, p, t)]
+
+        program, multipliers, factor = SeriesProgram(free, [qs, ps, clock]), None, None
+    else:
+
+        def reduced(q: Any, p: Any, multipliers: Any, t: Any) -> list[Any]:
+            velocity = system.velocity(q, p)
+            _, pull = jax.vjp(lambda x: system.constraint(x, t), q)
+            force = system.force(q, p, t) - pull(multipliers)[0]
+            rate = jax.jvp(system.hidden_constraint, (q, p, t), (velocity, force, jnp.ones_like(t)))[1]
+            return [velocity, force, rate]
+
+        jac = system.linearize(q, t)
+        gram = system.gram(q, jac, jac)
+        factor = (gram.factor_redundant if system.redundant else gram.factor)(symmetric=True)
+        multipliers = Series(system.multipliers(q, p, t))
+        program = SeriesProgram(reduced, [qs, ps, multipliers, clock])
+
+    def advance(n: Any) -> None:
+        """Coefficient n of the slopes, and so coefficient n + 1 of q and p."""
+        velocity, force, *rate = program.advance(n)
+        if multipliers is not None and factor is not None and rate[0] is not None:
+            # coefficient 0 is consistent by construction: its correction is round-off
+            if not (isinstance(n, int) and n == 0):
+                velocity, force, _ = program.correct(multipliers, n, factor.solve(rate[0]))
+        for series, slope in ((qs, velocity), (ps, force)):
+            series.put(n + 1, jnp.zeros_like(q) if slope is None else slope * (unit / (n + 1)))
+
+    for n in range(min(order, 2) if looped else order):
+        advance(n)
+    if looped:
+        program.loop(advance, 2, order)
+    return [jnp.stack(qs.terms[: order + 1]), jnp.stack(ps.terms[: order + 1])]
+
+
+def _increment(terms: Any, h: Any) -> Any:
+    """`sum_{n >= 1} c[n] h^n` by Horner's rule, smallest terms first."""
+    total = terms[-1]
+    for n in reversed(range(1, len(terms) - 1)):
+        total = terms[n] + h * total
+    return h * total
+
+
+def _advance(
+    system: Any, solver: AbstractSolver | None, series: SolutionSeries, state: State, low: Compensation, h: Any, t1: Any
+) -> tuple[State, Compensation, Report]:
+    """The state at t1, a step of h units ahead, brought back to the manifold where there is a solver for that."""
+    q, low_q = add(state.q, low.q, _increment(series.q, h))
+    p, low_p = add(state.p, low.p, _increment(series.p, h))
+    if not system.constrained or solver is None:
+        return State(q, p, t1, state.n), Compensation(low_q, low_p), Report.ok()
+    solve = solver.positions(system, q, q, t1, t1)
+    shift = system.velocity(q, system.linearize(q, t1).transpose(solve.multipliers))
+    q, low_q = add(q, low_q, -shift)
+    tangent = solver.momenta(system, q, p + low_p, t1)
+    p, low_p = add(p, low_p, -tangent.correction)
+    status = first_failure(solve.status, tangent.status)
+    return State(q, p, t1, state.n), Compensation(low_q, low_p), Report(status, solve.iterations, solve.residual)
+
+
+class _AbstractTaylor(AbstractMethod):
+    """What the fixed and the adaptive form share."""
+
+    solver: eqx.AbstractVar[AbstractSolver | None]
+
+    def _series(self, system: Any, state: State, order: int, unit: Any) -> SolutionSeries:
+        try:
+            return solution_series(system, state.q, state.p, state.t, order, unit)
+        except SeriesError as error:
+            raise MethodError(f"{self.name}: {error}") from error
+
+
+def _traits(order: int, exact: bool) -> dict[str, Traits]:
+    constrained = Traits(
+        order, constraint_exact=exact, hidden_exact=exact, treats=(*EXPLICIT, Capability.MOVING, Capability.REDUNDANT)
+    )
+    return {"free": Traits(order, treats=EXPLICIT), "constrained": constrained}
+
+
+class Taylor(_AbstractTaylor):
+    r"""`z_{n+1} = sum_{k <= order} z^[k] dt^k` with the normalized Taylor coefficients `z^[k]` of the solution.
+
+    The coefficients come one after the other from `z^[k+1] = f^[k]/(k+1)`, where coefficient k of every operation of f
+    follows from lower ones; constrained systems carry their multipliers as a series too. After the step q and p are
+    brought back to the manifold (`project=False` leaves them: the drifting control).
     """
 
-    reference = "Hairer, Norsett & Wanner 1993 (I.8); Farrell 2009 (3.3)"
+    reference = "Moore 1966; Hairer, Norsett & Wanner 1993 (I.8); Farrell 2009 (3.3)"
     family = "classical"
 
     derivatives: int = eqx.field(static=True)
+    solver: AbstractSolver | None
 
-    def __init__(self, order: int = 4):
-        if not isinstance(order, int) or not 1 <= order <= 20:
-            raise InputError(f"order must be a whole number from 1 to 20, not {order!r}")
+    def __init__(self, order: int = 4, project: bool = True, solver: AbstractSolver | None = None):
+        if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= 40:
+            raise InputError(f"order must be a whole number from 1 to 40, not {order!r}")
         self.derivatives = order
+        self.solver = (solver or Newton()) if project else None
 
     @property
     def name(self) -> str:
@@ -42,57 +164,83 @@ class Taylor(AbstractMethod):
 
     @property
     def traits(self):
-        return reduced_traits(self.derivatives)
+        return _traits(self.derivatives, self.solver is not None)
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        series = solution_series(system, state.q, state.p, state.t, self.derivatives)
-        dq = dp = jnp.zeros_like(state.q)
-        for k in reversed(range(self.derivatives)):
-            dq = dt / (k + 1) * (series[k][0] + dq)
-            dp = dt / (k + 1) * (series[k][1] + dp)
-        q, low_q = add(state.q, carry.q, dq)
-        p, low_p = add(state.p, carry.p, dp)
-        return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), Report.ok()
+        series = self._series(system, state, self.derivatives, dt)
+        return _advance(system, self.solver, series, state, carry, 1.0, state.t + dt)
 
 
-def solution_series(system: Any, q: Any, p: Any, t: Any, count: int) -> list[tuple[Any, Any]]:
-    """The first `count` time derivatives of (q, p) along the solution."""
-    t = jnp.asarray(t, q.dtype)
-    field = lambda q, p, t: vector_field(system, (q, p), t)
-    found = [field(q, p, t)]
-    try:
-        while len(found) < count:
-            k = len(found)
-            clock = [jnp.ones_like(t)] + [jnp.zeros_like(t)] * (k - 1)
-            _, ((*_, dq), (*_, dp)) = jet.jet(field, (q, p, t), ([x[0] for x in found], [x[1] for x in found], clock))
-            found.append((dq, dp))
-    except (NotImplementedError, KeyError, AssertionError):
-        return _nested(field, q, p, t, count)
-    return found
+class TaylorAdaptive(_AbstractTaylor):
+    r"""Taylor series of high order with a step chosen from the last coefficients, to the tolerance `tol`.
+
+        N = ceil(1 - ln(tol)/2)        rho = min_{n = N-1, N} (|q|/|q^[n]|)^(1/n)        h = rho exp(-2 - 0.7/(N - 1))
+
+    (Jorba & Zou 2005, section 3; maximum norms, `|q|` enlarged by `|dt q'|` so that a start at the origin has a scale).
+    The error per step is about `tol` relative to q; at the default it is round-off, sums are compensated, and the
+    energy error grows like the square root of time (Brouwer's law). Constrained systems are integrated with the
+    multipliers as a series and brought back to the manifold after every step. The step does not depend on `dt` beyond
+    that scale; no step is longer than 1000 `dt`. Between steps the Taylor polynomial itself is the dense output.
+    """
+
+    reference = "Jorba & Zou 2005; Moore 1966"
+    family = "taylor"
+    adaptive = True
+
+    tol: float = eqx.field(static=True)
+    solver: AbstractSolver | None
+
+    def __init__(self, tol: float = 1e-16, solver: AbstractSolver | None = None):
+        if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not 1e-20 <= tol <= 1e-2:
+            raise InputError(f"tol must be a number between 1e-20 and 1e-2, not {tol!r}")
+        self.tol, self.solver = float(tol), solver or Newton()
+
+    @property
+    def order(self) -> int:
+        """The order of the series, fixed by the tolerance."""
+        return math.ceil(1 - math.log(self.tol) / 2)
+
+    @property
+    def traits(self):
+        return _traits(self.order, True)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return Compensation.zeros(state.q), jnp.zeros((), state.q.dtype)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        low, low_t = carry
+        series = self._series(system, state, self.order, dt)
+        h = self._size(series)
+        t, low_t = add(jnp.asarray(state.t, h.dtype), low_t, h * dt)
+        new, low, report = _advance(system, self.solver, series, state, low, h, t)
+        small = jnp.where(t == state.t, Status.STEP_UNDERFLOW, Status.OK).astype(jnp.int32)
+        report = Report(first_failure(report.status, small), report.iterations, report.residual)
+        return State(new.q, new.p, t, state.n), (low, low_t), report
+
+    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+        series = self._series(system, state, self.order, dt)
+        new, _, report = _advance(system, self.solver, series, state, carry[0], 1.0, state.t + dt)
+        return new, report.status
+
+    def _size(self, series: SolutionSeries) -> Any:
+        """The step of Jorba & Zou in units of dt."""
+        n = self.order
+        largest = lambda x: jnp.max(jnp.abs(x))
+        scale = largest(series.q[0]) + largest(series.q[1])
+        h = jnp.asarray(LONGEST_STEP, scale.dtype)
+        for k in (n - 1, n):
+            top = largest(series.q[k])
+            radius = jnp.exp(jnp.log(scale / jnp.where(top > 0, top, scale)) / k)
+            h = jnp.minimum(h, jnp.where(top > 0, radius * math.exp(-2 - 0.7 / (n - 1)), h))
+        return h
+
+    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+        low, low_t = carry
+        back = State(state.q, -state.p, state.t, state.n)
+        return back, (Compensation(low.q, -low.p), -low_t)
 
 
-def _nested(field: Any, q: Any, p: Any, t: Any, count: int) -> list[tuple[Any, Any]]:
-    """The same by nested forward mode, for functions with primitives that Taylor mode does not know."""
-
-    def derivative(g):
-        def along(q, p, t):
-            dq, dp = field(q, p, t)
-            return jax.jvp(g, (q, p, t), (dq, dp, jnp.ones_like(t)))[1]
-
-        return along
-
-    functions = [field]
-    for _ in range(count - 1):
-        functions.append(derivative(functions[-1]))
-    return [g(q, p, t) for g in functions]
-
-
-def remainder_bound(order: int, dt: float, largest: float) -> float:
-    """Lagrange's bound of one step's error, `dt^{p+1}/(p+1)! max|z^{(p+1)}|`."""
-    return dt ** (order + 1) / math.factorial(order + 1) * largest
-
-
-VARIANTS = {"Taylor": (lambda: Taylor(2), lambda: Taylor(6))}
+VARIANTS = {"Taylor": (lambda: Taylor(2), lambda: Taylor(6), lambda: Taylor(4, project=False))}

@@ -1,0 +1,369 @@
+"""Truncated power series through a traced function, one order after the other.
+
+The orders are unrolled into straight-line code for the kernel compiler, or run as a loop over the order for XLA, whose
+compile time would otherwise grow with the square of the order. The rules are the same: they see series whose
+coefficients are separate arrays, or rows of one buffer indexed by the loop counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Literal, jaxpr_as_fun
+
+__all__ = ["Node", "Series", "SeriesError", "SeriesProgram", "convolve", "square"]
+
+LONGEST_LOOP = 256
+
+
+class SeriesError(NotImplementedError):
+    """A function contains an operation whose Taylor coefficients are not known."""
+
+
+class Series:
+    """The coefficients found so far of one array; `None` stands for a coefficient that is zero by structure.
+
+    Inside a loop over the order `buffer` holds all coefficients, those not found yet being zero.
+    """
+
+    __slots__ = ("_pile", "_piled", "buffer", "dtype", "shape", "terms")
+
+    def __init__(self, *terms: Any):
+        first = jnp.asarray(terms[0])
+        self.terms: list[Any] = [first, *terms[1:]]
+        self.shape: tuple[int, ...] = first.shape
+        self.dtype = first.dtype
+        self.buffer: Any = None
+        self._pile: Any = None  # terms 0 to _piled - 1 in one array, the order first
+        self._piled = 0
+
+    def __getitem__(self, n: Any) -> Any:
+        if self.buffer is not None:
+            return (
+                self.buffer[0] if isinstance(n, int) and n == 0 else lax.dynamic_index_in_dim(self.buffer, n, 0, False)
+            )
+        return self.terms[n] if n < len(self.terms) else None
+
+    def put(self, n: Any, term: Any) -> None:
+        """Set coefficient n, the next one."""
+        if self.buffer is None:
+            self.terms.extend([None] * (n - len(self.terms)))
+            self.terms.append(term)
+        elif term is not None:
+            row = jnp.asarray(term, self.dtype)[None]
+            self.buffer = lax.dynamic_update_slice_in_dim(self.buffer, row, n, 0)
+
+    def correct(self, n: Any, change: Any) -> None:
+        """Add to coefficient n, the newest one."""
+        if self.buffer is not None:
+            self.put(n, self[n] + change)
+            return
+        if n == len(self.terms):
+            self.terms.append(None)
+        self.terms[n] = change if self.terms[n] is None else self.terms[n] + change
+        if self._piled > n:
+            self._piled = n
+            self._pile = lax.slice_in_dim(self._pile, 0, n, axis=0) if n else None
+
+    def window(self, first: int, last: int) -> Any:
+        """Coefficients `first` to `last` as one array, or None where one of them is zero by structure.
+
+        None too where the axis of orders would be as long as another axis: the kernel compiler knows axes by length.
+        """
+        if (
+            last + 1 in self.shape
+            or last + 1 - first in self.shape
+            or any(self[k] is None for k in range(first, last + 1))
+        ):
+            return None
+        if self._piled <= last:
+            new = [lax.expand_dims(x, (0,)) for x in self.terms[self._piled : last + 1] if x is not None]
+            if len(new) != last + 1 - self._piled:  # a zero below `first`: nothing to keep
+                return lax.concatenate([lax.expand_dims(self[k], (0,)) for k in range(first, last + 1)], 0)
+            self._pile = lax.concatenate(([self._pile] if self._piled else []) + new, 0)
+            self._piled = last + 1
+        if first == 0 and last + 1 == self._piled:
+            return self._pile
+        return lax.slice_in_dim(self._pile, first, last + 1, axis=0)
+
+    # -- as rows of a buffer ----------------------------------------------------------------------------------------
+
+    def into_buffer(self, size: int) -> Any:
+        """All coefficients in one array of `size` rows."""
+        zero = jnp.zeros(self.shape, self.dtype)
+        rows = [zero if x is None else jnp.asarray(x, self.dtype) for x in self.terms[:size]]
+        return jnp.stack(rows + [zero] * (size - len(rows)))
+
+    def shifted(self, n: Any, first: int) -> Any:
+        """Rows `self[n - j]` for j from `first` to the last order, zero where `n - j` is negative."""
+        size = len(self.buffer)
+        back = jnp.concatenate([self.buffer[::-1], jnp.zeros_like(self.buffer)])
+        return lax.dynamic_slice_in_dim(back, size - 1 - n + first, size - first, 0)
+
+
+def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> Any:
+    """`sum_j a[j] b[n - j]` for j from `first` to `last` (n by default); None where every product is zero.
+
+    In a buffer `last` needs no attention: a coefficient that was not found yet is zero.
+    """
+    if a.buffer is not None:
+        return jnp.sum(a.buffer[first:] * b.shifted(n, first), axis=0)
+    last = n if last is None else last
+    if last < first:
+        return None
+    left, right = a.window(first, last), b.window(n - last, n - first)
+    if left is not None and right is not None:
+        if first == last:
+            return left[0] * right[0]
+        return jnp.sum(left * lax.rev(right, (0,)), axis=0)
+    total = None
+    for j in range(first, last + 1):
+        x, y = a[j], b[n - j]
+        if x is not None and y is not None:
+            total = x * y if total is None else total + x * y
+    return total
+
+
+def square(a: Series, n: Any) -> Any:
+    """`sum_j a[j] a[n - j]`, with every product formed once where the orders are unrolled."""
+    if a.buffer is not None:
+        return convolve(a, a, n)
+    half = convolve(a, a, n, 0, (n - 1) // 2)
+    total = None if half is None else 2.0 * half
+    if n % 2 == 0 and a[n // 2] is not None:
+        middle = a[n // 2] * a[n // 2]
+        total = middle if total is None else total + middle
+    return total
+
+
+def center(x: Any) -> Any:
+    """Coefficient 0 of a series; a constant is its own."""
+    return x[0] if isinstance(x, Series) else x
+
+
+class Node:
+    """One operation: its inputs (series or constants), its output series, and what its rule remembers."""
+
+    __slots__ = ("equation", "inputs", "memory", "output", "rule")
+
+    def __init__(self, equation: Any, inputs: list[Any], rule: Callable[[Node, Any], Any]):
+        self.equation, self.inputs, self.rule = equation, inputs, rule
+        self.memory: dict[str, Any] = {}
+        self.output = Series(self.bind(*(center(x) for x in inputs)))
+
+    @property
+    def name(self) -> str:
+        return self.equation.primitive.name
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.equation.params
+
+    def bind(self, *values: Any) -> Any:
+        """The operation itself on plain arrays."""
+        return self.equation.primitive.bind(*values, **self.equation.params)
+
+    def advance(self, n: Any) -> None:
+        self.output.put(n, self.rule(self, n))
+
+    def series(self) -> Iterator[Series]:
+        """Every series that this node computes."""
+        yield self.output
+        for value in self.memory.values():
+            if isinstance(value, Series):
+                yield value
+            elif isinstance(value, list):
+                yield from value
+            elif hasattr(value, "series"):
+                yield from value.series()
+
+
+class _Selected(Node):
+    """A branch chosen by an index that does not change along the series."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return "select_n"
+
+    def bind(self, *values: Any) -> Any:
+        index, *cases = values
+        which = jnp.broadcast_to(jnp.asarray(index, jnp.int32), jnp.shape(cases[0]))
+        return lax.select_n(which if len(cases) > 2 else which.astype(bool), *cases)
+
+
+class SeriesProgram:
+    """A function `f(*arrays) -> arrays` whose Taylor coefficients are computed order by order.
+
+    `inputs` are the series of the arguments; `advance(n)` computes coefficient n of every intermediate value and
+    returns those of the results. Coefficients are asked for in order, starting with 0; before `advance(n)` the inputs
+    must hold coefficient n.
+    """
+
+    def __init__(self, f: Callable[..., Sequence[Any]], inputs: Sequence[Series]):
+        closed = jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs))
+        self.inputs = list(inputs)
+        self.nodes: list[Node] = []
+        self.results = self._trace(closed.jaxpr, closed.consts, self.inputs)
+
+    def _trace(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+        values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+        values.update(zip(jaxpr.invars, arguments, strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.val if isinstance(atom, Literal) else values[atom]
+
+        for equation in jaxpr.eqns:
+            outputs = self._outputs(equation, [read(x) for x in equation.invars])
+            values.update(zip(equation.outvars, outputs, strict=True))
+        return [read(x) for x in jaxpr.outvars]
+
+    def _outputs(self, equation: Any, inputs: list[Any]) -> Sequence[Any]:
+        from .rules import RULES
+
+        name, several = equation.primitive.name, equation.primitive.multiple_results
+        inner = _called(equation)
+        if inner is not None:
+            return self._trace(*inner, inputs)
+        if not any(isinstance(x, Series) for x in inputs):
+            found = equation.primitive.bind(*inputs, **equation.params)
+            return found if several else [found]
+        if name == "cond":
+            return self._branches(equation, inputs)
+        if name in _REWRITTEN:
+            shapes = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in equation.invars]
+            body = jax.make_jaxpr(_REWRITTEN[name](**equation.params))(*shapes)
+            return self._trace(body.jaxpr, body.consts, inputs)
+        if not several and not jnp.issubdtype(equation.outvars[0].aval.dtype, np.inexact):
+            # comparisons and integers follow the center of the expansion
+            return [equation.primitive.bind(*(center(x) for x in inputs), **equation.params)]
+        rule = RULES.get(name)
+        if several or rule is None:
+            raise SeriesError(
+                f"no Taylor coefficients are known for the operation {name!r}; write the function with elementary "
+                "functions, products, indexing and jnp.where, or choose a method such as Composition(RATTLE(), order=8)"
+            )
+        return [self._node(Node(equation, inputs, rule))]
+
+    def _node(self, node: Node) -> Series:
+        self.nodes.append(node)
+        return node.output
+
+    def _branches(self, equation: Any, inputs: list[Any]) -> list[Any]:
+        """All branches, and the one that the center takes selected coefficient by coefficient."""
+        from .rules import RULES
+
+        index, *operands = inputs
+        found = [self._trace(b.jaxpr, b.consts, operands) for b in equation.params["branches"]]
+        return [
+            self._node(_Selected(None, [center(index), *cases], RULES["select_n"]))
+            for cases in zip(*found, strict=True)
+        ]
+
+    def advance(self, n: Any) -> list[Any]:
+        """Coefficient n of every result; None where it is zero by structure."""
+        if not (isinstance(n, int) and n == 0):
+            for node in self.nodes:
+                node.advance(n)
+        return self.coefficients(n)
+
+    def coefficients(self, n: Any) -> list[Any]:
+        """Coefficient n of every result, which must have been computed."""
+        first = isinstance(n, int) and n == 0
+        return [(x[n] if isinstance(x, Series) else (x if first else None)) for x in self.results]
+
+    def correct(self, unknown: Series, n: Any, change: Any) -> list[Any]:
+        """Add `change` to coefficient n of an input in which the program is linear, and to all that follows from it."""
+        from .rules import delta
+
+        unknown.correct(n, change)
+        changes = {id(unknown): change}
+        for node in self.nodes:
+            own = [changes.get(id(x)) if isinstance(x, Series) else None for x in node.inputs]
+            if any(x is not None for x in own):
+                changes[id(node.output)] = found = delta(node, own)
+                node.output.correct(n, found)
+        return self.coefficients(n)
+
+    def series(self) -> Iterator[Series]:
+        """Every series that the program computes."""
+        for node in self.nodes:
+            yield from node.series()
+
+    def loop(self, advance: Callable[[Any], None], first: int, last: int) -> None:
+        """`advance(n)` for n from `first` to `last - 1` as one compiled loop; all series become buffers."""
+        if last <= first:
+            return
+        found = {id(x): x for x in (*self.inputs, *self.series())}
+        states = list(found.values())
+        buffers = [x.into_buffer(last + 1) for x in states]
+
+        def body(n: Any, buffers: list[Any]) -> list[Any]:
+            for x, buffer in zip(states, buffers, strict=True):
+                x.buffer = buffer
+            advance(n)
+            return [x.buffer for x in states]
+
+        for x, buffer in zip(states, lax.fori_loop(first, last, body, buffers), strict=True):
+            x.buffer, x.terms = None, [buffer[k] for k in range(last + 1)]
+            x._piled = 0
+
+
+# Calls whose body is looked into: the primitive, and the parameter that holds it.
+_CALLS = {
+    "pjit": "jaxpr",
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "remat": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
+
+
+def _called(equation: Any) -> tuple[Any, Sequence[Any]] | None:
+    body = equation.params.get(_CALLS.get(equation.primitive.name, ""))
+    if body is None:
+        return None
+    return (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
+
+
+def _split(sizes: Sequence[int], axis: int) -> Callable[[Any], list[Any]]:
+    ends = np.cumsum([0, *sizes])
+    return lambda x: [lax.slice_in_dim(x, int(a), int(b), axis=axis) for a, b in zip(ends[:-1], ends[1:])]
+
+
+def _scan(
+    jaxpr: Any, length: int, num_consts: int, num_carry: int, reverse: bool, **_: Any
+) -> Callable[..., list[Any]]:
+    """A loop of known length, unrolled."""
+    if length > LONGEST_LOOP:
+        raise SeriesError(f"a loop of {length} rounds is too long for Taylor coefficients (at most {LONGEST_LOOP})")
+
+    def unrolled(*arguments: Any) -> list[Any]:
+        fixed, carry = arguments[:num_consts], list(arguments[num_consts : num_consts + num_carry])
+        xs = arguments[num_consts + num_carry :]
+        rows: list[Any] = [None] * length
+        for k in reversed(range(length)) if reverse else range(length):
+            out = jaxpr_as_fun(jaxpr)(*fixed, *carry, *(x[k] for x in xs))
+            carry, rows[k] = out[:num_carry], out[num_carry:]
+        return [*carry, *(jnp.stack(column) for column in zip(*rows, strict=True))]
+
+    return unrolled
+
+
+# Operations with several results, as functions of simpler ones.
+_REWRITTEN: dict[str, Callable[..., Any]] = {
+    "split": _split,
+    "scan": _scan,
+    "optimization_barrier": lambda **_: lambda *x: list(x),
+    "stack": lambda axis, **_: lambda *x: [lax.concatenate([lax.expand_dims(v, (axis,)) for v in x], axis)],
+}
