@@ -10,7 +10,7 @@ With normalized coefficients `a^[n] = a^(n)/n!` and sums over j (Moore 1966; Jor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from jax import lax
 
 from .series import Node, Series, SeriesError, SeriesProgram, center, convolve, square
 
-__all__ = ["RULES", "delta"]
+__all__ = ["RULES", "delta", "monomial"]
 
 Rule = Callable[[Node, Any], Any]
 
@@ -203,16 +203,21 @@ def _power(node: Node, n: Any, a: Series, k: Any) -> Any:
     if a.buffer is not None:
         j = jnp.arange(1, len(a.buffer)).reshape((-1,) + (1,) * len(a.shape))
         return jnp.sum(((j * k - (n - j)) / n) * a.buffer[1:] * c.shifted(n, 1), axis=0) / a[0]
-    window, tail = a.window(1, n), c.window(0, n - 1)
-    if window is not None and tail is not None:
-        j = np.arange(1, n + 1).reshape((-1,) + (1,) * len(a.shape))
-        total = jnp.sum(((j * k - (n - j)) / n) * window * lax.rev(tail, (0,)), axis=0)
-    else:
-        total = None
-        for i in range(1, n + 1):
-            if a[i] is not None and c[n - i] is not None:
-                total = _plus(total, ((i * k - (n - i)) / n) * a[i] * c[n - i])
+    weight = lambda j: (j * k - (n - j)) / n
+    total, rest = _inner(a, c, n, weight)
+    for j in rest:
+        if a[j] is not None and c[n - j] is not None:
+            total = _plus(total, weight(j) * (a[j] * c[n - j]))
     return _over(total, a[0])
+
+
+def _inner(a: Series, c: Series, n: int, weight: Callable[[Any], Any]) -> tuple[Any, Sequence[int]]:
+    """`sum_j weight(j) a[j] c[n - j]` over 1 < j < n, and the j that are left, the newest coefficients last."""
+    window, tail = a.window(2, n - 1), c.window(1, n - 2)
+    if n < 4 or window is None or tail is None:
+        return None, range(1, n + 1)
+    j = np.arange(2, n).reshape((-1,) + (1,) * len(a.shape))
+    return jnp.sum((weight(j) * window) * lax.rev(tail, (0,)), axis=0), (1, n)
 
 
 def _sqrt(node: Node, n: Any) -> Any:
@@ -245,6 +250,61 @@ def _pow(node: Node, n: Any) -> Any:
     return _scaled(_weighted(exponent, node.output, n), 1.0 / n)
 
 
+# -- monomials -------------------------------------------------------------------------------------------------------
+#
+# Derivatives of roots and reciprocals are chains of products and quotients of powers of one value: the gradient of
+# 1/sqrt(x) is -1/(2 sqrt(x) x). Such a chain is one power, `factor base^exponent`, and costs one recurrence.
+
+
+def monomial(node: Node) -> tuple[Any, Rule]:
+    """What a node is as a power of another series, or None, and the rule that serves it best."""
+    found = _as_power(node)
+    return (None, node.rule) if found is None else (found, _monomial_rule)
+
+
+def _as_power(node: Node) -> Any:
+    name, shape = node.name, node.output.shape
+    if name not in ("mul", "div", "neg", "square", "integer_pow", "sqrt", "rsqrt"):
+        return None
+    parts = []
+    for x in node.inputs:
+        if isinstance(x, Series):
+            parts.append(x.monomial or (x, 1.0, 1.0))
+        elif np.shape(x) in ((), shape):
+            parts.append((None, 0.0, x))
+    if len(parts) != len(node.inputs) or any(b is not None and b.shape != shape for b, _, _ in parts):
+        return None
+    base, k, c = parts[0]
+    if name == "neg":
+        return base, k, -c
+    if name in ("square", "integer_pow"):
+        y = 2 if name == "square" else node.params["y"]
+        return base, k * y, c**y
+    if name in ("sqrt", "rsqrt"):  # a root of an even power would lose the sign
+        plain = k == 1.0 and isinstance(c, float) and c == 1.0
+        return (base, 0.5 if name == "sqrt" else -0.5, 1.0) if plain else None
+    other, m, d = parts[1]
+    if base is not None and other is not None and base is not other:
+        return None
+    base = other if base is None else base
+    return (base, k + m, c * d) if name == "mul" else (base, k - m, c / d)
+
+
+def _monomial_rule(node: Node, n: Any) -> Any:
+    base, k, factor = node.output.monomial
+    if k == 0.0:
+        return None
+    if k == 1.0:
+        return _scaled(base[n], factor)
+    if k == 2.0:
+        return _scaled(square(base, n), factor)
+    if k > 0 and k == int(k):
+        if "product" not in node.memory:
+            node.memory["product"] = Product([base] * int(k))
+        return _scaled(node.memory["product"].advance(n), factor)
+    return _power(node, n, base, k)
+
+
 # -- functions by their differential equations -------------------------------------------------------------------------
 
 
@@ -254,18 +314,10 @@ def _weighted(a: Series, c: Series, n: Any, last: Any = None) -> Any:
         j = jnp.arange(1.0, len(a.buffer)).reshape((-1,) + (1,) * len(a.shape))
         return jnp.sum((j * a.buffer[1:]) * c.shifted(n, 1), axis=0)
     last = n if last is None else last
-    if last < 1:
-        return None
-    left, right = a.window(1, last), c.window(n - last, n - 1)
-    if left is not None and right is not None:
-        if last == 1:
-            return left[0] * right[0]
-        j = np.arange(1.0, last + 1).reshape((-1,) + (1,) * len(a.shape))
-        return jnp.sum((j * left) * lax.rev(right, (0,)), axis=0)
-    total = None
-    for j in range(1, last + 1):
-        if a[j] is not None and c[n - j] is not None:
-            total = _plus(total, float(j) * a[j] * c[n - j])
+    total, rest = _inner(a, c, n, lambda j: np.asarray(j, float))
+    for j in rest:
+        if j <= last and a[j] is not None and c[n - j] is not None:
+            total = _plus(total, (float(j) * a[j]) * c[n - j])
     return total
 
 

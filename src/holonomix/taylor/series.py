@@ -31,7 +31,7 @@ class Series:
     Inside a loop over the order `buffer` holds all coefficients, those not found yet being zero.
     """
 
-    __slots__ = ("_pile", "_piled", "buffer", "dtype", "shape", "terms")
+    __slots__ = ("_pile", "_piled", "buffer", "dtype", "monomial", "shape", "terms")
 
     def __init__(self, *terms: Any):
         first = jnp.asarray(terms[0])
@@ -39,6 +39,7 @@ class Series:
         self.shape: tuple[int, ...] = first.shape
         self.dtype = first.dtype
         self.buffer: Any = None
+        self.monomial: Any = None  # (base, exponent, factor) where this is `factor base^exponent`; see `rules`
         self._pile: Any = None  # terms 0 to _piled - 1 in one array, the order first
         self._piled = 0
 
@@ -76,7 +77,8 @@ class Series:
         None too where the axis of orders would be as long as another axis: the kernel compiler knows axes by length.
         """
         if (
-            last + 1 in self.shape
+            last < first
+            or last + 1 in self.shape
             or last + 1 - first in self.shape
             or any(self[k] is None for k in range(first, last + 1))
         ):
@@ -116,13 +118,14 @@ def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> 
     last = n if last is None else last
     if last < first:
         return None
-    left, right = a.window(first, last), b.window(n - last, n - first)
-    if left is not None and right is not None:
-        if first == last:
-            return left[0] * right[0]
-        return jnp.sum(left * lax.rev(right, (0,)), axis=0)
-    total = None
-    for j in range(first, last + 1):
+    # products with the newest coefficients come last: all others can be summed before those are known
+    newest = [j for j in (0, n) if first <= j <= last and n > 1]
+    low, high = first + (0 in newest), last - (n in newest)
+    total, rest = None, range(first, last + 1)
+    left, right = a.window(low, high), b.window(n - high, n - low)
+    if high > low and left is not None and right is not None:
+        total, rest = jnp.sum(left * lax.rev(right, (0,)), axis=0), newest
+    for j in rest:
         x, y = a[j], b[n - j]
         if x is not None and y is not None:
             total = x * y if total is None else total + x * y
@@ -225,7 +228,7 @@ class SeriesProgram:
         return [read(x) for x in jaxpr.outvars]
 
     def _outputs(self, equation: Any, inputs: list[Any]) -> Sequence[Any]:
-        from .rules import RULES
+        from .rules import RULES, monomial
 
         name, several = equation.primitive.name, equation.primitive.multiple_results
         inner = _called(equation)
@@ -249,7 +252,9 @@ class SeriesProgram:
                 f"no Taylor coefficients are known for the operation {name!r}; write the function with elementary "
                 "functions, products, indexing and jnp.where, or choose a method such as Composition(RATTLE(), order=8)"
             )
-        return [self._node(Node(equation, inputs, rule))]
+        node = Node(equation, inputs, rule)
+        node.output.monomial, node.rule = monomial(node)
+        return [self._node(node)]
 
     def _node(self, node: Node) -> Series:
         self.nodes.append(node)
