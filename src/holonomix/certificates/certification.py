@@ -71,7 +71,7 @@ def certify(
         span = min(problem.t1, (40 if traits.order_of("q") <= 8 else 300) * problem.dt)
         q, p, _ = Reference(system, reference, q0, p0, 0.0, problem.dt).rows(offset, 1)
         q, p = jnp.asarray(q[-1]), jnp.asarray(p[-1])
-        if "order" in wanted:
+        if "order" in wanted and not method.tolerance_driven:
             table, found = _order(
                 system, method, traits, Reference(system, reference, q, p, offset, problem.dt), span, dt
             )

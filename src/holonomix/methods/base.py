@@ -63,6 +63,7 @@ class AbstractMethod(eqx.Module):
     one_step: ClassVar[bool] = True  # (q, p) is the whole memory, up to what can be recomputed from it
     adaptive: ClassVar[bool] = False  # the method owns time
     stochastic: ClassVar[bool] = False  # the method needs a key
+    tolerance_driven: ClassVar[bool] = False  # a tolerance sets the error, whatever dt is: no order in dt to measure
 
     def __check_init__(self) -> None:
         solver = getattr(self, "solver", None)

@@ -189,6 +189,7 @@ class TaylorAdaptive(_AbstractTaylor):
     reference = "Jorba & Zou 2005; Moore 1966"
     family = "taylor"
     adaptive = True
+    tolerance_driven = True
 
     tol: float = eqx.field(static=True)
     solver: AbstractSolver | None

@@ -370,5 +370,6 @@ _REWRITTEN: dict[str, Callable[..., Any]] = {
     "split": _split,
     "scan": _scan,
     "optimization_barrier": lambda **_: lambda *x: list(x),
+    "unstack": lambda axis, **_: lambda x: [lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])],
     "stack": lambda axis, **_: lambda *x: [lax.concatenate([lax.expand_dims(v, (axis,)) for v in x], axis)],
 }
