@@ -46,17 +46,18 @@ class Killer:
 
     def __init__(self, monkeypatch, at: int):
         self.left = at
-        for name in ("_fill", "rename", "make_directory", "remove", "remove_tree", "sync"):
+        for name in [name for name in vars(disk) if name.startswith("do_")]:
             monkeypatch.setattr(disk, name, self.wrap(name, getattr(disk, name)))
 
     def wrap(self, name, original):
-        def operation(path, *args):
+        def operation(folder, *args):
             self.left -= 1
-            if self.left == 0 and name == "_fill":
-                path.write_bytes(args[0][: len(args[0]) // 2]) if hasattr(path, "write_bytes") else None
+            if self.left == 0 and name == "do_fill":
+                target, data, _ = args
+                original(folder, target, data[: len(data) // 2], False)
             if self.left <= 0:
                 raise Killed(name)
-            original(path, *args)
+            original(folder, *args)
 
         return operation
 
