@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from holonomix.cli import execute
 from holonomix.cli.exits import CommandError
+from holonomix.cli.request import spec_from
 from holonomix.cli.runfile import RunSpec
 from holonomix.cli.trust import SEAL, is_own_seal, sealed
 from holonomix.io import Store, StoreError
@@ -98,3 +100,16 @@ def test_the_secret_is_readable_by_the_user_alone(tmp_path):
     file.chmod(0o644)
     _secret.cache_clear()
     assert keyed_hash("a") is None and sealed("x") == "" and not is_own_seal(b"x", b"")
+
+
+def test_running_the_run_file_of_a_store_is_no_way_around():
+    store_naming(Path("run/system.py"))
+    with pytest.raises(StoreError, match="nothing shows that you started it"):
+        spec_from("run/run.toml", {}, [], None)
+    Path("elsewhere.py").write_text(EVIL)
+    shutil.rmtree("run")
+    store_naming(Path("elsewhere.py"))
+    with pytest.raises(StoreError, match="nothing shows that you started it"):
+        spec_from("run/run.toml", {}, [], None)
+    Path("run", SEAL).write_text(sealed(Path("run/run.toml").read_text()))
+    assert spec_from("run/run.toml", {}, [], None).system == str(Path("elsewhere.py").absolute())

@@ -11,6 +11,7 @@ from .exits import CommandError
 from .literals import assignment, is_huge, literal, merged
 from .runfile import KEYS, RunSpec, read_run_file, validate
 from .suggest import suggestion
+from .trust import check_stored_run_file
 
 __all__ = ["number", "spec_from", "whole_number"]
 
@@ -45,6 +46,7 @@ def _target(target: str) -> tuple[dict[str, Any], str]:
         table = {key.replace("-", "_"): value for key, value in read_run_file(path).items()}
         if isinstance(table.get("system"), str):
             table["system"] = str(path.parent / table["system"])
+            check_stored_run_file(path, RunSpec(system=table["system"], system_sha256=table.get("system_sha256")))
         return table, target
     if target.endswith((".py", ".urdf", ".xml")):
         return {"system": target}, target

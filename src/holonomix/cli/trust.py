@@ -2,8 +2,9 @@
 
 A run of the user's own Python file records the path of the file and its SHA-256 in run.toml, and beside it a hash of
 run.toml that is keyed with a secret of the user: run.seal. Somebody else who makes or alters a store cannot make that
-hash. `resume` executes the recorded file only if the seal is the user's own; of any other store, only the file that the
-user names with `--system`. It never executes a file that lies inside the store, or one whose SHA-256 is another.
+hash. `resume`, and `run` of a run.toml in a store, execute the recorded file only if the seal is the user's own; of
+any other store, only the file that the user names. They never execute a file that lies inside the store, or one whose
+SHA-256 is another.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from __future__ import annotations
 import hmac
 from pathlib import Path
 
-from holonomix.io import StoreDamagedError, StoreError
+from holonomix.io import StoreDamagedError, StoreError, is_store
 from holonomix.private import keyed_hash
 
 from .exits import CommandError
 from .runfile import RunSpec
 
-__all__ = ["SEAL", "is_own_seal", "sealed", "trusted_file"]
+__all__ = ["SEAL", "check_stored_run_file", "is_own_seal", "sealed", "trusted_file"]
 
 SEAL = "run.seal"
 
@@ -32,6 +33,14 @@ def is_own_seal(data: bytes, seal: bytes) -> bool:
     """Whether this user sealed the run file."""
     found = keyed_hash("run file", data)
     return found is not None and hmac.compare_digest(found.hex().encode(), seal.strip())
+
+
+def check_stored_run_file(file: Path, spec: RunSpec) -> None:
+    """Raise if a run file that lies in a store names a Python file that `resume` would not execute either."""
+    if is_store(file.parent):
+        seal = file.parent / SEAL
+        own = seal.is_file() and is_own_seal(file.read_bytes(), seal.read_bytes())
+        trusted_file(file.parent, spec, None, own)
 
 
 def trusted_file(store: Path, spec: RunSpec, named: Path | None, own: bool) -> Path:
