@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from ..linalg import Dense
 from ..linalg.scales import inverse_sizes
-from .legendre import Tables, step_norm
+from .legendre import Tables, coefficients, returned, step_norm
 
 __all__ = ["Nodes", "correction", "equations", "residual", "start_slopes"]
 
@@ -53,8 +53,10 @@ def equations(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> Nodes:
         return jnp.concatenate([system.velocity(here, momentum).reshape(-1), force - multipliers @ jac]), jac
 
     values, G = jax.vmap(at)(y, jnp.asarray(tab.c, q.dtype))
-    field = tab.weighted.T @ values
+    field = coefficients(tab, values)
     along_g = jnp.einsum("l,lmn,ln->m", tab.b, G, tab.P @ gamma[:, :n])
+    if m:
+        along_g = along_g + returned(system, q, t, dt, G)
     return Nodes(gamma - field, along_g, field, G)
 
 

@@ -21,7 +21,10 @@ from .legendre import (
     ITERATIONS,
     along,
     check_degrees,
+    coefficients,
+    compensated,
     continuation,
+    returned,
     solve_step,
     step_norm,
     step_speeds,
@@ -135,21 +138,24 @@ class HBVM(AbstractMethod):
 
     def step(self, system: Any, state: State, dt: Any, carry: Memory, key: Any = None) -> tuple[State, Memory, Report]:
         q, low = state.q, carry.low
+        p, low_p = add(state.p, jnp.zeros_like(q), low.p)  # a start that is corrected has more than round-off there
+        state, low = State(q, p, state.t, state.n), Compensation(low.q, low_p)
         guess = jnp.concatenate([(continuation(self.s) @ carry.gamma).reshape(-1), carry.multipliers])
-        args = (system, q, low.q, state.p + low.p, state.t, jnp.asarray(dt, q.dtype))
+        args = (system, q, low.q, p, state.t, jnp.asarray(dt, q.dtype))
         options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
         done = solve_step(self._residual, self._correction, guess, args, **options)
         gamma, multipliers = self._split(done.x, system, q)
         if system.separable:
-            push = self._push(system, (q, low.q), gamma, multipliers, state.t, dt)[0][0]
-            dq, dp = dt * gamma[0], -dt * push
+            push = self._push(system, (q, low.q), gamma, multipliers, state.t, dt)[0]
+            bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
+            q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
         else:
-            dq, dp = jnp.split(dt * equations(gamma, multipliers, args, tables(self.k, self.s)).field[0], 2)
-        q1, low_q = add(q, low.q, dq.reshape(q.shape))
-        p1, low_p = add(state.p, low.p, dp.reshape(q.shape))
+            rate, kick = jnp.split(equations(gamma, multipliers, args, tables(self.k, self.s)).field[0], 2)
+            q1, low_q = add(q, low.q + dt * system.inverse_mass(q, low.p), dt * rate.reshape(q.shape))
+            p1, low_p = add(p, low.p, dt * kick.reshape(q.shape))
+            low = Compensation(low_q, low_p)
         named = {"lambda": multipliers} if system.constrained else {}
-        memory = Memory(Compensation(low_q, low_p), gamma, multipliers)
-        return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
+        return State(q1, p1, state.t + dt, state.n), Memory(low, gamma, multipliers), iteration_report(done, **named)
 
     def _split(self, x: Any, system: Any, q: Any) -> tuple[Any, Any]:
         width = q.size if system.separable else 2 * q.size
@@ -159,7 +165,7 @@ class HBVM(AbstractMethod):
         """`psi + rho lambda` as (s, n), and the path it comes from."""
         tab = tables(self.k, self.s)
         path = along(system, start, gamma, t, dt, tab)
-        return tab.weighted.T @ (path.pull + jnp.einsum("m,lmn->ln", multipliers, path.G)), path
+        return coefficients(tab, path.pull + jnp.einsum("m,lmn->ln", multipliers, path.G)), path
 
     def _equations(self, x: Any, args: Any) -> tuple[Any, Any, Any]:
         """The residuals of (54) and of the constraint, and the path."""
@@ -171,6 +177,8 @@ class HBVM(AbstractMethod):
         first = gamma[0] - system.velocity(q, p).reshape(-1) + drift[0]
         defect = jnp.concatenate([first[None], gamma[1:] + drift[1:]])
         along_g = jnp.einsum("l,lmn,ln->m", tab.b, path.G, path.du)
+        if system.constrained:
+            along_g = along_g + returned(system, q, t, dt, path.G)
         return defect, along_g, path
 
     def _residual(self, x: Any, args: Any) -> Any:

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, whole_number
-from ..linalg import Dense, Iterated, implicit_root, iterate
+from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate
 from ..linalg.scales import inverse_sizes, relative, stall_rule
+from ..types import State
 
 __all__ = [
     "ITERATIONS",
@@ -25,8 +26,10 @@ __all__ = [
     "along",
     "basis",
     "check_degrees",
+    "compensated",
     "continuation",
     "integrals",
+    "returned",
     "solve_step",
     "step_norm",
     "step_speeds",
@@ -116,8 +119,24 @@ def _tables(k: int, s: int) -> Tables:
     X[0, 0] = 0.5
     for j in range(1, s):
         X[j, j - 1], X[j - 1, j] = _xi(j), -_xi(j)
-    rows = (np.stack(f(s, c), axis=1) for f in (basis, integrals, slopes))
-    return Tables(*(np.asarray(x, np.float64) for x in (c, b, *rows, X)))
+    P, I, dP = (np.stack(f(s, c), axis=1) for f in (basis, integrals, slopes))
+    sign = (-1.0) ** np.arange(s)
+    # an interior c is rounded to a multiple of 2^-53, so that 1 - c is exact; I_0 = c
+    c = np.round(c * 2**53) / 2**53
+    c, b, P, dP = _even(1 - c[::-1], c), _even(b[::-1], b), _even(P[::-1] * sign, P), _even(-dP[::-1] * sign, dP)
+    I = np.concatenate([c[:, None], _even(-I[::-1, 1:] * sign[1:], I[:, 1:])], axis=1)
+    return Tables(*(np.asarray(x, np.float64) for x in (c, b, P, I, dP, X)))
+
+
+def _even(mirrored: Any, x: Any) -> Any:
+    """A table rounded to double precision, its second half being the mirror image of the first to the last bit.
+
+    The rounded tables then belong to a symmetric method: what rounding them does to energy and constraint changes its
+    sign with the direction of time, and does not add up over a run.
+    """
+    half = x.shape[0] // 2
+    middle = (x[half : half + 1] + mirrored[half : half + 1]) / 2 if x.shape[0] % 2 else x[:0]
+    return np.concatenate([x[:half], middle, mirrored[x.shape[0] - half :]]).astype(np.float64)
 
 
 def slopes(s: int, c: Any) -> list[Any]:
@@ -161,6 +180,68 @@ def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> 
 
     pull, jac = jax.vmap(at)(u, du, jnp.asarray(tab.c, u.dtype))
     return Path(du, pull, jac)
+
+
+# The part of a constraint's error that one step takes back. Rounding moves g by about eps dt in a step, and not always
+# to the same side: without this it adds up. Taken back at once, the error of g (eps) would shake momenta by eps/dt.
+RETURNED, LARGEST_RETURNED = 2.0**-7, 64
+
+
+def returned(system: Any, q: Any, t: Any, dt: Any, G: Any) -> Any:
+    """What `d/dt g` must make up for over a step from q, from the Jacobians `G` (k, m, n) along it: round-off or zero.
+
+    An error of g above round-off belongs to the method or to the start, and stays.
+    """
+    g = system.constraint(q, t)
+    size = jnp.max(jnp.sum(jnp.abs(G), axis=2), axis=0) * jnp.max(jnp.abs(q))
+    small = jnp.abs(g) <= LARGEST_RETURNED * jnp.finfo(g.dtype).eps * size
+    return jax.lax.stop_gradient(jnp.where(small, RETURNED / dt * g, 0.0))  # no part of the method's derivative
+
+
+class Increments(NamedTuple):
+    """Position and momentum after a step, with the parts below their last bit."""
+
+    q: Any
+    p: Any
+    low: Compensation
+
+
+def compensated(system: Any, state: State, low: Compensation, dt: Any, bend: Any, kick: Any) -> Increments:
+    """`q + dt (M^-1 p + bend)` and `p + dt kick`; the low part of the momentum moves the position too."""
+    q1, low_q = accumulate(state.q, low.q, dt * system.inverse_mass(state.q, state.p))
+    q1, low_q = accumulate(q1, low_q, dt * (bend.reshape(q1.shape) + system.inverse_mass(state.q, low.p)))
+    p1, low_p = accumulate(state.p, low.p, dt * kick.reshape(q1.shape))
+    return Increments(q1, p1, Compensation(low_q, low_p))
+
+
+def accumulate(x: Any, low: Any, increment: Any) -> tuple[Any, Any]:
+    """`x + low + increment` as a rounded sum and the new low part, with an error of eps^2 only.
+
+    `linalg.add` rounds `low + increment`, by eps times the increment: a method that has no other error of its energy
+    drifts by that.
+    """
+    total = x + increment
+    moved = total - x
+    low = low + ((x - (total - moved)) + (increment - moved))
+    rounded = total + low
+    return rounded, low - (rounded - total)
+
+
+def coefficients(tab: Tables, values: Any) -> Any:
+    """Legendre coefficients (s, ...) of what has the `values` (k, ...) at the nodes: `P^T Omega values`.
+
+    Nodes that mirror each other are added up first, so that rounding does not tell one direction of time from the
+    other: a bias of a thousandth of an ulp per step would show as a drift of the energy.
+    """
+    k, s = tab.P.shape
+    half, flat = k // 2, values.reshape(k, -1)
+    mirrored = flat[: k - half - 1 : -1] if half else flat[:0]
+    sums, differences = flat[:half] + mirrored, flat[:half] - mirrored
+    weights = tab.weighted
+    rows = [weights[:half, j] @ (differences if j % 2 else sums) for j in range(s)]
+    if k % 2:
+        rows = [row if j % 2 else row + weights[half, j] * flat[half] for j, row in enumerate(rows)]
+    return jnp.stack(rows).reshape(s, *values.shape[1:])
 
 
 def velocities(system: Any, q: Any, rows: Any) -> Any:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, one_of, whole_number
-from ..linalg import Compensation, Dense, add
+from ..linalg import Compensation, Dense
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
@@ -21,7 +21,10 @@ from .legendre import (
     along,
     basis,
     check_degrees,
+    coefficients,
+    compensated,
     continuation,
+    returned,
     solve_step,
     step_norm,
     step_speeds,
@@ -145,12 +148,11 @@ class LineIntegral(AbstractMethod):
         options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
         done = solve_step(self._residual, self._correction, start, args, **options)
         gamma, multipliers = self._split(done.x, q)
-        push = self._equations(done.x, args).push[0]
-        q1, low_q = add(q, low.q, dt * gamma[0].reshape(q.shape))
-        p1, low_p = add(state.p, low.p, -dt * push.reshape(q.shape))
+        push = self._equations(done.x, args).push
+        bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
+        q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
         named = {"lambda": multipliers[0]} if system.constrained else {}
-        memory = Memory(Compensation(low_q, low_p), gamma, multipliers)
-        return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
+        return State(q1, p1, state.t + dt, state.n), Memory(low, gamma, multipliers), iteration_report(done, **named)
 
     def _split(self, x: Any, q: Any) -> tuple[Any, Any]:
         return x[: self.s * q.size].reshape(self.s, q.size), x[self.s * q.size :].reshape(self.R, -1)
@@ -162,12 +164,14 @@ class LineIntegral(AbstractMethod):
         path = along(system, (q, low), gamma, t, dt, tab)
         force = path.pull + jnp.einsum("lm,lmn->ln", tab.P[:, : self.R] @ multipliers, path.G)
         phi = tab.weighted[:, : self.R].T @ jnp.einsum("lmn,ln->lm", path.G, path.du)
+        if system.constrained:
+            phi = phi.at[0].add(returned(system, q, t, dt, path.G))
 
         rows = jax.vmap(lambda v: system.momentum(q, v.reshape(shape)).reshape(-1))(gamma)
         twice_kinetic = jnp.sum(gamma * rows)
         moving = twice_kinetic > 0
         beta = jnp.where(moving, jnp.sum(multipliers[-1] * phi[-1]) / jnp.where(moving, twice_kinetic, 1.0), 0.0)
-        push = tab.weighted.T @ force - beta * rows
+        push = coefficients(tab, force) - beta * rows
 
         drift = dt * (tab.X @ velocities(system, q, push))
         first = gamma[0] - system.velocity(q, p).reshape(-1) + drift[0]
