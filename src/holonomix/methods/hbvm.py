@@ -142,7 +142,10 @@ class HBVM(AbstractMethod):
         state, low = State(q, p, state.t, state.n), Compensation(low.q, low_p)
         guess = jnp.concatenate([(continuation(self.s) @ carry.gamma).reshape(-1), carry.multipliers])
         args = (system, q, low.q, p, state.t, jnp.asarray(dt, q.dtype))
-        options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
+        # where H is no sum the sweep is a fixed point in gamma, whose norm does not fall in every sweep
+        plain = system.separable or self.iteration == "newton"
+        iteration = self.iteration if plain else "fixed-point"
+        options = {"iteration": iteration, "max_iterations": self.max_iterations}
         done = solve_step(self._residual, self._correction, guess, args, **options)
         gamma, multipliers = self._split(done.x, system, q)
         if system.separable:
