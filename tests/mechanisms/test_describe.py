@@ -238,3 +238,24 @@ def test_configure_places_bodies_by_joint_positions():
     q, v, _ = m._start()
     assert np.abs(m.equations.values(q)).max() < 1e-15
     assert np.abs(m.equations.jacobian(q) @ v.reshape(-1)).max() < 1e-14
+
+
+def planar_chain(links):
+    """Bars hung from each other, straight out to the side."""
+    m = hx.Mechanism(dimensions=2, gravity=(0.0, -9.81))
+    before = m.ground
+    for k in range(links):
+        bar = m.body(shape=hx.Rod(1.0), mass=1.0, position=(k + 0.5, 0.0))
+        m.revolute(f"pin {k}", before, bar, at=(float(k), 0.0))
+        before = bar
+    return m
+
+
+def test_a_long_chain_is_solved_in_linear_time():
+    """300 rows of 100 links are a band as narrow as that of 30 links."""
+    texts = []
+    for links in (30, 100):
+        problem = planar_chain(links).problem()
+        texts.append(problem.system.structure(problem.q0))
+    assert texts[0].startswith("90 rows in a chain of") and texts[1].startswith("300 rows in a chain of")
+    assert texts[0].split("chain")[1] == texts[1].split("chain")[1]

@@ -194,3 +194,20 @@ def test_bad_mujoco_files_are_named(tmp_path):
             warnings.simplefilter("ignore")
             with pytest.raises(hx.InputError, match=f"loop.xml.*{message}"):
                 hx.Mechanism.from_mjcf(write(tmp_path, MJCF.replace(old, new), "loop.xml"))
+
+
+def test_the_command_line_takes_robot_files(tmp_path):
+    from holonomix.cli.exits import CommandError
+    from holonomix.cli.problems import load_problem
+    from holonomix.cli.request import spec_from
+
+    part = joint("turn", "continuous", "base", "arm", (0, 0, 1), (0, 0, 0), (0, 1, 0))
+    path = write(tmp_path, robot(link("arm", 2.0, (0.1, 0, 0), GOOD), part))
+    spec = spec_from(str(path), {}, ["positions={turn = 0.5}"], None)
+    problem = load_problem(spec)
+    assert isinstance(problem, hx.Problem) and problem.q0.shape == (4, 3)
+    with pytest.raises(CommandError, match="gravitation"):
+        load_problem(spec_from(str(path), {}, ["gravitation=[0, 0, 1]"], None))
+    path.write_text(robot(link("arm", -2.0, (0.1, 0, 0), GOOD), part))
+    with pytest.raises(CommandError, match="negative mass"):
+        load_problem(spec)

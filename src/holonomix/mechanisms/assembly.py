@@ -123,9 +123,17 @@ def close(equations: Equations, q: np.ndarray, t: float, what: str, iterations: 
     return q
 
 
-def tangent(equations: Equations, q: np.ndarray, v: np.ndarray, rate: np.ndarray, t: float) -> np.ndarray:
-    """The velocity nearest to v with `G v + g_t = 0`; redundant rows do no harm."""
+def tangent(
+    equations: Equations, q: np.ndarray, v: np.ndarray, rate: np.ndarray, t: float, wanted: list[Any]
+) -> np.ndarray:
+    """The velocity nearest to v with `G v + g_t = 0` and the wanted rates of joints; redundant rows do no harm."""
     a, root = equations.scaled(q, t)
+    for slopes, value in wanted:
+        row = np.zeros_like(q)
+        for number, slope in slopes.items():
+            at = list(equations.bodies[number].particles)
+            row[at] += pull(equations.bodies[number].kind, q[at], slope)
+        a, rate = np.vstack([a, row.reshape(-1) / root]), np.append(rate, -value)
     scaled = v.reshape(-1) * root
     for _ in range(2):
         scaled = scaled - np.linalg.lstsq(a, a @ scaled + rate, rcond=RANK)[0]

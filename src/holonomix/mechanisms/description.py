@@ -35,6 +35,7 @@ class Description:
         self._joint_springs: list[tuple[Joint, int, float, float]] = []
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
         self._applied: list[Any] = []
+        self._rates: list[tuple[Joint, int, float]] = []
         self._particles = 0
 
     # -- bodies ---------------------------------------------------------------------------------------------------
@@ -275,6 +276,13 @@ class Description:
         name = self._new_name(f"drive of {joint.name}", "joint")
         row = PhaseRow(((1.0, coordinate),), 0.0, motion)
         return self._add_joint(Joint(name, "drive", joint.a, joint.b, [row], joint.place, joint.axis))
+
+    def start_rate(self, joint: Joint, rate: float, which: int = 0) -> None:
+        """The rate that a joint has at the start; the other velocities are the nearest ones that go with it."""
+        self._position("a start rate", joint, which)
+        if not (isinstance(rate, (int, float)) and np.isfinite(rate)):
+            raise InputError(f"joint {joint.name!r}: its rate must be a number, not {rate!r}")
+        self._rates.append((joint, which, float(rate)))
 
     def force(self, body: Body, force: Any, *, at: Any = None) -> None:
         """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`."""

@@ -81,9 +81,10 @@ class Mechanism(Description):
         equations = self.equations
         q = close(equations, q, t0, self.name)
         self._drop(equations, q, t0)
-        v = tangent(equations, q, v, self._drive_rates(equations, t0), t0)
-        mass = np.repeat(masses[:, None], self.dimensions, axis=1)
-        system = System(self._potential(), self._terms() or None, mass=jnp.asarray(mass), force=self._force())
+        wanted = [(joint.coordinates[which].slopes(equations.frames(q)), rate) for joint, which, rate in self._rates]
+        v = tangent(equations, q, v, self._drive_rates(equations, t0), t0, wanted)
+        mass = jnp.asarray(np.repeat(masses[:, None], self.dimensions, axis=1))
+        system = System(self._potential(), self._terms(mass) or None, mass=mass, force=self._force())
         return Problem(
             system, jnp.asarray(q), jnp.asarray(mass * v), dt, t1, name=name or self.name, scene=make_scene(self)
         )
@@ -120,7 +121,7 @@ class Mechanism(Description):
                 rates[k] = -float(jax.jvp(row.drive, (jnp.asarray(t),), (jnp.asarray(1.0),))[1]) / row.scale
         return rates
 
-    def _terms(self) -> list[Any]:
+    def _terms(self, mass: Any) -> list[Any]:
         kept_rows: list[tuple[str, Any, int]] = []
         terms: list[Any] = []
         for term, bodies in rigid_terms(self.bodies):
@@ -133,7 +134,8 @@ class Mechanism(Description):
             terms.append(term)
             kept_rows += [("joint", self.joints[j], k) for j, k in places]
         self._kept = tuple(kept_rows)
-        return packed(terms, [f"{x.name} (rigid)" if kind == "body" else x.name for kind, x, _ in kept_rows])
+        names = [f"{x.name} (rigid)" if kind == "body" else x.name for kind, x, _ in kept_rows]
+        return packed(terms, names, mass, jnp.zeros_like(mass))
 
     def _potential(self) -> MechanismPotential:
         weight = np.zeros((self._particles, self.dimensions))

@@ -12,14 +12,16 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..systems import Local, Rheonomic
+from ..systems import Local, Rheonomic, as_mass
+from ..systems.coupling import find_structure
 from .bodies import KINDS, Body, expand
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 
 __all__ = ["JointCoordinate", "coordinate_of", "local_terms", "packed", "rigid_terms", "row_bodies"]
 
-# Between these numbers of rows with differing rows per joint one dense matrix is faster to compile and to factor.
-DENSE_FROM, DENSE_TO = 17, 160
+# Between these numbers of rows one dense matrix is faster to compile and to factor, unless the band is narrow.
+DENSE_FROM, DENSE_TO = 17, 600
+NARROW, SPARSE = 6, 16
 
 
 def row_bodies(rows: list[Row] | tuple[Row, ...]) -> tuple[Body, ...]:
@@ -237,10 +239,21 @@ class AllRows(eqx.Module):
         return jnp.concatenate([term(q) for term in self.terms])
 
 
-def packed(terms: list[Any], names: list[str]) -> list[Any]:
-    """The terms as they go into a system: structured, or as one where a dense matrix serves better."""
+def packed(terms: list[Any], names: list[str], mass: Any, q: Any) -> list[Any]:
+    """The terms as they go into a system: structured, or as one where a dense matrix serves better.
+
+    Narrow bands (planar chains) and sparse graphs (many legs) use their structure; wide bands, as of hinges in space,
+    do so only beyond a few hundred rows.
+    """
     still = [term for term in terms if not isinstance(term, Rheonomic)]
     rows = len(names) - (len(terms) - len(still))
-    if rows == sum(len(term.indices.array) for term in still) or not DENSE_FROM <= rows <= DENSE_TO:
+    if not DENSE_FROM <= rows <= DENSE_TO:
         return terms
+    found, _ = find_structure(tuple((term, ()) for term in still), as_mass(mass, q), q)
+    layout = None if found is None else found.coupling.layout
+    if layout is not None:
+        structure = layout.structure
+        narrow = structure.kind != "tridiagonal" or structure.width * layout.rows <= NARROW
+        if narrow and (structure.kind != "sparse" or layout.plan.entries <= SPARSE * rows):
+            return terms
     return [AllRows(tuple(still), tuple(names[:rows])), *terms[len(still) :]]

@@ -99,8 +99,8 @@ def _leg(m: Mechanism, label: str, crank: Any, pin: np.ndarray, in_crank: Any, m
 def _beast(name: str, phases: list[tuple[float, float]], rate: float, gravity: float, mass: float) -> Mechanism:
     m = Mechanism((0.0, -gravity), dimensions=2, name=name)
     radius = JANSEN["m"]
-    crank = m.body("crank", mass=4 * mass, inertia=4 * mass * radius**2, angular_velocity=rate)
-    m.revolute("axle", m.ground, crank, at=(0.0, 0.0))
+    crank = m.body("crank", mass=4 * mass, inertia=4 * mass * radius**2)
+    m.start_rate(m.revolute("axle", m.ground, crank, at=(0.0, 0.0)), float(rate))
     for k, (phase, mirror) in enumerate(phases):
         pin = radius * np.array([np.cos(phase), np.sin(phase)])
         _leg(m, f" {k + 1}" if len(phases) > 1 else "", crank, pin, pin, mirror, mass)
@@ -160,10 +160,9 @@ def bennett_linkage(
         bodies.append(
             m.body(f"bar {k}", shape=shape, mass=1.0, position=(points[k] + points[(k + 1) % 4]) / 2, rotation=frame)
         )
-    bodies[1].spin0 = rate * axes[1]
-    bodies[1].velocity0 = np.cross(bodies[1].spin0, bodies[1].origin - points[1])
     for k in range(4):
         m.revolute(f"hinge {k}", bodies[k - 1], bodies[k], at=points[k], axis=axes[k])
+    m.start_rate(m["hinge 1"], float(rate))
     return finished(m, mechanism, 1e-3, 10.0)
 
 

@@ -1,0 +1,48 @@
+"""Bricard's linkage (IFToMM benchmark A04): six hinges in a ring that should be stiff by count, and moves.
+
+python examples/bricard.py [image.png]
+"""
+
+import sys
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+
+import holonomix as hx
+
+matplotlib.use("Agg")
+
+
+def main(path="bricard.png", t1=3.0):
+    m = hx.models.bricard_linkage(mechanism=True)
+    problem = m.problem()
+    found = m.redundancy
+    print(
+        f"{found.rows} rows on {found.coordinates} coordinates, rank {found.rank}: {found.degrees_of_freedom} freedom"
+    )
+    print(f"redundant: {', '.join(m.redundant_rows())}")
+    sol = hx.simulate(problem, hx.RATTLE(), dt=2e-3, steps=round(float(t1) / 2e-3), save_every=5)
+    error = m.joint_error(sol)
+    print(f"joints open by at most {max(v.max() for v in error.values()):.1e}, the redundant row included")
+    print(f"energy error {np.abs(sol.energy_error()).max():.1e} J")
+
+    figure = plt.figure(figsize=(10, 4))
+    space = figure.add_subplot(1, 2, 1, projection="3d")
+    corner = m["rod 3"].point(sol, (0.5, 0, 0))
+    space.plot(*corner.T, linewidth=0.8)
+    for row in (0, len(sol.t) // 3, 2 * len(sol.t) // 3):
+        ends = [[0, 0, 0]] + [m[f"rod {k}"].point(sol, (0.5, 0, 0))[row] for k in range(1, 6)]
+        space.plot(*np.array([*ends, ends[0]]).T, "-o", markersize=3, linewidth=1.5)
+    space.set_title("the ring at three moments, path of P3", fontsize=9)
+    force = figure.add_subplot(1, 2, 2)
+    force.plot(sol.t, np.linalg.norm(m["hinge 0"].force(sol), axis=1), label="force at hinge 0 [N]")
+    force.plot(sol.t, m["hinge 0"].angle(sol), label="its angle [rad]")
+    force.set_xlabel("t [s]")
+    force.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

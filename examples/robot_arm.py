@@ -1,0 +1,41 @@
+"""A seven-axis arm from a URDF file, let go, with brakes on its axes: joint angles and the force at its base.
+
+python examples/robot_arm.py [image.png]
+"""
+
+import sys
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+
+import holonomix as hx
+
+matplotlib.use("Agg")
+
+
+def main(path="robot_arm.png", t1=1.0):
+    m = hx.models.seven_axis_arm(mechanism=True)
+    for k in range(1, 8):
+        m.torsion_spring(m[f"axis {k}"], damping=2.0)
+    problem = m.problem()
+    sol = hx.simulate(problem, hx.RATTLE(), dt=1e-3, steps=round(1000 * float(t1)), save_every=5)
+    print(f"joints open by at most {max(v.max() for v in m.joint_error(sol).values()):.1e}")
+    print(f"energy lost in the brakes: {m.energy(sol)[0] - m.energy(sol)[-1]:.2f} J")
+    figure, (angles, base) = plt.subplots(1, 2, figsize=(10, 3.6))
+    for k in range(1, 8):
+        angles.plot(sol.t, m[f"axis {k}"].angle(sol), label=f"axis {k}")
+    angles.set_title("angles [rad]", fontsize=9)
+    angles.legend(fontsize=7)
+    base.plot(sol.t, m["axis 1"].force(sol))
+    base.axhline(9.81 * sum(body.mass for body in m.bodies), color="gray", linewidth=0.7)
+    base.set_title("force at the base [N] (x, y, z), and the weight", fontsize=9)
+    for ax in (angles, base):
+        ax.set_xlabel("t [s]")
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+    return np.abs(m["axis 1"].angle(sol)).max()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

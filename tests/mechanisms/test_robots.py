@@ -1,0 +1,138 @@
+"""Accelerations of robots from URDF: against Newton-Euler recursion written here, and against Pinocchio where it is."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+
+from .robots import random_tree
+
+GRAVITY = np.array([0.0, 0.0, -9.81])
+
+
+def acceleration(mechanism, names):
+    """`(q, p) -> second derivatives of the joint positions`, from the library's multipliers, compiled once."""
+    from holonomix.mechanisms.terms import coordinate_of
+
+    problem = mechanism.problem()
+    system = problem.system.prepare(problem.q0)
+    coordinates = [coordinate_of(mechanism[name].coordinates[0]) for name in names]
+
+    def second(coordinate, q, v, a):
+        rate = lambda x: jax.jvp(coordinate, (x,), (v,))[1]
+        return jax.jvp(rate, (q,), (v,))[1] + jax.jvp(coordinate, (q,), (a,))[1]
+
+    @jax.jit
+    def made(q, p):
+        force = system.force(q, p) - system.linearize(q).transpose(system.multipliers(q, p))
+        a, v = system.velocity(q, force), system.velocity(q, p)
+        return jnp.stack([second(c, q, v, a) for c in coordinates])
+
+    return made
+
+
+def state(mechanism, names, x, v):
+    mechanism.configure(dict(zip(names, x, strict=True)), dict(zip(names, v, strict=True)))
+    q, u, masses = mechanism._start()
+    return q, masses[:, None] * u
+
+
+def recursion(mechanism, names, x, v, a):
+    """Joint torques by recursive Newton-Euler on the bodies as placed; independent of particles and multipliers."""
+    state(mechanism, names, x, v)
+    spins = {-1: (np.zeros(3), np.zeros(3), np.zeros(3), np.zeros(3))}  # omega, alpha, acceleration of origin, origin
+    loads = {}
+    for name, rate, change in zip(names, v, a, strict=True):
+        joint = mechanism[name]
+        omega, alpha, push, origin = spins[joint.a.number]
+        w = joint.a.attitude @ joint.place.frame_a[:, 2]
+        body = joint.b
+        arm = body.origin - origin
+        if joint.kind == "revolute":
+            at = joint.a.origin + joint.a.attitude @ joint.place.point_a
+            spin, turn = omega + rate * w, alpha + change * w + np.cross(omega, rate * w)
+            hinge = push + np.cross(alpha, at - origin) + np.cross(omega, np.cross(omega, at - origin))
+            here = hinge + np.cross(turn, body.origin - at) + np.cross(spin, np.cross(spin, body.origin - at))
+        else:
+            spin, turn = omega, alpha
+            here = push + np.cross(alpha, arm) + np.cross(omega, np.cross(omega, arm))
+            here = here + 2 * np.cross(omega, rate * w) + change * w
+        spins[body.number] = (spin, turn, here, body.origin)
+        c = body.attitude @ body.center
+        force = body.mass * (here + np.cross(turn, c) + np.cross(spin, np.cross(spin, c)) - GRAVITY)
+        euler = np.asarray(body.inertia.directors)
+        axes = body.attitude @ body.axes
+        inertia = axes @ np.diag(euler.sum() - euler) @ axes.T
+        torque = inertia @ turn + np.cross(spin, inertia @ spin)
+        loads[body.number] = (force, torque + np.cross(body.origin + c, force))
+    out = np.zeros(len(names))
+    for k in reversed(range(len(names))):
+        joint = mechanism[names[k]]
+        force, moment = loads[joint.b.number]  # moment about the origin of the world
+        w = joint.a.attitude @ joint.place.frame_a[:, 2]
+        at = joint.a.origin + joint.a.attitude @ joint.place.point_a
+        out[k] = w @ force if joint.kind == "prismatic" else w @ (moment - np.cross(at, force))
+        if not joint.a.fixed:
+            before = loads[joint.a.number]
+            loads[joint.a.number] = (before[0] + force, before[1] + moment)
+    return out
+
+
+def imported(tmp_path, joints, seed):
+    path = tmp_path / "robot.urdf"
+    path.write_text(random_tree(joints, seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return path, hx.Mechanism.from_urdf(path), [f"joint{k}" for k in range(joints)]
+
+
+@pytest.mark.slow
+def test_accelerations_of_a_tree_by_newton_and_euler(tmp_path):
+    """The torques that Newton-Euler finds for our accelerations are zero, at 100 random states."""
+    _, m, names = imported(tmp_path, 7, 5)
+    made, rng = acceleration(m, names), np.random.default_rng(0)
+    for _ in range(100):
+        x, v = rng.uniform(-3, 3, 7), rng.normal(size=7)
+        a = np.asarray(made(*state(m, names, x, v)))
+        gravity = recursion(m, names, x, 0 * v, 0 * v)
+        assert np.abs(recursion(m, names, x, v, a)).max() < 1e-9 * (1 + np.abs(gravity).max() + np.abs(a).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("joints", "seed"), [(7, 0), (30, 1)])
+def test_accelerations_equal_pinocchio(tmp_path, joints, seed):
+    pin = pytest.importorskip("pinocchio", reason="pip install holonomix[robots]")
+    path, m, names = imported(tmp_path, joints, seed)
+    _compare(pin, path, m, names)
+
+
+@pytest.mark.slow
+def test_the_seven_axis_arm_equals_pinocchio():
+    pin = pytest.importorskip("pinocchio", reason="pip install holonomix[robots]")
+    from holonomix.models.machines import ARM
+
+    m = hx.models.seven_axis_arm(mechanism=True)
+    _compare(pin, ARM, m, [f"axis {k}" for k in range(1, 8)])
+
+
+def _compare(pin, path, m, names):
+    model = pin.buildModelFromUrdf(str(path))
+    data = model.createData()
+    made, rng = acceleration(m, names), np.random.default_rng(0)
+    for _ in range(100):
+        x, v = rng.uniform(-2, 2, len(names)), rng.normal(size=len(names))
+        ours = np.asarray(made(*state(m, names, x, v)))
+        qp, vp = pin.neutral(model), np.zeros(model.nv)
+        for name, position, rate in zip(names, x, v, strict=True):
+            joint = model.joints[model.getJointId(name)]
+            qp[joint.idx_q : joint.idx_q + joint.nq] = (
+                [np.cos(position), np.sin(position)] if joint.nq == 2 else position
+            )
+            vp[joint.idx_v] = rate
+        theirs = pin.aba(model, data, qp, vp, np.zeros(model.nv))
+        theirs = np.array([theirs[model.joints[model.getJointId(name)].idx_v] for name in names])
+        assert np.abs(ours - theirs).max() < 1e-9 * max(1.0, np.abs(theirs).max())
