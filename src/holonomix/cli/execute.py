@@ -51,10 +51,8 @@ class Job:
         import holonomix as hx
 
         return hx.simulate(
-            self.problem.system,
+            self.problem,
             self.method,
-            self.problem.q0,
-            self.problem.p0,
             dt=self.dt,
             steps=self.steps,
             t1=self.t1,
@@ -73,7 +71,9 @@ class Job:
         """The number of steps, where it is known beforehand."""
         if self.steps is not None or self.t1 is None or self.method.adaptive:
             return self.steps
-        return max(0, int(np.ceil((self.t1 - self.t0) / self.dt - 1e-9)))
+        from holonomix.driver.plan import step_count
+
+        return max(0, step_count(self.method, None, self.t1, self.t0, self.dt, 0))
 
 
 def job_from(spec: RunSpec) -> Job:
