@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,11 @@ def resume(
         if changed and not quiet:
             text = f"warning: since the run began, {', '.join(changed)}: the last bits may differ from here on"
             Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="yellow")
-        solution = _simulated(job, store, quiet, allow_different_bits)
+        from holonomix import DifferentBitsWarning  # here, because job_from has set up JAX
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DifferentBitsWarning)  # said above
+            solution = _simulated(job, store, quiet, allow_different_bits)
     finally:
         store.release()
     return summarize(job, path, solution)
