@@ -168,6 +168,18 @@ def test_the_digest_tells_what_differs():
     assert isinstance(frozen(jnp.sum), Frozen)
 
 
+def ping(q):
+    return pong(q) + circle_of(q, 1)
+
+
+def pong(q):
+    return ping(q) + circle_of(q, 2)
+
+
+def circle_of(q, k):
+    return ping(q) + pong(q) + k
+
+
 def test_a_stamp_is_given_only_where_nothing_can_change_unseen():
     number, array = 2.0, jnp.ones(3)
 
@@ -181,6 +193,8 @@ def test_a_stamp_is_given_only_where_nothing_can_change_unseen():
     assert first is not None and first == stamp(outer)
     number = 3.0
     assert stamp(outer) not in (None, first)
+    circle = [lambda q, k=k: circle_of(q, k) for k in range(3)]
+    assert stamp(ping) == stamp(ping) is not None and stamp(circle[0]) is not None
     listed, holder = [1.0], Holder(1.0)
     for unsure in (
         lambda q: listed[0] * q,

@@ -31,7 +31,6 @@ _LIBRARIES = {
 }
 _LIBRARIES -= {"__main__"}
 LARGEST = 1 << 16  # bytes of an array of NumPy that are compared
-DEEPEST = 8
 
 
 class Same:
@@ -47,16 +46,20 @@ class Same:
         return id(self.value)
 
 
-def stamp(value: Any, depth: int = 0) -> Hashable | None:
+def stamp(value: Any) -> Hashable | None:
     """Something equal as long as `value` certainly stays what it is; None where that cannot be told."""
-    if depth > DEEPEST or isinstance(value, Tracer):
+    return _stamp(value, {})
+
+
+def _stamp(value: Any, seen: dict[int, Hashable | None]) -> Hashable | None:
+    if isinstance(value, Tracer):
         return None
     if value is None or isinstance(value, (bool, int, str, bytes)):
         return type(value), value
     if isinstance(value, float):
         return float, value.hex()
     if isinstance(value, FunctionType):
-        return Same(value) if _library(value) and not value.__closure__ else _function(value, depth)
+        return Same(value) if _library(value) and not value.__closure__ else _function(value, seen)
     if isinstance(value, ModuleType):
         return value.__name__ if value.__name__.partition(".")[0] in _LIBRARIES else None
     if isinstance(value, (np.ndarray, np.generic)):
@@ -65,7 +68,7 @@ def stamp(value: Any, depth: int = 0) -> Hashable | None:
     if isinstance(value, jax.Array):
         return Same(value)  # its values do not change
     if isinstance(value, (tuple, frozenset)):
-        return _all(value, depth)
+        return _all(value, seen)
     return Same(value) if _library(value) else None
 
 
@@ -76,7 +79,15 @@ def _library(value: Any) -> bool:
     return plain and isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
 
 
-def _function(fn: FunctionType, depth: int) -> Hashable | None:
+def _function(fn: FunctionType, seen: dict[int, Hashable | None]) -> Hashable | None:
+    if id(fn) in seen:
+        return seen[id(fn)]
+    seen[id(fn)] = Same(fn)  # where functions name each other in a circle, each is looked into once
+    seen[id(fn)] = found = _parts(fn, seen)
+    return found
+
+
+def _parts(fn: FunctionType, seen: dict[int, Hashable | None]) -> Hashable | None:
     cells = []
     for cell in fn.__closure__ or ():
         try:
@@ -85,8 +96,8 @@ def _function(fn: FunctionType, depth: int) -> Hashable | None:
             return None
     names = sorted(_names(fn.__code__) & fn.__globals__.keys())
     keywords = tuple(sorted((fn.__kwdefaults__ or {}).items()))
-    found = _all((*cells, *(fn.__defaults__ or ()), *keywords, *(fn.__globals__[name] for name in names)), depth)
-    return None if found is None else (Same(fn), Same(fn.__code__), found)
+    found = _all((*cells, *(fn.__defaults__ or ()), *keywords, *(fn.__globals__[name] for name in names)), seen)
+    return None if found is None or vars(fn) else (Same(fn), Same(fn.__code__), found)
 
 
 def _names(code: CodeType) -> set[str]:
@@ -95,6 +106,6 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _all(values: Iterable[Any], depth: int) -> Hashable | None:
-    found = tuple(stamp(x, depth + 1) for x in values)
+def _all(values: Iterable[Any], seen: dict[int, Hashable | None]) -> Hashable | None:
+    found = tuple(_stamp(x, seen) for x in values)
     return None if None in found else found
