@@ -26,7 +26,7 @@ SECTIONS = {
     "types": "Runs",
     "scene": "Runs",
     "methods": "Methods",
-    "certify": "Certificates",
+    "certificates": "Certificates",
     "errors": "Errors and status",
     "status": "Errors and status",
 }

@@ -1,14 +1,17 @@
 """What a picture of a problem shows: particles, bonds, bodies with shapes, lines and planes, as plain data.
 
 A `Scene` belongs to a `Problem`; plots and the viewer read it together with the rows of q. Particles are the entries of
-the first axis of q; an index -k is no particle but the fixed point `anchors[k - 1]`, as in `Distance`. Everything is
-numbers, strings and tuples, so that `as_dict` gives what JSON can hold.
+the first axis of q, with their position in its first two or three columns; an index -k is no particle but the fixed
+point `anchors[k - 1]`, as in `Distance`. Everything is numbers, strings and tuples, so that `as_dict` gives what JSON
+can hold.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
+
+import numpy as np
 
 __all__ = ["Bond", "Frame", "JointMark", "Particles", "Plane", "Polyline", "Scene", "ShapeMark"]
 
@@ -99,7 +102,11 @@ class Plane:
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """Everything a picture shows besides the numbers of q; `up` is the axis against gravity (-1: the last one)."""
+    """Everything a picture shows besides the numbers of q; `up` is the axis against gravity (-1: the last one).
+
+    `layout` says where the points of the picture are in q: "particles" are its rows; "rotation" takes q for a rotation
+    matrix, whose columns are the points (the directors of a body about a fixed point).
+    """
 
     dimension: int = 3
     length_unit: str = ""
@@ -111,6 +118,21 @@ class Scene:
     planes: tuple[Plane, ...] = ()
     anchors: tuple[Numbers, ...] = ()
     up: int = -1
+    layout: str = "particles"
+
+    def points(self, q: Any) -> np.ndarray:
+        """The points of the picture, shape (rows, points, dimension), from rows of q."""
+        rows = np.asarray(q)
+        if self.layout == "rotation":
+            return np.swapaxes(rows, 1, 2)
+        return rows.reshape(len(rows), -1, rows.shape[-1])[:, :, : self.dimension]
+
+    def place(self, points: np.ndarray, index: int) -> np.ndarray:
+        """Where a point is, in `points` of one row or of many; negative indices are anchors."""
+        if index >= 0:
+            return points[..., index, :]
+        fixed = np.asarray(self.anchors[-index - 1]) if -index <= len(self.anchors) else np.zeros(self.dimension)
+        return np.broadcast_to(fixed, (*points.shape[:-2], self.dimension))
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dicts, lists and numbers, as JSON holds them."""
@@ -132,7 +154,7 @@ class Scene:
             shapes = tuple(_made(ShapeMark, x) for x in frame.get("shapes", ()))
             frames.append(_made(Frame, frame | {"shapes": shapes}))
         anchors = tuple(tuple(x) for x in data.get("anchors", ()))
-        plain = {k: data[k] for k in ("dimension", "length_unit", "up") if k in data}
+        plain = {k: data[k] for k in ("dimension", "length_unit", "up", "layout") if k in data}
         return Scene(**parts, frames=tuple(frames), anchors=anchors, **plain)
 
 

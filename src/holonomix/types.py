@@ -80,6 +80,13 @@ class Problem:
         if hasattr(self.system, "shaped"):
             object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the numbers of the problem and a picture of its start."""
+        from .plotting import facts_html, plot_problem
+
+        facts = {"problem": self.name, "shape of q": np.shape(self.q0), "dt": self.dt, "t1": self.t1}
+        return facts_html({k: v for k, v in facts.items() if v != ""}, plot_problem(self))
+
 
 @runtime_checkable
 class Sink(Protocol):

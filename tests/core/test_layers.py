@@ -38,7 +38,7 @@ LAYERS = {
 }
 # `python -m holonomix` is the command line; a Solution draws itself, and imports the plots when it is asked to.
 ENTRY = {"__main__": 9}
-LAZY = {("driver", "plotting")}
+LAZY = {("driver", "plotting"), ("driver", "viewer"), ("certificates", "plotting"), ("types", "plotting")}
 
 
 def package_of(path: pathlib.Path) -> str:

@@ -62,6 +62,15 @@ class Certificate:
         """Plain data, for JSON."""
         return {**dataclasses.asdict(self), "passed": self.passed}
 
+    def plot(self) -> Any:
+        """A figure: errors over step sizes, and every finding with its verdict."""
+        from ..plotting import plot_certificate
+
+        return plot_certificate(self)
+
+    def _repr_png_(self) -> bytes:
+        return self.plot()._repr_png_()
+
     def __rich__(self) -> Any:
         from rich.table import Table
 

@@ -282,12 +282,13 @@ def reproduce(
 def view(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run, finished or not.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The page. [default: DIR/view.html]")] = None,
-    rows: Annotated[int, typer.Option("--rows", min=2, help="Thin out to about this many rows.")] = 2000,
+    rows: Annotated[int, typer.Option("--rows", min=2, help="Show about this many rows as frames.")] = 2000,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
 ) -> None:
-    """Show a run: trajectories, errors, animation.
+    """Show a run as a page: the motion, and charts of what was kept.
 
-    Writes one HTML page that needs nothing but a browser.
+    Writes one HTML page that needs a browser and nothing else. Of a long run it shows some stretches of consecutive
+    rows as motion, and the range of every quantity over the whole run.
     """
     with guarded():
         from holonomix.viewer import write_page

@@ -135,6 +135,18 @@ class Ensemble(AbstractRows):
             data[columns.name_of(key)] = (columns.row_dims(key, x.shape, columns.TRAJECTORY), x)
         return data
 
+    def plot(self, entry: int = 0) -> Any:
+        """A figure of one entry of q: over time for some trajectories, or a histogram where only ends are kept."""
+        from ..plotting import plot_ensemble
+
+        return plot_ensemble(self, entry)
+
+    def _repr_html_(self) -> str:
+        from ..plotting import facts_html
+
+        counts = {str(Status(int(k)).name): int(n) for k, n in zip(*np.unique(self.status, return_counts=True))}
+        return facts_html({"trajectories": len(self), **counts, "backend": self.stats["backend"]}, self.plot())
+
     def __repr__(self) -> str:
         return f"Ensemble({len(self)} trajectories, {int(self.ok.sum())} finished, backend {self.stats['backend']})"
 

@@ -18,7 +18,9 @@ from ..compiled import compiled
 from ..errors import InputError, whole_number
 from ..methods.base import AbstractMethod
 from ..projection import accepts_redundant, as_array, as_state_arrays, check_functions, check_start
+from ..scene import Scene
 from ..systems.frozen import freeze
+from ..systems.scenes import scene_of
 from ..types import Problem, State
 from .backends import Choice, choose, choose_batch, flat_axes
 from .checks import check_clock, check_concrete, check_length, check_method, check_run
@@ -67,6 +69,8 @@ class Plan:
     reducers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     backend: str = "auto"
     axes: Consts | None = None
+    scene: Scene | None = None
+    name: str = ""  # of the problem
 
     @property
     def many(self) -> bool:
@@ -155,6 +159,7 @@ class Given:
     """The arguments that a `Problem` stands for: system, start, step and end."""
 
     def __init__(self, system: Any, q0: Any, p0: Any, dt: Any, steps: Any, t1: Any, t0: Any = 0.0, *, end: bool = True):
+        self.problem: Problem | None = system if isinstance(system, Problem) else None
         if isinstance(system, Problem):
             problem, system = system, system.system
             q0, p0 = problem.q0 if q0 is None else q0, problem.p0 if p0 is None else p0
@@ -270,8 +275,24 @@ def make_plan(
         dense=dense or wanted is not None,
     )
     end = None if t1 is None else float(t1)
+    scene = scene_of(system, q0.shape, given.problem)
     return Plan(
-        prepared, method, q0, p0, stepper, consts, steps, int(save_every), True, end, wanted, watch, {}, backend
+        prepared,
+        method,
+        q0,
+        p0,
+        stepper,
+        consts,
+        steps,
+        int(save_every),
+        True,
+        end,
+        wanted,
+        watch,
+        {},
+        backend,
+        scene=scene,
+        name="" if given.problem is None else given.problem.name,
     )
 
 

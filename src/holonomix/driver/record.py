@@ -16,6 +16,8 @@ from .table import Rows
 
 __all__ = ["Record"]
 
+MOST_BONDS = 1000  # a larger scene is not recorded: the description is written with every checkpoint
+
 
 class Record:
     """The rows so far. They come as (trajectory, row, ...), with one trajectory where there is only one."""
@@ -42,6 +44,8 @@ class Record:
         plan = self.plan
         shape = list(plan.q0.shape[1:] if plan.many else plan.q0.shape)
         told: dict[str, Any] = {"steps": plan.steps, "shape": shape}
+        if plan.scene is not None and len(plan.scene.bonds) <= MOST_BONDS and shape[0] <= MOST_BONDS:
+            told["scene"] = plan.scene.as_dict()
         if plan.many:
             row = self.as_stored(row)
             dims = {key: columns.row_dims(key, x.shape, columns.TIME, columns.TRAJECTORY)[1:] for key, x in row.items()}

@@ -109,4 +109,6 @@ def _solution(run: Run, dense: bool) -> Solution:
         final=final,
         interpolant=run.interpolant if dense else None,
         events=run.events(),
+        scene=plan.scene,
+        name=plan.name,
     )

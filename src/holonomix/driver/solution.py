@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import columns
 from ..compiled import compiled
+from ..scene import Scene
 from ..status import Status
 from .plan import Plan
 from .rows import AbstractRows
@@ -47,11 +48,13 @@ class Solution(AbstractRows):
         final: tuple[Any, Any, float],
         interpolant: Any = None,
         events: Any = (),
+        scene: Scene | None = None,
+        name: str = "",
     ):
         self.system, self.method, self._load = system, method, load
         self.status, self.stats = status, stats
         self.final_q, self.final_p, self.final_t = final
-        self.interpolant, self.events = interpolant, events
+        self.interpolant, self.events, self.scene, self.name = interpolant, events, scene, name
 
     @functools.cached_property
     def multipliers(self) -> np.ndarray:
@@ -107,10 +110,39 @@ class Solution(AbstractRows):
         return data.assign_coords(constraint=[str(row) for row in rows]) if named else data
 
     def plot(self, **options: Any) -> Any:
-        """A matplotlib figure: the trajectory, energy and constraint errors."""
+        """A figure of the trajectory and of the errors of energy and constraints; notebooks show it."""
         from ..plotting import plot_solution
 
         return plot_solution(self, **options)
+
+    def phase(self, first: Any = 0, second: Any = None) -> Any:
+        """A figure of one coordinate against another, or against its own momentum.
+
+        A number counts the entries of q in order; `second=None` takes the momentum of the same entry.
+        """
+        from ..plotting import plot_phase
+
+        return plot_phase(self, first, second)
+
+    def animate(self, path: Any, *, frames: int = 150, fps: int = 25, **options: Any) -> Any:
+        """Write the motion as a file, `.gif` (or `.mp4` where ffmpeg is installed), and return its path.
+
+        Frames are equally spaced in time, the nearest saved row each.
+        """
+        from ..plotting import animate
+
+        return animate(self, path, frames=frames, fps=fps, **options)
+
+    def view(self, path: Any = None, *, open: bool | None = None) -> Any:
+        """Write the run as a page for the browser and return its path; without `path` it is opened, too."""
+        from ..viewer import show_page
+
+        return show_page(self, path, open=open)
+
+    def _repr_html_(self) -> str:
+        from ..plotting import solution_html
+
+        return solution_html(self)
 
     def __repr__(self) -> str:
         return (

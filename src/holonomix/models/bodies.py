@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..linalg.rotations import hat, vee
+from ..scene import Frame, Scene, ShapeMark
 from ..systems import System
 from ..types import Problem
 from .checks import finite, is_traced, vector
@@ -68,7 +69,18 @@ def rigid_body(
     q0 = jnp.eye(3) if rotation is None else jnp.asarray(rotation, jnp.result_type(float))
     p0 = q0 @ hat(vector("angular_velocity", finite("angular_velocity", angular_velocity), 3)) @ second
     system = System(potential, orthonormality, mass=mass, params=params)
+    if not is_traced(inertia):
+        options.setdefault("scene", _scene(np.asarray(inertia)))
     return Problem(system, q0, p0, options.pop("dt", 0.05), options.pop("t1", 10.0), name=name, **options)
+
+
+def _scene(inertia: np.ndarray) -> Scene:
+    """A box with these moments of inertia (up to its size), turning about the origin."""
+    moments, axes = np.linalg.eigh(inertia)
+    squares = np.sqrt(np.maximum(moments.sum() / 2 - moments, 0.02 * moments.max()))
+    sides, rotation = tuple(float(x) for x in 2 * squares / squares.max()), tuple(float(x) for x in axes.reshape(-1))
+    body = Frame("body", -1, (0, 1, 2), (ShapeMark("box", sides, rotation=rotation),))
+    return Scene(3, frames=(body,), anchors=((0.0, 0.0, 0.0),), layout="rotation")
 
 
 def dipole(q: Any, params: Any) -> Any:
@@ -104,6 +116,33 @@ def heavy_top(
     zero, one = jnp.zeros_like(c), jnp.ones_like(c)
     rotation = jnp.stack([jnp.stack([one, zero, zero]), jnp.stack([zero, c, -s]), jnp.stack([zero, s, c])])
     vertical = {"vertical angular momentum": lambda q, p: spatial_momentum(q, p)[2]}
+    options = {"scene": None if is_traced(params["center"]) else _top_scene(np.asarray(params["center"]))}
     return rigid_body(
-        top_weight, inertia, rotation, angular_velocity, params, "heavy top", invariants=vertical, dt=0.02, t1=10.0
+        top_weight,
+        inertia,
+        rotation,
+        angular_velocity,
+        params,
+        "heavy top",
+        invariants=vertical,
+        dt=0.02,
+        t1=10.0,
+        **options,
     )
+
+
+def _top_scene(center: np.ndarray) -> Scene:
+    """A disk with a mark on an axle through its center of mass, which stands on the origin."""
+    size = float(np.linalg.norm(center)) or 1.0
+    axle = center / size if np.any(center) else np.array([0.0, 0.0, 1.0])
+    side = np.cross(axle, [1.0, 0.0, 0.0] if abs(axle[0]) < 0.9 else [0.0, 1.0, 0.0])
+    side = side / np.linalg.norm(side)
+    turn = tuple(float(x) for x in np.stack([side, np.cross(axle, side), axle], axis=1).reshape(-1))
+    at = tuple(float(x) for x in center)
+    mark = tuple(float(x) for x in center + 0.4 * size * side)
+    shapes = (
+        ShapeMark("line", (0.0, 0.0, 0.0, *(1.4 * float(x) for x in size * axle))),
+        ShapeMark("cylinder", (0.5 * size, 0.1 * size), at, turn),
+        ShapeMark("sphere", (0.1 * size,), mark, color="#d97706"),
+    )
+    return Scene(3, frames=(Frame("top", -1, (0, 1, 2), shapes),), anchors=((0.0, 0.0, 0.0),), layout="rotation")

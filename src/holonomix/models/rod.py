@@ -19,10 +19,11 @@ import numpy as np
 
 from ..errors import InputError, ShapeError, whole_number
 from ..linalg.indexing import Indices
+from ..scene import Plane, Polyline, Scene
 from ..systems import BlockMass, Local, System
 from ..systems.structured import AbstractLocal
 from ..types import Problem
-from .checks import finite, positive, vector
+from .checks import finite, is_traced, positive, vector
 
 __all__ = ["Cells", "backbone", "cosserat_rod", "wall_distances"]
 
@@ -98,7 +99,15 @@ def cosserat_rod(
     if end == "free" and planes.shape[0] == 0 and not np.any(np.asarray(gravity)):
         invariants = {"momentum": _momentum, "angular momentum": _angular_momentum}
     name = f"Cosserat rod of {nodes} cells, {end}"
-    return Problem(system, q, mass.momentum(q, v), 0.0025, 0.25, None, name, invariants)
+    scene = None if is_traced(planes) else _scene(len(s), end == "clamped", np.asarray(planes))
+    return Problem(system, q, mass.momentum(q, v), 0.0025, 0.25, None, name, invariants, scene=scene)
+
+
+def _scene(rows: int, clamped: bool, planes: np.ndarray) -> Scene:
+    """The backbone as a line; the walls."""
+    walls = tuple(Plane(tuple(float(x) for x in w[3] * w[:3]), tuple(float(x) for x in -w[:3])) for w in planes)
+    line = Polyline((*((-1,) if clamped else ()), *range(rows)))
+    return Scene(3, polylines=(line,), planes=walls, anchors=((0.0, 0.0, 0.0),) if clamped else ())
 
 
 def backbone(q: Any, root: bool = True) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..compiled import compiled
 from ..errors import InputError, whole_number
+from ..scene import Bond, Particles, Scene
 from ..systems import Distance, Pairs, System
 from ..types import Problem
 
@@ -76,7 +77,16 @@ def water_cluster(
     invariants = {"linear momentum": lambda q, p: jnp.sum(p, axis=0), "angular momentum": _angular_momentum}
     bonds = tuple((3 * k, 3 * k + i) for k in range(n) for i in (1, 2))
     kind = "rigid" if rigid else "stiff"
-    return Problem(system, q, p, dt, 2000 * dt, None, f"{n} {kind} waters", invariants, bonds)
+    scene = Scene(
+        3,
+        "A",
+        (
+            Particles(tuple(range(0, 3 * n, 3)), 0.35, "O", "#d62728"),
+            Particles(tuple(k for k in range(3 * n) if k % 3), 0.22, "H", "#c7ccd6"),
+        ),
+        tuple(Bond(a, b) for a, b in bonds),
+    )
+    return Problem(system, q, p, dt, 2000 * dt, None, f"{n} {kind} waters", invariants, bonds, scene=scene)
 
 
 def oxygen_distances(q: Any) -> Any:

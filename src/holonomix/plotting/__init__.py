@@ -1,7 +1,17 @@
-"""Figures of solutions and certificates, as matplotlib figures that belong to no window."""
+"""Figures of problems, solutions, ensembles and certificates; they belong to no window, and notebooks show them."""
 
+from .animation import animate as animate
 from .certificate import plot_certificate as plot_certificate
+from .ensemble import plot_ensemble as plot_ensemble
+from .notebook import Picture as Picture
+from .notebook import facts_html as facts_html
+from .notebook import solution_html as solution_html
+from .phase import plot_phase as plot_phase
+from .phase import plot_poincare as plot_poincare
+from .phase import plot_spectrum as plot_spectrum
 from .solution import plot_constraints as plot_constraints
 from .solution import plot_energy as plot_energy
+from .solution import plot_problem as plot_problem
+from .solution import plot_scene as plot_scene
 from .solution import plot_solution as plot_solution
 from .solution import plot_trajectory as plot_trajectory

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
+
+from .notebook import Picture
 
 __all__ = ["plot_certificate"]
 
 _COLORS = {True: "tab:green", False: "tab:red", None: "tab:gray"}
-_MARKS = {True: "kept", False: "BROKEN", None: ""}
+_MARKS = {True: "confirmed", False: "FAILED", None: ""}
 
 
-def plot_certificate(certificate: Any) -> Figure:
+def plot_certificate(certificate: Any) -> Picture:
     """Errors against step sizes with the lines of the declared orders, and every finding with its verdict."""
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    figure = Picture(figsize=(11, 4.6), layout="constrained")
     grid = figure.add_gridspec(1, 2, width_ratios=(1, 1.25))
     axes = figure.add_subplot(grid[0])
     dt = np.asarray(certificate.step_sizes)

@@ -7,9 +7,22 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-__all__ = ["plot_constraints", "plot_energy", "plot_solution", "plot_trajectory"]
+from ..scene import Scene
+from ..systems.scenes import particle_scene, scene_of
+from .notebook import Picture
+from .outlines import outlines
+
+__all__ = [
+    "draw_bodies",
+    "limits",
+    "plot_constraints",
+    "plot_energy",
+    "plot_problem",
+    "plot_scene",
+    "plot_solution",
+    "plot_trajectory",
+]
 
 TINY = 1e-17  # what a logarithmic axis shows for zero
 MOST_POINTS = 4000  # a path drawn with more says no more
@@ -25,41 +38,81 @@ def plot_solution(
     bonds: Iterable[tuple[int, int]] | None = None,
     particles: Iterable[int] | None = None,
     title: str | None = None,
-) -> Figure:
+) -> Picture:
     """Trajectory on the left, errors of energy and constraints on the right.
 
-    `bonds` are pairs of particles joined by a line in the last configuration (-1 is the origin); a `problem` gives its
-    own. `particles` chooses which paths are drawn, the last one by default when there are many.
+    What is drawn is the scene of the run; a `problem` brings its own, and `bonds` are pairs of particles to join by
+    lines instead (-1 is the origin). `particles` chooses whose paths are drawn, the last one's by default when there
+    are many.
     """
-    pairs = bonds if bonds is not None else () if problem is None else problem.bonds
-    dim = _particles(solution.q).shape[2]
+    scene = _scene(solution, problem, bonds)
     constrained = solution.system.constrained
-    figure = Figure(figsize=(11, 5), layout="constrained")
+    figure = Picture(figsize=(11, 5), layout="constrained")
     grid = figure.add_gridspec(2 if constrained else 1, 2, width_ratios=(1.15, 1))
-    space = figure.add_subplot(grid[:, 0], **({"projection": "3d"} if dim == 3 else {}))
-    plot_trajectory(solution, space, bonds=pairs, particles=particles)
+    solid = scene is not None and scene.dimension == 3
+    space = figure.add_subplot(grid[:, 0], **({"projection": "3d"} if solid else {}))
+    if scene is None:
+        _plot_coordinates(solution, space)
+    else:
+        points = scene.points(solution.q)
+        plot_scene(scene, points, space, particles=particles)
+        draw_bodies(scene, points[-1], space)
     plot_energy(solution, figure.add_subplot(grid[0, 1]))
     if constrained:
         plot_constraints(solution, figure.add_subplot(grid[1, 1]))
-    name = "" if problem is None else f", {problem.name}"
+    name = f", {problem.name}" if problem is not None else f", {solution.name}" if solution.name else ""
     figure.suptitle(f"{solution.method.name}{name}" if title is None else title)
     return figure
 
 
+def _scene(solution: Any, problem: Any, bonds: Iterable[tuple[int, int]] | None) -> Scene | None:
+    shape = solution.q.shape[1:]
+    if bonds is not None:
+        return particle_scene(shape, bonds)
+    return solution.scene if problem is None else scene_of(solution.system, shape, problem)
+
+
+def plot_problem(problem: Any) -> Picture | None:
+    """The start of a problem as its scene shows it, or None where it has none."""
+    q = np.asarray(problem.q0)[None]
+    scene = scene_of(problem.system, q.shape[1:], problem)
+    if scene is None:
+        return None
+    figure = Picture(figsize=(4.5, 4), layout="constrained")
+    axes = figure.add_subplot(projection="3d" if scene.dimension == 3 else None)
+    draw_bodies(scene, scene.points(q)[0], axes)
+    axes.set_aspect("equal")
+    axes.set_title(problem.name)
+    return figure
+
+
 def plot_trajectory(
-    solution: Any, axes: Any, *, bonds: Iterable[tuple[int, int]] = (), particles: Iterable[int] | None = None
+    solution: Any, axes: Any, *, bonds: Iterable[tuple[int, int]] | None = None, particles: Iterable[int] | None = None
 ) -> Any:
-    """Paths of the particles with the last configuration on top; coordinates over time in one dimension."""
-    q = _particles(solution.q)
-    rows, count, dim = q.shape
-    if dim not in (2, 3):
-        axes.plot(solution.t, solution.q.reshape(rows, -1))
-        axes.set(xlabel="t", ylabel="q")
-        return axes
+    """Paths of the particles with the last configuration on top; coordinates over time where there is no scene."""
+    scene = _scene(solution, None, bonds)
+    if scene is None:
+        return _plot_coordinates(solution, axes)
+    points = scene.points(solution.q)
+    plot_scene(scene, points, axes, particles=particles)
+    return draw_bodies(scene, points[-1], axes)
+
+
+def _plot_coordinates(solution: Any, axes: Any) -> Any:
+    axes.plot(solution.t, solution.q.reshape(len(solution.t), -1), linewidth=0.8)
+    axes.set(xlabel="t", ylabel="q")
+    return axes
+
+
+def plot_scene(scene: Scene, points: np.ndarray, axes: Any, *, particles: Iterable[int] | None = None) -> Any:
+    """The paths of points, shape (rows, points, dimension); those whose rows are far apart as dots."""
+    rows, count = points.shape[:2]
+    directors = {k for frame in scene.frames for k in frame.directors}
+    free = [k for k in range(count) if k not in directors] or [count - 1]
+    chosen = list(particles) if particles is not None else free if len(free) <= 4 else free[-1:]
     thin = max(1, rows // MOST_POINTS)
-    chosen = list(particles) if particles is not None else list(range(count)) if count <= 4 else [count - 1]
     for k in chosen:
-        path, end = q[::thin, k], q[-TRAIL:, k]
+        path, end = points[::thin, k], points[-TRAIL:, k]
         joined = _near(path)
         style = (
             {"linewidth": 0.7, "alpha": 0.7}
@@ -69,17 +122,48 @@ def plot_trajectory(
         (line,) = axes.plot(*path.T, **style, label=f"particle {k}")
         if not joined and _near(end):
             axes.plot(*end.T, color=line.get_color(), linewidth=1.2)
-    last = q[-1]
-    for i, j in bonds:
-        ends = np.stack([np.zeros(dim) if k < 0 else last[k] for k in (i, j)])
-        axes.plot(*ends.T, color="black", linewidth=1.5)
-    axes.plot(*last.T, "o", color="black", markersize=4)
-    labels = ("x", "y", "z")[:dim]
-    axes.set(**{f"{a}label": a for a in labels})
+    axes.set(**{f"{a}label": a for a in ("x", "y", "z")[: scene.dimension]})
     axes.set_aspect("equal")
-    if len(chosen) > 1:
+    if 1 < len(chosen):
         axes.legend(loc="upper right", fontsize="small", markerscale=6)
     return axes
+
+
+def draw_bodies(scene: Scene, points: np.ndarray, axes: Any) -> Any:
+    """Particles, bonds, lines, anchors and the outlines of bodies in one configuration (points, dimension)."""
+    at = lambda k: scene.place(points, k)
+    color = {"bar": "black", "spring": "tab:orange", "damper": "tab:purple"}
+    for bond in scene.bonds:
+        axes.plot(
+            *np.stack([at(bond.a), at(bond.b)]).T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5
+        )
+    for line in scene.polylines:
+        places = [at(k) for k in line.indices] + ([at(line.indices[0])] if line.closed else [])
+        axes.plot(*np.stack(places).T, color=line.color or "tab:blue", linewidth=2.5)
+    for group in scene.particles:
+        size = 4 if len(points) < 200 else 1.5
+        axes.plot(*np.stack([at(k) for k in group.indices]).T, "o", color=group.color or "black", markersize=size)
+    for frame in scene.frames:
+        for outline in outlines(scene, points, frame):
+            axes.plot(*outline.T, color=frame.color or "tab:blue", linewidth=1.2)
+    if scene.anchors:
+        axes.plot(*np.asarray(scene.anchors).T, "s", color="0.5", markersize=5)
+    axes.set(**{f"{a}label": a for a in ("x", "y", "z")[: scene.dimension]})
+    axes.set_aspect("equal")
+    return axes
+
+
+def limits(scene: Scene, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A box with a margin that holds the scene in every row."""
+    directors = {k for frame in scene.frames for k in frame.directors}
+    places = [points[:, k] for k in range(points.shape[1]) if k not in directors]
+    places += [np.asarray(scene.anchors)] if scene.anchors else []
+    some = np.unique(np.linspace(0, len(points) - 1, 60).astype(int))
+    places += [x for row in some for frame in scene.frames for x in outlines(scene, points[row], frame)]
+    low = np.min([np.nanmin(x, axis=0) for x in places], axis=0)
+    high = np.max([np.nanmax(x, axis=0) for x in places], axis=0)
+    pad = 0.06 * max(float(np.max(high - low)), 1e-9)
+    return low - pad, high + pad
 
 
 def _near(path: np.ndarray) -> bool:
@@ -121,9 +205,3 @@ def _windows(t: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     edges = np.linspace(0, len(t), MOST_BINS + 1).astype(int)[:-1]
     ends = np.append(edges[1:], len(t)) - 1
     return (t[edges] + t[ends]) / 2, np.minimum.reduceat(values, edges), np.maximum.reduceat(values, edges)
-
-
-def _particles(q: Any) -> np.ndarray:
-    """Rows as (row, particle, dim); a number, or an array of more axes, counts as one particle."""
-    q = np.asarray(q)
-    return q if q.ndim == 3 else q.reshape(len(q), 1, -1)

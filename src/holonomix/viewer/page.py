@@ -1,189 +1,215 @@
-"""One self-contained HTML page of a run: trajectories, errors over time, and an animation of particles."""
+"""One self-contained HTML page of a run: the motion, and charts that share its time."""
 
 from __future__ import annotations
 
+import base64
 import html
+import importlib.resources
+import json
 import os
+import tempfile
+import webbrowser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holonomix.io import Store, StoreError, disk
-from holonomix.io.text import parse_json
+from holonomix.io import Store, disk
+from holonomix.scene import Scene
 
-__all__ = ["write_page"]
+from .recording import Reader, Recording, from_solution, from_store
 
-_FRAMES = 400
-_MARGIN = 0.08
+if TYPE_CHECKING:
+    from holonomix.driver import Solution
+
+__all__ = ["page_of", "show_page", "write_page"]
+
+FRAMES = 2000
+MOST_NUMBERS = 160_000  # coordinates in all frames of a page: about 0.9 MB
+WINDOWS = 4  # of a run that is too long to be shown whole
+BINS = 600  # of the envelope of a long run
+CLOUD = 6000  # points of a long run that are drawn unconnected
+BLOCK = 1 << 16  # rows that are read at once
+FAR = 0.08  # neighboring rows further apart than this share of the picture are not joined
+MOST_TRACKED = 8
 
 
-def write_page(source: str | os.PathLike[str], target: str | os.PathLike[str], *, rows: int = 2000) -> Path:
-    """Write the page of a store; of long runs, about `rows` rows are shown."""
-    import plotly.io
-
-    store = Store(source, "read")
-    data = store.dataset()
-    total = data.sizes.get("t", 0)
-    if total == 0 or "q" not in data:
-        raise StoreError(f"{store.path} holds no rows yet")
-    data = data.isel(t=np.unique(np.linspace(0, total - 1, min(rows, total)).astype(int))).load()
-    bonds = _bonds(store, int(np.prod(data["q"].shape[1:-1])) if data["q"].ndim > 1 else 0)
-    figures = [f for f in (_trajectories(data, bonds), _errors(data), _observables(data)) if f is not None]
-    # the first carries the library itself, so that the page works without a network
-    for figure in figures:
-        figure.update_layout(template="plotly_white")
-    bodies = [
-        plotly.io.to_html(figure, full_html=False, include_plotlyjs=i == 0, auto_play=False)
-        for i, figure in enumerate(figures)
-    ]
+def write_page(
+    source: str | os.PathLike[str] | Solution, target: str | os.PathLike[str], *, rows: int = FRAMES
+) -> Path:
+    """Write the page of a store, or of a solution; of long runs, about `rows` rows are shown as frames."""
+    stored = isinstance(source, str | os.PathLike)
+    recording = from_store(Store(source, "read")) if stored else from_solution(source)
     target = Path(target)
     disk.make_directory(target.absolute().parent)
-    disk.write_atomic(target, _document(store, data, total, bodies).encode(), durable=False)
+    disk.write_atomic(target, page_of(recording, rows=rows).encode(), durable=False)
     return target
 
 
-def _document(store: Store, data: Any, total: int, bodies: list[str]) -> str:
-    shown = {k: v for k, v in data.attrs.items() if not str(k).startswith("holonomix")}
-    facts = "".join(f"<tr><th>{html.escape(str(k))}</th><td>{html.escape(str(v))}</td></tr>" for k, v in shown.items())
-    note = f"{total:,} rows" + ("" if total == data.sizes["t"] else f", {data.sizes['t']:,} of them shown")
-    name = html.escape(store.path.absolute().name)
-    method = html.escape(f", {shown['method']}" if "method" in shown else "")
-    return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{name}</title><style>"
-        "body{font-family:system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
-        "th{text-align:left;padding-right:1.5rem;font-weight:500}table{font-size:.85rem}</style></head><body>"
-        f"<h1>{name}{method}</h1><p>{note}, t = {float(data.t[0]):g} .. {float(data.t[-1]):g}</p>"
-        f"{''.join(bodies)}<h2>Run</h2><table>{facts}</table></body></html>"
+def show_page(solution: Solution, path: str | os.PathLike[str] | None = None, *, open: bool | None = None) -> Path:
+    """Write the page of a solution and, unless it was given a path or told not to, open it in a browser."""
+    target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="holonomix-")) / "view.html"
+    page = write_page(solution, target)
+    if path is None if open is None else open:
+        webbrowser.open(page.absolute().as_uri())
+    return page
+
+
+def page_of(recording: Recording, *, rows: int = FRAMES) -> str:
+    """The page as text. It needs a browser and nothing else; names from the run appear as text only."""
+    data = _data(recording, rows)
+    total, t = len(recording.t), recording.t
+    method = f", {recording.facts['method']}" if "method" in recording.facts else ""
+    shown = sum(w["count"] for w in data["windows"])
+    note = f"{total:,} rows, t = {t[0]:g} .. {t[-1]:g}"
+    if shown < total:
+        note += f"; {shown:,} of them as frames, in {len(data['windows'])} stretches of consecutive rows"
+    facts = "".join(
+        f"<tr><th>{html.escape(str(k))}</th><td>{html.escape(str(v))}</td></tr>" for k, v in recording.facts.items()
     )
+    # inside a script element "<" could end it; as an escape of JSON it is the same character
+    text = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    fill = {
+        "TITLE": html.escape(recording.title),
+        "METHOD": html.escape(method),
+        "NOTE": html.escape(note),
+        "FACTS": facts,
+        "STYLE": _static("uplot.min.css") + _static("viewer.css"),
+        "DATA": text,
+        "SCRIPTS": "".join(f"<script>{part}</script>" for part in _scripts()),
+    }
+    pieces = _static("page.html").split("@@")  # text, name, text, name, ...
+    return "".join(fill[piece] if k % 2 else piece for k, piece in enumerate(pieces))
 
 
-def _bonds(store: Store, count: int) -> list[tuple[int, int]]:
-    """The pairs that a picture joins, where the run recorded them; -1 is the origin."""
-    try:
-        pairs = parse_json(store.file("run.json"))["bonds"]
-        return [(int(a), int(b)) for a, b in pairs if -1 <= int(a) < count and -1 <= int(b) < count]
-    except (StoreError, ValueError, KeyError, TypeError):
-        return []
+def _static(name: str) -> str:
+    return importlib.resources.files("holonomix.viewer").joinpath("static", name).read_text(encoding="utf-8")
 
 
-def particles(q: np.ndarray) -> np.ndarray | None:
-    """Positions as (rows, particles, 2 or 3), or None where q is not made of particles."""
-    if q.ndim == 3 and q.shape[2] in (2, 3) and q.shape[1:] != (3, 3):
-        return q
-    if q.ndim == 2 and q.shape[1] in (2, 3):
-        return q[:, None, :]
-    return None
+def _scripts() -> list[str]:
+    """The libraries, with their licenses, and the parts of the viewer."""
+    libraries = [f"/*\n{_static(f'{name}.LICENSE')}*/\n{_static(f'{name}.min.js')}" for name in ("three", "uplot")]
+    return [*libraries, *(_static(f"{name}.js") for name in ("drawing", "charts", "player"))]
 
 
-def _trajectories(data: Any, bonds: list[tuple[int, int]]) -> Any:
-    import plotly.graph_objects as go
-
-    q = data["q"].values
-    x = particles(q)
-    if x is None:
-        flat = q.reshape(len(q), -1)
-        lines = [go.Scatter(x=data.t.values, y=flat[:, i], name=f"q[{i}]") for i in range(min(flat.shape[1], 30))]
-        return go.Figure(lines, {"title": "coordinates", "xaxis": {"title": "t"}})
-    paths = (
-        [_line(x[:, i], f"particle {i}", width=1, opacity=0.5) for i in range(x.shape[1])] if x.shape[1] <= 30 else []
-    )
-    figure, still = go.Figure(paths), len(paths)
-    frames = np.unique(np.linspace(0, len(x) - 1, min(_FRAMES, len(x))).astype(int))
-    figure.add_trace(_moment(x[0], bonds))
-    figure.frames = [go.Frame(data=[_moment(x[k], bonds)], traces=[still], name=str(k)) for k in frames]
-    figure.update_layout(title="trajectories", height=620, **_space(x), **_player(frames, data.t.values))
-    return figure
-
-
-def _line(points: np.ndarray, name: str, *, width: int, opacity: float) -> Any:
-    import plotly.graph_objects as go
-
-    kind = go.Scatter if points.shape[1] == 2 else go.Scatter3d
-    axes = dict(zip("xyz", points.T))
-    return kind(**axes, mode="lines", name=name, line={"width": width}, opacity=opacity)
-
-
-def _moment(points: np.ndarray, bonds: list[tuple[int, int]]) -> Any:
-    """The particles at one time, joined by their bonds; -1 is the origin."""
-    import plotly.graph_objects as go
-
-    gap = np.full(points.shape[1], np.nan)
-    path = [part for a, b in bonds for part in (_at(points, a), _at(points, b), gap)] or [
-        part for point in points for part in (point, gap)
-    ]
-    kind = go.Scatter if points.shape[1] == 2 else go.Scatter3d
-    axes = dict(zip("xyz", np.array(path).T))
-    size = 9 if points.shape[1] == 2 else 5
-    marker = {"size": size, "color": "#222"}
-    return kind(**axes, mode="lines+markers", name="now", marker=marker, line={"width": 3, "color": "#222"})
-
-
-def _at(points: np.ndarray, index: int) -> np.ndarray:
-    return np.zeros(points.shape[1]) if index < 0 else points[index]
-
-
-def _space(x: np.ndarray) -> dict[str, Any]:
-    """Axes that hold everything, with one scale."""
-    low, high = np.nanmin(x, axis=(0, 1)), np.nanmax(x, axis=(0, 1))
-    low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
-    pad = _MARGIN * max(float(np.max(high - low)), 1e-9)
-    ranges = [[float(a - pad), float(b + pad)] for a, b in zip(low, high)]
-    if x.shape[2] == 2:
-        return {"xaxis": {"range": ranges[0]}, "yaxis": {"range": ranges[1], "scaleanchor": "x"}}
-    return {"scene": {"aspectmode": "data", **{f"{n}axis": {"range": r} for n, r in zip("xyz", ranges)}}}
-
-
-def _player(frames: np.ndarray, t: np.ndarray) -> dict[str, Any]:
-    smooth = {"frame": {"duration": 33, "redraw": True}, "transition": {"duration": 0}, "fromcurrent": True}
-    jump = {"frame": {"duration": 0, "redraw": True}, "mode": "immediate"}
-    buttons = [
-        {"label": "play", "method": "animate", "args": [None, smooth]},
-        {"label": "pause", "method": "animate", "args": [[None], jump]},
-    ]
-    steps = [{"label": f"{t[k]:.4g}", "method": "animate", "args": [[str(k)], jump]} for k in frames]
+def _data(recording: Recording, rows: int) -> dict[str, Any]:
+    """What the page's script reads: numbers as base64 of little-endian floats."""
+    total, scene = len(recording.t), recording.scene
+    width = 1 if scene is None else max(1, int(np.prod(scene.points(recording.q(slice(0, 1))).shape[1:])))
+    frames = max(2, min(rows, MOST_NUMBERS // width))
+    frames = total if total <= 1.1 * frames else frames
+    parts = _windows(total, frames)
+    times = [np.append(recording.t[part], recording.t[part][-1]) for part in parts]
+    windows, tracked, joined, cloud, count, dimension = [], [], True, None, 0, 0
+    if scene is None:
+        windows = [{"count": len(recording.t[part]), "t": _doubles(recording.t[part]), "x": ""} for part in parts]
+    else:
+        points = [scene.points(recording.q(part)) for part in parts]
+        count, dimension = points[0].shape[1], points[0].shape[2]
+        tracked = _tracked(scene, count)
+        joined = all(_near(x[:, tracked]) for x in points)
+        for part, x in zip(parts, points, strict=True):
+            windows.append({"count": len(x), "t": _doubles(recording.t[part]), "x": _floats(x)})
+        if frames < total and tracked:
+            cloud = _floats(_scattered(recording, scene, tracked))
+    charts = [_chart(recording, title, log, read, parts, times) for title, (log, read) in recording.columns.items()]
     return {
-        "updatemenus": [{"type": "buttons", "direction": "left", "x": 0, "y": -0.12, "buttons": buttons}],
-        "sliders": [
-            {"active": 0, "steps": steps, "x": 0.15, "len": 0.85, "y": -0.05, "currentvalue": {"prefix": "t = "}}
-        ],
+        "t0": float(recording.t[0]),
+        "t1": float(recording.t[-1]),
+        "scene": None if scene is None else _finite(scene.as_dict()),
+        "points": count,
+        "dimension": dimension,
+        "windows": windows,
+        "tracked": tracked,
+        "joined": joined,
+        "overview": cloud,
+        "charts": [chart for chart in charts if chart["series"]],
     }
 
 
-def _errors(data: Any) -> Any:
-    """Energy and constraint errors, where the run recorded them."""
-    import plotly.graph_objects as go
-
-    curves = {}
-    if "energy" in data:
-        curves["energy error"] = data["energy"].values - float(data["energy"][0])
-    for name in ("constraint_error", "hidden_constraint_error"):
-        if name in data:
-            curves[name.replace("_", " ")] = data[name].values
-    if not curves:
-        return None
-    figure = go.Figure()
-    for name, values in curves.items():
-        size = np.abs(values)
-        shown = np.where(size > 0, size, np.nan)  # a logarithm has no place for what is exactly zero
-        figure.add_trace(go.Scatter(x=data.t.values, y=shown, name=name, connectgaps=True, line={"width": 1.2}))
-    figure.update_layout(title="errors", xaxis={"title": "t"}, yaxis={"type": "log", "exponentformat": "power"})
-    return figure
+def _windows(total: int, frames: int) -> list[slice]:
+    """Stretches of consecutive rows with `frames` rows in all; a run that fits is one stretch."""
+    if frames >= total:
+        return [slice(0, total)]
+    size = max(2, frames // WINDOWS)
+    starts = np.unique(np.linspace(0, total - size, WINDOWS).astype(int))
+    return [slice(int(k), int(k) + size) for k in starts]
 
 
-def _observables(data: Any) -> Any:
-    """Multipliers and the other recorded quantities."""
-    import plotly.graph_objects as go
+def _tracked(scene: Scene, count: int) -> list[int]:
+    """The points whose paths are drawn: all of a few, the last one of many; directors have no path."""
+    bodies = [f.center for f in scene.frames if 0 <= f.center < count]
+    loose = [k for group in scene.particles for k in group.indices if 0 <= k < count]
+    ends = [line.indices[-1] for line in scene.polylines if line.indices]
+    if scene.layout == "rotation":
+        return [count - 1]  # the tip of the body's own axis
+    found = bodies + loose or ends
+    return sorted(set(found)) if len(found) <= MOST_TRACKED else [max(found)]
 
-    skip = {"q", "p", "n", "energy", "constraint_error", "hidden_constraint_error"}
-    figure = go.Figure()
-    for name, values in data.data_vars.items():
-        flat = values.values.reshape(len(values), -1)
-        if name not in skip and not str(name).startswith("step_") and flat.dtype.kind in "biuf":
-            for i in range(min(flat.shape[1], 12)):
-                label = str(name) if flat.shape[1] == 1 else f"{name}[{i}]"
-                figure.add_trace(go.Scatter(x=data.t.values, y=flat[:, i], name=label))
-    if not figure.data:
-        return None
-    figure.update_layout(title="multipliers and observables", xaxis={"title": "t"})
-    return figure
+
+def _near(paths: np.ndarray) -> bool:
+    """Whether neighboring rows are close enough for a line between them to mean something."""
+    if len(paths) < 3 or paths.shape[1] == 0:
+        return True
+    jumps = np.linalg.norm(np.diff(paths, axis=0), axis=2).max(axis=1)
+    return float(np.nanmedian(jumps)) <= FAR * float(np.nanmax(np.ptp(paths, axis=0)))
+
+
+def _scattered(recording: Recording, scene: Scene, tracked: list[int]) -> np.ndarray:
+    """Tracked points at rows from the whole run."""
+    total, found = len(recording.t), []
+    wanted = np.unique(np.linspace(0, total - 1, max(2, CLOUD // len(tracked))).astype(int))
+    for first in range(0, total, BLOCK):
+        inside = wanted[(wanted >= first) & (wanted < first + BLOCK)] - first
+        found.append(scene.points(recording.q(slice(first, min(first + BLOCK, total)))[inside])[:, tracked])
+    return np.concatenate(found)
+
+
+def _chart(
+    recording: Recording, title: str, log: bool, read: Reader, parts: list[slice], times: list[np.ndarray]
+) -> dict[str, Any]:
+    """The curves of one chart: all rows of a short run; envelopes of a long one beside the rows of its windows."""
+    total, names = len(recording.t), recording.names[title]
+    entry: dict[str, Any] = {"title": title, "log": log, "enveloped": len(parts) > 1}
+    if not entry["enveloped"]:
+        values = read(slice(0, total))
+        series = [{"name": name, "values": _floats(values[:, i])} for i, name in enumerate(names)]
+        return {**entry, "t": _doubles(recording.t), "series": series}
+    t, low, high = _envelope(recording.t, read)
+    rows = [read(part) for part in parts]
+    gap = np.full((1, rows[0].shape[1]), np.nan)  # windows are not joined to each other
+    inside = np.concatenate([x for values in rows for x in (values, gap)])
+    series = []
+    for i, name in enumerate(names):
+        curves = {"low": low[:, i], "high": high[:, i], "window": inside[:, i]}
+        series.append({"name": name, **{key: _floats(x) for key, x in curves.items()}})
+    return {**entry, "t": _doubles(t), "windowT": _doubles(np.concatenate(times)), "series": series}
+
+
+def _envelope(t: np.ndarray, read: Reader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times, smallest and largest values of `BINS` stretches of rows, read some stretches at a time."""
+    edges = np.unique(np.linspace(0, len(t), BINS + 1).astype(int))
+    lows, highs = [], []
+    for k in range(0, len(edges) - 1, 50):
+        some = edges[k : k + 51]
+        values, starts = read(slice(int(some[0]), int(some[-1]))), some[:-1] - some[0]
+        lows.append(np.fmin.reduceat(values, starts, axis=0))
+        highs.append(np.fmax.reduceat(values, starts, axis=0))
+    return t[edges[:-1]], np.concatenate(lows), np.concatenate(highs)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinities: they are of no use in a picture either."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return 0.0 if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _floats(x: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(x, "<f4").tobytes()).decode()
+
+
+def _doubles(x: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(x, "<f8").tobytes()).decode()

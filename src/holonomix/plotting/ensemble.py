@@ -1,0 +1,32 @@
+"""An ensemble in one picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .notebook import Picture
+
+__all__ = ["plot_ensemble"]
+
+MOST = 200  # trajectories drawn
+
+
+def plot_ensemble(ensemble: Any, entry: int = 0) -> Picture:
+    """An entry of q over time for some of the trajectories; where only ends are kept, a histogram of it."""
+    q, t = np.asarray(ensemble.q), np.asarray(ensemble.t)
+    figure = Picture(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    flat = q.reshape(*t.shape, -1)[..., entry]
+    if flat.ndim == 1 or flat.shape[1] == 1:
+        axes.hist(flat.reshape(-1)[np.isfinite(flat.reshape(-1))], bins=60)
+        axes.set(xlabel=f"entry {entry} of q at the end", ylabel="trajectories")
+        return figure
+    chosen = np.unique(np.linspace(0, len(flat) - 1, min(MOST, len(flat))).astype(int))
+    thin = max(1, flat.shape[1] // 2000)
+    axes.plot(
+        t[chosen, ::thin].T, flat[chosen, ::thin].T, color="tab:blue", linewidth=0.5, alpha=min(1, 8 / len(chosen))
+    )
+    axes.set(xlabel="t", ylabel=f"entry {entry} of q", title=f"{len(chosen)} of {len(flat)} trajectories")
+    return figure

@@ -1,0 +1,59 @@
+"""The scene of a system: given by its model, or derived from its distances, its bonds and the shape of q."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..scene import Bond, Particles, Scene
+from ..types import Problem
+from .structured import Distance
+
+__all__ = ["particle_scene", "scene_of"]
+
+
+def scene_of(system: Any, shape: tuple[int, ...], problem: Problem | None = None) -> Scene | None:
+    """What a picture shows, or None where coordinates are no positions: then only curves can be drawn.
+
+    The scene of the problem comes first. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is one,
+    and lines are drawn for the pairs of `Distance` or, where there are none, for the bonds of the problem.
+    """
+    if problem is not None and problem.scene is not None:
+        return problem.scene
+    distances = [term for term in getattr(system, "constraint_terms", ()) if isinstance(term, Distance)]
+    pairs: list[tuple[int, int]] = []
+    anchors: list[tuple[float, ...]] = []
+    for term in distances:
+        fixed = -min(0, int(term.indices.array.min()))
+        places = np.zeros((1, *shape[1:])) if term.anchors is None else np.asarray(term.anchors)
+        before = len(anchors)
+        anchors += [tuple(float(x) for x in np.reshape(place, -1)) for place in places[:fixed]]
+        pairs += [(_moved(a, before), _moved(b, before)) for a, b in term.indices.array.tolist()]
+    if not distances and problem is not None:
+        pairs = [(int(a), int(b)) for a, b in problem.bonds]
+    return particle_scene(shape, pairs, anchors)
+
+
+def _moved(index: int, before: int) -> int:
+    return index if index >= 0 else index - before
+
+
+def particle_scene(
+    shape: tuple[int, ...], bonds: Iterable[tuple[int, int]], anchors: Iterable[tuple[float, ...]] = ()
+) -> Scene | None:
+    """Particles and straight bonds; -1 is the origin where no anchors are given. Pairs outside q are left out."""
+    if len(shape) not in (1, 2) or shape[-1] not in (2, 3):
+        return None
+    count, dimension = 1 if len(shape) == 1 else shape[0], shape[-1]
+    pairs, places = list(bonds), list(anchors)
+    if not places and any(min(pair) < 0 for pair in pairs):
+        places = [(0.0,) * dimension]
+    pairs = [(a, b) for a, b in pairs if -len(places) <= min(a, b) and max(a, b) < count]
+    return Scene(
+        dimension,
+        particles=(Particles(tuple(range(count))),),
+        bonds=tuple(Bond(a, b) for a, b in pairs),
+        anchors=tuple(places),
+    )

@@ -1,0 +1,249 @@
+// Drawing: the objects of a scene at one configuration, with three.js. Points are rows of q; index -k is anchors[k - 1].
+"use strict";
+const PALETTE = ["#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#65a30d", "#475569", "#b45309"];
+
+class Drawing {
+  constructor(stage, data) {
+    this.stage = stage; this.data = data; this.dim = data.dimension; this.scene = data.scene;
+    this.anchors = this.scene.anchors.map((a) => this.lift(a));
+    this.points = new Float32Array(3 * data.points);
+    this.flat = this.dim === 2;
+    this.measure();
+    this.renderer = new THREE.WebGLRenderer({ antialias: true, preserveDrawingBuffer: true });
+    this.renderer.setPixelRatio(Math.min(window.devicePixelRatio || 1, 1.5));
+    stage.prepend(this.renderer.domElement);
+    this.world = new THREE.Scene();
+    this.world.add(new THREE.HemisphereLight(0xffffff, 0x8088a0, 2.2));
+    this.sun = new THREE.DirectionalLight(0xffffff, 1.6);
+    this.world.add(this.sun);
+    this.makeCamera();
+    this.makeParticles(); this.makeBars(); this.makeFrames(); this.makePlanes(); this.makeTrails(); this.makeOverview();
+    new ResizeObserver(() => this.resize()).observe(stage);
+    this.resize();
+  }
+
+  lift(a) { return [a[0] || 0, a[1] || 0, a[2] || 0]; }
+
+  measure() { // the box of everything that is shown
+    const low = [Infinity, Infinity, Infinity], high = [-Infinity, -Infinity, -Infinity], d = this.dim;
+    const take = (x) => { for (let i = 0; i < 3; i++) if (Number.isFinite(x[i])) { low[i] = Math.min(low[i], x[i]); high[i] = Math.max(high[i], x[i]); } };
+    const ends = new Set(); // directors are no places
+    for (const f of this.scene.frames) f.directors.forEach((k) => ends.add(k));
+    for (const w of this.data.windows)
+      for (let i = 0; i < w.count * this.data.points; i++)
+        if (!ends.has(i % this.data.points)) take([w.x[d * i], w.x[d * i + 1], d === 3 ? w.x[d * i + 2] : 0]);
+    this.anchors.forEach(take);
+    let reach = 0; // of the bodies about their centers
+    for (const f of this.scene.frames) for (const s of f.shapes) {
+      const far = s.kind === "line" ? Math.max(...s.size.map(Math.abs)) : Math.max(...s.size) * (s.kind === "sphere" ? 1 : 0.5);
+      reach = Math.max(reach, Math.hypot(...s.position) + far);
+    }
+    for (let i = 0; i < this.dim; i++) { low[i] -= reach; high[i] += reach; }
+    if (!Number.isFinite(low[0])) { low.fill(0); high.fill(0); }
+    this.center = low.map((x, i) => (x + high[i]) / 2);
+    this.size = Math.max(...high.map((x, i) => x - low[i]), 0) || 1;
+    this.low = low; this.high = high;
+    const first = this.data.windows[0].x;
+    for (let i = 0; i < this.points.length; i++) this.points[i] = i % 3 < d ? first[Math.floor(i / 3) * d + (i % 3)] : 0;
+    const lengths = this.scene.bonds.map((b) => { const p = this.at(b.a), q = this.at(b.b); return Math.hypot(p[0] - q[0], p[1] - q[1], p[2] - q[2]); });
+    this.unit = Math.min(this.size, 10 * Math.min(Infinity, ...lengths.filter((x) => x > 0))); // what marks are scaled by
+  }
+
+  makeCamera() {
+    const up = this.flat ? 1 : this.scene.up < 0 ? 2 : this.scene.up, d = 2.0 * this.size;
+    const c = new THREE.Vector3(...this.center);
+    this.camera = this.flat ? new THREE.OrthographicCamera(-1, 1, 1, -1, -50 * d, 50 * d) : new THREE.PerspectiveCamera(35, 1, d / 500, 60 * d);
+    const axes = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
+    this.camera.up.set(...axes[up]);
+    const side = axes[(up + 1) % 3], front = axes[(up + 2) % 3];
+    const from = this.flat ? [0, 0, 1] : [0, 1, 2].map((i) => 0.75 * front[i] - 0.45 * side[i] + 0.35 * axes[up][i]);
+    const norm = Math.hypot(...from);
+    this.home = c.clone().add(new THREE.Vector3(...from.map((x) => (x / norm) * d)));
+    this.target = c;
+    this.camera.position.copy(this.home);
+    this.controls = new THREE.OrbitControls(this.camera, this.renderer.domElement);
+    this.controls.enableRotate = !this.flat;
+    this.controls.enableDamping = false;
+    this.controls.target.copy(c);
+    this.controls.addEventListener("change", () => { this.moved = true; });
+    this.controls.update();
+  }
+
+  reset() {
+    this.camera.position.copy(this.home); this.camera.zoom = 1; this.controls.target.copy(this.target);
+    this.camera.updateProjectionMatrix(); this.controls.update(); this.moved = true;
+  }
+
+  resize() {
+    const w = this.stage.clientWidth || 1, h = this.stage.clientHeight || 1, aspect = w / h;
+    this.renderer.setSize(w, h);
+    if (this.flat) {
+      const wide = this.high[0] - this.low[0], tall = this.high[1] - this.low[1], pad = 0.08 * this.size;
+      const half = Math.max(tall / 2 + pad, (wide / 2 + pad) / aspect, 0.05 * this.size);
+      Object.assign(this.camera, { left: -half * aspect, right: half * aspect, top: half, bottom: -half });
+    } else this.camera.aspect = aspect;
+    this.camera.updateProjectionMatrix();
+    this.moved = true;
+  }
+
+  instanced(geometry, color, count) {
+    const mesh = new THREE.InstancedMesh(geometry, new THREE.MeshLambertMaterial({ color }), count);
+    mesh.frustumCulled = false;
+    this.world.add(mesh);
+    return mesh;
+  }
+
+  makeParticles() {
+    const crowd = Math.min(1, Math.cbrt(30 / Math.max(this.data.points, 1)));
+    this.groups = this.scene.particles.map((g, k) => {
+      const radius = g.radius || 0.022 * this.unit * crowd;
+      const ball = new THREE.SphereGeometry(radius, 18, 12);
+      return { indices: g.indices, mesh: this.instanced(ball, g.color || (k ? PALETTE[k % PALETTE.length] : "#334155"), g.indices.length) };
+    });
+    if (this.anchors.length) {
+      const s = 0.035 * this.unit, mesh = this.instanced(new THREE.BoxGeometry(s, s, s), "#8891a3", this.anchors.length);
+      this.anchors.forEach((a, i) => mesh.setMatrixAt(i, new THREE.Matrix4().makeTranslation(...a)));
+    }
+  }
+
+  makeBars() { // bonds and polylines: cylinders from point to point
+    const radius = { bar: 0.008, spring: 0.004, damper: 0.005, line: 0.011 }, color = { bar: "#64748b", spring: "#d97706", damper: "#7c3aed", line: "#2563eb" };
+    const kinds = new Map();
+    const add = (a, b, kind, own) => {
+      const key = kind + own;
+      if (!kinds.has(key)) kinds.set(key, { pairs: [], radius: (radius[kind] || 0.008) * this.unit, color: own || color[kind] || "#64748b" });
+      kinds.get(key).pairs.push([a, b]);
+    };
+    for (const b of this.scene.bonds) add(b.a, b.b, b.kind, b.color);
+    for (const p of this.scene.polylines) {
+      const n = p.indices.length;
+      for (let i = 0; i + (p.closed ? 0 : 1) < n; i++) add(p.indices[i], p.indices[(i + 1) % n], "line", p.color);
+    }
+    const crowd = Math.min(1, Math.cbrt(60 / Math.max(this.scene.bonds.length, 1)));
+    this.bars = [...kinds.values()].map((k) => ({ ...k, radius: k.radius * crowd, mesh: this.instanced(new THREE.CylinderGeometry(1, 1, 1, 10), k.color, k.pairs.length) }));
+  }
+
+  makeFrames() {
+    this.bodies = this.scene.frames.map((f, k) => {
+      const group = new THREE.Group(), color = f.color || PALETTE[k % PALETTE.length];
+      group.matrixAutoUpdate = false;
+      for (const s of f.shapes) group.add(this.shape(s, s.color || color));
+      for (const j of this.scene.joints) if (j.frame === f.name) {
+        const ball = new THREE.Mesh(new THREE.SphereGeometry(0.014 * this.size, 14, 10), new THREE.MeshLambertMaterial({ color: "#334155" }));
+        ball.position.set(...this.lift(j.position));
+        group.add(ball);
+      }
+      this.world.add(group);
+      return { frame: f, group };
+    });
+  }
+
+  shape(s, color) {
+    const material = new THREE.MeshLambertMaterial({ color }), thin = 0.012 * this.size, n = s.size;
+    if (s.kind === "line") {
+      const group = new THREE.Group(), d = this.dim;
+      for (let i = 0; i + 2 * d <= n.length; i += d) {
+        const mesh = new THREE.Mesh(new THREE.CylinderGeometry(thin, thin, 1, 10), material);
+        this.between(this.lift(n.slice(i, i + d)), this.lift(n.slice(i + d, i + 2 * d)), 1).decompose(mesh.position, mesh.quaternion, mesh.scale);
+        mesh.scale.set(1, mesh.scale.y, 1);
+        group.add(mesh);
+      }
+      return group;
+    }
+    const turned = (g) => g.rotateX(Math.PI / 2); // three.js has cylinders along y, we along z
+    const make = {
+      box: () => new THREE.BoxGeometry(n[0], n[1] ?? thin, n[2] ?? thin),
+      plate: () => new THREE.BoxGeometry(n[0], n[1] ?? thin, n[2] || thin),
+      rod: () => new THREE.BoxGeometry(n[0], n[1] || thin, n[1] || thin),
+      sphere: () => new THREE.SphereGeometry(n[0], 24, 16),
+      cylinder: () => turned(new THREE.CylinderGeometry(n[0], n[0], n[1] ?? thin, 28)),
+      capsule: () => turned(new THREE.CapsuleGeometry(n[0], n[1] ?? thin, 8, 20)),
+    }[s.kind] || (() => new THREE.SphereGeometry(thin, 12, 8));
+    const mesh = new THREE.Mesh(make(), material), r = s.rotation;
+    const m = r.length === 9 ? [r[0], r[1], r[2], 0, r[3], r[4], r[5], 0, r[6], r[7], r[8], 0, 0, 0, 0, 1] : [r[0], r[1], 0, 0, r[2], r[3], 0, 0, 0, 0, 1, 0, 0, 0, 0, 1];
+    mesh.applyMatrix4(new THREE.Matrix4().set(...m));
+    mesh.position.add(new THREE.Vector3(...this.lift(s.position)));
+    return mesh;
+  }
+
+  makePlanes() {
+    for (const p of this.scene.planes) {
+      const side = 1.3 * this.size, geometry = new THREE.PlaneGeometry(side, this.flat ? 0.01 * this.size : side);
+      const mesh = new THREE.Mesh(geometry, new THREE.MeshLambertMaterial({ color: "#94a3b8", transparent: true, opacity: this.flat ? 0.9 : 0.18, side: THREE.DoubleSide, depthWrite: false }));
+      const n = new THREE.Vector3(...this.lift(p.normal)).normalize(), at = new THREE.Vector3(...this.lift(p.point));
+      const c = new THREE.Vector3(...this.center);
+      mesh.position.copy(c.sub(n.clone().multiplyScalar(c.clone().sub(at).dot(n))));
+      if (this.flat) mesh.rotation.z = Math.atan2(n.y, n.x) + Math.PI / 2; else mesh.quaternion.setFromUnitVectors(new THREE.Vector3(0, 0, 1), n);
+      this.world.add(mesh);
+    }
+  }
+
+  makeTrails() { // one line per window and tracked point, of which a range is shown
+    this.trails = this.data.windows.map((w) => this.data.tracked.map((k, i) => {
+      const path = new Float32Array(3 * w.count), d = this.dim;
+      for (let row = 0; row < w.count; row++) for (let c = 0; c < d; c++) path[3 * row + c] = w.x[(row * this.data.points + k) * d + c];
+      const geometry = new THREE.BufferGeometry();
+      geometry.setAttribute("position", new THREE.BufferAttribute(path, 3));
+      const color = PALETTE[i % PALETTE.length];
+      const line = this.data.joined ? new THREE.Line(geometry, new THREE.LineBasicMaterial({ color, transparent: true, opacity: 0.75 }))
+        : new THREE.Points(geometry, new THREE.PointsMaterial({ color, size: 2.5, sizeAttenuation: false }));
+      line.frustumCulled = false;
+      line.visible = false;
+      this.world.add(line);
+      return line;
+    }));
+  }
+
+  makeOverview() { // points of the whole run, never joined
+    const o = this.data.overview;
+    if (!o) return;
+    const d = this.dim, x = new Float32Array((o.length / d) * 3);
+    for (let i = 0; i < o.length / d; i++) for (let c = 0; c < d; c++) x[3 * i + c] = o[d * i + c];
+    const geometry = new THREE.BufferGeometry();
+    geometry.setAttribute("position", new THREE.BufferAttribute(x, 3));
+    this.cloud = new THREE.Points(geometry, new THREE.PointsMaterial({ color: "#8891a3", size: 1.3, sizeAttenuation: false, transparent: true, opacity: 0.55 }));
+    this.cloud.frustumCulled = false;
+    this.world.add(this.cloud);
+  }
+
+  at(k) { return k < 0 ? this.anchors[-k - 1] || [0, 0, 0] : [this.points[3 * k], this.points[3 * k + 1], this.points[3 * k + 2]]; }
+
+  between(a, b, radius) {
+    const start = new THREE.Vector3(...a), along = new THREE.Vector3(...b).sub(start), length = along.length() || 1e-9;
+    const turn = new THREE.Quaternion().setFromUnitVectors(new THREE.Vector3(0, 1, 0), along.clone().divideScalar(length));
+    return new THREE.Matrix4().compose(start.addScaledVector(along, 0.5), turn, new THREE.Vector3(radius, length, radius));
+  }
+
+  show(window_, row, trail) { // `points` is set by now
+    const m = new THREE.Matrix4();
+    for (const g of this.groups) {
+      g.indices.forEach((k, i) => g.mesh.setMatrixAt(i, m.makeTranslation(...this.at(k))));
+      g.mesh.instanceMatrix.needsUpdate = true;
+    }
+    for (const bar of this.bars) {
+      bar.pairs.forEach(([a, b], i) => bar.mesh.setMatrixAt(i, this.between(this.at(a), this.at(b), bar.radius)));
+      bar.mesh.instanceMatrix.needsUpdate = true;
+    }
+    for (const { frame, group } of this.bodies) {
+      if (frame.center < 0 && !frame.directors.length) continue;
+      const d = frame.directors.map((k) => this.at(k)), x = this.at(frame.center);
+      if (this.flat) d[1] = d[1] || [-d[0][1], d[0][0], 0];
+      if (!d[1]) { const u = new THREE.Quaternion().setFromUnitVectors(new THREE.Vector3(1, 0, 0), new THREE.Vector3(...d[0]).normalize()); d[1] = new THREE.Vector3(0, 1, 0).applyQuaternion(u).toArray(); }
+      if (!d[2]) d[2] = new THREE.Vector3(...d[0]).cross(new THREE.Vector3(...d[1])).toArray();
+      group.matrix.set(d[0][0], d[1][0], d[2][0], x[0], d[0][1], d[1][1], d[2][1], x[1], d[0][2], d[1][2], d[2][2], x[2], 0, 0, 0, 1);
+    }
+    this.trails.forEach((lines, w) => lines.forEach((line) => {
+      const first = Math.max(0, row - trail);
+      line.visible = w === window_ && trail > 0;
+      line.geometry.setDrawRange(first, row - first + 1);
+    }));
+    this.render();
+  }
+
+  render() {
+    this.sun.position.copy(this.camera.position).addScaledVector(this.camera.up, this.size);
+    this.renderer.setClearColor(getComputedStyle(document.documentElement).getPropertyValue("--panel").trim());
+    this.renderer.render(this.world, this.camera);
+    this.moved = false;
+  }
+}

@@ -1,0 +1,165 @@
+"""The page of a run: what is drawn, what it weighs, and that names from a run are text."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.scene import Bond, Scene
+from holonomix.systems.scenes import particle_scene, scene_of
+from holonomix.viewer import page_of, write_page
+from holonomix.viewer.page import _near, _windows
+from holonomix.viewer.recording import Recording, _fits
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&"
+
+
+def content(page: str) -> dict:
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def recording(rows: int = 50, count: int = 2, name: str = "run", **options) -> Recording:
+    t = np.linspace(0.0, 1.0, rows)
+    angle = 3 * t[:, None] + np.arange(count)
+    q = np.stack([np.cos(angle), np.sin(angle)], axis=2)
+    scene = options.pop("scene", particle_scene((count, 2), [(-1, 0), (0, 1)]))
+    charts = {name: (False, lambda part: q[part, 0])}
+    return Recording(name, {name: name}, scene, t, lambda part: q[part], charts, {name: (name, "y")}, **options)
+
+
+def test_a_page_needs_no_network_and_keeps_the_licenses():
+    page = page_of(recording())
+    assert not re.search(r"(src|href)=['\"]?(https?:)?//", page)
+    assert "default-src 'none'" in page
+    assert page.count("Permission is hereby granted") == 2 and "three.js authors" in page and "Leon Sorokin" in page
+
+
+def test_names_from_a_run_are_text():
+    page = page_of(recording(name=HOSTILE))
+    assert page.count("<script") == 6 and page.count("</script>") == 6
+    assert "<img" not in page
+    assert content(page)["charts"][0]["title"] == HOSTILE
+
+
+def test_coordinates_are_those_of_the_rows():
+    run = recording(50)
+    data = content(page_of(run))
+    x = np.frombuffer(base64.b64decode(data["windows"][0]["x"]), "<f4").reshape(50, 2, 2)
+    np.testing.assert_array_equal(x, np.asarray(run.q(slice(None)), np.float32))
+    t = np.frombuffer(base64.b64decode(data["windows"][0]["t"]), "<f8")
+    np.testing.assert_array_equal(t, run.t)
+
+
+def test_a_long_run_is_shown_as_stretches_of_consecutive_rows_and_envelopes():
+    run = recording(100_000)
+    data = content(page_of(run))
+    assert len(data["windows"]) == 4 and sum(w["count"] for w in data["windows"]) == 2000
+    for w in data["windows"]:
+        t = np.frombuffer(base64.b64decode(w["t"]), "<f8")
+        np.testing.assert_allclose(np.diff(t), 1e-5, rtol=1e-3)
+    series, whole = data["charts"][0]["series"][0], np.asarray(run.q(slice(None)))[:, 0, 0]
+    low, high = (np.frombuffer(base64.b64decode(series[k]), "<f4") for k in ("low", "high"))
+    assert low.min() == np.float32(whole.min()) and high.max() == np.float32(whole.max()) and np.all(low <= high)
+    window = np.frombuffer(base64.b64decode(series["window"]), "<f4")
+    assert np.isnan(window[500]) and np.isnan(window).sum() == 4, "curves of different windows are not joined"
+
+
+def test_rows_far_apart_are_not_joined():
+    angle = np.arange(100.0)
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)[:, None]
+    assert not _near(circle)
+    slow = np.stack([np.cos(angle / 50), np.sin(angle / 50)], axis=1)[:, None]
+    assert _near(slow)
+
+
+@pytest.mark.parametrize(("total", "frames"), [(10, 2000), (5000, 2000), (2001, 100)])
+def test_windows_are_inside_the_run(total, frames):
+    parts = _windows(total, frames)
+    assert parts[0].start == 0 and parts[-1].stop == total
+
+
+@pytest.mark.parametrize("count", [2, 21, 400])
+def test_a_page_weighs_less_than_two_megabytes(count):
+    assert len(page_of(recording(2000, count)).encode()) < 2_000_000
+
+
+def test_distances_become_bonds_with_their_anchors():
+    system = hx.System(
+        lambda q: jnp.sum(q[:, 1]),
+        [hx.Distance([[-1, 0], [0, 1]], anchors=[[5.0, 0.0]]), hx.Distance([[-1, 1]], anchors=[[0.0, 7.0]])],
+    )
+    scene = scene_of(system, (2, 2))
+    assert scene is not None and scene.anchors == ((5.0, 0.0), (0.0, 7.0))
+    assert [(b.a, b.b) for b in scene.bonds] == [(-1, 0), (0, 1), (-2, 1)]
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 3), (3, 4), ()])
+def test_coordinates_that_are_no_positions_have_no_scene(shape):
+    assert particle_scene(shape, ()) is None
+
+
+def test_three_particles_in_space_are_no_rotation_but_a_body_is():
+    assert hx.models.tethered_satellites().scene is None  # three particles, from the shape of q
+    top = hx.models.heavy_top().scene
+    assert top is not None and top.layout == "rotation"
+    turn = np.arange(9.0).reshape(3, 3)
+    np.testing.assert_array_equal(top.points(turn[None])[0], turn.T)
+
+
+@pytest.mark.parametrize("name", ["cosserat_rod", "heavy_top", "rigid_body", "water_cluster"])
+def test_scenes_of_models_fit_their_coordinates(name):
+    problem = getattr(hx.models, name)()
+    assert _fits(problem.scene, problem.q0.shape)
+    assert Scene.from_dict(json.loads(json.dumps(problem.scene.as_dict()))) == problem.scene
+
+
+def test_a_scene_that_does_not_fit_is_refused():
+    assert not _fits(Scene(2, bonds=(Bond(0, 9),)), (2, 2))
+    assert not _fits(Scene(2, anchors=((float("nan"), 0.0),)), (2, 2))
+    assert not _fits(Scene(3), (2, 2))
+
+
+def test_a_store_and_a_solution_give_the_same_picture(tmp_path):
+    problem = hx.models.four_bar()
+    sol = hx.simulate(problem, hx.RATTLE(), steps=20, store=tmp_path / "run")
+    stored = content(write_page(tmp_path / "run", tmp_path / "run" / "view.html").read_text())
+    kept = content(sol.view(tmp_path / "kept.html").read_text())
+    assert stored["scene"] == kept["scene"] and len(stored["scene"]["anchors"]) == 2
+    assert stored["windows"] == kept["windows"]
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium to open the page in")
+def test_a_browser_shows_the_rows_and_plays(tmp_path):
+    run = recording(200, name=HOSTILE)
+    page = tmp_path / "page.html"
+    page.write_text(page_of(run))
+    for row in (0, 77, 199):
+        html = opened(page, f"probe&t={float(run.t[row])!r}")
+        points = np.array(json.loads(re.search(r'data-points="([^"]*)"', html)[1])).reshape(-1, 3)  # type: ignore[index]
+        np.testing.assert_allclose(points[:, :2], run.q(slice(row, row + 1))[0], atol=1e-7)
+        assert "<img" not in html, "a name became an element"
+    playing = opened(page, "play")
+    assert int(re.search(r'data-frames="(\d+)"', playing)[1]) >= 1  # type: ignore[index]
+    assert float(re.search(r'data-time="([^"]*)"', playing)[1]) > 0  # type: ignore[index]
+
+
+def opened(page: Path, fragment: str) -> str:
+    gl = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", *gl, "--virtual-time-budget=2000", "--dump-dom"]
+    done = subprocess.run([*command, f"file://{page}#{fragment}"], capture_output=True, text=True, timeout=120)
+    return done.stdout
