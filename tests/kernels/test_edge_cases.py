@@ -1,6 +1,7 @@
 """Programs at the edges: empty arrays, loops under vmap, infinite exponents, long chains, no home, forked processes."""
 
 import functools
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -112,7 +113,7 @@ def test_no_home_directory(monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("HOLONOMIX_CACHE")
-    monkeypatch.setattr(native.Path, "home", nowhere)
+    monkeypatch.setattr(pathlib.Path, "home", nowhere)
     native._loaded.clear()
     np.testing.assert_allclose(evaluate(jnp.sin, X[0]), np.sin(X[0]), rtol=1e-15)
 

@@ -113,7 +113,7 @@ def print_methods(console: Any) -> None:
             order = t["order"] if isinstance(t["order"], int) else " ".join(f"{k}:{v}" for k, v in t["order"].items())
             kept = [word + ("" if t[name] else "?") for name, word in PROMISES.items() if t[name] is not False]
             first = (row["name"], row["reference"]) if i == 0 else ("", "")
-            treats = ", ".join(_SHORT.get(c, c) for c in t["treats"])
+            treats = ", ".join(str(_SHORT.get(c, c)) for c in t["treats"])
             table.add_row(first[0], kind, str(order), ", ".join(kept), treats, *(first[1:] if wide else ()))
     console.print(table)
 

@@ -207,7 +207,7 @@ class Graph:
     def params(self, kind: str, count: int) -> range:
         """`count` fresh values of the innermost scope, with numbers in a row."""
         first = len(self.op)
-        columns = ((self.op, "param"), (self.args, ()), (self.kind, kind), (self.attr, None),
+        columns: Any = ((self.op, "param"), (self.args, ()), (self.kind, kind), (self.attr, None),
                    (self.scope, self.stack[-1]), (self.length, 0))  # fmt: skip
         for column, value in columns:
             column.extend([value] * count)

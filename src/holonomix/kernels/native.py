@@ -13,6 +13,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ..compiled import Recent
 from . import cache
@@ -109,8 +110,19 @@ def kept(key: str, make: Callable[[], bytes]) -> bytes:
     return code
 
 
-def function(program: Program, lanes: int):
-    """The compiled kernel as a C function of one pointer."""
+class NativeFunction(NamedTuple):
+    """A compiled kernel: a C function of one pointer to its arguments."""
+
+    call: Callable[[int], None]
+    scratch: int  # bytes of memory that each call needs
+    library: Any  # the code, which lives as long as whoever can call it
+
+    def __call__(self, words: int) -> None:
+        self.call(words)
+
+
+def function(program: Program, lanes: int) -> NativeFunction:
+    """The kernel compiled for so many lanes."""
     llvm, _ = _llvm()
     emitter = KernelEmitter(program, lanes, has_fma(), default_lanes() if program.wide else 1)
     text = emitter.module()
@@ -128,6 +140,4 @@ def function(program: Program, lanes: int):
         else:
             statistics["from_memory"] += 1
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found[0])
-    vars(call)["library"] = found[1]  # the code lives as long as whoever can call it
-    vars(call)["scratch"] = emitter.scratch  # bytes of memory that each call needs
-    return call
+    return NativeFunction(call, emitter.scratch, found[1])

@@ -36,8 +36,9 @@ class Closure(eqx.Module):
             for k, cell in enumerate(self.fn.__closure__ or ())
         )
         defaults = tuple(self.defaults.get(k, x) for k, x in enumerate(self.fn.__defaults__ or ()))
-        same = types.FunctionType(self.fn.__code__, self.fn.__globals__, self.fn.__name__, defaults, cells)
-        same.__kwdefaults__ = self.fn.__kwdefaults__
+        fn: Any = self.fn
+        same = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, defaults, cells)
+        same.__kwdefaults__ = fn.__kwdefaults__
         return same(*args)
 
 
