@@ -251,7 +251,7 @@ def test_jansens_leg_against_circles_and_one_freedom():
     """Every knot is where circles about the others meet, and the crank turns as its reduced energy says."""
     m = hx.models.jansen_leg(mechanism=True)
     problem = m.problem()
-    sol = run(problem, 4000, 1e-3, 100)
+    sol = run(problem, 5000, 1e-3, 100)
     angle = m["axle"].angle(sol)
     assert angle[-1] > 2 * np.pi
     pins = JANSEN["m"] * np.stack([np.cos(angle), np.sin(angle)], 1)

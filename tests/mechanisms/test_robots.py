@@ -136,3 +136,51 @@ def _compare(pin, path, m, names):
         theirs = pin.aba(model, data, qp, vp, np.zeros(model.nv))
         theirs = np.array([theirs[model.joints[model.getJointId(name)].idx_v] for name in names])
         assert np.abs(ours - theirs).max() < 1e-9 * max(1.0, np.abs(theirs).max())
+
+
+TREE = """
+<mujoco>
+  <compiler angle="radian" eulerseq="zyx"/>
+  <option gravity="0.5 0 -9.81"><flag contact="disable"/></option>
+  <default><joint damping="0.3"/><geom density="700"/></default>
+  <worldbody>
+    <body name="a" pos="0.1 0 1" euler="0.3 -0.2 0.5">
+      <joint name="A" axis="0 1 0.2" pos="0 0.1 0" stiffness="4" springref="0.3"/>
+      <geom type="capsule" fromto="0 0 0 0.4 0.1 0" size="0.05"/>
+      <geom type="sphere" pos="0.4 0 0.1" size="0.08"/>
+      <body name="b" pos="0.4 0.1 0" quat="0.9 0.1 -0.3 0.2">
+        <joint name="B" type="slide" axis="1 0.3 0" stiffness="20"/>
+        <geom type="box" size="0.1 0.05 0.2" pos="0 0 -0.1"/>
+        <body name="c" pos="0 0.2 -0.2">
+          <joint name="C" axis="0.2 0 1"/>
+          <inertial pos="0.1 0 0" mass="0.7" fullinertia="0.02 0.03 0.04 0.001 0.002 0.003"/>
+        </body>
+      </body>
+      <body name="d" pos="0 -0.2 0" axisangle="0 1 0 0.4">
+        <joint name="D" axis="1 0 0"/>
+        <geom type="cylinder" size="0.06 0.2"/>
+        <geom type="ellipsoid" size="0.1 0.05 0.07" pos="0 0 0.3"/>
+      </body>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+
+
+@pytest.mark.slow
+def test_a_mujoco_tree_equals_mujoco(tmp_path):
+    """Masses, inertias, springs and dampers of an MJCF file: accelerations equal MuJoCo's own."""
+    mujoco = pytest.importorskip("mujoco", reason="pip install holonomix[robots]")
+    path, names = tmp_path / "tree.xml", ["A", "B", "C", "D"]
+    path.write_text(TREE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        m = hx.Mechanism.from_mjcf(path)
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data = mujoco.MjData(model)
+    made, rng = acceleration(m, names), np.random.default_rng(0)
+    for _ in range(20):
+        x, v = rng.uniform(-1, 1, 4), rng.normal(size=4)
+        data.qpos[:], data.qvel[:] = x, v
+        mujoco.mj_forward(model, data)
+        np.testing.assert_allclose(made(*state(m, names, x, v)), data.qacc, rtol=1e-9, atol=1e-9)
