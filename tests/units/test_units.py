@@ -14,6 +14,7 @@ import pytest
 import holonomix as hx
 from holonomix.linalg.small import Dense
 from holonomix.methods.registry import registry
+from holonomix.projection import check_start
 
 from .problems import MOLECULAR, NATURAL, in_units, powers_of_two, problem, run
 
@@ -272,3 +273,12 @@ def test_symmetric_newton_does_not_drift():
         error = hx.simulate(*args, dt=2e-3, steps=400_000, save_every=200, backend="native").energy_error()
         means.append(np.mean(error[-500:]) - np.mean(error[:500]))
     assert abs(means[1] - means[0]) < 2e-14
+
+
+def test_a_zero_coordinate_is_rounded_in_units_of_its_vector():
+    """Noise in a component that is zero in these axes, or in a particle at the origin, is no inconsistent start."""
+    system = hx.System(lambda q: q[1, 1], lambda q: jnp.stack([q[0, 2], q[1, 0], jnp.sum(q[1] ** 2) - 1.0]))
+    q = jnp.asarray([[0.0, 0.0, 1e-25], [1e-17, 0.6, 0.8]])
+    check_start(system, q, jnp.zeros_like(q))
+    with pytest.raises(hx.InconsistentStateError):
+        check_start(system, q.at[1, 0].set(1e-7), jnp.zeros_like(q))

@@ -23,6 +23,7 @@ __all__ = [
     "balanced",
     "inverse_sizes",
     "loose",
+    "particle_sizes",
     "power_of_two",
     "relative",
     "row_sizes",
@@ -37,6 +38,20 @@ LINEAR_STALL = 1e4
 def row_sizes(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
     """`sum_j |J_ij| |x_j|`: what an error of the size of x would change in each row."""
     return jnp.sum(jnp.abs(matrix * x), axis=1)
+
+
+def particle_sizes(q: Any) -> Any:
+    """The size of each coordinate of q: that of its particle (first axis), and at least `sqrt(eps)` of the largest.
+
+    A vector is rounded in units of its length whichever way it points, so a coordinate that is zero in these axes has
+    no size of its own. A particle that joints hold at the origin is rounded in units of the corrections that cancel
+    there: the second part stands for these. Coordinates in one row stand for themselves.
+    """
+    size = jnp.abs(q)
+    if size.ndim < 2:
+        return size
+    own = jnp.max(size, axis=tuple(range(1, size.ndim)), keepdims=True)
+    return jnp.broadcast_to(jnp.maximum(own, loose(own.dtype) * jnp.max(own)), size.shape)
 
 
 def inverse_sizes(size: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from ..linalg.scales import row_sizes
+from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import small_product
 from .functions import as_callable
 from .names import Name, check_name
@@ -48,7 +48,7 @@ class DenseJacobian(eqx.Module):
 
     def row_sizes(self, q: Any) -> Any:
         """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
-        return row_sizes(self.matrix, q.reshape(-1))
+        return row_sizes(self.matrix, particle_sizes(q).reshape(-1))
 
     def todense(self) -> Any:
         return self.matrix

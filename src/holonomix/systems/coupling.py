@@ -18,7 +18,7 @@ import numpy as np
 from ..linalg.assembly import Layout, layout_of
 from ..linalg.blocks import BlockDiagonal
 from ..linalg.indexing import Indices, add_at, take
-from ..linalg.scales import row_sizes
+from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import UNROLL, Dense
 from ..linalg.tridiagonal import lane_products
 from .islands import Islands, islands_of, sum_of
@@ -252,6 +252,7 @@ class StructuredJacobian(eqx.Module):
 
     def row_sizes(self, q: Any) -> Any:
         """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
+        q = particle_sizes(q)
         lanes = q.reshape(self.shape[0], -1).T
         parts = [
             sum_of(jnp.sum(jnp.abs(x * take(lanes, at)[None]), axis=1) for x, at in slots) for slots in self._slots()
