@@ -2,6 +2,11 @@
 "use strict";
 const PALETTE = ["#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#65a30d", "#475569", "#b45309"];
 
+function inSoftware() { // without a graphics card, smooth edges would cost most of the frames
+  const gl = document.createElement("canvas").getContext("webgl2"), info = gl && gl.getExtension("WEBGL_debug_renderer_info");
+  return Boolean(info) && /swiftshader|llvmpipe|software/i.test(gl.getParameter(info.UNMASKED_RENDERER_WEBGL));
+}
+
 class Drawing {
   constructor(stage, data) {
     this.stage = stage; this.data = data; this.dim = data.dimension; this.scene = data.scene;
@@ -9,8 +14,9 @@ class Drawing {
     this.points = new Float32Array(3 * data.points);
     this.flat = this.dim === 2;
     this.measure();
-    this.renderer = new THREE.WebGLRenderer({ antialias: true, preserveDrawingBuffer: true });
-    this.renderer.setPixelRatio(Math.min(window.devicePixelRatio || 1, 1.5));
+    const slow = inSoftware();
+    this.renderer = new THREE.WebGLRenderer({ antialias: !slow });
+    this.renderer.setPixelRatio(Math.min(window.devicePixelRatio || 1, slow ? 1 : 1.5));
     stage.prepend(this.renderer.domElement);
     this.world = new THREE.Scene();
     this.world.add(new THREE.HemisphereLight(0xffffff, 0x8088a0, 2.2));
