@@ -16,7 +16,7 @@ INTRODUCTIONS = {
     "Runs": "Simulate one trajectory or many, and what comes back.",
     "Methods": "The integrators by family; [the method chooser](../methods/index.md) says which to take.",
     "Certificates": "Measurements of what methods declare.",
-    "Errors and status": "What is raised, and what the status of a run means.",
+    "Errors and status": "What is raised; [troubleshooting](../troubleshooting.md) says what to do about it.",
 }
 SECTIONS = {
     "systems": "Systems",

@@ -56,7 +56,7 @@ def animate(
         axes.clear()
         now = rows[k]
         start = rows[max(0, k - trail)]
-        plot_scene(scene, points[start : now + 1], axes)
+        plot_scene(scene, points[start : now + 1], axes, legend=False)
         draw_bodies(scene, points[now], axes)
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
         if scene.dimension == 3:
@@ -64,6 +64,7 @@ def animate(
             axes.set_box_aspect(high - low)
         else:
             axes.set_aspect("equal")
+        axes.set_axis_off()
         axes.set_title(f"t = {t[now]:.3g}", fontsize="small", loc="left")
         return []
 

@@ -104,7 +104,9 @@ def _plot_coordinates(solution: Any, axes: Any) -> Any:
     return axes
 
 
-def plot_scene(scene: Scene, points: np.ndarray, axes: Any, *, particles: Iterable[int] | None = None) -> Any:
+def plot_scene(
+    scene: Scene, points: np.ndarray, axes: Any, *, particles: Iterable[int] | None = None, legend: bool = True
+) -> Any:
     """The paths of points, shape (rows, points, dimension); those whose rows are far apart as dots."""
     rows, count = points.shape[:2]
     directors = {k for frame in scene.frames for k in frame.directors}
@@ -124,7 +126,7 @@ def plot_scene(scene: Scene, points: np.ndarray, axes: Any, *, particles: Iterab
             axes.plot(*end.T, color=line.get_color(), linewidth=1.2)
     axes.set(**{f"{a}label": a for a in ("x", "y", "z")[: scene.dimension]})
     axes.set_aspect("equal")
-    if 1 < len(chosen):
+    if legend and len(chosen) > 1:
         axes.legend(loc="upper right", fontsize="small", markerscale=6)
     return axes
 
