@@ -235,3 +235,11 @@ def test_three_thousand_systems_do_not_exhaust_the_process():
     before, after = run_many_systems(3000)
     assert after - before < 200 and after < 10_000
     assert len(compiled._programs) <= compiled.LIMIT
+
+
+def test_functions_without_a_module_are_taken():
+    names: dict[str, object] = {}
+    exec("potential = lambda q: q[0] ** 2", names)  # as notebooks of some kinds and documentation tests do
+    system = hx.System(names["potential"])
+    sol = hx.simulate(system, hx.StormerVerlet(), jnp.array([1.0]), jnp.array([0.0]), dt=0.1, steps=3)
+    assert not sol.status.failed

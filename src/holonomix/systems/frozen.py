@@ -197,7 +197,9 @@ def _is_user_function(x: Any) -> bool:
 
 def _is_ours(fn: Any) -> bool:
     """A function of this package that closes over nothing: it cannot change."""
-    return isinstance(fn, FunctionType) and fn.__closure__ is None and fn.__module__.partition(".")[0] == _PACKAGE
+    return (
+        isinstance(fn, FunctionType) and fn.__closure__ is None and (fn.__module__ or "").partition(".")[0] == _PACKAGE
+    )
 
 
 def _in_params(path: tuple[Any, ...]) -> bool:
