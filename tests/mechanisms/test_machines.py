@@ -218,15 +218,12 @@ def test_a_bennett_linkage_keeps_its_relation_of_angles():
     sol = run(m.problem(), 1500, 2e-3, 10)
     twist = 0.6
     other = np.arcsin(1.5 * np.sin(twist))
-    first = 1.0 + m["hinge 1"].angle(sol)
-    second = 2 * np.arctan(bennett_ratio(twist, other) / np.tan(0.5)) + m["hinge 2"].angle(sol)
-    assert np.ptp(first) > 1.0
-    products = np.tan(first / 2) * np.tan(second / 2)
-    swapped = np.tan(1.0 / 2 + m["hinge 2"].angle(sol) / 2) * np.tan(
-        np.arctan(bennett_ratio(twist, other) / np.tan(0.5)) + m["hinge 1"].angle(sol) / 2
-    )
-    best = min(np.ptp(x) / abs(x[0]) for x in (products, swapped))
-    assert best < 1e-10
+    # angles between neighboring bars: `second` at hinge 1, `-first` at hinge 2
+    first = 1.0 - m["hinge 2"].angle(sol)
+    second = 2 * np.arctan(bennett_ratio(twist, other) / np.tan(0.5)) + m["hinge 1"].angle(sol)
+    assert np.ptp(second) > 1.0
+    left = np.sin((other - twist) / 2) * np.sin(first / 2) * np.sin(second / 2)
+    np.testing.assert_allclose(left, np.sin((other + twist) / 2) * np.cos(first / 2) * np.cos(second / 2), atol=1e-10)
     assert max(v.max() for v in m.joint_error(sol).values()) < 1e-12
     np.testing.assert_allclose(m.energy(sol), m.energy(sol)[0], rtol=1e-4)
 
