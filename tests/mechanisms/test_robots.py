@@ -183,4 +183,5 @@ def test_a_mujoco_tree_equals_mujoco(tmp_path):
         x, v = rng.uniform(-1, 1, 4), rng.normal(size=4)
         data.qpos[:], data.qvel[:] = x, v
         mujoco.mj_forward(model, data)
-        np.testing.assert_allclose(made(*state(m, names, x, v)), data.qacc, rtol=1e-9, atol=1e-9)
+        # MuJoCo diagonalizes inertias to about 1e-7: R diag R^T of body c differs from the file's by 7e-9
+        np.testing.assert_allclose(made(*state(m, names, x, v)), data.qacc, rtol=1e-6, atol=1e-6)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ..linalg import add, implicit_root, iterate, newton_root
-from ..linalg.scales import inverse_sizes, relative, stall_rule
+from ..linalg.scales import inverse_sizes, particle_sizes, relative, stall_rule
 from ..status import Status
 
 __all__ = ["Drift", "drift", "is_general", "kick_force"]
@@ -104,7 +104,7 @@ def _sweeps(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any)
             # p+ is a sum of p, half a step of the force, and constraint forces, which may cancel
             size = jnp.abs(p.reshape(-1)) + half_step * jnp.abs(x[m:])
             size = size if pulls is None else size + pulls.transpose(jnp.abs(x[:m])).reshape(-1)
-            off = relative(half_step * r[m:], size)
+            off = relative(half_step * r[m:], particle_sizes(size.reshape(q.shape)).reshape(-1))
             return r, off if scale is None else jnp.maximum(jnp.max(jnp.abs(r[:m]) * scale), off)
 
         def body(x, r):

@@ -151,4 +151,4 @@ def iftomm_a05(rate: float = 2 * np.pi, mechanism: bool = False) -> Problem | Me
         arm.shapes.append((rod, np.array([0, -0.5, 0.0]), np.eye(3)))
         m.revolute(f"{name} hinge", shaft, arm, at=top, axis=(0, 0, 1))
         m.spring(slider, (0, 0, 0), arm, (0, -0.5, 0), stiffness=8e5, length=0.5, damping=4e4)
-    return finished(m, mechanism, 2e-5, 10.0)
+    return finished(m, mechanism, 1e-5, 10.0)
