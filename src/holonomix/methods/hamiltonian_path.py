@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..linalg import Dense
 from ..linalg.scales import inverse_sizes
 from .legendre import Tables, coefficients, returned, step_norm
+from .stages import combined, pulls, rates, velocities
 
 __all__ = ["Nodes", "correction", "equations", "residual", "start_slopes"]
 
@@ -29,7 +29,7 @@ class Nodes(NamedTuple):
     defect: Any  # (s, 2 n), of the equation for gamma
     along_g: Any  # (m,), d/dt g summed along the step
     field: Any  # (s, 2 n), Legendre coefficients of F
-    G: Any  # (k, m, n)
+    G: Any  # a stack of k Jacobians, None without constraints
 
 
 def start_slopes(system: Any, q: Any, p: Any, t: Any, s: int) -> Any:
@@ -49,14 +49,15 @@ def equations(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> Nodes:
     def at(y, c):
         here, momentum, when = y[:n].reshape(shape), y[n:].reshape(shape), t + c * dt
         force = system.force(here, momentum, when).reshape(-1)
-        jac = system.linearize(here, when).todense() if m else jnp.zeros((0, n), y.dtype)
-        return jnp.concatenate([system.velocity(here, momentum).reshape(-1), force - multipliers @ jac]), jac
+        jac = system.linearize(here, when) if m else None
+        force = force if jac is None else force - jac.transpose(multipliers).reshape(-1)
+        return jnp.concatenate([system.velocity(here, momentum).reshape(-1), force]), jac
 
     values, G = jax.vmap(at)(y, jnp.asarray(tab.c, q.dtype))
     field = coefficients(tab, values)
-    along_g = jnp.einsum("l,lmn,ln->m", tab.b, G, tab.P @ gamma[:, :n])
+    along_g = multipliers
     if m:
-        along_g = along_g + returned(system, q, t, dt, G)
+        along_g = tab.b @ rates(G, tab.P @ gamma[:, :n]) + returned(system, q, t, dt, G)
     return Nodes(gamma - field, along_g, field, G)
 
 
@@ -75,18 +76,19 @@ def correction(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> tuple[An
     nodes = equations(gamma, multipliers, args, tab)
     speeds = jnp.max(jnp.abs(gamma[:, :n]) + jnp.abs(nodes.field[:, :n]), axis=0)
     # forces may cancel, so their parts count
-    held = jnp.max(jnp.einsum("m,lmn->ln", jnp.abs(multipliers), jnp.abs(nodes.G)), axis=0)
-    reach = jnp.abs(p.reshape(-1)) + jnp.abs(dt) * (jnp.max(jnp.abs(nodes.field[:, n:]), axis=0) + held)
+    reach = jnp.max(jnp.abs(nodes.field[:, n:]), axis=0)
+    if multipliers.size:
+        reach = reach + jnp.max(pulls(jax.tree.map(jnp.abs, nodes.G), jnp.abs(multipliers)), axis=0)
+    reach = jnp.abs(p.reshape(-1)) + jnp.abs(dt) * reach
     off_p = jnp.max(jnp.abs(dt * nodes.defect[:, n:]) * inverse_sizes(reach))
     norm = jnp.maximum(step_norm(nodes.defect[:, :n], nodes.along_g, nodes.G, speeds), off_p)
     if not multipliers.size:
         return nodes.defect.reshape(-1), norm
 
-    pull = jnp.einsum("lj,lmn->jmn", tab.weighted, nodes.G)
-    flat = pull.reshape(-1, n)
-    answer = dt * jnp.einsum("ij,jmn->imn", tab.X, system.mass_form(q).right(q, flat).reshape(pull.shape))
-    end = system.linearize(q + (low + dt * gamma[0, :n].reshape(q.shape)), t + dt).todense()
-    dl = Dense(end @ answer[0].T).factor().solve(nodes.along_g - end @ nodes.defect[0, :n])
-    change = jnp.concatenate([jnp.einsum("m,jmn->jn", dl, answer), jnp.einsum("m,jmn->jn", dl, pull)], axis=1)
-    # a change of lambda moves momenta at once and positions through them: d gamma_p = -pull dl, d gamma_q = -answer dl
+    end = system.linearize(q + (low + dt * gamma[0, :n].reshape(q.shape)), t + dt)
+    gram = system.gram(q, end, combined(nodes.G, dt * (tab.X @ tab.weighted.T)[0]))
+    dl = gram.factor().solve(nodes.along_g - end(nodes.defect[0, :n].reshape(q.shape)))
+    pull = tab.weighted.T @ pulls(nodes.G, dl)
+    change = jnp.concatenate([dt * (tab.X @ velocities(system, q, pull)), pull], axis=1)
+    # a change of lambda moves momenta at once and positions through them: d gamma_p = -pull, d gamma_q = -h X M^-1 pull
     return jnp.concatenate([(nodes.defect + change).reshape(-1), -dl]), norm

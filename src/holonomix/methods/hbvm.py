@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ..errors import one_of
-from ..linalg import Compensation, Dense, add
+from ..linalg import Compensation, add
 from ..projection import direct_momenta
 from ..systems.capabilities import Capability
 from ..types import Report, State
@@ -29,10 +29,10 @@ from .legendre import (
     step_norm,
     step_speeds,
     tables,
-    velocities,
 )
 from .line_integral import LineIntegral
 from .rattle import RATTLE
+from .stages import combined, pulls, rates, velocities
 
 __all__ = ["HBVM", "Gauss"]
 
@@ -168,7 +168,8 @@ class HBVM(AbstractMethod):
         """`psi + rho lambda` as (s, n), and the path it comes from."""
         tab = tables(self.k, self.s)
         path = along(system, start, gamma, t, dt, tab)
-        return coefficients(tab, path.pull + jnp.einsum("m,lmn->ln", multipliers, path.G)), path
+        force = path.pull if path.G is None else path.pull + pulls(path.G, multipliers)
+        return coefficients(tab, force), path
 
     def _equations(self, x: Any, args: Any) -> tuple[Any, Any, Any]:
         """The residuals of (54) and of the constraint, and the path."""
@@ -179,9 +180,9 @@ class HBVM(AbstractMethod):
         drift = dt * (tab.X @ velocities(system, q, push))
         first = gamma[0] - system.velocity(q, p).reshape(-1) + drift[0]
         defect = jnp.concatenate([first[None], gamma[1:] + drift[1:]])
-        along_g = jnp.einsum("l,lmn,ln->m", tab.b, path.G, path.du)
-        if system.constrained:
-            along_g = along_g + returned(system, q, t, dt, path.G)
+        along_g = multipliers
+        if path.G is not None:
+            along_g = tab.b @ rates(path.G, path.du) + returned(system, q, t, dt, path.G)
         return defect, along_g, path
 
     def _residual(self, x: Any, args: Any) -> Any:
@@ -197,23 +198,26 @@ class HBVM(AbstractMethod):
             return correction(*self._split(x, system, q), args, tables(self.k, self.s))
         defect, along_g, path = self._equations(x, args)
         gamma, multipliers = self._split(x, system, q)
-        speeds = step_speeds(system, q, gamma, path, multipliers[None], dt)
+        speeds = step_speeds(system, q, gamma, path, multipliers, dt)
         norm = step_norm(defect, along_g, path.G, speeds)
         if not system.constrained:
             return defect.reshape(-1), norm
 
         tab = tables(self.k, self.s)
-        response = dt * jnp.einsum("jl,lmn->jmn", tab.X @ tab.weighted.T, velocities(system, q, path.G))
+        reply = dt * (tab.X @ tab.weighted.T)  # d gamma_j = -sum_l reply_jl M^-1 G_l^T d lambda
         if self.iteration == "fixed-point":
-            rho = jnp.einsum("lj,lmn->jmn", tab.weighted, path.G)
-            matrix = jnp.einsum("jmn,jon->mo", rho, response)
-            dl = Dense(matrix).factor().solve(along_g - jnp.einsum("jmn,jn->m", rho, defect))
+            rho = [combined(path.G, column) for column in tab.weighted.T]
+            grams = [system.gram(q, r, combined(path.G, w)) for r, w in zip(rho, reply, strict=True)]
+            gram = jax.tree.map(lambda *x: sum(x[1:], x[0]), *grams)
+            target = along_g - sum(r(d.reshape(q.shape)) for r, d in zip(rho, defect, strict=True))
+            dl = gram.factor().solve(target)
             dgamma = defect
         else:
             # h along_g = g(q_1) - g(q_0), so its derivative is exactly G(q_1) d gamma_0
-            end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt).todense()
-            dl = Dense(end @ response[0].T).factor().solve(along_g - end @ defect[0])
-            dgamma = defect + jnp.einsum("m,jmn->jn", dl, response)
+            end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt)
+            gram = system.gram(q, end, combined(path.G, reply[0]))
+            dl = gram.factor().solve(along_g - end(defect[0].reshape(q.shape)))
+            dgamma = defect + velocities(system, q, reply @ pulls(path.G, dl))
         return jnp.concatenate([dgamma.reshape(-1), -dl]), norm
 
     def read(self, system: Any, state: State, carry: Memory) -> State:

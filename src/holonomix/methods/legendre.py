@@ -18,6 +18,7 @@ from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate
 from ..linalg.scales import inverse_sizes, relative, stall_rule
 from ..types import State
+from .stages import reaches, row_sizes, velocities
 
 __all__ = [
     "ITERATIONS",
@@ -160,7 +161,7 @@ class Path(NamedTuple):
 
     du: Any  # (k, n)
     pull: Any  # (k, n)
-    G: Any  # (k, m, n)
+    G: Any  # a stack of k Jacobians, None without constraints
 
 
 def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> Path:
@@ -175,8 +176,7 @@ def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> 
         pull = system.gradient(here, t + c * dt).reshape(-1)
         if system.forced:
             pull = pull - system.applied_force(here, du.reshape(shape), t + c * dt).reshape(-1)
-        jac = system.linearize(here, t + c * dt).todense() if m else jnp.zeros((0, u.size), u.dtype)
-        return pull, jac
+        return pull, system.linearize(here, t + c * dt) if m else None
 
     pull, jac = jax.vmap(at)(u, du, jnp.asarray(tab.c, u.dtype))
     return Path(du, pull, jac)
@@ -188,12 +188,12 @@ RETURNED, LARGEST_RETURNED = 2.0**-7, 64
 
 
 def returned(system: Any, q: Any, t: Any, dt: Any, G: Any) -> Any:
-    """What `d/dt g` must make up for over a step from q, from the Jacobians `G` (k, m, n) along it: round-off or zero.
+    """What `d/dt g` must make up for over a step from q, from the Jacobians `G` along it: round-off or zero.
 
     An error of g above round-off belongs to the method or to the start, and stays.
     """
     g = system.constraint(q, t)
-    size = jnp.max(jnp.sum(jnp.abs(G), axis=2), axis=0) * jnp.max(jnp.abs(q))
+    size = jnp.max(row_sizes(G, jnp.full(q.size, jnp.max(jnp.abs(q)))), axis=0)
     small = jnp.abs(g) <= LARGEST_RETURNED * jnp.finfo(g.dtype).eps * size
     return jax.lax.stop_gradient(jnp.where(small, RETURNED / dt * g, 0.0))  # no part of the method's derivative
 
@@ -244,28 +244,23 @@ def coefficients(tab: Tables, values: Any) -> Any:
     return jnp.stack(rows).reshape(s, *values.shape[1:])
 
 
-def velocities(system: Any, q: Any, rows: Any) -> Any:
-    """`M^-1` applied to each row of a matrix of flat momenta (the last axis is the coordinate)."""
-    flat = rows.reshape(-1, q.size)
-    return system.mass_form(q).right(q, flat).reshape(rows.shape)
-
-
 def step_speeds(system: Any, q: Any, gamma: Any, path: Path, multipliers: Any, dt: Any) -> Any:
     """The natural scale of a step's velocities, `(n,)`: of what `gamma` is the sum, coordinate by coordinate.
 
-    `multipliers` are those at the nodes, `(k, m)`; constraint forces may cancel, so their parts count.
+    `multipliers` are those at the nodes, `(k, m)`, or `(m,)`; constraint forces may cancel, so their parts count.
     """
     pull = jnp.abs(velocities(system, q, path.pull))
-    if path.G.shape[1]:
-        pull = pull + jnp.einsum("lm,lmn->ln", jnp.abs(multipliers), jnp.abs(velocities(system, q, path.G)))
+    if path.G is not None:
+        pull = pull + reaches(system, q, path.G, multipliers)
     return jnp.max(jnp.abs(gamma), axis=0) + jnp.abs(dt) * jnp.max(pull, axis=0)
 
 
 def step_norm(defect: Any, rows: Any, jacobians: Any, speeds: Any) -> Any:
     """The largest of `|defect_j| / speed_j` and `|row_i| / sum_j |G_ij| speed_j`; `rows` is `(..., m)`."""
     norm = jnp.max(jnp.abs(defect) * inverse_sizes(speeds))
-    sizes = jnp.max(jnp.sum(jnp.abs(jacobians) * speeds, axis=2), axis=0)
-    return jnp.maximum(norm, relative(rows, sizes))
+    if jacobians is None:
+        return norm
+    return jnp.maximum(norm, relative(rows, jnp.max(row_sizes(jacobians, speeds), axis=0)))
 
 
 def solve_step(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, one_of, whole_number
-from ..linalg import Compensation, Dense
+from ..linalg import Compensation
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
@@ -29,8 +29,8 @@ from .legendre import (
     step_norm,
     step_speeds,
     tables,
-    velocities,
 )
+from .stages import all_blocks, combined, one_block, pulls, rates, solve_blocks, velocities
 
 __all__ = ["LineIntegral"]
 
@@ -146,7 +146,7 @@ class LineIntegral(AbstractMethod):
         start = jnp.concatenate([x.reshape(-1) for x in guess])
         args = (system, q, low.q, state.p + low.p, state.t, jnp.asarray(dt, q.dtype))
         options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
-        done = solve_step(self._residual, self._correction, start, args, **options)
+        done = solve_step(self._residual, self._correction, start, args, **options, prepare=self._factor)
         gamma, multipliers = self._split(done.x, q)
         push = self._equations(done.x, args).push
         bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
@@ -162,9 +162,10 @@ class LineIntegral(AbstractMethod):
         tab, shape = tables(self.k, self.s), q.shape
         gamma, multipliers = self._split(x, q)
         path = along(system, (q, low), gamma, t, dt, tab)
-        force = path.pull + jnp.einsum("lm,lmn->ln", tab.P[:, : self.R] @ multipliers, path.G)
-        phi = tab.weighted[:, : self.R].T @ jnp.einsum("lmn,ln->lm", path.G, path.du)
-        if system.constrained:
+        force, phi = path.pull, multipliers
+        if path.G is not None:
+            force = force + pulls(path.G, tab.P[:, : self.R] @ multipliers)
+            phi = tab.weighted[:, : self.R].T @ rates(path.G, path.du)
             phi = phi.at[0].add(returned(system, q, t, dt, path.G))
 
         rows = jax.vmap(lambda v: system.momentum(q, v.reshape(shape)).reshape(-1))(gamma)
@@ -184,7 +185,18 @@ class LineIntegral(AbstractMethod):
         e = self._equations(x, args)
         return jnp.concatenate([e.defect.reshape(-1), e.phi[:-1].reshape(-1), e.hidden])
 
-    def _correction(self, x: Any, args: Any) -> tuple[Any, Any]:
+    def _factor(self, x: Any, args: Any) -> Any:
+        """For structured rows one Gram matrix, at the mean of the predicted step: serves every sweep."""
+        system, q, low, _, t, dt = args
+        tab = tables(self.k, self.s)
+        if not system.constrained or system.dense_rows(q):
+            return None
+        # with a constant G, phi_j = G gamma_j and the hidden constraint sees lambda_0 alone
+        weights = np.concatenate([tab.X[: self.R - 1, : self.R], np.eye(self.R)[:1]])
+        middle = combined(along(system, (q, low), self._split(x, q)[0], t, dt, tab).G, tab.b)
+        return one_block(system, q, weights, dt, middle)
+
+    def _correction(self, x: Any, args: Any, near: Any) -> tuple[Any, Any]:
         system, q, _, _, t, dt = args
         e = self._equations(x, args)
         tab, R, G = tables(self.k, self.s), self.R, e.path.G
@@ -195,38 +207,39 @@ class LineIntegral(AbstractMethod):
             return e.defect.reshape(-1), norm
 
         # d gamma = -defect - response d lambda; then the rows of the constraint as functions of d gamma
-        m = G.shape[1]
-        GM = velocities(system, q, G)
-        response = dt * jnp.einsum("jl,li,lmn->jimn", tab.X @ tab.weighted.T, tab.P[:, :R], GM)
-        end = system.linearize(e.q1, t + dt).todense()
-        moments = self._moments(end, G)
-        turn = dt * jax.jacrev(lambda y: system.hidden_constraint(y, e.p1, t + dt))(e.q1).reshape(m, q.size)
-        pull = dt * jnp.einsum("on,li,lmn->oim", end, tab.weighted[:, :R], GM)
-        matrix = jnp.concatenate(
-            [
-                jnp.einsum("aojn,jimn->aoim", moments, response).reshape((R - 1) * m, R * m),
-                (jnp.einsum("on,imn->oim", turn, response[0]) + pull).reshape(m, R * m),
-            ]
-        )
-        target = jnp.concatenate(
-            [
-                (e.phi[:-1] - jnp.einsum("aojn,jn->ao", moments, e.defect)).reshape(-1),
-                e.hidden - turn @ e.defect[0],
-            ]
-        )
-        dl = Dense(matrix).factor().solve(target)
+        reply = dt * (tab.X @ tab.weighted.T)
+        end = system.linearize(e.q1, t + dt)
+        # d/dq (G(q) v) = D_v G(q): the Jacobian of the hidden constraint has the structure of G
+        velocity = system.velocity(e.q1, e.p1)
+        turn = jax.jvp(lambda y: system.linearize(y, t + dt), (e.q1,), (velocity,))[1]
+        force = lambda dl: pulls(G, tab.P[:, :R] @ dl)
+        response = lambda force: velocities(system, q, reply @ force)
+
+        def rows(dgamma: Any, dp: Any) -> Any:
+            hidden = dt * turn(dgamma[0].reshape(q.shape)) + dt * end(dp.reshape(q.shape))
+            return jnp.concatenate([self._moments(end, G, dgamma), hidden[None]])
+
+        def product(dl: Any) -> Any:
+            f = force(dl)
+            return rows(response(f), velocities(system, q, (tab.b @ f)[None])[0])
+
+        target = jnp.concatenate([e.phi[:-1], e.hidden[None]]) - rows(e.defect, jnp.zeros_like(e.defect[0]))
+        near = all_blocks(product, target.shape, q.dtype) if near is None else near
+        dl = solve_blocks(near, product, target)
         dgamma = e.defect
         if self.iteration != "fixed-point":
-            dgamma = dgamma + jnp.einsum("im,jimn->jn", dl.reshape(R, m), response)
-        return jnp.concatenate([dgamma.reshape(-1), -dl]), norm
+            dgamma = dgamma + response(force(dl))
+        return jnp.concatenate([dgamma.reshape(-1), -dl.reshape(-1)]), norm
 
-    def _moments(self, end: Any, G: Any) -> Any:
-        """`d phi_i / d gamma_j` for i < R - 1, from `h phi_i = [P_i g] - int P_i' g`: no second derivatives of g."""
+    def _moments(self, end: Any, G: Any, v: Any) -> Any:
+        """`sum_j d phi_i / d gamma_j v_j` for i < R - 1, from `h phi_i = [P_i g] - int P_i' g`."""
         tab, R = tables(self.k, self.s), self.R
-        inner = np.einsum("l,la,lj->ajl", tab.b, tab.dP[:, : R - 1], tab.I)
-        at_end = np.zeros((R - 1, self.s))
-        at_end[:, 0] = basis(max(R - 1, 1), 1.0)[: R - 1]
-        return jnp.einsum("aj,on->aojn", at_end, end) - jnp.einsum("ajl,lon->aojn", inner, G)
+        at_end = end(v[0].reshape(end.shape))
+        if R == 2:
+            return at_end[None]
+        inner = (tab.b[:, None] * tab.dP[:, 1 : R - 1]).T @ rates(G, tab.I @ v)
+        ends = basis(R - 1, 1.0)
+        return jnp.stack([at_end, *(ends[i] * at_end - inner[i - 1] for i in range(1, R - 1))])
 
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)

@@ -11,14 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, one_of, whole_number
-from ..linalg import Compensation, Dense, add
+from ..linalg import Compensation, add
 from ..linalg.scales import inverse_sizes
 from ..projection import direct_momenta
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .equations import iteration_report
-from .legendre import basis, integrals, slopes, solve_step, velocities
+from .legendre import basis, integrals, slopes, solve_step
+from .stages import all_blocks, combined, one_block, pulls, rates, reaches, row_sizes, solve_blocks, velocities
 
 __all__ = ["LobattoIIIAB", "lobatto"]
 
@@ -68,6 +69,20 @@ def continuation(s: int) -> Any:
 
     ahead = lagrange(1 + c[1:]) - lagrange(np.ones(1))
     return ahead[:, 1:] * c[None, 1:] / c[1:, None]
+
+
+def through(s: int) -> Any:
+    """`sum_k a_ik a^_kj / c_i`: how the forces of the first s - 1 stages move the mean velocities of the last s - 1."""
+    tab = lobatto(s)
+    return (tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None]
+
+
+def first_stages(stack: Any) -> Any:
+    return jax.tree.map(lambda x: x[:-1], stack)
+
+
+def last_stages(stack: Any) -> Any:
+    return jax.tree.map(lambda x: x[1:], stack)
 
 
 class Memory(NamedTuple):
@@ -173,11 +188,11 @@ class LobattoIIIAB(AbstractMethod):
 
         def at(u, c):
             here = u.reshape(q.shape)
-            jac = system.linearize(here, t + c * dt).todense() if m else jnp.zeros((0, u.size), u.dtype)
+            jac = system.linearize(here, t + c * dt) if m else None
             return system.gradient(here, t + c * dt).reshape(-1), jac
 
         gradients, G = jax.vmap(at)(points, jnp.asarray(tab.c, q.dtype))
-        force = gradients[:-1] + jnp.einsum("im,imn->in", multipliers, G[:-1])
+        force = gradients[:-1] + pulls(first_stages(G), multipliers) if m else gradients[:-1]
         momenta = p.reshape(-1) - dt * (tab.a_hat[:, :-1] @ force)
         return force, G, momenta
 
@@ -186,9 +201,8 @@ class LobattoIIIAB(AbstractMethod):
         tab = lobatto(self.s)
         slopes, multipliers = self._split(x, q)
         force, G, _ = self._stages(slopes, multipliers, args)
-        through = (tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None]
         start = velocities(system, q, args[3].reshape(1, -1))
-        defect = slopes - (start - dt * (through @ velocities(system, q, force)))
+        defect = slopes - (start - dt * (through(self.s) @ velocities(system, q, force)))
 
         if not system.constrained:
             return defect, jnp.zeros((self.s - 1, 0), q.dtype), G
@@ -206,30 +220,37 @@ class LobattoIIIAB(AbstractMethod):
     def _factor(self, x: Any, args: Any) -> Any:
         """`d g_i / d L_j` through the positions, factored at the predicted stages; serves every sweep of the step."""
         system, q, _, _, _, dt = args
-        tab, inner = lobatto(self.s), self.s - 1
+        tab = lobatto(self.s)
         slopes, multipliers = self._split(x, q)
         # positions q + c h v are only as good as eps |q|: an error eps |q| / (c h) of v is round-off
         speeds = jnp.max(jnp.abs(slopes), axis=0) + jnp.abs(q.reshape(-1)) / jnp.abs(dt)
         if not system.constrained:
             return inverse_sizes(speeds)
-        _, _, G = self._equations(x, args)
-        weights = dt * ((tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None])
-        GM = velocities(system, q, G[:-1])
+        _, G, _ = self._stages(slopes, multipliers, args)
+        before, after = first_stages(G), last_stages(G)
         # constraint forces may cancel, so their parts count
-        speeds = speeds + jnp.abs(dt) * jnp.einsum("im,imn->n", jnp.abs(multipliers), jnp.abs(GM))
-        blocks = jnp.einsum("ij,ion,jmn->iojm", weights, G[1:], GM)
-        size = inner * G.shape[1]
-        per_row = inverse_sizes(jnp.sum(jnp.abs(G[1:]) * speeds, axis=2))
-        return inverse_sizes(speeds), per_row, weights, G[1:], GM, Dense(blocks.reshape(size, size)).factor()
+        speeds = speeds + jnp.abs(dt) * jnp.sum(reaches(system, q, before, multipliers), axis=0)
+        per_row = inverse_sizes(row_sizes(after, speeds))
+        if system.dense_rows(q):
+            product = lambda dl: rates(after, self._response(dl, before, args))
+            near = all_blocks(product, multipliers.shape, q.dtype)
+        else:
+            near = one_block(system, q, through(self.s), dt, combined(G, tab.b))
+        return inverse_sizes(speeds), per_row, after, before, near
+
+    def _response(self, dl: Any, before: Any, args: Any) -> Any:
+        """How multipliers at the first s - 1 stages move the mean velocities of the last s - 1."""
+        system, q, *_, dt = args
+        return (dt * through(self.s)) @ velocities(system, q, pulls(before, dl))
 
     def _correction(self, x: Any, args: Any, prepared: Any) -> tuple[Any, Any]:
         defect, g, _ = self._equations(x, args)
         if not args[0].constrained:
             return defect.reshape(-1), jnp.max(jnp.abs(defect) * prepared)
-        per_size, per_row, weights, G, GM, factor = prepared
-        target = g - jnp.einsum("imn,in->im", G, defect)
-        dl = factor.solve(target.reshape(-1)).reshape(g.shape)
-        dslopes = defect + weights @ jnp.einsum("jm,jmn->jn", dl, GM)
+        per_size, per_row, after, before, near = prepared
+        response = lambda dl: self._response(dl, before, args)
+        dl = solve_blocks(near, lambda dl: rates(after, response(dl)), g - rates(after, defect))
+        dslopes = defect + response(dl)
         norm = jnp.maximum(jnp.max(jnp.abs(defect) * per_size), jnp.max(jnp.abs(g) * per_row))
         return jnp.concatenate([dslopes.reshape(-1), -dl.reshape(-1)]), norm
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import small_product
@@ -49,6 +50,10 @@ class DenseJacobian(eqx.Module):
     def row_sizes(self, q: Any) -> Any:
         """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
         return row_sizes(self.matrix, particle_sizes(q).reshape(-1))
+
+    def reach(self, mass: Any, q: Any, multipliers: Any) -> Any:
+        """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
+        return jnp.sum(jnp.abs(mass.right(q, self.matrix)) * jnp.abs(multipliers)[:, None], axis=0)
 
     def todense(self) -> Any:
         return self.matrix

@@ -259,6 +259,12 @@ class StructuredJacobian(eqx.Module):
         ]
         return self._natural(parts, None if self.full is None else row_sizes(self.full, q.reshape(-1)))
 
+    def reach(self, mass: Any, q: Any, multipliers: Any) -> Any:
+        """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
+        full = None if self.full is None else mass.right(q, self.full)
+        weighted = StructuredJacobian(self.weighted(mass).slopes, full, self.coupling, self.layout, self.shape)
+        return jax.tree.map(jnp.abs, weighted).transpose(jnp.abs(multipliers)).reshape(-1)
+
     def todense(self) -> Any:
         m = self.layout.array.size
         return jax.vmap(self.transpose)(jnp.eye(m)).reshape(m, -1)

@@ -316,6 +316,10 @@ class System(eqx.Module):
     def _structured(self, q: Any) -> Structured | None:
         return find_structure(self._terms(0.0), self.mass_form(q), q)[0] if self.constraint_terms else None
 
+    def dense_rows(self, q: Any) -> bool:
+        """Whether the Jacobian of the constraint is held as a matrix: few rows, or no structure."""
+        return self._structured(q) is None
+
     def islands(self, q: Any) -> IslandConstraint | None:
         """The constraint as many small groups of rows side by side, where it is that and nothing else."""
         found = self._structured(q)

@@ -1,0 +1,124 @@
+"""Jacobians of the constraint at several points of a step, as one stack, and what stage methods need of them.
+
+A stack is what `jax.vmap` makes of `system.linearize`: a Jacobian object whose arrays have a leading axis of points.
+Every product keeps the structure of the constraint, so that nothing here grows faster than the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..linalg import Dense
+from ..systems.mass import DiagonalMass
+
+__all__ = [
+    "all_blocks",
+    "combined",
+    "one_block",
+    "pulls",
+    "rates",
+    "reaches",
+    "row_sizes",
+    "solve_blocks",
+    "velocities",
+]
+
+# Corrections of a solve with one Gram matrix for all stages. Two leave as many sweeps as an exact solve takes.
+REFINEMENTS = 2
+
+
+def pulls(jacobians: Any, multipliers: Any) -> Any:
+    """`G_l^T lambda_l`, `(points, n)`; multipliers are `(points, m)`, or `(m,)` for the same everywhere."""
+    axis = None if multipliers.ndim == 1 else 0
+    return jax.vmap(lambda G, y: G.transpose(y).reshape(-1), in_axes=(0, axis))(jacobians, multipliers)
+
+
+def rates(jacobians: Any, v: Any) -> Any:
+    """`G_l v_l`, `(points, m)`, for flat velocities `(points, n)`."""
+    return jax.vmap(lambda G, v: G(v.reshape(G.shape)))(jacobians, v)
+
+
+def combined(jacobians: Any, weights: Any) -> Any:
+    """`sum_l w_l G_l`: one Jacobian of the same structure."""
+    return jax.tree.map(lambda x: jnp.tensordot(jnp.asarray(weights, x.dtype), x, axes=1), jacobians)
+
+
+def reaches(system: Any, q: Any, jacobians: Any, multipliers: Any) -> Any:
+    """`|G_l M^-1|^T |lambda_l|`, `(points, n)`; multipliers `(m,)` serve all points."""
+    mass = system.mass_form(q)
+    if isinstance(mass, DiagonalMass):
+        return velocities(system, q, pulls(jax.tree.map(jnp.abs, jacobians), jnp.abs(multipliers)))
+    multipliers = jnp.broadcast_to(multipliers, jax.tree.leaves(jacobians)[0].shape[:1] + multipliers.shape[-1:])
+    return jax.vmap(lambda G, y: G.reach(mass, q, y))(jacobians, multipliers)
+
+
+def row_sizes(jacobians: Any, speeds: Any) -> Any:
+    """`sum_j |G_l,ij| speed_j`, `(points, m)`; speeds are flat, `(n,)`."""
+    return jax.vmap(lambda G: G(speeds.reshape(G.shape)))(jax.tree.map(jnp.abs, jacobians))
+
+
+def velocities(system: Any, q: Any, rows: Any) -> Any:
+    """`M^-1` applied to each row of a matrix of flat momenta (the last axis is the coordinate)."""
+    flat = rows.reshape(-1, q.size)
+    return system.mass_form(q).right(q, flat).reshape(rows.shape)
+
+
+class AllBlocks(eqx.Module):
+    """Factors of all blocks together; right-hand sides and solutions are `(blocks, m)`."""
+
+    factor: Any
+
+    def solve(self, b: Any) -> Any:
+        return self.factor.solve(b.reshape(-1)).reshape(b.shape)
+
+
+class OneBlock(eqx.Module):
+    """`K^-1 (x) A^-1`: the inverse of all blocks where the Jacobian does not change along the step, else near it."""
+
+    small: Any  # K^-1
+    factor: Any  # of A
+
+    def solve(self, b: Any) -> Any:
+        return self.small @ jax.vmap(self.factor.solve)(b)
+
+
+def all_blocks(product: Callable[[Any], Any], shape: tuple[int, int], dtype: Any) -> AllBlocks:
+    """Factors of the linear map `product` on arrays `(blocks, m)`: for few rows, or rows without structure."""
+    size = shape[0] * shape[1]
+    unit = jnp.eye(size, dtype=dtype).reshape(size, *shape)
+    return AllBlocks(Dense(jax.vmap(product)(unit).reshape(size, size).T).factor())
+
+
+def one_block(system: Any, q: Any, weights: np.ndarray, dt: Any, G: Any) -> OneBlock:
+    """Factors of `h w (x) G M^-1 G^T` for a Jacobian in the middle of the step: one structured factorization."""
+    small = jnp.asarray(np.linalg.inv(weights), q.dtype) / dt
+    return OneBlock(small, system.gram(q, G, G).factor(symmetric=True))
+
+
+def solve_blocks(near: AllBlocks | OneBlock, product: Callable[[Any], Any], b: Any) -> Any:
+    """`x` with `product(x) = b`, exactly with all blocks, to a few digits with one.
+
+    With one block: steps along `near.solve(residual)`, each as long as is best (GCR). The residual never grows, however
+    far `near` is from the blocks.
+    """
+    if isinstance(near, AllBlocks):
+        return near.solve(b)
+    x, r, ways = jnp.zeros_like(b), b, []
+    for _ in range(REFINEMENTS):
+        way = near.solve(r)
+        image = product(way)
+        for older, its, per_size in ways:
+            part = jnp.sum(image * its) * per_size
+            way, image = way - part * older, image - part * its
+        size = jnp.sum(image * image)
+        per_size = jnp.where(size > 0, 1.0 / jnp.where(size > 0, size, 1.0), 0.0)
+        ways.append((way, image, per_size))
+        step = jnp.sum(r * image) * per_size
+        x, r = x + step * way, r - step * image
+    return x
