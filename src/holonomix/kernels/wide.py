@@ -36,6 +36,7 @@ PLACE = (1 << SHIFT) - 1
 LEAST = 5  # axes of so many elements, or fewer, are never long
 MOST = 12  # vectors that one axis may be dealt to: coordinates of a molecule of four
 SOURCES = 6  # vectors that one vector may be pieced together from by choices
+LONG_SOURCES = 16  # the same where there are too many elements to put together one by one
 PACKED = 64  # elements of a vector that may be put together one by one
 
 
@@ -271,9 +272,9 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     vectors = [c for c in sources if c > PLACE]
     if len(vectors) == 1 and all(c == zero for c in sources if c <= PLACE):
         return take(g, (vectors[0] >> SHIFT) - 1, np.where(codes > PLACE, codes & PLACE, -1))
-    if len(sources) > SOURCES:
-        if len(codes) > PACKED:
-            raise Unsupported("a long array pieced together", f"from {len(sources)} others")
+    if len(sources) > LONG_SOURCES and len(codes) > PACKED:
+        raise Unsupported("a long array pieced together", f"from {len(sources)} others")
+    if len(sources) > SOURCES and len(codes) <= PACKED:
         return g.node("pack", tuple(element_of(g, c) for c in codes.tolist()), kind, None, len(codes))
     out = None
     for c in sources:

@@ -21,6 +21,7 @@ from ..linalg.indexing import Indices, add_at, take
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import UNROLL, Dense
 from ..linalg.tridiagonal import lane_products
+from .discovered import Discovered, Pattern, discover
 from .islands import Islands, islands_of, sum_of
 from .structured import AbstractLocal, weave
 
@@ -155,6 +156,7 @@ class Structured:
     layout: Indices  # natural positions of the structured rows, then of the plain ones
     local: tuple[int, ...]  # which terms are structured
     plain: tuple[int, ...]
+    patterns: tuple[tuple[int, Pattern], ...] = ()  # of the structured ones that are plain functions
 
 
 def find_structure(terms: tuple[tuple[Any, Any], ...], mass: Any, q: Any) -> tuple[Structured | None, str]:
@@ -164,26 +166,34 @@ def find_structure(terms: tuple[tuple[Any, Any], ...], mass: Any, q: Any) -> tup
     m = sum(rows)
     if m <= UNROLL:
         return None, f"{m} constraint rows: unrolled dense elimination" if m else "no constraints"
-    plain = tuple(k for k in range(len(terms)) if k not in local)
-    extra_rows = sum(rows[k] for k in plain)
-    if not local:
-        return None, f"{m} rows of plain functions: dense LU; give them as Distance or Local to use their structure"
     if not mass.particlewise:
         return None, f"{m} rows with a mass matrix that couples particles: dense LU"
-    if extra_rows > UNROLL:
-        return None, f"{extra_rows} rows of plain functions beside {m - extra_rows} structured ones: dense LU"
+    plain = tuple(k for k in range(len(terms)) if k not in local)
+    patterns: dict[int, Pattern] = {}
+    if sum(rows[k] for k in plain) > UNROLL:
+        found = {k: discover(terms[k][0], q, terms[k][1]) for k in plain}
+        patterns = {k: pattern for k, pattern in found.items() if pattern is not None}
+        local = tuple(k for k in range(len(terms)) if k in local or k in patterns)
+        plain = tuple(k for k in plain if k not in patterns)
+    extra_rows = sum(rows[k] for k in plain)
+    if not local or extra_rows > UNROLL:
+        beside = f" beside {m - extra_rows} structured ones" if local else ""
+        advice = "their program shows no structure; give them as Distance or Local if they have any"
+        return None, f"{extra_rows} rows of plain functions{beside}: dense LU; {advice}"
+    views = tuple(Discovered(terms[k][0], patterns[k]) if k in patterns else terms[k][0] for k in local)
     signature = []
-    for k in local:
-        term, extra = terms[k]
-        term.check(q)
-        signature.append((term.indices, term.period, rows[k] // term.indices.array.shape[0]))
+    for k, view in zip(local, views, strict=True):
+        if isinstance(view, AbstractLocal):
+            view.check(q)
+        signature.append((view.indices, view.period, rows[k] // view.indices.array.shape[0]))
     coupling = coupling_of(tuple(signature))
     if coupling.layout is None:
         return None, coupling.text
     starts = np.cumsum([0, *rows])
     layout = Indices(np.concatenate([np.arange(starts[k], starts[k + 1]) for k in (*local, *plain)]))
-    text = coupling.text + (f"; bordered by {extra_rows} rows of plain functions" if extra_rows else "")
-    return Structured(coupling, layout, local, plain), text
+    texts = [coupling.text, *(f"bordered by {extra_rows} rows of plain functions" for _ in plain[:1])]
+    texts += [pattern.text for pattern in patterns.values()]
+    return Structured(coupling, layout, local, plain, tuple(patterns.items())), "; ".join(texts)
 
 
 def _row_count(term: Any, q: Any, extra: Any) -> int:
@@ -192,7 +202,9 @@ def _row_count(term: Any, q: Any, extra: Any) -> int:
 
 def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q: Any) -> StructuredJacobian:
     """Each structured term's own Jacobian, and dense rows for the plain callables."""
-    slopes = tuple(part for k in found.local for part in terms[k][0].jacobians(q, *terms[k][1]))
+    patterns = dict(found.patterns)
+    views = {k: Discovered(terms[k][0], patterns[k]) if k in patterns else terms[k][0] for k in found.local}
+    slopes = tuple(part for k, view in views.items() for part in view.jacobians(q, *terms[k][1]))
     full = None
     if found.plain:
         full = jax.jacrev(lambda x: jnp.concatenate([terms[k][0](x, *terms[k][1]) for k in found.plain]))(q)

@@ -323,7 +323,7 @@ class System(eqx.Module):
     def islands(self, q: Any) -> IslandConstraint | None:
         """The constraint as many small groups of rows side by side, where it is that and nothing else."""
         found = self._structured(q)
-        if found is None or found.plain or found.coupling.islands is None:
+        if found is None or found.plain or found.patterns or found.coupling.islands is None:
             return None
         terms, extra = zip(*self._terms(0.0), strict=True)
         return IslandConstraint(terms, extra, found.coupling.islands)

@@ -1,0 +1,63 @@
+"""No method forms an array that grows with the square of a chain's length."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.errors import MethodError
+from holonomix.methods.registry import registry
+from holonomix.types import State
+
+LINKS = 10_000
+# arrays of this many times the length of the chain are still linear: stages, factors and their levels
+MOST = 100 * LINKS
+
+# a mass or an embedding of their own: not for particles
+OTHERS = ("CayleyEulerSO3", "ZhangSkeelSO3")
+METHODS = [name for name in registry() if name not in OTHERS]
+
+
+def largest(jaxpr):
+    """The number of entries of the largest array in a program and everything that it calls."""
+    sizes = [int(np.prod(v.aval.shape)) for v in (*jaxpr.constvars, *jaxpr.invars)]
+    for eqn in jaxpr.eqns:
+        sizes += [int(np.prod(v.aval.shape)) for v in eqn.outvars if hasattr(v.aval, "shape")]
+        for inner in jax.tree.leaves(
+            list(eqn.params.values()),
+            is_leaf=lambda x: isinstance(x, (jax.extend.core.ClosedJaxpr, jax.extend.core.Jaxpr)),
+        ):
+            if isinstance(inner, jax.extend.core.ClosedJaxpr):
+                sizes.append(largest(inner.jaxpr))
+            elif isinstance(inner, jax.extend.core.Jaxpr):
+                sizes.append(largest(inner))
+    return max(sizes, default=0)
+
+
+def traced(method, system, q):
+    """The program of a start and a step; nothing is executed."""
+
+    def step(q, p, key):
+        state = State(q, p, jnp.zeros(()), jnp.zeros((), jnp.int32))
+        return method.step(system, state, 0.01, method.init(system, state, 0.01), key)[0]
+
+    shape = jax.ShapeDtypeStruct(q.shape, q.dtype)
+    return jax.make_jaxpr(step)(shape, shape, jax.eval_shape(lambda: jax.random.key(0)))
+
+
+@pytest.fixture(scope="module")
+def chain():
+    problem = hx.models.chain(LINKS)
+    return problem.system.prepare(problem.q0), problem.q0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_method_forms_a_matrix_of_a_long_chain(name, chain):
+    system, q = chain
+    method = registry()[name].default
+    try:
+        method.check(system)
+    except MethodError as reason:
+        pytest.skip(str(reason))
+    assert largest(traced(method, system, q).jaxpr) <= MOST
