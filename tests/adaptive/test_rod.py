@@ -7,6 +7,7 @@ import pytest
 
 import holonomix as hx
 from holonomix.models.rod import backbone, wall_distances
+from holonomix.projection import check_start
 from holonomix.status import Status
 
 from .support import advance, begin, densities, there_and_back, without_structure
@@ -165,3 +166,12 @@ def test_time_per_step_grows_linearly():
 
     sizes = (100, 1000, 10_000)
     assert exponent(sizes, [seconds_per_step(n) for n in sizes]) <= 1.1
+
+
+def test_a_run_accepts_the_start_of_the_model():
+    # rows in y have velocities of round-off size only, and scales to match
+    rod = hx.models.cosserat_rod()
+    check_start(rod.system, rod.q0, rod.p0)
+    off = rod.p0.at[3, 0].add(1e-3)  # the control
+    with pytest.raises(hx.InconsistentStateError, match="not tangent"):
+        check_start(rod.system, rod.q0, off)

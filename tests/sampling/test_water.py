@@ -126,4 +126,4 @@ def test_multipliers_of_stiff_water():
 
 
 def test_items():
-    assert list(ITEMS) == ["figure4", "figure5", "figure6", "figure7"]
+    assert [item.name for item in ITEMS] == ["figure4", "figure5", "figure6", "figure7"]

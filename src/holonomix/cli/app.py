@@ -253,29 +253,32 @@ def certify(
 @app.command()
 def reproduce(
     paper: Annotated[
-        str | None, typer.Argument(metavar="PAPER", help="Which paper; without it, the papers are listed.")
+        str | None, typer.Argument(metavar="PAPER", help="Which paper, or all; without it, the papers are listed.")
     ] = None,
     item: Annotated[
         str | None, typer.Argument(metavar="ITEM", help="A figure or table; all of them by default.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, the same picture.")] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of what is made.")] = Path("reproduced"),
-    listed: Annotated[bool, typer.Option("--list", help="List the items of the paper.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, the same conclusion.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of pictures and data.")] = Path("reproduced"),
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="DIR", help="Write Markdown, HTML, PNG, PDF, SVG and CSV there.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the items with their quick and full time.")] = False,
 ) -> None:
-    """Compute the figures and tables of the papers."""
+    """Compute the figures and tables of the papers, with a verdict for each."""
     with guarded():
         from .environment import set_up_jax
-        from .papers import PAPERS, items
+        from .papers import PAPERS, list_items
         from .papers import reproduce as carry_out
 
         set_up_jax()
         console = make_console()
-        if paper is None:
+        if listed:
+            list_items(paper or "all", console)
+        elif paper is None:
             console.print("\n".join(f"{name:28} {title}" for name, title in PAPERS.items()), highlight=False)
-        elif listed:
-            console.print("\n".join(items(paper)), highlight=False)
         else:
-            carry_out(paper, item, quick, out / paper.replace("-", "_"), console)
+            carry_out(paper, item, quick, out, report, console)
 
 
 @app.command()

@@ -7,8 +7,6 @@ Newmark's parameter, which the text leaves out, is 0.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +17,8 @@ from jax.tree_util import Partial
 import holonomix as hx
 from holonomix.models.water import UNITS, oxygen_distances
 from holonomix.projection import penalty_multipliers
+
+from .items import Findings, Item, legend, panels
 
 __all__ = ["ITEMS", "Cluster", "nve", "sample_distances", "total_variation"]
 
@@ -54,7 +54,7 @@ def sample_distances(
     heat: bool = False,
     backend: str = "native",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Histograms of the distances and `2 K/(dof kT)`, one a replica, without the first share `discard`.
+    """Histograms of the distances and `2 K/(dof kT)`, one per replica, without the first share `discard`.
 
     A relaxed start is cold: `heat` runs as long before, with a hundred times the friction.
     """
@@ -114,57 +114,93 @@ def compare_distances(n: int, steps: int, replicas: int, seed: int = 0, **option
     }
 
 
-def _draw_distances(found: dict[str, Any], title: str, path: Path, console: Any) -> None:
-    from matplotlib.figure import Figure
-
+def _draw_distances(found: dict[str, Any]) -> Any:
     center = RANGE[0] + (np.arange(BINS) + 0.5) * (RANGE[1] - RANGE[0]) / BINS
-    figure = Figure(figsize=(6, 3.5), layout="constrained")
-    axes = figure.subplots()
-    for name, key, style in (("RATTLE", "rigid", "-"), ("stiff Z&Ss", "stiff", "--")):
-        axes.plot(center, found[key].mean(axis=0), style, label=name)
-    axes.set(xlabel="oxygen-oxygen distance / Angstrom", ylabel="share", title=title)
-    axes.legend()
-    _save(figure, path, console)
+    figure, axes = panels()
+    for name, key in (("RATTLE", "rigid"), ("stiff Z&Ss", "stiff")):
+        axes.plot(center, found[key].mean(axis=0), label=name)
+    axes.set(xlabel="O-O distance / Å", ylabel="share per bin of 0.05 Å")
+    legend(figure, axes, 2)
+    return figure
 
 
-def figure4(quick: bool, out: Path, console: Any) -> None:
+def figure4(quick: bool) -> Findings:
     """Oxygen-oxygen distances of 7 waters at 232 K: stiff Z&Ss + GLA against RATTLE + GLA."""
     steps, replicas = (40_000, 4) if quick else (240_000, 8)
-    found = compare_distances(7, steps, replicas)
-    heat = ", ".join(f"{name} {x.mean():.3f} +- {x.std():.3f}" for name, x in found["temperature"].items())
+    seen = compare_distances(7, steps, replicas)
     length = steps * 0.05 * EV.femtoseconds / 1000
-    console.print(
-        f"Figure 4: {replicas} replicas of {length:.0f} ps; total variation between replicas of one method "
-        f"{found['within']:.3f}, of the two {found['across']:.3f} (ratio {found['across'] / found['within']:.2f}), "
-        f"pooled {found['pooled']:.3f}; 2K/(dof kT): {heat}"
+    found = Findings()
+    table = found.table(
+        f"{replicas} replicas of {length:.0f} ps: total variation of the distributions", "between", "distance"
     )
-    _draw_distances(found, "7 waters, 232 K", out / "figure4.png", console)
+    table.add("replicas of one method", seen["within"])
+    table.add("replicas of the two methods", seen["across"])
+    table.add("the two methods, all replicas together", seen["pooled"])
+    ratio = seen["across"] / seen["within"]
+    found.compare(
+        "distributions of SHAKE and simplified Z&Ss",
+        "agree",
+        f"they differ {ratio:.2f} times as much as two runs of one method",
+        ratio < 1.5,
+        why="the runs are too short, or the stiff springs change the distribution",
+    )
+    heat = {name: float(x.mean()) for name, x in seen["temperature"].items()}
+    found.compare(
+        "kinetic temperature over 232 K",
+        "1",
+        ", ".join(f"{k} {x:.3f}" for k, x in heat.items()),
+        all(abs(x - 1) < 0.06 for x in heat.values()),
+    )
+    found.note(
+        "The paper prints no units; eV, Angstrom and amu fit its figures (unit of time 10.18 fs). The friction is "
+        "taken as a rate."
+    )
+    found.figure("figure4", _draw_distances(seen))
+    return found
 
 
-def figure7(quick: bool, out: Path, console: Any) -> None:
-    """The same for 100 waters, at reduced length (the paper: T = 1000, which is 20 000 steps)."""
-    steps = 500 if quick else 6_000
-    found = compare_distances(100, steps, 1, heat=True, backend="auto")
-    heat = ", ".join(f"{name} {x.mean():.3f}" for name, x in found["temperature"].items())
-    console.print(
-        f"Figure 7: 100 waters, {steps} steps ({steps * 0.05:.0f} units of time); total variation between the methods "
-        f"{found['pooled']:.3f}; 2K/(dof kT): {heat}"
+def figure7(quick: bool) -> Findings:
+    """The same for 100 waters; the quick form takes 27 and cannot decide."""
+    count, steps = (27, 1_000) if quick else (100, 20_000)
+    seen = compare_distances(count, steps, 1, heat=True, backend="auto")
+    found = Findings()
+    table = found.table(f"{count} waters, {steps} steps ({steps * 0.05:.0f} units of time)", "method", "2K/(dof kT)")
+    for name, x in seen["temperature"].items():
+        table.add(name, float(x.mean()))
+    if quick:
+        found.cannot_decide(
+            "two runs of 27 waters over 50 units of time start from one configuration and have not forgotten it: their "
+            f"total variation, {seen['pooled']:.3f}, says little about 100 waters over 1000"
+        )
+    found.compare(
+        "distributions of SHAKE and simplified Z&Ss, total variation",
+        "agree",
+        f"{seen['pooled']:.3f}",
+        seen["pooled"] < 0.1,
+        why="one run of each method, which wander apart",
     )
-    _draw_distances(found, "100 waters, 232 K", out / "figure7.png", console)
+    found.figure("figure7", _draw_distances(seen))
+    return found
 
 
 # -- figure 5: multipliers -------------------------------------------------------------------------------------------
 
 
-def multipliers(t1: float, omega: float = 500.0, window: float = 0.2) -> dict[str, np.ndarray]:
+def multipliers(t1: float, omega: float = 500.0, window: float = 0.2, h: float | None = None) -> dict[str, np.ndarray]:
     """Lagrange multipliers of the first molecule: RATTLE's, and the window means of `omega^2 g` of the stiff motion.
 
-    The step resolves the springs: where it does not, Z&Ss holds `omega^2 g` at `lambda + beta h^2 omega^2 g''(v, v)`.
+    By default the step resolves the springs: where it does not, Z&Ss holds `omega^2 g` at
+    `lambda + beta h^2 omega^2 g''(v, v)`.
     """
     rigid, stiff = Cluster(7, rigid=True), Cluster(7, rigid=False, omega=omega)
-    start, h = warm(rigid), 0.1 / omega
-    options = {"dt": h, "steps": round(t1 / h), "save_every": 4, "backend": "native"}
-    exact = hx.simulate(rigid.problem.system, rigid.method, *start, **options)
+    start = warm(rigid)
+    fine = 0.1 / omega
+    every = 4 if h is None else 1
+    step = fine if h is None else h
+    options = {"dt": step, "steps": round(t1 / step), "save_every": every, "backend": "native", "throw": h is None}
+    exact = hx.simulate(
+        rigid.problem.system, rigid.method, *start, dt=fine, steps=round(t1 / fine), save_every=4, backend="native"
+    )
     sol = hx.simulate(stiff.problem.system, stiff.method, *start, **options)
     t, mean = penalty_multipliers(sol, window)
     values = np.stack([np.interp(t, exact.t, exact.multipliers[:, k]) for k in range(3)], axis=1)
@@ -172,28 +208,46 @@ def multipliers(t1: float, omega: float = 500.0, window: float = 0.2) -> dict[st
     return {"t": t, "rigid": values, "stiff": mean[:, :3], "raw": raw[:, :3], "raw_t": np.asarray(sol.t)}
 
 
-def figure5(quick: bool, out: Path, console: Any) -> None:
+def figure5(quick: bool) -> Findings:
     """Multipliers of the first molecule, omega = 500: the averaged penalty force is the constraint force."""
-    from matplotlib.figure import Figure
-
-    found = multipliers(2.0 if quick else 8.0)
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    for k, axes in enumerate(figure.subplots(3, sharex=True)):
-        axes.plot(found["t"], found["stiff"][:, k], color="tab:orange", label="stiff Z&Ss, mean over 0.2", linewidth=2)
-        axes.plot(found["t"], found["rigid"][:, k], "k--", label="RATTLE", linewidth=1)
-        axes.set(ylabel=f"lambda {k + 1} / eV A$^{{-2}}$")
-    axes.set(xlabel="t / 10.18 fs")
-    axes.legend()
-    size = np.sqrt(np.mean(found["rigid"] ** 2))
-    error = np.sqrt(np.mean((found["stiff"] - found["rigid"]) ** 2))
-    spread = np.std(
-        found["raw"] - np.stack([np.interp(found["raw_t"], found["t"], x) for x in found["stiff"].T], axis=1)
+    t1 = 2.0 if quick else 8.0
+    seen = multipliers(t1)
+    figure, axes = panels(3, 1, (3.4, 4.4), sharex=True)
+    for k, panel in enumerate(axes):
+        panel.plot(seen["t"], seen["stiff"][:, k], color="C1", ls="-", label="stiff Z&Ss, mean over 0.2", lw=1.8)
+        panel.plot(seen["t"], seen["rigid"][:, k], "k--", label="RATTLE", lw=0.8)
+        panel.set(ylabel=rf"$\lambda_{k + 1}$ / eV Å$^{{-2}}$")
+    axes[-1].set(xlabel="$t$ / 10.18 fs")
+    legend(figure, axes[0], 2)
+    found = Findings()
+    found.figure("figure5", figure)
+    rms = lambda x: float(np.sqrt(np.mean(x**2)))
+    size, error = rms(seen["rigid"]), rms(seen["stiff"] - seen["rigid"])
+    spread = float(
+        np.std(seen["raw"] - np.stack([np.interp(seen["raw_t"], seen["t"], x) for x in seen["stiff"].T], axis=1))
     )
-    console.print(
-        f"Figure 5: rms multiplier {size:.3f} eV/A^2, rms difference of the window means {error:.3f}, "
-        f"of the raw values {spread:.3f}"
+    table = found.table(f"omega 500, t to {t1:g}, eV/Å^2", "quantity", "root mean square")
+    table.add("lambda", size)
+    table.add("window mean of omega^2 g - lambda, h = 0.0002", error)
+    table.add("omega^2 g around its mean, h = 0.0002", spread)
+    found.compare(
+        "window means and SHAKE's multipliers, resolved step",
+        "agree",
+        f"rms difference {error / size:.1%}",
+        error < 0.02 * size,
     )
-    _save(figure, out / "figure5.png", console)
+    coarse = multipliers(t1, h=0.05)
+    away = rms(coarse["stiff"] - coarse["rigid"]) if len(coarse["t"]) else np.inf
+    table.add("window mean of omega^2 g - lambda, h = 0.05", away)
+    found.compare(
+        "the same with the printed h = 0.05",
+        "agree",
+        f"rms difference {away / size:.0%} of lambda",
+        away < 0.2 * size,
+        why="the step does not resolve the springs (h omega = 25), and Z&Ss then holds omega^2 g at lambda + beta h^2 "
+        "omega^2 g''(v, v); the paper's picture needs a smaller step",
+    )
+    return found
 
 
 # -- figure 6: energy and momenta without noise -----------------------------------------------------------------------
@@ -228,40 +282,91 @@ def nve(steps: int, every: int = 20, newmark_steps: int | None = None) -> dict[s
     return found
 
 
-def figure6(quick: bool, out: Path, console: Any) -> None:
+def figure6(quick: bool) -> Findings:
     """Conservation of energy, linear and angular momentum by RATTLE, stiff Z&Ss and Newmark with one iteration."""
-    from matplotlib.figure import Figure
-
-    found = nve(4000 if quick else 20_000, newmark_steps=2000 if quick else None)
-    figure = Figure(figsize=(7, 7), layout="constrained")
-    panels = ("energy", "linear momentum", "angular momentum")
-    for axes, panel in zip(figure.subplots(3, sharex=True), panels):
-        for name, series in found.items():
-            axes.plot(series["t"], series[panel], label=name, linewidth=0.8)
-        axes.set(ylabel=f"change of {panel}")
-        if panel != "energy":
-            axes.set_yscale("symlog", linthresh=1e-15)
-    axes.set(xlabel="t / 10.18 fs")
-    axes.legend()
-    for name, series in found.items():
+    seen = nve(4000 if quick else 20_000)
+    figure, axes = panels(3, 1, (3.4, 5.4), sharex=True)
+    labels = {"energy": "$H - H_0$ / eV", "linear momentum": "change of $P$", "angular momentum": "change of $L$"}
+    found = Findings()
+    columns = ("method", "range of the energy / eV", "second half - first", "linear momentum", "angular momentum")
+    table = found.table("Largest changes", *columns)
+    size, drift, spin = {}, {}, {}
+    for name, series in seen.items():
         half = len(series["t"]) // 2
-        drift = np.mean(series["energy"][half:]) - np.mean(series["energy"][:half])
-        console.print(
-            f"Figure 6: {name}: energy range {np.ptp(series['energy']):.1e} eV (second half minus first {drift:+.1e}), "
-            f"linear momentum {np.max(series['linear momentum']):.1e}, angular {np.max(series['angular momentum']):.1e}"
-        )
-    _save(figure, out / "figure6.png", console)
+        size[name] = float(np.ptp(series["energy"]))
+        drift[name] = float(np.mean(series["energy"][half:]) - np.mean(series["energy"][:half]))
+        spin[name] = float(np.max(series["angular momentum"]))
+        table.add(name, size[name], drift[name], float(np.max(series["linear momentum"])), spin[name])
+        for panel, key in zip(axes, labels):
+            panel.plot(series["t"], series[key], label=name, lw=0.8)
+    for panel, (key, label) in zip(axes, labels.items()):
+        panel.set(ylabel=label)
+        if key != "energy":
+            panel.set_yscale("symlog", linthresh=1e-15)
+    axes[-1].set(xlabel="$t$ / 10.18 fs")
+    legend(figure, axes[0], 2)
+    found.figure("figure6", figure)
+    newmark, stiff = "one-iteration Newmark", "stiff Z&Ss"
+    found.compare(
+        "energy: simplified Z&Ss against partially solved Newmark",
+        "better preserved",
+        f"range {size[stiff]:.1e} against {size[newmark]:.1e} eV, drift {drift[stiff]:+.1e} against "
+        f"{drift[newmark]:+.1e}",
+        size[stiff] < 0.5 * size[newmark] and abs(drift[stiff]) < abs(drift[newmark]),
+        why="the run is too short for the drift of Newmark to show",
+    )
+    found.compare("SHAKE's angular momentum", "preserved", f"to {spin['RATTLE']:.0e}", spin["RATTLE"] < 1e-10)
+    found.compare(
+        "angular momentum of simplified Z&Ss",
+        "not exactly (symplecticity is lost)",
+        f"changes by {spin[stiff]:.1e}",
+        1e-10 < spin[stiff] < 0.5,
+    )
+    linear = max(float(np.max(series["linear momentum"])) for series in seen.values())
+    found.compare("linear momentum", "preserved", f"to {linear:.0e}", linear < 1e-11)
+    return found
 
 
-def _save(figure: Any, path: Path, console: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    console.print(f"  drawn in {path}")
-
-
-ITEMS: dict[str, Callable[[bool, Path, Any], None]] = {
-    "figure4": figure4,
-    "figure5": figure5,
-    "figure6": figure6,
-    "figure7": figure7,
-}
+WATER = "7 TIP3P waters, omega 20, h 0.05, gamma 0.01, 1/kT = 50 (232 K), Newmark's beta 0.4 (not printed)"
+ITEMS = (
+    Item(
+        "figure4",
+        "O-O distances of 7 waters",
+        "section 4.3, Figure 4",
+        "SHAKE and simplified Z&Ss, both with GLA, sample the same distribution of O-O distances.",
+        figure4,
+        f"{WATER}; 8 replicas of T = 12 000",
+        "4 replicas of T = 2 000",
+        (25, 150),
+    ),
+    Item(
+        "figure5",
+        "multipliers of a water molecule",
+        "section 4.3, Figure 5",
+        "Window means of the penalty force at omega = 500 agree with SHAKE's multipliers.",
+        figure5,
+        "7 waters, omega 500, window 0.2, t to 8; step 0.0002, and 0.05 as printed",
+        "t to 2",
+        (20, 40),
+    ),
+    Item(
+        "figure6",
+        "conservation without noise",
+        "section 4.3, Figure 6",
+        "Simplified Z&Ss, though not symplectic, preserves energy and momenta better than partially solved Newmark.",
+        figure6,
+        f"{WATER}, without noise and friction, 20 000 steps",
+        "4 000 steps",
+        (25, 60),
+    ),
+    Item(
+        "figure7",
+        "O-O distances of 100 waters",
+        "section 4.3, Figure 7",
+        "With 100 waters the distributions of SHAKE and simplified Z&Ss agree too.",
+        figure7,
+        "100 waters, T = 1000 (20 000 steps), as long before to heat up",
+        "27 waters, T = 50: too short to decide",
+        (30, 600),
+    ),
+)

@@ -1,0 +1,222 @@
+"""One item of a paper: what the paper says, what we find, and a verdict computed from the two.
+
+An `Item` is a figure, a table or a theorem. Its function computes and returns `Findings`: tables, pictures and
+comparisons. A comparison holds or it does not, decided by numbers; the verdict of the item follows from them:
+
+- `agrees`: every comparison holds as the paper prints it;
+- `agrees after correction`: every comparison holds, and at least one needs a misprint corrected, which it names;
+- `differs`: at least one comparison does not hold;
+- `not decided`: the quick form is too short to tell, and says why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import holonomix as hx
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Findings", "Item", "Paper", "Table", "Verdict", "journal_style", "legend", "order_of", "panels"]
+
+Cell = str | float | int | None
+STYLE = Path(__file__).with_name("journal.mplstyle")
+
+
+class Verdict(enum.Enum):
+    AGREES = "agrees"
+    CORRECTED = "agrees after correction"
+    DIFFERS = "differs"
+    UNDECIDED = "not decided"
+
+
+def text(value: Cell) -> str:
+    """A cell of a table: three digits for a float, and nothing for None."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else str(value) if isinstance(value, int) else f"{float(value):.3g}"
+
+
+@dataclasses.dataclass
+class Table:
+    """Rows under named columns, the first `keys` of which name the row; every cell is kept as text."""
+
+    title: str
+    columns: tuple[str, ...]
+    keys: int = 1
+    rows: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+
+    def add(self, *cells: Cell) -> None:
+        if len(cells) != len(self.columns):
+            raise ValueError(f"table {self.title!r} has {len(self.columns)} columns, the row has {len(cells)} cells")
+        self.rows.append(tuple(map(text, cells)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A statement of the paper beside ours. `correction` names the misprint that had to be corrected for it to hold."""
+
+    what: str
+    paper: str
+    found: str
+    holds: bool
+    correction: str = ""
+    why: str = ""  # printed where it does not hold
+
+
+@dataclasses.dataclass
+class Findings:
+    """What an item computed."""
+
+    tables: list[Table] = dataclasses.field(default_factory=list)
+    figures: dict[str, Figure] = dataclasses.field(default_factory=dict)
+    comparisons: list[Comparison] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    undecided: str = ""
+
+    def table(self, title: str, *columns: str, keys: int = 1) -> Table:
+        self.tables.append(Table(title, columns, keys))
+        return self.tables[-1]
+
+    def figure(self, name: str, figure: Figure) -> None:
+        self.figures[name] = figure
+
+    def compare(
+        self, what: str, paper: Cell, found: Cell, holds: bool | np.bool_, *, correction: str = "", why: str = ""
+    ) -> None:
+        """Record whether a statement holds; `holds` must come from numbers."""
+        self.comparisons.append(Comparison(what, text(paper), text(found), bool(holds), correction, why))
+
+    def note(self, words: str) -> None:
+        """Something that the reader needs to know to judge the comparison."""
+        self.notes.append(words)
+
+    def cannot_decide(self, reason: str) -> None:
+        """Say that this form of the item is too short for a verdict."""
+        self.undecided = reason
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.comparisons:
+            raise ValueError("an item without a comparison has no verdict")
+        if self.undecided:
+            return Verdict.UNDECIDED
+        if not all(c.holds for c in self.comparisons):
+            return Verdict.DIFFERS
+        return Verdict.CORRECTED if any(c.correction for c in self.comparisons) else Verdict.AGREES
+
+    @property
+    def reason(self) -> str:
+        """Which misprint was corrected, or which comparisons do not hold and why."""
+        if self.verdict is Verdict.UNDECIDED:
+            return self.undecided
+        if self.verdict is Verdict.DIFFERS:
+            failed = [c for c in self.comparisons if not c.holds]
+            return "; ".join(f"{c.what}: {c.why or 'no explanation known'}" for c in failed)
+        return "; ".join(dict.fromkeys(c.correction for c in self.comparisons if c.correction))
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """A figure, table or statement of a paper, and the function that computes it (its argument: whether quick)."""
+
+    name: str
+    title: str
+    source: str  # page, section, figure or equation
+    claim: str  # the paper's statement in our words
+    run: Callable[[bool], Findings]
+    full: str  # settings of the full form
+    quick: str = "as the full form"
+    seconds: tuple[float, float] = (5.0, 5.0)  # CPU time of the quick and of the full form, about
+
+
+@dataclasses.dataclass(frozen=True)
+class Paper:
+    """The items of a paper, and what of it is not reproduced, by name with the reason."""
+
+    name: str
+    citation: str
+    items: tuple[Item, ...]
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def item(self, name: str) -> Item:
+        return next(item for item in self.items if item.name == name)
+
+
+# -- helpers of the items ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def journal_style() -> Iterator[None]:
+    """Draw without a screen, in the style of all figures of the papers."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with plt.style.context(STYLE):
+        yield
+
+
+def panels(rows: int = 1, columns: int = 1, size: tuple[float, float] | None = None, **options: Any) -> tuple[Any, Any]:
+    """A figure and its axes; `size` in inches, where 3.4 is one column and 7 are two."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size)
+    return figure, figure.subplots(rows, columns, **options)
+
+
+def legend(figure: Any, axes: Any, columns: int = 3) -> None:
+    """One legend above the panels, where it hides no data."""
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=columns)
+
+
+def order_of(steps: Sequence[float], errors: Sequence[float]) -> float:
+    """The slope of log error against log step."""
+    return float(np.polyfit(np.log(steps), np.log(errors), 1)[0])
+
+
+def rigid_reference(problem: Any, spacing: float, t1: float) -> Any:
+    """The rigid motion by RATTLE raised to order eight, one row per `spacing`."""
+    return hx.simulate(problem.system, hx.Composition(hx.RATTLE(), order=8), problem.q0, problem.p0, dt=spacing, t1=t1)
+
+
+def symplectic_defect(system: Any, method: Any, q: Any, p: Any, h: float) -> float:
+    """The largest entry of `J^T W J - W` for one step."""
+    import jax
+    import jax.numpy as jnp
+
+    n = q.size
+
+    def step(z: Any) -> Any:
+        start = (x.reshape(q.shape) for x in jnp.split(z, 2))
+        end = hx.integrate(system, method, *start, dt=h, steps=1, adjoint="forward")
+        return jnp.concatenate([x.reshape(-1) for x in end])
+
+    slope = np.asarray(jax.jit(jax.jacfwd(step))(jnp.concatenate([q.reshape(-1), p.reshape(-1)])))
+    form = np.block([[np.zeros((n, n)), np.eye(n)], [-np.eye(n), np.zeros((n, n))]])
+    return float(np.max(np.abs(slope.T @ form @ slope - form)))
+
+
+def step_time(system: Any, method: Any, problem: Any, h: float, steps: int = 20_000) -> float:
+    """Microseconds per step of the compiled run: many steps, nothing saved between, the best of three."""
+    run = lambda: hx.simulate(system, method, problem.q0, problem.p0, dt=h, steps=steps, save_every=steps, throw=False)
+    sol = run()  # compiles
+    best = min(run().stats["wall_time"] for _ in range(3))
+    return 1e6 * best / max(sol.stats["steps"], 1)
+
+
+def timed(run: Callable[[], Findings]) -> tuple[Findings, float]:
+    """What `run` returns and the CPU seconds it took."""
+    began = time.process_time()
+    found = run()
+    return found, time.process_time() - began

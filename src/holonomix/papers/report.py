@@ -1,0 +1,284 @@
+"""Run items of the papers, print their verdicts, and write reports.
+
+Every item that was run leaves `data/PAPER/ITEM.json` in the directory; pages are made from all of these files, so that
+items may be run one at a time, and an index names those that were not run.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .items import Findings, Item, Paper, Table, journal_style, timed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["run_item", "write_report"]
+
+MARKS = {
+    "agrees": "agrees",
+    "agrees after correction": "agrees after correcting a misprint",
+    "differs": "differs",
+    "not decided": "not decided by the quick form",
+}
+
+
+# -- running and showing ----------------------------------------------------------------------------------------------
+
+
+def run_item(
+    paper: Paper, item: Item, quick: bool, out: Path, console: Console, formats: Sequence[str]
+) -> dict[str, Any]:
+    """Compute one item, print it, write its data and pictures under `out`, and return its record."""
+    with journal_style():
+        found, seconds = timed(lambda: item.run(quick))
+        pictures = _write_figures(found, out / "img", f"{paper.name}-", formats)
+    record = _record(paper, item, quick, found, seconds, pictures)
+    _write_data(record, out / "data" / paper.name, item.name)
+    _show(record, console)
+    return record
+
+
+def _record(
+    paper: Paper, item: Item, quick: bool, found: Findings, seconds: float, pictures: list[str]
+) -> dict[str, Any]:
+    return {
+        "paper": paper.name,
+        "name": item.name,
+        "title": item.title,
+        "source": item.source,
+        "claim": item.claim,
+        "form": "quick" if quick else "full",
+        "settings": item.quick if quick else item.full,
+        "seconds": round(seconds, 1),
+        "verdict": found.verdict.value,
+        "reason": found.reason,
+        "comparisons": [dataclasses.asdict(c) for c in found.comparisons],
+        "notes": found.notes,
+        "tables": [dataclasses.asdict(t) for t in found.tables],
+        "pictures": pictures,
+    }
+
+
+def _write_figures(found: Findings, folder: Path, prefix: str, formats: Sequence[str]) -> list[str]:
+    if found.figures:
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in found.figures.items():
+        for form in formats:
+            dates = {"CreationDate": None} if form == "pdf" else {"Date": None} if form == "svg" else None
+            figure.savefig(folder / f"{prefix}{name}.{form}", metadata=dates, dpi=200)
+    return [f"{prefix}{name}" for name in found.figures]
+
+
+def _write_data(record: dict[str, Any], folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    for k, table in enumerate(record["tables"]):
+        with (folder / f"{name}{f'-{k + 1}' if k else ''}.csv").open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([table["columns"], *table["rows"]])
+
+
+def _show(record: dict[str, Any], console: Console) -> None:
+    from rich.table import Table as RichTable
+
+    say = lambda words, **style: console.print(words, highlight=False, markup=False, **style)
+    say(f"\n{record['name']}: {record['title']} ({record['source']})", style="bold")
+    say(f"The paper: {record['claim']}")
+    say(f"Here ({record['form']} form, {record['seconds']:g} s of CPU time): {record['settings']}")
+    checks = dataclasses.asdict(Table("compared with the paper", ("statement", "paper", "found", "holds")))
+    checks["rows"] = [(c["what"], c["paper"], c["found"], "yes" if c["holds"] else "no") for c in record["comparisons"]]
+    for table in record["tables"]:
+        for view in _views(table, console):
+            console.print(view, markup=False)
+    view = RichTable(title=checks["title"], title_justify="left")
+    for column in checks["columns"]:
+        view.add_column(column, overflow="fold")
+    for row in checks["rows"]:
+        view.add_row(*row)
+    console.print(view, markup=False)
+    for words in record["notes"]:
+        say(f"Note: {words}")
+    say(f"Verdict: {_verdict(record)}", style="bold")
+
+
+def _views(table: dict[str, Any], console: Console) -> list[Any]:
+    """A table in as many pieces as the width of the console needs to show every digit; the key columns come again."""
+    from rich.table import Table as RichTable
+
+    columns, rows, keys = table["columns"], table["rows"], table["keys"]
+    widths = [3 + max(len(row[k]) for row in (columns, *rows)) for k in range(len(columns))]
+    room = console.width - 1 - sum(widths[:keys])
+    pieces: list[list[int]] = [[]]
+    for k in range(keys, len(columns)):
+        if pieces[-1] and sum(widths[j] for j in pieces[-1]) + widths[k] > room:
+            pieces.append([])
+        pieces[-1].append(k)
+    views = []
+    for piece in pieces:
+        view = RichTable(title=table["title"], title_justify="left")
+        shown = [*range(keys), *piece]
+        for k in shown:
+            view.add_column(columns[k], justify="left" if k == 0 else "right", no_wrap=k >= keys)
+        for row in rows:
+            view.add_row(*(row[k] for k in shown))
+        views.append(view)
+    return views
+
+
+def _verdict(record: dict[str, Any]) -> str:
+    mark, reason = MARKS[record["verdict"]], record["reason"]
+    return f"{mark} ({reason})" if reason else mark
+
+
+# -- pages ------------------------------------------------------------------------------------------------------------
+
+Block = tuple[str, Any]
+
+
+def write_report(papers: Sequence[Paper], folder: Path, pages: Sequence[str] = ("md", "html")) -> None:
+    """One page per paper and an index, from the records under `folder/data`."""
+    index: list[Block] = [("h1", "The five papers, item by item"), ("p", INDEX_WORDS)]
+    for paper in papers:
+        records = _records(paper, folder)
+        index += _index_of(paper, records)
+        if records:
+            _write_page(folder, paper.name, _page_of(paper, records), pages)
+    _write_page(folder, "index", index, pages)
+
+
+INDEX_WORDS = (
+    "Made by `holonomix reproduce all --report DIR`. Each item states what the paper says, what we find, and a verdict "
+    "that is computed from the numbers: *agrees*, *agrees after correcting a misprint*, or *differs*, with the reason. "
+    "The form says whether the run had the length of the paper (full) or was shortened (quick)."
+)
+
+
+def _records(paper: Paper, folder: Path) -> dict[str, dict[str, Any]]:
+    files = {item.name: folder / "data" / paper.name / f"{item.name}.json" for item in paper.items}
+    return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+
+
+def _index_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[Block]:
+    counts = [sum(r["verdict"] == v for r in records.values()) for v in MARKS]
+    words = f"{counts[0]} agree, {counts[1]} agree after correcting a misprint, {counts[2]} differ"
+    words += f", {counts[3]} not decided by the quick form" if counts[3] else ""
+    unrun = len(paper.items) - len(records)
+    rows = []
+    for item in paper.items:
+        record = records.get(item.name)
+        link = ("link", item.name, f"{paper.name}#{_anchor(item)}") if record else item.name
+        verdict = (MARKS[record["verdict"]], record["reason"], record["form"]) if record else ("not run", "", "")
+        rows.append((link, item.title, *verdict))
+    blocks: list[Block] = [
+        ("h2", paper.citation),
+        ("p", f"{words}{f', {unrun} not run' if unrun else ''}."),
+        ("table", ("item", "what", "verdict", "because", "form"), rows),
+    ]
+    if paper.missing:
+        blocks += [("p", "Not reproduced:"), ("list", [f"{name}: {why}" for name, why in paper.missing.items()])]
+    return blocks
+
+
+def _anchor(item: Item) -> str:
+    return "".join(c if c.isalnum() else "-" for c in item.name.lower()).strip("-")
+
+
+def _page_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[Block]:
+    blocks: list[Block] = [("h1", paper.citation)]
+    for item in paper.items:
+        if item.name not in records:
+            continue
+        r = records[item.name]
+        heads = ("statement", "paper", "found", "holds", "remark")
+        remark = lambda c: f"corrected: {c['correction']}" if c["correction"] else "" if c["holds"] else c["why"]
+        checks = [
+            (c["what"], c["paper"], c["found"], "yes" if c["holds"] else "no", remark(c)) for c in r["comparisons"]
+        ]
+        blocks += [
+            ("h2", (_anchor(item), f"{r['name']}: {r['title']}")),
+            ("p", f"**The paper** ({r['source']}): {r['claim']}"),
+            ("p", f"**Settings** ({r['form']} form): {r['settings']}"),
+            ("p", f"**Verdict: {_verdict(r)}.**"),
+            ("table", heads, checks),
+        ]
+        blocks += [("p", f"Note: {words}") for words in r["notes"]]
+        for table in r["tables"]:
+            blocks += [("p", f"*{table['title']}*"), ("table", table["columns"], table["rows"])]
+        for picture in r["pictures"]:
+            caption = f"{r['title']}. The paper ({r['source']}): {r['claim']} We find: {_verdict(r)}."
+            blocks.append(("image", (picture, caption)))
+    return blocks
+
+
+def _write_page(folder: Path, name: str, blocks: list[Block], pages: Sequence[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if "md" in pages:
+        (folder / f"{name}.md").write_text("\n\n".join(_markdown(block) for block in blocks) + "\n")
+    if "html" in pages:
+        body = "\n".join(_html(block) for block in blocks)
+        (folder / f"{name}.html").write_text(PAGE.format(title=html.escape(name), body=body))
+
+
+def _markdown(block: Block) -> str:
+    kind, *content = block
+    if kind == "h1":
+        return f"# {content[0]}"
+    if kind == "h2":
+        return f"## {content[0]}" if isinstance(content[0], str) else f'## <a id="{content[0][0]}"></a>{content[0][1]}'
+    if kind == "list":
+        return "\n".join(f"- {x}" for x in content[0])
+    if kind == "image":
+        name, caption = content[0]
+        return f"![{name}](img/{name}.png)\n\n*{caption.replace('*', '')}*"
+    if kind == "table":
+        cell = lambda c: (f"[{c[1]}]({c[2].replace('#', '.md#')})" if isinstance(c, tuple) else c).replace("|", "\\|")
+        line = lambda cells: "| " + " | ".join(cell(c) for c in cells) + " |"
+        return "\n".join([line(content[0]), "|" + "---|" * len(content[0]), *map(line, content[1])])
+    return content[0]
+
+
+def _html(block: Block) -> str:
+    kind, *content = block
+    if kind in ("h1", "h2"):
+        anchor, words = ("", content[0]) if isinstance(content[0], str) else content[0]
+        return f'<{kind} id="{anchor}">{html.escape(words)}</{kind}>'
+    if kind == "list":
+        return "<ul>" + "".join(f"<li>{html.escape(x)}</li>" for x in content[0]) + "</ul>"
+    if kind == "image":
+        name, caption = content[0]
+        source = f'<img src="img/{name}.svg" alt="{html.escape(name)}">'
+        return f"<figure>{source}<figcaption>{html.escape(caption)}</figcaption></figure>"
+    if kind == "table":
+        head = "".join(f"<th>{html.escape(x)}</th>" for x in content[0])
+        rows = ("<tr>" + "".join(f"<td>{_html_cell(c)}</td>" for c in row) + "</tr>" for row in content[1])
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    words = html.escape(content[0])
+    for mark, tag in (("**", "b"), ("*", "i"), ("`", "code")):
+        parts = words.split(mark)
+        if len(parts) % 2:  # the marks come in pairs
+            words = "".join(p if k % 2 == 0 else f"<{tag}>{p}</{tag}>" for k, p in enumerate(parts))
+    return f"<p>{words}</p>"
+
+
+def _html_cell(cell: Any) -> str:
+    if isinstance(cell, str):
+        return html.escape(cell)
+    return f'<a href="{html.escape(cell[2].replace("#", ".html#"))}">{html.escape(cell[1])}</a>'
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; }}
+table {{ border-collapse: collapse; font-size: 0.85rem; }}
+td, th {{ border-bottom: 1px solid #ccc; padding: 0.2rem 0.6rem; text-align: left; vertical-align: top; }}
+figure {{ margin: 1rem 0; }} img {{ max-width: 100%; }} figcaption {{ font-size: 0.85rem; color: #444; }}
+</style></head><body>
+{body}
+</body></html>
+"""

@@ -1,0 +1,195 @@
+"""Tao & Owhadi (2015), section 2: symplecticity, momentum maps, order, symmetry, and stability."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import holonomix as hx
+
+from .items import Findings, Item, legend, order_of, panels, symplectic_defect
+
+__all__ = ["ITEMS"]
+
+BETA, OMEGA = 0.4, 20.0
+
+
+def one_dimension(q: Any) -> Any:
+    return jnp.sum(jnp.cosh(q))
+
+
+def symplecticity(quick: bool) -> Findings:
+    """`|J^T W J - W|` of one step; Z&Ss where remark 2.14 promises it; momenta of three free bodies."""
+    problem = hx.models.penalized_double_pendulum(OMEGA)
+    q = problem.q0 + 0.01 * jax.random.normal(jax.random.key(0), problem.q0.shape)
+    p = problem.p0 + jax.random.normal(jax.random.key(1), problem.q0.shape)
+    single = hx.System(one_dimension)
+    point = jnp.asarray([0.7]), jnp.asarray([0.4])
+    found = Findings()
+    table = found.table("Symplectic defect of one step", "method", "problem", "defect", keys=2)
+    for name, system, method, start, h, expected, source in (
+        ("Z&S", problem.system, hx.ZhangSkeel(BETA), (q, p), 0.1, True, "Theorem 2.12"),
+        ("pushforward Newmark", problem.system, hx.PushforwardNewmark(BETA), (q, p), 0.1, True, "section 2.1"),
+        ("Newmark", problem.system, hx.Newmark(BETA), (q, p), 0.1, False, "section 2.1"),
+        ("Z&Ss", problem.system, hx.ZhangSkeelSimplified(BETA), (q, p), 0.1, False, "after Theorem 2.4"),
+        ("Z&Ss, one degree of freedom", single, hx.ZhangSkeelSimplified(BETA), point, 0.5, True, "Remark 2.14"),
+    ):
+        defect = symplectic_defect(system, method, *start, h)
+        table.add(name, "double pendulum, omega 20" if system is not single else "V = cosh q", defect)
+        words = "symplectic" if expected else "not symplectic"
+        found.compare(f"{name} ({source})", words, f"defect {defect:.1e}", (defect < 1e-11) == expected)
+
+    def bodies(x: Any) -> Any:
+        return 50 * sum((jnp.sqrt(jnp.sum((x[i] - x[j]) ** 2)) - 1.0) ** 2 for i, j in ((0, 1), (1, 2), (0, 2)))
+
+    system = hx.System(bodies, mass=jnp.asarray([[1.0], [2.0], [3.0]]))
+    q0 = jnp.asarray([[0.0, 0.0], [1.1, 0.0], [0.4, 0.95]])
+    p0 = jnp.asarray([[0.2, -0.5], [0.1, 0.9], [-0.6, 0.3]])
+    table = found.table("Three free bodies, 1000 steps of 0.1: range of the momenta", "method", "angular", "linear")
+    for name, method, kept in (("Z&S", hx.ZhangSkeel(BETA), True), ("Z&Ss", hx.ZhangSkeelSimplified(BETA), False)):
+        sol = hx.simulate(system, method, q0, p0, dt=0.1, steps=1000)
+        spin = float(np.ptp(np.sum(sol.q[..., 0] * sol.p[..., 1] - sol.q[..., 1] * sol.p[..., 0], axis=1)))
+        push = float(np.max(np.ptp(np.sum(sol.p, axis=1), axis=0)))
+        table.add(name, spin, push)
+        found.compare(
+            f"angular momentum of three bodies, {name}",
+            "conserved (momentum map)" if kept else "nothing is promised",
+            f"to {spin:.1e}",
+            spin < 1e-12 if kept else spin > 1e-6,
+        )
+    return found
+
+
+def orders(quick: bool) -> Findings:
+    """Corollary 2.8, theorem 2.9 and remark 2.11: order, reversal, and a composition of order four."""
+    problem = hx.models.penalized_double_pendulum(5.0)
+    start, t1 = (problem.q0, problem.p0), 1.0
+    exact = hx.integrate(problem.system, hx.Composition(hx.StormerVerlet(), 8), *start, dt=0.0025, steps=400)
+    found = Findings()
+    table = found.table("Penalized double pendulum, omega 5, to t = 1", "method", "order", "forward and back")
+    for name, method, order in (
+        ("Z&S", hx.ZhangSkeel(BETA), 2),
+        ("Z&Ss", hx.ZhangSkeelSimplified(BETA), 2),
+        ("stiff Z&Ss", hx.StiffZhangSkeel(BETA), 2),
+        ("Z&S, composed", hx.Composition(hx.ZhangSkeel(BETA), order=4), 4),
+    ):
+        steps = (0.02, 0.01, 0.005)
+        run = lambda q, p, h, m=method: hx.integrate(problem.system, m, q, p, dt=h, steps=round(t1 / h))
+        errors = [float(jnp.max(jnp.abs(run(*start, h)[0] - exact[0]))) for h in steps]
+        slope = order_of(steps, errors)
+        end = run(*start, 0.02)
+        back = float(jnp.max(jnp.abs(run(end[0], -end[1], 0.02)[0] - start[0])))
+        table.add(name, slope, back)
+        where = "Remark 2.11" if order == 4 else "Corollary 2.8"
+        found.compare(f"{name}: order ({where})", order, f"{slope:.2f}", abs(slope - order) < 0.2)
+        found.compare(f"{name}: symmetric (Theorem 2.9)", "yes", f"comes back to {back:.1e}", back < 1e-11)
+    return found
+
+
+def stability(quick: bool) -> Findings:
+    """Theorem 2.5."""
+    methods = {f"beta {b:g}": hx.ZhangSkeel(b) for b in (0.0, 0.2, 0.2499, 0.25, 0.4)}
+    scan = hx.linear_stability(methods)
+    found = Findings()
+    table = found.table("First unstable h omega", "beta", "measured", "2/sqrt(1 - 4 beta)")
+    right = True
+    for limit, method in zip(scan.limit(), methods.values(), strict=True):
+        expected = 2 / np.sqrt(1 - 4 * method.beta) if method.beta < 0.25 else np.inf
+        table.add(f"{method.beta:g}", float(limit), expected)
+        right &= bool(limit == expected if np.isinf(expected) else 1 <= limit / expected < 1.2)
+    found.compare(
+        "unconditionally stable if and only if beta >= 1/4",
+        "yes",
+        "limits as 2/sqrt(1 - 4 beta), none from 1/4 on",
+        right,
+    )
+    figure, axes = panels()
+    for name, radius in zip(scan.names, scan.radius, strict=True):
+        axes.loglog(scan.h_omega, radius, label=name)
+    axes.set(xlabel=r"$h \omega$", ylabel="spectral radius")
+    legend(figure, axes)
+    found.figure("stability", figure)
+    return found
+
+
+def nonlinear(quick: bool) -> Findings:
+    """Where the methods fail on the double pendulum, over omega."""
+    problem = hx.models.double_pendulum()
+    kinds = {
+        "Z&S": hx.ZhangSkeel(BETA),
+        "Newmark": hx.Newmark(BETA),
+        "implicit midpoint": hx.ImplicitMidpoint(),
+        "Z&Ss": hx.ZhangSkeelSimplified(BETA, definite=False),
+    }
+    omegas = (20, 30, 36, 2000) if quick else (10, 20, 30, 36, 50, 100, 300, 1000, 2000)
+    steps = (0.1,) if quick else (0.02, 0.04, 0.07, 0.1, 0.15)
+    scan = hx.stability_map(problem, kinds, omegas=omegas, steps=steps, t1=50.0)
+    found = Findings()
+    table = found.table("h = 0.1, T = 50: how it ended, largest |g|", "method", *(f"omega {w}" for w in omegas))
+    for name in kinds:
+        cells = [scan.of(name, w, 0.1) for w in omegas]
+        table.add(name, *(f"{status.name.lower()} ({worst:.1g})" for status, worst in cells))
+    small = {name: not scan.of(name, 20, 0.1)[0].failed for name in kinds}
+    found.compare(
+        "omega = 20, h = 0.1", "all methods work", f"{sum(small.values())} of {len(small)} do", all(small.values())
+    )
+    failed = {name: scan.of(name, 2000, 0.1)[0].failed for name in ("Z&S", "Newmark", "implicit midpoint")}
+    found.compare(
+        "omega = 2000, h = 0.1",
+        "Z&S, Newmark and the implicit midpoint rule all become unstable",
+        ", ".join(f"{name} {'fails' if bad else 'survives'}" for name, bad in failed.items()),
+        all(failed.values()),
+        why="Newmark survives with its equations solved to round-off; the paper solved them with fsolve's tolerance",
+    )
+    limit = [w for w in omegas if scan.of("Z&S", w, 0.1)[0].failed]
+    found.note(
+        f"Z&S is not stable at every omega: with h = 0.1 it fails from omega = {min(limit) if limit else 'none'} on, "
+        f"where "
+        "M + beta h^2 V'' is no longer positive definite (omega h^2 above about 0.3)."
+    )
+    return found
+
+
+ITEMS = (
+    Item(
+        "symplecticity",
+        "symplecticity and momentum maps",
+        "Theorems 1.2, 2.4 and 2.12, Remark 2.14",
+        "Z&S is symplectic and conserves momentum maps; Z&Ss is not symplectic in general, but is in one degree of "
+        "freedom.",
+        symplecticity,
+        "Jacobian of one step at a generic state; three bodies over 1000 steps",
+        seconds=(14, 14),
+    ),
+    Item(
+        "orders",
+        "order and symmetry",
+        "Corollary 2.8, Theorem 2.9, Remark 2.11",
+        "Z&S, Z&Ss and the form for stiff systems are of second order and symmetric; compositions reach higher order.",
+        orders,
+        "penalized double pendulum, omega 5, to t = 1, three steps",
+        seconds=(16, 16),
+    ),
+    Item(
+        "stability",
+        "linear stability",
+        "Theorem 2.5",
+        "Z&S is unconditionally linearly stable if and only if beta >= 1/4.",
+        stability,
+        "spectral radius over h omega for five beta",
+        seconds=(4, 4),
+    ),
+    Item(
+        "nonlinear",
+        "nonlinear stability at large omega",
+        "section 4.1, text below Figure 1",
+        "At omega = 2000 Z&S, Newmark and the implicit midpoint rule all become unstable.",
+        nonlinear,
+        "nine omega from 10 to 2000, five h from 0.02 to 0.15, T = 50",
+        "omega 20, 30, 36 and 2000 with h = 0.1",
+        (15, 60),
+    ),
+)
