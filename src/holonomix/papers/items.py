@@ -14,12 +14,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 import holonomix as hx
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Findings", "Item", "Paper", "Table", "Verdict", "journal_style", "legend", "order_of", "panels"]
 
-Cell = str | float | int | None
+Cell = str | float | int | np.floating | np.integer | None
 STYLE = Path(__file__).with_name("journal.mplstyle")
 
 
@@ -43,7 +44,7 @@ def text(value: Cell) -> str:
     """A cell of a table: three digits for a float, and nothing for None."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else str(value) if isinstance(value, int) else f"{float(value):.3g}"
+    return value if isinstance(value, str) else str(value) if isinstance(value, int | np.integer) else f"{value:.3g}"
 
 
 @dataclasses.dataclass
@@ -136,7 +137,7 @@ class Item:
     run: Callable[[bool], Findings]
     full: str  # settings of the full form
     quick: str = "as the full form"
-    seconds: tuple[float, float] = (5.0, 5.0)  # CPU time of the quick and of the full form, about
+    seconds: tuple[float | int, float | int] = (5, 5)  # CPU time of the quick and of the full form, about
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,9 +181,9 @@ def legend(figure: Any, axes: Any, columns: int = 3) -> None:
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=columns)
 
 
-def order_of(steps: Sequence[float], errors: Sequence[float]) -> float:
+def order_of(steps: ArrayLike, errors: ArrayLike) -> float:
     """The slope of log error against log step."""
-    return float(np.polyfit(np.log(steps), np.log(errors), 1)[0])
+    return float(np.polyfit(np.log(np.asarray(steps)), np.log(np.asarray(errors)), 1)[0])
 
 
 def rigid_reference(problem: Any, spacing: float, t1: float) -> Any:

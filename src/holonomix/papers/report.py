@@ -138,7 +138,7 @@ def _verdict(record: dict[str, Any]) -> str:
 
 # -- pages ------------------------------------------------------------------------------------------------------------
 
-Block = tuple[str, Any]
+Block = tuple[Any, ...]  # kind, content
 
 
 def write_report(papers: Sequence[Paper], folder: Path, pages: Sequence[str] = ("md", "html")) -> None:

@@ -1,0 +1,102 @@
+"""Verdicts are computed, items say what the paper says, reports hold everything, the errata name real tests."""
+
+import ast
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from holonomix.cli.papers import PAPERS, _papers
+from holonomix.papers.items import Findings, Item, Paper, Verdict, panels
+from holonomix.papers.report import run_item, write_report
+
+ROOT = Path(__file__).parents[2]
+
+
+def compared(*checks):
+    found = Findings()
+    for holds, correction in checks:
+        found.compare("statement", "1.00", 1.0, holds, correction=correction, why="a reason")
+    return found
+
+
+@pytest.mark.parametrize(
+    "checks, verdict, words",
+    [
+        ([(True, "")], Verdict.AGREES, ""),
+        ([(True, ""), (True, "the sign")], Verdict.CORRECTED, "the sign"),
+        ([(True, "the sign"), (False, "")], Verdict.DIFFERS, "a reason"),
+        ([(False, "the sign")], Verdict.DIFFERS, "a reason"),
+    ],
+)
+def test_the_verdict_follows_from_the_comparisons(checks, verdict, words):
+    found = compared(*checks)
+    assert found.verdict is verdict and words in found.reason
+    found.cannot_decide("too short")
+    assert found.verdict is Verdict.UNDECIDED and found.reason == "too short"
+
+
+def test_an_item_without_comparison_has_no_verdict():
+    with pytest.raises(ValueError, match="without a comparison"):
+        Findings().verdict  # noqa: B018
+    with pytest.raises(ValueError, match="2 columns"):
+        Findings().table("t", "a", "b").add(1)
+
+
+def draw(quick):
+    found = compared((True, ""), (not quick, "a sign"))
+    found.table("numbers | more", "n", "error").add(3, 0.25)
+    figure, axes = panels()
+    axes.plot([0, 1], [0, 1])
+    found.figure("line", figure)
+    return found
+
+
+def test_a_report_has_pages_pictures_and_data(tmp_path):
+    item = Item("figure1", "a line", "page 3, Figure 1", "The line is straight.", draw, "two points", "one point")
+    paper = Paper(
+        "made_up", "Nobody, Nothing (2000)", (item, Item("figure2", "b", "c", "d", draw, "e")), {"figure 3": "no data"}
+    )
+    console = Console(width=100, record=True, file=io.StringIO())
+    run_item(paper, item, True, tmp_path, console, ("png", "pdf", "svg"))
+    text = console.export_text()
+    for words in (
+        "The line is straight.",
+        "page 3, Figure 1",
+        "one point",
+        "0.25",
+        "Verdict: differs (statement: a reason)",
+    ):
+        assert words in text
+    write_report([paper], tmp_path)
+    for page in ("made_up.md", "made_up.html", "index.md", "index.html"):
+        assert "differs" in (tmp_path / page).read_text()
+    index = (tmp_path / "index.md").read_text()
+    assert "1 differ" in index and "not run" in index and "figure 3: no data" in index
+    assert "The line is straight." in (tmp_path / "made_up.md").read_text().split("![made_up-line]")[1]  # the caption
+    assert {p.name for p in (tmp_path / "img").iterdir()} == {f"made_up-line.{x}" for x in ("png", "pdf", "svg")}
+    assert (tmp_path / "data/made_up/figure1.csv").read_text() == "n,error\n3,0.25\n"
+    assert json.loads((tmp_path / "data/made_up/figure1.json").read_text())["verdict"] == "differs"
+
+
+def test_every_item_says_what_the_paper_says():
+    for paper in _papers("all"):
+        names = [item.name for item in paper.items]
+        assert len(set(names)) == len(names) > 5
+        for item in paper.items:
+            assert item.claim.endswith((".", ")")) and item.source and item.title and item.full and item.quick
+            assert 0 < item.seconds[0] <= 60 and item.seconds[0] <= item.seconds[1]
+    assert [paper.name for paper in _papers("all")] == list(PAPERS)
+    assert sum(item.seconds[0] for paper in _papers("all") for item in paper.items) < 600
+
+
+def test_the_errata_name_tests_that_exist():
+    text = (ROOT / "docs/papers/errata.md").read_text()
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text))
+    assert len(named) > 20
+    for file, name in named:
+        tree = ast.parse((ROOT / file).read_text())
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, (file, name)
