@@ -87,27 +87,12 @@ def test_axes_are_labelled_alike_in_memory_and_in_a_store(tmp_path):
         memory, stored = run(**options), run(**options, store=tmp_path / name)
         np.testing.assert_array_equal(memory.observables["ends"], stored.observables["ends"])
         assert set(memory.step_multipliers) == set(stored.step_multipliers) == {"lr", "lv"}
-        shown, kept = memory.to_xarray(), Store(tmp_path / name, "read").dataset()
-        for variable in kept.variables:
+        shown, kept = memory.to_xarray(), stored.to_xarray()
+        for variable in shown.variables:
             assert set(shown[variable].dims) == set(kept[variable].dims), variable
         assert shown["ends"].dims[-1] == "ends_0" and shown["q"].dims[-2:] == ("q_0", "q_1")
     assert shown["q"].dims == ("trajectory", "t", "q_0", "q_1") and shown.sizes["trajectory"] == 4
     assert kept["t"].shape == (4,) and list(shown["status"].values) == ["OK"] * 4
-
-
-def test_an_ensemble_in_a_store_resumes_to_the_same_bits(tmp_path):
-    options = {"save_every": 7, "events": PASSAGE, "reduce": {"mean": hx.Mean(lambda q, p: q[1, 0])}}
-    whole = many(steps=120, **options)
-    many(steps=50, **options, store=tmp_path / "run")
-    resumed = many(steps=120, **options, store=tmp_path / "run")
-    for key, rows in whole.rows.items():
-        np.testing.assert_array_equal(resumed.rows[key], rows)
-    np.testing.assert_array_equal(resumed.reduced["mean"], whole.reduced["mean"])
-    for a, b in zip(resumed.events, whole.events, strict=True):
-        np.testing.assert_array_equal(a[0].t, b[0].t)
-    with pytest.raises(hx.InputError, match="another q0"):
-        options |= {"dt": 0.02, "steps": 150, "store": tmp_path / "run"}
-        hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0[::-1], P0, **options)
 
 
 def test_events_and_ends_are_in_checkpoints(tmp_path):

@@ -16,7 +16,7 @@ from ..io.environment import current_environment, environment_changes
 from ..systems.frozen import digest_of
 from .plan import Plan
 
-__all__ = ["DifferentBitsWarning", "Identity", "check_same_run", "from_arrays", "to_arrays"]
+__all__ = ["DifferentBitsWarning", "Identity", "check_same_backend", "check_same_run", "from_arrays", "to_arrays"]
 
 GIVEN = "given:"
 OTHER = "choose another directory for this one, or continue that one with what it began with"
@@ -65,8 +65,8 @@ class Identity:
             arrays[f"{GIVEN}dt"] = np.asarray(plan.consts.dt)
         else:
             meta = {"dt": float(plan.consts.dt), **meta}
-        if plan.many:
-            meta["trajectories"] = plan.count
+        if plan.many:  # one run may be made longer; the rows of an ensemble are laid out beforehand
+            meta |= {"trajectories": plan.count, "steps": plan.steps, "t1": plan.t1}
         if plan.consts.key is not None:
             arrays[f"{GIVEN}key"] = np.asarray(plan.consts.key)
         parts = dict(zip(("system", "method", "observe", "reduce"), plan.stepper.parts(plan.consts), strict=True))
@@ -88,6 +88,15 @@ def check_same_run(saved: dict[str, np.ndarray], found: dict[str, Any], own: Ide
             f"since the run began, {', '.join(changes)}: the last bits may differ from here on",
             DifferentBitsWarning,
             stacklevel=5,
+        )
+
+
+def check_same_backend(before: Any, now: str, allow_different_bits: bool) -> None:
+    """Raise when a run would go on with another backend, unless other last bits are allowed."""
+    if before != now and not allow_different_bits:
+        raise InputError(
+            f"the store was written with backend {before!r}, this run would use {now!r}: the bits would differ. Choose "
+            "the same backend, or pass allow_different_bits=True (--allow-different-bits)"
         )
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import functools
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .. import columns
-from ..errors import SimulationError
+from ..errors import InputError, ShapeError, SimulationError
+from ..io import EnsembleStore
 from ..status import Status
-from .ensemble_plan import plan_ensemble
+from .blocks import Block, joined, load_rows, shares_time, stored
+from .cut import Cut
+from .ensemble_plan import request_ensemble
 from .events import EventRecord
 from .plan import MAX_STEPS, Plan
 from .progress import Progress
 from .rows import AbstractRows
-from .run import Run
 from .solution import as_dataset, constraint_of, energy_of, hidden_of, map_lanes, multipliers_of
 
 __all__ = ["Ensemble", "FailedTrajectoriesWarning", "simulate_ensemble"]
@@ -63,8 +64,11 @@ class Ensemble(AbstractRows):
         reduced: dict[str, Any],
         stats: dict[str, Any],
         events: list[list[EventRecord]],
+        store: EnsembleStore | None = None,
+        coordinates: Mapping[str, np.ndarray] | None = None,
     ):
         self.plan, self._load = plan, load
+        self.store, self.coordinates = store, dict(coordinates or {})
         self.status, self.steps = status.view(Statuses), steps
         self.final_q, self.final_p, self.final_t = final
         self.reduced, self.stats, self.events = reduced, stats, events
@@ -116,9 +120,12 @@ class Ensemble(AbstractRows):
     def to_xarray(self) -> Any:
         """An `xarray.Dataset` over `trajectory` and `t`, with the names of `holonomix.columns`, as a store has them.
 
-        Where trajectories have times of their own (several dt, adaptive steps), those are in `time`.
+        Where trajectories have times of their own (several dt, adaptive steps), those are in `time`. Rows that are in a
+        store are read from there when they are used.
         """
         plan = self.plan
+        if self.store is not None:
+            return self._from_store(self.store)
         lead = (columns.TRAJECTORY, columns.TIME) if plan.saves else (columns.TRAJECTORY,)
         rows = columns.visible(self.rows) | {"multipliers": self.multipliers}
         rows["time"] = rows.pop("t")
@@ -133,7 +140,15 @@ class Ensemble(AbstractRows):
         for name, x in self.reduced.items():
             key = f"reduced/{name}"
             data[columns.name_of(key)] = (columns.row_dims(key, x.shape, columns.TRAJECTORY), x)
-        return data
+        return data.assign_coords({name: ("trajectory", x) for name, x in self.coordinates.items()})
+
+    def _from_store(self, store: EnsembleStore) -> Any:
+        data = store.to_xarray()
+        names = np.array([Status(int(x)).name for x in np.asarray(self.status)])
+        data = data.rename(end_steps="steps").assign_coords(trajectory=np.arange(len(self)))
+        data["status"] = ("trajectory", names)
+        data.attrs |= {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}
+        return data if self.plan.saves else data.isel(t=0)
 
     def plot(self, entry: int = 0) -> Any:
         """A figure of one entry of q: over time for some trajectories, or a histogram where only ends are kept."""
@@ -149,11 +164,6 @@ class Ensemble(AbstractRows):
 
     def __repr__(self) -> str:
         return f"Ensemble({len(self)} trajectories, {int(self.ok.sum())} finished, backend {self.stats['backend']})"
-
-
-def shares_time(plan: Plan) -> bool:
-    """Whether the trajectories have the same times."""
-    return np.ndim(plan.consts.dt) == 0 and not plan.method.adaptive
 
 
 def simulate_ensemble(
@@ -174,6 +184,9 @@ def simulate_ensemble(
     reduce: Mapping[str, Any] | None = None,
     save_every: int | None = None,
     store: Any = None,
+    block: int | None = None,
+    executor: Any = None,
+    coordinates: Mapping[str, Any] | None = None,
     backend: str = "auto",
     throw: bool = False,
     progress: Any = False,
@@ -186,13 +199,20 @@ def simulate_ensemble(
     a PyTree prefix of 0 and None. A `Problem` in place of the system gives what is left out, shared by all. Give
     `steps` or `t1`, as for `simulate`. `reduce` maps names to `Mean`, `Minimum`, `Maximum` or `FirstPassage` of a
     function of (q, p): they are computed in the loop, without saving rows. `events` are found in each trajectory; a
-    terminal one ends only its own. Each trajectory gets its own key. With `store`, rows are streamed to a directory (or
-    `Sink`) and a run that was killed is continued, bit for bit.
+    terminal one ends only its own. Each trajectory gets its own key. `coordinates` are values per trajectory that
+    label the result of `to_xarray()`.
+
+    With `store`, the name of a directory, the ensemble runs in blocks of trajectories: rows go to disk as they come,
+    and the same call after a kill runs the blocks that are missing, to the same bits. `executor` runs blocks on other
+    processes or machines: anything with `submit` of `concurrent.futures.Executor` (a process pool with the context
+    "spawn", Dask's `client.get_executor()`, `mpi4py.futures`, loky), or a function that makes one. They write into the
+    one store, or send rows back where there is none; a block whose worker died runs again. `block` is the number of
+    trajectories per block. Results depend on none of these.
 
     A trajectory that fails keeps its last good state and its status and does not disturb the others; a
     `FailedTrajectoriesWarning` counts them, and `throw=True` raises instead.
     """
-    plan = plan_ensemble(
+    request = request_ensemble(
         system,
         method,
         q0,
@@ -210,39 +230,66 @@ def simulate_ensemble(
         save_every=save_every,
         backend=backend,
     )
-    run = Run(plan, store=store, allow_different_bits=allow_different_bits)
-    bar = Progress(progress, plan.steps, 0.0, f"{method.name} x {plan.count}", run.first)
+    plan = request.plan()
+    labels = _labels(coordinates, plan.count)
+    cut = Cut(request, plan, store, block, executor, labels, allow_different_bits)
+    bar = Progress(progress, plan.steps, 0.0, f"{method.name} x {plan.count}", cut.begun())
+    began = time.perf_counter()
     try:
-        run.go(bar)
+        blocks = cut.run(bar)
     finally:
         bar.close()
-        run.close()
-    ensemble = _ensemble(run)
+    ensemble = _ensemble(cut, blocks, time.perf_counter() - began)
     if not ensemble.ok.all():
         _report_failures(ensemble, throw)
     return ensemble
 
 
-def _ensemble(run: Run) -> Ensemble:
-    plan, carry = run.plan, run.carry
-    last = plan.read(carry)
-    q, p, t = (np.array(last[name]) for name in ("q", "p", "t"))
-    for lane, end in run.ends.items():
-        q[lane], p[lane], t[lane] = end.q, end.p, end.t
-    reduced = {
-        name: np.asarray(jax.vmap(r.result)(jax.tree.map(jnp.asarray, carry.reduced[name])))
-        for name, r in plan.reducers.items()
-    }
+def _labels(coordinates: Mapping[str, Any] | None, count: int) -> dict[str, np.ndarray]:
+    labels = {name: np.asarray(x) for name, x in (coordinates or {}).items()}
+    for name, x in labels.items():
+        if x.shape != (count,):
+            raise ShapeError(f"coordinates[{name!r}] has shape {x.shape}: {count} trajectories need ({count},)")
+        if name in columns.RESERVED:
+            raise InputError(f"a coordinate cannot be called {name!r}, which names something else in the result")
+    return labels
+
+
+def _ensemble(cut: Cut, blocks: dict[int, Block], seconds: float) -> Ensemble:
+    plan, store = cut.plan, cut.store
+    ran = [blocks[number] for number in sorted(blocks)]
+    whole = stored(plan, store) if store is not None else joined(ran, cut.size)
+    values, rows = whole.values, whole.rows
+    stats = {"backend": cut.backend, **(ran[0].stats if ran else {})}
+    taken = sum(float(np.sum(b.values["end/steps"])) for b in ran)
+    stats |= {"iterations": values["end/iterations"], "wall_time": seconds}
+    stats["trajectory_steps_per_second"] = taken / seconds if seconds else 0.0
     return Ensemble(
         plan,
-        run.record.collected,
-        status=np.asarray(carry.status),
-        steps=np.asarray(carry.state.n),
-        final=(q, p, t),
-        reduced=reduced,
-        stats=run.stats(),
-        events=[run.events(k) for k in range(plan.count)] if plan.watch.events else [],
+        (lambda: load_rows(plan, store)) if store is not None else (lambda: rows or {}),
+        status=values["status"],
+        steps=values["end/steps"],
+        final=(values["end/q"], values["end/p"], values["end/t"]),
+        reduced=columns.select(values, "reduced/"),
+        stats=stats,
+        events=_records(plan, whole.found) if plan.watch.events else [],
+        store=store,
+        coordinates=cut.labels,
     )
+
+
+def _records(plan: Plan, found: dict[str, np.ndarray]) -> list[list[EventRecord]]:
+    """The passages of each event of each trajectory."""
+    shape, kinds = plan.q0.shape[1:], range(len(plan.watch.events))
+    empty = EventRecord(np.zeros(0), np.zeros((0, *shape)), np.zeros((0, *shape)))
+    records = [[empty for _ in kinds] for _ in range(plan.count)]
+    if found:
+        places = np.stack([found["trajectory"], found["event"]], axis=1)
+        for lane, k in np.unique(places, axis=0):
+            here = (places == [lane, k]).all(1)
+            t, q, p = (np.asarray(found[name][here], float) for name in ("t", "q", "p"))
+            records[lane][k] = EventRecord(t, q.reshape(-1, *shape), p.reshape(-1, *shape))
+    return records
 
 
 def _report_failures(ensemble: Ensemble, throw: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,12 +21,93 @@ from .loop import Consts, Stepper, key_data, make_stepper
 from .observe import check_observables, check_reducers
 from .plan import MAX_STEPS, Given, Plan, end_time, frozen_functions, prepared_for, step_count
 
-__all__ = ["plan_ensemble"]
+__all__ = ["Request", "plan_ensemble", "request_ensemble"]
 
 BATCHED = ("q0", "p0", "params", "dt")
 
 
-def plan_ensemble(
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """The arguments of an ensemble, resolved: `q0`, `p0` and `keys` have an axis over trajectories.
+
+    It can be pickled and cut, so that another process can plan some of its trajectories.
+    """
+
+    system: Any
+    method: Any
+    q0: Any
+    p0: Any
+    dt: Any
+    steps: int
+    t1: float | None
+    t0: float
+    axes: dict[str, Any]
+    keys: np.ndarray | None
+    observe: Any
+    events: Any
+    reduce: dict[str, Any]
+    save_every: int | None
+    backend: str
+
+    def take(self, lanes: np.ndarray) -> Request:
+        """The request for some of the trajectories, in arrays of NumPy.
+
+        The first of `lanes` should be 0: systems are prepared at the first start, and the results of a trajectory must
+        not depend on which others come with it.
+        """
+        system, axes = self.system, self.axes
+        if axes["params"] is not None:
+            system = system.with_params(_picked(system.params, axes["params"], lanes))
+        dt = np.asarray(self.dt)[lanes] if axes["dt"] == 0 else self.dt
+        keys = None if self.keys is None else self.keys[lanes]
+        q0, p0 = np.asarray(self.q0)[lanes], np.asarray(self.p0)[lanes]
+        return dataclasses.replace(self, system=system, q0=q0, p0=p0, dt=dt, keys=keys)
+
+    def plan(self) -> Plan:
+        """The plan of all its trajectories."""
+        system, method, t0, axes = self.system, self.method, self.t0, self.axes
+        q0, p0 = as_array("q0", self.q0), as_array("p0", self.p0)
+        count, each = len(q0), np.ravel(np.asarray(self.dt))
+        every = max(self.steps, 1) if self.save_every is None else self.save_every
+        lane = system if axes["params"] is None else system.with_params(_picked(system.params, axes["params"], 0))
+        prepared, redundant = prepared_for(lane, method, q0[0])
+        key = None if self.keys is None else jax.random.key(0)
+        method, observables, watch, reducers = frozen_functions(
+            prepared, method, q0[0], p0[0], t0, each[0], key,
+            observe=self.observe, events=self.events, reduce=self.reduce,
+        )  # fmt: skip
+        if axes["params"] is not None:
+            prepared = prepared.with_params(system.params)
+        stepper, consts = make_stepper(
+            prepared,
+            method,
+            dt=self.dt,
+            t0=t0,
+            t_end=end_time(self.t1, each[0]),
+            observe=observables,
+            reducers=reducers | ({"events": watch} if watch.events else {}),
+            dtype=q0.dtype,
+        )
+        keys = None if self.keys is None else jnp.asarray(self.keys)
+        n_end = jnp.broadcast_to(consts.n_end, (count,))
+        consts = eqx.tree_at(lambda c: (c.key, c.n_end), consts, (keys, n_end), is_leaf=lambda x: x is None)
+        plan = Plan(
+            prepared, method, q0, p0, stepper, consts, self.steps, every, self.save_every is not None, self.t1, None,
+            watch, reducers, self.backend, _axes_of(consts, axes),
+        )  # fmt: skip
+        _check_starts(plan, t0, redundant)
+        check_observables(observables, q0[0], p0[0], t0)
+        check_events(watch.events, q0[0], p0[0], t0)
+        check_reducers(reducers, q0[0], p0[0], t0)
+        return plan
+
+
+def plan_ensemble(*args: Any, **options: Any) -> Plan:
+    """The plan of many trajectories; takes what `request_ensemble` takes."""
+    return request_ensemble(*args, **options).plan()
+
+
+def request_ensemble(
     system: Any,
     method: Any,
     q0: Any = None,
@@ -43,8 +125,8 @@ def plan_ensemble(
     reduce: Any = None,
     save_every: Any = None,
     backend: str = "auto",
-) -> Plan:
-    """The plan of many trajectories."""
+) -> Request:
+    """Check the arguments of an ensemble against each other."""
     check_concrete("simulate_ensemble", system, method, q0, p0, dt)
     problem = isinstance(system, Problem)
     shared = {"q0": 0 if q0 is not None or not problem else None, "p0": 0 if p0 is not None or not problem else None}
@@ -63,37 +145,22 @@ def plan_ensemble(
             f"{max(counts)}): give steps instead, or an adaptive method"
         )
     steps = check_run(method, system, dt, counts.pop(), key, several=True)
-    every = max(steps, 1) if save_every is None else whole_number("save_every", save_every)
-    prepared, redundant = prepared_for(_lane_params(system, axes["params"]), method, q0[0])
-    method, observables, watch, reducers = frozen_functions(
-        prepared, method, q0[0], p0[0], t0, each[0], key, observe=observe, events=events, reduce=_as_reducers(reduce)
-    )
-    if axes["params"] is not None:
-        prepared = prepared.with_params(system.params)
-    stepper, consts = make_stepper(
-        prepared,
-        method,
-        dt=dt,
-        t0=t0,
-        t_end=end_time(t1, each[0]),
-        observe=observables,
-        reducers=reducers | ({"events": watch} if watch.events else {}),
-        dtype=q0.dtype,
-    )
-    keys = None if key is None else jax.vmap(lambda i: key_data(jax.random.fold_in(_typed(key), i)))(jnp.arange(count))
-    n_end = jnp.broadcast_to(consts.n_end, (count,))
-    consts = eqx.tree_at(lambda c: (c.key, c.n_end), consts, (keys, n_end), is_leaf=lambda x: x is None)
+    every = None if save_every is None else whole_number("save_every", save_every)
+    fold = jax.vmap(lambda i: key_data(jax.random.fold_in(_typed(key), i)))
+    keys = None if key is None else np.asarray(fold(jnp.arange(count)))
     end = None if t1 is None else float(t1)
-    where = _axes_of(consts, axes)
-    plan = Plan(
-        prepared, method, q0, p0, stepper, consts, steps, every, save_every is not None, end, None, watch, reducers,
-        backend, where,
-    )  # fmt: skip
-    _check_starts(plan, t0, redundant)
-    check_observables(observables, q0[0], p0[0], t0)
-    check_events(watch.events, q0[0], p0[0], t0)
-    check_reducers(reducers, q0[0], p0[0], t0)
-    return plan
+    return Request(
+        system, method, q0, p0, dt, steps, end, t0, axes, keys, observe, events, _as_reducers(reduce), every, backend
+    )
+
+
+def _picked(params: Any, axes: Any, lanes: Any) -> Any:
+    """The parameters of one or several trajectories."""
+
+    def pick(axis: Any, part: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.asarray(x)[lanes], part) if axis == 0 else part
+
+    return jax.tree.map(pick, axes, params, is_leaf=lambda x: x is None)
 
 
 def _checked_axes(default: dict[str, Any], given: Any) -> dict[str, Any]:
@@ -157,19 +224,6 @@ def _param_lengths(system: Any, axes: Any) -> list[int]:
     except (ValueError, TypeError) as error:
         raise InputError(f"in_axes['params'] does not fit the params: {' '.join(str(error).split())}") from error
     return [n for part in jax.tree.leaves(pairs) for n in ([part] if isinstance(part, int) else part)]
-
-
-def _lane_params(system: Any, axes: Any) -> Any:
-    """The system with the parameters of the first trajectory."""
-    if axes is None:
-        return system
-    first = jax.tree.map(
-        lambda a, sub: jax.tree.map(lambda x: x[0], sub) if a == 0 else sub,
-        axes,
-        system.params,
-        is_leaf=lambda x: x is None,
-    )
-    return system.with_params(first)
 
 
 def _axes_of(consts: Consts, axes: dict[str, Any]) -> Any:

@@ -103,6 +103,13 @@ class Plan:
         """The system of one trajectory."""
         return self.stepper.parts(self.lane(k))[0]
 
+    def part(self, lanes: np.ndarray) -> Plan:
+        """The same run with some of its trajectories."""
+        leaves, treedef = jax.tree.flatten(self.consts)
+        picked = [x[lanes] if a == 0 else x for x, a in zip(leaves, self.flags or (), strict=True)]
+        consts = jax.tree.unflatten(treedef, picked)
+        return dataclasses.replace(self, q0=self.q0[lanes], p0=self.p0[lanes], consts=consts)
+
     def compiled(self, fn: Callable[..., Any], *args: Any) -> Any:
         """`fn(stepper, consts, *args)` for all trajectories; where there are many, `args` have an axis over them."""
         return _over_lanes(fn, self.stepper, self.consts, self.flags, *args)

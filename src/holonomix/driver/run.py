@@ -7,6 +7,7 @@ where there is only one.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -16,12 +17,12 @@ import numpy as np
 
 from .. import columns
 from ..compiled import compiled
-from ..errors import ConvergenceError, InputError, SimulationError
+from ..errors import ConvergenceError, SimulationError
 from ..status import Status
 from ..systems import ResonanceWatch
 from .advice import advice
 from .backends import Choice
-from .checkpoint import Identity, check_same_run, from_arrays, to_arrays
+from .checkpoint import Identity, check_same_backend, check_same_run, from_arrays, to_arrays
 from .dense import Interpolant, slack
 from .events import EventRecord, Found, locate
 from .interrupts import Interrupts
@@ -44,13 +45,19 @@ class Run:
     """A plan with the memory of its run, the rows so far, and the store they go to."""
 
     def __init__(
-        self, plan: Plan, *, store: Any = None, allow_different_bits: bool = False, carry: LoopCarry | None = None
+        self,
+        plan: Plan,
+        *,
+        store: Any = None,
+        allow_different_bits: bool = False,
+        carry: LoopCarry | None = None,
+        in_memory: bool = True,
     ):
         began = time.perf_counter()
         self.plan, self.carry = plan, plan.start() if carry is None else carry
         row_bytes = max(plan.row_bytes(self.carry), 1)
         expected = plan.steps // plan.every + 1 if plan.saves else 1
-        if store is None and plan.wanted is None and not plan.adaptive_end:
+        if in_memory and store is None and plan.wanted is None and not plan.adaptive_end:
             check_memory(expected, row_bytes, save_every=plan.every if plan.saves else None)
         budget = CHUNK_BYTES * (8 if plan.many else 1)
         self.most_rows = max(1, min(budget // row_bytes, CHUNK_ROWS, -(-plan.steps // plan.every)))
@@ -80,20 +87,13 @@ class Run:
         sink = self.record.open(store)
         saved = sink.restart()
         if saved is None:
-            described = self.record.description(self.first_row())
-            sink.begin({**self.identity.meta, **described, "backend": self.choice.name})
-            if self.plan.saves:
-                self.keep(self.first_row(), np.ones((self.plan.count, 1), bool))
+            sink.begin({**self.identity.meta, **self.record.description(), "backend": self.choice.name})
+            self.keep(self.first_row(), np.ones((1, 1), bool))
             self.checkpoint()
             return
         arrays, found = saved
         check_same_run(arrays, found, self.identity)
-        if found.get("backend") != self.choice.name and not allow_different_bits:
-            raise InputError(
-                f"the store was written with backend {found.get('backend')!r}, this run would use "
-                f"{self.choice.name!r}: the bits would differ. Choose the same backend, or pass "
-                "allow_different_bits=True (--allow-different-bits)"
-            )
+        check_same_backend(found.get("backend"), self.choice.name, allow_different_bits)
         self.carry = from_arrays(self.carry, columns.select(arrays, "carry:"))
         self.record.rows, self.done, self.last_n = int(found["rows"]), int(found["n"]), int(found["last_row"])
         self.first = self.done
@@ -105,27 +105,22 @@ class Run:
         if self.record.sink is None:
             return
         arrays = self.identity.arrays | {f"carry:{name}": x for name, x in to_arrays(self.carry).items()}
-        status = self.status
         meta = self.identity.meta | {
             "backend": self.choice.name,
             "rows": self.record.rows,
             "last_row": self.last_n,
             "n": self.done,
-            "status": int(status[0]) if not self.plan.many else int(np.sum(_failed(status))),
+            "status": int(self.status[0]),
         }
-        self.record.sink.checkpoint(arrays | self._saved_events(), meta)
+        self.record.sink.checkpoint(arrays | self.saved_events(), meta)
 
     def close(self) -> None:
         if self.record.sink is None:
             return
-        status = self.status
-        if self.plan.many:
-            end = {"status": "OK", "trajectories": len(status), "failed": int(np.sum(_failed(status)))}
-        else:
-            end = {"status": Status(int(status[0])).name}
+        end = {"status": Status(int(self.status[0])).name}
         self.record.sink.close({**end, "n": self.done, "rows": self.record.rows})
 
-    def _saved_events(self) -> Rows:
+    def saved_events(self) -> Rows:
         if not self.found:
             return {}
         lanes = np.array([lane for lane, _ in self.found])
@@ -208,6 +203,12 @@ class Run:
 
     def go(self, bar: Progress | None = None) -> None:
         """Advance to the end."""
+        for _ in self.chunks():
+            if bar is not None and bar.shown:
+                self.show(bar)
+
+    def chunks(self) -> Iterator[None]:
+        """Advance to the end; stops after every chunk, and once more when the last rows are there."""
         began = time.perf_counter()
         plan = self.plan
         chunk = max(1, min(plan.every, FIRST_CHUNK[plan.many]))  # steps in the next call
@@ -216,13 +217,13 @@ class Run:
                 tick = time.perf_counter()
                 taken = self.chunk(chunk)
                 elapsed = time.perf_counter() - tick
-                if bar is not None and bar.shown:
-                    self.show(bar)
+                yield
                 self.checkpoint()
                 interrupts.check()
                 chunk = max(1, int(taken * min(64.0, CHUNK_SECONDS / max(elapsed, 1e-6))))
             self.finish()
         self.wall_time += time.perf_counter() - began
+        yield
 
     def chunk(self, most: int) -> int:
         """Take about `most` steps: whole rows, or part of one when a row is long. Returns the number attempted."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import google_crc32c
@@ -21,7 +21,7 @@ from .disk import Folder
 from .errors import StoreDamagedError, StoreError
 from .layout import DTYPES, MOST_ROWS, column_name, whole_number
 
-__all__ = ["BlockColumn", "block_size"]
+__all__ = ["BlockColumn", "block_size", "check_keys", "stretches"]
 
 CHUNK_LEAST, CHUNK_MOST, FILE_MOST, BLOCK_BYTES = 1 << 13, 1 << 18, 1 << 26, 1 << 25
 MOST_CHUNKS = 8192  # in a file
@@ -230,3 +230,43 @@ class BlockColumn:
         if column_name(column.key) != column.name or len(column.dims) != len(column.shape):
             raise ValueError(f"not a column: {column.key!r:.60}")
         return column
+
+
+def check_keys(
+    values: Mapping[str, np.ndarray], columns: Mapping[str, BlockColumn], trajectories: int, rows: int | None
+) -> None:
+    lead = (trajectories,) if rows is None else (trajectories, rows)
+    want = {key: ((*lead, *c.shape), c.dtype) for key, c in columns.items()}
+    have = {key: (x.shape, x.dtype.name) for key, x in values.items()}
+    if want != have:
+        differ = sorted(k for k in want.keys() | have.keys() if want.get(k) != have.get(k))
+        lines = "; ".join(f"{k}: {have.get(k, 'missing')} instead of {want.get(k, 'nothing')}" for k in differ)
+        raise StoreError(f"the block does not fit its ensemble: {lines}")
+
+
+def stretches(
+    parts: Iterable[Mapping[str, np.ndarray]], columns: Mapping[str, BlockColumn], trajectories: int
+) -> Iterator[tuple[int, BlockColumn, np.ndarray]]:
+    """The values of each file, from parts in the order of time."""
+    total = next((c.rows for c in columns.values()), 0) or 0
+    held: dict[str, list[np.ndarray]] = {key: [] for key in columns}
+    done = 0
+    for part in parts:
+        arrays = {key: np.asarray(x) for key, x in part.items()}
+        count = next((x.shape[1] for x in arrays.values() if x.ndim > 1), 0)
+        check_keys(arrays, columns, trajectories, count)
+        done += count
+        if done > total:
+            raise StoreError(f"the block has more than the {total} rows of its ensemble")
+        for key, column in columns.items():
+            if not column.row_bytes:
+                continue
+            held[key].append(arrays[key])
+            size = column.rows_per_file
+            while (ready := sum(x.shape[1] for x in held[key])) >= size or (done == total and ready):
+                whole = np.concatenate(held[key], axis=1) if len(held[key]) > 1 else held[key][0]
+                stretch = (done - ready) // size
+                yield stretch, column, whole[:, :size]
+                held[key] = [whole[:, size:]] if ready > size else []
+    if done != total:
+        raise StoreError(f"the block has {done} of the {total} rows of its ensemble")

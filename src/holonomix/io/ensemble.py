@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from ..columns import dims_of
 from . import directory
-from .blocks import BlockColumn, block_size
+from .blocks import BlockColumn, block_size, check_keys, stretches
 from .columns import ColumnReader, ColumnWriter
 from .directory import FORMAT, is_store, version
 from .disk import Folder
@@ -41,8 +42,9 @@ from .text import MOST_JSON, is_sealed, scalar_attributes, seal, signed, unsigne
 
 __all__ = ["EnsembleStore"]
 
-STATUS, REDUCED = "status", "reduced/"
-_LEFT = re.compile(r"\.(c(\.\d+)+|\d{8}\.json)\.[0-9a-f]{12}\.tmp")
+STATUS, REDUCED, END = "status", "reduced/", "end/"
+MOST_ATTACHED = 1 << 34
+_LEFT = re.compile(r"\.(c(\.\d+)+|\d{8}\.(json|bin))\.[0-9a-f]{12}\.tmp")
 
 
 @runtime_checkable
@@ -97,8 +99,9 @@ class EnsembleStore:
         """Make an empty store.
 
         `rows` and `reductions` give shape and type of what ONE trajectory has: rows of shape (rows, ...), all with the
-        same number, and reduced values of any shape. `t` are the times of the rows where the trajectories share them,
-        `coordinates` values per trajectory such as the parameters of a sweep, `meta` the description of the run.
+        same number, and values of any shape (those called `end/...` keep that name). `t` are the times of the rows
+        where trajectories share them, `coordinates` values per trajectory such as the parameters of a sweep, `meta` the
+        description of the run.
         """
         if trajectories < 1:
             raise StoreError(f"trajectories={trajectories}: an ensemble has at least one")
@@ -106,7 +109,7 @@ class EnsembleStore:
         if len(counts) > 1 or any(not spec.shape for spec in rows.values()):
             raise StoreError(f"the variables of an ensemble need one number of rows, got {sorted(counts)}")
         count = counts.pop() if counts else 0
-        reduced = {f"{REDUCED}{name}": spec for name, spec in (reductions or {}).items()}
+        reduced = {_value_key(name): spec for name, spec in (reductions or {}).items()}
         size = sum(math.prod(s.shape) * np.dtype(s.dtype).itemsize for s in [*rows.values(), *reduced.values()])
         block = block_size(trajectories, size) if block is None else min(int(block), trajectories)
         if block < 1:
@@ -178,26 +181,44 @@ class EnsembleStore:
         Arrays have the shape (trajectories of the block, rows, ...), reductions (trajectories, ...). `rows` may also be
         an iterable of such parts, in the order of time: then no more than one file per variable is held in memory.
         """
+        self.stream_block(block, rows, lambda: (reductions or {}, statuses, b""))
+
+    def stream_block(
+        self,
+        block: int,
+        rows: Mapping[str, np.ndarray] | Iterable[Mapping[str, np.ndarray]],
+        end: Callable[[], tuple[Mapping[str, np.ndarray], np.ndarray, bytes]],
+    ) -> None:
+        """Write a block whose reductions and statuses are known after its rows.
+
+        `end()` is called after the last part and returns reductions, statuses, and bytes to keep with the block (see
+        `attachment`).
+        """
         first, last = self.bounds(block)
-        values = {STATUS: np.asarray(statuses, np.int32)}
-        values |= {f"{REDUCED}{name}": np.asarray(x) for name, x in (reductions or {}).items()}
-        single = {c.key: c for c in self.columns if c.rows is None}
-        _check_keys(values, single, last - first, None)
         with self._sharing():
             dirty: dict[str, list[str]] = {}
+            series = {c.key: c for c in self.columns if c.rows is not None}
+            parts = cast(Iterable[Mapping[str, np.ndarray]], [rows] if isinstance(rows, Mapping) else rows)
+            for stretch, column, part in stretches(parts, series, last - first):
+                self._write(column, block, stretch, part, dirty)
+            reductions, statuses, attached = end()
+            values = {STATUS: np.asarray(statuses, np.int32)}
+            values |= {_value_key(name): np.asarray(x) for name, x in reductions.items()}
+            single = {c.key: c for c in self.columns if c.rows is None}
+            check_keys(values, single, last - first, None)
             for key, column in single.items():
                 if column.stretches:
                     self._write(column, block, 0, values[key][:, None], dirty)
-            series = {c.key: c for c in self.columns if c.rows is not None}
-            parts = cast(Iterable[Mapping[str, np.ndarray]], [rows] if isinstance(rows, Mapping) else rows)
-            for stretch, column, part in _stretches(parts, series, last - first):
-                self._write(column, block, stretch, part, dirty)
             for name, written in dirty.items():
                 (self._root / name).sync(*written)
             codes, counts = np.unique(values[STATUS], return_counts=True)
-            body = {"block": block, "statuses": {str(code): int(n) for code, n in zip(codes, counts)}}
-            (self._root / INTERNAL / "blocks").write(f"{block:08d}.json", signed(body), unique=True)
-            (self._root / INTERNAL / "blocks").sync()
+            body: dict[str, Any] = {"block": block, "statuses": {str(code): int(n) for code, n in zip(codes, counts)}}
+            place = self._root / INTERNAL / "blocks"
+            if attached:
+                place.write(f"{block:08d}.bin", attached, unique=True)
+                body["attachment"] = hashlib.sha256(attached).hexdigest()
+            place.write(f"{block:08d}.json", signed(body), unique=True)
+            place.sync()
 
     def _write(
         self, column: BlockColumn, block: int, stretch: int, values: np.ndarray, dirty: dict[str, list[str]]
@@ -321,7 +342,8 @@ class EnsembleStore:
     def _damaged(self, block: int) -> Iterator[str]:
         try:
             self._marker(block)
-        except StoreError:
+            self.attachment(block)
+        except (StoreError, OSError):
             yield f"{INTERNAL}/blocks/{block:08d}.json"
         for column in self.columns:
             for stretch in range(column.stretches):
@@ -331,16 +353,38 @@ class EnsembleStore:
                 except StoreError:
                     yield f"{column.name}/{column.file_name(block, stretch)}"
 
+    def attachment(self, block: int) -> bytes:
+        """The bytes that a finished block was given, verified; empty where there are none."""
+        wanted = self._body(block).get("attachment")
+        if wanted is None:
+            return b""
+        data = (self._root / INTERNAL / "blocks").read(f"{block:08d}.bin", MOST_ATTACHED)
+        if hashlib.sha256(data).hexdigest() != wanted:
+            raise StoreDamagedError(f"{self.path}: {INTERNAL}/blocks/{block:08d}.bin is damaged: its SHA-256 differs")
+        return data
+
+    def file(self, name: str) -> bytes:
+        """A file that the store was created with."""
+        return self._root.read(name, MOST_ATTACHED)
+
     def _marker(self, block: int) -> dict[int, int]:
         """How many trajectories of a finished block ended with each status."""
+        return {int(code): n for code, n in self._body(block)["statuses"].items()}
+
+    def _body(self, block: int) -> dict[str, Any]:
         try:
             body = unsigned((self._root / INTERNAL / "blocks").read(f"{block:08d}.json", MOST_JSON))
-            counts = {int(code): whole_number(n, 0, self.block) for code, n in body["statuses"].items()}
+            for code, n in body["statuses"].items():
+                int(code), whole_number(n, 0, self.block)
             if body["block"] != block:
                 raise ValueError("it belongs to another block")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreDamagedError(f"{self.path}: the record of block {block} is damaged: {error}") from error
-        return counts
+        return body
+
+
+def _value_key(name: str) -> str:
+    return name if name.startswith(END) else f"{REDUCED}{name}"
 
 
 def _column(key: str, spec: HasShape, trajectories: int, block: int, rows: int | None) -> BlockColumn:
@@ -352,43 +396,3 @@ def _node(column: Column, count: int) -> dict[str, Any]:
     """The metadata of a fixed column: t has its own axis, the others go along the trajectories."""
     lead = "t" if column.name == "t" else "trajectory"
     return {**column.metadata(count), "dimension_names": [lead, *column.dims[1:]]}
-
-
-def _check_keys(
-    values: Mapping[str, np.ndarray], columns: Mapping[str, BlockColumn], trajectories: int, rows: int | None
-) -> None:
-    lead = (trajectories,) if rows is None else (trajectories, rows)
-    want = {key: ((*lead, *c.shape), c.dtype) for key, c in columns.items()}
-    have = {key: (x.shape, x.dtype.name) for key, x in values.items()}
-    if want != have:
-        differ = sorted(k for k in want.keys() | have.keys() if want.get(k) != have.get(k))
-        lines = "; ".join(f"{k}: {have.get(k, 'missing')} instead of {want.get(k, 'nothing')}" for k in differ)
-        raise StoreError(f"the block does not fit its ensemble: {lines}")
-
-
-def _stretches(
-    parts: Iterable[Mapping[str, np.ndarray]], columns: Mapping[str, BlockColumn], trajectories: int
-) -> Iterator[tuple[int, BlockColumn, np.ndarray]]:
-    """The values of each file, from parts in the order of time."""
-    total = next((c.rows for c in columns.values()), 0) or 0
-    held: dict[str, list[np.ndarray]] = {key: [] for key in columns}
-    done = 0
-    for part in parts:
-        arrays = {key: np.asarray(x) for key, x in part.items()}
-        count = next((x.shape[1] for x in arrays.values() if x.ndim > 1), 0)
-        _check_keys(arrays, columns, trajectories, count)
-        done += count
-        if done > total:
-            raise StoreError(f"the block has more than the {total} rows of its ensemble")
-        for key, column in columns.items():
-            if not column.row_bytes:
-                continue
-            held[key].append(arrays[key])
-            size = column.rows_per_file
-            while (ready := sum(x.shape[1] for x in held[key])) >= size or (done == total and ready):
-                whole = np.concatenate(held[key], axis=1) if len(held[key]) > 1 else held[key][0]
-                stretch = (done - ready) // size
-                yield stretch, column, whole[:, :size]
-                held[key] = [whole[:, size:]] if ready > size else []
-    if done != total:
-        raise StoreError(f"the block has {done} of the {total} rows of its ensemble")
