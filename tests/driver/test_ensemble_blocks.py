@@ -171,7 +171,7 @@ def test_a_killed_worker_of_a_process_pool(tmp_path):
     assert (tmp_path / "died").exists()
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
     with ProcessPoolExecutor(1, context) as pool:
-        same(whole, many(**FULL, block=6, executor=pool))
+        same(many(**FULL, block=6, executor=pool), whole)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .exits import Exit, guarded, stop_on_terminate
-from .printing import make_console, print_json, report
+from .printing import make_console, print_json, report, report_sweep
 
 __all__ = ["app", "main"]
 
@@ -114,6 +114,9 @@ def run(
         typer.Option("--observe", metavar="NAMES", help="Names with commas between: energy,angular_momentum"),
     ] = None,
     omega: Omega = None,
+    executor: Annotated[
+        str | None, typer.Option("--executor", metavar="NAME", help="Of a sweep: processes:N or dask:ADDRESS.")
+    ] = None,
     sets: Sets = None,
     out: Out = None,
     as_json: Json = False,
@@ -132,6 +135,11 @@ def run(
         flags = {"method": method, "dt": dt, "steps": steps, "t1": t1, "save_every": save_every, "seed": seed}
         flags |= {"backend": backend, "omega": omega, "observe": observe.split(",") if observe else None}
         spec = spec_from(target, flags, sets or [], out)
+        if spec.sweep or executor is not None:
+            from .sweep import run_sweep
+
+            place = Path(spec.out) if spec.out else free_directory(spec)
+            return report_sweep(run_sweep(spec, place, executor=executor, quiet=quiet), as_json)
         job = job_from(spec)
         place = Path(spec.out) if spec.out else free_directory(job.spec)
         report(start(job, place, quiet=quiet), as_json)

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-__all__ = ["make_console", "print_json", "report"]
+__all__ = ["make_console", "print_json", "report", "report_sweep"]
 
 FEWEST_STEPS_TO_TIME = 10_000  # what fewer take is mostly start-up
 
@@ -28,6 +28,19 @@ def report(summary: dict[str, Any], as_json: bool) -> None:
         f"or `holonomix view {summary['out']}`"
     )
     typer.echo("\n".join(lines))
+
+
+def report_sweep(summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(summary)
+        return
+    axes = " x ".join(f"{count} {name}" for name, count in summary["axes"].items())
+    typer.echo(
+        f"{summary['trajectories']:,} trajectories of {summary['method']} on {summary['model']}, {axes}; "
+        f"{summary['failed']:,} failed\n"
+        f"energy error     {summary['energy_error']:.2e}\n"
+        f"{summary['rows']:,} rows each in {summary['out']}: hx.io.EnsembleStore({summary['out']!r}).to_xarray()"
+    )
 
 
 def print_json(value: Any) -> None:

@@ -49,6 +49,7 @@ class RunSpec:
     out: str | None = None
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     start: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sweep: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def subject(self) -> str:
@@ -148,6 +149,12 @@ def _table(value: Any) -> dict[str, Any]:
     return {str(k).replace("-", "_"): v for k, v in value.items()}
 
 
+def _sweep(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _Wrong("a table of what is varied, such as [sweep] with gravity = [1.0, 9.81] below it")
+    return dict(value)
+
+
 def _start(value: Any) -> dict[str, Any]:
     allowed = "a table with q and p (lists of numbers) and project (true or false)"
     if not isinstance(value, Mapping) or not value.keys() <= {"q", "p", "project"}:
@@ -183,6 +190,7 @@ KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "out": (_text, "the directory that the run is written to"),
     "arguments": (_table, "a table of the model's arguments"),
     "start": (_start, "a table with q, p and project: another start than the model's"),
+    "sweep": (_sweep, "a table of what is varied: many runs as one ensemble"),
 }
 
 

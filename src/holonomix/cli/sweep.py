@@ -1,0 +1,258 @@
+"""`run` with a [sweep] table: many runs of one model as one ensemble, with the swept values as coordinates."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import multiprocessing
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from .execute import Job, job_from
+from .exits import CommandError
+from .problems import USER_MODULE
+from .runfile import RunSpec
+
+__all__ = ["Axis", "axes_of", "executor_from", "points_of", "run_sweep"]
+
+MOST_POINTS = 10_000_000
+KINDS = (
+    "a list of numbers, { from = 0.0, to = 1.0, count = 11 }, { from = 1.0, to = 100.0, count = 11, scale = 'log' }, "
+    "{ uniform = [0.0, 1.0] } or { normal = [0.0, 1.0] }"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One swept entry: fixed `values`, or `drawn` from a distribution with two numbers."""
+
+    path: tuple[str, ...]
+    values: np.ndarray | None = None
+    drawn: tuple[str, float, float] | None = None
+
+    @property
+    def name(self) -> str:
+        """The coordinate of the result."""
+        return "_".join(self.path)
+
+
+def axes_of(table: Mapping[str, Any]) -> tuple[list[Axis], int, int]:
+    """The axes of a [sweep] table, the number of random draws at each point of the grid, and their seed."""
+    entries = dict(table)
+    draws, seed = entries.pop("draws", None), entries.pop("seed", 0)
+    axes = list(_axes(entries, ()))
+    if not axes:
+        raise CommandError(
+            "[sweep] is empty: name an argument of the model, dt, or an entry such as angles.0 (and only sweeps take "
+            "--executor)"
+        )
+    for name, value in (("draws", draws), ("seed", seed)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise CommandError(f"sweep.{name} = {value!r}: it should be a whole number that is not negative")
+    random = [axis.name for axis in axes if axis.drawn is not None]
+    if random and not draws:
+        raise CommandError(f"sweep.{random[0]} is random: say how many draws there are, as in draws = 100 in [sweep]")
+    if draws and not random:
+        raise CommandError("sweep.draws: nothing in [sweep] is random")
+    return axes, draws or 1, seed
+
+
+def _axes(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Axis]:
+    for key, value in table.items():
+        here = (*path, *(part.replace("-", "_") for part in key.split(".")))
+        if isinstance(value, Mapping) and not value.keys() & {"from", "to", "count", "uniform", "normal"}:
+            yield from _axes(value, here)
+        else:
+            yield _axis(here, value)
+
+
+def _axis(path: tuple[str, ...], value: Any) -> Axis:
+    name = ".".join(path)
+    try:
+        if isinstance(value, list) and value:
+            return Axis(path, _finite(value))
+        if isinstance(value, Mapping) and value.keys() <= {"from", "to", "count", "scale"}:
+            count = value["count"]
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_POINTS:
+                raise ValueError
+            first, last = _finite([value["from"], value["to"]])
+            scale = value.get("scale", "linear")
+            if scale not in ("linear", "log") or (scale == "log" and min(first, last) <= 0):
+                raise ValueError
+            return Axis(path, np.geomspace(first, last, count) if scale == "log" else np.linspace(first, last, count))
+        if isinstance(value, Mapping) and len(value) == 1 and (kind := next(iter(value))) in ("uniform", "normal"):
+            a, b = _finite(value[kind])
+            return Axis(path, None, (kind, float(a), float(b)))
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise CommandError(f"sweep.{name} = {str(value)[:60]}: it should be {KINDS}")
+
+
+def _finite(values: Any) -> np.ndarray:
+    numbers = np.asarray(values, float)
+    if numbers.ndim != 1 or not np.isfinite(numbers).all():
+        raise ValueError
+    return numbers
+
+
+def points_of(axes: list[Axis], draws: int, seed: int) -> dict[str, np.ndarray]:
+    """The value of each axis at each point: all combinations of the fixed values, `draws` times."""
+    fixed = [axis for axis in axes if axis.values is not None]
+    count = draws * int(np.prod([len(axis.values) for axis in fixed if axis.values is not None], dtype=float))
+    if count > MOST_POINTS:
+        raise CommandError(f"the sweep has {count:,} points; at most {MOST_POINTS:,} are taken")
+    grid = np.array(list(itertools.product(*(axis.values for axis in fixed if axis.values is not None))))
+    found = {axis.name: np.repeat(grid[:, k], draws) for k, axis in enumerate(fixed)}
+    for k, axis in enumerate(axes):
+        if axis.drawn is not None:
+            kind, a, b = axis.drawn
+            random = np.random.default_rng([seed, k])
+            found[axis.name] = random.uniform(a, b, count) if kind == "uniform" else random.normal(a, b, count)
+    return {axis.name: found[axis.name] for axis in axes}
+
+
+# ---- from points to an ensemble
+
+
+def _at(spec: RunSpec, axes: list[Axis], values: list[float]) -> RunSpec:
+    """The run at one point."""
+    for axis, value in zip(axes, values, strict=True):
+        head, *rest = axis.path
+        if head in ("dt", "omega") and not rest:
+            spec = dataclasses.replace(spec, **{head: value})
+        elif head == "start":
+            spec = dataclasses.replace(spec, start=_put(spec.start, rest, value, axis))
+        else:
+            spec = dataclasses.replace(spec, arguments=_put(spec.arguments, list(axis.path), value, axis))
+    return spec
+
+
+def _put(tree: Any, path: list[str], value: float, axis: Axis) -> Any:
+    if not path:
+        return value
+    head, *rest = path
+    if isinstance(tree, list) and head.isdigit() and int(head) < len(tree):
+        return [_put(x, rest, value, axis) if k == int(head) else x for k, x in enumerate(tree)]
+    if isinstance(tree, Mapping) and (head in tree or not rest):
+        return {**tree, head: _put(tree.get(head), rest, value, axis)}
+    whole = ".".join(axis.path)
+    raise CommandError(f"sweep.{whole}: give the other entries of {axis.path[0]} first, in [arguments] or [start]")
+
+
+def _stacked(jobs: list[Job]) -> tuple[Any, dict[str, Any]]:
+    """One system for all points, and what differs in it from trajectory to trajectory."""
+    import equinox as eqx
+    import jax
+
+    first = jobs[0].problem.system
+    shapes = {(jax.tree.structure(job.problem.system), job.problem.q0.shape) for job in jobs}
+    rest = [jax.tree.leaves(eqx.filter(_without_params(job.problem.system), eqx.is_array)) for job in jobs]
+    alike = all(len(r) == len(rest[0]) and all(map(np.array_equal, r, rest[0])) for r in rest)
+    if len({shape for _, shape in shapes}) > 1 or not alike:
+        raise CommandError(
+            "the sweep changes more of the system than its params (a mass or the number of coordinates, for instance): "
+            "sweep arguments that are in the system's params, or the start; or make one run for each"
+        )
+    if first.params is None:
+        return first, {}
+    leaves = [jax.tree.leaves(job.problem.system.params) for job in jobs]
+    treedef = jax.tree.structure(first.params)
+    columns = [np.stack([np.asarray(x) for x in column]) for column in zip(*leaves, strict=True)]
+    differs = [bool((column != column[0]).any()) for column in columns]
+    if not any(differs):
+        return first, {}
+    params = jax.tree.unflatten(treedef, [c if d else x for c, d, x in zip(columns, differs, leaves[0])])
+    return first.with_params(params), {"params": jax.tree.unflatten(treedef, [0 if d else None for d in differs])}
+
+
+def _without_params(system: Any) -> Any:
+    import equinox as eqx
+
+    return eqx.tree_at(lambda s: s.params, system, None, is_leaf=lambda x: x is None)
+
+
+def run_sweep(spec: RunSpec, out: Path, *, executor: str | None = None, quiet: bool = False) -> dict[str, Any]:
+    """Run all points of a sweep into a store, or those that are missing in it; returns the summary."""
+    import jax
+
+    import holonomix as hx
+
+    axes, draws, seed = axes_of(spec.sweep)
+    points = points_of(axes, draws, seed)
+    base = dataclasses.replace(spec, sweep={})
+    table = np.stack([points[axis.name] for axis in axes], axis=1)
+    jobs = [job_from(_at(base, axes, [float(x) for x in row])) for row in table]
+    system, in_axes = _stacked(jobs)
+    job, dts = jobs[0], np.array([job.dt for job in jobs])
+    shared = (dts == dts[0]).all()
+    with executor_from(executor) as pool:
+        ensemble = hx.simulate_ensemble(
+            system,
+            job.method,
+            np.stack([np.asarray(job.problem.q0) for job in jobs]),
+            np.stack([np.asarray(job.problem.p0) for job in jobs]),
+            dt=job.dt if shared else dts,
+            steps=job.steps,
+            t1=job.t1,
+            t0=job.t0,
+            in_axes=in_axes,
+            save_every=spec.save_every,
+            observe=None if in_axes else job.observe,  # they look at one system, and here each point has its own
+            key=jax.random.key(spec.seed) if job.method.stochastic else None,
+            backend=spec.backend,
+            store=out,
+            coordinates=points,
+            executor=pool,
+            progress=False if quiet else Console(stderr=True),
+        )
+    error = ensemble.energy_error()
+    return {
+        "out": str(out),
+        "model": spec.subject,
+        "method": job.method.name,
+        "trajectories": len(ensemble),
+        "failed": int(np.sum(~ensemble.ok)),
+        "axes": {name: int(len(np.unique(x))) for name, x in points.items()},
+        "rows": int(error.shape[1]),
+        "energy_error": float(np.nanmax(np.abs(error))),
+        "backend": ensemble.stats["backend"],
+        "wall_time": ensemble.stats["wall_time"],
+    }
+
+
+@contextlib.contextmanager
+def executor_from(text: str | None) -> Iterator[Any]:
+    """What `--executor` names: processes:N, or dask:ADDRESS."""
+    if text is None:
+        yield None
+        return
+    kind, _, rest = text.partition(":")
+    _carry_user_module()
+    if kind == "processes" and rest.isdigit() and int(rest) > 0:
+        context = multiprocessing.get_context("spawn")
+        yield lambda: ProcessPoolExecutor(int(rest), context)
+    elif kind == "dask" and rest:
+        try:
+            import distributed  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise CommandError("--executor dask needs Dask: pip install 'holonomix[dask]'") from None
+        with distributed.Client(rest) as client:
+            yield client.get_executor()
+    else:
+        raise CommandError(f"--executor {text}: write processes:N (how many) or dask:ADDRESS (of its scheduler)")
+
+
+def _carry_user_module() -> None:
+    """Functions of the user's own file travel by value: workers have no such module."""
+    with contextlib.suppress(ImportError):
+        import cloudpickle
+
+        if USER_MODULE in sys.modules:
+            cloudpickle.register_pickle_by_value(sys.modules[USER_MODULE])

@@ -1,0 +1,80 @@
+"""Sweeps from run files: points, labels, and the same numbers as single runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.cli.exits import CommandError
+from holonomix.cli.request import spec_from
+from holonomix.cli.sweep import axes_of, points_of, run_sweep
+from holonomix.io import EnsembleStore
+
+FILE = """
+model = "double-pendulum"
+method = "rattle"
+dt = 0.02
+steps = 20
+save_every = 10
+[arguments]
+angles = [0.5, 1.0]
+[sweep]
+gravity = [1.0, 9.81]
+angles.0 = { from = 0.2, to = 1.0, count = 3 }
+"""
+
+
+def test_a_sweep_is_an_ensemble_with_labels(tmp_path):
+    (tmp_path / "sweep.toml").write_text(FILE)
+    spec = spec_from(str(tmp_path / "sweep.toml"), {}, [], tmp_path / "out")
+    summary = run_sweep(spec, tmp_path / "out", quiet=True)
+    assert (summary["trajectories"], summary["failed"], summary["rows"]) == (6, 0, 3)
+    data = EnsembleStore(tmp_path / "out").to_xarray()
+    np.testing.assert_array_equal(data.gravity, np.repeat([1.0, 9.81], 3))
+    np.testing.assert_allclose(data.angles_0, np.tile([0.2, 0.6, 1.0], 2))
+    grid = data.q.set_index(trajectory=["gravity", "angles_0"]).unstack()
+    problem = hx.models.double_pendulum(gravity=9.81, angles=[0.6, 1.0])
+    single = hx.simulate(problem, hx.RATTLE(), dt=0.02, steps=20, save_every=10)
+    found = grid.sel(gravity=9.81).isel(angles_0=1).transpose("t", "q_0", "q_1")
+    np.testing.assert_allclose(found, single.q, atol=1e-13)
+    assert run_sweep(spec, tmp_path / "out", quiet=True)["energy_error"] == summary["energy_error"]  # nothing is left
+
+
+def test_points_are_combinations_and_draws_are_repeatable():
+    axes, draws, seed = axes_of({"a": [1, 2], "b": {"c": {"normal": [0.0, 1.0]}}, "draws": 3, "seed": 4})
+    points = points_of(axes, draws, seed)
+    np.testing.assert_array_equal(points["a"], [1, 1, 1, 2, 2, 2])
+    assert len(np.unique(points["b_c"])) == 6
+    np.testing.assert_array_equal(points_of(axes, draws, seed)["b_c"], points["b_c"])
+    assert not np.array_equal(points_of(axes, draws, 5)["b_c"], points["b_c"])
+    log = axes_of({"k": {"from": 1.0, "to": 100.0, "count": 3, "scale": "log"}})[0][0]
+    np.testing.assert_allclose(log.values, [1, 10, 100])
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({}, "empty"),
+        ({"g": "x"}, "it should be a list"),
+        ({"g": {"from": 0, "to": 1, "count": 0}}, "it should be"),
+        ({"g": {"from": 0, "to": 1, "count": 3, "scale": "log"}}, "it should be"),
+        ({"g": {"uniform": [0, 1]}}, "draws"),
+        ({"g": [1.0], "draws": 2}, "nothing"),
+    ],
+)
+def test_what_is_wrong_is_named(table, text):
+    with pytest.raises(CommandError, match=text):
+        axes_of(table)
+
+
+def test_what_is_no_parameter_is_refused(tmp_path):
+    file = FILE.replace("gravity = [1.0, 9.81]", "masses = [1.0, 2.0]")
+    (tmp_path / "sweep.toml").write_text(file)
+    spec = spec_from(str(tmp_path / "sweep.toml"), {}, [], None)
+    with pytest.raises(CommandError, match="more of the system than its params"):
+        run_sweep(spec, tmp_path / "out", quiet=True)
+    file = FILE.replace("angles = [0.5, 1.0]", "")
+    (tmp_path / "sweep.toml").write_text(file)
+    with pytest.raises(CommandError, match="other entries of angles"):
+        run_sweep(spec_from(str(tmp_path / "sweep.toml"), {}, [], None), tmp_path / "out", quiet=True)
