@@ -140,4 +140,5 @@ def _near(name: str) -> str:
 
 def __dir__() -> list[str]:
     methods = importlib.import_module(".methods", __name__)
-    return sorted({*globals(), *_HOME, *_MODULES, *(n for names in methods.FAMILIES.values() for n in names)})
+    public = {*_HOME, *_MODULES, *(n for names in methods.FAMILIES.values() for n in names)}
+    return sorted(public | {name for name in globals() if name.startswith("__")})

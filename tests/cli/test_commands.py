@@ -395,3 +395,27 @@ def test_verify(here):
     assert "run1/q/c.0.0" in said and "run1/zarr.json" in said
     for command in (("export", "run1", "out.csv"), ("view", "run1", "--no-open")):
         assert "q/c.0.0 is missing" in call(*command, code=Exit.STORE)
+
+
+def test_explain_and_the_picture_of_a_model(here):
+    assert "back end" in call("explain", "double-pendulum", "rattle")
+    call("models", "four-bar", "--picture", "four.png")
+    assert Path("four.png").read_bytes().startswith(b"\x89PNG")
+    assert "give its NAME" in said("models", "--picture", "x.png", code=Exit.USAGE)
+
+
+def test_help_and_summary_fit_into_eighty_columns():
+    from holonomix.cli.app import HELP
+    from holonomix.cli.listing import SUMMARY
+    from holonomix.cli.methodspec import parse_method
+
+    assert max(map(len, (HELP + SUMMARY).splitlines())) <= 80
+    for name in ("gla-rattle", "geodesic-baoab", "constrained-hmc", "zhang-skeel", "composition-8", "line-integral"):
+        assert name in SUMMARY and parse_method(name)
+
+
+def test_dir_shows_what_is_public():
+    import holonomix as hx
+
+    assert not {"os", "sys", "importlib", "difflib", "Any", "TYPE_CHECKING"} & set(dir(hx))
+    assert {"System", "RATTLE", "models", "simulate", "__version__"} <= set(dir(hx))

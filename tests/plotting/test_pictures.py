@@ -67,3 +67,12 @@ def test_outlines_of_a_body_turn_with_it():
     turned = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # directors as points
     (axle, *_) = outlines(scene, turned, scene.frames[0])
     np.testing.assert_allclose(axle[1], [1.4, 0, 0])
+
+
+def test_rows_are_saved_in_the_format_of_the_name(solution, tmp_path):
+    saved = np.load(solution.save(tmp_path / "run.npz", every=2))
+    np.testing.assert_array_equal(saved["q"], solution.q[::2])
+    assert "q[1,0]" in solution.save(tmp_path / "run.csv").read_text().splitlines()[0]
+    assert solution.save(tmp_path / "run.xyz", species="C,O").read_text().splitlines()[2].startswith("C ")
+    with pytest.raises(InputError, match="not .xyz, .npz or .csv"):
+        solution.save(tmp_path / "run.pdf")

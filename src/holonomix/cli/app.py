@@ -12,18 +12,23 @@ from .printing import make_console, print_json, report, report_sweep
 
 __all__ = ["app", "main"]
 
-HELP = """Simulate mechanical systems with holonomic constraints, and keep what the method promises to keep.
+HELP = """Simulate mechanical systems with holonomic constraints.
 
-  holonomix run double-pendulum                        a model by name, with its own step and length
-  holonomix run double-pendulum -m composition-8 --dt 0.05 --steps 1e6 --save-every 100 -o run1
-  holonomix resume run1                                go on after a kill, bit for bit
-  holonomix view run1                                  trajectories and errors as a page
-  holonomix compare double-pendulum rk4 rattle composition-8 hbvm-2-2 zhang-skeel
-  holonomix certify rattle                             measure what a method promises
+  holonomix run double-pendulum            a model by name, with its own step
+  holonomix run double-pendulum -m composition-8 --steps 1e6 -o run1
+  holonomix resume run1                    continue a run that was stopped
+  holonomix view run1                      the motion and charts, as a page
+  holonomix export run1 run1.csv           rows for other programs
+  holonomix models                         what can be simulated
+  holonomix methods                        how, and what each method keeps
+  holonomix explain double-pendulum        how a run is carried out, and why
+  holonomix compare double-pendulum rk4 rattle composition-8
+  holonomix certify rattle                 measure what a method declares
 
-Exit codes: 0 done; 1 a declared property failed, or a benchmark failed; 2 command line, run file, model or method;
-3 the run stopped before its end; 4 the store; 5 a mistake of ours; 130 Ctrl-C and 143 SIGTERM, after which
-`holonomix resume` goes on.
+Exit codes: 0 done; 1 a declared property failed, or a benchmark failed;
+2 command line, run file, model or method; 3 the run stopped before its end;
+4 the store; 5 a mistake of ours; 130 Ctrl-C and 143 SIGTERM, after which
+`holonomix resume` continues.
 """
 
 CODES = (
@@ -36,7 +41,7 @@ app = typer.Typer(
     name="holonomix",
     help=HELP.replace("\n\n", "\n\n\b\n"),
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -55,7 +60,7 @@ Sets = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress output.")]
 Dt = Annotated[str | None, typer.Option("--dt", metavar="NUMBER", help="The step. [default: the model's own]")]
 T1 = Annotated[
     str | None, typer.Option("--t1", metavar="NUMBER", help="The time to run to. [default: the model's own]")
@@ -84,7 +89,7 @@ def _print_version(wanted: bool) -> bool:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_print_version)
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     pass
@@ -105,13 +110,13 @@ def run(
     save_every: Annotated[
         str | None, typer.Option("--save-every", metavar="COUNT", help="Save a row every so many steps.")
     ] = None,
-    seed: Annotated[str | None, typer.Option("--seed", metavar="NUMBER", help="Of the random numbers.")] = None,
+    seed: Annotated[str | None, typer.Option("--seed", metavar="NUMBER", help="Random seed.")] = None,
     backend: Annotated[
         str | None, typer.Option("--backend", metavar="NAME", help="auto, array, native or cuda.")
     ] = None,
     observe: Annotated[
         str | None,
-        typer.Option("--observe", metavar="NAMES", help="Names with commas between: energy,angular_momentum"),
+        typer.Option("--observe", metavar="NAMES", help="Names separated by commas: energy,angular_momentum"),
     ] = None,
     omega: Omega = None,
     executor: Annotated[
@@ -122,7 +127,7 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Simulate into a directory that survives a kill.
+    """Simulate into a resumable output directory.
 
     The directory is Zarr: xarray.open_zarr(DIR) reads q, p, multipliers and observables over t while the run goes on.
     It also holds the run file (run.toml) and the versions, so that the run can be repeated exactly.
@@ -164,9 +169,9 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Continue a run after a kill, bit for bit.
+    """Continue a run that was stopped.
 
-    To the same bits as if nothing had happened, also after Ctrl-C or a full disk.
+    The result is bitwise identical to an uninterrupted run, also after a kill, Ctrl-C or a full disk.
 
     Damaged or half-written rows are cut off and computed again. The Python file of a run that you started is run only
     if it is still the same, byte for byte. What a store from elsewhere names is not run: name the file with --system.
@@ -256,6 +261,25 @@ def certify(
             make_console().print(certificate)
         if not certificate.passed:
             raise SystemExit(Exit.CONTRADICTED)
+
+
+@app.command()
+def explain(
+    model: Model,
+    method: Annotated[str | None, typer.Argument(metavar="METHOD", help="A method. [default: the model's own]")] = None,
+    backend: Annotated[str, typer.Option("--backend", metavar="NAME", help="auto, array, native or cuda.")] = "auto",
+    omega: Omega = None,
+    sets: Sets = None,
+) -> None:
+    """Say how a run would be carried out: back end, size of a step, solver."""
+    with guarded():
+        from .execute import job_from
+        from .request import spec_from
+
+        job = job_from(spec_from(model, {"method": method, "omega": omega}, sets or [], None))
+        import holonomix as hx
+
+        typer.echo(str(hx.explain(job.problem, job.method, backend=backend)))
 
 
 @app.command()
@@ -349,6 +373,9 @@ def export(
 @app.command()
 def models(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Describe this one in full.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE.png", help="Draw the start of the model NAME.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the models, with their arguments."""
@@ -356,9 +383,11 @@ def models(
         from .environment import set_up_jax
 
         set_up_jax()
-        from .listing import describe_model, model_rows, print_models
+        from .listing import describe_model, draw_model, model_rows, print_models
         from .suggest import kebab
 
+        if picture is not None:
+            draw_model(name, picture)
         if name is not None and not as_json:
             typer.echo(describe_model(name))
         elif as_json:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 from .exits import CommandError
 from .suggest import kebab, unknown
 
-__all__ = ["describe_method", "describe_model", "method_rows", "model_rows", "print_methods", "print_models"]
+__all__ = [
+    "describe_method",
+    "describe_model",
+    "draw_model",
+    "method_rows",
+    "model_rows",
+    "print_methods",
+    "print_models",
+]
 
 
 def model_rows() -> list[dict[str, Any]]:
@@ -77,6 +86,32 @@ def print_models(console: Any) -> None:
     console.print(table)
 
 
+def draw_model(name: str | None, picture: Path) -> None:
+    """Save a picture of the start of a model."""
+    from holonomix.models import registry
+    from holonomix.plotting import plot_problem
+
+    if name is None:
+        raise CommandError("--picture draws one model: give its NAME")
+    describe_model(name)  # refuses what is not there
+    make = {kebab(known): fn for known, fn in registry().items()}[kebab(name)]
+    figure = plot_problem(make())
+    if figure is None:
+        raise CommandError(f"{name} has no picture: its coordinates are no positions")
+    figure.savefig(picture, dpi=120)
+
+
+SUMMARY = """Which method? The first line that fits:
+  a heat bath, sampling        gla-rattle, geodesic-baoab, constrained-hmc
+  stiff springs, long steps    zhang-skeel, newmark; projected-impulse
+  constraints                  rattle; composition-8 for more digits;
+                               line-integral keeps the energy to round-off;
+                               vrattle varies the step, reversibly
+  no constraints               stormer-verlet, gauss, adaptive-verlet
+`holonomix methods NAME` describes one; `holonomix certify NAME` measures it.
+"""
+
+
 def _short(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_short(v) for v in value) + "]"
@@ -115,6 +150,7 @@ def print_methods(console: Any) -> None:
             first = (row["name"], row["reference"]) if i == 0 else ("", "")
             treats = ", ".join(str(_SHORT.get(c, c)) for c in t["treats"])
             table.add_row(first[0], kind, str(order), ", ".join(kept), treats, *(first[1:] if wide else ()))
+    console.print(SUMMARY, highlight=False)
     console.print(table)
 
 

@@ -20,6 +20,7 @@ class TextProgress:
         self.store, self.console, self.total, self.seconds = store, console, total, seconds
         self.began = self.spoken = time.monotonic()
         self.first: int | None = None
+        self.counted: tuple[int, float] | None = None  # the end of the first chunk: steps, time
         self.energy0: float | None = None
         self.latest: dict[str, float] = {}
 
@@ -48,10 +49,12 @@ class TextProgress:
 
     def checkpoint(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         self.store.checkpoint(arrays, meta)
-        now = time.monotonic()
-        if now - self.spoken >= self.seconds:
+        now, n = time.monotonic(), int(meta.get("n", 0))
+        if self.counted is None and n > (self.first or 0):
+            self.counted = (n, now)  # the first chunk includes the compilation
+        elif now - self.spoken >= self.seconds:
             self.spoken = now
-            self._say(int(meta.get("n", 0)), now - self.began)
+            self._say(n, now)
 
     def close(self, meta: dict[str, Any]) -> None:
         self.store.close(meta)
@@ -59,8 +62,9 @@ class TextProgress:
     def load(self) -> dict[str, np.ndarray]:
         return self.store.load()
 
-    def _say(self, n: int, elapsed: float) -> None:
-        rate = (n - (self.first or 0)) / elapsed
+    def _say(self, n: int, now: float) -> None:
+        done, since = self.counted or (self.first or 0, self.began)
+        rate = (n - done) / max(now - since, 1e-9)
         parts = [f"{n:,} steps"]
         if self.total:
             parts[0] += f" of {self.total:,} ({n / self.total:.1%})"

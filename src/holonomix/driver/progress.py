@@ -21,6 +21,7 @@ class Progress:
     def __init__(self, shown: bool | Any, total: int | None, span: float, label: str, first: int = 0):
         self.bar: Any = None
         self.began = time.perf_counter()
+        self.counted: tuple[int, float] | None = None  # the end of the first chunk: steps, time
         if shown is None or shown is False:
             return
         import rich
@@ -44,28 +45,36 @@ class Progress:
         self.by_time = total is None
         self.first = first
         done = 0 if self.by_time else first
-        self.task = self.bar.add_task(label, total=span if total is None else total, completed=done, rate="", errors="")
+        self.task = self.bar.add_task(
+            label, total=span if total is None else total, completed=done, rate="compiling", errors=""
+        )
 
     @property
     def shown(self) -> bool:
         return self.bar is not None
 
+    def _rate(self, n: int) -> str:
+        """Steps per second since the first chunk ended: that chunk includes the compilation."""
+        now = time.perf_counter()
+        if self.counted is None:
+            self.counted = (n, now)
+            return f"compiled in {now - self.began:.1f} s"
+        return f"{(n - self.counted[0]) / max(now - self.counted[1], 1e-9):,.0f} steps/s"
+
     def update(self, n: int, elapsed: float, energy: float | None, constraint: float) -> None:
         if self.bar is None:
             return
-        rate = (n - self.first) / max(time.perf_counter() - self.began, 1e-9)
         errors = f"solver residual {constraint:.1e}"
         if energy is not None:
             errors = f"energy {energy:+.1e}  constraint {constraint:.1e}"
-        self.bar.update(self.task, completed=elapsed if self.by_time else n, rate=f"{rate:,.0f} steps/s", errors=errors)
+        self.bar.update(self.task, completed=elapsed if self.by_time else n, rate=self._rate(n), errors=errors)
 
     def update_many(self, n: int, finished: int, failed: int, left: int) -> None:
         """For an ensemble: how many trajectories have ended, how many of them by failing, and how many go on."""
         if self.bar is None:
             return
-        rate = (n - self.first) / max(time.perf_counter() - self.began, 1e-9)
         counts = f"{left} running, {finished} ended, {failed} failed"
-        self.bar.update(self.task, completed=n, rate=f"{rate:,.0f} steps/s", errors=counts)
+        self.bar.update(self.task, completed=n, rate=self._rate(n), errors=counts)
 
     def close(self) -> None:
         if self.bar is not None:

@@ -109,6 +109,15 @@ class Solution(AbstractRows):
         named = any(row.name is not None for row in rows)
         return data.assign_coords(constraint=[str(row) for row in rows]) if named else data
 
+    def save(self, path: Any, **options: Any) -> Any:
+        """Write the rows as `.npz`, `.csv` or `.xyz` (with `species="O,H,H"`) and return the path.
+
+        A run that should be resumable writes to a store instead: `simulate(..., store="run1")`.
+        """
+        from ..io.formats import save_rows
+
+        return save_rows(self.to_xarray(), path, **options)
+
     def plot(self, **options: Any) -> Any:
         """A figure of the trajectory and of the errors of energy and constraints; notebooks show it."""
         from ..plotting import plot_solution

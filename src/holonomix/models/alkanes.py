@@ -31,7 +31,7 @@ def butane(
     rigid: bool = True,
     omega: Any = None,
     torsion: Any = 1.0,
-    angle: Any = 0.0,
+    angle: Any = 0.6,
 ) -> Problem:
     """One n-butane in vacuum, at rest with the dihedral `angle` (radians; 0 is trans).
 

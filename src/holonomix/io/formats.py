@@ -1,0 +1,66 @@
+"""The rows of a run in formats that other programs read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..errors import InputError
+from . import disk
+from .xyz import export_xyz
+
+__all__ = ["FORMATS", "save_rows"]
+
+
+def save_rows(
+    data: Any, path: str | os.PathLike[str], *, every: int = 1, species: str = "X", dimension: int | None = None
+) -> Path:
+    """Write an `xarray.Dataset` with rows over t as `.npz`, `.csv` or `.xyz`; the ending of the name says which.
+
+    `species` (one element, or one per particle with commas between) and `dimension` (coordinates per particle of a
+    flat q) are for `.xyz`.
+    """
+    target = Path(path)
+    kind = target.suffix.lower()
+    if kind not in FORMATS:
+        raise InputError(f"{target}: the ending says the format, and {kind or 'none'!r} is not .xyz, .npz or .csv")
+    data = data.isel(t=slice(None, None, every))
+    if kind == ".xyz":
+        names = species.split(",")
+        export_xyz(data, target, species=names if len(names) > 1 else species, dimension=dimension)
+        return target
+    with disk.replacing(target) as file:
+        _WRITERS[kind](data, file)
+    return target
+
+
+def _npz(data: Any, file: IO[bytes]) -> None:
+    np.savez(file, **{str(name): data[name].values for name in data.variables})
+
+
+def _csv(data: Any, file: IO[bytes]) -> None:
+    """One row per line; the entries of an array are numbered, as in q[0,1]."""
+    columns = {str(name): data[name].values for name in data.variables if "t" in data[name].dims}
+    columns = {"t": columns.pop("t"), **columns}
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text)
+    writer.writerow([label for name, values in columns.items() for label in _labels(name, values.shape[1:])])
+    flat = [values.reshape(len(values), math.prod(values.shape[1:])) for values in columns.values()]
+    for row in zip(*flat, strict=True):
+        writer.writerow([repr(x.item()) for part in row for x in part])
+    text.detach()
+
+
+def _labels(name: str, shape: tuple[int, ...]) -> list[str]:
+    return [f"{name}[{','.join(map(str, i))}]" for i in np.ndindex(shape)] if shape else [name]
+
+
+_WRITERS: dict[str, Callable[[Any, IO[bytes]], None]] = {".npz": _npz, ".csv": _csv}
+FORMATS = (".xyz", *_WRITERS)
