@@ -10,6 +10,7 @@ new code.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 from collections.abc import Callable, Iterable
 from types import FunctionType
@@ -196,7 +197,8 @@ def _is_user_function(x: Any) -> bool:
 
 
 def _is_ours(fn: Any) -> bool:
-    """A function of this package that closes over nothing: it cannot change."""
+    """A function of this package that closes over nothing cannot change; type checks wrapped around it do not count."""
+    fn = inspect.unwrap(fn)
     return (
         isinstance(fn, FunctionType) and fn.__closure__ is None and (fn.__module__ or "").partition(".")[0] == _PACKAGE
     )
@@ -300,7 +302,7 @@ def _feed_value(feed: Callable[[bytes], None], value: Any, callback: bool = Fals
 
 
 def _code(fn: Any) -> str:
-    fn = getattr(fn, "f", getattr(fn, "__wrapped__", fn))
+    fn = inspect.unwrap(getattr(fn, "f", fn))
     code = fn.__code__.co_code.hex() if isinstance(fn, FunctionType) else ""
     return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__name__)} {code}"
 
