@@ -179,8 +179,11 @@ def test_a_dask_cluster(tmp_path):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster:
         with distributed.Client(cluster) as client:
-            whole = many(**FULL)
+            whole = many(**FULL, block=2, store=tmp_path / "whole")
+            client.run(_die_once, str(tmp_path / "died"))
             same(whole, many(**FULL, block=2, store=tmp_path / "run", executor=client.get_executor()))
+    assert (tmp_path / "died").exists()
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
 def test_without_cloudpickle(monkeypatch):

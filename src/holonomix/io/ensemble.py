@@ -374,9 +374,8 @@ class EnsembleStore:
     def _body(self, block: int) -> dict[str, Any]:
         try:
             body = unsigned((self._root / INTERNAL / "blocks").read(f"{block:08d}.json", MOST_JSON))
-            for code, n in body["statuses"].items():
-                int(code), whole_number(n, 0, self.block)
-            if body["block"] != block:
+            counts = {int(code): whole_number(n, 0, self.block) for code, n in body["statuses"].items()}
+            if body["block"] != block or sum(counts.values()) > self.block:
                 raise ValueError("it belongs to another block")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreDamagedError(f"{self.path}: the record of block {block} is damaged: {error}") from error
