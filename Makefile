@@ -47,7 +47,7 @@ bench: $(VENV)/.stamp-bench
 	$(PY) -m holonomix bench
 
 docs: $(VENV)/.stamp-docs
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict --site-dir out/docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --site-dir out/docs
 
 dist: $(VENV)/.stamp-base
 	@$(PIP) build

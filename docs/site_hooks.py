@@ -1,4 +1,4 @@
-"""Hooks of the documentation build: folders in the navigation, and the reference of every public name.
+"""Hooks of the documentation build: folders in the navigation, the reference of every public name, live pages.
 
 An entry of `nav` that ends in a slash stands for the pages of that folder which `nav` does not name; pages of the
 top folder that are named nowhere come under "More". So a new page needs no change of mkdocs.yml.
@@ -30,6 +30,7 @@ SECTIONS = {
     "errors": "Errors and status",
     "status": "Errors and status",
 }
+GALLERY = {"double_pendulum": 2000, "four_bar": 1000, "heavy_top": 500, "cosserat_rod": 400}  # models and steps
 
 
 def on_config(config):
@@ -98,3 +99,12 @@ def _public_names():
         value = getattr(hx.models, name)
         if not name.startswith("_") and inspect.isfunction(inspect.unwrap(value)):
             yield f"hx.models.{name}", f"{value.__module__}.{value.__qualname__}", "Models"
+
+
+def on_post_build(config):
+    """Write the pages of the gallery."""
+    import holonomix as hx
+
+    for name, steps in GALLERY.items():
+        problem = getattr(hx.models, name)()
+        hx.simulate(problem, hx.RATTLE(), steps=steps).view(Path(config.site_dir) / "gallery" / f"{name}.html")

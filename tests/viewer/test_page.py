@@ -16,7 +16,7 @@ import pytest
 import holonomix as hx
 from holonomix.scene import Bond, Scene
 from holonomix.systems.scenes import particle_scene, scene_of
-from holonomix.viewer import page_of, write_page
+from holonomix.viewer import follow, page_of, write_page
 from holonomix.viewer.page import _near, _windows
 from holonomix.viewer.recording import Recording, _fits
 
@@ -153,7 +153,7 @@ def test_a_browser_shows_the_rows_and_plays(tmp_path):
         points = np.array(json.loads(re.search(r'data-points="([^"]*)"', html)[1])).reshape(-1, 3)  # type: ignore[index]
         np.testing.assert_allclose(points[:, :2], run.q(slice(row, row + 1))[0], atol=1e-7)
         assert "<img" not in html, "a name became an element"
-    playing = opened(page, "play")
+    playing = opened(page, "autoplay")
     assert int(re.search(r'data-frames="(\d+)"', playing)[1]) >= 1  # type: ignore[index]
     assert float(re.search(r'data-time="([^"]*)"', playing)[1]) > 0  # type: ignore[index]
 
@@ -163,3 +163,18 @@ def opened(page: Path, fragment: str) -> str:
     command = [str(CHROMIUM), "--headless", "--no-sandbox", *gl, "--virtual-time-budget=2000", "--dump-dom"]
     done = subprocess.run([*command, f"file://{page}#{fragment}"], capture_output=True, text=True, timeout=120)
     return done.stdout
+
+
+def test_a_run_in_progress_is_followed_until_it_ends(tmp_path, monkeypatch):
+    problem, path = hx.models.planar_pendulum(), tmp_path / "run"
+    hx.simulate(problem, hx.RATTLE(), steps=10, store=path)
+    states = iter(["running", "running", "closed"])
+    monkeypatch.setattr("holonomix.viewer.page.Store.status", property(lambda self: {"state": next(states)}))
+    written = []
+    page = tmp_path / "view.html"
+    monkeypatch.setattr(
+        "time.sleep", lambda seconds: written.append(page.exists() and content(page.read_text())["reload"])
+    )
+    follow(path, page, seconds=2.0)
+    assert written == [False, 2.0], "a page that loads itself again"
+    assert content(page.read_text())["reload"] == 0.0, "the last page stays as it is"

@@ -319,6 +319,7 @@ def view(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The page. [default: DIR/view.html]")] = None,
     rows: Annotated[int, typer.Option("--rows", min=2, help="Show about this many rows as frames.")] = 2000,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow a run in progress until it ends.")] = False,
 ) -> None:
     """Show a run as a page: the motion, and charts of what was kept.
 
@@ -326,14 +327,17 @@ def view(
     rows as motion, and the range of every quantity over the whole run.
     """
     with guarded():
-        from holonomix.viewer import write_page
+        from holonomix.viewer import follow, write_page
 
-        page = write_page(directory, out or directory / "view.html", rows=rows)
+        target = out or directory / "view.html"
+        page = write_page(directory, target, rows=rows, reload=5.0 if watch else 0.0)
         make_console().print(f"page: {page}", highlight=False)
         if show:
             import webbrowser
 
             webbrowser.open(page.absolute().as_uri())
+        if watch:
+            follow(directory, target, rows=rows)
 
 
 @app.command(epilog="Exit codes: 0 everything is as it was written; 4 something is not.")

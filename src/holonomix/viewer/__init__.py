@@ -1,7 +1,8 @@
 """A run as a page for the browser."""
 
+from .page import follow as follow
 from .page import page_of as page_of
 from .page import show_page as show_page
 from .page import write_page as write_page
 
-__all__ = ["page_of", "show_page", "write_page"]
+__all__ = ["follow", "page_of", "show_page", "write_page"]

@@ -8,6 +8,7 @@ import importlib.resources
 import json
 import os
 import tempfile
+import time
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from .recording import Reader, Recording, from_solution, from_store
 if TYPE_CHECKING:
     from holonomix.driver import Solution
 
-__all__ = ["page_of", "show_page", "write_page"]
+__all__ = ["follow", "page_of", "show_page", "write_page"]
 
 FRAMES = 2000
 MOST_NUMBERS = 160_000  # coordinates in all frames of a page: about 0.9 MB
@@ -35,14 +36,21 @@ MOST_TRACKED = 8
 
 
 def write_page(
-    source: str | os.PathLike[str] | Solution, target: str | os.PathLike[str], *, rows: int = FRAMES
+    source: str | os.PathLike[str] | Solution,
+    target: str | os.PathLike[str],
+    *,
+    rows: int = FRAMES,
+    reload: float = 0.0,
 ) -> Path:
-    """Write the page of a store, or of a solution; of long runs, about `rows` rows are shown as frames."""
+    """Write the page of a store, or of a solution; of long runs, about `rows` rows are shown as frames.
+
+    A page with `reload` seconds loads itself again after that time and shows the last rows: it follows a run.
+    """
     stored = isinstance(source, str | os.PathLike)
     recording = from_store(Store(source, "read")) if stored else from_solution(source)
     target = Path(target)
     disk.make_directory(target.absolute().parent)
-    disk.write_atomic(target, page_of(recording, rows=rows).encode(), durable=False)
+    disk.write_atomic(target, page_of(recording, rows=rows, reload=reload).encode(), durable=False)
     return target
 
 
@@ -55,9 +63,19 @@ def show_page(solution: Solution, path: str | os.PathLike[str] | None = None, *,
     return page
 
 
-def page_of(recording: Recording, *, rows: int = FRAMES) -> str:
+def follow(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, rows: int = FRAMES, seconds: float = 5.0
+) -> None:
+    """Write the page of a run in progress again and again, until the run has ended."""
+    while Store(source, "read").status.get("state") == "running":
+        time.sleep(seconds)
+        write_page(source, target, rows=rows, reload=seconds)
+    write_page(source, target, rows=rows)
+
+
+def page_of(recording: Recording, *, rows: int = FRAMES, reload: float = 0.0) -> str:
     """The page as text. It needs a browser and nothing else; names from the run appear as text only."""
-    data = _data(recording, rows)
+    data: dict[str, Any] = {**_data(recording, rows), "reload": float(reload)}
     total, t = len(recording.t), recording.t
     method = f", {recording.facts['method']}" if "method" in recording.facts else ""
     shown = sum(w["count"] for w in data["windows"])

@@ -138,5 +138,6 @@ function idle() { if (drawing && drawing.moved && !state.playing) drawing.render
 requestAnimationFrame(idle);
 by("trail").value = String(100 * Math.sqrt(state.trail / current().count));
 const wanted = /[#&]t=([-+.\deE]+)/.exec(location.hash);
-seek(wanted ? Number(wanted[1]) : state.t);
-if (location.hash.includes("play")) play(true);
+seek(wanted ? Number(wanted[1]) : data.reload ? data.t1 : state.t);
+if (data.reload) setTimeout(() => { if (!state.playing) location.reload(); }, 1000 * data.reload);
+if (location.hash.includes("autoplay")) play(true);
