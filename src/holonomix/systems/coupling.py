@@ -180,9 +180,9 @@ def find_structure(terms: tuple[tuple[Any, Any], ...], mass: Any, q: Any) -> tup
         beside = f" beside {m - extra_rows} structured ones" if local else ""
         advice = "their program shows no structure; give them as Distance or Local if they have any"
         return None, f"{extra_rows} rows of plain functions{beside}: dense LU; {advice}"
-    views = tuple(Discovered(terms[k][0], patterns[k]) if k in patterns else terms[k][0] for k in local)
     signature = []
-    for k, view in zip(local, views, strict=True):
+    for k in local:
+        view = Discovered(terms[k][0], patterns[k]) if k in patterns else terms[k][0]
         if isinstance(view, AbstractLocal):
             view.check(q)
         signature.append((view.indices, view.period, rows[k] // view.indices.array.shape[0]))
@@ -191,9 +191,9 @@ def find_structure(terms: tuple[tuple[Any, Any], ...], mass: Any, q: Any) -> tup
         return None, coupling.text
     starts = np.cumsum([0, *rows])
     layout = Indices(np.concatenate([np.arange(starts[k], starts[k + 1]) for k in (*local, *plain)]))
-    texts = [coupling.text, *(f"bordered by {extra_rows} rows of plain functions" for _ in plain[:1])]
-    texts += [pattern.text for pattern in patterns.values()]
-    return Structured(coupling, layout, local, plain, tuple(patterns.items())), "; ".join(texts)
+    border = [f"bordered by {extra_rows} rows of plain functions"] if plain else []
+    text = "; ".join([coupling.text, *border, *(pattern.text for pattern in patterns.values())])
+    return Structured(coupling, layout, local, plain, tuple(patterns.items())), text
 
 
 def _row_count(term: Any, q: Any, extra: Any) -> int:

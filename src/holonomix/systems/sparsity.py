@@ -103,7 +103,7 @@ def _apply(eqn: Any, ins: list[Value], count: int) -> list[Value]:
         places = _reduced(ins[0].shape, [int(k) for k in eqn.params["axes"]])
         return [Value(shapes[0], _gathered(places, int(np.prod(shapes[0], dtype=np.int64)), ins[0].rows))]
     if name == "dot_general":
-        return [Value(shapes[0], _product(eqn, *ins, shapes[0], count))]
+        return [Value(shapes[0], _product(eqn, ins[0], ins[1]))]
     every = _union([x.rows.max(axis=0).tocsr().reshape(1, count) for x in ins if x.rows is not None])
     return [Value(s, sparse.csr_array(every)[np.zeros(int(np.prod(s, dtype=np.int64)), int)]) for s in shapes]
 
@@ -245,7 +245,7 @@ def _gathered(places: np.ndarray, size: int, rows: Any) -> Any:
     return (add @ rows).astype(bool)
 
 
-def _product(eqn: Any, a: Value, b: Value, shape: tuple[int, ...], count: int) -> Any:
+def _product(eqn: Any, a: Value, b: Value) -> Any:
     """Each result depends on a row of one side and a column of the other, less what a known zero cancels."""
     (ca, cb), (ba, bb) = eqn.params["dimension_numbers"]
     free_a = [k for k in range(len(a.shape)) if k not in (*ca, *ba)]
