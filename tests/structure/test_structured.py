@@ -150,7 +150,7 @@ def test_islands_are_the_same_rows(name):
         whole, apart = (position_problem(system, q, trial, 0.0, 0.0, a) for a in (False, True))
         rows = jax.linear_transpose(apart.natural, apart.zero)(lam)[0]
         out = [
-            (line.natural(line.values(x)), line.natural(line.row_norms()), line.natural(line.factor(x).solve(x)))
+            (line.natural(line.values(x)), line.natural(line.row_sizes()), line.natural(line.factor(x).solve(x)))
             + (line.natural(line.start_factor().solve(x)), line.start_factor().pivot)
             for line, x in ((whole, lam), (apart, rows))
         ]
