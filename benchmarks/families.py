@@ -16,9 +16,9 @@ import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import jax.numpy as jnp  # noqa: E402
+import jax.numpy as jnp
 
-import holonomix as hx  # noqa: E402
+import holonomix as hx
 
 FAMILIES = {"HBVM(4, 2)": hx.HBVM(4, 2), "LineIntegral(4)": hx.LineIntegral(4), "LobattoIIIAB(3)": hx.LobattoIIIAB(3)}
 FAMILIES["Gauss(2)"] = hx.Gauss(2)
