@@ -38,8 +38,8 @@ def list_items(name: str, console: Any) -> None:
 
     for paper in _papers(name):
         view = Table(title=paper.name, title_justify="left")
-        for column, side in (("item", "left"), ("what", "left"), ("in the paper", "left")):
-            view.add_column(column, justify=side, overflow="fold")
+        for column in ("item", "what", "in the paper"):
+            view.add_column(column, overflow="fold")
         for column in ("quick / s", "full / s"):
             view.add_column(column, justify="right", no_wrap=True)
         for item in paper.items:

@@ -126,7 +126,7 @@ def figure4_2(quick: bool) -> Findings:
     figure, axes = panels()
     keep = np.unique(np.linspace(0, len(sol.t) - 1, 4000).astype(int))
     axes.semilogy(sol.t[keep], dt**2 * size[keep], lw=0.8)
-    axes.set(xlabel="$t$", ylabel=r"$\Delta t^2 |\lambda_n|$")
+    axes.set(xlabel="$t$", ylabel=r"$\Delta t^2 |\lambda_n|$", ylim=(1e-16, 1e-3))
     found = Findings()
     found.figure("figure4.2", figure)
     table = found.table("|lambda| along RATTLE", "smallest", "median", "largest")

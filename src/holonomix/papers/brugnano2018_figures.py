@@ -31,7 +31,7 @@ def figure1(quick: bool) -> Findings:
     slope = float(np.polyfit(np.log(run.t[100:]), np.log(np.maximum.accumulate(error)[100:]), 1)[0])
     table = found.table("Solution error", "t", "error")
     for k in np.linspace(0, len(error) - 1, 6).astype(int)[1:]:
-        table.add(f"{run.t[k]:.1f}", error[k])
+        table.add(f"{run.t[k]:.1f}", float(error[k]))
     found.compare("the error grows as t^a", "a = 1 (linear)", f"a = {slope:.3f}", abs(slope - 1) < 0.05)
     figure, axes = panels()
     axes.plot(run.t, error)

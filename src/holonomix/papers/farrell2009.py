@@ -79,6 +79,7 @@ def orders(quick: bool) -> Findings:
         worst = max(worst, abs(local - p - 1), abs(slope - p))
         axes.loglog([2.0 / n for n in counts], ends, marker="os^vD<>ph*Xd"[k], label=name)
     axes.set(xlabel=r"$\Delta t$", ylabel="error of $(q, p)$ at $t = 2$")
+    axes.xaxis.set_minor_formatter("")  # minor labels would overlap at this width
     legend(figure, axes, 2)
     found.figure("orders", figure)
     found.compare(

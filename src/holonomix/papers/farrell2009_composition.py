@@ -55,7 +55,8 @@ def order_conditions(quick: bool) -> Findings:
             f"{order:.2f}; they {'hold' if satisfied else 'fail'}",
             abs(order - expected) < 0.1 and satisfied == (expected > 1),
         )
-    defect = splitting_defect(*lists["fourth order, from (29)"][:2], 4)
+    c, d, _ = lists["fourth order, from (29)"]
+    defect = splitting_defect(c, d, 4)
     found.compare("conditions of order four for (29)", "0", defect, defect < 1e-12)
     wrong = hx.Splitting((0.5, 0.5), (-1.0, 2.0))
     printed = [distance(run(problem, wrong, span / n, n), exact) for n in counts]
@@ -202,6 +203,7 @@ def compositions(quick: bool) -> Findings:
         else:
             found.compare(f"{scheme} (not in the paper): order", p, f"{order:.2f}", abs(order - p) < 0.2)
     axes.set(xlabel="base steps to $t = 2$", ylabel="largest error of $(q, p)$")
+    axes.xaxis.set_minor_formatter("")  # minor labels would overlap at this width
     legend(figure, axes, 2)
     found.figure("compositions", figure)
     return found

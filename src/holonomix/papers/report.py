@@ -144,6 +144,8 @@ Block = tuple[Any, ...]  # kind, content
 def write_report(papers: Sequence[Paper], folder: Path, pages: Sequence[str] = ("md", "html")) -> None:
     """One page per paper and an index, from the records under `folder/data`."""
     index: list[Block] = [("h1", "The five papers, item by item"), ("p", INDEX_WORDS)]
+    if (folder / "errata.md").exists():
+        index.append(("p", "Every misprint, with the test that shows it: [errata](errata.md)."))
     for paper in papers:
         records = _records(paper, folder)
         index += _index_of(paper, records)

@@ -142,7 +142,8 @@ def nonlinear(quick: bool) -> Findings:
         "Z&S, Newmark and the implicit midpoint rule all become unstable",
         ", ".join(f"{name} {'fails' if bad else 'survives'}" for name, bad in failed.items()),
         all(failed.values()),
-        why="Newmark survives with its equations solved to round-off; the paper solved them with fsolve's tolerance",
+        why="Newmark survives here, where its equations are solved to round-off (whether a looser solve explains the "
+        "paper's failure was not tested)",
     )
     limit = [w for w in omegas if scan.of("Z&S", w, 0.1)[0].failed]
     found.note(

@@ -160,8 +160,8 @@ def figure4(quick: bool) -> Findings:
 
 
 def figure7(quick: bool) -> Findings:
-    """The same for 100 waters; the quick form takes 27 and cannot decide."""
-    count, steps = (27, 1_000) if quick else (100, 20_000)
+    """The same for 100 waters; the quick form takes 12 and cannot decide."""
+    count, steps = (12, 500) if quick else (100, 20_000)
     seen = compare_distances(count, steps, 1, heat=True, backend="auto")
     found = Findings()
     table = found.table(f"{count} waters, {steps} steps ({steps * 0.05:.0f} units of time)", "method", "2K/(dof kT)")
@@ -169,7 +169,7 @@ def figure7(quick: bool) -> Findings:
         table.add(name, float(x.mean()))
     if quick:
         found.cannot_decide(
-            "two runs of 27 waters over 50 units of time start from one configuration and have not forgotten it: their "
+            "two runs of 12 waters over 25 units of time start from one configuration and have not forgotten it: their "
             f"total variation, {seen['pooled']:.3f}, says little about 100 waters over 1000"
         )
     found.compare(
@@ -366,7 +366,7 @@ ITEMS = (
         "With 100 waters the distributions of SHAKE and simplified Z&Ss agree too.",
         figure7,
         "100 waters, T = 1000 (20 000 steps), as long before to heat up",
-        "27 waters, T = 50: too short to decide",
+        "12 waters, T = 25: too short to decide",
         (30, 600),
     ),
 )
