@@ -29,7 +29,7 @@ def measured():
     }
 
 
-def test_energy_errors_are_those_of_the_formula_sheet(measured):
+def test_energy_errors_have_the_known_values(measured):
     assert measured["RATTLE"][1] == pytest.approx(3.9e-3, rel=0.02)
     assert measured["U1"][1] == pytest.approx(1.45e-5, rel=0.02)
     assert measured["U2"][1] == pytest.approx(4.0e-7, rel=0.05)
