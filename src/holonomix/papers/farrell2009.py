@@ -70,7 +70,7 @@ def orders(quick: bool) -> Findings:
     table = found.table("Order of the classical methods", "method", "local", "p + 1", "global", "p")
     figure, axes = panels(size=(3.4, 3.6))
     worst = 0.0
-    for k, (name, make) in enumerate(list(CLASSICAL.items())[:: 2 if quick else 1]):
+    for k, (name, make) in enumerate(list(CLASSICAL.items())[:: 3 if quick else 1]):
         method = make()
         p = method.traits["free"].order_of("q")
         counts = (40, 60, 80) if p >= 3 else (100, 200, 400)
@@ -260,7 +260,7 @@ PAPER = Paper(
             "Euler, Taylor, Runge-Kutta, multistep and partitioned methods have the stated orders.",
             orders,
             "twelve methods on Henon-Heiles to t = 2",
-            "every second method",
+            "every third method",
             (12, 20),
         ),
         Item(
@@ -295,7 +295,7 @@ PAPER = Paper(
         *COMPOSITION,
     ),
     {
-        "general s-stage and implicit Runge-Kutta tableaus (section "
-        "3.4)": "the library has explicit and partitioned ones",
+        "general s-stage and implicit Runge-Kutta tableaus (section 3.4)": "not measured",
+        "general partitioned methods for non-separable systems (section 5)": "not measured",
     },
 )
