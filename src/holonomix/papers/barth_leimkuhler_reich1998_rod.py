@@ -152,7 +152,7 @@ def figure5_4(quick: bool) -> Findings:
 def figure5_5(quick: bool) -> Findings:
     """Work and largest energy error."""
     work: dict[str, list[tuple[int, float]]] = {"VRATTLE": [], "RATTLE": []}
-    for h0 in (0.04, 0.02, 0.01, 0.005) if quick else (0.04, 0.028, 0.02, 0.014, 0.01, 0.005, 0.0025):
+    for h0 in (0.04, 0.02, 0.01) if quick else (0.04, 0.028, 0.02, 0.014, 0.01, 0.005, 0.0025):
         sol = rod_run(h0)
         n = sol.stats["steps"]
         work["VRATTLE"].append((n, worst(sol)))
@@ -289,7 +289,7 @@ ITEMS = (
         "VRATTLE outperforms RATTLE at every tolerance, most at severe ones.",
         figure5_5,
         f"{ROD}, seven first steps from 0.04 to 0.0025",
-        "four first steps from 0.04 to 0.005",
+        "first steps 0.04, 0.02 and 0.01",
         (3, 6),
     ),
     Item(

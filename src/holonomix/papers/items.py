@@ -107,10 +107,10 @@ class Findings:
 
     @property
     def verdict(self) -> Verdict:
-        if not self.comparisons:
-            raise ValueError("an item without a comparison has no verdict")
         if self.undecided:
             return Verdict.UNDECIDED
+        if not self.comparisons:
+            raise ValueError("an item without a comparison has no verdict")
         if not all(c.holds for c in self.comparisons):
             return Verdict.DIFFERS
         return Verdict.CORRECTED if any(c.correction for c in self.comparisons) else Verdict.AGREES
