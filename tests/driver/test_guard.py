@@ -14,6 +14,15 @@ from holonomix.driver import backends
 from holonomix.kernels import native, program, trace
 
 
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    """Equal programs share their code, also between tests."""
+    backends._CACHE.clear()
+    native._loaded.clear()
+    yield
+    backends._CACHE.clear()
+
+
 def overflow(*_, **__):
     return overflow()
 
@@ -25,7 +34,7 @@ def wrong(*_, **__):
 PLACES = {
     "rule": lambda m, fn: m.setitem(trace.RULES, "sin", fn),
     "schedule": lambda m, fn: m.setattr(program, "_schedule", fn),
-    "emission": lambda m, fn: m.setattr(native, "emit", fn),
+    "emission": lambda m, fn: m.setattr(native, "KernelEmitter", fn),
     "compilation": lambda m, fn: m.setattr(native, "kept", fn),
 }
 
@@ -44,7 +53,6 @@ def run(backend, ensemble=False):
 
 @pytest.mark.parametrize(("place", "ensemble"), [*((p, False) for p in PLACES), ("compilation", True)])
 def test_a_defect_costs_speed_and_one_warning(monkeypatch, caplog, place, ensemble):
-    native._loaded.clear()
     PLACES[place](monkeypatch, overflow if place == "schedule" else wrong)
     monkeypatch.setenv("HOLONOMIX_DEFECTS", "")
     with caplog.at_level(logging.WARNING, "holonomix"):
@@ -57,7 +65,6 @@ def test_a_defect_costs_speed_and_one_warning(monkeypatch, caplog, place, ensemb
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_defect_raises_where_the_back_end_is_named_and_in_tests(monkeypatch, place):
-    native._loaded.clear()
     PLACES[place](monkeypatch, wrong)
     with pytest.raises(kernels.Defect, match="node 7"):
         run("auto")
