@@ -240,7 +240,7 @@ def monitors(quick: bool) -> Findings:
         "yes",
         f"{worst(field):.1e} against {worst(rattle):.1e} of RATTLE",
         worst(field) < worst(rattle),
-        why="with force and speed weighted equally its steps follow the collision less: the smallest is "
+        why="the reason was not examined; with force and speed weighted equally its smallest step is "
         f"{np.diff(field.t).min():.1e}, with the wall monitor {np.diff(wall.t).min():.1e}; other weights were not "
         f"tried",
     )
