@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -84,7 +85,8 @@ class ConstrainedHMC(AbstractMethod):
         rate, self.temperature = thermostat(0.0 if friction is None else friction, temperature)
         self.friction = None if friction is None else rate
         self.inner_steps, self.method = whole_number("inner_steps", inner_steps), method
-        self.return_tol = number("return_tol", return_tol, above=0)
+        # infinity leaves the check out: the control that samples another measure
+        self.return_tol = math.inf if return_tol == math.inf else number("return_tol", return_tol, above=0)
 
     @property
     def traits(self):
