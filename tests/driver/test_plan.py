@@ -167,7 +167,13 @@ def test_a_signal_waits_for_the_end_of_a_chunk():
 
 
 def test_ctrl_c_ends_a_run_at_a_checkpoint(tmp_path):
-    timer = threading.Timer(1.5, lambda: signal.raise_signal(signal.SIGINT))
+    def interrupt():
+        while not (tmp_path / "run").exists():  # a slow machine is still compiling
+            time.sleep(0.05)
+        time.sleep(1.0)
+        signal.raise_signal(signal.SIGINT)
+
+    timer = threading.Thread(target=interrupt)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         one(steps=10**9, save_every=10**5, store=tmp_path / "run")

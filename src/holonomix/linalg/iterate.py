@@ -139,7 +139,7 @@ def newton_root(
 
         first = (start, least)
         options = stall_rule(start.dtype, quadratic=True)
-        done = iterate(body, measured, first, tol=eps, max_iterations=max_iterations, **options)
+        done = iterate(body, measured, first, tol=eps / 4, max_iterations=max_iterations, **options)
         return done.x[0], (done.residual, done.iterations, done.converged)
 
     x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
