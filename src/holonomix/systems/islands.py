@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..linalg.indexing import Indices, add_at, take
+from ..linalg.scales import loose
 from ..linalg.small import UnrolledFactor, unrolled
 from .structured import weave
 
@@ -86,9 +87,15 @@ class IslandJacobian(eqx.Module):
         return out
 
     def row_sizes(self, x: list[Any]) -> list[Any]:
-        """`sum_j |G_ij| |q_j|` for positions of the classes, `(coordinates, blocks)` each (`linalg.scales`)."""
+        """`sum_j |G_ij| |q_j|` for positions of the classes, `(coordinates, blocks)` each.
+
+        A particle, one block of a class, has one size in all its coordinates, as in `linalg.scales.particle_sizes`.
+        """
+        own = [jnp.max(jnp.abs(c), axis=0, keepdims=True) for c in x]
+        least = loose(own[0].dtype) * functools.reduce(jnp.maximum, [jnp.max(c) for c in own])
+        sizes = [jnp.broadcast_to(jnp.maximum(c, least), like.shape) for c, like in zip(own, x, strict=True)]
         return [
-            sum_of(_dot(jnp.abs(slope), jnp.abs(x[c])[None], 1) for slope, c in zip(slopes, slots, strict=True))
+            sum_of(_dot(jnp.abs(slope), sizes[c][None], 1) for slope, c in zip(slopes, slots, strict=True))
             for slopes, slots in zip(self.slopes, self.islands.slots, strict=True)
         ]
 
