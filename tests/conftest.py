@@ -26,7 +26,17 @@ def _share_compiled_programs() -> None:
 
 _share_compiled_programs()
 
+import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Mark the tests of `slow.txt`, which were measured to be long, beside those that are marked where they stand."""
+    listed = set(Path(__file__).with_name("slow.txt").read_text().splitlines())
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker("slow")
