@@ -41,6 +41,7 @@ test-all: $(VENV)/.stamp-test
 lint: $(VENV)/.stamp-lint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) tools/import_graph.py --check
 	$(PY) -m pyright
 
 bench: $(VENV)/.stamp-bench
