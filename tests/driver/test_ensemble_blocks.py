@@ -63,6 +63,18 @@ def test_the_cut_into_blocks_does_not_matter(tmp_path, options):
         assert hx.Status.TERMINATED in plain.status
 
 
+@pytest.mark.slow
+def test_blocks_of_one_trajectory_have_the_same_bits(tmp_path):
+    problem = hx.models.chain(10)
+    q0 = np.repeat(np.asarray(problem.q0)[None], 3, 0)
+    p0 = np.random.default_rng(0).normal(size=q0.shape)
+    p0 = np.stack([np.asarray(hx.project(problem.system, q, p)[1]) for q, p in zip(q0, p0)])
+    run = lambda **more: hx.simulate_ensemble(
+        problem.system, hx.RATTLE(), q0, p0, dt=0.01, steps=100, save_every=20, backend="array", **more
+    )
+    same(run(), run(block=1, store=tmp_path / "run"))
+
+
 def test_keys_belong_to_trajectories_not_to_blocks(tmp_path):
     options = {"method": hx.GeodesicBAOAB(), "steps": 12, "key": jax.random.key(3)}
     same(many(**options), many(**options, block=3, store=tmp_path / "run"))
