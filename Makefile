@@ -38,7 +38,8 @@ test: $(VENV)/.stamp-test
 test-all: $(VENV)/.stamp-test
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal
 
-lint: $(VENV)/.stamp-lint
+# pyright has to see what the tests use beside the base packages (cloudpickle)
+lint: $(VENV)/.stamp-lint $(VENV)/.stamp-test
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) tools/import_graph.py --check
