@@ -23,6 +23,10 @@ class Compensation(eqx.Module):
     def zeros(q: Any) -> Compensation:
         return Compensation(jnp.zeros_like(q), jnp.zeros_like(q))
 
+    def reversed(self) -> Compensation:
+        """For the same point with the momentum turned round."""
+        return Compensation(self.q, -self.p)
+
 
 def add(x: Any, low: Any, increment: Any) -> tuple[Any, Any]:
     """`x + low + increment` as a rounded sum and the new low part."""

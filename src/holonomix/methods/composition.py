@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, MethodError, number_list, whole_number
-from ..linalg import Compensation, add
+from ..linalg import Compensation
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
+from .kick_drift import PhasePoint
 from .rattle import RATTLE
 from .schemes import Scheme, find_scheme, given_scheme
 
@@ -179,17 +180,15 @@ class Splitting(AbstractMethod):
         return Compensation.zeros(state.q)
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        def stage(loop, weights):
-            q, p, low = loop
+        def stage(point, weights):
             c, d, when = weights
-            q, low_q = add(q, low.q, dt * c * system.velocity(q, p))
-            p, low_p = add(p, low.p, -dt * d * system.gradient(q, state.t + when * dt))
-            return (q, p, Compensation(low_q, low_p)), None
+            point = point.moved(dt * c * system.velocity(point.q, point.p))
+            return point.kicked(-dt * d * system.gradient(point.q, state.t + when * dt)), None
 
         # time runs with the drifts
         weights = tuple(jnp.asarray(x, state.q.dtype) for x in (self.c, self.d, np.cumsum(self.c)))
-        (q, p, low), _ = jax.lax.scan(stage, (state.q, state.p, carry), weights)
-        return State(q, p, state.t + dt, state.n), low, Report.ok()
+        end, _ = jax.lax.scan(stage, PhasePoint.of(state, carry), weights)
+        return end.state(state.t + dt, state.n), end.low, Report.ok()
 
 
 def splitting_defect(c: Sequence[float], d: Sequence[float], order: int) -> float:

@@ -228,7 +228,7 @@ class HBVM(AbstractMethod):
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         gamma = self._first_guess(system, back.q, back.p, back.t)
-        return back, Memory(Compensation(carry.low.q, -carry.low.p), gamma, carry.multipliers)
+        return back, Memory(carry.low.reversed(), gamma, carry.multipliers)
 
     def substep(self, system: Any, state: State, dt: Any, carry: Memory) -> tuple[State, Any]:
         """With constraints another method of order four: a short step magnifies the normal part of a raw momentum."""

@@ -8,29 +8,18 @@ on the velocity takes sweeps that refresh force and multipliers at once and cost
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ..linalg import add, implicit_root, iterate, newton_root
+from ..linalg import Compensation, implicit_root, iterate, newton_root
 from ..linalg.scales import inverse_sizes, particle_sizes, relative, stall_rule
+from ..projection import AbstractSolver
 from ..status import Status
+from .kick_drift import Drift, PhasePoint
 
-__all__ = ["Drift", "drift", "is_general", "kick_force"]
-
-
-class Drift(NamedTuple):
-    """The momentum p+ and the position q1 with what rounding left, the multipliers `dt/2 lr`, and how it went."""
-
-    half: Any
-    low_p: Any
-    q: Any
-    low_q: Any
-    pull: Any
-    iterations: Any
-    residual: Any
-    status: Any
+__all__ = ["implicit_kick_drift", "is_general"]
 
 
 def is_general(system: Any) -> bool:
@@ -38,22 +27,19 @@ def is_general(system: Any) -> bool:
     return system.forced or not system.separable
 
 
-def kick_force(system: Any, q: Any, p: Any, t: Any) -> Any:
-    """`-H_q + f`."""
-    return system.force(q, p, t)
-
-
-def drift(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> Drift:
+def implicit_kick_drift(
+    system: Any, solver: AbstractSolver, start: PhasePoint, dt: Any, t: Any, memory: Any = ()
+) -> Drift:
     """From (q, p) to p+ and the point of the manifold at t + dt."""
+    q, p, low = start
     dt, t = jnp.asarray(dt, q.dtype), jnp.asarray(t, q.dtype)
     solve = _sweeps if system.separable else _together
     pull, q1, half, (k, residual, converged) = solve(system, solver, q, p, low, dt, t)
-    force = kick_force(system, q, half, t)
-    push = dt / 2 * force - _held(system, q, t, pull)
-    half, low_p = add(p, low.p, push)
-    low_q = (dt / 2 * (system.velocity(q, half) + system.velocity(q1, half)) + low.q) - (q1 - q)
+    kicked = start.kicked(dt / 2 * system.force(q, half, t) - _held(system, q, t, pull))
+    low_q = (dt / 2 * (system.velocity(q, kicked.p) + system.velocity(q1, kicked.p)) + low.q) - (q1 - q)
+    point = PhasePoint(q1, kicked.p, Compensation(low_q, kicked.low.p))
     status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
-    return Drift(half, low_p, q1, low_q, pull, k, residual, status)
+    return Drift(point, pull * dt, k, residual, status, memory)
 
 
 def _held(system: Any, q: Any, t: Any, pull: Any) -> Any:
@@ -76,7 +62,7 @@ def _residual(x: Any, args: Any) -> Any:
     system, q, p, low_q, dt, t = args
     n = q.size
     half, q1, pull = x[:n].reshape(q.shape), x[n : 2 * n].reshape(q.shape), x[2 * n :]
-    kick = half - p - dt / 2 * kick_force(system, q, half, t) + _held(system, q, t, pull)
+    kick = half - p - dt / 2 * system.force(q, half, t) + _held(system, q, t, pull)
     move = q1 - q - (dt / 2 * (system.velocity(q, half) + system.velocity(q1, half)) + low_q)
     parts = [kick.reshape(-1), move.reshape(-1)]
     return jnp.concatenate([*parts, system.constraint(q1, t + dt)] if system.constrained else parts)
@@ -87,7 +73,7 @@ def _residual(x: Any, args: Any) -> Any:
 
 def _sweeps(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> tuple[Any, Any, Any, Any]:
     m = system.constraint_count(q)
-    start = kick_force(system, q, p, t)
+    start = system.force(q, p, t)
     redundant = solver.redundant is not None
 
     def solve(args):
@@ -138,7 +124,7 @@ def _sweep_residual(x: Any, args: Any) -> Any:
     system, q, _, low_q, dt, t, _ = args
     m = x.size - q.size
     half = _swept(x, args)
-    off = (x[m:].reshape(q.shape) - kick_force(system, q, half, t)).reshape(-1)
+    off = (x[m:].reshape(q.shape) - system.force(q, half, t)).reshape(-1)
     if not m:
         return off
     return jnp.concatenate([system.constraint(q + (dt * system.velocity(q, half) + low_q), t + dt), off])

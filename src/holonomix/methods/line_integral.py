@@ -244,7 +244,7 @@ class LineIntegral(AbstractMethod):
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         fresh = self.init(system, back, jnp.nan)
-        return back, Memory(Compensation(carry.low.q, -carry.low.p), fresh.gamma, fresh.multipliers)
+        return back, Memory(carry.low.reversed(), fresh.gamma, fresh.multipliers)
 
 
 VARIANTS = {"LineIntegral": (lambda: LineIntegral(6), lambda: LineIntegral(8))}

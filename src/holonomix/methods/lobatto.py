@@ -257,7 +257,7 @@ class LobattoIIIAB(AbstractMethod):
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         fresh = self.init(system, back, jnp.nan)
-        return back, fresh._replace(low=Compensation(carry.low.q, -carry.low.p))
+        return back, fresh._replace(low=carry.low.reversed())
 
 
 VARIANTS = {"LobattoIIIAB": (lambda: LobattoIIIAB(2), lambda: LobattoIIIAB(4))}

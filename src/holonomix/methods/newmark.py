@@ -8,13 +8,14 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from ..errors import number
-from ..linalg import Compensation, Iterated, add, implicit_root, iterate
+from ..linalg import Compensation, Iterated, implicit_root, iterate
 from ..linalg.scales import relative, stall_rule
 from ..status import Status
 from ..systems.curvature import curvature
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
+from .kick_drift import PhasePoint
 
 __all__ = ["LinearlyImplicitNewmark", "Newmark", "PushforwardNewmark"]
 
@@ -66,9 +67,8 @@ class Newmark(AbstractImplicit):
         reach = predictor(system, q, p + low.p, low.q, gradient, dt, self.beta)
         done = implicit_position(system, q + reach, shift, q + reach, self.max_iterations)
         ahead = system.gradient(done.x)
-        q1, low_q = add(q, 0.0, reach - shift * system.velocity(q, ahead))
-        p1, low_p = add(p, low.p, -dt / 2 * (gradient + ahead))
-        return State(q1, p1, state.t + dt, state.n), (Compensation(low_q, low_p), ahead), iteration_report(done)
+        end = _moved(state, low, reach - shift * system.velocity(q, ahead)).kicked(-dt / 2 * (gradient + ahead))
+        return end.state(state.t + dt, state.n), (end.low, ahead), iteration_report(done)
 
 
 class LinearlyImplicitNewmark(AbstractImplicit):
@@ -102,11 +102,11 @@ class LinearlyImplicitNewmark(AbstractImplicit):
         guess = q + reach
         factor = curvature(full_system(system), guess, shift).factor()
         change = factor.solve((shift * system.gradient(guess)).reshape(-1)).reshape(q.shape)
-        q1, low_q = add(q, 0.0, reach - change)
-        ahead = system.gradient(q1)
-        p1, low_p = add(p, low.p, -dt / 2 * (gradient + ahead))
-        state = State(q1, p1, state.t + dt, state.n)
-        return state, (Compensation(low_q, low_p), ahead), definite_report(factor.smallest, self.definite)
+        point = _moved(state, low, reach - change)
+        ahead = system.gradient(point.q)
+        end = point.kicked(-dt / 2 * (gradient + ahead))
+        report = definite_report(factor.smallest, self.definite)
+        return end.state(state.t + dt, state.n), (end.low, ahead), report
 
 
 class PushforwardNewmark(AbstractImplicit):
@@ -138,11 +138,11 @@ class PushforwardNewmark(AbstractImplicit):
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         low, gradient = carry
-        half, low_p = add(state.p, low.p, -dt / 2 * gradient)
-        q, low_q = add(state.q, low.q, dt * system.velocity(state.q, half))
-        gradient, done = self._gradient(system, q, dt)
-        p, low_p = add(half, low_p, -dt / 2 * gradient)
-        return State(q, p, state.t + dt, state.n), (Compensation(low_q, low_p), gradient), iteration_report(done)
+        half = PhasePoint.of(state, low).kicked(-dt / 2 * gradient)
+        point = half.moved(dt * system.velocity(state.q, half.p))
+        gradient, done = self._gradient(system, point.q, dt)
+        end = point.kicked(-dt / 2 * gradient)
+        return end.state(state.t + dt, state.n), (end.low, gradient), iteration_report(done)
 
     def _gradient(self, system: Any, x: Any, dt: Any) -> tuple[Any, Iterated]:
         """`-M a`: the gradient of V at the point `x + beta h^2 a`, which lies implicitly downhill from x."""
@@ -159,10 +159,15 @@ def check_beta(beta: float) -> None:
     number("beta", beta, 0, 1)
 
 
+def _moved(state: State, low: Compensation, reach: Any) -> PhasePoint:
+    """q + reach, where the low part of q went into `reach` already."""
+    return PhasePoint(state.q, state.p, Compensation(jnp.zeros_like(low.q), low.p)).moved(reach)
+
+
 def reverse_momentum(state: State, carry: Any) -> tuple[State, Any]:
     """Momentum and its low part reversed; the force depends on the position alone."""
     low, *rest = carry
-    return State(state.q, -state.p, state.t, state.n), (Compensation(low.q, -low.p), *rest)
+    return State(state.q, -state.p, state.t, state.n), (low.reversed(), *rest)
 
 
 def full_system(system: Any) -> Any:

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
-from ..linalg import Compensation, add, newton_root
+from ..linalg import Compensation, newton_root
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
+from .kick_drift import PhasePoint
 from .lobatto import lobatto
 
 __all__ = ["LOBATTO_IIIAB", "SYMPLECTIC_EULER", "VERLET", "PartitionedRungeKutta", "PartitionedTableau", "lobatto_pair"]
@@ -115,9 +116,8 @@ class PartitionedRungeKutta(AbstractMethod):
         dp = dt * sum((float(w) * f for w, f in zip(t.b_hat, forces, strict=True) if w), jnp.zeros_like(p))
         lag = np.asarray(t.b) @ a_hat
         pull = sum((float(w) * f for w, f in zip(lag, forces, strict=True) if w), jnp.zeros_like(p))
-        q1, low_q = add(q, carry.q, dt * (drift + dt * system.velocity(q, pull)))
-        p1, low_p = add(p, carry.p, dp)
-        return State(q1, p1, state.t + dt, state.n), Compensation(low_q, low_p), report
+        end = PhasePoint.of(state, carry).moved(dt * (drift + dt * system.velocity(q, pull))).kicked(dp)
+        return end.state(state.t + dt, state.n), end.low, report
 
 
 def _stages(pairs: np.ndarray, c: np.ndarray) -> Any:

@@ -7,12 +7,13 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..linalg import Compensation, add
+from ..linalg import Compensation
 from ..projection import AbstractSolver, Newton
 from ..systems.capabilities import Capability
 from ..types import Report, State
-from .base import EXPLICIT, AbstractMethod, Traits, first_failure, solver_report
-from .implicit_drift import drift, is_general, kick_force
+from .base import EXPLICIT, AbstractMethod, Traits, solver_report
+from .implicit_drift import implicit_kick_drift, is_general
+from .kick_drift import PhasePoint, kick_drift, project_momentum
 
 __all__ = ["RATTLE", "verlet_substep"]
 
@@ -56,62 +57,32 @@ class RATTLE(AbstractMethod):
         return Compensation.zeros(q), system.gradient(q, state.t), memory
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+        low, gradient, memory = carry
+        start, t1 = PhasePoint.of(state, low), state.t + dt
+
+        # kick, and drift to the point of the manifold
         if is_general(system):
-            return self._general(system, state, dt, carry)
-        q, p, t, t1 = state.q, state.p, state.t, state.t + dt
-        low, gradient, memory = carry
-
-        # kick and drift without the constraint, then the multipliers that put the end point on the manifold
-        pull = -dt / 2 * gradient
-        reach = dt * system.velocity(q, p + (low.p + pull)) + low.q
-        if system.constrained:
-            jac = system.linearize(q, t)
-            solve = self.solver.positions(system, q, q + reach, t, t1, memory)
-            q1, memory = solve.q, solve.memory
-            pull = pull - jac.transpose(solve.multipliers / dt)
+            drift = implicit_kick_drift(system, self.solver, start, dt, state.t, memory)
+            kick = dt / 2 * system.force(drift.point.q, drift.point.p, t1)
         else:
-            q1 = q + reach
-        half, low_p = add(p, low.p, pull)
-        # the low part of the momentum moves the position too: left out, its bias makes the energy drift
-        low_q = (dt * system.velocity(q, half) - (q1 - q)) + (dt * system.velocity(q, low_p) + low.q)
+            drift = kick_drift(system, self.solver, start, -dt / 2 * gradient, dt, state.t, memory)
+            gradient = system.gradient(drift.point.q, t1)
+            kick = -dt / 2 * gradient
 
-        # second kick, and the projection onto the tangent space
-        gradient = system.gradient(q1, t1)
-        if system.constrained:
-            free = half + (low_p - dt / 2 * gradient)
-            tangent = self.solver.momenta(system, q1, free, t1)
-            p1, low_p = add(half, low_p, -dt / 2 * gradient - tangent.correction)
-            lr, lv = solve.multipliers * (2 / dt**2), tangent.multipliers * (2 / dt)
-            report = solver_report(solve, tangent.status, lr=lr, lv=lv)
-        else:
-            p1, low_p = add(half, low_p, -dt / 2 * gradient)
-            report = Report.ok()
+        # kick, and project onto the tangent space
+        end, tangent = project_momentum(system, self.solver, drift.point, kick, t1)
 
-        low = Compensation(low_q, low_p) if self.compensated else Compensation.zeros(q)
-        return State(q1, p1, t1, state.n), (low, gradient, memory), report
-
-    def _general(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any, Report]:
-        """A mass M(q), a vector potential or an applied force: the kicks take H_q and f at the half-step momentum."""
-        low, gradient, memory = carry
-        t1 = state.t + dt
-        there = drift(system, self.solver, state.q, state.p, low, dt, state.t)
-        push = dt / 2 * kick_force(system, there.q, there.half, t1)
-        if system.constrained:
-            tangent = self.solver.momenta(system, there.q, there.half + (there.low_p + push), t1)
-            p1, low_p = add(there.half, there.low_p, push - tangent.correction)
-            status = first_failure(there.status, tangent.status)
-            multipliers = {"lr": there.pull * (2 / dt), "lv": tangent.multipliers * (2 / dt)}
-        else:
-            p1, low_p = add(there.half, there.low_p, push)
-            status, multipliers = there.status, {}
-        low = Compensation(there.low_q, low_p) if self.compensated else Compensation.zeros(state.q)
-        report = Report(status, there.iterations, there.residual, multipliers)
-        return State(there.q, p1, t1, state.n), (low, gradient, memory), report
+        report = Report(drift.status, drift.iterations, drift.residual)
+        if tangent is not None:
+            lr, lv = drift.multipliers * (2 / dt**2), tangent.multipliers * (2 / dt)
+            report = solver_report(drift, tangent.status, lr=lr, lv=lv)
+        low = end.low if self.compensated else Compensation.zeros(end.q)
+        return end.state(t1, state.n), (low, gradient, drift.memory), report
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         low, gradient, memory = carry
         back = State(state.q, -state.p, state.t, state.n)
-        return back, (Compensation(low.q, -low.p), gradient, memory)
+        return back, (low.reversed(), gradient, memory)
 
     def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
         low, gradient, memory = carry

@@ -12,11 +12,12 @@ import jax
 import numpy as np
 
 from ..errors import InputError, number_list, whole_number
-from ..linalg import Compensation, add
+from ..linalg import Compensation
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import reduced_force, reduced_traits, vector_field
+from .kick_drift import PhasePoint
 
 __all__ = ["RK4", "ExplicitEuler", "ExplicitMidpoint", "RungeKutta", "SymplecticEuler", "Tableau"]
 
@@ -86,9 +87,8 @@ class RungeKutta(AbstractMethod):
             here = _combine(z, dt, row, slopes)
             slopes.append(vector_field(system, here, state.t + c * dt))
         dq, dp = _combine((0.0, 0.0), dt, self.tableau.b, slopes)
-        q, low_q = add(state.q, carry.q, dq)
-        p, low_p = add(state.p, carry.p, dp)
-        return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), Report.ok()
+        end = PhasePoint.of(state, carry).moved(dq).kicked(dp)
+        return end.state(state.t + dt, state.n), end.low, Report.ok()
 
 
 def _combine(z: tuple[Any, Any], dt: Any, weights: Any, slopes: list[Any]) -> tuple[Any, Any]:
@@ -131,6 +131,6 @@ class SymplecticEuler(AbstractMethod):
         return Compensation.zeros(state.q)
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
-        p, low_p = add(state.p, carry.p, dt * reduced_force(system, state.q, state.p, state.t))
-        q, low_q = add(state.q, carry.q, dt * system.velocity(state.q, p))
-        return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), Report.ok()
+        point = PhasePoint.of(state, carry).kicked(dt * reduced_force(system, state.q, state.p, state.t))
+        point = point.moved(dt * system.velocity(state.q, point.p))
+        return point.state(state.t + dt, state.n), point.low, Report.ok()

@@ -8,13 +8,14 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from ..errors import one_of
-from ..linalg import Compensation, add, newton_root
+from ..linalg import Compensation, newton_root
 from ..projection import AbstractSolver, Newton
 from ..status import Status
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure, shown_momentum, solver_report
-from .implicit_drift import drift, is_general, kick_force
+from .implicit_drift import implicit_kick_drift, is_general
+from .kick_drift import PhasePoint, kick_drift
 from .rattle import verlet_substep
 
 __all__ = ["SHAKE"]
@@ -76,46 +77,32 @@ class SHAKE(AbstractMethod):
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         low, raw, gradient, _, memory, begun = carry
-        q, t, t1 = state.q, state.t, state.t + dt
+        start, t1, size = PhasePoint(state.q, raw, low), state.t + dt, jnp.asarray(dt, state.q.dtype)
         if is_general(system):
-            there = drift(system, self.solver, q, raw + dt / 2 * kick_force(system, q, raw, t), low, dt, t)
-            low, size = Compensation(there.low_q, there.low_p), jnp.asarray(dt, q.dtype)
-            carry = (low, there.half, gradient, size, memory, begun)
-            report = Report(
-                first_failure(begun, there.status), there.iterations, there.residual, {"lambda": there.pull / dt}
-            )
-            return State(there.q, there.half, t1, state.n), carry, report
-        whole = dt if self.form == "leapfrog" else dt / 2
-        half, low_p, q1, low_q, solve = self._drift(system, q, raw, low, gradient, whole, dt, t, memory)
-        gradient = system.gradient(q1, t1)
+            start = start._replace(p=raw + dt / 2 * system.force(state.q, raw, state.t))
+            drift = implicit_kick_drift(system, self.solver, start, dt, state.t, memory)
+            end, status = drift.point, first_failure(begun, drift.status)
+            report = Report(status, drift.iterations, drift.residual, {"lambda": drift.multipliers / dt**2})
+            return end.state(t1, state.n), (end.low, end.p, gradient, size, memory, begun), report
+        kick = -dt * gradient if self.form == "leapfrog" else -dt / 2 * gradient
+        drift = kick_drift(system, self.solver, start, kick, dt, state.t, memory)
+        end = drift.point
+        gradient = system.gradient(end.q, t1)
         if self.form == "leapfrog":
-            raw, report = half, solver_report(solve, **{"lambda": solve.multipliers / dt**2})
+            report = solver_report(drift, **{"lambda": drift.multipliers / dt**2})
         else:
             # the multiplier of the second half kick is the one that takes the *next* position to the manifold
-            zero = Compensation.zeros(q)
-            ahead = self._drift(system, q1, half, zero, gradient, dt, dt, t1, solve.memory)[-1]
-            pull = -dt / 2 * gradient - system.linearize(q1, t1).transpose(ahead.multipliers / (2 * dt))
-            raw, low_p = add(half, low_p, pull)
-            multipliers = {"lambda": ahead.multipliers / dt**2}
-            report = solver_report(solve, ahead.status, **multipliers)
-        carry = (Compensation(low_q, low_p), raw, gradient, jnp.asarray(dt, q.dtype), solve.memory, begun)
-        return State(q1, raw, t1, state.n), carry, report
-
-    def _drift(
-        self, system: Any, q: Any, p: Any, low: Any, gradient: Any, kick: Any, dt: Any, t: Any, memory: Any
-    ) -> Any:
-        """Kick over `kick`, drift over `dt`, with the multipliers that put the end point on the manifold."""
-        reach = dt * system.velocity(q, p + (low.p - kick * gradient)) + low.q
-        solve = self.solver.positions(system, q, q + reach, t, t + dt, memory)
-        pull = -kick * gradient - system.linearize(q, t).transpose(solve.multipliers / dt)
-        half, low_p = add(p, low.p, pull)
-        low_q = (dt * system.velocity(q, half) - (solve.q - q)) + (dt * system.velocity(q, low_p) + low.q)
-        return half, low_p, solve.q, low_q, solve
+            point = PhasePoint(end.q, end.p, Compensation.zeros(end.q))
+            ahead = kick_drift(system, self.solver, point, -dt * gradient, dt, t1, drift.memory)
+            pull = system.linearize(end.q, t1).transpose(ahead.multipliers / (2 * dt))
+            end = end.kicked(-dt / 2 * gradient - pull)
+            report = solver_report(drift, ahead.status, **{"lambda": ahead.multipliers / dt**2})
+        return end.state(t1, state.n), (end.low, end.p, gradient, size, drift.memory, begun), report
 
     def read(self, system: Any, state: State, carry: Any) -> State:
         _, raw, gradient, dt, _, _ = carry
         if is_general(system):
-            p = raw + dt / 2 * kick_force(system, state.q, raw, state.t)
+            p = raw + dt / 2 * system.force(state.q, raw, state.t)
         else:
             p = raw - dt / 2 * gradient if self.form == "leapfrog" else raw
         return State(state.q, shown_momentum(self.solver.momenta(system, state.q, p, state.t)), state.t, state.n)
@@ -125,22 +112,22 @@ class SHAKE(AbstractMethod):
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         low, raw, gradient, dt, memory, begun = carry
+        start = PhasePoint(state.q, raw, low)
         if is_general(system):
-            base = raw + dt / 2 * kick_force(system, state.q, raw, state.t)
-            there = drift(system, self.solver, state.q, base, low, dt, state.t)
-            raw, begun = there.half, first_failure(begun, there.status)
+            start = start._replace(p=raw + dt / 2 * system.force(state.q, raw, state.t))
+            drift = implicit_kick_drift(system, self.solver, start, dt, state.t)
+            raw, begun = drift.point.p, first_failure(begun, drift.status)
         elif self.form == "leapfrog":
-            raw, _, _, _, solve = self._drift(system, state.q, raw, low, gradient, dt, dt, state.t, memory)
-            begun = first_failure(begun, solve.status)
-        low = Compensation(low.q, -low.p)
-        return State(state.q, -raw, state.t, state.n), (low, -raw, gradient, dt, memory, begun)
+            drift = kick_drift(system, self.solver, start, -dt * gradient, dt, state.t, memory)
+            raw, begun = drift.point.p, first_failure(begun, drift.status)
+        return State(state.q, -raw, state.t, state.n), (low.reversed(), -raw, gradient, dt, memory, begun)
 
 
 def _before(raw: Any, args: Any) -> Any:
     """The momentum before a kick that ends at p."""
     system, q, p, dt, t = args
     raw = raw.reshape(q.shape)
-    return (raw + dt / 2 * kick_force(system, q, raw, t) - p).reshape(-1)
+    return (raw + dt / 2 * system.force(q, raw, t) - p).reshape(-1)
 
 
 VARIANTS = {"SHAKE": (lambda: SHAKE("velocity"),)}

@@ -16,11 +16,12 @@ import numpy as np
 from jax.core import Tracer
 
 from ..errors import MethodError, number, one_of
-from ..linalg import Compensation, add, newton_root, solve
+from ..linalg import Compensation, newton_root, solve
 from ..linalg.rotations import hat, vee
 from ..types import Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
+from .kick_drift import PhasePoint
 from .newmark import check_beta, definite_report, reverse_momentum
 from .zhang_skeel import modified_force, verlet_step
 
@@ -124,10 +125,10 @@ class ZhangSkeelSO3(AbstractMethod):
         if self.form == "trapezoidal":
             return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
         force, factor = self._force(system, state.q, dt)
-        p, low_p = add(state.p, carry.p, dt * force)
-        q, low_q = add(state.q, carry.q, dt * system.velocity(state.q, p))
+        point = PhasePoint.of(state, carry).kicked(dt * force)
+        point = point.moved(dt * system.velocity(state.q, point.p))
         report = definite_report(factor.smallest, self.definite)
-        return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), report
+        return point.state(state.t + dt, state.n), point.low, report
 
     def _force(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
         return modified_force(system, q, dt, self.beta, 2 * self.c)
@@ -135,7 +136,7 @@ class ZhangSkeelSO3(AbstractMethod):
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         if self.form == "trapezoidal":
             return reverse_momentum(state, carry)
-        return State(state.q, -state.p, state.t, state.n), Compensation(carry.q, -carry.p)
+        return State(state.q, -state.p, state.t, state.n), carry.reversed()
 
 
 # -- what they assume ------------------------------------------------------------------------------------------------

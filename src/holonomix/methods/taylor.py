@@ -16,7 +16,8 @@ from ..status import Status
 from ..systems.capabilities import Capability
 from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms
 from ..types import Report, State
-from .base import EXPLICIT, AbstractMethod, Traits, first_failure
+from .base import EXPLICIT, AbstractMethod, Traits, first_failure, solver_report
+from .kick_drift import PhasePoint
 
 __all__ = ["Taylor", "TaylorAdaptive", "solution_series"]
 
@@ -106,17 +107,15 @@ def _advance(
     system: Any, solver: AbstractSolver | None, series: SolutionSeries, state: State, low: Compensation, h: Any, t1: Any
 ) -> tuple[State, Compensation, Report]:
     """The state at t1, a step of h units ahead, brought back to the manifold where there is a solver for that."""
-    q, low_q = add(state.q, low.q, _increment(series.q, h))
-    p, low_p = add(state.p, low.p, _increment(series.p, h))
+    point = PhasePoint.of(state, low).moved(_increment(series.q, h)).kicked(_increment(series.p, h))
     if not system.constrained or solver is None:
-        return State(q, p, t1, state.n), Compensation(low_q, low_p), Report.ok()
-    solve = solver.positions(system, q, q, t1, t1)
-    shift = system.velocity(q, system.linearize(q, t1).transpose(solve.multipliers))
-    q, low_q = add(q, low_q, -shift)
-    tangent = solver.momenta(system, q, p + low_p, t1)
-    p, low_p = add(p, low_p, -tangent.correction)
-    status = first_failure(solve.status, tangent.status)
-    return State(q, p, t1, state.n), Compensation(low_q, low_p), Report(status, solve.iterations, solve.residual)
+        return point.state(t1, state.n), point.low, Report.ok()
+    solve = solver.positions(system, point.q, point.q, t1, t1)
+    shift = system.velocity(point.q, system.linearize(point.q, t1).transpose(solve.multipliers))
+    point = point.moved(-shift)
+    tangent = solver.momenta(system, point.q, point.p + point.low.p, t1)
+    point = point.kicked(-tangent.correction)
+    return point.state(t1, state.n), point.low, solver_report(solve, tangent.status)
 
 
 class _AbstractTaylor(AbstractMethod):
@@ -241,7 +240,7 @@ class TaylorAdaptive(_AbstractTaylor):
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         low, low_t = carry
         back = State(state.q, -state.p, state.t, state.n)
-        return back, (Compensation(low.q, -low.p), -low_t)
+        return back, (low.reversed(), -low_t)
 
 
 VARIANTS = {"Taylor": (lambda: Taylor(2), lambda: Taylor(6), lambda: Taylor(4, project=False))}

@@ -6,12 +6,13 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ..linalg import Compensation, add, newton_root
+from ..linalg import Compensation, newton_root
 from ..projection import Newton
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import EXPLICIT, AbstractMethod, Traits
 from .equations import iteration_report, reduced_force
+from .kick_drift import PhasePoint
 from .rattle import RATTLE, verlet_substep
 
 __all__ = ["ImplicitMidpoint", "Leapfrog", "StormerVerlet"]
@@ -46,30 +47,29 @@ class StormerVerlet(AbstractMethod):
             state, (low, *_), report = RATTLE().step(system, state, dt, (low, force, ()))
             return state, (low, force), report
         t1 = state.t + dt
-        half, low_p = add(state.p, low.p, dt / 2 * force)
-        behind = low.q + dt * system.velocity(state.q, low_p)
-        q, low_q = add(state.q, behind, dt * system.velocity(state.q, half))
+        point = PhasePoint.of(state, low).kicked(dt / 2 * force).drifted(system, dt)
         if system.constrained or system.forced:
 
             def residual(x, args):
                 system, q, half, t1, dt = args
                 return x - (half + dt / 2 * reduced_force(system, q, x.reshape(q.shape), t1)).reshape(-1)
 
+            q, half = point.q, point.p
             done = newton_root(residual, half.reshape(-1), (system, q, half, t1, jnp.asarray(dt, q.dtype)))
             report = iteration_report(done)
             force = reduced_force(system, q, done.x.reshape(q.shape), t1)
         else:
             report = Report.ok()
-            force = system.force(q, half, t1)
-        p, low_p = add(half, low_p, dt / 2 * force)
-        return State(q, p, t1, state.n), (Compensation(low_q, low_p), force), report
+            force = system.force(point.q, point.p, t1)
+        end = point.kicked(dt / 2 * force)
+        return end.state(t1, state.n), (end.low, force), report
 
     def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         return verlet_substep(system, Newton(), self.read(system, state, carry), dt)
 
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         back = State(state.q, -state.p, state.t, state.n)
-        return back, (Compensation(carry[0].q, -carry[0].p), reduced_force(system, back.q, back.p, back.t))
+        return back, (carry[0].reversed(), reduced_force(system, back.q, back.p, back.t))
 
 
 class Leapfrog(AbstractMethod):
@@ -92,12 +92,10 @@ class Leapfrog(AbstractMethod):
 
     def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
         low, half, force, _ = carry
-        half, low_p = add(half, low.p, dt * force)
-        behind = low.q + dt * system.velocity(state.q, low_p)
-        q, low_q = add(state.q, behind, dt * system.velocity(state.q, half))
-        force = system.force(q, half, state.t + dt)
-        carry = (Compensation(low_q, low_p), half, force, jnp.asarray(dt, q.dtype))
-        return State(q, half, state.t + dt, state.n), carry, Report.ok()
+        end = PhasePoint(state.q, half, low).kicked(dt * force).drifted(system, dt)
+        force = system.force(end.q, end.p, state.t + dt)
+        carry = (end.low, end.p, force, jnp.asarray(dt, end.q.dtype))
+        return end.state(state.t + dt, state.n), carry, Report.ok()
 
     def read(self, system: Any, state: State, carry: Any) -> State:
         _, half, force, dt = carry
@@ -106,7 +104,7 @@ class Leapfrog(AbstractMethod):
     def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
         low, half, force, dt = carry
         half = -(half + dt * force)
-        return State(state.q, half, state.t, state.n), (Compensation(low.q, -low.p), half, force, dt)
+        return State(state.q, half, state.t, state.n), (low.reversed(), half, force, dt)
 
 
 class ImplicitMidpoint(AbstractMethod):
@@ -142,9 +140,8 @@ class ImplicitMidpoint(AbstractMethod):
             p_mid = state.p + dt / 2 * system.force(q_mid, state.p, t_mid)
         dq = dt * system.velocity(q_mid, p_mid)
         dp = dt * reduced_force(system, q_mid, p_mid, t_mid)
-        q, low_q = add(state.q, carry.q, dq)
-        p, low_p = add(state.p, carry.p, dp)
-        return State(q, p, state.t + dt, state.n), Compensation(low_q, low_p), iteration_report(done)
+        end = PhasePoint.of(state, carry).moved(dq).kicked(dp)
+        return end.state(state.t + dt, state.n), end.low, iteration_report(done)
 
 
 def _position_midpoint(x: Any, args: Any) -> Any:

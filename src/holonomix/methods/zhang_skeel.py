@@ -9,10 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..linalg import Compensation, add
+from ..linalg import Compensation
 from ..systems.curvature import curvature
 from ..types import Report, State
 from .base import Traits
+from .kick_drift import PhasePoint
 from .newmark import AbstractImplicit, definite_report, full_system
 
 __all__ = ["StiffZhangSkeel", "ZhangSkeel", "ZhangSkeelSimplified", "modified_force"]
@@ -132,9 +133,9 @@ def verlet_step(
 ) -> tuple[State, Any, Report]:
     """Half kick, drift, half kick; the status says whether the matrices at both ends were definite."""
     low, force, before = carry
-    half, low_p = add(state.p, low.p, dt / 2 * force)
-    q, low_q = add(state.q, low.q, dt * system.velocity(state.q, half))
-    force, factor = force_at(q)
-    p, low_p = add(half, low_p, dt / 2 * force)
+    half = PhasePoint.of(state, low).kicked(dt / 2 * force)
+    point = half.moved(dt * system.velocity(state.q, half.p))
+    force, factor = force_at(point.q)
+    end = point.kicked(dt / 2 * force)
     report = definite_report(jnp.minimum(before, factor.smallest), watch)
-    return State(q, p, state.t + dt, state.n), (Compensation(low_q, low_p), force, factor.smallest), report
+    return end.state(state.t + dt, state.n), (end.low, force, factor.smallest), report
