@@ -1,5 +1,6 @@
 """Shared by every test: the CPU, in 64 bits, and hypothesis runs that repeat themselves."""
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -31,6 +32,13 @@ from hypothesis import settings  # noqa: E402
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+
+
+def pytest_sessionstart(session):
+    """Collect garbage rarely: traced programs are many small objects that live long, a fifth of the time otherwise."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 @pytest.hookimpl(tryfirst=True)
