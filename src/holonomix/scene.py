@@ -30,12 +30,16 @@ class Particles:
 
 @dataclasses.dataclass(frozen=True)
 class Bond:
-    """A straight line between two points; `kind` is "bar", "spring" or "damper"."""
+    """A straight line between two points; `kind` is "bar", "spring" or "damper".
+
+    `row` is the multiplier of the `Distance` that holds its length (-1: none), which gives the force along it.
+    """
 
     a: int
     b: int
     kind: str = "bar"
     color: str = ""
+    row: int = -1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,6 @@ def test_a_scene_survives_json():
 
 
 def test_a_problem_carries_its_scene():
-    problem = hx.models.double_pendulum()
+    problem = hx.models.spherical_pendulum()
     assert problem.scene is None
     assert hx.Problem(problem.system, problem.q0, problem.p0, 0.1, 1.0, scene=Scene()).scene == Scene()

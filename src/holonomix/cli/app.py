@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .exits import Exit, guarded, stop_on_terminate
-from .printing import make_console, print_json, report, report_sweep
+from .printing import make_console, print_json, read_certificate, report, report_sweep
 
 __all__ = ["app", "main"]
 
@@ -320,17 +320,23 @@ def view(
     rows: Annotated[int, typer.Option("--rows", min=2, help="Show about this many rows as frames.")] = 2000,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
     watch: Annotated[bool, typer.Option("--watch", help="Follow a run in progress until it ends.")] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE.json", help="A tab with it: what `certify METHOD --json` printed."),
+    ] = None,
 ) -> None:
-    """Show a run as a page: the motion, and charts of what was kept.
+    """Show a run or an ensemble as a page: the motion, and charts of what was kept.
 
     Writes one HTML page that needs a browser and nothing else. Of a long run it shows some stretches of consecutive
-    rows as motion, and the range of every quantity over the whole run.
+    rows as motion, and the range of every quantity over the whole run. Of an ensemble it shows some trajectories
+    together, and what was reduced as a map.
     """
     with guarded():
         from holonomix.viewer import follow, write_page
 
         target = out or directory / "view.html"
-        page = write_page(directory, target, rows=rows, reload=5.0 if watch else 0.0)
+        found = None if certificate is None else read_certificate(certificate)
+        page = write_page(directory, target, rows=rows, reload=5.0 if watch else 0.0, certificate=found)
         make_console().print(f"page: {page}", highlight=False)
         if show:
             import webbrowser

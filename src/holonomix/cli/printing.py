@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import typer
 
-__all__ = ["make_console", "print_json", "report", "report_sweep"]
+from .exits import CommandError
+
+__all__ = ["make_console", "print_json", "read_certificate", "report", "report_sweep"]
 
 FEWEST_STEPS_TO_TIME = 10_000  # what fewer take is mostly start-up
 
@@ -66,3 +69,16 @@ def make_console(stderr: bool = False) -> Any:
     if not console.is_terminal:
         console.width = max(console.width, 160)
     return console
+
+
+def read_certificate(path: Path) -> dict[str, Any]:
+    """What `certify --json` printed, from a file."""
+    from holonomix.io.text import parse_json
+
+    try:
+        found = parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{path} cannot be read as a certificate: {error}") from error
+    if not isinstance(found.get("findings"), list):
+        raise CommandError(f"{path} is no certificate: make one with `holonomix certify METHOD --json > {path}`")
+    return found

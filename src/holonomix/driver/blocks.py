@@ -24,6 +24,7 @@ from .checkpoint import GIVEN, Identity, check_same_backend, check_same_run
 from .events import Found
 from .loop import LoopCarry
 from .plan import Plan
+from .record import scene_entry
 from .run import Run
 from .solution import map_lanes, multipliers_of
 from .table import Rows
@@ -243,7 +244,7 @@ def open_store(
         t=t,
         coordinates=coordinates,
         block=block or default_block(plan, size, least),
-        meta={**identity.meta, "backend": backend, "shape": list(plan.q0.shape[1:])},
+        meta={**identity.meta, "backend": backend, "shape": list(plan.q0.shape[1:]), **scene_entry(plan)},
         files={INPUTS: packed({key.removeprefix(GIVEN): x for key, x in identity.arrays.items()})},
     )
 

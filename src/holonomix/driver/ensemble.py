@@ -156,6 +156,15 @@ class Ensemble(AbstractRows):
 
         return plot_ensemble(self, entry)
 
+    def view(self, path: Any = None, *, open: bool | None = None) -> Any:
+        """Write the ensemble as a page for the browser and return its path; without `path` it is opened, too.
+
+        With `save_every`, up to forty trajectories move together; with `coordinates`, reductions are shown as a map.
+        """
+        from ..viewer import show_page
+
+        return show_page(self, path, open=open)
+
     def _repr_html_(self) -> str:
         from ..plotting import facts_html
 

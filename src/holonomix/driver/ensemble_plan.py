@@ -14,6 +14,8 @@ import numpy as np
 from ..errors import InputError, ShapeError, whole_number
 from ..linalg.scales import relative
 from ..projection import as_array, check_start, constraint_sizes, speed_sizes
+from ..scene import Scene
+from ..systems.scenes import scene_of
 from ..types import Problem, State
 from .checks import check_concrete, check_length, check_run
 from .events import check_events
@@ -48,6 +50,7 @@ class Request:
     reduce: dict[str, Any]
     save_every: int | None
     backend: str
+    scene: Scene | None = None
 
     def take(self, lanes: np.ndarray) -> Request:
         """The request for some of the trajectories, in arrays of NumPy.
@@ -93,7 +96,7 @@ class Request:
         consts = eqx.tree_at(lambda c: (c.key, c.n_end), consts, (keys, n_end), is_leaf=lambda x: x is None)
         plan = Plan(
             prepared, method, q0, p0, stepper, consts, self.steps, every, self.save_every is not None, self.t1, None,
-            watch, reducers, self.backend, _axes_of(consts, axes),
+            watch, reducers, self.backend, _axes_of(consts, axes), self.scene,
         )  # fmt: skip
         _check_starts(plan, t0, redundant)
         check_observables(observables, q0[0], p0[0], t0)
@@ -150,8 +153,9 @@ def request_ensemble(
     keys = None if key is None else np.asarray(fold(jnp.arange(count)))
     end = None if t1 is None else float(t1)
     return Request(
-        system, method, q0, p0, dt, steps, end, t0, axes, keys, observe, events, _as_reducers(reduce), every, backend
-    )
+        system, method, q0, p0, dt, steps, end, t0, axes, keys, observe, events, _as_reducers(reduce), every, backend,
+        scene_of(system, q0.shape[1:], given.problem),
+    )  # fmt: skip
 
 
 def _picked(params: Any, axes: Any, lanes: Any) -> Any:

@@ -14,9 +14,17 @@ from .plan import Plan
 from .solution import map_rows, multipliers_of
 from .table import Rows
 
-__all__ = ["Record"]
+__all__ = ["Record", "scene_entry"]
 
 MOST_BONDS = 1000  # a larger scene is not recorded: the description is written with every checkpoint
+
+
+def scene_entry(plan: Plan) -> dict[str, Any]:
+    """The scene of a run as part of what a store is told, unless it is large."""
+    scene = plan.scene
+    if scene is None or len(scene.bonds) > MOST_BONDS or sum(len(g.indices) for g in scene.particles) > MOST_BONDS:
+        return {}
+    return {"scene": scene.as_dict()}
 
 
 class Record:
@@ -42,10 +50,7 @@ class Record:
     def description(self) -> dict[str, Any]:
         """What a store is told at the start."""
         plan, shape = self.plan, list(self.plan.q0.shape)
-        told: dict[str, Any] = {"steps": plan.steps, "shape": shape}
-        if plan.scene is not None and len(plan.scene.bonds) <= MOST_BONDS and shape[0] <= MOST_BONDS:
-            told["scene"] = plan.scene.as_dict()
-        return told
+        return {"steps": plan.steps, "shape": shape, **scene_entry(plan)}
 
     def add(self, rows: Rows) -> None:
         """Take the next rows."""

@@ -142,11 +142,14 @@ class Solution(AbstractRows):
 
         return animate(self, path, frames=frames, fps=fps, **options)
 
-    def view(self, path: Any = None, *, open: bool | None = None) -> Any:
-        """Write the run as a page for the browser and return its path; without `path` it is opened, too."""
+    def view(self, path: Any = None, *, open: bool | None = None, certificate: Any = None) -> Any:
+        """Write the run as a page for the browser and return its path; without `path` it is opened, too.
+
+        A `certificate` of the method becomes a tab of the page.
+        """
         from ..viewer import show_page
 
-        return show_page(self, path, open=open)
+        return show_page(self, path, open=open, certificate=certificate)
 
     def _repr_html_(self) -> str:
         from ..plotting import solution_html

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import InputError, whole_number
 from ..linalg import UNROLL
 from ..systems import Distance, System
+from ..systems.scenes import particle_scene
 from ..types import Problem
 from .checks import finite, is_traced, positive, vector
 from .elliptic import complete, incomplete, jacobi
@@ -67,7 +68,8 @@ def planar_pendulum(
     p = params["mass"] * params["length"] * rate * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
     known = not is_traced(params, angle, rate) and float(params["gravity"]) > 0
     reference = _pendulum_reference(angle, rate, params) if known else None
-    return Problem(system, q, p, 0.1, 10.0, reference, "planar pendulum", bonds=((-1, 0),))
+    scene = particle_scene(q.shape, [(-1, 0)], rows=[0])
+    return Problem(system, q, p, 0.1, 10.0, reference, "planar pendulum", bonds=((-1, 0),), scene=scene)
 
 
 def _pendulum_reference(angle: Any, rate: Any, params: Any) -> Any:
@@ -224,7 +226,9 @@ def _linked(
     bonds = tuple((i - 1, i) for i in range(n))
     # a long chain is given by its links, so that its multipliers are found in linear time
     constraint = rods if n <= UNROLL else Distance(np.asarray(bonds), link_lengths)
-    return Problem(System(weights, constraint, mass=mass, params=params), q, p, dt, t1, None, name, {}, bonds)
+    scene = particle_scene(q.shape, bonds, rows=range(n))
+    system = System(weights, constraint, mass=mass, params=params)
+    return Problem(system, q, p, dt, t1, None, name, {}, bonds, scene=scene)
 
 
 def link_lengths(params: Any) -> Any:

@@ -31,9 +31,12 @@ def scene_of(system: Any, shape: tuple[int, ...], problem: Problem | None = None
         before = len(anchors)
         anchors += [tuple(float(x) for x in np.reshape(place, -1)) for place in places[:fixed]]
         pairs += [(_moved(a, before), _moved(b, before)) for a, b in term.indices.array.tolist()]
+    rows: Iterable[int] = ()
+    if len(distances) == len(getattr(system, "constraint_terms", ())):  # all rows are distances, in this order
+        rows = range(len(pairs))
     if not distances and problem is not None:
         pairs = [(int(a), int(b)) for a, b in problem.bonds]
-    return particle_scene(shape, pairs, anchors)
+    return particle_scene(shape, pairs, anchors, rows)
 
 
 def _moved(index: int, before: int) -> int:
@@ -41,19 +44,26 @@ def _moved(index: int, before: int) -> int:
 
 
 def particle_scene(
-    shape: tuple[int, ...], bonds: Iterable[tuple[int, int]], anchors: Iterable[tuple[float, ...]] = ()
+    shape: tuple[int, ...],
+    bonds: Iterable[tuple[int, int]],
+    anchors: Iterable[tuple[float, ...]] = (),
+    rows: Iterable[int] = (),
 ) -> Scene | None:
-    """Particles and straight bonds; -1 is the origin where no anchors are given. Pairs outside q are left out."""
+    """Particles and straight bonds; -1 is the origin where no anchors are given. Pairs outside q are left out.
+
+    `rows` are the multipliers that belong to the bonds, where they are known.
+    """
     if len(shape) not in (1, 2) or shape[-1] not in (2, 3):
         return None
     count, dimension = 1 if len(shape) == 1 else shape[0], shape[-1]
     pairs, places = list(bonds), list(anchors)
     if not places and any(min(pair) < 0 for pair in pairs):
         places = [(0.0,) * dimension]
-    pairs = [(a, b) for a, b in pairs if -len(places) <= min(a, b) and max(a, b) < count]
+    known = list(rows) or [-1] * len(pairs)
+    kept = [(a, b, k) for (a, b), k in zip(pairs, known) if -len(places) <= min(a, b) and max(a, b) < count]
     return Scene(
         dimension,
         particles=(Particles(tuple(range(count))),),
-        bonds=tuple(Bond(a, b) for a, b in pairs),
+        bonds=tuple(Bond(a, b, row=k) for a, b, k in kept),
         anchors=tuple(places),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
 import importlib.resources
 import json
@@ -10,18 +11,23 @@ import os
 import tempfile
 import time
 import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holonomix.io import Store, disk
+from holonomix.io import EnsembleStore, Store, disk, is_store
+from holonomix.io.directory import read_format
 from holonomix.scene import Scene
 
+from .ensembles import as_page_map, from_ensemble, from_ensemble_store
+from .portraits import certificate_table, kept_table, portraits
 from .recording import Reader, Recording, from_solution, from_store
 
 if TYPE_CHECKING:
-    from holonomix.driver import Solution
+    from holonomix.certificates import Certificate
+    from holonomix.driver import Ensemble, Solution
 
 __all__ = ["follow", "page_of", "show_page", "write_page"]
 
@@ -33,31 +39,53 @@ CLOUD = 6000  # points of a long run that are drawn unconnected
 BLOCK = 1 << 16  # rows that are read at once
 FAR = 0.08  # neighboring rows further apart than this share of the picture are not joined
 MOST_TRACKED = 8
+MOST_FORCES = 140_000  # numbers, of two bytes each
 
 
 def write_page(
-    source: str | os.PathLike[str] | Solution,
+    source: str | os.PathLike[str] | Solution | Ensemble,
     target: str | os.PathLike[str],
     *,
     rows: int = FRAMES,
     reload: float = 0.0,
+    certificate: Certificate | Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the page of a store, or of a solution; of long runs, about `rows` rows are shown as frames.
+    """Write the page of a store, a solution or an ensemble; of long runs, about `rows` rows are shown as frames.
 
-    A page with `reload` seconds loads itself again after that time and shows the last rows: it follows a run.
+    A page with `reload` seconds loads itself again after that time and shows the last rows: it follows a run. A
+    `certificate` (or what its `to_dict` gave) becomes a tab.
     """
-    stored = isinstance(source, str | os.PathLike)
-    recording = from_store(Store(source, "read")) if stored else from_solution(source)
-    target = Path(target)
+    target, recording = Path(target), _recording(source)
     disk.make_directory(target.absolute().parent)
-    disk.write_atomic(target, page_of(recording, rows=rows, reload=reload).encode(), durable=False)
+    page = page_of(recording, rows=rows, reload=reload, certificate=certificate)
+    disk.write_atomic(target, page.encode(), durable=False)
     return target
 
 
-def show_page(solution: Solution, path: str | os.PathLike[str] | None = None, *, open: bool | None = None) -> Path:
-    """Write the page of a solution and, unless it was given a path or told not to, open it in a browser."""
+def _recording(source: str | os.PathLike[str] | Solution | Ensemble) -> Recording:
+    from holonomix.driver import Ensemble
+
+    if isinstance(source, str | os.PathLike):
+        if _holds_ensemble(source):
+            return from_ensemble_store(EnsembleStore(source))
+        return from_store(Store(source, "read"))
+    return from_ensemble(source) if isinstance(source, Ensemble) else from_solution(source)
+
+
+def _holds_ensemble(path: str | os.PathLike[str]) -> bool:
+    return is_store(path) and read_format(disk.Folder(Path(path)))[1] == "ensemble"
+
+
+def show_page(
+    source: Solution | Ensemble,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    open: bool | None = None,
+    certificate: Certificate | Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the page and, unless it was given a path or told not to, open it in a browser."""
     target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="holonomix-")) / "view.html"
-    page = write_page(solution, target)
+    page = write_page(source, target, certificate=certificate)
     if path is None if open is None else open:
         webbrowser.open(page.absolute().as_uri())
     return page
@@ -67,19 +95,37 @@ def follow(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, rows: int = FRAMES, seconds: float = 5.0
 ) -> None:
     """Write the page of a run in progress again and again, until the run has ended."""
+    if _holds_ensemble(source):  # ensembles are written block by block, by any number of processes
+        while EnsembleStore(source).missing_blocks():
+            time.sleep(seconds)
+            write_page(source, target, rows=rows, reload=seconds)
+        write_page(source, target, rows=rows)
+        return
     while Store(source, "read").status.get("state") == "running":
         time.sleep(seconds)
         write_page(source, target, rows=rows, reload=seconds)
     write_page(source, target, rows=rows)
 
 
-def page_of(recording: Recording, *, rows: int = FRAMES, reload: float = 0.0) -> str:
+def page_of(
+    recording: Recording,
+    *,
+    rows: int = FRAMES,
+    reload: float = 0.0,
+    certificate: Certificate | Mapping[str, Any] | None = None,
+) -> str:
     """The page as text. It needs a browser and nothing else; names from the run appear as text only."""
     data: dict[str, Any] = {**_data(recording, rows), "reload": float(reload)}
+    if certificate is not None:
+        data["tables"].append(dataclasses.asdict(certificate_table(certificate)))
     total, t = len(recording.t), recording.t
     method = f", {recording.facts['method']}" if "method" in recording.facts else ""
     shown = sum(w["count"] for w in data["windows"])
     note = f"{total:,} rows, t = {t[0]:g} .. {t[-1]:g}"
+    if "trajectories shown" in recording.facts:
+        note = f"{recording.facts['trajectories shown']} of {recording.facts['trajectories']} trajectories, {note}"
+    elif recording.map is not None and total == 1:
+        note = f"{recording.facts['trajectories']} trajectories, of which the ends are kept"
     if shown < total:
         note += f"; {shown:,} of them as frames, in {len(data['windows'])} stretches of consecutive rows"
     facts = "".join(
@@ -107,7 +153,7 @@ def _static(name: str) -> str:
 def _scripts() -> list[str]:
     """The libraries, with their licenses, and the parts of the viewer."""
     libraries = [f"/*\n{_static(f'{name}.LICENSE')}*/\n{_static(f'{name}.min.js')}" for name in ("three", "uplot")]
-    return [*libraries, *(_static(f"{name}.js") for name in ("drawing", "charts", "player"))]
+    return [*libraries, *(_static(f"{name}.js") for name in ("drawing", "charts", "portraits", "player"))]
 
 
 def _data(recording: Recording, rows: int) -> dict[str, Any]:
@@ -118,7 +164,7 @@ def _data(recording: Recording, rows: int) -> dict[str, Any]:
     frames = total if total <= 1.1 * frames else frames
     parts = _windows(total, frames)
     times = [np.append(recording.t[part], recording.t[part][-1]) for part in parts]
-    windows, tracked, joined, cloud, count, dimension = [], [], True, None, 0, 0
+    windows, tracked, joined, cloud, count, dimension, push = [], [], True, None, 0, 0, 0.0
     if scene is None:
         windows = [{"count": len(recording.t[part]), "t": _doubles(recording.t[part]), "x": ""} for part in parts]
     else:
@@ -130,6 +176,8 @@ def _data(recording: Recording, rows: int) -> dict[str, Any]:
             windows.append({"count": len(x), "t": _doubles(recording.t[part]), "x": _floats(x)})
         if frames < total and tracked:
             cloud = _floats(_scattered(recording, scene, tracked))
+        if recording.forces is not None and sum(x.size for x in points) <= MOST_FORCES:
+            push = _add_forces(windows, [recording.forces(part) for part in parts], scene)
     charts = [_chart(recording, title, log, read, parts, times) for title, (log, read) in recording.columns.items()]
     return {
         "t0": float(recording.t[0]),
@@ -142,7 +190,35 @@ def _data(recording: Recording, rows: int) -> dict[str, Any]:
         "joined": joined,
         "overview": cloud,
         "charts": [chart for chart in charts if chart["series"]],
+        "largestForce": push,
+        "portraits": portraits(recording, tracked, _floats, _doubles),
+        "tables": [dataclasses.asdict(table) for table in (*recording.tables, *_kept(recording))],
+        "map": None if recording.map is None else as_page_map(recording.map, _floats),
     }
+
+
+def _add_forces(windows: list[dict[str, Any]], forces: list[np.ndarray], scene: Scene) -> float:
+    """Forces as numbers of two bytes beside the positions; those on directors are no forces on a point."""
+    directors = [k for frame in scene.frames for k in frame.directors]
+    for x in forces:
+        x[:, directors] = 0.0
+    largest = float(np.nanmax([np.nanmax(np.abs(x), initial=0.0) for x in forces]))
+    if not (np.isfinite(largest) and largest > 0):
+        return 0.0
+    for window, x in zip(windows, forces, strict=True):
+        window["f"] = _base64(np.round(np.nan_to_num(x / largest) * 32767).astype("<i2"))
+    return largest
+
+
+def _kept(recording: Recording) -> list[Any]:
+    """Envelopes of the errors of energy and constraints over the whole run, as a table of their largest values."""
+    found = {}
+    for title in ("energy error", "constraints"):
+        if title in recording.columns:
+            t, low, high = _envelope(recording.t, recording.columns[title][1])
+            found |= {name: (t, low[:, i], high[:, i]) for i, name in enumerate(recording.names[title])}
+    table = kept_table(found)
+    return [] if table is None else [table]
 
 
 def _windows(total: int, frames: int) -> list[slice]:
@@ -176,7 +252,8 @@ def _near(paths: np.ndarray) -> bool:
 def _scattered(recording: Recording, scene: Scene, tracked: list[int]) -> np.ndarray:
     """Tracked points at rows from the whole run."""
     total, found = len(recording.t), []
-    wanted = np.unique(np.linspace(0, total - 1, max(2, CLOUD // len(tracked))).astype(int))
+    some = min(total, max(2, CLOUD // len(tracked)))
+    wanted = np.sort(np.random.default_rng(0).choice(total, some, replace=False))
     for first in range(0, total, BLOCK):
         inside = wanted[(wanted >= first) & (wanted < first + BLOCK)] - first
         found.append(scene.points(recording.q(slice(first, min(first + BLOCK, total)))[inside])[:, tracked])
@@ -192,7 +269,7 @@ def _chart(
     if not entry["enveloped"]:
         values = read(slice(0, total))
         series = [{"name": name, "values": _floats(values[:, i])} for i, name in enumerate(names)]
-        return {**entry, "t": _doubles(recording.t), "series": series}
+        return {**entry, "t": "", "series": series}  # the times of the frames
     t, low, high = _envelope(recording.t, read)
     rows = [read(part) for part in parts]
     gap = np.full((1, rows[0].shape[1]), np.nan)  # windows are not joined to each other
@@ -226,8 +303,12 @@ def _finite(value: Any) -> Any:
 
 
 def _floats(x: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(x, "<f4").tobytes()).decode()
+    return _base64(np.ascontiguousarray(x, "<f4"))
 
 
 def _doubles(x: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(x, "<f8").tobytes()).decode()
+    return _base64(np.ascontiguousarray(x, "<f8"))
+
+
+def _base64(x: np.ndarray) -> str:
+    return base64.b64encode(x.tobytes()).decode()

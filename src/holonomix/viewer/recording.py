@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holonomix.io import Store, StoreError
+from holonomix.io import EnsembleStore, Store, StoreError
 from holonomix.io.text import parse_json
 from holonomix.scene import Scene
 from holonomix.systems.scenes import particle_scene
@@ -16,13 +16,22 @@ from holonomix.systems.scenes import particle_scene
 if TYPE_CHECKING:
     from holonomix.driver import Solution
 
-__all__ = ["Recording", "from_solution", "from_store"]
+__all__ = ["Recording", "Table", "from_solution", "from_store", "stored_scene"]
 
 ERRORS = ("constraint_error", "hidden_constraint_error")
 MOST_COMPONENTS = 10  # curves per chart
 MOST_CHARTS = 8
 
 Reader = Callable[[slice], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Words and numbers that a page shows as text."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +45,10 @@ class Recording:
     q: Reader
     columns: Mapping[str, tuple[bool, Reader]]  # the title of a chart: whether its axis is logarithmic, its rows
     names: Mapping[str, tuple[str, ...]]  # the names of the curves of a chart
+    p: Reader | None = None
+    forces: Reader | None = None  # of the constraints on the points of the scene: rows (points, dimension)
+    tables: tuple[Table, ...] = ()
+    map: Mapping[str, Any] | None = None  # of an ensemble: values over two coordinates
 
 
 def from_store(store: Store) -> Recording:
@@ -43,13 +56,8 @@ def from_store(store: Store) -> Recording:
     data = store.dataset()
     if data.sizes.get("t", 0) == 0 or "q" not in data:
         raise StoreError(f"{store.path} holds no rows yet")
-    if "trajectory" in data.dims:
-        raise StoreError(
-            f"{store.path} holds an ensemble; a page shows one run. Look at its rows with xarray.open_zarr, or at a "
-            "picture of all with Ensemble.plot()"
-        )
     read = {str(name): _column(data[name]) for name in data.data_vars}
-    scene = _stored_scene(store, tuple(data["q"].shape[1:]))
+    scene = stored_scene(store, tuple(data["q"].shape[1:]))
     charts: dict[str, tuple[bool, Reader]] = {}
     names: dict[str, tuple[str, ...]] = {}
     if "energy" in read:
@@ -67,7 +75,7 @@ def from_store(store: Store) -> Recording:
     if scene is None:
         _add(charts, names, "q", data["q"].shape[1:], read["q"], "coordinates")
     facts = {str(k): v for k, v in data.attrs.items() if not str(k).startswith("holonomix")}
-    q = data["q"]
+    q, p, pulls = data["q"], data.get("p"), data.get("multipliers")
     return Recording(
         store.path.absolute().name,
         facts,
@@ -76,6 +84,8 @@ def from_store(store: Store) -> Recording:
         lambda part: np.asarray(q[part].values),
         charts,
         names,
+        p=None if p is None else lambda part: np.asarray(p[part].values),
+        forces=None if scene is None or pulls is None else _bond_forces(scene, q, pulls),
     )
 
 
@@ -99,8 +109,49 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
     facts = {"method": solution.method.name, "status": solution.status.name, **solution.stats}
     name = title or solution.name or "Run"
     return Recording(
-        name, facts, scene, np.asarray(solution.t, np.float64), lambda part: solution.q[part], charts, names
+        name,
+        facts,
+        scene,
+        np.asarray(solution.t, np.float64),
+        lambda part: solution.q[part],
+        charts,
+        names,
+        p=lambda part: solution.p[part],
+        forces=_system_forces(solution) if scene is not None and solution.system.constrained else None,
     )
+
+
+def _system_forces(solution: Solution) -> Reader:
+    """`-G^T lambda`, summed over all constraints, of any system."""
+    from holonomix.driver.solution import map_rows
+
+    def total(system: Any, q: Any, p: Any, t: Any) -> Any:
+        return sum(system.constraint_forces(q, p, t).values())
+
+    def read(part: slice) -> np.ndarray:
+        forces = map_rows(total, solution.system, solution.q[part], solution.p[part], np.asarray(solution.t)[part])
+        return solution.scene.points(forces)  # type: ignore[union-attr]
+
+    return read
+
+
+def _bond_forces(scene: Scene, q: Any, multipliers: Any) -> Reader | None:
+    """`-G^T lambda` of the distances that the scene knows; a store has no functions to ask for the others."""
+    bonds = [bond for bond in scene.bonds if 0 <= bond.row < multipliers.shape[1]]
+    if not bonds or len(bonds) < multipliers.shape[1]:
+        return None
+
+    def read(part: slice) -> np.ndarray:
+        points, pulls = scene.points(np.asarray(q[part].values)), np.asarray(multipliers[part].values)
+        forces = np.zeros_like(points)
+        for bond in bonds:
+            pull = 2.0 * pulls[:, bond.row, None] * (scene.place(points, bond.a) - scene.place(points, bond.b))
+            for k, sign in ((bond.a, -1.0), (bond.b, 1.0)):
+                if k >= 0:
+                    forces[:, k] += sign * pull
+        return forces
+
+    return read
 
 
 def _column(variable: Any) -> Reader:
@@ -127,7 +178,7 @@ def _add(
     names[title or name] = tuple(name + (f"[{', '.join(map(str, place))}]" if place else "") for place in places)
 
 
-def _stored_scene(store: Store, shape: tuple[int, ...]) -> Scene | None:
+def stored_scene(store: Store | EnsembleStore, shape: tuple[int, ...]) -> Scene | None:
     """The scene that the run recorded if it fits q; else particles with the bonds that it recorded."""
     found = store.meta.get("scene")
     if found is None:

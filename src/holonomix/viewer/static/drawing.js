@@ -7,23 +7,28 @@ function inSoftware() { // without a graphics card, smooth edges would cost most
   return Boolean(info) && /swiftshader|llvmpipe|software/i.test(gl.getParameter(info.UNMASKED_RENDERER_WEBGL));
 }
 
+const UP = new THREE.Vector3(0, 1, 0);
+
 class Drawing {
   constructor(stage, data) {
     this.stage = stage; this.data = data; this.dim = data.dimension; this.scene = data.scene;
     this.anchors = this.scene.anchors.map((a) => this.lift(a));
     this.points = new Float32Array(3 * data.points);
     this.flat = this.dim === 2;
+    this.spare = { a: new THREE.Vector3(), b: new THREE.Vector3(), c: new THREE.Vector3(), along: new THREE.Vector3(), scale: new THREE.Vector3(), turn: new THREE.Quaternion(), m: new THREE.Matrix4() };
     this.measure();
-    const slow = inSoftware();
-    this.renderer = new THREE.WebGLRenderer({ antialias: !slow });
-    this.renderer.setPixelRatio(Math.min(window.devicePixelRatio || 1, slow ? 1 : 1.5));
+    const slow = (this.slow = inSoftware());
+    this.renderer = new THREE.WebGLRenderer({ antialias: !slow, stencil: false });
+    this.ratio = Math.min(window.devicePixelRatio || 1, slow ? 1 : 1.5);
+    this.renderer.setPixelRatio(this.ratio);
+    this.tint();
     stage.prepend(this.renderer.domElement);
     this.world = new THREE.Scene();
     this.world.add(new THREE.HemisphereLight(0xffffff, 0x8088a0, 2.2));
     this.sun = new THREE.DirectionalLight(0xffffff, 1.6);
     this.world.add(this.sun);
     this.makeCamera();
-    this.makeParticles(); this.makeBars(); this.makeFrames(); this.makePlanes(); this.makeTrails(); this.makeOverview();
+    this.makeParticles(); this.makeBars(); this.makeFrames(); this.makePlanes(); this.makeTrails(); this.makeOverview(); this.makeArrows();
     new ResizeObserver(() => this.resize()).observe(stage);
     this.resize();
   }
@@ -51,7 +56,7 @@ class Drawing {
     this.low = low; this.high = high;
     const first = this.data.windows[0].x;
     for (let i = 0; i < this.points.length; i++) this.points[i] = i % 3 < d ? first[Math.floor(i / 3) * d + (i % 3)] : 0;
-    const lengths = this.scene.bonds.map((b) => { const p = this.at(b.a), q = this.at(b.b); return Math.hypot(p[0] - q[0], p[1] - q[1], p[2] - q[2]); });
+    const lengths = this.scene.bonds.map((b) => { return this.at(b.a).distanceTo(this.at(b.b)); });
     this.unit = Math.min(this.size, 10 * Math.min(Infinity, ...lengths.filter((x) => x > 0))); // what marks are scaled by
   }
 
@@ -150,7 +155,7 @@ class Drawing {
       const group = new THREE.Group(), d = this.dim;
       for (let i = 0; i + 2 * d <= n.length; i += d) {
         const mesh = new THREE.Mesh(new THREE.CylinderGeometry(thin, thin, 1, 10), material);
-        this.between(this.lift(n.slice(i, i + d)), this.lift(n.slice(i + d, i + 2 * d)), 1).decompose(mesh.position, mesh.quaternion, mesh.scale);
+        this.between(new THREE.Vector3(...this.lift(n.slice(i, i + d))), new THREE.Vector3(...this.lift(n.slice(i + d, i + 2 * d))), 1).decompose(mesh.position, mesh.quaternion, mesh.scale);
         mesh.scale.set(1, mesh.scale.y, 1);
         group.add(mesh);
       }
@@ -172,14 +177,25 @@ class Drawing {
     return mesh;
   }
 
-  makePlanes() {
+  makePlanes() { // in space a grid: translucent faces over the whole picture would cost most of the time without a graphics card
     for (const p of this.scene.planes) {
-      const side = 1.3 * this.size, geometry = new THREE.PlaneGeometry(side, this.flat ? 0.01 * this.size : side);
-      const mesh = new THREE.Mesh(geometry, new THREE.MeshLambertMaterial({ color: "#94a3b8", transparent: true, opacity: this.flat ? 0.9 : 0.18, side: THREE.DoubleSide, depthWrite: false }));
       const n = new THREE.Vector3(...this.lift(p.normal)).normalize(), at = new THREE.Vector3(...this.lift(p.point));
-      const c = new THREE.Vector3(...this.center);
-      mesh.position.copy(c.sub(n.clone().multiplyScalar(c.clone().sub(at).dot(n))));
-      if (this.flat) mesh.rotation.z = Math.atan2(n.y, n.x) + Math.PI / 2; else mesh.quaternion.setFromUnitVectors(new THREE.Vector3(0, 0, 1), n);
+      const c = new THREE.Vector3(...this.center), side = 1.1 * this.size;
+      const place = c.sub(n.clone().multiplyScalar(c.clone().sub(at).dot(n)));
+      let mesh;
+      if (this.flat) {
+        mesh = new THREE.Mesh(new THREE.PlaneGeometry(side, 0.01 * this.size), new THREE.MeshLambertMaterial({ color: "#94a3b8", side: THREE.DoubleSide }));
+        mesh.rotation.z = Math.atan2(n.y, n.x) + Math.PI / 2;
+      } else {
+        const cells = 8, path = []; // one line there and back along every grid line, first one way, then the other
+        for (const turned of [false, true]) for (let i = 0; i <= cells; i++) for (const j of i % 2 ? [cells, 0] : [0, cells])
+          path.push(...(turned ? [j, i] : [i, j]).map((k) => (k / cells - 0.5) * side), 0);
+        const geometry = new THREE.BufferGeometry();
+        geometry.setAttribute("position", new THREE.BufferAttribute(new Float32Array(path), 3));
+        mesh = new THREE.Line(geometry, new THREE.LineBasicMaterial({ color: "#9aa5b8" }));
+        mesh.quaternion.setFromUnitVectors(new THREE.Vector3(0, 0, 1), n);
+      }
+      mesh.position.copy(place);
       this.world.add(mesh);
     }
   }
@@ -212,43 +228,82 @@ class Drawing {
     this.world.add(this.cloud);
   }
 
-  at(k) { return k < 0 ? this.anchors[-k - 1] || [0, 0, 0] : [this.points[3 * k], this.points[3 * k + 1], this.points[3 * k + 2]]; }
-
-  between(a, b, radius) {
-    const start = new THREE.Vector3(...a), along = new THREE.Vector3(...b).sub(start), length = along.length() || 1e-9;
-    const turn = new THREE.Quaternion().setFromUnitVectors(new THREE.Vector3(0, 1, 0), along.clone().divideScalar(length));
-    return new THREE.Matrix4().compose(start.addScaledVector(along, 0.5), turn, new THREE.Vector3(radius, length, radius));
+  at(k, out = new THREE.Vector3()) {
+    if (k < 0) { const a = this.anchors[-k - 1]; return a ? out.set(a[0], a[1], a[2]) : out.set(0, 0, 0); }
+    return out.set(this.points[3 * k], this.points[3 * k + 1], this.points[3 * k + 2]);
   }
 
-  show(window_, row, trail) { // `points` is set by now
-    const m = new THREE.Matrix4();
+  between(a, b, radius, out = new THREE.Matrix4()) { // a cylinder of height 1 along y, from a to b
+    const { along, turn, scale } = this.spare;
+    along.subVectors(b, a);
+    const length = along.length() || 1e-9;
+    turn.setFromUnitVectors(UP, along.divideScalar(length));
+    return out.compose(along.multiplyScalar(length / 2).add(a), turn, scale.set(radius, length, radius));
+  }
+
+  makeArrows() { // constraint forces: a shaft and a tip at every point
+    if (!this.data.largestForce) return;
+    const color = "#e11d48", n = this.data.points;
+    this.arrows = { shaft: this.instanced(new THREE.CylinderGeometry(1, 1, 1, 8), color, n), tip: this.instanced(new THREE.CylinderGeometry(0, 1, 1, 10), color, n) };
+    this.arrows.shaft.visible = this.arrows.tip.visible = false;
+  }
+
+  showArrows(window_, row) {
+    const f = this.data.windows[window_].f, on = Boolean(this.forced && f), { shaft, tip } = this.arrows;
+    shaft.visible = tip.visible = on;
+    if (!on) return;
+    const d = this.dim, n = this.data.points, { a, b, c, m } = this.spare, scale = (0.3 * this.size) / 32767, r = 0.006 * this.unit;
+    for (let k = 0; k < n; k++) {
+      const i = (row * n + k) * d, force = b.set(f[i], f[i + 1], d === 3 ? f[i + 2] : 0).multiplyScalar(scale), size = force.length();
+      const head = Math.min(5 * r, 0.4 * size);
+      this.at(k, a);
+      c.copy(a).addScaledVector(force, size ? 1 - head / size : 0);
+      shaft.setMatrixAt(k, this.between(a, c, size > 0.2 * r ? r : 0, m));
+      tip.setMatrixAt(k, this.between(c, b.add(a), size > 0.2 * r ? 0.5 * head : 0, m));
+    }
+    shaft.instanceMatrix.needsUpdate = tip.instanceMatrix.needsUpdate = true;
+  }
+
+  show(window_, row, trail, nearest) { // `points` is set by now
+    const { a, b, m } = this.spare;
     for (const g of this.groups) {
-      g.indices.forEach((k, i) => g.mesh.setMatrixAt(i, m.makeTranslation(...this.at(k))));
+      g.indices.forEach((k, i) => { this.at(k, a); g.mesh.setMatrixAt(i, m.makeTranslation(a.x, a.y, a.z)); });
       g.mesh.instanceMatrix.needsUpdate = true;
     }
     for (const bar of this.bars) {
-      bar.pairs.forEach(([a, b], i) => bar.mesh.setMatrixAt(i, this.between(this.at(a), this.at(b), bar.radius)));
+      bar.pairs.forEach(([i, j], k) => bar.mesh.setMatrixAt(k, this.between(this.at(i, a), this.at(j, b), bar.radius, m)));
       bar.mesh.instanceMatrix.needsUpdate = true;
     }
     for (const { frame, group } of this.bodies) {
       if (frame.center < 0 && !frame.directors.length) continue;
-      const d = frame.directors.map((k) => this.at(k)), x = this.at(frame.center);
+      const d = frame.directors.map((k) => this.at(k).toArray()), x = this.at(frame.center, a);
       if (this.flat) d[1] = d[1] || [-d[0][1], d[0][0], 0];
       if (!d[1]) { const u = new THREE.Quaternion().setFromUnitVectors(new THREE.Vector3(1, 0, 0), new THREE.Vector3(...d[0]).normalize()); d[1] = new THREE.Vector3(0, 1, 0).applyQuaternion(u).toArray(); }
       if (!d[2]) d[2] = new THREE.Vector3(...d[0]).cross(new THREE.Vector3(...d[1])).toArray();
-      group.matrix.set(d[0][0], d[1][0], d[2][0], x[0], d[0][1], d[1][1], d[2][1], x[1], d[0][2], d[1][2], d[2][2], x[2], 0, 0, 0, 1);
+      group.matrix.set(d[0][0], d[1][0], d[2][0], x.x, d[0][1], d[1][1], d[2][1], x.y, d[0][2], d[1][2], d[2][2], x.z, 0, 0, 0, 1);
     }
     this.trails.forEach((lines, w) => lines.forEach((line) => {
       const first = Math.max(0, row - trail);
       line.visible = w === window_ && trail > 0;
       line.geometry.setDrawRange(first, row - first + 1);
     }));
+    if (this.arrows) this.showArrows(window_, nearest);
     this.render();
   }
 
+  pace(milliseconds) { // without a graphics card: fewer pixels where frames take too long
+    if (!this.slow || milliseconds > 500) return;
+    this.mean = 0.9 * (this.mean ?? milliseconds) + 0.1 * milliseconds;
+    this.paced = (this.paced || 0) + 1;
+    if (this.mean < 42 || this.paced < 20 || this.ratio <= 0.5) return;
+    this.ratio = Math.max(0.5, 0.75 * this.ratio); this.mean = this.paced = undefined;
+    this.renderer.setPixelRatio(this.ratio); this.resize();
+  }
+
+  tint() { this.renderer.setClearColor(getComputedStyle(document.documentElement).getPropertyValue("--panel").trim()); }
+
   render() {
     this.sun.position.copy(this.camera.position).addScaledVector(this.camera.up, this.size);
-    this.renderer.setClearColor(getComputedStyle(document.documentElement).getPropertyValue("--panel").trim());
     this.renderer.render(this.world, this.camera);
     this.moved = false;
   }

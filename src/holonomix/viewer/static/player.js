@@ -3,13 +3,20 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const by = (id) => document.getElementById(id);
 const decoded = (text, type) => new type(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
-for (const w of data.windows) { w.t = decoded(w.t, Float64Array); w.x = decoded(w.x, Float32Array); }
+for (const w of data.windows) { w.t = decoded(w.t, Float64Array); w.x = decoded(w.x, Float32Array); if (w.f) w.f = decoded(w.f, Int16Array); }
 if (data.overview) data.overview = decoded(data.overview, Float32Array);
 for (const c of data.charts) {
-  c.t = decoded(c.t, Float64Array);
+  c.t = c.t ? decoded(c.t, Float64Array) : data.windows[0].t;
   c.windowT = c.windowT ? decoded(c.windowT, Float64Array) : c.t;
   for (const s of c.series) for (const key of ["values", "low", "high", "window"]) if (s[key]) s[key] = decoded(s[key], Float32Array);
 }
+if (data.portraits) {
+  const p = data.portraits, floats = (list) => list.map((x) => decoded(x, Float32Array));
+  p.phase.t = p.phase.t ? decoded(p.phase.t, Float64Array) : data.windows[0].t;
+  for (const part of [p.phase, ...p.sections]) { part.q = floats(part.q); part.p = floats(part.p); }
+  if (p.spectrum) { p.spectrum.w = decoded(p.spectrum.w, Float32Array); p.spectrum.a = floats(p.spectrum.a); }
+}
+if (data.map) for (const part of [data.map.x, data.map.y, ...data.map.values]) if (part) part.values = decoded(part.values, Float32Array);
 if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.classList.add("dark");
 
 let drawing = null;
@@ -52,8 +59,9 @@ function fill(w, row, t) { // positions at t: cubic between neighboring rows whe
 function show() {
   const w = current(), row = rowBefore(w, state.t);
   const nearest = drawing ? fill(w, row, state.t) : row;
-  if (drawing) drawing.show(state.window, data.joined ? row : nearest, state.trail);
-  charts.forEach((c) => c.mark(state.t));
+  if (drawing) drawing.show(state.window, data.joined ? row : nearest, state.trail, nearest);
+  if (!by("charts").hidden) charts.forEach((c) => c.mark(state.t));
+  portraits.mark(state.t);
   by("time").value = String(span() ? ((state.t - w.t[0]) / span()) * 1000 : 0);
   by("clock").textContent = `t = ${+state.t.toPrecision(7)}`;
   if (drawing && probe) document.documentElement.dataset.points = JSON.stringify(Array.from(drawing.points));
@@ -87,6 +95,7 @@ function tick(now) {
   if (!state.playing) return;
   const w = current(), a = w.t[0], b = w.t[w.count - 1], sign = b < a ? -1 : 1;
   let t = state.t + ((((now - last) / 1000) * span()) / 15) * state.speed; // the window takes 15 seconds at speed 1
+  drawing && drawing.pace(now - last);
   last = now;
   if (sign * t > sign * b) { if (state.loop) t = a; else { t = b; play(false); } }
   state.t = t;
@@ -108,12 +117,17 @@ function record() { // one pass through the window as WebM
 
 const probe = location.hash.includes("probe");
 const charts = data.charts.map((c) => new Chart(by("charts"), c, data.windows, (t) => seek(t)));
+const portraits = new Portraits(by("tabs"), by("portrait"), by("charts"), data);
+new ResizeObserver(() => portraits.refresh()).observe(by("portrait").parentElement);
 by("play").onclick = () => play(!state.playing);
 by("time").oninput = (event) => { const w = current(); seek(w.t[0] + (span() * event.target.value) / 1000); };
 by("speed").onchange = (event) => { state.speed = Number(event.target.value); };
 by("trail").oninput = (event) => { state.trail = Math.round((event.target.value / 100) ** 2 * current().count); show(); };
 by("loop").onclick = () => { state.loop = !state.loop; by("loop").setAttribute("aria-pressed", String(state.loop)); };
-by("dark").onclick = () => { document.documentElement.classList.toggle("dark"); charts.forEach((c) => c.make()); show(); };
+by("dark").onclick = () => { document.documentElement.classList.toggle("dark"); charts.forEach((c) => c.make()); portraits.refresh(); if (drawing) drawing.tint(); show(); };
+by("forces").onclick = () => { drawing.forced = !drawing.forced; by("forces").setAttribute("aria-pressed", String(drawing.forced)); show(); };
+if (!drawing || !data.largestForce) by("forces").remove();
+if (data.windows[0].count < 2) document.querySelector(".bar").hidden = true;
 by("home").onclick = () => { if (drawing) { drawing.reset(); show(); } };
 by("png").onclick = () => { show(); download("frame.png", drawing.renderer.domElement.toDataURL("image/png")); };
 by("webm").onclick = record;
@@ -131,6 +145,7 @@ addEventListener("keydown", (event) => {
   const action = {
     " ": () => play(!state.playing), ArrowRight: () => seekRow(row + step), ArrowLeft: () => seekRow(row - step), Home: () => seekRow(0),
     End: () => seekRow(current().count - 1), l: () => by("loop").click(), d: () => by("dark").click(), f: () => by("home").click(),
+    a: () => { if (by("forces")) by("forces").click(); },
   }[event.key];
   if (action && !(event.key === " " && event.target.tagName === "BUTTON")) { event.preventDefault(); action(); }
 });
