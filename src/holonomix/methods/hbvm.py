@@ -23,7 +23,9 @@ from .legendre import (
     check_degrees,
     coefficients,
     compensated,
+    conserved_energy,
     continuation,
+    energy_returned,
     returned,
     solve_step,
     step_norm,
@@ -38,9 +40,10 @@ __all__ = ["HBVM", "Gauss"]
 
 
 class Memory(NamedTuple):
-    """The polynomial of the last step: a starting guess for the next one."""
+    """The polynomial of the last step, a starting guess for the next one, and what rounding errors are measured by."""
 
     low: Compensation
+    energy: Any  # at the start, where it is conserved; else None
     gamma: Any  # (s, n); (s, 2 n) where H is no sum T(p) + V(q)
     multipliers: Any  # (m,)
 
@@ -105,7 +108,7 @@ class HBVM(AbstractMethod):
 
     @property
     def traits(self):
-        # The conditional promises are for polynomials of this degree: links are quadratic, quartic wells common.
+        # The conditional promises are for polynomials of this degree, as in `_exact_on`.
         free = Traits(2 * self.s, True, symplectic=self.k == self.s, energy_exact=self.degree >= 4, treats=EXPLICIT)
         exact, projected = self.degree >= 2, self.momentum == "projected"
         order = {"q": min(4, 2 * self.s), "p": 4 if projected and self.s > 1 else 2, "multipliers": 1}
@@ -129,7 +132,12 @@ class HBVM(AbstractMethod):
         low = Compensation.zeros(q)
         if self.start == "corrected" and system.constrained:
             low = Compensation(low.q, _start_correction(system, state, dt))
-        return Memory(low, gamma, system.multipliers(q, p, state.t))
+        energy = conserved_energy(system, q, p + low.p) if self._exact_on(system) else None
+        return Memory(low, energy, gamma, system.multipliers(q, p, state.t))
+
+    def _exact_on(self, system: Any) -> bool:
+        """Is the energy of the raw state exact for the common polynomials: links (2), quartic wells (4)?"""
+        return self.degree >= (2 if system.constrained else 4)
 
     def _first_guess(self, system: Any, q: Any, p: Any, t: Any) -> Any:
         if not system.separable:
@@ -158,7 +166,9 @@ class HBVM(AbstractMethod):
             p1, low_p = add(p, low.p, dt * kick.reshape(q.shape))
             low = Compensation(low_q, low_p)
         named = {"lambda": multipliers} if system.constrained else {}
-        return State(q1, p1, state.t + dt, state.n), Memory(low, gamma, multipliers), iteration_report(done, **named)
+        low = energy_returned(system, q1, p1, low, carry.energy)
+        memory = Memory(low, carry.energy, gamma, multipliers)
+        return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
     def _split(self, x: Any, system: Any, q: Any) -> tuple[Any, Any]:
         width = q.size if system.separable else 2 * q.size
@@ -228,7 +238,7 @@ class HBVM(AbstractMethod):
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         gamma = self._first_guess(system, back.q, back.p, back.t)
-        return back, Memory(carry.low.reversed(), gamma, carry.multipliers)
+        return back, Memory(carry.low.reversed(), carry.energy, gamma, carry.multipliers)
 
     def substep(self, system: Any, state: State, dt: Any, carry: Memory) -> tuple[State, Any]:
         """With constraints another method of order four: a short step magnifies the normal part of a raw momentum."""

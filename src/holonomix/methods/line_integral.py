@@ -23,7 +23,9 @@ from .legendre import (
     check_degrees,
     coefficients,
     compensated,
+    conserved_energy,
     continuation,
+    energy_returned,
     returned,
     solve_step,
     step_norm,
@@ -36,9 +38,10 @@ __all__ = ["LineIntegral"]
 
 
 class Memory(NamedTuple):
-    """The polynomials of the last step: a starting guess for the next one."""
+    """The polynomials of the last step, a starting guess for the next one, and what rounding errors are measured by."""
 
     low: Compensation
+    energy: Any  # at the start, where it is conserved; else None
     gamma: Any  # (s, n)
     multipliers: Any  # (R, m)
 
@@ -133,16 +136,11 @@ class LineIntegral(AbstractMethod):
         gamma = jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, state.p).reshape(-1))
         rest = jnp.zeros((self.R - 1, m), q.dtype)
         multipliers = jnp.concatenate([system.multipliers(q, state.p, state.t)[None], rest])
-        return Memory(Compensation.zeros(q), gamma, multipliers)
+        return Memory(Compensation.zeros(q), conserved_energy(system, q, state.p), gamma, multipliers)
 
     def step(self, system: Any, state: State, dt: Any, carry: Memory, key: Any = None) -> tuple[State, Memory, Report]:
+        q, low = state.q, carry.low
         guess = continuation(self.s) @ carry.gamma, continuation(self.R) @ carry.multipliers
-        return self._advance(system, state, dt, carry.low, guess)
-
-    def _advance(
-        self, system: Any, state: State, dt: Any, low: Compensation, guess: tuple[Any, Any]
-    ) -> tuple[State, Memory, Report]:
-        q = state.q
         start = jnp.concatenate([x.reshape(-1) for x in guess])
         args = (system, q, low.q, state.p + low.p, state.t, jnp.asarray(dt, q.dtype))
         options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
@@ -151,8 +149,9 @@ class LineIntegral(AbstractMethod):
         push = self._equations(done.x, args).push
         bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
         q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
+        memory = Memory(energy_returned(system, q1, p1, low, carry.energy), carry.energy, gamma, multipliers)
         named = {"lambda": multipliers[0]} if system.constrained else {}
-        return State(q1, p1, state.t + dt, state.n), Memory(low, gamma, multipliers), iteration_report(done, **named)
+        return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
     def _split(self, x: Any, q: Any) -> tuple[Any, Any]:
         return x[: self.s * q.size].reshape(self.s, q.size), x[self.s * q.size :].reshape(self.R, -1)
@@ -244,7 +243,7 @@ class LineIntegral(AbstractMethod):
     def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         fresh = self.init(system, back, jnp.nan)
-        return back, Memory(carry.low.reversed(), fresh.gamma, fresh.multipliers)
+        return back, Memory(carry.low.reversed(), carry.energy, fresh.gamma, fresh.multipliers)
 
 
 VARIANTS = {"LineIntegral": (lambda: LineIntegral(6), lambda: LineIntegral(8))}

@@ -65,7 +65,7 @@ class CayleyEulerSO3(AbstractMethod):
         target = momentum + h * torque
         done = newton_root(_cayley_residual, solve(inertia, target, symmetric=True), (inertia, target, h))
         w = done.x
-        rotation = rotation @ cayley(h * w)
+        rotation = orthonormal(rotation @ cayley(h * w))
         momentum = _cotangent(-h * w, inertia @ w)
         omega = solve(inertia, momentum, symmetric=True)
         p = rotation @ hat(omega) @ second
@@ -191,6 +191,11 @@ def cayley(x: Any) -> Any:
     """`(I - x^/2)^-1 (I + x^/2)`, written out: a rotation about x."""
     skew = hat(x / 2)
     return jnp.eye(3, dtype=x.dtype) + 2 / (1 + jnp.sum(x * x) / 4) * (skew + skew @ skew)
+
+
+def orthonormal(rotation: Any) -> Any:
+    """A product of rotations without its rounding error, which adds up otherwise: one Newton step of the polar form."""
+    return rotation + rotation @ (jnp.eye(3, dtype=rotation.dtype) - rotation.T @ rotation) / 2
 
 
 def _cotangent(x: Any, mu: Any) -> Any:
