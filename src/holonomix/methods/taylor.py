@@ -14,7 +14,7 @@ from ..linalg import Compensation, add
 from ..projection import AbstractSolver, Newton
 from ..status import Status
 from ..systems.capabilities import Capability
-from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms
+from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
 from ..types import Report, State
 from .base import EXPLICIT, AbstractMethod, Traits, first_failure, solver_report
 from .kick_drift import PhasePoint
@@ -36,9 +36,9 @@ def solution_series(system: Any, q: Any, p: Any, t: Any, order: int, unit: Any =
 
     Time is measured in units of `unit`, so that coefficients stay of moderate size whatever the unit of time is.
 
-    The multipliers are a series too. Differentiating the constraint twice gives `r(q, p, lambda) = 0`, linear in lambda
-    with the matrix `-G M^-1 G^T`. Coefficient n of r, computed with `lambda^[n] = 0`, therefore gives
-    `lambda^[n] = (G M^-1 G^T)^-1 r^[n]` with the matrix at the center: one factorization serves all orders.
+    The multipliers are a series too. Coefficient n + 2 of `g(q(t), t)` is zero, and it depends on `lambda^[n]` through
+    `p^[n+1]` and `q^[n+2]` linearly, with the matrix `-G M^-1 G^T unit^2/((n + 1)(n + 2))` at the center. So it is
+    computed with `lambda^[n] = 0`, and one solve gives `lambda^[n]`; one factorization serves all orders.
     """
     arrays, static = eqx.partition(system, eqx.is_array)
     leaves, tree = jax.tree.flatten(arrays)
@@ -57,42 +57,60 @@ def solution_series(system: Any, q: Any, p: Any, t: Any, order: int, unit: Any =
 
 def _coefficients(system: Any, q: Any, p: Any, t: Any, order: int, unit: Any, looped: bool) -> list[Any]:
     qs, ps, clock = Series(q), Series(p), Series(t, unit)
+    velocity = SeriesProgram(lambda q, p: [system.velocity(q, p)], [qs, ps])
+
+    def integrate(slope: Any, n: Any) -> Any:
+        """Coefficient n + 1 of a series from coefficient n of its derivative."""
+        return jnp.zeros_like(q) if slope is None else slope * (unit / (n + 1))
+
     if not system.constrained:
+        force = SeriesProgram(lambda q, p, t: [system.force(q, p, t)], [qs, ps, clock])
+        programs = (velocity, force)
 
-        def free(q: Any, p: Any, t: Any) -> list[Any]:
-            return [system.velocity(q, p), system.force(q, p, t)]
+        def advance(n: Any) -> None:
+            """Coefficient n of the slopes, and so coefficient n + 1 of q and p."""
+            slopes = velocity.advance(n) + force.advance(n)
+            for series, slope in zip((qs, ps), slopes, strict=True):
+                series.put(n + 1, integrate(slope, n))
 
-        program, multipliers, factor = SeriesProgram(free, [qs, ps, clock]), None, None
     else:
 
-        def reduced(q: Any, p: Any, multipliers: Any, t: Any) -> list[Any]:
-            velocity = system.velocity(q, p)
+        def constrained(q: Any, p: Any, multipliers: Any, t: Any) -> list[Any]:
             _, pull = jax.vjp(lambda x: system.constraint(x, t), q)
-            force = system.force(q, p, t) - pull(multipliers)[0]
-            rate = jax.jvp(system.hidden_constraint, (q, p, t), (velocity, force, jnp.ones_like(t)))[1]
-            return [velocity, force, rate]
+            return [system.force(q, p, t) - pull(multipliers)[0]]
 
         jac = system.linearize(q, t)
         gram = system.gram(q, jac, jac)
         factor = (gram.factor_redundant if system.redundant else gram.factor)(symmetric=True)
         multipliers = Series(system.multipliers(q, p, t))
-        program = SeriesProgram(reduced, [qs, ps, multipliers, clock])
+        force = SeriesProgram(constrained, [qs, ps, multipliers, clock])
+        constraint = SeriesProgram(lambda q, t: [system.constraint(q, t)], [qs, clock])
+        programs = (velocity, force, constraint)
 
-    def advance(n: Any) -> None:
-        """Coefficient n of the slopes, and so coefficient n + 1 of q and p."""
-        velocity, force, *rate = program.advance(n)
-        if multipliers is not None and factor is not None and rate[0] is not None:
-            # coefficient 0 is consistent by construction: its correction is round-off
+        def follow(n: Any) -> None:
+            """Coefficient n + 1 of p and n + 2 of q from what is known of the multipliers."""
+            ps.put(n + 1, integrate(force.advance(n)[0], n))
+            qs.put(n + 2, integrate(velocity.advance(n + 1)[0], n + 1))
+
+        def advance(n: Any) -> None:
             if not (isinstance(n, int) and n == 0):
-                velocity, force, _ = program.correct(multipliers, n, factor.solve(rate[0]))
-        for series, slope in ((qs, velocity), (ps, force)):
-            series.put(n + 1, jnp.zeros_like(q) if slope is None else slope * (unit / (n + 1)))
+                multipliers.put(n, None)
+                follow(n)
+                (residual,) = constraint.advance(n + 2)
+                if residual is not None:
+                    multipliers.put(n, factor.solve(residual * ((n + 1) * (n + 2) / unit**2)))
+            follow(n)
+            constraint.advance(n + 2)
 
-    for n in range(min(order, 2) if looped else order):
+        qs.put(1, integrate(velocity.advance(0)[0], 0))
+        constraint.advance(1)
+
+    first = min(order, 2) if looped else order
+    for n in range(first):
         advance(n)
     if looped:
-        program.loop(advance, 2, order)
-    return [jnp.stack(qs.terms[: order + 1]), jnp.stack(ps.terms[: order + 1])]
+        loop(programs, advance, first, order, order + 2)
+    return [jnp.stack(x.terms[: order + 1]) for x in (qs, ps)]
 
 
 def _increment(terms: Any, h: Any) -> Any:

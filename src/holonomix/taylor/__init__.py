@@ -10,7 +10,8 @@ from .forms import in_two_forms as in_two_forms
 from .series import Series as Series
 from .series import SeriesError as SeriesError
 from .series import SeriesProgram as SeriesProgram
+from .series import loop as loop
 from .solution import evaluate as evaluate
 from .solution import series as series
 
-__all__ = ["Series", "SeriesError", "SeriesProgram", "evaluate", "in_two_forms", "series"]
+__all__ = ["Series", "SeriesError", "SeriesProgram", "evaluate", "in_two_forms", "loop", "series"]

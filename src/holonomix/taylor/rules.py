@@ -20,7 +20,7 @@ from jax import lax
 
 from .series import Node, Series, SeriesError, SeriesProgram, center, convolve, square
 
-__all__ = ["RULES", "delta", "monomial"]
+__all__ = ["RULES", "monomial"]
 
 Rule = Callable[[Node, Any], Any]
 
@@ -88,29 +88,6 @@ def _select(node: Node, n: Any) -> Any:
         return None
     zero = jnp.zeros(node.output.shape, node.output.dtype)
     return node.bind(center(which), *(zero if t is None else t for t in terms))
-
-
-def delta(node: Node, changes: list[Any]) -> Any:
-    """How coefficient n >= 1 of a node that is linear in some inputs changes with their coefficient n.
-
-    `changes` holds one array for each input that changes, None for the others.
-    """
-    name = node.name
-    centers = [center(x) for x in node.inputs]
-    if name in ("mul", "dot_general"):
-        total = None
-        for k, change in enumerate(changes):
-            if change is not None:
-                total = _plus(total, node.bind(*(change if i == k else centers[i] for i in range(2))))
-        return total
-    if name == "div" and changes[1] is None:
-        return changes[0] / centers[1]
-    if name == "select_n":
-        zero = jnp.zeros(node.output.shape, node.output.dtype)
-        return node.bind(centers[0], *(zero if c is None else c for c in changes[1:]))
-    if name in _LINEAR:
-        return _apply_linear(node, changes)
-    raise SeriesError(f"an unknown enters {name!r} nonlinearly")
 
 
 # -- products and quotients ------------------------------------------------------------------------------------------
@@ -309,9 +286,10 @@ def _monomial_rule(node: Node, n: Any) -> Any:
 
 
 def _weighted(a: Series, c: Series, n: Any, last: Any = None) -> Any:
-    """`sum_{j=1}^{last} j a[j] c[n - j]`; in a buffer what was not found yet is zero, whatever `last` is."""
+    """`sum_{j=1}^{last} j a[j] c[n - j]`, up to n where `last` is not given."""
     if a.buffer is not None:
         j = jnp.arange(1.0, len(a.buffer)).reshape((-1,) + (1,) * len(a.shape))
+        j = j if last is None else jnp.where(j <= last, j, 0.0)
         return jnp.sum((j * a.buffer[1:]) * c.shifted(n, 1), axis=0)
     last = n if last is None else last
     total, rest = _inner(a, c, n, lambda j: np.asarray(j, float))

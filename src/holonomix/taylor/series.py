@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
-__all__ = ["Node", "Series", "SeriesError", "SeriesProgram", "convolve", "square"]
+__all__ = ["Node", "Series", "SeriesError", "SeriesProgram", "center", "convolve", "loop", "square"]
 
 LONGEST_LOOP = 256
 
@@ -51,25 +51,18 @@ class Series:
         return self.terms[n] if n < len(self.terms) else None
 
     def put(self, n: Any, term: Any) -> None:
-        """Set coefficient n, the next one."""
-        if self.buffer is None:
-            self.terms.extend([None] * (n - len(self.terms)))
-            self.terms.append(term)
-        elif term is not None:
-            row = jnp.asarray(term, self.dtype)[None]
-            self.buffer = lax.dynamic_update_slice_in_dim(self.buffer, row, n, 0)
-
-    def correct(self, n: Any, change: Any) -> None:
-        """Add to coefficient n, the newest one."""
+        """Set coefficient n: the next one, or the newest one again."""
         if self.buffer is not None:
-            self.put(n, self[n] + change)
+            if term is not None:
+                row = jnp.asarray(term, self.dtype)[None]
+                self.buffer = lax.dynamic_update_slice_in_dim(self.buffer, row, n, 0)
             return
-        if n == len(self.terms):
-            self.terms.append(None)
-        self.terms[n] = change if self.terms[n] is None else self.terms[n] + change
+        del self.terms[n:]
+        self.terms.extend([None] * (n - len(self.terms)))
+        self.terms.append(term)
         if self._piled > n:
             self._piled = n
-            self._pile = lax.slice_in_dim(self._pile, 0, n, axis=0) if n else None
+            self._pile = lax.slice_in_dim(self._pile, 0, n, axis=0)
 
     def window(self, first: int, last: int) -> Any:
         """Coefficients `first` to `last` as one array, or None where one of them is zero by structure.
@@ -206,7 +199,8 @@ class SeriesProgram:
 
     `inputs` are the series of the arguments; `advance(n)` computes coefficient n of every intermediate value and
     returns those of the results. Coefficients are asked for in order, starting with 0; before `advance(n)` the inputs
-    must hold coefficient n.
+    must hold coefficient n. `advance(n)` may be called again after coefficient n of an input was changed: where the orders
+    are unrolled, the kernel compiler shares everything between the two that does not depend on the change.
     """
 
     def __init__(self, f: Callable[..., Sequence[Any]], inputs: Sequence[Series]):
@@ -283,41 +277,29 @@ class SeriesProgram:
         first = isinstance(n, int) and n == 0
         return [(x[n] if isinstance(x, Series) else (x if first else None)) for x in self.results]
 
-    def correct(self, unknown: Series, n: Any, change: Any) -> list[Any]:
-        """Add `change` to coefficient n of an input in which the program is linear, and to all that follows from it."""
-        from .rules import delta
-
-        unknown.correct(n, change)
-        changes = {id(unknown): change}
-        for node in self.nodes:
-            own = [changes.get(id(x)) if isinstance(x, Series) else None for x in node.inputs]
-            if any(x is not None for x in own):
-                changes[id(node.output)] = found = delta(node, own)
-                node.output.correct(n, found)
-        return self.coefficients(n)
-
     def series(self) -> Iterator[Series]:
         """Every series that the program computes."""
         for node in self.nodes:
             yield from node.series()
 
-    def loop(self, advance: Callable[[Any], None], first: int, last: int) -> None:
-        """`advance(n)` for n from `first` to `last - 1` as one compiled loop; all series become buffers."""
-        if last <= first:
-            return
-        found = {id(x): x for x in (*self.inputs, *self.series())}
-        states = list(found.values())
-        buffers = [x.into_buffer(last + 1) for x in states]
 
-        def body(n: Any, buffers: list[Any]) -> list[Any]:
-            for x, buffer in zip(states, buffers, strict=True):
-                x.buffer = buffer
-            advance(n)
-            return [x.buffer for x in states]
+def loop(programs: Sequence[SeriesProgram], advance: Callable[[Any], None], first: int, last: int, size: int) -> None:
+    """`advance(n)` for n from `first` to `last - 1` as one compiled loop; series hold up to `size` coefficients."""
+    if last <= first:
+        return
+    found = {id(x): x for program in programs for x in (*program.inputs, *program.series())}
+    states = list(found.values())
+    buffers = [x.into_buffer(size) for x in states]
 
-        for x, buffer in zip(states, lax.fori_loop(first, last, body, buffers), strict=True):
-            x.buffer, x.terms = None, [buffer[k] for k in range(last + 1)]
-            x._piled = 0
+    def body(n: Any, buffers: list[Any]) -> list[Any]:
+        for x, buffer in zip(states, buffers, strict=True):
+            x.buffer = buffer
+        advance(n)
+        return [x.buffer for x in states]
+
+    for x, buffer in zip(states, lax.fori_loop(first, last, body, buffers), strict=True):
+        x.buffer, x.terms = None, [buffer[k] for k in range(size)]
+        x._piled = 0
 
 
 # Calls whose body is looked into: the primitive, and the parameter that holds it.
