@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .series import Node, Series, SeriesError, SeriesProgram, center, convolve, square
+from .series import Node, Series, SeriesProgram, center, convolve, square
 
 __all__ = ["RULES", "monomial"]
 

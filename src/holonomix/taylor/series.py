@@ -199,8 +199,8 @@ class SeriesProgram:
 
     `inputs` are the series of the arguments; `advance(n)` computes coefficient n of every intermediate value and
     returns those of the results. Coefficients are asked for in order, starting with 0; before `advance(n)` the inputs
-    must hold coefficient n. `advance(n)` may be called again after coefficient n of an input was changed: where the orders
-    are unrolled, the kernel compiler shares everything between the two that does not depend on the change.
+    must hold coefficient n. `advance(n)` may be called again after coefficient n of an input was changed; unrolled, the
+    kernel compiler computes only once what does not depend on the change.
     """
 
     def __init__(self, f: Callable[..., Sequence[Any]], inputs: Sequence[Series]):
