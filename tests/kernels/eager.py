@@ -146,8 +146,17 @@ CALLS = {
 }
 
 
-def evaluate(closed, *args):
-    """The results of a `ClosedJaxpr`."""
+EXACT = set(
+    """neg max min abs floor ceil round sign clamp copy stop_gradient select_n transpose concatenate rev iota slice pad
+    broadcast_in_dim dynamic_slice dynamic_update_slice gather scatter sort reduce_max reduce_min cummax cummin reshape
+    squeeze expand_dims split nextafter while scan cond random_bits random_seed random_wrap random_unwrap
+    random_fold_in random_split bitcast_convert_type""".split()
+)  # primitives without rounding
+NOISE = 512  # units in the last place
+
+
+def evaluate(closed, *args, noise=None):
+    """The results of a `ClosedJaxpr`. With a generator `noise`, operations that round are wrong by up to 512 ulp."""
     jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, core.ClosedJaxpr) else (closed, ())
     env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
@@ -156,9 +165,17 @@ def evaluate(closed, *args):
 
     for eqn in jaxpr.eqns:
         with np.errstate(all="ignore"):
-            outs = _equation(eqn, [read(a) for a in eqn.invars])
+            outs = _equation(eqn, [read(a) for a in eqn.invars], noise)
+            if noise is not None and eqn.primitive.name not in EXACT and eqn.primitive.name not in CALLS:
+                outs = [_wrong(x, v.aval, noise) for x, v in zip(outs, eqn.outvars, strict=True)]
         env.update((v, _typed(x, v.aval)) for v, x in zip(eqn.outvars, outs, strict=True))
     return [read(a) for a in jaxpr.outvars]
+
+
+def _wrong(x, aval, noise):
+    if not jax.numpy.issubdtype(aval.dtype, np.floating):
+        return x
+    return np.asarray(x) * (1 + NOISE * np.finfo(aval.dtype).eps * noise.uniform(-1, 1, aval.shape))
 
 
 def _typed(x, aval):
@@ -169,21 +186,21 @@ def _typed(x, aval):
     return x.astype(aval.dtype, copy=False)
 
 
-def _equation(eqn, ins):
+def _equation(eqn, ins, noise):
     name, p = eqn.primitive.name, eqn.params
     if name in CALLS:
-        return evaluate(p[CALLS[name]], *ins)
+        return evaluate(p[CALLS[name]], *ins, noise=noise)
     if name == "cond":
         index, *rest = ins
-        return evaluate(p["branches"][min(max(int(index), 0), len(p["branches"]) - 1)], *rest)
+        return evaluate(p["branches"][min(max(int(index), 0), len(p["branches"]) - 1)], *rest, noise=noise)
     if name == "while":
         nc, nb = p["cond_nconsts"], p["body_nconsts"]
         carry = ins[nc + nb :]
-        while evaluate(p["cond_jaxpr"], *ins[:nc], *carry)[0]:
-            carry = evaluate(p["body_jaxpr"], *ins[nc : nc + nb], *carry)
+        while evaluate(p["cond_jaxpr"], *ins[:nc], *carry, noise=noise)[0]:
+            carry = evaluate(p["body_jaxpr"], *ins[nc : nc + nb], *carry, noise=noise)
         return carry
     if name == "scan":
-        return _scan(eqn, ins)
+        return _scan(eqn, ins, noise)
     plain = not any(jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in (*eqn.invars, *eqn.outvars))
     if plain and name in RESHAPED and not p.get("dimensions"):
         return [np.asarray(ins[0]).reshape(eqn.outvars[0].aval.shape)]
@@ -201,7 +218,7 @@ def _jax(x):
     return x if isinstance(x, jax.Array) else jax.numpy.asarray(x)
 
 
-def _scan(eqn, ins):
+def _scan(eqn, ins, noise):
     p, body = eqn.params, eqn.params["jaxpr"]
     inner = body.jaxpr if hasattr(body, "jaxpr") else body
     same = lambda inside, outside: sum(
@@ -211,7 +228,7 @@ def _scan(eqn, ins):
     nc = same(inner.invars, eqn.invars) - nk
     carry, rows = ins[nc : nc + nk], [None] * p["length"]
     for k in range(p["length"])[:: -1 if p["reverse"] else 1]:
-        out = evaluate(body, *ins[:nc], *carry, *(x[k] for x in ins[nc + nk :]))
+        out = evaluate(body, *ins[:nc], *carry, *(x[k] for x in ins[nc + nk :]), noise=noise)
         carry, rows[k] = out[:nk], out[nk:]
     if not rows:
         return [*carry, *(np.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars[nk:])]

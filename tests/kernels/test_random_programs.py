@@ -24,6 +24,7 @@ from holonomix import kernels
 
 COUNT = 9  # trajectories: a whole group of eight lanes and one more
 LONG = 40
+SURE = 1e-3  # a result that round-off moves by more than this is not compared
 HANG = 300  # seconds after which a program that does not end stops the tests, with a traceback
 
 
@@ -33,15 +34,40 @@ def traced(program: Program):
     return closed, lambda *args: jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *args)
 
 
-def check(found, expected, program: Program, what: str) -> None:
+class IllConditioned(Exception):
+    """Round-off decides what a program gives, so nothing can be said about it."""
+
+
+def bounds(closed, args, expected) -> list[float]:
+    """By how much each result moves when every operation is wrong by up to 512 units in the last place."""
+    most = [0.0 for _ in expected]
+    for seed in range(3):
+        noisy = evaluate(closed, *args, noise=np.random.default_rng(seed))
+        for k, (x, y) in enumerate(zip(noisy, expected, strict=True)):
+            if x.dtype.kind != "f":
+                most[k] = np.inf if np.any(x != y) else most[k]
+            else:
+                apart = np.abs(np.subtract(x, y, dtype=float))
+                lost = ~np.isfinite(apart) & ~((x == y) | (np.isnan(x) & np.isnan(y)))
+                most[k] = max(most[k], np.inf if lost.any() else float(np.nanmax(apart, initial=0.0)))
+    return most
+
+
+def check(found, closed, args, program: Program, what: str) -> None:
+    """Compare with eager evaluation; where the bound does not hold, the measured effect of round-off must."""
+    expected = [np.asarray(y) for y in evaluate(closed, *args)]
     first = len(program.inputs)
+    bound = 3e-5 if any(y.dtype == np.float32 for y in expected) else 1e-9
+    wide = None
     for k, (x, y) in enumerate(zip(found, expected, strict=True)):
         assert x.shape == y.shape and x.dtype == y.dtype, f"{what}, value {first + k}: {x.dtype}{x.shape}\n{program}"
-        bound = 3e-5 if any(s.dtype == np.float32 for s in expected) else 1e-9
-        if x.dtype.kind == "f":
-            np.testing.assert_allclose(x, y, bound, bound, err_msg=f"{what}, v{first + k}\n{program}")
-        else:
-            np.testing.assert_array_equal(x, y, err_msg=f"{what}, v{first + k}\n{program}")
+        real = y.dtype.kind == "f"
+        if np.allclose(x, y, bound, bound, equal_nan=True) if real else (x == y).all():
+            continue
+        wide = wide or bounds(closed, args, expected)
+        if wide[k] > SURE:
+            raise IllConditioned(f"value {first + k} moves by {wide[k]:g} when operations are wrong by 512 ulp")
+        np.testing.assert_allclose(x, y, bound, bound + wide[k], err_msg=f"{what}, v{first + k}\n{program}")
 
 
 def flat(seed: int) -> None:
@@ -55,7 +81,7 @@ def flat(seed: int) -> None:
         _, row = kernels.build(lowered, lanes=lanes, threads=1).run_batch(tuple(args), (), rows=1, every=0)
         rows.append([np.asarray(x)[:, 0] for x in row])
     for k in (0, COUNT - 1):
-        check([x[k] for x in rows[1]], evaluate(closed, *(a[k] for a in args)), program, f"seed {seed}, arguments {k}")
+        check([x[k] for x in rows[1]], closed, [a[k] for a in args], program, f"seed {seed}, arguments {k}")
     for k, (x, y) in enumerate(zip(*rows, strict=True)):
         assert bits(x) == bits(y), f"seed {seed}, output {k}: one lane and eight differ\n{program}"
 
@@ -70,7 +96,7 @@ def long(seed: int) -> None:
     _, row = kernels.build(lowered, threads=1).run_batch(tuple(args), (), rows=1, every=0)
     for k in range(2):
         found = [np.asarray(x)[k, 0] for x in row]
-        check(found, evaluate(closed, *(a[k] for a in args)), program, f"seed {seed}, arguments {k}")
+        check(found, closed, [a[k] for a in args], program, f"seed {seed}, arguments {k}")
 
 
 def driver(seed: int) -> str:
@@ -117,12 +143,14 @@ def explore(kind, seeds) -> Counter[str]:
                 refused["array"] += 1
         except kernels.Unsupported as reason:
             refused[reason.operation] += 1
+        except IllConditioned:
+            refused["ill-conditioned"] += 1
         finally:
             faulthandler.cancel_dump_traceback_later()
     return refused
 
 
-KINDS = {"flat": (flat, 0.2), "long": (long, 0.8), "driver": (driver, 0.3)}  # and the part that may be refused
+KINDS = {"flat": (flat, 0.2), "long": (long, 0.4), "driver": (driver, 0.3)}  # and the part that may be refused
 
 
 @pytest.mark.parametrize(("kind", "count"), [("flat", 6), ("long", 4), ("driver", 1)])
@@ -138,3 +166,4 @@ def test_many_random_programs(kind, count, part):
     run, most = KINDS[kind]
     refused = explore(run, range(1000 + count * part, 1000 + count * (part + 1)))
     assert sum(refused.values()) <= most * count, refused
+    assert refused["ill-conditioned"] <= 0.03 * count

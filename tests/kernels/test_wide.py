@@ -1,5 +1,7 @@
 """Programs whose long axes stay loops: they compute what the unrolled programs compute."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,6 +65,18 @@ FUNCTIONS = {
     "dynamic slice": lambda a, b, c: (lax.dynamic_slice(a, (4, 1), (5, 2)), lax.dynamic_update_slice(a, a[:2], (3, 0))),
     "moving slice": lambda a, b, c: lax.dynamic_slice(b, (jnp.argmax(a[4]) * 20,), (N,)) * a[:, 0],
     "moving update": lambda a, b, c: lax.dynamic_update_slice(b * 2, c[0], (jnp.argmin(a[4]) * 18 - 3,)),
+    "few of a long axis": lambda a, b, c: (lax.dynamic_slice(a, (jnp.argmax(a[4]) * 7, jnp.argmax(a[5])), (2, 2)),
+                                           b[(9 * b[:4]).astype(int)], a[jnp.argmin(b)], c[jnp.argmax(a[2]) // 2]),
+    "places outside": lambda a, b, c: (b.at[(99 * b[:3]).astype(int)].get(mode="fill"), b[(99 * b[:3]).astype(int)],
+                                       b.at[(30 * b[:5]).astype(int)].add(7.0), a.at[(9 * b[:3]).astype(int)].mul(2.0)),
+    "many places": lambda a, b, c: (b[(9 * c[0]).astype(int)], a[(5 * c[1]).astype(int) % N] * a[:, :1],
+                                    jax.vmap(lambda r, k: r[(3 * k).astype(int)])(a, c[0])),
+    "few written": lambda a, b, c: (lax.dynamic_update_slice(a, a[:2, :2], (jnp.argmax(a[4]) * 7, jnp.argmax(a[5]))),
+                                    c.at[jnp.argmax(a[1]) // 2].set(a[:, 0]), b.at[jnp.argmax(b)].apply(jnp.sin),
+                                    b.at[PLACES[:4]].min(a[0, 0]), c.at[1, 3].max(a[1, 1])),
+    "along": lambda a, b, c: (jnp.cumsum(b), lax.cummax(c, 1, reverse=True), jnp.cumprod(1 + a / 9, 0),
+                              jnp.argmax(a, 0), jnp.argmin(jnp.where(b > 1.2, jnp.nan, b)),
+                              jnp.argmax((5 * c).astype(int), 1)),
     "while": lambda a, b, c: lax.while_loop(lambda s: jnp.abs(s[0]).max() > 0.3, lambda s: (s[0] * 0.7, s[1] + a[:, 0]),
                                             (a, jnp.zeros(N))),
     "cond": lambda a, b, c: lax.cond(b[0] > 0, lambda x: (jnp.sin(x @ x.T[:, :2]).sum(), x * 2 + jnp.exp(x)),
@@ -183,11 +197,17 @@ def test_nan_halts_a_wide_program():
 def test_what_is_not_taken():
     with pytest.raises(kernels.Unsupported, match="two long axes"):
         _lowered(lambda a, b, c: jnp.outer(a[:, 0], b), *_arguments(0))
-    with pytest.raises(kernels.Unsupported, match="depend on data"):
-        _lowered(lambda a, b, c: a[b.astype(int) % N], *_arguments(0))
+    with pytest.raises(kernels.Unsupported, match="39 updates one by one"):
+        _lowered(lambda a, b, c: a.at[b.astype(int) % N].add(1.0), *_arguments(0))
     with pytest.raises(kernels.Unsupported, match="no long axes"):
         loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: c, lambda c, k: False)
         kernels.lower(loop, np.zeros(3), (), wide=True)
+
+
+def _never_wide(lower, traced, wide=False, **options):
+    if wide:
+        raise kernels.Unsupported("loops over axes")
+    return lower(traced, **options)
 
 
 @pytest.mark.slow
@@ -204,7 +224,7 @@ def test_water_runs_in_loops(monkeypatch):
 
     loops = run("auto")
     monkeypatch.setattr(backends, "_CACHE", Recent(8))
-    monkeypatch.setattr(backends, "UNROLLED", 10**9)
+    monkeypatch.setattr(kernels, "lower_traced", partial(_never_wide, kernels.lower_traced))
     unrolled = run("native")
     assert loops.stats["operations"] < 3000 < 15_000 < unrolled.stats["operations"]
     np.testing.assert_allclose(loops.q, unrolled.q, rtol=1e-13)

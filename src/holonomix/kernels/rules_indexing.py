@@ -19,7 +19,7 @@ from .trace import Array, Tracer, rule
 LARGEST_CHOICE = 1_000_000  # elements of all windows that a slice may be
 
 
-def _index(t: Tracer, n: int) -> int:
+def index_node(t: Tracer, n: int) -> int:
     """An index as a 64-bit integer, in which every limit and every place can be written.
 
     Of unsigned 64-bit integers those beyond the signed ones become the largest of these.
@@ -29,12 +29,12 @@ def _index(t: Tracer, n: int) -> int:
     return t.algebra.convert(n, "i8")
 
 
-def _clamped(t: Tracer, n: int, limit: int) -> int:
+def clamped(t: Tracer, n: int, limit: int) -> int:
     """Index `n` clamped to 0 .. limit."""
     alg = t.algebra
     if limit == 0:
         return t.graph.zero["i8"]
-    return alg.extremum("min", alg.extremum("max", _index(t, n), t.graph.zero["i8"]), alg.const(limit, "i8"))
+    return alg.extremum("min", alg.extremum("max", index_node(t, n), t.graph.zero["i8"]), alg.const(limit, "i8"))
 
 
 def _combined(t: Tracer, starts: list[tuple[int, int]]) -> int:
@@ -52,7 +52,7 @@ def _dynamic_slice(t: Tracer, p, a: Array, *starts: Array):
 
 
 def _window(t: Tracer, a: Array, starts: list[int], sizes) -> Array:
-    starts = [_clamped(t, s, n - k) for s, n, k in zip(starts, a.shape, sizes, strict=True)]
+    starts = [clamped(t, s, n - k) for s, n, k in zip(starts, a.shape, sizes, strict=True)]
     value = t.graph.value
     fixed = tuple(
         slice(int(value[s]), int(value[s]) + k) if s in value else slice(None)
@@ -73,11 +73,11 @@ def _window(t: Tracer, a: Array, starts: list[int], sizes) -> Array:
 
 @rule("dynamic_update_slice")
 def _dynamic_update_slice(t: Tracer, p, a: Array, update: Array, *starts: Array):
-    nodes = [_clamped(t, int(s), n - k) for s, n, k in zip(starts, a.shape, update.shape, strict=True)]
-    return [_write(t, np.array(a), update, nodes, lambda old, new: new)]
+    nodes = [clamped(t, int(s), n - k) for s, n, k in zip(starts, a.shape, update.shape, strict=True)]
+    return [write(t, np.array(a), update, nodes, lambda old, new: new)]
 
 
-def _write(t: Tracer, out: Array, update: Array, starts: list[int], combine) -> Array:
+def write(t: Tracer, out: Array, update: Array, starts: list[int], combine) -> Array:
     """Combine the window of `out` that begins at `starts` with `update`, in place."""
     alg, value = t.algebra, t.graph.value
     ranges = [
@@ -99,14 +99,14 @@ def _write(t: Tracer, out: Array, update: Array, starts: list[int], combine) -> 
 @rule("gather", honors="dimension_numbers slice_sizes mode fill_value")
 def _gather(t: Tracer, p, a: Array, indices: Array):
     d, sizes = p.dimension_numbers, p.slice_sizes
-    _check_mode(p)
+    check_mode(p)
     fill = p.mode == GatherScatterMode.FILL_OR_DROP
     batch_shape = indices.shape[:-1]
     offset_axes = [k for k in range(a.ndim) if k not in d.collapsed_slice_dims and k not in d.operand_batching_dims]
     offset_shape = tuple(sizes[k] for k in offset_axes)
     numbers = t.values(indices)
     flat_out = []
-    missing = t.algebra.const(_fill_value(p), type_of(p.outs[0].dtype)) if fill and a.size else -1
+    missing = t.algebra.const(fill_value(p), type_of(p.outs[0].dtype)) if fill and a.size else -1
     for place in np.ndindex(*batch_shape):
         cut = [0 if k in d.operand_batching_dims else None for k in range(a.ndim)]
         for operand_axis, index_axis in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
@@ -124,12 +124,12 @@ def _gather(t: Tracer, p, a: Array, indices: Array):
         else:
             nodes = [t.graph.zero["i8"] if c is None else t.algebra.const(c, "i8") for c in cut]
             for j, k in enumerate(d.start_index_map):
-                nodes[k] = _index(t, int(indices[(*place, j)]))
+                nodes[k] = index_node(t, int(indices[(*place, j)]))
             window = _window(t, a, nodes, sizes)
             if fill:
                 inside = t.graph.one[BOOL]
                 for k in d.start_index_map:
-                    inside = t.algebra.bits("and", inside, _within(t, nodes[k], a.shape[k] - sizes[k]))
+                    inside = t.algebra.bits("and", inside, within(t, nodes[k], a.shape[k] - sizes[k]))
                 window = t.each(lambda n, c=inside: t.algebra.select(c, n, missing), window)
         flat_out.append(window.ravel())
     out = np.stack(flat_out) if flat_out else np.zeros((0, int(np.prod(offset_shape))), np.int64)
@@ -141,18 +141,18 @@ def _gather(t: Tracer, p, a: Array, indices: Array):
     return [np.transpose(out, order)]
 
 
-def _check_mode(p) -> None:
+def check_mode(p) -> None:
     if p.mode not in (GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS):
         raise Unsupported(p.name, f"with mode {p.mode}")
 
 
-def _within(t: Tracer, n: int, limit: int) -> int:
+def within(t: Tracer, n: int, limit: int) -> int:
     alg = t.algebra
     low = alg.compare("ge", n, t.graph.zero["i8"])
     return alg.bits("and", low, alg.compare("le", n, alg.const(limit, "i8")))
 
 
-def _fill_value(p):
+def fill_value(p):
     if p.fill_value is not None:
         return p.fill_value
     kind = type_of(p.outs[0].dtype)
@@ -163,7 +163,7 @@ def _fill_value(p):
     return np.iinfo(dtype_of(kind)).min if kind[0] == "i" else np.iinfo(dtype_of(kind)).max
 
 
-_COMBINE = {
+COMBINE = {
     "scatter": lambda alg, old, new: new,
     "scatter-add": lambda alg, old, new: alg.add(old, new),
     "scatter_add": lambda alg, old, new: alg.add(old, new),
@@ -178,10 +178,18 @@ _COMBINE = {
 }
 
 
+def combiner(t: Tracer, p, name: str) -> Callable[[int, int], int]:
+    """What a scatter makes of an old element and its update."""
+    if name == "scatter" and p.update_jaxpr is not None:
+        update = jex_core.ClosedJaxpr(p.update_jaxpr, p.update_consts)
+        return lambda old, new: int(t.run(update, [np.array(old), np.array(new)])[0])
+    return lambda old, new: COMBINE[name](t.algebra, old, new)
+
+
 def _scatter(name: str):
     def fn(t: Tracer, p, a: Array, indices: Array, updates: Array):
         d = p.dimension_numbers
-        _check_mode(p)
+        check_mode(p)
         out = np.array(a)
         window_axes = list(d.update_window_dims)
         batch_axes = [k for k in range(updates.ndim) if k not in window_axes]
@@ -196,19 +204,13 @@ def _scatter(name: str):
                 starts[operand_axis] = t.algebra.const(place[index_axis], "i8")
             for j, k in enumerate(d.scatter_dims_to_operand_dims):
                 n = int(indices[(*place, j)])
-                starts[k] = _clamped(t, n, a.shape[k] - window.shape[k]) if clip else _index(t, n)
-            _write(t, out, window, starts, combine(t, p))
+                starts[k] = clamped(t, n, a.shape[k] - window.shape[k]) if clip else index_node(t, n)
+            write(t, out, window, starts, combiner(t, p, name))
         return [out]
-
-    def combine(t: Tracer, p) -> Callable[[int, int], int]:
-        if name == "scatter" and p.update_jaxpr is not None:
-            update = jex_core.ClosedJaxpr(p.update_jaxpr, p.update_consts)
-            return lambda old, new: int(t.run(update, [np.array(old), np.array(new)])[0])
-        return lambda old, new: _COMBINE[name](t.algebra, old, new)
 
     # but for `scatter`, the name says what the update is
     rule(name, honors="dimension_numbers mode update_jaxpr update_consts")(fn)
 
 
-for _name in _COMBINE:
+for _name in COMBINE:
     _scatter(_name)
