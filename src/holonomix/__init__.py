@@ -79,7 +79,7 @@ _PUBLIC = {
     ),
     ".methods.runge_kutta": ("Tableau",),
     ".methods.partitioned": ("PartitionedTableau",),
-    ".certificates": ("certify", "Certificate"),
+    ".certificates": ("certify", "Certificate", "compare", "Comparison"),
     ".certificates.stability": ("linear_stability", "stability_map"),
     ".certificates.limits": ("limit_study",),
     ".types": ("State", "Report", "Problem", "Info"),

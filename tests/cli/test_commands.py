@@ -11,7 +11,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import holonomix as hx
-from holonomix.cli import compare
+from holonomix.certificates import comparison
 from holonomix.cli.app import app
 from holonomix.cli.execute import job_from
 from holonomix.cli.exits import Exit
@@ -305,7 +305,7 @@ FIVE = ("rk4", "rattle", "composition-8", "hbvm-2-2", "zhang-skeel")
     ],
 )
 def test_compare(here, monkeypatch, model, names):
-    monkeypatch.setattr(compare, "TIMED_SECONDS", 0.002)
+    monkeypatch.setattr(comparison, "TIMED_SECONDS", 0.002)
     result = json.loads(call("compare", model, *names, "--dt", 0.05, "--t1", 1, "--levels", 2, "-q", "--json"))
     curves = {c["name"]: c for c in result["curves"]}
     assert tuple(curves) == names
@@ -326,7 +326,7 @@ def test_compare(here, monkeypatch, model, names):
 
 
 def test_the_table_says_which_methods_ran_with_springs(here, monkeypatch):
-    monkeypatch.setattr(compare, "TIMED_SECONDS", 0.002)
+    monkeypatch.setattr(comparison, "TIMED_SECONDS", 0.002)
     text = said(
         "compare", "planar-pendulum", "rattle", "zhang-skeel", "--t1", 0.5, "--levels", 1, "-q", "--omega", 50, code=0
     )

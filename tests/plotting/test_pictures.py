@@ -9,7 +9,7 @@ from PIL import Image
 
 import holonomix as hx
 from holonomix.errors import InputError
-from holonomix.plotting import plot_poincare, plot_spectrum
+from holonomix.plotting import invariants, multipliers, poincare, spectrum
 from holonomix.plotting.outlines import outlines
 
 
@@ -45,8 +45,12 @@ def test_an_animation_has_frames_equally_spaced_in_time(solution, tmp_path):
 
 
 def test_phase_section_and_spectrum(solution, tmp_path):
-    for figure in (solution.phase(), solution.phase(0, 1), plot_poincare(solution), plot_spectrum(solution, 2)):
+    for figure in (solution.phase(), solution.phase(0, 1), poincare(solution), spectrum(solution, 2)):
         assert np.ptp(drawn(figure, tmp_path)) > 0.5
+    for figure in (multipliers(solution), invariants(solution), invariants(solution, {"x": lambda q, p: q[0, 0]})):
+        assert np.ptp(drawn(figure, tmp_path)) > 0.5
+    labels = [line.get_label() for line in multipliers(solution).axes[0].lines]
+    assert len(labels) == 3 and len(set(labels)) == 3
     with pytest.raises(InputError, match="4 entries"):
         solution.phase(9)
 
@@ -76,3 +80,11 @@ def test_rows_are_saved_in_the_format_of_the_name(solution, tmp_path):
     assert solution.save(tmp_path / "run.xyz", species="C,O").read_text().splitlines()[2].startswith("C ")
     with pytest.raises(InputError, match="not .xyz, .npz or .csv"):
         solution.save(tmp_path / "run.pdf")
+
+
+def test_a_mechanism_is_shown_also_while_it_is_not_finished():
+    m = hx.Mechanism(gravity=(0, 0, -9.81))
+    assert "no picture yet" in m._repr_html_()
+    crank = m.body("crank", mass=1.0, inertia=[0.01, 0.09, 0.09], position=(0.5, 0, 0))
+    m.revolute("shoulder", m.ground, crank, at=(0, 0, 0), axis=(0, 1, 0))
+    assert "data:image/png" in m._repr_html_() and "1 bodies" in m._repr_html_()

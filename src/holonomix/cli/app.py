@@ -211,9 +211,11 @@ def compare(
     their error is still counted against the rigid motion.
     """
     with guarded():
-        from .compare import compare as carry_out
-        from .compare import draw, table
+        from holonomix.certificates.comparison import compare as carry_out
+
+        from .compare import table, winners
         from .execute import job_from
+        from .methodspec import parse_method
         from .request import number, spec_from
 
         spec = spec_from(model, {"dt": dt, "t1": t1}, sets or [], None)
@@ -222,13 +224,16 @@ def compare(
         end = job.problem.t1 if job.t1 is None else job.t1
         console = make_console(stderr=True)
         say = (lambda name: None) if quiet else (lambda name: console.print(f"{name} ...", highlight=False))
-        result = carry_out(job.problem, methods, dt=job.dt, t1=end, omega=stiffness, levels=levels, progress=say)
+        chosen = {name: parse_method(name) for name in methods}
+        result = carry_out(job.problem, chosen, dt=job.dt, t1=end, omega=stiffness, levels=levels, progress=say)
         picture = out / f"{job.spec.subject}.png"
-        draw(result, picture)
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        result.plot().savefig(picture, dpi=150)
         if as_json:
             print_json({**result.to_dict(), "plot": str(picture)})
         else:
             make_console().print(table(result))
+            make_console().print(winners(result), highlight=False)
             make_console().print(f"work-precision plot: {picture}", highlight=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ConstraintRankError, InputError
+from ..errors import ConstraintRankError, HolonomixError, InputError
 from ..systems import System
 from ..types import Problem
 from .assembly import Equations, Redundancy, close, find_redundant, tangent
@@ -227,6 +228,14 @@ class Mechanism(Description):
         from .mjcf import from_mjcf
 
         return from_mjcf(path, **options)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the mechanism at its start, where that is already possible."""
+        try:
+            shown = self.problem()._repr_html_()
+        except HolonomixError as error:
+            shown = f"<p>no picture yet: {html.escape(str(error))}</p>"
+        return f"<p>{html.escape(repr(self))}</p>{shown}"
 
     def __repr__(self) -> str:
         return f"Mechanism({self.name!r}, {len(self.bodies)} bodies, {len(self.joints)} joints)"

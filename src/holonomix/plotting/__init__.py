@@ -7,11 +7,14 @@ from .notebook import Picture as Picture
 from .notebook import facts_html as facts_html
 from .notebook import solution_html as solution_html
 from .phase import plot_phase as plot_phase
-from .phase import plot_poincare as plot_poincare
-from .phase import plot_spectrum as plot_spectrum
+from .phase import poincare as poincare
+from .phase import spectrum as spectrum
+from .quantities import invariants as invariants
+from .quantities import multipliers as multipliers
 from .solution import plot_constraints as plot_constraints
 from .solution import plot_energy as plot_energy
 from .solution import plot_problem as plot_problem
 from .solution import plot_scene as plot_scene
 from .solution import plot_solution as plot_solution
 from .solution import plot_trajectory as plot_trajectory
+from .work_precision import work_precision as work_precision

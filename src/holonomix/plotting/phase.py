@@ -12,7 +12,7 @@ from .notebook import Picture
 if TYPE_CHECKING:
     from ..driver import Solution
 
-__all__ = ["plot_phase", "plot_poincare", "plot_spectrum"]
+__all__ = ["plot_phase", "poincare", "spectrum"]
 
 
 def _entry(solution: Solution, which: str, k: int) -> tuple[np.ndarray, str]:
@@ -41,7 +41,7 @@ def plot_phase(solution: Solution, first: int = 0, second: int | None = None) ->
     return figure
 
 
-def plot_poincare(solution: Solution, section: int = 0, level: float = 0.0, show: int = 1) -> Picture:
+def poincare(solution: Solution, section: int = 0, level: float = 0.0, show: int = 1) -> Picture:
     """`(q_i, p_i)` of entry `show` whenever entry `section` of q rises through `level`, linear between rows."""
     cut, cut_name = _entry(solution, "q", section)
     x, x_name = _entry(solution, "q", show)
@@ -55,7 +55,7 @@ def plot_poincare(solution: Solution, section: int = 0, level: float = 0.0, show
     return figure
 
 
-def plot_spectrum(solution: Solution, entry: int = 0) -> Picture:
+def spectrum(solution: Solution, entry: int = 0) -> Picture:
     """The amplitude spectrum of an entry of q over angular frequency; rows must be equally spaced in time."""
     t, (x, name) = np.asarray(solution.t), _entry(solution, "q", entry)
     gaps = np.diff(t)

@@ -26,7 +26,6 @@ from .portraits import certificate_table, kept_table, portraits
 from .recording import Reader, Recording, from_solution, from_store
 
 if TYPE_CHECKING:
-    from holonomix.certificates import Certificate
     from holonomix.driver import Ensemble, Solution
 
 __all__ = ["follow", "page_of", "show_page", "write_page"]
@@ -48,7 +47,7 @@ def write_page(
     *,
     rows: int = FRAMES,
     reload: float = 0.0,
-    certificate: Certificate | Mapping[str, Any] | None = None,
+    certificate: Any = None,
 ) -> Path:
     """Write the page of a store, a solution or an ensemble; of long runs, about `rows` rows are shown as frames.
 
@@ -81,7 +80,7 @@ def show_page(
     path: str | os.PathLike[str] | None = None,
     *,
     open: bool | None = None,
-    certificate: Certificate | Mapping[str, Any] | None = None,
+    certificate: Any = None,
 ) -> Path:
     """Write the page and, unless it was given a path or told not to, open it in a browser."""
     target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="holonomix-")) / "view.html"
@@ -112,7 +111,7 @@ def page_of(
     *,
     rows: int = FRAMES,
     reload: float = 0.0,
-    certificate: Certificate | Mapping[str, Any] | None = None,
+    certificate: Any = None,
 ) -> str:
     """The page as text. It needs a browser and nothing else; names from the run appear as text only."""
     data: dict[str, Any] = {**_data(recording, rows), "reload": float(reload)}
