@@ -11,7 +11,6 @@ import os
 import tempfile
 import time
 import webbrowser
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
