@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ import numpy as np
 from .scene import Scene
 from .status import Status
 
-__all__ = ["Array", "Info", "Problem", "Report", "Sink", "State"]
+__all__ = ["Array", "Info", "Problem", "Report", "Sink", "State", "StepResult"]
 
 Array = jax.Array
 
@@ -44,6 +44,9 @@ class Report(eqx.Module):
     def ok(**multipliers: Any) -> Report:
         """The report of a step that had nothing to solve."""
         return Report(jnp.asarray(Status.OK, jnp.int32), jnp.asarray(0, jnp.int32), jnp.asarray(0.0), multipliers)
+
+
+StepResult: TypeAlias = tuple[State, Any, Report]  # of one step: the new state, the new carry, the diagnostics
 
 
 class Info(eqx.Module):

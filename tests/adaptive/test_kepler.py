@@ -72,7 +72,7 @@ def tangents(system, q, p):
         return jnp.concatenate([system.constraint(q1), system.hidden_constraint(q1, p1)])
 
     z = jnp.concatenate([q.ravel(), p.ravel()])
-    if not system.constrained:
+    if not system.has_constraints:
         return z, np.eye(2 * n)
     _, values, rows = np.linalg.svd(np.asarray(jax.jacfwd(both)(z)))
     return z, rows[len(values) :].T

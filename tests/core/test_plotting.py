@@ -20,7 +20,7 @@ def test_a_solution_can_be_drawn(name, tmp_path):
     figure = solve(problem).plot(problem=problem)
     figure.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
-    assert len(figure.axes) == (3 if problem.system.constrained else 2)
+    assert len(figure.axes) == (3 if problem.system.has_constraints else 2)
     assert problem.name in figure.get_suptitle()
 
 

@@ -81,7 +81,7 @@ def test_constraints_may_be_a_list_and_may_depend_on_time():
     q = jnp.array([1.0, 0.0, 0.2])
     np.testing.assert_allclose(system.constraint(q, 2.0), [0.04, 0.0], atol=1e-15)
     np.testing.assert_allclose(system.hidden_constraint(q, jnp.array([0.0, 0.0, 0.1]), 2.0), [0.04, 0.0], atol=1e-15)
-    assert system.rheonomic and system.constrained
+    assert system.rheonomic and system.has_constraints
 
 
 def test_shapes_of_q_other_than_a_vector():

@@ -26,7 +26,7 @@ def test_the_start_is_consistent_and_the_numbers_are_sensible(name):
     assert q.shape == p.shape and 0 < problem.dt < problem.t1 and problem.name
     scale = 1 + float(jnp.max(jnp.abs(q))) ** 2
     assert np.max(np.abs(system.prepare(q).hidden_constraint(q, p)), initial=0.0) < 1e-15 * scale
-    if system.constrained:
+    if system.has_constraints:
         assert np.max(np.abs(system.constraint(q))) < 1e-15 * scale
     check_start(system, q, p)
 
@@ -53,7 +53,7 @@ def exact(problem, times):
     def rhs(z):
         q, p = z[:size].reshape(shape), z[size:].reshape(shape)
         force = system.force(q, p)
-        if system.constrained:
+        if system.has_constraints:
             force = force - system.linearize(q).transpose(system.multipliers(q, p))
         return jnp.concatenate([system.velocity(q, p).reshape(-1), force.reshape(-1)])
 

@@ -191,7 +191,7 @@ def symplectic_defect(system, method, q, p, dt=0.05):
     slope = np.asarray(jax.jit(jax.jacfwd(step))(z))
     form = np.block([[np.zeros((n, n)), np.eye(n)], [-np.eye(n), np.zeros((n, n))]])
     tangent = np.eye(2 * n)
-    if system.constrained:
+    if system.has_constraints:
         both = lambda z: jnp.concatenate([system.constraint(z[:n]), system.hidden_constraint(z[:n], z[n:])])
         rows = np.asarray(jax.jacfwd(both)(z))
         tangent = np.linalg.svd(rows)[2][rows.shape[0] :].T

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..driver.checks import MOST_STEPS, check_method
 from ..errors import InputError, MethodError, whole_number
-from ..methods.base import AbstractMethod, Traits, kind_of
+from ..methods.base import AbstractMethod, Traits
 from ..projection import as_state_arrays, check_start
+from ..systems.abstract import AbstractSystem
 from ..types import Problem
 from .certificate import Certificate, Finding
 from .measure import Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
@@ -85,7 +86,7 @@ def certify(
     return Certificate(
         method.name,
         problem.name or "problem",
-        kind_of(system),
+        system.kind,
         dt,
         tuple(findings),
         () if table is None else tuple(table.dt),
@@ -103,7 +104,7 @@ def _selection(measure: Iterable[str] | None) -> set[str]:
     return wanted
 
 
-def _default_reference(method: AbstractMethod, system: Any) -> AbstractMethod:
+def _default_reference(method: AbstractMethod, system: AbstractSystem) -> AbstractMethod:
     """An eighth-order composition of RATTLE; the method itself, much finer, where RATTLE cannot go."""
     from ..methods.composition import Composition
     from ..methods.rattle import RATTLE
@@ -117,7 +118,7 @@ def _default_reference(method: AbstractMethod, system: Any) -> AbstractMethod:
 
 
 def _order(
-    system: Any, method: Any, traits: Traits, reference: Reference, span: float, dt: float
+    system: AbstractSystem, method: Any, traits: Traits, reference: Reference, span: float, dt: float
 ) -> tuple[Any, list[Finding]]:
     by_variable = {} if isinstance(traits.order, int) else traits.order
     table = orders(system, method, reference, span, dt, multipliers="multipliers" in by_variable)
@@ -137,7 +138,7 @@ def _order(
 
 
 def _structure(
-    system: Any, method: Any, traits: Traits, wanted: set[str], q: Any, p: Any, t: float, dt: float
+    system: AbstractSystem, method: Any, traits: Traits, wanted: set[str], q: Any, p: Any, t: float, dt: float
 ) -> list[Finding]:
     findings = []
     if system.forced:
@@ -145,9 +146,9 @@ def _structure(
         return [_without_meaning(name, why) for name in ("symplectic", "symmetric") if name in wanted]
     if "symplectic" in wanted:
         defect = symplectic_defect(system, method, q, p, t, dt)
-        where = "on the cotangent bundle of the manifold" if system.constrained else "in phase space"
+        where = "on the cotangent bundle of the manifold" if system.has_constraints else "in phase space"
         findings.append(_held("symplectic", defect, traits.symplectic, STRUCTURE, where))
-    if "wedge" in wanted and system.constrained and traits.wedge:
+    if "wedge" in wanted and system.has_constraints and traits.wedge:
         defect = wedge_defect(system, method, q, p, t, dt)
         findings.append(_held("wedge product", defect, True, STRUCTURE, "on {G dq = 0}, where G M^-1 p is not zero"))
     # walking back turns the momentum around, which a magnetic field and the hands of a clock do not
@@ -158,14 +159,21 @@ def _structure(
 
 
 def _long_run(
-    system: Any, method: Any, traits: Traits, wanted: set[str], problem: Problem, dt: float, steps: int, key: Any
+    system: AbstractSystem,
+    method: Any,
+    traits: Traits,
+    wanted: set[str],
+    problem: Problem,
+    dt: float,
+    steps: int,
+    key: Any,
 ) -> list[Finding]:
     run = long_run(system, method, problem, dt, steps, key)
     over = f"over {run.steps} steps, t = {run.time:.3g}"
     if run.status.failed:
         over = f"stopped after {run.steps} steps: {run.status.message}"
     findings = []
-    if "constraint" in wanted and system.constrained:
+    if "constraint" in wanted and system.has_constraints:
         over_size = f"largest relative to its rows, {over}"
         findings.append(_held("constraint", run.constraint, traits.constraint_exact, EXACT, over_size))
         findings.append(_held("hidden constraint", run.hidden, traits.hidden_exact, EXACT, over_size))
@@ -198,7 +206,7 @@ def _without_meaning(name: str, why: str) -> Finding:
     return Finding(name, float("nan"), note=why, applicable=False)
 
 
-def _energy_changes(system: Any, method: Any) -> str:
+def _energy_changes(system: AbstractSystem, method: Any) -> str:
     """Why the motion itself does not keep the energy; empty where it does."""
     if method.stochastic:
         return "a thermostat exchanges energy"

@@ -177,7 +177,7 @@ def _system(problem: Any, method: Any, omega: float) -> tuple[Any, str]:
         method.check(system)
         return system, "as it is"
     except MethodError:
-        if not system.constrained:
+        if not system.has_constraints:
             raise
     stiff = system.penalized(omega)
     method.check(stiff)
@@ -276,7 +276,7 @@ def _moved_back(problem: Any, solution: Any, t1: float) -> np.ndarray:
 
 def _constraint_error(system: Any, solution: Any) -> float:
     """How far the run strayed from the rigid problem's manifold, whatever system it ran on."""
-    if not system.constrained:
+    if not system.has_constraints:
         return 0.0
 
     def largest(system: Any, q: Any, p: Any, t: Any) -> Any:

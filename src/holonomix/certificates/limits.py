@@ -84,7 +84,7 @@ def limit_study(
     The fast period is resolved by `resolution` times the largest row of `G M^-1 G^T` at the start; the reference is an
     eighth-order composition of RATTLE. `rows` rows are compared.
     """
-    if not system.constrained:
+    if not system.has_constraints:
         raise InputError("a limit study needs a constrained system; give the rigid one")
     if rows < 2 or not t1 > 0 or not 0 <= window < t1:
         raise InputError(f"a limit study needs two rows, t1 > 0 and a window within it, not {rows}, {t1}, {window}")

@@ -14,6 +14,7 @@ from ..driver.loop import Consts, LoopCarry, Stepper, make_stepper
 from ..driver.plan import Plan, make_plan
 from ..driver.run import Run
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..types import State
 
 __all__ = ["Trajectory", "follow", "follow_back", "one_step", "step_functions"]
@@ -40,7 +41,15 @@ class Trajectory(NamedTuple):
 
 
 def follow(
-    system: Any, method: Any, q: Any, p: Any, t: float, dt: float, steps: int, every: int = 0, key: Any = None
+    system: AbstractSystem,
+    method: Any,
+    q: Any,
+    p: Any,
+    t: float,
+    dt: float,
+    steps: int,
+    every: int = 0,
+    key: Any = None,
 ) -> Trajectory:
     """Take `steps` steps and save every `every`-th; with 0, only the start and the end."""
     key = jax.random.key(0) if key is None and method.stochastic else key
@@ -78,7 +87,7 @@ def _reversed(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:
     return eqx.tree_at(lambda c: (c.state, c.memory), carry, (state, memory))
 
 
-def step_functions(system: Any, method: Any, t: float, dt: float, dtype: Any) -> tuple[Stepper, Consts]:
+def step_functions(system: AbstractSystem, method: Any, t: float, dt: float, dtype: Any) -> tuple[Stepper, Consts]:
     """What the driver compiles for a run of this method, for maps of one step."""
     return make_stepper(system, method, dt=dt, t0=t, dtype=dtype)
 

@@ -17,6 +17,7 @@ from holonomix.errors import HolonomixError, MethodError, SimulationError
 from holonomix.io import Store, StoreDamagedError, StoreError, current_environment, environment_changes, is_store
 from holonomix.io.directory import discard
 from holonomix.io.text import parse_json
+from holonomix.systems.abstract import AbstractSystem
 
 from .environment import set_up_jax
 from .exits import CommandError
@@ -81,7 +82,7 @@ def job_from(spec: RunSpec) -> Job:
     """Build the problem and the method, and fill in what the description leaves to the model."""
     set_up_jax()
     problem = load_problem(spec)
-    name = spec.method or DEFAULT_METHODS[_kind(problem.system)]
+    name = spec.method or DEFAULT_METHODS[problem.system.kind]
     method = parse_method(name)
     dt = problem.dt if spec.dt is None else time_value(spec.dt, spec, "dt")
     _check_method(method, problem.system, dt)
@@ -95,19 +96,13 @@ def job_from(spec: RunSpec) -> Job:
     return Job(spec, problem, method, float(dt), t0, spec.steps, t1, _observables(problem, spec.observe))
 
 
-def _check_method(method: Any, system: Any, dt: float) -> None:
+def _check_method(method: Any, system: AbstractSystem, dt: float) -> None:
     try:
         method.check(system)
     except MethodError as error:
-        if not system.constrained or "stiff" not in method.traits:
+        if not system.has_constraints or "stiff" not in method.traits:
             raise
         raise CommandError(f"{error} On the command line that is --omega, such as --omega {2 / abs(dt):g}") from error
-
-
-def _kind(system: Any) -> str:
-    from holonomix.methods.base import kind_of
-
-    return kind_of(system)
 
 
 def _observables(problem: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -122,7 +117,7 @@ def _observables(problem: Any, names: tuple[str, ...]) -> dict[str, Any]:
         "angular_momentum": lambda q, p: invariants.angular_momentum(q, p),
     }
     chosen = {name: known[name] for name in names if name in known}
-    if not system.constrained:
+    if not system.has_constraints:
         chosen = {name: fn for name, fn in chosen.items() if "constraint" not in name}
     if "invariants" in names:
         chosen |= {kebab(name.replace(" ", "_")).replace("-", "_"): fn for name, fn in problem.invariants.items()}

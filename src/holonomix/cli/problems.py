@@ -34,7 +34,7 @@ def load_problem(spec: RunSpec) -> Any:
     if spec.start:
         problem = _started(problem, spec.start)
     if spec.omega is not None:
-        if not hasattr(problem.system, "penalized") or not problem.system.constrained:
+        if not problem.system.has_constraints:
             raise CommandError("omega: the system has no constraint that could be replaced by a stiff spring")
         problem = dataclasses.replace(problem, system=problem.system.penalized(spec.omega), reference=None)
     if not isinstance(problem, hx.Problem):
@@ -163,7 +163,7 @@ def _made(module: types.ModuleType, path: Path, arguments: dict[str, Any], start
             raise CommandError(f"{path}: problem() returned a {type(problem).__name__}, not an hx.Problem")
         return problem
     system = getattr(module, "system", None)
-    if not hasattr(system, "hamiltonian"):
+    if not isinstance(system, (hx.System, hx.StiffSystem)):
         raise CommandError(f"{path}: define `system = hx.System(...)` with q0 and p0, or a function `problem()`")
     import jax.numpy as jnp
 

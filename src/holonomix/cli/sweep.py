@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from holonomix.systems.abstract import AbstractSystem
+
 from .execute import Job, job_from
 from .exits import CommandError
 from .problems import USER_MODULE
@@ -172,7 +174,7 @@ def _stacked(jobs: list[Job]) -> tuple[Any, dict[str, Any]]:
     return first.with_params(params), {"params": jax.tree.unflatten(treedef, [0 if d else None for d in differs])}
 
 
-def _without_params(system: Any) -> Any:
+def _without_params(system: AbstractSystem) -> Any:
     import equinox as eqx
 
     return eqx.tree_at(lambda s: s.params, system, None, is_leaf=lambda x: x is None)

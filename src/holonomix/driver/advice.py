@@ -11,13 +11,14 @@ import numpy as np
 from ..methods.base import AbstractMethod
 from ..projection import AbstractSolver, Newton, constraint_sizes
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 
 __all__ = ["advice"]
 
 OFF = 1e-3  # relative violation of a constraint from which a state counts as having left the manifold
 
 
-def advice(status: Status, method: AbstractMethod, system: Any, q: Any, t: Any) -> str:
+def advice(status: Status, method: AbstractMethod, system: AbstractSystem, q: Any, t: Any) -> str:
     """One sentence; `q` and `t` are those of the last good state."""
     text = status.advice
     if status == Status.NOT_CONVERGED:
@@ -40,9 +41,9 @@ def _faster_iterations(method: AbstractMethod) -> Iterator[str]:
         yield 'iteration="newton"'
 
 
-def _violation(method: AbstractMethod, system: Any, q: Any, t: Any) -> float | None:
+def _violation(method: AbstractMethod, system: AbstractSystem, q: Any, t: Any) -> float | None:
     """By how much q violates the constraint, where the method lets it drift far; None elsewhere."""
-    if not system.constrained or method.traits_on(system).constraint_exact:
+    if not system.has_constraints or method.traits_on(system).constraint_exact:
         return None
     g = np.abs(np.asarray(system.constraint(q, t)))
     return float(np.max(g)) if np.any(g > OFF * np.asarray(constraint_sizes(system, q, t))) else None

@@ -177,7 +177,7 @@ def row_count(plan: Plan) -> int:
 def as_stored(plan: Plan, rows: Rows, count: int | None = None) -> Rows:
     """Rows (trajectory, row, ...) as a store has them: with multipliers, and without times that are shared."""
     rows = columns.visible(rows)
-    if plan.system.constrained:
+    if plan.system.has_constraints:
         rows["multipliers"] = map_lanes(multipliers_of, plan, rows["q"], rows["p"], rows["t"])
     rows["time"] = rows.pop("t")
     if plan.saves and shares_time(plan):

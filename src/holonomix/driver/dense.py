@@ -18,13 +18,14 @@ from ..errors import ConvergenceError, InputError, MethodError
 from ..methods.base import first_failure
 from ..projection import Newton, accepts_redundant
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..types import State
 from .loop import Consts, LoopCarry, Stepper
 
 __all__ = ["Interpolant", "between", "check_output", "check_times", "disarmed", "evaluate"]
 
 
-def between(method: Any, system: Any, before: LoopCarry, after: LoopCarry, t: Any) -> tuple[State, Any]:
+def between(method: Any, system: AbstractSystem, before: LoopCarry, after: LoopCarry, t: Any) -> tuple[State, Any]:
     r"""The state at a time t within the step from `before` to `after`, and the status of the solves behind it.
 
         z(t) = (1 - w) Phi_{t - t_n}(z_n) + w Phi_{t - t_{n+1}}(z_{n+1}),    w = x^2 (3 - 2 x),    x = (t - t_n)/h
@@ -55,7 +56,7 @@ def between(method: Any, system: Any, before: LoopCarry, after: LoopCarry, t: An
         w = x * x * (3 - 2 * x)
         q, p = qs[0] + w * (qs[1] - qs[0]), ps[0] + w * (ps[1] - ps[0])
         status = first_failure(statuses[0], statuses[1])
-    if system.constrained:
+    if system.has_constraints:
         solver = Newton(redundant="min-norm" if accepts_redundant(method) else None)
         solve = solver.positions(system, q, q, t, t)
         tangent = solver.momenta(system, solve.q, p, t)

@@ -15,6 +15,7 @@ from ..errors import InputError, ShapeError, whole_number
 from ..linalg.scales import relative
 from ..projection import as_array, check_start, constraint_sizes, speed_sizes
 from ..scene import Scene
+from ..systems.abstract import AbstractSystem
 from ..systems.scenes import scene_of
 from ..types import Problem, State
 from .checks import check_concrete, check_length, check_run
@@ -35,7 +36,7 @@ class Request:
     It can be pickled and cut, so that another process can plan some of its trajectories.
     """
 
-    system: Any
+    system: AbstractSystem
     method: Any
     q0: Any
     p0: Any
@@ -191,7 +192,7 @@ def _typed(key: Any) -> Any:
     return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
 
 
-def _starts(system: Any, q0: Any, p0: Any, dt: Any, axes: dict[str, Any]) -> tuple[Any, Any, int]:
+def _starts(system: AbstractSystem, q0: Any, p0: Any, dt: Any, axes: dict[str, Any]) -> tuple[Any, Any, int]:
     """The starts with one leading axis, and its length."""
     q0, p0 = as_array("q0", q0), as_array("p0", p0)
     sizes: dict[str, int] = {}
@@ -213,7 +214,7 @@ def _starts(system: Any, q0: Any, p0: Any, dt: Any, axes: dict[str, Any]) -> tup
     return q0, p0, count
 
 
-def _param_lengths(system: Any, axes: Any) -> list[int]:
+def _param_lengths(system: AbstractSystem, axes: Any) -> list[int]:
     if axes is None:
         return []
     if system.params is None:
@@ -263,7 +264,7 @@ def _check_starts(plan: Plan, t0: float, redundant: bool) -> None:
             raise type(error)(what + str(error)) from error
 
     check(0)
-    if plan.system.constrained:
+    if plan.system.has_constraints:
         off = np.nan_to_num(np.asarray(plan.compiled(_off_manifold, plan.q0, plan.p0)), nan=0.0, posinf=0.0)
         if worst := int(np.argmax(off)):
             check(worst)

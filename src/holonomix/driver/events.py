@@ -19,7 +19,7 @@ from ..errors import InputError, whole_number
 from ..status import Status
 from ..systems.functions import user_function_errors
 from .dense import between, disarmed
-from .loop import Consts, LoopCarry, Stepper
+from .loop import AbstractWatch, Consts, LoopCarry, Stepper
 from .observe import timed
 
 __all__ = ["Event", "EventRecord", "Found", "Watch", "as_events", "check_events", "locate"]
@@ -67,7 +67,7 @@ class EventRecord(NamedTuple):
         return f"EventRecord({what}, q and p of shape {self.q.shape[1:]})"
 
 
-class Watch(eqx.Module):
+class Watch(AbstractWatch):
     """What the loop carries: the values of all events after the last step. NaN lets one step pass unwatched."""
 
     events: tuple[Event, ...]

@@ -36,7 +36,7 @@ def explain(system: Any, method: Any, q0: Any = None, p0: Any = None, *, backend
     if choice.operations is not None:
         over = f", {choice.loops} loops over axes" if choice.loops else ""
         lines.append(f"operations in one step: {choice.operations}{over} (loops counted once)")
-    if hasattr(plan.system, "structure") and m:
+    if m:
         lines.append(f"constraint solver: {plan.system.structure(plan.q0)}")
     text = Explanation("\n".join(lines))
     text.backend, text.operations, text.reason = choice.name, choice.operations, choice.reason

@@ -7,18 +7,19 @@ at the last good step.
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..linalg.definite import prefer_lapack
 from ..methods.base import AbstractMethod, first_failure
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..types import State
 
-__all__ = ["Consts", "LoopCarry", "Stepper", "make_stepper"]
+__all__ = ["AbstractWatch", "Consts", "LoopCarry", "Stepper", "make_stepper"]
 
 
 class Consts(eqx.Module):
@@ -45,6 +46,20 @@ class LoopCarry(eqx.Module):
     reduced: Any
 
 
+class AbstractWatch(eqx.Module):
+    """A reduction that can halt the run before a step that it says is an event."""
+
+    @abc.abstractmethod
+    def init(self, q: Any, p: Any, t: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def interrupts(self, before: Any, after: Any) -> Any:
+        """Whether an event lies between these two values of the accumulator."""
+
+
 class Stepper(eqx.Module):
     """`step`, `read` and `halted` of one run. Holds no arrays: it is the key of the compilation caches."""
 
@@ -58,8 +73,7 @@ class Stepper(eqx.Module):
         system, method, observe, reducers = self.parts(consts)
         dtype = q.dtype
         state = State(q, p, jnp.asarray(consts.t0, dtype), jnp.asarray(0, jnp.result_type(int)))
-        with prefer_lapack():
-            memory = method.init(system, state, consts.dt)
+        memory = method.init(system, state, consts.dt)
         report = jax.eval_shape(
             lambda s, m: method.step(system, s, consts.dt, m, self._key(method, consts, s.n))[2], state, memory
         )
@@ -95,7 +109,7 @@ class Stepper(eqx.Module):
             reduced,
         )
         for name, reducer in reducers.items():
-            if hasattr(reducer, "interrupts"):
+            if isinstance(reducer, AbstractWatch):
                 # a step that passes an event is not taken: the run halts before it
                 event = reducer.interrupts(carry.reduced[name], reduced[name])
                 status = first_failure(status, jnp.where(event, Status.TERMINATED, Status.OK).astype(jnp.int32))
@@ -133,13 +147,13 @@ class Stepper(eqx.Module):
         return jax.random.fold_in(jax.random.wrap_key_data(consts.key), n)
 
 
-def _shown(method: Any, system: Any, state: State, memory: Any) -> tuple[Any, Any, Any]:
+def _shown(method: Any, system: AbstractSystem, state: State, memory: Any) -> tuple[Any, Any, Any]:
     shown = method.read(system, state, memory)
     return shown.q, shown.p, shown.t
 
 
 def make_stepper(
-    system: Any,
+    system: AbstractSystem,
     method: AbstractMethod,
     *,
     dt: Any,

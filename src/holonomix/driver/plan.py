@@ -19,8 +19,10 @@ from ..errors import InputError, whole_number
 from ..methods.base import AbstractMethod
 from ..projection import accepts_redundant, as_array, as_state_arrays, check_functions, check_start
 from ..scene import Scene
+from ..systems.abstract import AbstractSystem
 from ..systems.frozen import freeze
 from ..systems.scenes import scene_of
+from ..systems.system import System
 from ..types import Problem, State
 from .backends import Choice, choose, choose_batch, flat_axes
 from .checks import check_clock, check_concrete, check_length, check_method, check_run
@@ -54,7 +56,7 @@ class Plan:
     to, None where the number of steps was given; `wanted` are the times of `save_at`.
     """
 
-    system: Any
+    system: AbstractSystem
     method: AbstractMethod
     q0: Any
     p0: Any
@@ -182,16 +184,26 @@ class Given:
         self.system, self.q0, self.p0, self.dt, self.steps, self.t1 = system, q0, p0, dt, steps, t1
 
 
-def prepared_for(system: Any, method: Any, q: Any) -> tuple[Any, bool]:
+def prepared_for(system: AbstractSystem, method: Any, q: Any) -> tuple[Any, bool]:
     """The system in the form that steps use, and whether constraints may depend on each other."""
     redundant = accepts_redundant(method)
-    if redundant and system.constrained:
+    if redundant and isinstance(system, System) and system.has_constraints:
         system = system.accepting_redundant()
     return system.prepare(q), redundant
 
 
 def frozen_functions(
-    system: Any, method: Any, q: Any, p: Any, t0: Any, dt: Any, key: Any, *, observe: Any, events: Any, reduce: Any
+    system: AbstractSystem,
+    method: Any,
+    q: Any,
+    p: Any,
+    t0: Any,
+    dt: Any,
+    key: Any,
+    *,
+    observe: Any,
+    events: Any,
+    reduce: Any,
 ) -> tuple[Any, dict[str, Any], Watch, dict[str, Any]]:
     """Method, observables, events and reductions with the user's functions in them as they are now."""
     t = jnp.asarray(t0, q.dtype)
@@ -333,7 +345,7 @@ def plan_shapes(system: Any, method: Any, q0: Any = None, p0: Any = None, *, bac
         system = system.system
     check_method(method, system)
     q0 = None if q0 is None else as_array("q0", q0)
-    shape = q0.shape if q0 is not None else getattr(system, "shape", None)
+    shape = q0.shape if q0 is not None else system.shape
     if shape is None:
         raise InputError("explain needs the shape of q: pass q0 as well, explain(system, method, q0)")
     q = jnp.ones(shape) if q0 is None else q0

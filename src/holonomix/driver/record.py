@@ -66,7 +66,7 @@ class Record:
     def as_stored(self, rows: Rows) -> Rows:
         """Rows of one trajectory as a sink takes them."""
         out = {key: x[0] for key, x in columns.visible(rows).items()}
-        if self.plan.system.constrained:
+        if self.plan.system.has_constraints:
             out["multipliers"] = map_rows(multipliers_of, self.plan.system, out["q"], out["p"], out["t"])
         return out
 

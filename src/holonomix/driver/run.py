@@ -431,5 +431,5 @@ def _errors(stepper: Stepper, consts: Consts, carry: LoopCarry) -> tuple[Any, An
     """Energy and largest constraint violation, for the progress bar."""
     system, method = stepper.parts(consts)[:2]
     shown = method.read(system, carry.state, carry.memory)
-    violation = jnp.max(jnp.abs(system.constraint(shown.q, shown.t))) if system.constrained else jnp.zeros(())
+    violation = jnp.max(jnp.abs(system.constraint(shown.q, shown.t))) if system.has_constraints else jnp.zeros(())
     return system.hamiltonian(shown.q, shown.p, shown.t), violation

@@ -14,6 +14,7 @@ from .. import columns
 from ..compiled import compiled
 from ..scene import Scene
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from .plan import Plan
 from .rows import AbstractRows
 
@@ -39,7 +40,7 @@ class Solution(AbstractRows):
 
     def __init__(
         self,
-        system: Any,
+        system: AbstractSystem,
         method: Any,
         load: Callable[[], dict[str, np.ndarray]],
         *,
@@ -70,7 +71,7 @@ class Solution(AbstractRows):
         without a name has an entry of its own, `constraint 3`. Where rows depend on each other and the method accepts
         that (`redundant="min-norm"`), these are the forces of least multipliers.
         """
-        if not self.system.constrained:
+        if not self.system.has_constraints:
             return {}
         forces = map_rows(_constraint_forces, self.system, self.q, self.p, self.t)
         return {row.key: forces[row.key] for row in self.system.constraint_rows(self.q[0])}  # jit sorts the keys
@@ -105,7 +106,7 @@ class Solution(AbstractRows):
             (columns.TIME,),
             {"method": self.method.name, "status": self.status.name, **self.stats},
         )
-        rows = self.system.constraint_rows(self.q[0]) if hasattr(self.system, "constraint_rows") else []
+        rows = self.system.constraint_rows(self.q[0])
         named = any(row.name is not None for row in rows)
         return data.assign_coords(constraint=[str(row) for row in rows]) if named else data
 
@@ -175,32 +176,32 @@ def as_dataset(rows: dict[str, np.ndarray], lead: tuple[str, ...], about: dict[s
     return xarray.Dataset(data, attrs=attributes).set_coords([name for name in lead if name in data])
 
 
-def energy_of(system: Any, q: Any, p: Any, t: Any) -> Any:
+def energy_of(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
     return system.hamiltonian(q, p, t)
 
 
-def constraint_of(system: Any, q: Any, p: Any, t: Any) -> Any:
-    return jnp.max(jnp.abs(system.constraint(q, t))) if system.constrained else jnp.zeros(())
+def constraint_of(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+    return jnp.max(jnp.abs(system.constraint(q, t))) if system.has_constraints else jnp.zeros(())
 
 
-def hidden_of(system: Any, q: Any, p: Any, t: Any) -> Any:
-    return jnp.max(jnp.abs(system.hidden_constraint(q, p, t))) if system.constrained else jnp.zeros(())
+def hidden_of(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+    return jnp.max(jnp.abs(system.hidden_constraint(q, p, t))) if system.has_constraints else jnp.zeros(())
 
 
-def _constraint_forces(system: Any, q: Any, p: Any, t: Any) -> Any:
+def _constraint_forces(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
     return system.constraint_forces(q, p, t)
 
 
-def multipliers_of(system: Any, q: Any, p: Any, t: Any) -> Any:
+def multipliers_of(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
     return system.multipliers(q, p, t)
 
 
 @compiled
-def _mapped(fn: Any, system: Any, q: Any, p: Any, t: Any) -> Any:
+def _mapped(fn: Any, system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
     return jax.vmap(lambda *x: fn(system, *x))(q, p, t)
 
 
-def map_rows(fn: Any, system: Any, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> Any:
+def map_rows(fn: Any, system: AbstractSystem, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> Any:
     """`fn(system, q, p, t)`, an array or a tree of arrays, for every row, in blocks of bounded memory.
 
     The size of a block depends on the system alone: a row gives the same bits whichever rows come with it.

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..errors import ShapeError
+from ..systems.abstract import AbstractSystem
 
 __all__ = [
     "angular_momentum",
@@ -21,12 +22,12 @@ __all__ = [
 ]
 
 
-def energy(system: Any, q: Any, p: Any, t: Any = 0.0) -> Any:
+def energy(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0) -> Any:
     """`v^T M v / 2 + V`."""
     return system.hamiltonian(q, p, t)
 
 
-def kinetic_temperature(system: Any, q: Any, p: Any, freedom: int | None = None) -> Any:
+def kinetic_temperature(system: AbstractSystem, q: Any, p: Any, freedom: int | None = None) -> Any:
     """`2 K/freedom`, whose mean is kT at equilibrium; by default coordinates less constraints (all independent)."""
     freedom = q.size - system.constraint_count(q) if freedom is None else freedom
     return 2 * system.kinetic(q, p) / freedom
@@ -53,16 +54,16 @@ def angular_momentum(q: Any, p: Any, center: Any = 0.0) -> Any:
     return jnp.stack([jnp.sum(x[:, i] * y[:, j] - x[:, j] * y[:, i]) for i, j in planes])
 
 
-def constraint_error(system: Any, q: Any, t: Any = 0.0) -> Any:
+def constraint_error(system: AbstractSystem, q: Any, t: Any = 0.0) -> Any:
     """`max |g(q)|`, zero without constraints."""
-    if not system.constrained:
+    if not system.has_constraints:
         return jnp.zeros((), q.dtype)
     return jnp.max(jnp.abs(system.constraint(q, t)))
 
 
-def hidden_constraint_error(system: Any, q: Any, p: Any, t: Any = 0.0) -> Any:
+def hidden_constraint_error(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0) -> Any:
     """`max |G M^-1 p|`, zero without constraints."""
-    if not system.constrained:
+    if not system.has_constraints:
         return jnp.zeros((), q.dtype)
     return jnp.max(jnp.abs(system.hidden_constraint(q, p, t)))
 

@@ -6,9 +6,6 @@ definite), so a step can end with a status where `M + beta h^2 V''` is no longer
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -27,24 +24,10 @@ __all__ = [
     "OnceFactor",
     "PivotFactor",
     "signed_pivot",
-    "prefer_lapack",
 ]
 
 # Symmetric elimination is half the work of a general one, so it is unrolled a little further.
 UNROLL_DEFINITE = 24
-
-
-_once: contextvars.ContextVar[bool] = contextvars.ContextVar("once", default=False)
-
-
-@contextlib.contextmanager
-def prefer_lapack() -> Iterator[None]:
-    """Trace what a run computes a single time: LAPACK instead of written-out eliminations, which take XLA seconds."""
-    token = _once.set(True)
-    try:
-        yield
-    finally:
-        _once.reset(token)
 
 
 class OnceFactor(eqx.Module):
@@ -82,9 +65,11 @@ class Definite(eqx.Module):
 
     matrix: Any
 
-    def factor(self) -> PivotFactor | CholeskyFactor | OnceFactor:
+    def factor(self, once: bool = False) -> PivotFactor | CholeskyFactor | OnceFactor:
+        """Factors; with `once` by LAPACK, for what a run computes a single time: XLA takes seconds to compile a long
+        written-out elimination."""
         n = self.matrix.shape[0]
-        if 4 < n <= UNROLL_DEFINITE and _once.get():
+        if once and 4 < n <= UNROLL_DEFINITE:
             return OnceFactor(self.matrix, jnp.linalg.eigvalsh(jax.lax.stop_gradient(self.matrix))[0])
         if n <= UNROLL_DEFINITE:
             factor = unrolled(self.matrix, n, True)

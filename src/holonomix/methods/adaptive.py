@@ -16,8 +16,9 @@ from ..errors import InputError, one_of
 from ..linalg import Compensation, add, newton_root
 from ..projection import SOR, AbstractSolver, Newton
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .bordered import solve_together
 from .equations import reduced_force
@@ -85,26 +86,26 @@ class AbstractVariableStep(AbstractMethod):
     def _order(self) -> int:
         return 1 if self.start == "naive" else 2
 
-    def validate(self, system: Any, state: State, dt: Any) -> None:
+    def validate(self, system: AbstractSystem, state: State, dt: Any) -> None:
         check_monitor(self.monitor, system, state.q, state.p, dt)
 
     # -- the start ------------------------------------------------------------------------------------------------
 
-    def init(self, system: Any, state: State, dt: Any) -> Stagger:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Stagger:
         q, p, t = state.q, state.p, jnp.asarray(state.t, state.q.dtype)
         gradient = system.gradient(q)
         memory = self.monitor.start(system, q, p, dt)
         u = self.monitor.value(system, q, p, memory)
         h, density, half = dt * u, u, p
         solver, status = (), jnp.asarray(Status.OK, jnp.int32)
-        multipliers = jnp.zeros((system.constraint_count(q) if system.constrained else 0,), q.dtype)
-        if system.constrained:
+        multipliers = jnp.zeros((system.constraint_count(q) if system.has_constraints else 0,), q.dtype)
+        if system.has_constraints:
             solver = self.solver.init(system, q, t)
         if self.start != "naive":
             density = u - h / 2 * self._slope(system, q, p, t, memory, u, dt) / u
             back = h / density
             half = p + back / 2 * gradient
-            if system.constrained:
+            if system.has_constraints:
                 # half a kick back such that the position one step back is on the manifold
                 solve = self.solver.positions(system, q, q - back * system.velocity(q, half), t, t - back, solver)
                 half = half + system.linearize(q, t).transpose(solve.multipliers / back)
@@ -112,7 +113,7 @@ class AbstractVariableStep(AbstractMethod):
         low, low_t = Compensation.zeros(q), jnp.zeros((), q.dtype)
         return Stagger(half, density, h, low, low_t, gradient, multipliers, memory, solver, status)
 
-    def _slope(self, system: Any, q: Any, p: Any, t: Any, memory: Any, u: Any, dt: Any) -> Any:
+    def _slope(self, system: AbstractSystem, q: Any, p: Any, t: Any, memory: Any, u: Any, dt: Any) -> Any:
         """dU/dt along the motion at the start; one-sided, by a difference, where U has a kink there."""
         v, force = system.velocity(q, p), reduced_force(system, q, p, t)
         if self.start == "smooth":
@@ -122,7 +123,7 @@ class AbstractVariableStep(AbstractMethod):
 
     # -- one step -------------------------------------------------------------------------------------------------
 
-    def step(self, system: Any, state: State, dt: Any, carry: Stagger, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Stagger, key: Any = None) -> StepResult:
         ahead = self._ahead(system, state, carry)
         good = ahead.report.status == Status.OK
         q, t = jnp.where(good, ahead.q, state.q), jnp.asarray(state.t, state.q.dtype)
@@ -146,7 +147,7 @@ class AbstractVariableStep(AbstractMethod):
         report = eqx.tree_at(lambda r: r.status, ahead.report, first_failure(ahead.report.status, status))
         return State(q, jnp.where(good, p, state.p), t, state.n), new, report
 
-    def _ahead(self, system: Any, state: State, carry: Stagger) -> _Ahead:
+    def _ahead(self, system: AbstractSystem, state: State, carry: Stagger) -> _Ahead:
         """Kick from n - 1/2 to n + 1/2 and drift to n + 1."""
         q, t = state.q, jnp.asarray(state.t, state.q.dtype)
         if self._coupled:
@@ -163,7 +164,7 @@ class AbstractVariableStep(AbstractMethod):
             report = eqx.tree_at(lambda r: r.status, report, first_failure(whole, report.status))
         step, kick = _lengths(carry, density)
         pull = -kick * carry.gradient
-        if system.constrained:
+        if system.has_constraints:
             pull = pull - system.linearize(q, t).transpose(mu)
         half, low_p = add(carry.half, carry.low.p, pull)
         reach = step * system.velocity(q, half) + carry.low.q
@@ -176,24 +177,26 @@ class AbstractVariableStep(AbstractMethod):
             _flag(t + step == t, Status.STEP_UNDERFLOW),
         )
         multipliers = mu / kick
-        shown = {"lambda": multipliers} if system.constrained else {}
+        shown = {"lambda": multipliers} if system.has_constraints else {}
         report = Report(status, report.iterations, report.residual, shown)
         return _Ahead(half, low_p, density, step, q1, reach - (q1 - q), multipliers, solver, report)
 
-    def _explicit(self, system: Any, q: Any, t: Any, density: Any, carry: Stagger) -> tuple[Any, Any, Report]:
+    def _explicit(
+        self, system: AbstractSystem, q: Any, t: Any, density: Any, carry: Stagger
+    ) -> tuple[Any, Any, Report]:
         """The impulse `c lambda` for a density that is known: SHAKE's problem, by any solver."""
-        if not system.constrained:
+        if not system.has_constraints:
             return jnp.zeros((0,), q.dtype), carry.solver, Report.ok()
         step, kick = _lengths(carry, density)
         reach = step * system.velocity(q, carry.half + (carry.low.p - kick * carry.gradient)) + carry.low.q
         solve = self.solver.positions(system, q, q + reach, t, t + step, carry.solver)
         return solve.multipliers / step, solve.memory, Report(solve.status, solve.iterations, solve.residual)
 
-    def _semi_explicit(self, system: Any, q: Any, t: Any, u: Any, carry: Stagger) -> tuple[Any, Any, Report]:
+    def _semi_explicit(self, system: AbstractSystem, q: Any, t: Any, u: Any, carry: Stagger) -> tuple[Any, Any, Report]:
         """The impulse `c lambda` and the density together (Appendix A)."""
         guess = 2 * u - carry.density
         guess = jnp.where(guess > 0.1 * carry.density, guess, carry.density)
-        if system.constrained:
+        if system.has_constraints:
             start = jnp.concatenate([_lengths(carry, guess)[1] * carry.multipliers, guess[None]])
             done = solve_together(self.solver, start, (system, self.monitor, q, t, u, carry))
         else:
@@ -203,24 +206,24 @@ class AbstractVariableStep(AbstractMethod):
         status = _flag(~done.converged, Status.NOT_CONVERGED)
         return done.x[:-1], done.x[-1], Report(status, done.iterations, done.residual)
 
-    def _whole(self, system: Any, q: Any, t: Any, carry: Stagger) -> tuple[Any, Any]:
+    def _whole(self, system: AbstractSystem, q: Any, t: Any, carry: Stagger) -> tuple[Any, Any]:
         """`p_n = P(q_n) [p_{n-1/2} - h/(2 rho_{n-1/2}) grad V(q_n)]`, with multipliers of its own."""
         p = carry.half + (carry.low.p - carry.h / (2 * carry.density) * carry.gradient)
-        if not system.constrained:
+        if not system.has_constraints:
             return p, jnp.asarray(Status.OK, jnp.int32)
         tangent = self.solver.momenta(system, q, p, t)
         return tangent.p, tangent.status
 
-    def read(self, system: Any, state: State, carry: Stagger) -> State:
+    def read(self, system: AbstractSystem, state: State, carry: Stagger) -> State:
         if self.projects:
             return state
         p, status = self._whole(system, state.q, state.t, carry)
         return State(state.q, jnp.where(status == Status.OK, p, jnp.nan), state.t, state.n)
 
-    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
 
-    def reverse(self, system: Any, state: State, carry: Stagger) -> tuple[State, Stagger]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Stagger) -> tuple[State, Stagger]:
         """`(q_n, -p_{n+1/2}, rho_{n+1/2})`: the way back begins with the half step ahead."""
         ahead = self._ahead(system, state, carry)
         back = eqx.tree_at(

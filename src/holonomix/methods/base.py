@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from ..errors import InputError, MethodError, whole_number
 from ..projection import AbstractSolver
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Report, State, StepResult
 
 __all__ = ["EXPLICIT", "KINDS", "AbstractMethod", "Traits", "first_failure", "shown_momentum", "solver_report"]
 
@@ -78,32 +79,32 @@ class AbstractMethod(eqx.Module):
         """Declared traits by kind of system; a kind that is missing cannot be treated."""
 
     @abc.abstractmethod
-    def init(self, system: Any, state: State, dt: Any) -> Any: ...
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any: ...
 
     @abc.abstractmethod
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]: ...
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult: ...
 
-    def read(self, system: Any, state: State, carry: Any) -> State:
+    def read(self, system: AbstractSystem, state: State, carry: Any) -> State:
         """The state to show: whole-step momentum, for methods whose memory is staggered."""
         return state
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         """The state and carry from which the same method walks back."""
         back = State(state.q, -state.p, state.t, state.n)
         return back, self.init(system, back, jnp.nan)
 
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
         """The carry after the momentum was replaced at the same position: what a thermostat hands to the next step.
 
         Built afresh unless a method knows which of its parts depend on the position alone.
         """
         return self.init(system, state, dt)
 
-    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+    def resize(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
         """The carry that `step(system, state, dt, ...)` expects when the step before had another size."""
         return carry
 
-    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         """The state to show after a step of another size, with its status: points between steps are made of it.
 
         `state` and `carry` are those of the run; `dt` is not zero and may point backwards. A one-step method takes a
@@ -115,14 +116,14 @@ class AbstractMethod(eqx.Module):
         new, carry, report = self.step(system, state, dt, self.resize(system, state, dt, carry))
         return self.read(system, new, carry), report.status
 
-    def traits_on(self, system: Any) -> Traits:
+    def traits_on(self, system: AbstractSystem) -> Traits:
         """What the method promises on this system; a stiff system is also an unconstrained one."""
-        kind = kind_of(system)
+        kind = system.kind
         return self.traits["free" if kind == "stiff" and "stiff" not in self.traits else kind]
 
-    def check(self, system: Any) -> None:
+    def check(self, system: AbstractSystem) -> None:
         """Raise `MethodError` when this method cannot treat the system."""
-        kind = kind_of(system)
+        kind = system.kind
         if kind not in self.traits and not (kind == "stiff" and "free" in self.traits):
             able = " and ".join(_DESCRIPTION[k] for k in self.traits)
             raise MethodError(f"{self.name} treats {able}; this one is {_ONE[kind]}. {_HINT[kind]}")
@@ -137,10 +138,10 @@ class AbstractMethod(eqx.Module):
                 )
         self.check_conditions(system)
 
-    def check_conditions(self, system: Any) -> None:
+    def check_conditions(self, system: AbstractSystem) -> None:
         """Raise `MethodError` for conditions that no declared trait can express."""
 
-    def validate(self, system: Any, state: State, dt: Any) -> None:
+    def validate(self, system: AbstractSystem, state: State, dt: Any) -> None:
         """Raise when the start, with its numbers, does not suit the method (a monitor that is not positive there)."""
 
     def statistics(self, carry: Any) -> dict[str, Any]:
@@ -174,11 +175,6 @@ _OTHERS = {
     Capability.MOVING: "RATTLE, SHAKE, LobattoIIIAB and RK4 treat it.",
     Capability.REDUNDANT: 'RATTLE(Newton(redundant="min-norm")) and SHAKE with the same solver treat it.',
 }
-
-
-def kind_of(system: Any) -> str:
-    """`free`, `constrained` or `stiff`."""
-    return getattr(system, "kind", "constrained" if system.constrained else "free")
 
 
 def first_failure(*statuses: Any) -> Any:

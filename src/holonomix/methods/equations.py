@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Report
 from .base import EXPLICIT, Traits
@@ -22,18 +23,18 @@ def reduced_traits(order: int) -> dict[str, Traits]:
     }
 
 
-def reduced_force(system: Any, q: Any, p: Any, t: Any) -> Any:
+def reduced_force(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
     """`F - G^T Lambda(q, p)`: the force of the index-reduced equations, an ordinary differential equation.
 
     Its solutions stay on the manifold only as well as the integrator is accurate: this is the drifting control.
     """
     force = system.force(q, p, t)
-    if not system.constrained:
+    if not system.has_constraints:
         return force
     return force - system.linearize(q, t).transpose(system.multipliers(q, p, t))
 
 
-def vector_field(system: Any, z: tuple[Any, Any], t: Any) -> tuple[Any, Any]:
+def vector_field(system: AbstractSystem, z: tuple[Any, Any], t: Any) -> tuple[Any, Any]:
     """`(q', p')` of the (index-reduced) equations of motion."""
     q, p = z
     return system.velocity(q, p), reduced_force(system, q, p, t)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ..linalg.scales import inverse_sizes
+from ..systems.abstract import AbstractSystem
 from .legendre import Tables, coefficients, returned, step_norm
 from .stages import combined, pulls, rates, velocities
 
@@ -32,7 +33,7 @@ class Nodes(NamedTuple):
     G: Any  # a stack of k Jacobians, None without constraints
 
 
-def start_slopes(system: Any, q: Any, p: Any, t: Any, s: int) -> Any:
+def start_slopes(system: AbstractSystem, q: Any, p: Any, t: Any, s: int) -> Any:
     """A first guess of gamma: the motion without constraint forces, as if it were uniform."""
     slope = jnp.concatenate([system.velocity(q, p).reshape(-1), system.force(q, p, t).reshape(-1)])
     return jnp.zeros((s, slope.size), q.dtype).at[0].set(slope)

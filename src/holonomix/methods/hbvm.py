@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from ..errors import one_of
 from ..linalg import Compensation, add
 from ..projection import direct_momenta
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import EXPLICIT, AbstractMethod, Traits, shown_momentum
@@ -126,25 +127,27 @@ class HBVM(AbstractMethod):
         )
         return {"free": free, "constrained": constrained}
 
-    def init(self, system: Any, state: State, dt: Any) -> Memory:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Memory:
         q, p = state.q, state.p
         gamma = self._first_guess(system, q, p, state.t)
         low = Compensation.zeros(q)
-        if self.start == "corrected" and system.constrained:
+        if self.start == "corrected" and system.has_constraints:
             low = Compensation(low.q, _start_correction(system, state, dt))
         energy = conserved_energy(system, q, p + low.p) if self._exact_on(system) else None
         return Memory(low, energy, gamma, system.multipliers(q, p, state.t))
 
-    def _exact_on(self, system: Any) -> bool:
+    def _exact_on(self, system: AbstractSystem) -> bool:
         """Is the energy of the raw state exact for the common polynomials: links (2), quartic wells (4)?"""
-        return self.degree >= (2 if system.constrained else 4)
+        return self.degree >= (2 if system.has_constraints else 4)
 
-    def _first_guess(self, system: Any, q: Any, p: Any, t: Any) -> Any:
+    def _first_guess(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
         if not system.separable:
             return start_slopes(system, q, p, t, self.s)
         return jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, p).reshape(-1))
 
-    def step(self, system: Any, state: State, dt: Any, carry: Memory, key: Any = None) -> tuple[State, Memory, Report]:
+    def step(
+        self, system: AbstractSystem, state: State, dt: Any, carry: Memory, key: Any = None
+    ) -> tuple[State, Memory, Report]:
         q, low = state.q, carry.low
         p, low_p = add(state.p, jnp.zeros_like(q), low.p)  # a start that is corrected has more than round-off there
         state, low = State(q, p, state.t, state.n), Compensation(low.q, low_p)
@@ -165,16 +168,18 @@ class HBVM(AbstractMethod):
             q1, low_q = add(q, low.q + dt * system.inverse_mass(q, low.p), dt * rate.reshape(q.shape))
             p1, low_p = add(p, low.p, dt * kick.reshape(q.shape))
             low = Compensation(low_q, low_p)
-        named = {"lambda": multipliers} if system.constrained else {}
+        named = {"lambda": multipliers} if system.has_constraints else {}
         low = energy_returned(system, q1, p1, low, carry.energy)
         memory = Memory(low, carry.energy, gamma, multipliers)
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
-    def _split(self, x: Any, system: Any, q: Any) -> tuple[Any, Any]:
+    def _split(self, x: Any, system: AbstractSystem, q: Any) -> tuple[Any, Any]:
         width = q.size if system.separable else 2 * q.size
         return x[: self.s * width].reshape(self.s, width), x[self.s * width :]
 
-    def _push(self, system: Any, start: Any, gamma: Any, multipliers: Any, t: Any, dt: Any) -> tuple[Any, Any]:
+    def _push(
+        self, system: AbstractSystem, start: Any, gamma: Any, multipliers: Any, t: Any, dt: Any
+    ) -> tuple[Any, Any]:
         """`psi + rho lambda` as (s, n), and the path it comes from."""
         tab = tables(self.k, self.s)
         path = along(system, start, gamma, t, dt, tab)
@@ -210,7 +215,7 @@ class HBVM(AbstractMethod):
         gamma, multipliers = self._split(x, system, q)
         speeds = step_speeds(system, q, gamma, path, multipliers, dt)
         norm = step_norm(defect, along_g, path.G, speeds)
-        if not system.constrained:
+        if not system.has_constraints:
             return defect.reshape(-1), norm
 
         tab = tables(self.k, self.s)
@@ -230,19 +235,19 @@ class HBVM(AbstractMethod):
             dgamma = defect + velocities(system, q, reply @ pulls(path.G, dl))
         return jnp.concatenate([dgamma.reshape(-1), -dl]), norm
 
-    def read(self, system: Any, state: State, carry: Memory) -> State:
-        if self.momentum == "raw" or not system.constrained:
+    def read(self, system: AbstractSystem, state: State, carry: Memory) -> State:
+        if self.momentum == "raw" or not system.has_constraints:
             return state
         return State(state.q, shown_momentum(direct_momenta(system, state.q, state.p, state.t)), state.t, state.n)
 
-    def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         gamma = self._first_guess(system, back.q, back.p, back.t)
         return back, Memory(carry.low.reversed(), carry.energy, gamma, carry.multipliers)
 
-    def substep(self, system: Any, state: State, dt: Any, carry: Memory) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Memory) -> tuple[State, Any]:
         """With constraints another method of order four: a short step magnifies the normal part of a raw momentum."""
-        if not system.constrained:
+        if not system.has_constraints:
             return super().substep(system, state, dt, carry)
         inner: AbstractMethod = Composition(RATTLE(), order=4)
         if system.separable:
@@ -251,7 +256,7 @@ class HBVM(AbstractMethod):
         return inner.substep(system, shown, dt, inner.init(system, shown, dt))
 
 
-def _start_correction(system: Any, state: State, dt: Any) -> Any:
+def _start_correction(system: AbstractSystem, state: State, dt: Any) -> Any:
     """`(h^2/12) G^T lambda'(0)`, with lambda' along the exact motion."""
     q, p, t = state.q, state.p, jnp.asarray(state.t, state.q.dtype)
     rates = (system.velocity(q, p), reduced_force(system, q, p, t), jnp.ones_like(t))

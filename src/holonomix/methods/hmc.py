@@ -11,8 +11,9 @@ import jax.numpy as jnp
 
 from ..errors import MethodError, number, whole_number
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .langevin import FIXED_MANIFOLD, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE
@@ -101,10 +102,10 @@ class ConstrainedHMC(AbstractMethod):
             if kind in ("free", "constrained")
         }
 
-    def check_conditions(self, system: Any) -> None:
+    def check_conditions(self, system: AbstractSystem) -> None:
         self.method.check_conditions(system)
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return self.method.init(system, state, dt), Tally.zeros()
 
     def statistics(self, carry: Any) -> dict[str, Any]:
@@ -118,7 +119,7 @@ class ConstrainedHMC(AbstractMethod):
             "irreversible": tally.irreversible / total,
         }
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         inner, tally = carry
         p, status = self._refresh(system, state, dt, jax.random.fold_in(key, 0))
         start = State(state.q, p, jnp.asarray(state.t, p.dtype), state.n)
@@ -142,7 +143,7 @@ class ConstrainedHMC(AbstractMethod):
         report = Report(status, iterations, jnp.asarray(0.0, p.dtype), rates)
         return State(state.q, state.p, start.t + dt, start.n), (inner, tally), report
 
-    def _refresh(self, system: Any, state: State, dt: Any, key: Any) -> Any:
+    def _refresh(self, system: AbstractSystem, state: State, dt: Any, key: Any) -> Any:
         """A momentum from the Gaussian on the tangent space: fresh, or what is left of the old one plus noise."""
         span = self.inner_steps * dt
         if self.friction is None:
@@ -161,7 +162,9 @@ class ConstrainedHMC(AbstractMethod):
             redundant=redundancy(self),
         )
 
-    def _trajectory(self, system: Any, start: State, dt: Any, memory: Any) -> tuple[State, Any, Any, Any, Any]:
+    def _trajectory(
+        self, system: AbstractSystem, start: State, dt: Any, memory: Any
+    ) -> tuple[State, Any, Any, Any, Any]:
         """`inner_steps` steps, each followed by one back; the first failure or loss freezes the state."""
 
         def advance(_, loop):
@@ -182,7 +185,7 @@ class ConstrainedHMC(AbstractMethod):
         loop = (start, memory, ok.status, jnp.asarray(False), ok.iterations)
         return jax.lax.fori_loop(0, self.inner_steps, advance, loop)
 
-    def _returns(self, system: Any, q: Any, there: Any, again: Any) -> Any:
+    def _returns(self, system: AbstractSystem, q: Any, there: Any, again: Any) -> Any:
         """Whether a step back came home: to within `return_tol` of the way there, or to round-off of q.
 
         Squared lengths in the mass metric: the same in all units, and wherever the origin is.

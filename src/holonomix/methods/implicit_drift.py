@@ -17,18 +17,19 @@ from ..linalg import Compensation, implicit_root, iterate, newton_root
 from ..linalg.scales import inverse_sizes, particle_sizes, relative, stall_rule
 from ..projection import AbstractSolver
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from .kick_drift import Drift, PhasePoint
 
 __all__ = ["implicit_kick_drift", "is_general"]
 
 
-def is_general(system: Any) -> bool:
+def is_general(system: AbstractSystem) -> bool:
     """Whether the plain form (H = T(p) + V, no applied force) does not apply."""
     return system.forced or not system.separable
 
 
 def implicit_kick_drift(
-    system: Any, solver: AbstractSolver, start: PhasePoint, dt: Any, t: Any, memory: Any = ()
+    system: AbstractSystem, solver: AbstractSolver, start: PhasePoint, dt: Any, t: Any, memory: Any = ()
 ) -> Drift:
     """From (q, p) to p+ and the point of the manifold at t + dt."""
     q, p, low = start
@@ -42,14 +43,16 @@ def implicit_kick_drift(
     return Drift(point, pull * dt, k, residual, status, memory)
 
 
-def _held(system: Any, q: Any, t: Any, pull: Any) -> Any:
-    return system.linearize(q, t).transpose(pull) if system.constrained else jnp.zeros_like(q)
+def _held(system: AbstractSystem, q: Any, t: Any, pull: Any) -> Any:
+    return system.linearize(q, t).transpose(pull) if system.has_constraints else jnp.zeros_like(q)
 
 
 # -- a mass that depends on the position -----------------------------------------------------------------------------
 
 
-def _together(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> tuple[Any, Any, Any, Any]:
+def _together(
+    system: AbstractSystem, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any
+) -> tuple[Any, Any, Any, Any]:
     n, m = q.size, system.constraint_count(q)
     guess = q + dt * system.velocity(q, p)
     start = jnp.concatenate([p.reshape(-1), guess.reshape(-1), jnp.zeros(m, q.dtype)])
@@ -65,13 +68,15 @@ def _residual(x: Any, args: Any) -> Any:
     kick = half - p - dt / 2 * system.force(q, half, t) + _held(system, q, t, pull)
     move = q1 - q - (dt / 2 * (system.velocity(q, half) + system.velocity(q1, half)) + low_q)
     parts = [kick.reshape(-1), move.reshape(-1)]
-    return jnp.concatenate([*parts, system.constraint(q1, t + dt)] if system.constrained else parts)
+    return jnp.concatenate([*parts, system.constraint(q1, t + dt)] if system.has_constraints else parts)
 
 
 # -- a constant mass and an applied force ----------------------------------------------------------------------------
 
 
-def _sweeps(system: Any, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any) -> tuple[Any, Any, Any, Any]:
+def _sweeps(
+    system: AbstractSystem, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any
+) -> tuple[Any, Any, Any, Any]:
     m = system.constraint_count(q)
     start = system.force(q, p, t)
     redundant = solver.redundant is not None

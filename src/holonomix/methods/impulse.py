@@ -18,8 +18,10 @@ from ..errors import MethodError, one_of, whole_number
 from ..linalg import newton_root
 from ..projection import direct_momenta
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..systems.stiff import StiffSystem
+from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
 from .verlet import StormerVerlet
@@ -34,25 +36,28 @@ class AbstractImpulse(AbstractMethod):
     substeps: eqx.AbstractVar[int]
 
     @abc.abstractmethod
-    def kick(self, system: Any, q: Any) -> tuple[Any, Any]:
+    def kick(self, system: StiffSystem, q: Any) -> tuple[Any, Any]:
         """The slow force that a kick gives, and the status of what had to be solved for it."""
 
     def __check_init__(self) -> None:
         check_inner(self)
 
-    def check_conditions(self, system: Any) -> None:
+    def check_conditions(self, system: AbstractSystem) -> None:
+        assert isinstance(system, StiffSystem)
         oscillator(self, system).check(system.fast)
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+        assert isinstance(system, StiffSystem)
         return self.kick(system, state.q)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+        assert isinstance(system, StiffSystem)
         return kicked_step(self, system, state, dt, carry, self.kick)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         return State(state.q, -state.p, state.t, state.n), carry
 
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
         return carry
 
 
@@ -75,7 +80,7 @@ class Impulse(AbstractImpulse):
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, symplectic=True, treats=(Capability.MASS,))}
 
-    def kick(self, system: Any, q: Any) -> tuple[Any, Any]:
+    def kick(self, system: StiffSystem, q: Any) -> tuple[Any, Any]:
         return -system.slow.gradient(q), jnp.asarray(Status.OK, jnp.int32)
 
 
@@ -106,7 +111,7 @@ class MollifiedImpulse(AbstractImpulse):
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, symplectic=True, treats=(Capability.MASS,))}
 
-    def kick(self, system: Any, q: Any) -> tuple[Any, Any]:
+    def kick(self, system: StiffSystem, q: Any) -> tuple[Any, Any]:
         def mollified(x):
             point, converged = foot(system, x) if self.mollifier == "projection" else nearest(system, x)
             return system.slow.potential(point), converged
@@ -133,7 +138,7 @@ class ProjectedImpulse(AbstractImpulse):
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, treats=(Capability.MASS,))}
 
-    def kick(self, system: Any, q: Any) -> tuple[Any, Any]:
+    def kick(self, system: StiffSystem, q: Any) -> tuple[Any, Any]:
         tangent = direct_momenta(system.constrained(), q, -system.slow.gradient(q))
         return tangent.p, tangent.status
 
@@ -150,12 +155,12 @@ def check_inner(method: Any) -> None:
         raise MethodError(f"{inner.name} is not a deterministic one-step method, so it cannot take the micro-steps")
 
 
-def oscillator(method: Any, system: Any) -> AbstractMethod:
+def oscillator(method: Any, system: AbstractSystem) -> AbstractMethod:
     """The method of the micro-steps: Verlet, in RATTLE's generalized form where the mass depends on the position."""
     return method.inner or (RATTLE() if system.position_mass else StormerVerlet())
 
 
-def kicked_step(method: Any, system: Any, state: State, dt: Any, carry: Any, kick: Any) -> tuple[State, Any, Report]:
+def kicked_step(method: Any, system: StiffSystem, state: State, dt: Any, carry: Any, kick: Any) -> StepResult:
     """Kick, oscillate, kick."""
     inner, fast, micro = oscillator(method, system), system.fast, dt / method.substeps
 
@@ -175,13 +180,13 @@ def kicked_step(method: Any, system: Any, state: State, dt: Any, carry: Any, kic
     return state, (force, after), Report(first_failure(status, after), iterations, residual)
 
 
-def foot(system: Any, x: Any) -> tuple[Any, Any]:
+def foot(system: StiffSystem, x: Any) -> tuple[Any, Any]:
     """The point of the manifold along `M^-1 G(x)^T`, and whether it was found."""
     point, _, converged = system.solve_foot(x)
     return point, converged
 
 
-def nearest(system: Any, x: Any) -> tuple[Any, Any]:
+def nearest(system: StiffSystem, x: Any) -> tuple[Any, Any]:
     """`X` with `x = X + M(X)^-1 G(X)^T mu`, `g(X) = 0`: the point of the manifold nearest to x in the mass metric.
 
     With it, whether it was found.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ..linalg import Compensation, add
 from ..projection import AbstractSolver
 from ..projection.solvers import MomentumSolve
+from ..systems.abstract import AbstractSystem
 from ..types import Report, State
 
 __all__ = ["Drift", "PhasePoint", "kick_drift", "project_momentum"]
@@ -37,7 +38,7 @@ class PhasePoint(NamedTuple):
         q, low_q = add(self.q, self.low.q, reach)
         return PhasePoint(q, self.p, Compensation(low_q, self.low.p))
 
-    def drifted(self, system: Any, dt: Any) -> PhasePoint:
+    def drifted(self, system: AbstractSystem, dt: Any) -> PhasePoint:
         """q + dt M^-1 p, with the low part of p."""
         behind = self.low.q + dt * system.velocity(self.q, self.low.p)
         q, low_q = add(self.q, behind, dt * system.velocity(self.q, self.p))
@@ -66,12 +67,12 @@ class Drift(NamedTuple):
 
 
 def kick_drift(
-    system: Any, solver: AbstractSolver, start: PhasePoint, push: Any, dt: Any, t: Any, memory: Any
+    system: AbstractSystem, solver: AbstractSolver, start: PhasePoint, push: Any, dt: Any, t: Any, memory: Any
 ) -> Drift:
     """`p+ = p + push - G(q)^T pull`, `q1 = q + dt M^-1 p+`, with the `pull` for which `g(q1, t + dt) = 0`."""
     q, low = start.q, start.low
     reach = dt * system.velocity(q, start.momentum_after(push)) + low.q
-    if system.constrained:
+    if system.has_constraints:
         jac = system.linearize(q, t)
         solve = solver.positions(system, q, q + reach, t, t + dt, memory)
         q1, found = solve.q, (solve.multipliers, solve.iterations, solve.residual, solve.status, solve.memory)
@@ -86,10 +87,10 @@ def kick_drift(
 
 
 def project_momentum(
-    system: Any, solver: AbstractSolver, point: PhasePoint, push: Any, t: Any
+    system: AbstractSystem, solver: AbstractSolver, point: PhasePoint, push: Any, t: Any
 ) -> tuple[PhasePoint, MomentumSolve | None]:
     """`p + push`, projected onto the tangent space at q: `G M^-1 p + g_t = 0`."""
-    if not system.constrained:
+    if not system.has_constraints:
         return point.kicked(push), None
     tangent = solver.momenta(system, point.q, point.momentum_after(push), t)
     return point.kicked(push - tangent.correction), tangent

@@ -17,8 +17,9 @@ from jax.core import Tracer
 from ..errors import InputError, MethodError, real_array, whole_number
 from ..projection import AbstractSolver, Newton, accepts_redundant, direct_momenta
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
 
@@ -33,16 +34,16 @@ class Thermalized(NamedTuple):
     status: Any
 
 
-def tangent_momentum(system: Any, q: Any, p: Any, t: Any = 0.0, redundant: str | None = None) -> Thermalized:
+def tangent_momentum(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0, redundant: str | None = None) -> Thermalized:
     """`P(q) p`, with `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the M^-1-orthogonal projection onto the tangent space."""
-    if not system.constrained:
+    if not system.has_constraints:
         return Thermalized(p, jnp.asarray(Status.OK, jnp.int32))
     solve = direct_momenta(system, q, p, t, redundant)
     return Thermalized(solve.p, solve.status)
 
 
 def ornstein_uhlenbeck(
-    system: Any,
+    system: AbstractSystem,
     q: Any,
     p: Any,
     t: Any,
@@ -114,13 +115,13 @@ class GLA(AbstractMethod):
             for kind, t in self.method.traits.items()
         }
 
-    def check_conditions(self, system: Any) -> None:
+    def check_conditions(self, system: AbstractSystem) -> None:
         self.method.check_conditions(system)
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return self.method.init(system, state, dt)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         before = jnp.asarray(Status.OK, jnp.int32)
         if self.symmetric:
             state, carry, before = self._thermalize(system, state, dt, dt / 2, carry, jax.random.fold_in(key, 1))
@@ -131,7 +132,7 @@ class GLA(AbstractMethod):
         return state, carry, Report(status, report.iterations, report.residual, report.multipliers)
 
     def _thermalize(
-        self, system: Any, state: State, dt: Any, span: Any, carry: Any, key: Any
+        self, system: AbstractSystem, state: State, dt: Any, span: Any, carry: Any, key: Any
     ) -> tuple[State, Any, Any]:
         """The Ornstein-Uhlenbeck flow over `span`, and the carry that goes with the new momentum."""
         rates = {"friction": self.friction, "temperature": self.temperature, "redundant": redundancy(self)}
@@ -139,7 +140,7 @@ class GLA(AbstractMethod):
         state = State(state.q, p, state.t, state.n)
         return state, self.method.renew(system, state, dt, carry), status
 
-    def read(self, system: Any, state: State, carry: Any) -> State:
+    def read(self, system: AbstractSystem, state: State, carry: Any) -> State:
         return self.method.read(system, state, carry)
 
 
@@ -176,11 +177,11 @@ class GeodesicBAOAB(AbstractMethod):
             "constrained": Traits(2, constraint_exact=True, hidden_exact=True, treats=treats),
         }
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        memory = self.solver.init(system, state.q, state.t) if system.constrained else ()
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+        memory = self.solver.init(system, state.q, state.t) if system.has_constraints else ()
         return system.gradient(state.q, state.t), memory
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         gradient, memory = carry
         q, t = state.q, state.t
         p, kicked = tangent_momentum(system, q, state.p - dt / 2 * gradient, t, self.solver.redundant)
@@ -194,10 +195,12 @@ class GeodesicBAOAB(AbstractMethod):
         report = Report(status, first.iterations + second.iterations, jnp.maximum(first.residual, second.residual))
         return State(q, p, t + dt, state.n), (gradient, memory), report
 
-    def _geodesic(self, system: Any, q: Any, p: Any, span: Any, t: Any, memory: Any) -> tuple[Any, Any, Any, Report]:
+    def _geodesic(
+        self, system: AbstractSystem, q: Any, p: Any, span: Any, t: Any, memory: Any
+    ) -> tuple[Any, Any, Any, Report]:
         """Free motion on the manifold over `span`, in `geodesic_steps` RATTLE steps."""
         h = span / self.geodesic_steps
-        if not system.constrained:
+        if not system.has_constraints:
             return q + span * system.velocity(q, p), p, memory, Report.ok()
 
         def drift(_, loop):

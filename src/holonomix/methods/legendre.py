@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate
 from ..linalg.scales import inverse_sizes, relative, stall_rule
+from ..systems.abstract import AbstractSystem
 from ..types import State
 from .stages import reaches, row_sizes, velocities
 
@@ -166,7 +167,7 @@ class Path(NamedTuple):
     G: Any  # a stack of k Jacobians, None without constraints
 
 
-def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> Path:
+def along(system: AbstractSystem, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> Path:
     """Follow `u(c h) = q + (low + h I(c) gamma)` through the nodes; `start = (q, low)` as in compensated sums."""
     q, low = start
     shape, m = q.shape, system.constraint_count(q)
@@ -191,7 +192,7 @@ def along(system: Any, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> 
 RETURNED, LARGEST_RETURNED = 2.0**-7, 64
 
 
-def returned(system: Any, q: Any, t: Any, dt: Any, G: Any) -> Any:
+def returned(system: AbstractSystem, q: Any, t: Any, dt: Any, G: Any) -> Any:
     """What `d/dt g` must make up for over a step from q, from the Jacobians `G` along it: round-off or zero.
 
     An error of g above round-off belongs to the method or to the start, and stays.
@@ -233,7 +234,7 @@ class Increments(NamedTuple):
     low: Compensation
 
 
-def compensated(system: Any, state: State, low: Compensation, dt: Any, bend: Any, kick: Any) -> Increments:
+def compensated(system: AbstractSystem, state: State, low: Compensation, dt: Any, bend: Any, kick: Any) -> Increments:
     """`q + dt (M^-1 p + bend)` and `p + dt kick`; the low part of the momentum moves the position too."""
     q1, low_q = accumulate(state.q, low.q, dt * system.inverse_mass(state.q, state.p))
     q1, low_q = accumulate(q1, low_q, dt * (bend.reshape(q1.shape) + system.inverse_mass(state.q, low.p)))
@@ -271,7 +272,7 @@ def coefficients(tab: Tables, values: Any) -> Any:
     return jnp.stack(rows).reshape(s, *values.shape[1:])
 
 
-def step_speeds(system: Any, q: Any, gamma: Any, path: Path, multipliers: Any, dt: Any) -> Any:
+def step_speeds(system: AbstractSystem, q: Any, gamma: Any, path: Path, multipliers: Any, dt: Any) -> Any:
     """The natural scale of a step's velocities, `(n,)`: of what `gamma` is the sum, coordinate by coordinate.
 
     `multipliers` are those at the nodes, `(k, m)`, or `(m,)`; constraint forces may cancel, so their parts count.

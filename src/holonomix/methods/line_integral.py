@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits
@@ -131,14 +132,16 @@ class LineIntegral(AbstractMethod):
         free = Traits(2 * self.s, True, energy_exact=True, treats=(Capability.FORCE, Capability.TIME))
         return {"free": free, "constrained": constrained}
 
-    def init(self, system: Any, state: State, dt: Any) -> Memory:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Memory:
         q, m = state.q, system.constraint_count(state.q)
         gamma = jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, state.p).reshape(-1))
         rest = jnp.zeros((self.R - 1, m), q.dtype)
         multipliers = jnp.concatenate([system.multipliers(q, state.p, state.t)[None], rest])
         return Memory(Compensation.zeros(q), conserved_energy(system, q, state.p), gamma, multipliers)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Memory, key: Any = None) -> tuple[State, Memory, Report]:
+    def step(
+        self, system: AbstractSystem, state: State, dt: Any, carry: Memory, key: Any = None
+    ) -> tuple[State, Memory, Report]:
         q, low = state.q, carry.low
         guess = continuation(self.s) @ carry.gamma, continuation(self.R) @ carry.multipliers
         start = jnp.concatenate([x.reshape(-1) for x in guess])
@@ -150,7 +153,7 @@ class LineIntegral(AbstractMethod):
         bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
         q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
         memory = Memory(energy_returned(system, q1, p1, low, carry.energy), carry.energy, gamma, multipliers)
-        named = {"lambda": multipliers[0]} if system.constrained else {}
+        named = {"lambda": multipliers[0]} if system.has_constraints else {}
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
     def _split(self, x: Any, q: Any) -> tuple[Any, Any]:
@@ -188,7 +191,7 @@ class LineIntegral(AbstractMethod):
         """For structured rows one Gram matrix, at the mean of the predicted step: serves every sweep."""
         system, q, low, _, t, dt = args
         tab = tables(self.k, self.s)
-        if not system.constrained or system.dense_rows(q):
+        if not system.has_constraints or system.dense_rows(q):
             return None
         # with a constant G, phi_j = G gamma_j and the hidden constraint sees lambda_0 alone
         weights = np.concatenate([tab.X[: self.R - 1, : self.R], np.eye(self.R)[:1]])
@@ -202,7 +205,7 @@ class LineIntegral(AbstractMethod):
         gamma, multipliers = self._split(x, q)
         speeds = step_speeds(system, q, gamma, e.path, tab.P[:, :R] @ multipliers, dt)
         norm = step_norm(e.defect, jnp.concatenate([e.phi[:-1], e.hidden[None]]), G, speeds)
-        if not system.constrained:
+        if not system.has_constraints:
             return e.defect.reshape(-1), norm
 
         # d gamma = -defect - response d lambda; then the rows of the constraint as functions of d gamma
@@ -240,7 +243,7 @@ class LineIntegral(AbstractMethod):
         ends = basis(R - 1, 1.0)
         return jnp.stack([at_end, *(ends[i] * at_end - inner[i - 1] for i in range(1, R - 1))])
 
-    def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         fresh = self.init(system, back, jnp.nan)
         return back, Memory(carry.low.reversed(), carry.energy, fresh.gamma, fresh.multipliers)

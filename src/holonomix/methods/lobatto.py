@@ -14,6 +14,7 @@ from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation, add
 from ..linalg.scales import inverse_sizes
 from ..projection import direct_momenta
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Report, State
 from .base import AbstractMethod, Traits, first_failure
@@ -140,7 +141,7 @@ class LobattoIIIAB(AbstractMethod):
         free = Traits(order, symmetric=True, symplectic=True, treats=(Capability.TIME,))
         return {"free": free, "constrained": constrained}
 
-    def init(self, system: Any, state: State, dt: Any) -> Memory:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Memory:
         q, p, t, inner = state.q, state.p, state.t, self.s - 1
         velocity = system.velocity(q, p).reshape(-1)
         multipliers = system.multipliers(q, p, t)
@@ -148,7 +149,9 @@ class LobattoIIIAB(AbstractMethod):
             Compensation.zeros(q), jnp.tile(velocity, (inner, 1)), jnp.tile(multipliers, (inner, 1)), multipliers
         )
 
-    def step(self, system: Any, state: State, dt: Any, carry: Memory, key: Any = None) -> tuple[State, Memory, Report]:
+    def step(
+        self, system: AbstractSystem, state: State, dt: Any, carry: Memory, key: Any = None
+    ) -> tuple[State, Memory, Report]:
         q, low, tab = state.q, carry.low, lobatto(self.s)
         # the multipliers enter linearly: where they start does not matter
         guess = jnp.concatenate([(continuation(self.s) @ carry.slopes).reshape(-1), carry.multipliers.reshape(-1)])
@@ -161,7 +164,7 @@ class LobattoIIIAB(AbstractMethod):
         q1, low_q = add(q, low.q, dt * (tab.b @ velocities(system, q, momenta)).reshape(q.shape))
         kick = -dt * (tab.b[:-1] @ force + tab.b[-1] * system.gradient(q1, state.t + dt).reshape(-1)).reshape(q.shape)
         status, final, named = jnp.zeros((), jnp.int32), carry.last, {}
-        if system.constrained:
+        if system.has_constraints:
             tangent = direct_momenta(system, q1, state.p + (low.p + kick), state.t + dt)
             kick, status = kick - tangent.correction, tangent.status
             final = tangent.multipliers / (dt * tab.b[-1])
@@ -204,7 +207,7 @@ class LobattoIIIAB(AbstractMethod):
         start = velocities(system, q, args[3].reshape(1, -1))
         defect = slopes - (start - dt * (through(self.s) @ velocities(system, q, force)))
 
-        if not system.constrained:
+        if not system.has_constraints:
             return defect, jnp.zeros((self.s - 1, 0), q.dtype), G
 
         def violation(v, c):
@@ -224,7 +227,7 @@ class LobattoIIIAB(AbstractMethod):
         slopes, multipliers = self._split(x, q)
         # positions q + c h v are only as good as eps |q|: an error eps |q| / (c h) of v is round-off
         speeds = jnp.max(jnp.abs(slopes), axis=0) + jnp.abs(q.reshape(-1)) / jnp.abs(dt)
-        if not system.constrained:
+        if not system.has_constraints:
             return inverse_sizes(speeds)
         _, G, _ = self._stages(slopes, multipliers, args)
         before, after = first_stages(G), last_stages(G)
@@ -245,7 +248,7 @@ class LobattoIIIAB(AbstractMethod):
 
     def _correction(self, x: Any, args: Any, prepared: Any) -> tuple[Any, Any]:
         defect, g, _ = self._equations(x, args)
-        if not args[0].constrained:
+        if not args[0].has_constraints:
             return defect.reshape(-1), jnp.max(jnp.abs(defect) * prepared)
         per_size, per_row, after, before, near = prepared
         response = lambda dl: self._response(dl, before, args)
@@ -254,7 +257,7 @@ class LobattoIIIAB(AbstractMethod):
         norm = jnp.maximum(jnp.max(jnp.abs(defect) * per_size), jnp.max(jnp.abs(g) * per_row))
         return jnp.concatenate([dslopes.reshape(-1), -dl.reshape(-1)]), norm
 
-    def reverse(self, system: Any, state: State, carry: Memory) -> tuple[State, Memory]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         fresh = self.init(system, back, jnp.nan)
         return back, fresh._replace(low=carry.low.reversed())

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..compiled import compiled
 from ..errors import InputError, MethodError, real_array
+from ..systems.abstract import AbstractSystem
 from ..systems.functions import as_callable, user_function_errors
 from .equations import reduced_force
 
@@ -52,12 +53,12 @@ class AbstractMonitor(eqx.Module):
     positional: ClassVar[bool] = False  # U depends on q alone, so that the next density is explicit
 
     @abc.abstractmethod
-    def __call__(self, system: Any, q: Any, p: Any) -> Any: ...
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any: ...
 
-    def start(self, system: Any, q: Any, p: Any, dt: Any) -> Any:
+    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
         return ()
 
-    def value(self, system: Any, q: Any, p: Any, memory: Any) -> Any:
+    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
         return self(system, q, p)
 
 
@@ -66,7 +67,7 @@ class FunctionMonitor(AbstractMonitor):
 
     fn: Any
 
-    def __call__(self, system: Any, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
         with user_function_errors("monitor", q, "(q, p)"):
             return jnp.asarray(self.fn(q, p))
 
@@ -79,7 +80,7 @@ class ForceMonitor(AbstractMonitor):
 
     weight: Any = eqx.field(converter=_weight, default=1.0)
 
-    def __call__(self, system: Any, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
         v = system.velocity(q, p)
         return jnp.sqrt(jnp.sum(v**2) + jnp.sum((self.weight * system.gradient(q)) ** 2))
 
@@ -94,17 +95,17 @@ class MultiplierMonitor(AbstractMonitor):
 
     floor: Any = eqx.field(converter=_floor_or_none, default=None)
 
-    def __call__(self, system: Any, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
         return self.value(system, q, p, self.start(system, q, p, None))
 
-    def start(self, system: Any, q: Any, p: Any, dt: Any) -> Any:
-        if self.floor is not None or not system.constrained:
+    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
+        if self.floor is not None or not system.has_constraints:
             return ()
         own = jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2))
         work, size = jnp.sum(jnp.abs(system.gradient(q) * q)), jnp.max(system.linearize(q).row_sizes(q))
         return 0.5 * jnp.maximum(own, jnp.where(size > 0, work / size, 0.0))
 
-    def value(self, system: Any, q: Any, p: Any, memory: Any) -> Any:
+    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
         floor = memory if self.floor is None else self.floor
         return jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2) + floor**2)
 
@@ -125,7 +126,7 @@ class WallMonitor(AbstractMonitor):
             raise InputError(f"distances must be a function of q, not {type(distances).__name__}")
         self.distances, self.power = as_callable(distances), real_array("power", power)
 
-    def __call__(self, system: Any, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
         d = self.distances(q) if system.params is None else self.distances(q, system.params)
         return jnp.min(d) ** (-self.power)
 
@@ -138,7 +139,7 @@ class ArcLengthMonitor(AbstractMonitor):
 
     weight: Any = eqx.field(converter=_weight, default=1.0)
 
-    def __call__(self, system: Any, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
         force = self.weight * reduced_force(system, q, p, jnp.zeros((), q.dtype))
         return jnp.sqrt(jnp.sum(system.velocity(q, p) ** 2) + jnp.sum(force**2))
 
@@ -150,7 +151,7 @@ class LargestForceMonitor(AbstractMonitor):
 
     floor: Any = eqx.field(converter=_floor, default=0.0)
 
-    def __call__(self, system: Any, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
         return jnp.maximum(jnp.max(jnp.abs(system.gradient(q))), self.floor)
 
 
@@ -162,7 +163,7 @@ class FastestParticleMonitor(AbstractMonitor):
 
     floor: Any = eqx.field(converter=_floor, default=0.1)
 
-    def __call__(self, system: Any, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
         v = system.velocity(q, p)
         rows = v.reshape(v.shape[0], -1) if v.ndim > 1 else v.reshape(1, -1)
         return jnp.sqrt(jnp.max(jnp.sum(rows**2, axis=1)) + self.floor**2)
@@ -193,16 +194,16 @@ class StepBounds(AbstractMonitor):
     def positional(self) -> bool:  # type: ignore[override]
         return self.monitor.positional
 
-    def __call__(self, system: Any, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
         return self.monitor(system, q, p)
 
-    def start(self, system: Any, q: Any, p: Any, dt: Any) -> Any:
+    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
         inner = self.monitor.start(system, q, p, dt)
         first = 1 / jnp.abs(dt)
         level = self.monitor.value(system, q, p, inner) * (1 / self.dt_min - first) / (first - 1 / self.dt_max)
         return inner, level
 
-    def value(self, system: Any, q: Any, p: Any, memory: Any) -> Any:
+    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
         inner, level = memory
         u = self.monitor.value(system, q, p, inner)
         return 1 / self.dt_max + (1 / self.dt_min - 1 / self.dt_max) * u / (u + level)
@@ -217,10 +218,10 @@ def as_monitor(monitor: Any) -> AbstractMonitor:
     return FunctionMonitor(as_callable(monitor))
 
 
-def check_monitor(monitor: AbstractMonitor, system: Any, q: Any, p: Any, dt: Any, even: bool = True) -> None:
+def check_monitor(monitor: AbstractMonitor, system: AbstractSystem, q: Any, p: Any, dt: Any, even: bool = True) -> None:
     """Raise unless U is positive and finite at the start and `even` in p, there and for a momentum drawn at random."""
     for part in _parts(monitor):
-        if isinstance(part, MultiplierMonitor) and not system.constrained:
+        if isinstance(part, MultiplierMonitor) and not system.has_constraints:
             raise MethodError("MultiplierMonitor follows constraint forces; without constraints use ForceMonitor")
         if isinstance(part, StepBounds) and not part.dt_min < abs(dt) < part.dt_max:
             low, high = float(part.dt_min), float(part.dt_max)
@@ -249,7 +250,7 @@ def check_monitor(monitor: AbstractMonitor, system: Any, q: Any, p: Any, dt: Any
 
 
 @compiled
-def _evaluate(monitor: AbstractMonitor, system: Any, q: Any, p: Any) -> Any:
+def _evaluate(monitor: AbstractMonitor, system: AbstractSystem, q: Any, p: Any) -> Any:
     return monitor(system, q, p)
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..errors import InputError, number_list
 from ..linalg import Compensation, add, newton_root
-from ..types import Report, State
+from ..systems.abstract import AbstractSystem
+from ..types import Report, State, StepResult
 from .base import AbstractMethod
 from .equations import iteration_report, reduced_traits, vector_field
 
@@ -75,7 +76,7 @@ class LinearMultistep(AbstractMethod):
     def traits(self):
         return reduced_traits(multistep_order(self.a, self.b))
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         """Values and slopes of the last k steps, the latest last, with how many of them are there."""
         q, p = state.q, state.p
         slope = vector_field(system, (q, p), state.t)
@@ -83,7 +84,7 @@ class LinearMultistep(AbstractMethod):
         values, slopes = (stack(q), stack(p)), tuple(stack(x) for x in slope)
         return Compensation.zeros(q), values, slopes, jnp.asarray(1, jnp.int32)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         low, values, slopes, known = carry
         dt = jnp.asarray(dt, state.q.dtype)
         t, t1 = jnp.asarray(state.t, state.q.dtype), state.t + dt
@@ -97,18 +98,20 @@ class LinearMultistep(AbstractMethod):
         slopes = tuple(jnp.concatenate([v[1:], x[None]]) for v, x in zip(slopes, new, strict=True))
         return State(q, p, t1, state.n), (low, values, slopes, jnp.minimum(known + 1, self.steps)), report
 
-    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         q, p, _, report = self._starting(system, state, dt, jnp.asarray(state.t, state.q.dtype), carry[0])
         return State(q, p, state.t + dt, state.n), report.status
 
-    def _starting(self, system: Any, state: State, dt: Any, t: Any, low: Any) -> tuple[Any, Any, Any, Report]:
+    def _starting(
+        self, system: AbstractSystem, state: State, dt: Any, t: Any, low: Any
+    ) -> tuple[Any, Any, Any, Report]:
         order = multistep_order(self.a, self.b)
         q, p = extrapolated(lambda z, t: vector_field(system, z, t), (state.q, state.p), t, dt, order + 1)
         ok = Report.ok()
         return q, p, low, Report(ok.status, ok.iterations, ok.residual.astype(q.dtype), {})
 
     def _formula(
-        self, system: Any, values: Any, slopes: Any, dt: Any, t1: Any, low: Any
+        self, system: AbstractSystem, values: Any, slopes: Any, dt: Any, t1: Any, low: Any
     ) -> tuple[Any, Any, Any, Report]:
         # written as an increment of the latest value, so that it can be added with compensation:
         # sum_{j<k} a_j = -1, hence -sum_j a_j z_j - z_{k-1} is a sum of differences

@@ -11,8 +11,10 @@ from ..errors import number
 from ..linalg import Compensation, Iterated, implicit_root, iterate
 from ..linalg.scales import relative, stall_rule
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..systems.curvature import curvature
-from ..types import Report, State
+from ..systems.stiff import StiffSystem
+from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint
@@ -30,10 +32,10 @@ class AbstractImplicit(AbstractMethod):
     def __check_init__(self) -> None:
         check_beta(self.beta)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         return reverse_momentum(state, carry)
 
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
         return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
 
 
@@ -57,10 +59,10 @@ class Newmark(AbstractImplicit):
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q), system.gradient(state.q)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         q, p = state.q, state.p
         low, gradient = carry
         shift = self.beta * dt**2
@@ -91,10 +93,10 @@ class LinearlyImplicitNewmark(AbstractImplicit):
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2))
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q), system.gradient(state.q)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         q, p = state.q, state.p
         low, gradient = carry
         shift = self.beta * dt**2
@@ -128,15 +130,18 @@ class PushforwardNewmark(AbstractImplicit):
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        return self.resize(system, state, dt, (Compensation.zeros(state.q),))
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+        return self._started(system, state, dt, Compensation.zeros(state.q), once=True)
 
-    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
-        gradient, done = self._gradient(system, state.q, dt)
+    def resize(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+        return self._started(system, state, dt, carry[0])
+
+    def _started(self, system: AbstractSystem, state: State, dt: Any, low: Compensation, once: bool = False) -> Any:
+        gradient, done = self._gradient(system, state.q, dt, once)
         # without a first gradient no step may be taken; a reversal asks for one with an unknown step
-        return carry[0], jnp.where(done.converged | jnp.isnan(dt), gradient, jnp.nan)
+        return low, jnp.where(done.converged | jnp.isnan(dt), gradient, jnp.nan)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         low, gradient = carry
         half = PhasePoint.of(state, low).kicked(-dt / 2 * gradient)
         point = half.moved(dt * system.velocity(state.q, half.p))
@@ -144,10 +149,10 @@ class PushforwardNewmark(AbstractImplicit):
         end = point.kicked(-dt / 2 * gradient)
         return end.state(state.t + dt, state.n), (end.low, gradient), iteration_report(done)
 
-    def _gradient(self, system: Any, x: Any, dt: Any) -> tuple[Any, Iterated]:
+    def _gradient(self, system: AbstractSystem, x: Any, dt: Any, once: bool = False) -> tuple[Any, Iterated]:
         """`-M a`: the gradient of V at the point `x + beta h^2 a`, which lies implicitly downhill from x."""
         shift = self.beta * dt**2
-        done = implicit_position(system, x, shift, x, self.max_iterations)
+        done = implicit_position(system, x, shift, x, self.max_iterations, once)
         return system.gradient(done.x), done
 
 
@@ -170,17 +175,19 @@ def reverse_momentum(state: State, carry: Any) -> tuple[State, Any]:
     return State(state.q, -state.p, state.t, state.n), (low.reversed(), *rest)
 
 
-def full_system(system: Any) -> Any:
+def full_system(system: AbstractSystem) -> Any:
     """The plain System with the whole potential."""
-    return getattr(system, "full", system)
+    return system.full if isinstance(system, StiffSystem) else system
 
 
-def predictor(system: Any, q: Any, p: Any, low: Any, gradient: Any, dt: Any, beta: float) -> Any:
+def predictor(system: AbstractSystem, q: Any, p: Any, low: Any, gradient: Any, dt: Any, beta: float) -> Any:
     """`h v + h^2/2 (1 - 2 beta) a`, what is explicit in a Newmark step."""
     return low + system.velocity(q, dt * p - dt**2 / 2 * (1 - 2 * beta) * gradient)
 
 
-def implicit_position(system: Any, origin: Any, shift: Any, start: Any, max_iterations: int) -> Iterated:
+def implicit_position(
+    system: AbstractSystem, origin: Any, shift: Any, start: Any, max_iterations: int, once: bool = False
+) -> Iterated:
     """The point y with `y + shift M^-1 grad V(y) = origin`, by Newton's method with the matrix `M + shift V''(y)`."""
     args = (full_system(system), origin, jnp.asarray(shift, origin.dtype), start)
 
@@ -195,14 +202,14 @@ def implicit_position(system: Any, origin: Any, shift: Any, start: Any, max_iter
 
         def body(y, r):
             pull = system.momentum(y, r).reshape(-1)
-            return y - curvature(system, y, shift).factor().solve(pull).reshape(y.shape)
+            return y - curvature(system, y, shift).factor(once).solve(pull).reshape(y.shape)
 
         options = stall_rule(origin.dtype, quadratic=True)
         done = iterate(body, residual, start, tol=2 * eps, max_iterations=max_iterations, **options)
         return done.x, (done.residual, done.iterations, done.converged)
 
     def factor(y, args):
-        return _Premultiplied(args[0], y, curvature(args[0], y, args[2]).factor())
+        return _Premultiplied(args[0], y, curvature(args[0], y, args[2]).factor(once))
 
     x, (norm, k, converged) = implicit_root(solve, _position_residual, args, factor)
     return Iterated(x, norm, k, converged)
@@ -216,7 +223,7 @@ def _position_residual(y: Any, args: Any) -> Any:
 class _Premultiplied(eqx.Module):
     """`I + shift M^-1 V''` through the symmetric factors of `M + shift V''`."""
 
-    system: Any
+    system: AbstractSystem
     y: Any
     factor: Any
 

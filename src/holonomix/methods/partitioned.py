@@ -11,8 +11,9 @@ import numpy as np
 
 from ..errors import InputError
 from ..linalg import Compensation, newton_root
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint
@@ -89,10 +90,10 @@ class PartitionedRungeKutta(AbstractMethod):
         t = self.tableau
         return {"free": Traits(t.order, symmetric=t.symmetric, symplectic=t.symplectic, treats=(Capability.TIME,))}
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         q, p = state.q, state.p
         t = self.tableau
         a, a_hat = np.asarray(t.a), np.asarray(t.a_hat)

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from ..linalg import Compensation, add, newton_root
 from ..projection import Newton, direct_momenta
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
 from .rattle import verlet_substep
@@ -55,18 +56,18 @@ class PoincareEuler(AbstractMethod):
         constrained = Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)
         return {"free": Traits(1, symplectic=True), "constrained": constrained}
 
-    def validate(self, system: Any, state: State, dt: Any) -> None:
+    def validate(self, system: AbstractSystem, state: State, dt: Any) -> None:
         check_monitor(self.monitor, system, state.q, state.p, dt, even=False)
 
-    def init(self, system: Any, state: State, dt: Any) -> Poincare:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Poincare:
         q, p = state.q, state.p
         memory = self.monitor.start(system, q, p, dt)
         h = dt * self.monitor.value(system, q, p, memory)
         return Poincare(system.hamiltonian(q, p), h, memory, Compensation.zeros(q), jnp.zeros((), q.dtype))
 
-    def step(self, system: Any, state: State, dt: Any, carry: Poincare, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Poincare, key: Any = None) -> StepResult:
         q, t = state.q, jnp.asarray(state.t, state.q.dtype)
-        m = system.constraint_count(q) if system.constrained else 0
+        m = system.constraint_count(q) if system.has_constraints else 0
         start = jnp.concatenate([state.p.reshape(-1), jnp.zeros((m,), q.dtype)])
         args = (system, self.monitor, state.q, state.p, carry)
         done = newton_root(_euler, start, args, max_iterations=self.max_iterations, known=_known_sizes)
@@ -75,7 +76,7 @@ class PoincareEuler(AbstractMethod):
         u = self.monitor.value(system, q, moved, carry.monitor)
         k_q, k_p = _transformed(system, self.monitor, q, moved, carry)
         pull = -carry.h * k_q
-        if system.constrained:
+        if system.has_constraints:
             pull = pull - system.linearize(q, t).transpose(mu)
         q1, low_q = add(q, carry.low.q, carry.h * k_p)
         status = [
@@ -84,7 +85,7 @@ class PoincareEuler(AbstractMethod):
             jnp.where(t + carry.h / u != t, Status.OK, Status.STEP_UNDERFLOW),
         ]
         multipliers = {}
-        if system.constrained:
+        if system.has_constraints:
             tangent = direct_momenta(system, q1, state.p + (carry.low.p + pull), t)
             pull, multipliers = pull - tangent.correction, {"l": mu / carry.h}
             status.append(tangent.status)
@@ -98,15 +99,15 @@ class PoincareEuler(AbstractMethod):
         new_state, new_carry = jax.tree.map(lambda a, b: jnp.where(failed == Status.OK, a, b), new, old)
         return new_state, new_carry, Report(failed, done.iterations, done.residual, multipliers)
 
-    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         return verlet_substep(system, Newton(), state, dt)
 
-    def reverse(self, system: Any, state: State, carry: Poincare) -> tuple[State, Poincare]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Poincare) -> tuple[State, Poincare]:
         back = eqx.tree_at(lambda c: c.low.p, carry, -carry.low.p)
         return State(state.q, -state.p, state.t, state.n), back
 
 
-def _transformed(system: Any, monitor: Any, q: Any, p: Any, carry: Poincare) -> tuple[Any, Any]:
+def _transformed(system: AbstractSystem, monitor: Any, q: Any, p: Any, carry: Poincare) -> tuple[Any, Any]:
     """`K_q` and `K_p` of `K = (H - H_0)/U`."""
 
     def k(q, p):
@@ -118,7 +119,7 @@ def _transformed(system: Any, monitor: Any, q: Any, p: Any, carry: Poincare) -> 
 def _known_sizes(args: Any) -> Any:
     """The scales that p and q have in the rows of `_euler`."""
     system, _, q, p, _ = args
-    rows = system.linearize(q).row_sizes(q) if system.constrained else jnp.zeros((0,), q.dtype)
+    rows = system.linearize(q).row_sizes(q) if system.has_constraints else jnp.zeros((0,), q.dtype)
     return jnp.concatenate([jnp.abs(p).reshape(-1), rows])
 
 
@@ -127,7 +128,7 @@ def _euler(x: Any, args: Any) -> Any:
     moved = x[: q.size].reshape(q.shape)
     k_q, k_p = _transformed(system, monitor, q, moved, carry)
     r = (moved - p) - carry.low.p + carry.h * k_q
-    if not system.constrained:
+    if not system.has_constraints:
         return r.reshape(-1)
     r = r + system.linearize(q).transpose(x[q.size :])
     return jnp.concatenate([r.reshape(-1), system.constraint(q + (carry.h * k_p + carry.low.q))])

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from ..linalg import Compensation
 from ..projection import AbstractSolver, Newton
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Traits, solver_report
 from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift, project_momentum
@@ -51,12 +52,12 @@ class RATTLE(AbstractMethod):
         )
         return _VERLET | {"constrained": constrained}
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         q = state.q
-        memory = self.solver.init(system, q, state.t) if system.constrained else ()
+        memory = self.solver.init(system, q, state.t) if system.has_constraints else ()
         return Compensation.zeros(q), system.gradient(q, state.t), memory
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         low, gradient, memory = carry
         start, t1 = PhasePoint.of(state, low), state.t + dt
 
@@ -79,17 +80,17 @@ class RATTLE(AbstractMethod):
         low = end.low if self.compensated else Compensation.zeros(end.q)
         return end.state(t1, state.n), (low, gradient, drift.memory), report
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         low, gradient, memory = carry
         back = State(state.q, -state.p, state.t, state.n)
         return back, (low.reversed(), gradient, memory)
 
-    def renew(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
         low, gradient, memory = carry
         return Compensation(low.q, jnp.zeros_like(state.p)), gradient, memory
 
 
-def verlet_substep(system: Any, solver: AbstractSolver, shown: State, dt: Any) -> tuple[State, Any]:
+def verlet_substep(system: AbstractSystem, solver: AbstractSolver, shown: State, dt: Any) -> tuple[State, Any]:
     """One step of RATTLE (Verlet without constraints) from a state as shown: `substep` of methods of order two."""
     method = RATTLE(solver)
     state, _, report = method.step(system, shown, dt, method.init(system, shown, dt))

@@ -13,8 +13,9 @@ import numpy as np
 
 from ..errors import InputError, number_list, whole_number
 from ..linalg import Compensation
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import reduced_force, reduced_traits, vector_field
 from .kick_drift import PhasePoint
@@ -78,10 +79,10 @@ class RungeKutta(AbstractMethod):
     def traits(self):
         return reduced_traits(self.tableau.order)
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         z, slopes = (state.q, state.p), []
         for row, c in zip(self.tableau.a, self.tableau.c, strict=True):
             here = _combine(z, dt, row, slopes)
@@ -127,10 +128,10 @@ class SymplecticEuler(AbstractMethod):
             "constrained": Traits(1, treats=(*treats, Capability.MOVING)),
         }
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         point = PhasePoint.of(state, carry).kicked(dt * reduced_force(system, state.q, state.p, state.t))
         point = point.moved(dt * system.velocity(state.q, point.p))
         return point.state(state.t + dt, state.n), point.low, Report.ok()

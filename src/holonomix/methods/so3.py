@@ -18,7 +18,9 @@ from jax.core import Tracer
 from ..errors import MethodError, number, one_of
 from ..linalg import Compensation, newton_root, solve
 from ..linalg.rotations import hat, vee
-from ..types import Report, State
+from ..systems.abstract import AbstractSystem
+from ..systems.stiff import StiffSystem
+from ..types import State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint
@@ -46,15 +48,15 @@ class CayleyEulerSO3(AbstractMethod):
     def traits(self) -> Mapping[str, Traits]:
         return {"constrained": Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)}
 
-    def check_conditions(self, system: Any) -> None:
+    def check_conditions(self, system: AbstractSystem) -> None:
         check_rotations(self, system, system)
         check_inertia(self, system)
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         check_shape(self, state.q.shape)
         return ()
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         rotation, h = state.q, jnp.asarray(dt, state.q.dtype)
         second = system.momentum(rotation, jnp.eye(3, dtype=h.dtype))
         inertia = jnp.trace(second) * jnp.eye(3, dtype=h.dtype) - second
@@ -71,7 +73,7 @@ class CayleyEulerSO3(AbstractMethod):
         p = rotation @ hat(omega) @ second
         return State(rotation, p, state.t + dt, state.n), (), iteration_report(done)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         return State(state.q, -state.p, state.t, state.n), ()
 
 
@@ -105,23 +107,24 @@ class ZhangSkeelSO3(AbstractMethod):
         second = self.form == "trapezoidal"
         return {"stiff": Traits(2 if second else 1, symmetric=second, symplectic=True)}
 
-    def check_conditions(self, system: Any) -> None:
+    def check_conditions(self, system: AbstractSystem) -> None:
+        assert isinstance(system, StiffSystem)
         check_rotations(self, system, system.constrained())
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         check_shape(self, state.q.shape)
         if self.form == "first":
             return Compensation.zeros(state.q)
-        force, factor = self._force(system, state.q, dt)
+        force, factor = self._force(system, state.q, dt, once=True)
         return Compensation.zeros(state.q), force, factor.smallest
 
-    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+    def resize(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
         if self.form == "first":
             return carry
         force, factor = self._force(system, state.q, dt)
         return carry[0], force, factor.smallest
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         if self.form == "trapezoidal":
             return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
         force, factor = self._force(system, state.q, dt)
@@ -130,10 +133,15 @@ class ZhangSkeelSO3(AbstractMethod):
         report = definite_report(factor.smallest, self.definite)
         return point.state(state.t + dt, state.n), point.low, report
 
-    def _force(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
-        return modified_force(system, q, dt, self.beta, 2 * self.c)
+    def _force(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+        return modified_force(system, q, dt, self.beta, 2 * self.c, once)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+        low, *rest = (carry,) if self.form == "first" else carry
+        low = Compensation(low.q, jnp.zeros_like(state.p))
+        return (low, *rest) if rest else low
+
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         if self.form == "trapezoidal":
             return reverse_momentum(state, carry)
         return State(state.q, -state.p, state.t, state.n), carry.reversed()
@@ -147,12 +155,12 @@ def check_shape(method: AbstractMethod, shape: tuple[int, ...]) -> None:
         raise MethodError(f"{method.name} moves a rotation matrix of shape (3, 3); q has shape {shape}")
 
 
-def check_rotations(method: AbstractMethod, system: Any, rigid: Any) -> None:
+def check_rotations(method: AbstractMethod, system: AbstractSystem, rigid: Any) -> None:
     """The manifold of `rigid` is SO(3): its constraint vanishes at rotations and has rank six there.
 
     Values that are still traced cannot be looked at; nothing is checked then.
     """
-    if getattr(system, "shape", None) is not None:
+    if system.shape is not None:
         check_shape(method, system.shape)
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(rigid)):
         return
@@ -172,7 +180,7 @@ def check_rotations(method: AbstractMethod, system: Any, rigid: Any) -> None:
             raise MethodError(f"{needs}; this system's {len(g)} constraints have rank {rank} at a rotation, not 6")
 
 
-def check_inertia(method: AbstractMethod, system: Any) -> None:
+def check_inertia(method: AbstractMethod, system: AbstractSystem) -> None:
     """The mass is that of a rigid body: the momentum of V is `V J_d` with one symmetric matrix J_d."""
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(system.mass)):
         return

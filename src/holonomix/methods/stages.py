@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..linalg import Dense
+from ..systems.abstract import AbstractSystem
 from ..systems.mass import DiagonalMass
 
 __all__ = [
@@ -49,7 +50,7 @@ def combined(jacobians: Any, weights: Any) -> Any:
     return jax.tree.map(lambda x: jnp.tensordot(jnp.asarray(weights, x.dtype), x, axes=1), jacobians)
 
 
-def reaches(system: Any, q: Any, jacobians: Any, multipliers: Any) -> Any:
+def reaches(system: AbstractSystem, q: Any, jacobians: Any, multipliers: Any) -> Any:
     """`|G_l M^-1|^T |lambda_l|`, `(points, n)`; multipliers `(m,)` serve all points."""
     mass = system.mass_form(q)
     if isinstance(mass, DiagonalMass):
@@ -63,7 +64,7 @@ def row_sizes(jacobians: Any, speeds: Any) -> Any:
     return jax.vmap(lambda G: G(speeds.reshape(G.shape)))(jax.tree.map(jnp.abs, jacobians))
 
 
-def velocities(system: Any, q: Any, rows: Any) -> Any:
+def velocities(system: AbstractSystem, q: Any, rows: Any) -> Any:
     """`M^-1` applied to each row of a matrix of flat momenta (the last axis is the coordinate)."""
     flat = rows.reshape(-1, q.size)
     return system.mass_form(q).right(q, flat).reshape(rows.shape)
@@ -95,7 +96,7 @@ def all_blocks(product: Callable[[Any], Any], shape: tuple[int, int], dtype: Any
     return AllBlocks(Dense(jax.vmap(product)(unit).reshape(size, size).T).factor())
 
 
-def one_block(system: Any, q: Any, weights: np.ndarray, dt: Any, G: Any) -> OneBlock:
+def one_block(system: AbstractSystem, q: Any, weights: np.ndarray, dt: Any, G: Any) -> OneBlock:
     """Factors of `h w (x) G M^-1 G^T` for a Jacobian in the middle of the step: one structured factorization."""
     small = jnp.asarray(np.linalg.inv(weights), q.dtype) / dt
     return OneBlock(small, system.gram(q, G, G).factor(symmetric=True))

@@ -13,9 +13,10 @@ from ..errors import InputError, MethodError
 from ..linalg import Compensation, add
 from ..projection import AbstractSolver, Newton
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Traits, first_failure, solver_report
 from .kick_drift import PhasePoint
 
@@ -31,7 +32,7 @@ class SolutionSeries(NamedTuple):
     p: Any
 
 
-def solution_series(system: Any, q: Any, p: Any, t: Any, order: int, unit: Any = 1.0) -> SolutionSeries:
+def solution_series(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, unit: Any = 1.0) -> SolutionSeries:
     r"""The series of the solution of `q' = H_p`, `p' = F - G^T lambda` through (q, p), up to `order`.
 
     Time is measured in units of `unit`, so that coefficients stay of moderate size whatever the unit of time is.
@@ -55,7 +56,7 @@ def solution_series(system: Any, q: Any, p: Any, t: Any, order: int, unit: Any =
     return SolutionSeries(*in_two_forms(name, form(False), form(True), q, p, t, unit, *leaves))
 
 
-def _coefficients(system: Any, q: Any, p: Any, t: Any, order: int, unit: Any, looped: bool) -> list[Any]:
+def _coefficients(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, unit: Any, looped: bool) -> list[Any]:
     qs, ps, clock = Series(q), Series(p), Series(t, unit)
     velocity = SeriesProgram(lambda q, p: [system.velocity(q, p)], [qs, ps])
 
@@ -63,7 +64,7 @@ def _coefficients(system: Any, q: Any, p: Any, t: Any, order: int, unit: Any, lo
         """Coefficient n + 1 of a series from coefficient n of its derivative."""
         return jnp.zeros_like(q) if slope is None else slope * (unit / (n + 1))
 
-    if not system.constrained:
+    if not system.has_constraints:
         force = SeriesProgram(lambda q, p, t: [system.force(q, p, t)], [qs, ps, clock])
         programs = (velocity, force)
 
@@ -122,11 +123,17 @@ def _increment(terms: Any, h: Any) -> Any:
 
 
 def _advance(
-    system: Any, solver: AbstractSolver | None, series: SolutionSeries, state: State, low: Compensation, h: Any, t1: Any
+    system: AbstractSystem,
+    solver: AbstractSolver | None,
+    series: SolutionSeries,
+    state: State,
+    low: Compensation,
+    h: Any,
+    t1: Any,
 ) -> tuple[State, Compensation, Report]:
     """The state at t1, a step of h units ahead, brought back to the manifold where there is a solver for that."""
     point = PhasePoint.of(state, low).moved(_increment(series.q, h)).kicked(_increment(series.p, h))
-    if not system.constrained or solver is None:
+    if not system.has_constraints or solver is None:
         return point.state(t1, state.n), point.low, Report.ok()
     solve = solver.positions(system, point.q, point.q, t1, t1)
     shift = system.velocity(point.q, system.linearize(point.q, t1).transpose(solve.multipliers))
@@ -141,7 +148,7 @@ class _AbstractTaylor(AbstractMethod):
 
     solver: eqx.AbstractVar[AbstractSolver | None]
 
-    def _series(self, system: Any, state: State, order: int, unit: Any) -> SolutionSeries:
+    def _series(self, system: AbstractSystem, state: State, order: int, unit: Any) -> SolutionSeries:
         try:
             return solution_series(system, state.q, state.p, state.t, order, unit)
         except SeriesError as error:
@@ -183,10 +190,10 @@ class Taylor(_AbstractTaylor):
     def traits(self):
         return _traits(self.derivatives, self.solver is not None)
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         series = self._series(system, state, self.derivatives, dt)
         return _advance(system, self.solver, series, state, carry, 1.0, state.t + dt)
 
@@ -225,10 +232,10 @@ class TaylorAdaptive(_AbstractTaylor):
     def traits(self):
         return _traits(self.order, True)
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q), jnp.zeros((), state.q.dtype)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         low, low_t = carry
         series = self._series(system, state, self.order, dt)
         h = self._size(series)
@@ -238,7 +245,7 @@ class TaylorAdaptive(_AbstractTaylor):
         report = Report(first_failure(report.status, small), report.iterations, report.residual)
         return State(new.q, new.p, t, state.n), (low, low_t), report
 
-    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         series = self._series(system, state, self.order, dt)
         new, _, report = _advance(system, self.solver, series, state, carry[0], 1.0, state.t + dt)
         return new, report.status
@@ -255,7 +262,7 @@ class TaylorAdaptive(_AbstractTaylor):
             h = jnp.minimum(h, jnp.where(top > 0, radius * math.exp(-2 - 0.7 / (n - 1)), h))
         return h
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         low, low_t = carry
         back = State(state.q, -state.p, state.t, state.n)
         return back, (low.reversed(), -low_t)

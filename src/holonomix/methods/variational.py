@@ -11,9 +11,10 @@ import jax.numpy as jnp
 
 from ..errors import InputError
 from ..linalg import newton_root
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..systems.functions import as_callable
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 
@@ -30,14 +31,14 @@ __all__ = [
 class EulerLagrangian(eqx.Module):
     """`L_d = h L(q_0, (q_1 - q_0)/h)`: variational Euler, order one; implicit when the mass depends on the position."""
 
-    def bind(self, system: Any) -> Any:
+    def bind(self, system: AbstractSystem) -> Any:
         return lambda q0, q1, h: h * (_kinetic(system, q0, (q1 - q0) / h) - system.potential(q0))
 
 
 class TrapezoidalLagrangian(eqx.Module):
     """`L_d = h/2 L(q_0, v) + h/2 L(q_1, v)`, `v = (q_1 - q_0)/h`: velocity Verlet, also for M(q)."""
 
-    def bind(self, system: Any) -> Any:
+    def bind(self, system: AbstractSystem) -> Any:
         def lagrangian(q0, q1, h):
             v = (q1 - q0) / h
             ends = (_kinetic(system, q, v) - system.potential(q) for q in (q0, q1))
@@ -49,7 +50,7 @@ class TrapezoidalLagrangian(eqx.Module):
 class MidpointLagrangian(eqx.Module):
     """`L_d = h L((q_0 + q_1)/2, (q_1 - q_0)/h)`: the implicit midpoint rule."""
 
-    def bind(self, system: Any) -> Any:
+    def bind(self, system: AbstractSystem) -> Any:
         def lagrangian(q0, q1, h):
             middle = (q0 + q1) / 2
             return h * (_kinetic(system, middle, (q1 - q0) / h) - system.potential(middle))
@@ -62,7 +63,7 @@ class NewmarkLagrangian(eqx.Module):
 
     beta: float = eqx.field(static=True, default=0.25)
 
-    def bind(self, system: Any) -> Any:
+    def bind(self, system: AbstractSystem) -> Any:
         def lagrangian(q0, q1, h, a):
             shift = self.beta * h**2
             ends = (
@@ -85,7 +86,7 @@ class ZhangSkeelLagrangian(eqx.Module):
     weight: float = eqx.field(static=True, default=1.0)
     one_sided: bool = eqx.field(static=True, default=False)
 
-    def bind(self, system: Any) -> Any:
+    def bind(self, system: AbstractSystem) -> Any:
         def at(q, a, h):
             shift = self.beta * h**2
             value, slope = jax.jvp(system.potential, (q,), (a,))
@@ -101,7 +102,7 @@ class ZhangSkeelLagrangian(eqx.Module):
         return lagrangian
 
 
-def _kinetic(system: Any, q: Any, v: Any) -> Any:
+def _kinetic(system: AbstractSystem, q: Any, v: Any) -> Any:
     return 0.5 * jnp.sum(v * system.momentum(q, v))
 
 
@@ -157,10 +158,10 @@ class VariationalIntegrator(AbstractMethod):
         treats = (Capability.MASS,) if general else ()
         return {"free": Traits(self.claimed, symmetric=self.symmetric, symplectic=True, treats=treats)}
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return ()
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         q, p, h = state.q, state.p, jnp.asarray(dt, state.q.dtype)
         guess = jnp.concatenate(
             [(q + h * system.velocity(q, p)).reshape(-1), jnp.zeros(self.auxiliary * q.size, q.dtype)]
@@ -174,11 +175,11 @@ class VariationalIntegrator(AbstractMethod):
             report = Report(report.status, report.iterations, report.residual, {"noether": momenta})
         return State(q1, p1, state.t + dt, state.n), (), report
 
-    def _action(self, system: Any) -> Any:
+    def _action(self, system: AbstractSystem) -> Any:
         bound = self.lagrangian.bind(system) if hasattr(self.lagrangian, "bind") else self.lagrangian
         return bound if self.auxiliary else lambda q0, q1, h, a: bound(q0, q1, h)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         return State(state.q, -state.p, state.t, state.n), ()
 
 

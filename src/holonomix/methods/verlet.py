@@ -8,8 +8,9 @@ import jax.numpy as jnp
 
 from ..linalg import Compensation, newton_root
 from ..projection import Newton
+from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Traits
 from .equations import iteration_report, reduced_force
 from .kick_drift import PhasePoint
@@ -38,17 +39,17 @@ class StormerVerlet(AbstractMethod):
             "constrained": Traits(2, symmetric=True, treats=(Capability.FORCE, Capability.TIME, Capability.MOVING)),
         }
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q), reduced_force(system, state.q, state.p, state.t)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         low, force = carry
         if not system.separable:
             state, (low, *_), report = RATTLE().step(system, state, dt, (low, force, ()))
             return state, (low, force), report
         t1 = state.t + dt
         point = PhasePoint.of(state, low).kicked(dt / 2 * force).drifted(system, dt)
-        if system.constrained or system.forced:
+        if system.has_constraints or system.forced:
 
             def residual(x, args):
                 system, q, half, t1, dt = args
@@ -64,10 +65,10 @@ class StormerVerlet(AbstractMethod):
         end = point.kicked(dt / 2 * force)
         return end.state(t1, state.n), (end.low, force), report
 
-    def substep(self, system: Any, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
         return verlet_substep(system, Newton(), self.read(system, state, carry), dt)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         back = State(state.q, -state.p, state.t, state.n)
         return back, (carry[0].reversed(), reduced_force(system, back.q, back.p, back.t))
 
@@ -86,22 +87,22 @@ class Leapfrog(AbstractMethod):
     def traits(self):
         return {"free": Traits(2, symmetric=True, symplectic=True, treats=(Capability.TIME,))}
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         force = system.force(state.q, state.p, state.t)
         return Compensation.zeros(state.q), state.p - dt / 2 * force, force, jnp.asarray(dt, state.q.dtype)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         low, half, force, _ = carry
         end = PhasePoint(state.q, half, low).kicked(dt * force).drifted(system, dt)
         force = system.force(end.q, end.p, state.t + dt)
         carry = (end.low, end.p, force, jnp.asarray(dt, end.q.dtype))
         return end.state(state.t + dt, state.n), carry, Report.ok()
 
-    def read(self, system: Any, state: State, carry: Any) -> State:
+    def read(self, system: AbstractSystem, state: State, carry: Any) -> State:
         _, half, force, dt = carry
         return State(state.q, half + dt / 2 * force, state.t, state.n)
 
-    def reverse(self, system: Any, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         low, half, force, dt = carry
         half = -(half + dt * force)
         return State(state.q, half, state.t, state.n), (low.reversed(), half, force, dt)
@@ -123,13 +124,13 @@ class ImplicitMidpoint(AbstractMethod):
             "constrained": Traits(2, symmetric=True, treats=(*EXPLICIT, Capability.MOVING)),
         }
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         t_mid = state.t + dt / 2
         args = (system, state.q, state.p, t_mid, jnp.asarray(dt, state.q.dtype))
-        if system.constrained or system.forced or not system.separable:
+        if system.has_constraints or system.forced or not system.separable:
             start = jnp.concatenate([state.q.reshape(-1), state.p.reshape(-1)])
             done = newton_root(_full_midpoint, start, args)
             q_mid, p_mid = (x.reshape(state.q.shape) for x in jnp.split(done.x, 2))

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from ..linalg import Compensation
+from ..systems.abstract import AbstractSystem
 from ..systems.curvature import curvature
-from ..types import Report, State
+from ..systems.stiff import StiffSystem
+from ..types import State, StepResult
 from .base import Traits
 from .kick_drift import PhasePoint
 from .newmark import AbstractImplicit, definite_report, full_system
@@ -25,18 +27,18 @@ class AbstractFiltered(AbstractImplicit):
     definite: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
-    def force_at(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
-        """The force, and the factors of the matrix that filtered it."""
+    def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+        """The force, and the factors of the matrix that filtered it (`once`: computed a single time in a run)."""
 
-    def init(self, system: Any, state: State, dt: Any) -> Any:
-        force, factor = self.force_at(system, state.q, dt)
+    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+        force, factor = self.force_at(system, state.q, dt, once=True)
         return Compensation.zeros(state.q), force, factor.smallest
 
-    def resize(self, system: Any, state: State, dt: Any, carry: Any) -> Any:
+    def resize(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
         force, factor = self.force_at(system, state.q, dt)
         return carry[0], force, factor.smallest
 
-    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> tuple[State, Any, Report]:
+    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
         return verlet_step(system, state, dt, carry, lambda q: self.force_at(system, q, dt), self.definite)
 
 
@@ -62,8 +64,8 @@ class ZhangSkeel(AbstractFiltered):
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
 
-    def force_at(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
-        return modified_force(system, q, dt, self.beta)
+    def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+        return modified_force(system, q, dt, self.beta, once=once)
 
 
 class ZhangSkeelSimplified(AbstractFiltered):
@@ -83,8 +85,8 @@ class ZhangSkeelSimplified(AbstractFiltered):
     def traits(self):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
 
-    def force_at(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
-        a, factor = filtered(full_system(system), system.gradient(q), q, self.beta * dt**2)
+    def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+        a, factor = filtered(full_system(system), system.gradient(q), q, self.beta * dt**2, once=once)
         return system.momentum(q, a), factor
 
 
@@ -107,30 +109,33 @@ class StiffZhangSkeel(AbstractFiltered):
     def traits(self):
         return {"stiff": Traits(2, symmetric=True, symplectic=self.beta == 0)}
 
-    def force_at(self, system: Any, q: Any, dt: Any) -> tuple[Any, Any]:
-        a, factor = filtered(system.fast, system.gradient(q), q, self.beta * dt**2)
+    def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+        assert isinstance(system, StiffSystem)
+        a, factor = filtered(system.fast, system.gradient(q), q, self.beta * dt**2, once=once)
         return system.momentum(q, a), factor
 
 
-def filtered(system: Any, gradient: Any, q: Any, shift: Any, weight: Any = 1.0) -> tuple[Any, Any]:
+def filtered(
+    system: AbstractSystem, gradient: Any, q: Any, shift: Any, weight: Any = 1.0, once: bool = False
+) -> tuple[Any, Any]:
     """`a = -(weight M + shift V'')^-1 gradient` with the Hessian of `system`, and the factors."""
-    factor = curvature(system, q, shift, weight).factor()
+    factor = curvature(system, q, shift, weight).factor(once)
     return -factor.solve(gradient.reshape(-1)).reshape(q.shape), factor
 
 
-def modified_force(system: Any, q: Any, dt: Any, beta: float, weight: Any = 1.0) -> tuple[Any, Any]:
+def modified_force(
+    system: AbstractSystem, q: Any, dt: Any, beta: float, weight: Any = 1.0, once: bool = False
+) -> tuple[Any, Any]:
     """`-grad W` of the modified potential `W = V - (beta h^2/2) grad V^T (weight M + beta h^2 V'')^-1 grad V`."""
     shift = beta * dt**2
-    a, factor = filtered(full_system(system), system.gradient(q), q, shift, weight)
+    a, factor = filtered(full_system(system), system.gradient(q), q, shift, weight, once)
     # a.V'''.a is the second derivative of the gradient along a
     along = lambda x: jax.jvp(system.gradient, (x,), (a,))[1]
     bend = jax.jvp(along, (q,), (a,))[1]
     return weight * system.momentum(q, a) - 0.5 * shift**2 * bend, factor
 
 
-def verlet_step(
-    system: Any, state: State, dt: Any, carry: Any, force_at: Any, watch: bool
-) -> tuple[State, Any, Report]:
+def verlet_step(system: AbstractSystem, state: State, dt: Any, carry: Any, force_at: Any, watch: bool) -> StepResult:
     """Half kick, drift, half kick; the status says whether the matrices at both ends were definite."""
     low, force, before = carry
     half = PhasePoint.of(state, low).kicked(dt / 2 * force)

@@ -65,11 +65,11 @@ def figure2(quick: bool) -> Findings:
     return found
 
 
-def _hidden(system: Any, q: Any, p: Any) -> Any:
+def _hidden(system: hx.System, q: Any, p: Any) -> Any:
     return system.hidden_constraint(q, p)
 
 
-def _constraint(system: Any, q: Any, p: Any) -> Any:
+def _constraint(system: hx.System, q: Any, p: Any) -> Any:
     return system.constraint(q)
 
 

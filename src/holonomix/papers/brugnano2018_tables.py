@@ -80,7 +80,7 @@ def solve(problem: Any, method: Any, dt: float, steps: int) -> Run:
     return Run(sol.t, sol.q, sol.p, multipliers, float(energy), float(constraint), hidden)
 
 
-def _hidden(system: Any, q: Any, p: Any) -> Any:
+def _hidden(system: hx.System, q: Any, p: Any) -> Any:
     """`G M^-1 p`, all components."""
     return system.hidden_constraint(q, p)
 

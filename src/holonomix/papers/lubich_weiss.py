@@ -32,12 +32,12 @@ METHODS: dict[str, tuple[str, Callable[[int], Any]]] = {
 
 
 @eqx.filter_jit
-def _tangents(system: Any, q: Any, p: Any) -> Any:
+def _tangents(system: hx.StiffSystem, q: Any, p: Any) -> Any:
     return jax.lax.map(lambda x: system.tangent(*x), (q, p))
 
 
 @eqx.filter_jit
-def _actions(system: Any, q: Any, p: Any) -> Any:
+def _actions(system: hx.StiffSystem, q: Any, p: Any) -> Any:
     return jax.lax.map(lambda x: system.actions(*x), (q, p))
 
 

@@ -48,6 +48,6 @@ def solution_html(solution: Solution) -> str:
         "status": solution.status.name,
         "largest energy error": f"{abs(solution.energy_error()).max():.3g}",
     }
-    if solution.system.constrained:
+    if solution.system.has_constraints:
         facts["largest constraint error"] = f"{solution.constraint_error().max():.3g}"
     return facts_html(facts, solution.plot())

@@ -32,7 +32,7 @@ def _draw(axes: Axes, t: np.ndarray, values: np.ndarray, name: str) -> None:
 
 def multipliers(solution: Solution) -> Picture:
     """The multipliers `Lambda(q, p)` over time, with the names of their constraints."""
-    if not solution.system.constrained:
+    if not solution.system.has_constraints:
         raise InputError("the system has no constraints, so that there are no multipliers")
     values, t = solution.multipliers, np.asarray(solution.t)
     names = [str(row) for row in solution.system.constraint_rows(solution.q[0])]

@@ -46,7 +46,7 @@ def plot_solution(
     are many.
     """
     scene = _scene(solution, problem, bonds)
-    constrained = solution.system.constrained
+    constrained = solution.system.has_constraints
     figure = Picture(figsize=(11, 5), layout="constrained")
     grid = figure.add_gridspec(2 if constrained else 1, 2, width_ratios=(1.15, 1))
     solid = scene is not None and scene.dimension == 3

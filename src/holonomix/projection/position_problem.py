@@ -12,6 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from ..systems.abstract import AbstractSystem
 from ..systems.islands import IslandConstraint, IslandFactor, IslandJacobian, flat
 
 __all__ = ["IslandPositionProblem", "PositionProblem", "position_problem"]
@@ -20,7 +21,7 @@ __all__ = ["IslandPositionProblem", "PositionProblem", "position_problem"]
 class PositionProblem(eqx.Module):
     """Rows in the order of the constraint, positions in the shape of q."""
 
-    system: Any
+    system: AbstractSystem
     q: Any
     trial: Any
     t: Any
@@ -83,7 +84,7 @@ class IslandPositionProblem(eqx.Module):
 
 
 def position_problem(
-    system: Any, q: Any, trial: Any, t: Any, t1: Any, split: bool
+    system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, split: bool
 ) -> PositionProblem | IslandPositionProblem:
     """The line through `trial`; islands are taken split where there are any and `split` allows it."""
     constraint = system.islands(q) if split else None
@@ -93,7 +94,7 @@ def position_problem(
     return IslandPositionProblem(constraint, constraint.gather(trial), jac, jac.weighted(system.mass_form(q), q.shape))
 
 
-def island_momenta(system: Any, constraint: IslandConstraint, q: Any, p: Any) -> tuple[Any, Any, Any]:
+def island_momenta(system: AbstractSystem, constraint: IslandConstraint, q: Any, p: Any) -> tuple[Any, Any, Any]:
     """`(mu, G^T mu, pivot)` of the momentum problem."""
     jac = constraint.linearize(constraint.gather(q))
     factor = jac.factor(jac.weighted(system.mass_form(q), q.shape), symmetric=True)

@@ -25,6 +25,7 @@ from ..errors import (
 from ..linalg import Dense, implicit_root, iterate
 from ..linalg.redundant import PseudoInverse, dependent
 from ..linalg.scales import relative, stall_rule
+from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
 from ..systems.mass import check_mass
 from ..types import Problem
@@ -40,7 +41,7 @@ LARGE_RANK_CHECK = 600
 
 def check_system(system: Any) -> None:
     """`system` is a System or a StiffSystem."""
-    if not hasattr(system, "hamiltonian") or isinstance(system, type):
+    if not isinstance(system, AbstractSystem):
         hint = "; give problem.system" if isinstance(system, Problem) else ""
         raise InputError(f"system must be a System or a StiffSystem, not {type(system).__name__}{hint}")
 
@@ -77,7 +78,7 @@ def project(
     q, p = as_state_arrays(q, p)
     if not isinstance(t, Tracer):
         t = number("t", t)
-    if not system.constrained:
+    if not system.has_constraints:
         return q, p
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, p))):
         _check_finite(q, p)
@@ -99,7 +100,9 @@ def project(
 
 
 @compiled
-def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant: bool) -> tuple[Any, Any, Any]:
+def _nearest(
+    system: AbstractSystem, q: Any, p: Any, t: Any, max_iterations: int, redundant: bool
+) -> tuple[Any, Any, Any]:
     check_functions(system, q, p, t)
     m = system.constraint_count(q)
 
@@ -154,12 +157,12 @@ def _nearest(system: Any, q: Any, p: Any, t: Any, max_iterations: int, redundant
     return here, jnp.max(jnp.abs(system.constraint(here, t))), converged
 
 
-def constraint_sizes(system: Any, q: Any, t: Any) -> Any:
+def constraint_sizes(system: AbstractSystem, q: Any, t: Any) -> Any:
     """The natural scale of each row of g at q: `sum_j |G_ij| |q_j|` (`linalg.scales`)."""
     return system.linearize(q, t).row_sizes(q)
 
 
-def bend_sizes(system: Any, q: Any, t: Any) -> Any:
+def bend_sizes(system: AbstractSystem, q: Any, t: Any) -> Any:
     """`(G M^-1 G^T)_ii^2 / |g_i''(d_i, d_i)|` with `d_i = M^-1 G_i^T`: the size of g over a radius of curvature.
 
     The terms of a curved g are this large even where q is zero (a pendulum that hangs at the origin), and so is their
@@ -179,7 +182,7 @@ def bend_sizes(system: Any, q: Any, t: Any) -> Any:
 
 def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -> None:
     """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q."""
-    if not system.constrained:
+    if not system.has_constraints:
         return
     m = system.constraint_count(q)
     if m > LARGE_RANK_CHECK:
@@ -217,13 +220,13 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
 
 
 @compiled
-def _smallest_pivot(system: Any, q: Any, t: Any) -> Any:
+def _smallest_pivot(system: AbstractSystem, q: Any, t: Any) -> Any:
     jac = system.linearize(q, t)
     return system.gram(q, jac, jac).factor(symmetric=True).pivot
 
 
 @compiled
-def _dense_gram(system: Any, q: Any, t: Any) -> tuple[Any, Any]:
+def _dense_gram(system: AbstractSystem, q: Any, t: Any) -> tuple[Any, Any]:
     """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q."""
     mass = system.mass_form(q)
     way = jnp.max(jnp.abs(q)) * jnp.cos(jnp.arange(q.size)).reshape(q.shape)
@@ -239,12 +242,12 @@ def _check_finite(q: Any, p: Any) -> None:
             raise NonFiniteError(f"{name} has {bad} entries that are NaN or infinite")
 
 
-def _check_mass(system: Any, q: Any) -> None:
+def _check_mass(system: AbstractSystem, q: Any) -> None:
     with user_function_errors("mass", q, "(q)"):
         check_mass(system.mass_form(q), q)
 
 
-def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
+def check_functions(system: AbstractSystem, q: Any, p: Any, t: Any) -> None:
     """The user's functions can be called and differentiated with this start.
 
     Only shapes are looked at: called while a function is traced, it costs nothing when that runs again.
@@ -256,7 +259,7 @@ def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
         raise ShapeError(f"the potential must return a number; it returned an array of shape {returned}")
     with user_function_errors("gradient of the potential", q, f"(q{extra})"):
         jax.eval_shape(system.gradient, q, t)
-    if system.constrained:
+    if system.has_constraints:
         _check_constraint(system, q, t, f"(q{', t' if system.rheonomic else ''}{extra})")
     if system.force_fn is not None:
         with user_function_errors("force", q, "(q, v, t)"):
@@ -266,7 +269,7 @@ def check_functions(system: Any, q: Any, p: Any, t: Any) -> None:
             raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
 
 
-def _check_constraint(system: Any, q: Any, t: Any, form: str) -> None:
+def _check_constraint(system: AbstractSystem, q: Any, t: Any, form: str) -> None:
     def g(x):
         return system.constraint(x, t)
 
@@ -301,7 +304,7 @@ def check_start(
                 f"the {name} is not finite at the start: {np.asarray(x).reshape(-1)[:6]}; start elsewhere, or look for "
                 "a logarithm, root or quotient that has no value or slope there"
             )
-    if not system.constrained:
+    if not system.has_constraints:
         return
     if not np.all(np.isfinite(g)):
         raise NonFiniteError(
@@ -327,24 +330,24 @@ def check_start(
         )
 
 
-def _row_name(system: Any, q: Any, k: int) -> str:
+def _row_name(system: AbstractSystem, q: Any, k: int) -> str:
     """`constraint 3`, or what the user called it."""
-    return str(system.constraint_rows(q)[k]) if hasattr(system, "constraint_rows") else f"constraint {k}"
+    return str(system.constraint_rows(q)[k])
 
 
-def _of_name(system: Any, q: Any, k: int) -> str:
+def _of_name(system: AbstractSystem, q: Any, k: int) -> str:
     name = _row_name(system, q, k)
     return "" if name == f"constraint {k}" else f" ({name})"
 
 
-def _row_names(system: Any, q: Any, numbers: list[int]) -> str:
+def _row_names(system: AbstractSystem, q: Any, numbers: list[int]) -> str:
     names = [_row_name(system, q, k) for k in numbers]
     if all(name == f"constraint {k}" for name, k in zip(names, numbers, strict=True)):
         return f"rows {numbers}"
     return "; ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def _evaluate(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
+def _evaluate(system: AbstractSystem, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
     """Potential, gradient, constraint, hidden constraint and the natural scales of both, in one compiled call."""
     return tuple(np.asarray(x) for x in _evaluated(system, q, p, t))
 
@@ -353,16 +356,16 @@ _bend_sizes = compiled(bend_sizes)
 
 
 @compiled
-def _evaluated(system: Any, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
+def _evaluated(system: AbstractSystem, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
     check_functions(system, q, p, t)
     gradient = system.gradient(q, t)
-    if not system.constrained:
+    if not system.has_constraints:
         return system.potential(q, t), gradient, *(jnp.zeros(0),) * 4
     held = system.constraint(q, t), system.hidden_constraint(q, p, t)
     return system.potential(q, t), gradient, *held, constraint_sizes(system, q, t), speed_sizes(system, q, p, t)
 
 
-def speed_sizes(system: Any, q: Any, p: Any, t: Any) -> Any:
+def speed_sizes(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
     """The natural scale of the hidden constraint: of the velocity, or of one that the forces give over the size of q.
 
     The second keeps the rounding of a momentum that ought to be zero from being judged against itself.

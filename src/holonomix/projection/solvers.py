@@ -25,6 +25,7 @@ from ..errors import InputError, one_of, whole_number
 from ..linalg import implicit_root, iterate
 from ..linalg.scales import inverse_sizes, stall_rule
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from .position_problem import island_momenta, position_problem
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
@@ -87,16 +88,18 @@ class AbstractSolver(eqx.Module):
         one_of("redundant", self.redundant, (None, "min-norm"))
 
     @abc.abstractmethod
-    def init(self, system: Any, q: Any, t: Any) -> Any: ...
+    def init(self, system: AbstractSystem, q: Any, t: Any) -> Any: ...
 
     @abc.abstractmethod
-    def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
+    def iterate_positions(
+        self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any
+    ) -> tuple[Any, Any]:
         """`(Lambda, (iterations, residual, converged, memory))`."""
 
     @abc.abstractmethod
-    def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve: ...
+    def momenta(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> MomentumSolve: ...
 
-    def positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any = ()) -> PositionSolve:
+    def positions(self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any = ()) -> PositionSolve:
         """The point of the manifold at time `t1` reached from `trial` along `M^-1 G(q, t)^T`."""
         t, t1 = jnp.asarray(t, q.dtype), jnp.asarray(t1, q.dtype)
         multipliers, (k, residual, converged, memory) = implicit_root(
@@ -112,7 +115,7 @@ class AbstractSolver(eqx.Module):
         return PositionSolve(q1, multipliers, k, residual, status, memory)
 
 
-def shifted(system: Any, q: Any, trial: Any, t: Any, multipliers: Any) -> Any:
+def shifted(system: AbstractSystem, q: Any, trial: Any, t: Any, multipliers: Any) -> Any:
     """`trial - M^-1 G(q, t)^T Lambda`."""
     return trial - system.inverse_mass(q, system.linearize(q, t).transpose(multipliers))
 
@@ -167,10 +170,12 @@ class Newton(AbstractSolver):
     max_iterations: int = eqx.field(static=True, default=50)
     redundant: str | None = eqx.field(static=True, default=None)
 
-    def init(self, system: Any, q: Any, t: Any) -> Any:
+    def init(self, system: AbstractSystem, q: Any, t: Any) -> Any:
         return ()
 
-    def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
+    def iterate_positions(
+        self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any
+    ) -> tuple[Any, Any]:
         line = position_problem(system, q, trial, t, t1, self.redundant is None)
         residual, tol, unit = _measure(line, self.tol)
         fixed = None if self.redundant is None else _gram_factor(system, q, t, True)
@@ -182,7 +187,7 @@ class Newton(AbstractSolver):
         done = iterate(body, residual, line.zero, tol=tol, max_iterations=self.max_iterations, **options)
         return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
-    def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
+    def momenta(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> MomentumSolve:
         return direct_momenta(system, q, p, t, self.redundant)
 
 
@@ -198,13 +203,15 @@ class SymmetricNewton(AbstractSolver):
     slow: int = eqx.field(static=True, default=7)
     redundant: str | None = eqx.field(static=True, default=None)
 
-    def init(self, system: Any, q: Any, t: Any) -> Any:
+    def init(self, system: AbstractSystem, q: Any, t: Any) -> Any:
         return (self._factor(system, q, t), jnp.asarray(0, jnp.int32)) if self.frozen else ()
 
-    def _factor(self, system: Any, q: Any, t: Any) -> Any:
+    def _factor(self, system: AbstractSystem, q: Any, t: Any) -> Any:
         return _gram_factor(system, q, t, self.redundant is not None)
 
-    def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
+    def iterate_positions(
+        self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any
+    ) -> tuple[Any, Any]:
         plain = self.redundant is None and not self.frozen
         line = position_problem(system, q, trial, t, t1, plain)
         residual, tol, unit = _measure(line, self.tol)
@@ -224,7 +231,7 @@ class SymmetricNewton(AbstractSolver):
             memory = (jax.tree.map(lambda a, b: jnp.where(stale, a, b), fresh, factor), refreshed + stale)
         return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
-    def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
+    def momenta(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> MomentumSolve:
         return direct_momenta(system, q, p, t, self.redundant)
 
 
@@ -253,10 +260,12 @@ class SOR(AbstractSolver):
         if not isinstance(self.omega, (int, float)) or not 0 < self.omega < 2:
             raise InputError(f"omega must be a number between 0 and 2 for the relaxation to converge, not {self.omega}")
 
-    def init(self, system: Any, q: Any, t: Any) -> Any:
+    def init(self, system: AbstractSystem, q: Any, t: Any) -> Any:
         return ()
 
-    def iterate_positions(self, system: Any, q: Any, trial: Any, t: Any, t1: Any, memory: Any) -> tuple[Any, Any]:
+    def iterate_positions(
+        self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any
+    ) -> tuple[Any, Any]:
         residual, tol, unit = _measure(position_problem(system, q, trial, t, t1, False), self.tol)
         m = system.constraint_count(q)
         directions = system.mass_form(q).right(q, system.linearize(q, t).todense())
@@ -283,7 +292,7 @@ class SOR(AbstractSolver):
         )
         return done.x, (done.iterations, done.residual, done.converged, memory)
 
-    def momenta(self, system: Any, q: Any, p: Any, t: Any) -> MomentumSolve:
+    def momenta(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> MomentumSolve:
         tol = 4 * jnp.finfo(q.dtype).eps if self.tol is None else self.tol
 
         def solve(args):
@@ -331,13 +340,13 @@ def _sum(a: Any, b: Any) -> Any:
     return jax.tree.map(jnp.add, a, b)
 
 
-def _gram_factor(system: Any, q: Any, t: Any, redundant: bool = False) -> Any:
+def _gram_factor(system: AbstractSystem, q: Any, t: Any, redundant: bool = False) -> Any:
     jac = system.linearize(q, t)
     gram = system.gram(q, jac, jac)
     return gram.factor_redundant(symmetric=True) if redundant else gram.factor(symmetric=True)
 
 
-def momentum_sizes(system: Any, q: Any, p: Any, t: Any) -> Any:
+def momentum_sizes(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
     """The natural scale of each row of the hidden constraint: `sum_j |G_ij| |v_j|`, and `|g_t|` where g moves."""
     sizes = system.linearize(q, t).row_sizes(system.velocity(q, p))
     return sizes + jnp.abs(system.hidden_constraint(q, jnp.zeros_like(p), t)) if system.rheonomic else sizes
@@ -353,7 +362,7 @@ def _momentum_factor(redundant: bool, mu: Any, args: Any) -> Any:
     return _Negated(_gram_factor(system, q, t, redundant))
 
 
-def direct_momenta(system: Any, q: Any, p: Any, t: Any = 0.0, redundant: str | None = None) -> MomentumSolve:
+def direct_momenta(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0, redundant: str | None = None) -> MomentumSolve:
     """The tangent momentum by one linear solve: `P(q) p = p - G^T (G M^-1 G^T)^-1 (G M^-1 p + g_t)`."""
     islands = system.islands(q) if redundant is None else None
     if islands is not None:

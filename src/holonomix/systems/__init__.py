@@ -1,5 +1,6 @@
 """Mechanical systems."""
 
+from .abstract import AbstractSystem as AbstractSystem
 from .capabilities import Capability as Capability
 from .constraints import Rheonomic as Rheonomic
 from .fixman import fixman as fixman

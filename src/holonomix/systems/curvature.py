@@ -20,6 +20,7 @@ import numpy as np
 from ..linalg.assembly import Layout, layout_of
 from ..linalg.definite import UNROLL_DEFINITE, Definite, signed_pivot
 from ..linalg.indexing import Indices, take
+from .abstract import AbstractSystem
 from .mass import BlockMass, DenseMass
 
 __all__ = ["LocalEnergy", "curvature", "curvature_structure", "mass_matrix"]
@@ -46,8 +47,8 @@ class LocalEnergy(NamedTuple):
         return self.scale * columns.reshape(s, d, k, s, d).transpose(2, 3, 4, 0, 1)
 
 
-def curvature(system: Any, q: Any, shift: Any, weight: Any = 1.0) -> Any:
-    """`weight M + shift V''(q)` over the flattened q, with `.factor()` giving `.solve(b)` and `.smallest` (pivot).
+def curvature(system: AbstractSystem, q: Any, shift: Any, weight: Any = 1.0) -> Any:
+    """`weight M + shift V''(q)` over the flattened q, with `.factor(once)` giving `.solve(b)` and `.smallest` (pivot).
 
     `system` is the System whose potential is meant (`stiff.full`, `stiff.fast`, ...); its mass is constant.
     """
@@ -58,12 +59,12 @@ def curvature(system: Any, q: Any, shift: Any, weight: Any = 1.0) -> Any:
     return Definite(shift * hessian + weight * mass_matrix(system, q))
 
 
-def curvature_structure(system: Any, q: Any) -> str:
+def curvature_structure(system: AbstractSystem, q: Any) -> str:
     """How `M + shift V''` would be solved, in words."""
     return _find(system, q)[2]
 
 
-def mass_matrix(system: Any, q: Any) -> Any:
+def mass_matrix(system: AbstractSystem, q: Any) -> Any:
     """The constant mass as a matrix over the flattened q."""
     mass = system.mass_form(q)
     if isinstance(mass, DenseMass):
@@ -77,7 +78,7 @@ def mass_matrix(system: Any, q: Any) -> Any:
 # -- what the potential is made of -----------------------------------------------------------------------------------
 
 
-def _find(system: Any, q: Any) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
+def _find(system: AbstractSystem, q: Any) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
     if q.size <= UNROLL_DEFINITE:
         return None, None, f"{q.size} coordinates: unrolled elimination"
     if not system.mass_form(q).particlewise:
@@ -166,7 +167,7 @@ class Curvature(eqx.Module):
     matrix: Any
     pattern: Pattern = eqx.field(static=True)
 
-    def factor(self) -> CurvatureFactor:
+    def factor(self, once: bool = False) -> CurvatureFactor:
         factor = self.matrix.factor(symmetric=True)
         return CurvatureFactor(factor, signed_pivot(factor), self.pattern)
 
@@ -185,7 +186,9 @@ class CurvatureFactor(eqx.Module):
         return take(self.factor.solve(take(b, layout.order)), layout.inverse)
 
 
-def _structured(system: Any, q: Any, shift: Any, weight: Any, parts: list[LocalEnergy], pattern: Pattern) -> Curvature:
+def _structured(
+    system: AbstractSystem, q: Any, shift: Any, weight: Any, parts: list[LocalEnergy], pattern: Pattern
+) -> Curvature:
     n = q.shape[0]
     d = q.size // n
     mass: Any = system.mass_form(q)

@@ -12,13 +12,14 @@ from jax.core import Tracer
 
 from ..errors import InputError
 from ..linalg import UNROLL, Dense
+from .abstract import AbstractSystem
 from .stiff import StiffSystem
 from .system import System
 
 __all__ = ["fixman", "fixman_potential"]
 
 
-def fixman(system: Any, temperature: Any) -> System:
+def fixman(system: AbstractSystem, temperature: Any) -> System:
     r"""The constrained system that samples at `kT = temperature` as its stiff counterpart does (Fixman 1974).
 
     A rigid system visits positions with the surface measure of the mass metric, a stiff one with that measure divided
@@ -33,7 +34,7 @@ def fixman(system: Any, temperature: Any) -> System:
     if not isinstance(temperature, Tracer) and not np.all(np.asarray(temperature) >= 0):
         raise InputError(f"temperature must not be negative, not {temperature}")
     stiff = isinstance(system, StiffSystem)
-    if not stiff and (not system.constrained or system.rheonomic):
+    if not stiff and (not system.has_constraints or system.rheonomic):
         raise InputError("the Fixman potential belongs to constraints that do not depend on time; this system has none")
     rigid = system.constrained() if stiff else system
     if rigid.time_dependent:
@@ -42,7 +43,7 @@ def fixman(system: Any, temperature: Any) -> System:
     return System(potential, rigid.constraint_terms, rigid.mass, rigid.force_fn, rigid.params, rigid.vector_fn)
 
 
-def fixman_potential(system: Any, q: Any) -> Any:
+def fixman_potential(system: AbstractSystem, q: Any) -> Any:
     """`W(q)/kT`: `(1/2) log det(G M^-1 G^T)`, or `sum_k log omega_k(q)` for a StiffSystem."""
     if not isinstance(system, StiffSystem):
         jac = system.linearize(q)
@@ -63,7 +64,7 @@ class Corrected(eqx.Module):
     """`V(q) + kT W(q)`."""
 
     potential: Any
-    system: Any
+    system: AbstractSystem
     temperature: Any
 
     def __call__(self, q: Any, *params: Any) -> Any:

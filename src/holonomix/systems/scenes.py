@@ -22,7 +22,7 @@ def scene_of(system: Any, shape: tuple[int, ...], problem: Problem | None = None
     """
     if problem is not None and problem.scene is not None:
         return problem.scene
-    distances = [term for term in getattr(system, "constraint_terms", ()) if isinstance(term, Distance)]
+    distances = [term for term in system.constraint_terms if isinstance(term, Distance)]
     pairs: list[tuple[int, int]] = []
     anchors: list[tuple[float, ...]] = []
     for term in distances:

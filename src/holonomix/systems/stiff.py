@@ -8,7 +8,7 @@ limit of its motion as eps -> 0 is `effective(stiff, q0, p0)`: the rigid system 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,11 +19,10 @@ import numpy as np
 from ..compiled import compiled
 from ..errors import ConvergenceError, InputError, ShapeError, real_array
 from ..linalg import newton_root
-from .capabilities import Capability
+from .abstract import AbstractSystem
 from .curvature import LocalEnergy, combined, local_energies
 from .frozen import freeze
 from .functions import as_callable
-from .mass import AbstractMass
 from .modes import generalized_modes
 from .resonance import resonances
 from .structured import AbstractLocal
@@ -79,36 +78,22 @@ class Penalty(eqx.Module):
         ]
 
 
-class Rigid:
-    """What `stiff.constrained` is: false where a System's is true, and the rigid System when called."""
-
-    def __init__(self, stiff: StiffSystem):
-        self._stiff = stiff
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __call__(self) -> System:
-        s = self._stiff
-        return System(s.slow_fn, s.manifold_terms, s.mass, s.force_fn, s.params)
-
-
-class StiffSystem(eqx.Module):
+class StiffSystem(AbstractSystem):
     """`StiffSystem(slow, stiff, manifold, mass=1.0, epsilon=...)`: potential `U + V/eps^2`, no constraint.
 
     `slow` is U, `stiff` is V, `manifold` is g with `V = 0` where `g = 0`; all take `(q, params)` when params are given.
     It answers everything a `System` without constraints answers, so every method for those runs on it too.
     """
 
-    kind: ClassVar[str] = "stiff"
-
-    slow_fn: Any
-    stiff_fn: Any
+    potential_fn: TotalPotential
+    constraint_terms: tuple[Any, ...]  # none
     manifold_terms: tuple[Any, ...]
     mass: Any
-    epsilon: Any
     force_fn: Any
+    vector_fn: Any  # none
     params: Any
+    shape: tuple[int, ...] | None = eqx.field(static=True)
+    redundant: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -128,22 +113,40 @@ class StiffSystem(eqx.Module):
         rigid = System(slow, manifold, mass, force, params)
         if rigid.time_dependent:
             raise InputError("the potentials of a stiff system must not depend on time")
-        if not rigid.constrained or rigid.rheonomic:
+        if not rigid.has_constraints or rigid.rheonomic:
             raise InputError("a stiff system needs a manifold g(q) that does not depend on time")
         if not callable(stiff):
             raise InputError(f"stiff must be a function, not {type(stiff).__name__}")
-        self.slow_fn, self.stiff_fn = rigid.potential_fn, as_callable(stiff)
-        self.manifold_terms, self.mass, self.force_fn = rigid.constraint_terms, rigid.mass, rigid.force_fn
-        self.params = rigid.params
-        self.epsilon = jnp.asarray(epsilon, jnp.result_type(float))
+        strong = StiffPotential(as_callable(stiff), jnp.asarray(epsilon, jnp.result_type(float)))
+        self.potential_fn = TotalPotential(rigid.potential_fn, strong)
+        self.constraint_terms, self.manifold_terms = (), rigid.constraint_terms
+        self.mass, self.force_fn, self.vector_fn, self.params = rigid.mass, rigid.force_fn, None, rigid.params
+        self.shape, self.redundant = None, False
+
+    @property
+    def kind(self) -> str:
+        return "stiff"
+
+    @property
+    def slow_fn(self) -> Any:
+        """U, as the user gave it."""
+        return self.potential_fn.slow
+
+    @property
+    def stiff_fn(self) -> Any:
+        """V, as the user gave it."""
+        return self.potential_fn.stiff.fn
+
+    @property
+    def epsilon(self) -> Any:
+        return self.potential_fn.stiff.epsilon
 
     # -- its relatives ------------------------------------------------------------------------------------------
 
     @property
     def full(self) -> System:
         """The same motion as a plain System with the potential `U + V/eps^2`."""
-        total = TotalPotential(self.slow_fn, StiffPotential(self.stiff_fn, self.epsilon))
-        return System(total, None, self.mass, self.force_fn, self.params)
+        return System(self.potential_fn, None, self.mass, self.force_fn, self.params)
 
     @property
     def slow(self) -> System:
@@ -153,16 +156,15 @@ class StiffSystem(eqx.Module):
     @property
     def fast(self) -> System:
         """The kinetic energy with `V/eps^2` alone: what oscillates between two kicks of an impulse method."""
-        return System(StiffPotential(self.stiff_fn, self.epsilon), None, self.mass, None, self.params)
+        return System(self.potential_fn.stiff, None, self.mass, None, self.params)
 
-    @property
-    def constrained(self) -> Rigid:
-        """`stiff.constrained()` is the rigid System with potential U on `g(q) = 0`; as a truth value it is False."""
-        return Rigid(self)
+    def constrained(self) -> System:
+        """The rigid System with potential U on `g(q) = 0`."""
+        return System(self.slow_fn, self.manifold_terms, self.mass, self.force_fn, self.params)
 
     def with_epsilon(self, epsilon: Any) -> StiffSystem:
         """The same system with another stiffness; nothing is recompiled."""
-        return eqx.tree_at(lambda s: s.epsilon, self, jnp.asarray(epsilon, jnp.result_type(float)))
+        return eqx.tree_at(lambda s: s.potential_fn.stiff.epsilon, self, jnp.asarray(epsilon, jnp.result_type(float)))
 
     def penalized(self, omega: Any) -> StiffSystem:
         raise InputError("this system is stiff already: use with_epsilon(...), or constrained().penalized(omega)")
@@ -180,103 +182,6 @@ class StiffSystem(eqx.Module):
         """Call every function of the user once, the way a run does; shapes are all that matters."""
         self.full.try_out(q)
         self.constrained().try_out(q)
-
-    # -- the interface of a System without constraints ------------------------------------------------------------
-
-    @property
-    def constraint(self) -> None:
-        return None
-
-    @property
-    def constraint_terms(self) -> tuple[Any, ...]:
-        return ()
-
-    @property
-    def rheonomic(self) -> bool:
-        return False
-
-    @property
-    def time_dependent(self) -> bool:
-        return False
-
-    @property
-    def forced(self) -> bool:
-        return self.force_fn is not None
-
-    @property
-    def conservative(self) -> bool:
-        return self.force_fn is None
-
-    @property
-    def position_mass(self) -> bool:
-        return self.slow.position_mass
-
-    @property
-    def magnetic(self) -> bool:
-        return False
-
-    @property
-    def separable(self) -> bool:
-        return not self.position_mass
-
-    @property
-    def needs(self) -> frozenset[Capability]:
-        return self.slow.needs
-
-    @property
-    def vector_potential(self) -> None:
-        return None
-
-    def mass_form(self, q: Any) -> AbstractMass:
-        return self.slow.mass_form(q)
-
-    def inverse_mass(self, q: Any, x: Any) -> Any:
-        return self.slow.inverse_mass(q, x)
-
-    def applied_force(self, q: Any, v: Any, t: Any) -> Any:
-        return self.slow.applied_force(q, v, t)
-
-    @property
-    def potential(self) -> Any:
-        """`U + V/eps^2` as a function of q alone."""
-        return self.full.potential
-
-    @property
-    def potential_fn(self) -> Any:
-        return self.full.potential_fn
-
-    def gradient(self, q: Any, t: Any = 0.0) -> Any:
-        return self.full.gradient(q, t)
-
-    def velocity(self, q: Any, p: Any) -> Any:
-        return self.slow.velocity(q, p)
-
-    def momentum(self, q: Any, v: Any) -> Any:
-        return self.slow.momentum(q, v)
-
-    def kinetic(self, q: Any, p: Any) -> Any:
-        return self.slow.kinetic(q, p)
-
-    def hamiltonian(self, q: Any, p: Any, t: Any = 0.0) -> Any:
-        return self.full.hamiltonian(q, p, t)
-
-    def force(self, q: Any, p: Any, t: Any = 0.0) -> Any:
-        return self.full.force(q, p, t)
-
-    def constraint_count(self, q: Any) -> int:
-        return 0
-
-    def linearize(self, q: Any, t: Any = 0.0) -> Any:
-        return self.full.linearize(q, t)
-
-    def gram(self, q: Any, left: Any, right: Any) -> Any:
-        return self.full.gram(q, left, right)
-
-    def hidden_constraint(self, q: Any, p: Any, t: Any = 0.0) -> Any:
-        return self.full.hidden_constraint(q, p, t)
-
-    def multipliers(self, q: Any, p: Any, t: Any = 0.0) -> Any:
-        return self.full.multipliers(q, p, t)
 
     # -- the manifold and the fast motion across it ----------------------------------------------------------------
 
@@ -395,7 +300,7 @@ def _foot_sizes(args: Any) -> Any:
 
 def penalized(system: System, omega: Any) -> StiffSystem:
     """The constraint of a system replaced by the stiff potential `omega^2/2 |g|^2`."""
-    if not system.constrained or system.rheonomic:
+    if not system.has_constraints or system.rheonomic:
         raise InputError("only constraints that do not depend on time can be penalized; this system has none")
     if system.time_dependent or system.magnetic:
         raise InputError("a stiff system has potentials that do not depend on time, and no vector potential")
@@ -439,12 +344,12 @@ def effective(stiff: Any, q0: Any, p0: Any, *, margin: float = 0.02) -> System:
     return System(potential, stiff.manifold_terms, stiff.mass, stiff.force_fn, stiff.params)
 
 
-def fast_subsystem(system: Any, q: Any, p: Any) -> tuple[StiffSystem | None, float]:
+def fast_subsystem(system: AbstractSystem, q: Any, p: Any) -> tuple[StiffSystem | None, float]:
     """The stiff system whose fast oscillations a run of `system` follows or has averaged away, and their energy.
 
     No energy is told for one frequency, nor for more than `MOST_FREQUENCIES`, among which some always resonate.
     """
-    origin = getattr(system, "potential_fn", None)
+    origin = system.potential_fn
     stiff = system if isinstance(system, StiffSystem) else getattr(origin, "stiff", None)
     if not isinstance(stiff, StiffSystem) or not 2 <= stiff.constrained().constraint_count(q) <= MOST_FREQUENCIES:
         return None, 0.0

@@ -95,7 +95,7 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
     names: dict[str, tuple[str, ...]] = {}
     _add(charts, names, "energy error", (), _sliced(solution.energy_error()))
     names["energy error"] = ("H(t) - H(0)",)
-    if solution.system.constrained:
+    if solution.system.has_constraints:
         errors = np.stack([solution.constraint_error(), solution.hidden_constraint_error()], axis=1)
         charts["constraints"] = (True, _sliced(errors))
         names["constraints"] = ("|g|", "|G M^-1 p|")
@@ -117,7 +117,7 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
         charts,
         names,
         p=lambda part: solution.p[part],
-        forces=_system_forces(solution) if scene is not None and solution.system.constrained else None,
+        forces=_system_forces(solution) if scene is not None and solution.system.has_constraints else None,
     )
 
 
