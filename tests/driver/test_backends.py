@@ -11,7 +11,6 @@ import pytest
 
 import holonomix as hx
 from holonomix.kernels import Unsupported
-from holonomix.methods.base import kind_of
 
 # After STEPS steps of size 0.01 the back ends differ by rounding only: this many ulps of the largest coordinate.
 STEPS, ULPS = 20, 400
@@ -38,7 +37,7 @@ def sometimes(name, kind):
 def simulated(name, kind, backend):
     method = REGISTRY[name].default
     problem = hx.models.magnetized_body() if method.family == "so3" else problem_of(kind)
-    if kind_of(problem.system) != kind:
+    if problem.system.kind != kind:
         pytest.skip(f"no {kind} model of rotation matrices is registered")
     options = {"dt": 0.01, "steps": STEPS, "save_every": 5, "key": jax.random.key(1) if method.stochastic else None}
     return hx.simulate(problem.system, method, problem.q0, problem.p0, **options, backend=backend)

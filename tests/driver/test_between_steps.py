@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.methods.base import kind_of
 from holonomix.projection import check_start
 
 DOUBLE = hx.models.double_pendulum()
@@ -63,7 +62,7 @@ def test_points_between_steps_are_consistent(method):
 @pytest.mark.parametrize("method", all_methods(), ids=lambda m: m.name)
 def test_points_between_steps_of_every_method_are_consistent(method):
     problem = hx.models.magnetized_body() if "SO3" in method.name else DOUBLE
-    assert kind_of(problem.system) == "constrained"
+    assert problem.system.kind == "constrained"
     assert consistent(problem, method, everything=True) < 1e-13
 
 

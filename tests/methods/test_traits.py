@@ -11,7 +11,7 @@ import dataclasses
 import pytest
 
 import holonomix as hx
-from holonomix.methods.base import KINDS, kind_of
+from holonomix.methods.base import KINDS
 
 STEPS = 600
 
@@ -85,7 +85,7 @@ def test_the_registry_is_complete_and_cited():
 def test_declared_traits_are_borne_out(make, kind, quick):
     method = make()
     problem = problem_for(method, kind, quick)
-    if kind_of(problem.system) != kind:
+    if problem.system.kind != kind:
         pytest.skip(f"{method.name} treats rotation matrices only, and no {kind} model of them is registered")
     own = method.name.startswith(OWN_LIMIT)
     certificate = hx.certify(method, problem, steps=STEPS, reference=method if own else None)
