@@ -54,7 +54,7 @@ def errors(method: AbstractMethod, problem: hx.Problem, steps: int) -> Errors:
     energy, g = np.asarray(sol.energy_error()), np.zeros(len(sol.q))
     kinetic = jax.vmap(system.kinetic)(sol.q, sol.p)
     size = float(jnp.max(kinetic + jnp.abs(jax.vmap(system.potential)(sol.q))))
-    if system.constrained:
+    if system.has_constraints:
         g = np.asarray(sol.constraint_error()) / float(jnp.max(jnp.abs(sol.q)) ** 2)
     return Errors(np.maximum.accumulate(np.abs(energy)) / size, np.maximum.accumulate(np.abs(g)))
 
