@@ -18,6 +18,7 @@ constant places, or a choice between a few of them.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 SHIFT = 32  # a code is (node + 1) << SHIFT | place; anything smaller is a scalar node
 PLACE = (1 << SHIFT) - 1
 LEAST = 5  # axes of so many elements, or fewer, are never long
+SHARE = 10  # an axis of a series is long where it has more than one in so many elements
 MOST = 12  # vectors that one axis may be dealt to: coordinates of a molecule of four
 SOURCES = 6  # vectors that one vector may be pieced together from by choices
 LONG_SOURCES = 16  # the same where there are too many elements to put together one by one
@@ -95,25 +97,34 @@ def long_axes(jaxprs) -> Axes:
     weight: Counter[int] = Counter()
     together: set[tuple[int, int]] = set()
 
-    def visit(jaxpr) -> None:
+    def visit(jaxpr, weight: Counter[int]) -> int:
+        """Count the elements of arrays by the lengths of their axes; returns the elements of all arrays."""
+        total = 0
         for eqn in jaxpr.eqns:
             for v in (*eqn.invars, *eqn.outvars):
-                shape = [n for n in getattr(v.aval, "shape", ()) if n > LEAST]
+                whole = getattr(v.aval, "shape", ())
+                size = math.prod(whole)
+                total += size
+                shape = [n for n in whole if n > LEAST]
                 for k, n in enumerate(shape):
-                    weight[n] += int(np.prod(v.aval.shape, dtype=np.int64))
+                    weight[n] += size
                     together.update((n, m) for j, m in enumerate(shape) if j != k)
             if eqn.primitive.name == "two_forms":
-                visit(eqn.params["unrolled"].traced([v.aval for v in eqn.invars]).jaxpr)
+                # sums over the order have axes of every length up to the order, none of which is worth a loop
+                inner: Counter[int] = Counter()
+                all_of_it = visit(eqn.params["unrolled"].traced([v.aval for v in eqn.invars]).jaxpr, inner)
+                weight.update({n: w for n, w in inner.items() if SHARE * w > all_of_it})
                 continue
             for value in eqn.params.values():
-                for inner in value if isinstance(value, tuple | list) else (value,):
-                    if isinstance(inner, jex_core.ClosedJaxpr):
-                        visit(inner.jaxpr)
-                    elif isinstance(inner, jex_core.Jaxpr):
-                        visit(inner)
+                for part in value if isinstance(value, tuple | list) else (value,):
+                    if isinstance(part, jex_core.ClosedJaxpr):
+                        total += visit(part.jaxpr, weight)
+                    elif isinstance(part, jex_core.Jaxpr):
+                        total += visit(part, weight)
+        return total
 
     for closed in jaxprs:
-        visit(closed.jaxpr)
+        visit(closed.jaxpr, weight)
     long: set[int] = set()
     for n, _ in sorted(weight.items(), key=lambda item: (-item[1], item[0])):
         if not any((n, m) in together for m in (*long, n)):

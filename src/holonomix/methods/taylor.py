@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
+from ..taylor.series import over, times
 from ..types import Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Traits, first_failure, solver_report
 from .kick_drift import PhasePoint
@@ -26,10 +28,10 @@ LONGEST_STEP = 1e3  # of TaylorAdaptive, in units of dt: the limit where the ser
 
 
 class SolutionSeries(NamedTuple):
-    """Normalized Taylor coefficients of q and p in units of a time step, lowest first."""
+    """Normalized Taylor coefficients of q and p in units of a time step, lowest first: `order + 1` arrays each."""
 
-    q: Any  # (order + 1, *shape of q)
-    p: Any
+    q: Sequence[Any]
+    p: Sequence[Any]
 
 
 def solution_series(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, unit: Any = 1.0) -> SolutionSeries:
@@ -53,16 +55,18 @@ def solution_series(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, 
 
     t, unit = jnp.asarray(t, q.dtype), jnp.asarray(unit, q.dtype)
     name = f"Taylor series of order {order}"
-    return SolutionSeries(*in_two_forms(name, form(False), form(True), q, p, t, unit, *leaves))
+    found = in_two_forms(name, form(False), form(True), [q] * (order + 1) + [p] * (order + 1), q, p, t, unit, *leaves)
+    return SolutionSeries(found[: order + 1], found[order + 1 :])
 
 
 def _coefficients(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, unit: Any, looped: bool) -> list[Any]:
     qs, ps, clock = Series(q), Series(p), Series(t, unit)
+    units = jnp.broadcast_to(unit, q.shape)
     velocity = SeriesProgram(lambda q, p: [system.velocity(q, p)], [qs, ps])
 
     def integrate(slope: Any, n: Any) -> Any:
         """Coefficient n + 1 of a series from coefficient n of its derivative."""
-        return jnp.zeros_like(q) if slope is None else slope * (unit / (n + 1))
+        return jnp.zeros_like(q) if slope is None else times(slope, over(units, _number(n + 1)))
 
     if not system.has_constraints:
         force = SeriesProgram(lambda q, p, t: [system.force(q, p, t)], [qs, ps, clock])
@@ -84,6 +88,7 @@ def _coefficients(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, un
         gram = system.gram(q, jac, jac)
         factor = (gram.factor_redundant if system.redundant else gram.factor)(symmetric=True)
         multipliers = Series(system.multipliers(q, p, t))
+        rates = jnp.broadcast_to(1.0 / (unit * unit), multipliers.shape)
         force = SeriesProgram(constrained, [qs, ps, multipliers, clock])
         constraint = SeriesProgram(lambda q, t: [system.constraint(q, t)], [qs, clock])
         programs = (velocity, force, constraint)
@@ -99,7 +104,7 @@ def _coefficients(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, un
                 follow(n)
                 (residual,) = constraint.advance(n + 2)
                 if residual is not None:
-                    multipliers.put(n, factor.solve(residual * ((n + 1) * (n + 2) / unit**2)))
+                    multipliers.put(n, factor.solve(times(residual, times(rates, _number((n + 1) * (n + 2))))))
             follow(n)
             constraint.advance(n + 2)
 
@@ -111,7 +116,12 @@ def _coefficients(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, un
         advance(n)
     if looped:
         loop(programs, advance, first, order, order + 2)
-    return [jnp.stack(x.terms[: order + 1]) for x in (qs, ps)]
+    return [*qs.terms[: order + 1], *ps.terms[: order + 1]]
+
+
+def _number(n: Any) -> Any:
+    """An order as a factor; inside a loop it is an array."""
+    return float(n) if isinstance(n, int) else n
 
 
 def _increment(terms: Any, h: Any) -> Any:

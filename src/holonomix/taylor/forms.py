@@ -40,9 +40,10 @@ two_forms_p = Primitive("two_forms")
 two_forms_p.multiple_results = True
 
 
-def in_two_forms(text: str, unrolled: Callable[..., Any], looped: Callable[..., Any], *arrays: Any) -> Any:
-    """`looped(*arrays)`, or `unrolled(*arrays)` inside a kernel; both return a flat list of arrays."""
-    results = jax.eval_shape(looped, *arrays)
+def in_two_forms(
+    text: str, unrolled: Callable[..., Any], looped: Callable[..., Any], results: Sequence[Any], *arrays: Any
+) -> Any:
+    """`looped(*arrays)`, or `unrolled(*arrays)` inside a kernel; both return arrays like `results`."""
     forms = {"unrolled": Form(unrolled, f"unrolled {text}"), "looped": Form(looped, text)}
     return two_forms_p.bind(*arrays, **forms, avals=tuple((x.shape, x.dtype) for x in results))
 

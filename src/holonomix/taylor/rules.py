@@ -18,27 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .series import Node, Series, SeriesProgram, center, convolve, square
+from .series import Node, Series, SeriesProgram, center, convolve, minus, over, plus, scaled, square, times
 
 __all__ = ["RULES", "monomial"]
 
 Rule = Callable[[Node, Any], Any]
-
-
-def _scaled(x: Any, factor: Any) -> Any:
-    return None if x is None else x * factor
-
-
-def _plus(x: Any, y: Any) -> Any:
-    if x is None or y is None:
-        return y if x is None else x
-    return x + y
-
-
-def _minus(x: Any, y: Any) -> Any:
-    if y is None:
-        return x
-    return -y if x is None else x - y
 
 
 # -- operations that act on every coefficient alone ------------------------------------------------------------------
@@ -96,9 +80,9 @@ def _select(node: Node, n: Any) -> Any:
 def _mul(node: Node, n: Any) -> Any:
     a, b = node.inputs
     if not isinstance(a, Series):
-        return _scaled(b[n], a)
+        return scaled(b[n], a)
     if not isinstance(b, Series):
-        return _scaled(a[n], b)
+        return scaled(a[n], b)
     return square(a, n) if a is b else convolve(a, b, n)
 
 
@@ -113,7 +97,7 @@ def _dot_general(node: Node, n: Any) -> Any:
     total = None
     for j in range(n + 1):
         if a[j] is not None and b[n - j] is not None:
-            total = _plus(total, node.bind(a[j], b[n - j]))
+            total = plus(total, node.bind(a[j], b[n - j]))
     return total
 
 
@@ -122,11 +106,7 @@ def _div(node: Node, n: Any) -> Any:
     if not isinstance(b, Series):
         return None if a[n] is None else a[n] / b
     top = a[n] if isinstance(a, Series) else None
-    return _over(_minus(top, convolve(b, node.output, n, 1, n)), b[0])
-
-
-def _over(numerator: Any, denominator: Any) -> Any:
-    return None if numerator is None else numerator / denominator
+    return over(minus(top, convolve(b, node.output, n, 1, n)), b[0])
 
 
 def _integer_pow(node: Node, n: Any) -> Any:
@@ -184,8 +164,8 @@ def _power(node: Node, n: Any, a: Series, k: Any) -> Any:
     total, rest = _inner(a, c, n, weight)
     for j in rest:
         if a[j] is not None and c[n - j] is not None:
-            total = _plus(total, weight(j) * (a[j] * c[n - j]))
-    return _over(total, a[0])
+            total = plus(total, weight(j) * times(a[j], c[n - j]))
+    return over(total, a[0])
 
 
 def _inner(a: Series, c: Series, n: int, weight: Callable[[Any], Any]) -> tuple[Any, Sequence[int]]:
@@ -194,7 +174,7 @@ def _inner(a: Series, c: Series, n: int, weight: Callable[[Any], Any]) -> tuple[
     if n < 4 or window is None or tail is None:
         return None, range(1, n + 1)
     j = np.arange(2, n).reshape((-1,) + (1,) * len(a.shape))
-    return jnp.sum((weight(j) * window) * lax.rev(tail, (0,)), axis=0), (1, n)
+    return lax.reduce_sum(times(weight(j) * window, lax.rev(tail, (0,))), (0,)), (1, n)
 
 
 def _sqrt(node: Node, n: Any) -> Any:
@@ -221,10 +201,10 @@ def _pow(node: Node, n: Any) -> Any:
         node.memory |= {"base": base, "log": log, "exponent": Series(k[0] * log[0])}
     memory = node.memory
     base, log, exponent = memory["base"], memory["log"], memory["exponent"]
-    top = _minus(base[n], _scaled(_weighted(log, base, n, n - 1), 1.0 / n))
-    log.put(n, _over(top, base[0]))
+    top = minus(base[n], scaled(_weighted(log, base, n, n - 1), 1.0 / n))
+    log.put(n, over(top, base[0]))
     exponent.put(n, convolve(k, log, n))
-    return _scaled(_weighted(exponent, node.output, n), 1.0 / n)
+    return scaled(_weighted(exponent, node.output, n), 1.0 / n)
 
 
 # -- monomials -------------------------------------------------------------------------------------------------------
@@ -272,13 +252,13 @@ def _monomial_rule(node: Node, n: Any) -> Any:
     if k == 0.0:
         return None
     if k == 1.0:
-        return _scaled(base[n], factor)
+        return scaled(base[n], factor)
     if k == 2.0:
-        return _scaled(square(base, n), factor)
+        return scaled(square(base, n), factor)
     if k > 0 and k == int(k):
         if "product" not in node.memory:
             node.memory["product"] = Product([base] * int(k))
-        return _scaled(node.memory["product"].advance(n), factor)
+        return scaled(node.memory["product"].advance(n), factor)
     return _power(node, n, base, k)
 
 
@@ -295,29 +275,29 @@ def _weighted(a: Series, c: Series, n: Any, last: Any = None) -> Any:
     total, rest = _inner(a, c, n, lambda j: np.asarray(j, float))
     for j in rest:
         if j <= last and a[j] is not None and c[n - j] is not None:
-            total = _plus(total, (float(j) * a[j]) * c[n - j])
+            total = plus(total, times(float(j) * a[j], c[n - j]))
     return total
 
 
 def _exp(node: Node, n: Any) -> Any:
-    return _scaled(_weighted(node.inputs[0], node.output, n), 1.0 / n)
+    return scaled(_weighted(node.inputs[0], node.output, n), 1.0 / n)
 
 
 def _exp2(node: Node, n: Any) -> Any:
-    return _scaled(_weighted(node.inputs[0], node.output, n), math.log(2.0) / n)
+    return scaled(_weighted(node.inputs[0], node.output, n), math.log(2.0) / n)
 
 
 def _expm1(node: Node, n: Any) -> Any:
     if "whole" not in node.memory:
         node.memory["whole"] = Series(node.output[0] + 1.0)
     whole = node.memory["whole"]
-    whole.put(n, _scaled(_weighted(node.inputs[0], whole, n), 1.0 / n))
+    whole.put(n, scaled(_weighted(node.inputs[0], whole, n), 1.0 / n))
     return whole[n]
 
 
 def _log(node: Node, n: Any) -> Any:
     (a,), c = node.inputs, node.output
-    return _over(_minus(a[n], _scaled(_weighted(c, a, n, n - 1), 1.0 / n)), a[0])
+    return over(minus(a[n], scaled(_weighted(c, a, n, n - 1), 1.0 / n)), a[0])
 
 
 def _log1p(node: Node, n: Any) -> Any:
@@ -326,7 +306,7 @@ def _log1p(node: Node, n: Any) -> Any:
         node.memory["shifted"] = Series(a[0] + 1.0)
     b = node.memory["shifted"]
     b.put(n, a[n])
-    return _over(_minus(a[n], _scaled(_weighted(c, b, n, n - 1), 1.0 / n)), b[0])
+    return over(minus(a[n], scaled(_weighted(c, b, n, n - 1), 1.0 / n)), b[0])
 
 
 def _pair(first: Callable[..., Any], second: Callable[..., Any], sign: float, shown: int) -> Rule:
@@ -338,8 +318,8 @@ def _pair(first: Callable[..., Any], second: Callable[..., Any], sign: float, sh
             node.memory |= {"s": Series(first(a[0])), "c": Series(second(a[0]))}
         s, c = node.memory["s"], node.memory["c"]
         new_s, new_c = _weighted(a, c, n), _weighted(a, s, n)
-        s.put(n, _scaled(new_s, 1.0 / n))
-        c.put(n, _scaled(new_c, sign / n))
+        s.put(n, scaled(new_s, 1.0 / n))
+        c.put(n, scaled(new_c, sign / n))
         return (s, c)[shown][n]
 
     return rule
@@ -367,7 +347,7 @@ def _integral(slope: Callable[[Node], _Expression]) -> Rule:
             node.memory["slope"] = slope(node)
         else:
             node.memory["slope"].advance(n - 1)
-        return _scaled(_weighted(node.inputs[0], node.memory["slope"].value, n), 1.0 / n)
+        return scaled(_weighted(node.inputs[0], node.memory["slope"].value, n), 1.0 / n)
 
     return rule
 
@@ -389,9 +369,9 @@ def _atan2(node: Node, n: Any) -> Any:
     else:
         node.memory["r2"].advance(n - 1)
     y, x, r2 = node.memory["y"], node.memory["x"], node.memory["r2"].value
-    top = _minus(_weighted(y, x, n), _weighted(x, y, n))
-    top = _minus(top, _weighted(node.output, r2, n, n - 1))
-    return _over(_scaled(top, 1.0 / n), r2[0])
+    top = minus(_weighted(y, x, n), _weighted(x, y, n))
+    top = minus(top, _weighted(node.output, r2, n, n - 1))
+    return over(scaled(top, 1.0 / n), r2[0])
 
 
 # -- branches ----------------------------------------------------------------------------------------------------------
@@ -399,7 +379,7 @@ def _atan2(node: Node, n: Any) -> Any:
 
 def _abs(node: Node, n: Any) -> Any:
     (a,) = node.inputs
-    return _scaled(a[n], jnp.sign(a[0]))
+    return scaled(a[n], jnp.sign(a[0]))
 
 
 def _extreme(node: Node, n: Any) -> Any:

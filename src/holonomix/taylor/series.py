@@ -16,7 +16,10 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
-__all__ = ["Node", "Series", "SeriesError", "SeriesProgram", "center", "convolve", "loop", "square"]
+__all__ = [
+    "Node", "Series", "SeriesError", "SeriesProgram", "center", "convolve", "loop", "minus", "over", "plus", "scaled",
+    "square", "times",
+]  # fmt: skip
 
 LONGEST_LOOP = 256
 
@@ -101,6 +104,44 @@ class Series:
         return lax.dynamic_slice_in_dim(back, size - 1 - n + first, size - first, 0)
 
 
+# Arithmetic on coefficients, None standing for zero. Operators take several times as long to trace as `lax` does.
+
+
+def _alike(x: Any, y: Any) -> bool:
+    """Whether `lax` takes the two: arrays of one shape and type, or an array and a Python number."""
+    if isinstance(y, float):
+        return hasattr(x, "dtype")
+    return jnp.shape(x) == jnp.shape(y) and getattr(x, "dtype", None) == getattr(y, "dtype", None)
+
+
+def times(x: Any, y: Any) -> Any:
+    return lax.mul(x, y) if _alike(x, y) else x * y
+
+
+def scaled(x: Any, factor: Any) -> Any:
+    return None if x is None else times(x, factor)
+
+
+def plus(x: Any, y: Any) -> Any:
+    if x is None or y is None:
+        return y if x is None else x
+    return lax.add(x, y) if _alike(x, y) else x + y
+
+
+def minus(x: Any, y: Any) -> Any:
+    if y is None:
+        return x
+    if x is None:
+        return -y
+    return lax.sub(x, y) if _alike(x, y) else x - y
+
+
+def over(numerator: Any, denominator: Any) -> Any:
+    if numerator is None:
+        return None
+    return lax.div(numerator, denominator) if _alike(numerator, denominator) else numerator / denominator
+
+
 def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> Any:
     """`sum_j a[j] b[n - j]` for j from `first` to `last` (n by default); None where every product is zero.
 
@@ -117,11 +158,11 @@ def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> 
     total, rest = None, range(first, last + 1)
     left, right = a.window(low, high), b.window(n - high, n - low)
     if high > low and left is not None and right is not None:
-        total, rest = jnp.sum(left * lax.rev(right, (0,)), axis=0), newest
+        total, rest = lax.reduce_sum(times(left, lax.rev(right, (0,))), (0,)), newest
     for j in rest:
         x, y = a[j], b[n - j]
         if x is not None and y is not None:
-            total = x * y if total is None else total + x * y
+            total = plus(total, times(x, y))
     return total
 
 
@@ -130,11 +171,9 @@ def square(a: Series, n: Any) -> Any:
     if a.buffer is not None:
         return convolve(a, a, n)
     half = convolve(a, a, n, 0, (n - 1) // 2)
-    total = None if half is None else 2.0 * half
-    if n % 2 == 0 and a[n // 2] is not None:
-        middle = a[n // 2] * a[n // 2]
-        total = middle if total is None else total + middle
-    return total
+    total = scaled(half, 2.0)
+    middle = a[n // 2]
+    return total if n % 2 or middle is None else plus(total, times(middle, middle))
 
 
 def center(x: Any) -> Any:
