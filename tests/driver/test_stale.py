@@ -132,6 +132,76 @@ def test_reductions_of_an_ensemble_are_not_stale():
         np.testing.assert_allclose(ens.reduced["high"], factor)
 
 
+class Longest:
+    """A reduction that is a plain object, which may change between two runs."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def init(self, q, p, t):
+        return self.factor * q[0]
+
+    def update(self, longest, q, p, t):
+        return jnp.maximum(longest, self.factor * q[0])
+
+    def result(self, longest):
+        return longest / self.factor**2
+
+
+class LongestModule(eqx.Module):
+    """The same as a PyTree that reads a global."""
+
+    factor: float = 1.0
+
+    def init(self, q, p, t):
+        return STRENGTH * q[0]
+
+    def update(self, longest, q, p, t):
+        return jnp.maximum(longest, STRENGTH * q[0])
+
+    def result(self, longest):
+        return longest / STRENGTH**2
+
+
+@pytest.mark.parametrize(
+    ("reducer", "change"),
+    [(plain := Longest(1.0), lambda x: setattr(plain, "factor", x)), (LongestModule(), setattr_global)],
+)
+def test_reductions_that_are_objects_of_the_user_are_not_stale(reducer, change):
+    system = hx.System(lambda q: 0.5 * jnp.sum(q**2))
+    start = np.ones((2, 1)), np.zeros((2, 1))
+    for factor in (1.0, 4.0):
+        change(factor)
+        ens = hx.simulate_ensemble(system, hx.StormerVerlet(), *start, dt=0.01, steps=5, reduce={"longest": reducer})
+        np.testing.assert_allclose(ens.reduced["longest"], 1 / factor)
+    change(1.0)
+
+
+def test_symmetries_of_a_variational_integrator_are_not_stale():
+    system, factor = hx.System(lambda q: 0.5 * jnp.sum(q**2)), 1.0
+    method = hx.VariationalIntegrator(symmetries=[lambda q: factor * jnp.stack([-q[1], q[0]])])
+    for factor in (1.0, 4.0):
+        sol = hx.simulate(system, method, [1.0, 0.0], [0.0, 1.0], dt=0.01, steps=3)
+        np.testing.assert_allclose(sol.step_multipliers["noether"][1:, 0], factor, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["jvp", "vjp"])
+def test_derivative_rules_are_not_stale(rule):
+    strength = 1.0
+    if rule == "jvp":
+        energy = jax.custom_jvp(lambda q: 0.5 * jnp.sum(q**2))
+        energy.defjvp(lambda q, dq: (energy(*q), strength * jnp.sum(q[0] * dq[0])))
+    else:
+        energy = jax.custom_vjp(lambda q: 0.5 * jnp.sum(q**2))
+        energy.defvjp(lambda q: (energy(q), q), lambda q, slope: (strength * slope * q,))
+    for system in (hx.System(lambda q: energy(q)), hx.System(energy)):
+        for strength in (1.0, 4.0):
+            sol = hx.simulate(system, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=50)
+            q, _ = hx.integrate(system, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=50)
+            assert sol.final_q[0] == pytest.approx(expected(strength), abs=1e-4)
+            assert float(q[0]) == pytest.approx(expected(strength), abs=1e-4)
+
+
 def test_functions_that_compute_the_same_share_their_code():
     def make(table):
         return hx.System(lambda q: 0.5 * jnp.sum(table * q**2))

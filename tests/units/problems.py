@@ -110,7 +110,7 @@ def in_units(method: Any, units: tuple[float, float, float]) -> Any:
         if value is not None:
             method = eqx.tree_at(lambda m, name=name: getattr(m, name), method, value * factor)
     monitor = getattr(method, "monitor", None)
-    if monitor is not None and hasattr(monitor, "weight"):
+    if getattr(monitor, "weight", None) is not None:
         method = eqx.tree_at(lambda m: m.monitor.weight, method, monitor.weight * time / mass)
     return method
 

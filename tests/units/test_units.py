@@ -16,7 +16,7 @@ from holonomix.linalg.small import Dense
 from holonomix.methods.registry import registry
 from holonomix.projection import check_start
 
-from .problems import MOLECULAR, NATURAL, in_units, powers_of_two, problem, run
+from .problems import MOLECULAR, NATURAL, STEP, powers_of_two, problem, run
 
 
 def _name(method: Any) -> str:
@@ -250,18 +250,52 @@ def test_the_way_back_is_judged_by_the_way(length, dtype):
     assert not judge(q + 0.1 * way)
 
 
-def test_monitors_scale_with_their_units():
+@pytest.mark.parametrize("at_rest", [False, True])
+def test_monitors_scale_with_their_units(at_rest):
     length, mass, time = units = powers_of_two(7)
-    values = {}
-    for given in (NATURAL, units):
-        system, q, p = problem("constrained", given)
-        method = in_units(hx.VRATTLE(hx.ForceMonitor()), given)
-        values[given] = [float(m(system, q, p)) for m in (hx.MultiplierMonitor(), method.monitor)]
-    (lam, speed), (scaled_lam, scaled_speed) = values[NATURAL], values[units]
-    assert scaled_lam == lam * mass / time**2 and scaled_speed == speed * length / time
+    force, speed = mass / time**2, length / time  # of a multiplier and of the others
+    monitors = {
+        hx.MultiplierMonitor(): force,
+        hx.ForceMonitor(): speed,
+        hx.ArcLengthMonitor(): speed,
+        hx.FastestParticleMonitor(): speed,
+    }
+    for monitor, unit in monitors.items():
+        natural, scaled = (
+            float(monitor(system, q, 0.0 * p if at_rest else p))
+            for system, q, p in (problem("constrained", given) for given in (NATURAL, units))
+        )
+        assert scaled == natural * unit and natural > 0, monitor
     # half of the forces at the start
     system, q, p = problem("constrained", NATURAL)
-    assert float(hx.MultiplierMonitor(0.0)(system, q, p)) < lam <= 2 * float(hx.MultiplierMonitor(0.0)(system, q, p))
+    lam, bare = (float(hx.MultiplierMonitor(floor)(system, q, p)) for floor in (None, 0.0))
+    assert bare < lam <= 2 * bare
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [hx.RATTLE(), hx.VRATTLE()], ids=_name)
+def test_events_in_all_units(method):
+    """The same passages, in times, states and directions, and the same end by a terminal event."""
+    found = {}
+    for units in (NATURAL, (1e-10, 1e-27, 1e-14)):
+        length, mass, time = units
+        system, q, p = problem("constrained", units)
+        events = [
+            hx.Event(lambda q, p, length=length: q[0] - 0.3 * length),
+            hx.Event(lambda q, p: p[1] * 1e-3, direction=1),  # in units of nothing at all
+            hx.Event(lambda q, p, t, time=time: t / time - 3.3, terminal=True),
+        ]
+        sol = hx.simulate(system, method, q, p, dt=STEP * time, t1=5 * time, events=events)
+        assert sol.status == hx.Status.TERMINATED
+        found[units] = [
+            (np.asarray(e.t) / time, np.asarray(e.q) / length, np.asarray(e.p) / (mass * length / time))
+            for e in sol.events
+        ]
+        found[units].append((sol.final_t / time, np.asarray(sol.final_q) / length))
+    assert len(found[NATURAL][0][0]) and len(found[NATURAL][1][0])
+    for natural, molecular in zip(*found.values(), strict=True):
+        for a, b in zip(natural, molecular, strict=True):
+            np.testing.assert_allclose(b, a, atol=1e-10, rtol=0)
 
 
 def test_symmetric_newton_does_not_drift():

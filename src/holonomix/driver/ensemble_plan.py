@@ -21,7 +21,7 @@ from ..types import Problem, State
 from .checks import check_concrete, check_length, check_run
 from .events import check_events
 from .loop import Consts, Stepper, key_data, make_stepper
-from .observe import check_observables, check_reducers
+from .observe import as_reducer, check_observables, check_reducers
 from .plan import MAX_STEPS, Given, Plan, end_time, frozen_functions, prepared_for, step_count
 
 __all__ = ["Request", "plan_ensemble", "request_ensemble"]
@@ -185,7 +185,7 @@ def _as_reducers(reduce: Any) -> dict[str, Any]:
         raise InputError(f"reduce must map names to reductions, such as {{'mean': hx.Mean(fn)}}, not {reduce!r}")
     if "events" in (reduce or {}):
         raise InputError("a reduction cannot be called 'events', which names what `events=` watches")
-    return dict(reduce or {})
+    return {name: as_reducer(reducer) for name, reducer in (reduce or {}).items()}
 
 
 def _typed(key: Any) -> Any:

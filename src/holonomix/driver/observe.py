@@ -16,7 +16,16 @@ from ..systems.functions import as_callable, user_function_errors
 
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
 
-__all__ = ["FirstPassage", "Maximum", "Mean", "Minimum", "as_observables", "check_observables", "check_reducers"]
+__all__ = [
+    "FirstPassage",
+    "Maximum",
+    "Mean",
+    "Minimum",
+    "as_observables",
+    "as_reducer",
+    "check_observables",
+    "check_reducers",
+]
 
 
 class _Timed(eqx.Module):
@@ -68,6 +77,9 @@ def check_observables(observables: Mapping[str, _Timed], q: Any, p: Any, t: Any)
             jax.eval_shape(fn, q, p, jnp.asarray(t, q.dtype))
 
 
+PARTS = ("init", "update", "result")
+
+
 class AbstractReducer(eqx.Module):
     """What an ensemble accumulates in its loop: `init` at the start, `update` after each step, `result` at the end."""
 
@@ -90,7 +102,7 @@ class AbstractReducer(eqx.Module):
 def check_reducers(reducers: Mapping[str, Any], q: Any, p: Any, t: Any) -> None:
     """Every reduction is one (ours, or an object with the same three functions) and can begin with this state."""
     for name, reducer in reducers.items():
-        if not all(hasattr(reducer, part) for part in ("init", "update", "result")):
+        if not all(hasattr(reducer, part) for part in PARTS):
             raise InputError(
                 f"reduce[{name!r}] must be Mean, Minimum, Maximum or FirstPassage of a function, or have init, update "
                 "and result"
@@ -99,6 +111,26 @@ def check_reducers(reducers: Mapping[str, Any], q: Any, p: Any, t: Any) -> None:
             f"reduction {name!r}", q, "(q, p, t)" if getattr(reducer, "takes_time", True) else "(q, p)"
         ):
             jax.eval_shape(reducer.init, q, p, jnp.asarray(t, q.dtype))
+
+
+class UserReducer(eqx.Module):
+    """A reduction that is not one of ours, as three functions: each is traced anew when a run begins, as others are."""
+
+    init: Any
+    update: Any
+    result: Any
+    takes_time: bool = eqx.field(static=True)
+
+    @staticmethod
+    def of(reducer: Any) -> UserReducer:
+        parts = (as_callable(part) for part in (reducer.init, reducer.update, reducer.result))
+        return UserReducer(*parts, getattr(reducer, "takes_time", True))
+
+
+def as_reducer(reducer: Any) -> Any:
+    """`reducer` in a form whose functions can be frozen; what is no reduction stays, for `check_reducers` to refuse."""
+    ours = type(reducer).__module__ == __name__
+    return reducer if ours or not all(hasattr(reducer, part) for part in PARTS) else UserReducer.of(reducer)
 
 
 class Mean(AbstractReducer):

@@ -219,7 +219,7 @@ def frozen_functions(
 
     def reduced(reducers: dict[str, Any]) -> None:
         for reducer in reducers.values():
-            reducer.update(reducer.init(q, p, t), q, p, t)
+            reducer.result(reducer.update(reducer.init(q, p, t), q, p, t))
 
     return (
         freeze(method, step, q, system),

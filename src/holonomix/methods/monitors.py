@@ -43,8 +43,28 @@ def _floor_or_none(x: Any) -> Any:
     return None if x is None else _floor(x)
 
 
-def _weight(x: Any) -> Any:
-    return real_array("weight", x)
+def _weight_or_none(x: Any) -> Any:
+    return None if x is None else real_array("weight", x)
+
+
+def natural_time(system: AbstractSystem, q: Any, p: Any) -> Any:
+    """The time in which the forces at a state change its motion, in any units; zero where it has no scale at all.
+
+    `pi sqrt(W / F^T M^-1 F)` with the forces `F = -grad V` and the energy `W = max(|q| |F|, 2 T)`, which is half a
+    period of an oscillator with this amplitude and force; without forces, the time in which the motion covers `|q|`.
+    """
+    slope, twice_kinetic = system.gradient(q), 2 * system.kinetic(q, p)
+    power = jnp.sum(slope * system.inverse_mass(q, slope))
+    work = jnp.maximum(_length(q) * _length(slope), twice_kinetic)
+    forced, moving = (power > 0) & (work > 0), twice_kinetic > 0
+    drift = jnp.where(moving, _length(q) * _length(p) / jnp.where(moving, twice_kinetic, 1.0), 0.0)
+    square = jnp.where(forced, work / jnp.where(forced, power, 1.0), 1.0)
+    return jnp.where(forced, np.pi * jnp.sqrt(square), drift)
+
+
+def _length(x: Any) -> Any:
+    square = jnp.sum(x**2)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
 class AbstractMonitor(eqx.Module):
@@ -75,14 +95,25 @@ class FunctionMonitor(AbstractMonitor):
 class ForceMonitor(AbstractMonitor):
     """`U1 = sqrt(p^T M^-2 p + (weight |grad V|)^2)`: the vector field without constraint forces (4.1).
 
-    `weight` turns a force into a speed; 1, the paper's, suits units in which masses and times are of order one.
+    `weight` turns a force into a speed; 1, the paper's, suits units in which masses and times are of order one. By
+    default the second term is the acceleration `M^-1 grad V` times the `natural_time` of the start, in any units.
     """
 
-    weight: Any = eqx.field(converter=_weight, default=1.0)
+    weight: Any = eqx.field(converter=_weight_or_none, default=None)
 
     def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
-        v = system.velocity(q, p)
-        return jnp.sqrt(jnp.sum(v**2) + jnp.sum((self.weight * system.gradient(q)) ** 2))
+        return self.value(system, q, p, self.start(system, q, p, None))
+
+    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
+        return natural_time(system, q, p) if self.weight is None else ()
+
+    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+        change = _as_speed(system, q, system.gradient(q), self.weight, memory)
+        return jnp.sqrt(jnp.sum(system.velocity(q, p) ** 2) + jnp.sum(change**2))
+
+
+def _as_speed(system: AbstractSystem, q: Any, force: Any, weight: Any, time: Any) -> Any:
+    return time * system.inverse_mass(q, force) if weight is None else weight * force
 
 
 class MultiplierMonitor(AbstractMonitor):
@@ -134,14 +165,21 @@ class WallMonitor(AbstractMonitor):
 class ArcLengthMonitor(AbstractMonitor):
     """`sqrt(|q'|^2 + (weight |p'|)^2)`: the speed along the trajectory in phase space, constraint forces included.
 
-    `weight` turns a force into a speed, as in `ForceMonitor`.
+    `weight` turns a force into a speed, as in `ForceMonitor`; by default it is the natural time of the start there too.
     """
 
-    weight: Any = eqx.field(converter=_weight, default=1.0)
+    weight: Any = eqx.field(converter=_weight_or_none, default=None)
 
     def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
-        force = self.weight * reduced_force(system, q, p, jnp.zeros((), q.dtype))
-        return jnp.sqrt(jnp.sum(system.velocity(q, p) ** 2) + jnp.sum(force**2))
+        return self.value(system, q, p, self.start(system, q, p, None))
+
+    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
+        return natural_time(system, q, p) if self.weight is None else ()
+
+    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+        force = reduced_force(system, q, p, jnp.zeros((), q.dtype))
+        change = _as_speed(system, q, force, self.weight, memory)
+        return jnp.sqrt(jnp.sum(system.velocity(q, p) ** 2) + jnp.sum(change**2))
 
 
 class LargestForceMonitor(AbstractMonitor):
@@ -158,15 +196,31 @@ class LargestForceMonitor(AbstractMonitor):
 class FastestParticleMonitor(AbstractMonitor):
     """The largest speed of a particle (a row of q), as `sqrt(v^2 + floor^2)`: equal arc lengths for the fastest one.
 
-    `floor` is a speed; 0.1 suits speeds of order one.
+    `floor` is a speed. By default it is a tenth of the largest speed at the start, or of the largest acceleration
+    `M^-1 grad V` there times the `natural_time`, if that is larger.
     """
 
-    floor: Any = eqx.field(converter=_floor, default=0.1)
+    floor: Any = eqx.field(converter=_floor_or_none, default=None)
 
     def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
-        v = system.velocity(q, p)
-        rows = v.reshape(v.shape[0], -1) if v.ndim > 1 else v.reshape(1, -1)
-        return jnp.sqrt(jnp.max(jnp.sum(rows**2, axis=1)) + self.floor**2)
+        return self.value(system, q, p, self.start(system, q, p, None))
+
+    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
+        if self.floor is not None:
+            return ()
+        gained = natural_time(system, q, p) * system.inverse_mass(q, system.gradient(q))
+        fastest = jnp.maximum(_largest_square(system.velocity(q, p)), _largest_square(gained))
+        return 0.1 * jnp.where(fastest > 0, jnp.sqrt(jnp.where(fastest > 0, fastest, 1.0)), 0.0)
+
+    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+        floor = memory if self.floor is None else self.floor
+        return jnp.sqrt(_largest_square(system.velocity(q, p)) + floor**2)
+
+
+def _largest_square(v: Any) -> Any:
+    """The largest squared speed of a particle."""
+    rows = v.reshape(v.shape[0], -1) if v.ndim > 1 else v.reshape(1, -1)
+    return jnp.max(jnp.sum(rows**2, axis=1))
 
 
 class StepBounds(AbstractMonitor):
@@ -233,7 +287,9 @@ def check_monitor(monitor: AbstractMonitor, system: AbstractSystem, q: Any, p: A
         raise InputError(f"the monitor must return a number U(q, p); it returned an array of shape {shape}")
     u = float(_evaluate(monitor, system, q, p))
     if not (np.isfinite(u) and u > 0):
-        raise InputError(f"the monitor must be positive and finite; at the start U = {u:g} (try sqrt(U^2 + floor^2))")
+        hint = "give it a weight or floor" if hasattr(monitor, "weight") or hasattr(monitor, "floor") else ""
+        hint = hint or "try sqrt(U^2 + floor^2)"
+        raise InputError(f"the monitor must be positive and finite; at the start U = {u:g} ({hint})")
     if not even:
         return
     # momenta as large as p, or such that q changes by itself in a hundred steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -126,7 +126,7 @@ class VariationalIntegrator(AbstractMethod):
     auxiliary: int = eqx.field(static=True)
     claimed: int = eqx.field(static=True)
     symmetric: bool = eqx.field(static=True)
-    symmetries: tuple[Callable[[Any], Any], ...] = eqx.field(static=True)
+    symmetries: tuple[Callable[[Any], Any], ...]
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class VariationalIntegrator(AbstractMethod):
         auxiliary: int | None = None,
         order: int = 2,
         symmetric: bool = True,
-        symmetries: tuple[Callable[[Any], Any], ...] = (),
+        symmetries: Sequence[Callable[[Any], Any]] = (),
     ):
         lagrangian = TrapezoidalLagrangian() if lagrangian is None else lagrangian
         if auxiliary is None:
@@ -149,7 +149,7 @@ class VariationalIntegrator(AbstractMethod):
         self.auxiliary, self.claimed, self.symmetric = auxiliary, order, symmetric
         if not isinstance(symmetries, (tuple, list)) or not all(callable(x) for x in symmetries):
             raise InputError(f"symmetries must be a list of functions, not {symmetries!r}")
-        self.symmetries = tuple(symmetries)
+        self.symmetries = tuple(as_callable(direction) for direction in symmetries)
 
     @property
     def traits(self) -> Mapping[str, Traits]:

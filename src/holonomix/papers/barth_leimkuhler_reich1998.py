@@ -22,7 +22,7 @@ __all__ = ["PAPER", "pendulum_run"]
 STEPS, END = 32_000, 4.0
 METHODS = {
     "RATTLE": hx.RATTLE(),
-    "U1": hx.VRATTLE(hx.ForceMonitor()),
+    "U1": hx.VRATTLE(hx.ForceMonitor(1.0)),
     "U2": hx.VRATTLE(hx.MultiplierMonitor(floor=0.5)),
     "U2, floor 0.01": hx.VRATTLE(hx.MultiplierMonitor(floor=0.01)),
 }
@@ -217,7 +217,7 @@ def explicit_update(quick: bool) -> Findings:
     table = found.table("Double pendulum to t = 1", "update", "order", "error at the smallest step")
     exact = hx.integrate(problem.system, hx.Composition(hx.RATTLE(), 8), problem.q0, problem.p0, dt=0.01, steps=100)
     for update in ("semi-explicit", "explicit"):
-        method = hx.VRATTLE(hx.ForceMonitor(), update=update)
+        method = hx.VRATTLE(hx.ForceMonitor(1.0), update=update)
         steps, errors = (0.01, 0.005, 0.0025), []
         for dt in steps:
             sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=dt, save_at=[0.0, 1.0])

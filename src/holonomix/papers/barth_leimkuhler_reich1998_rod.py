@@ -23,7 +23,7 @@ MASS = "section 5: the strain is u3 = d2 . d1', and the mass matrix of a node is
 def rod_run(h0: float, start: str = "forward", end: float = ROD_END, walls: bool = True) -> Any:
     """VRATTLE with the wall monitor, or with that of the vector field; h0 is the first physical step."""
     rod = hx.models.cosserat_rod()
-    method = hx.VRATTLE(WALL if walls else hx.ForceMonitor(), start=start)
+    method = hx.VRATTLE(WALL if walls else hx.ForceMonitor(1.0), start=start)
     return hx.simulate(rod.system, method, rod.q0, rod.p0, dt=h0, t1=end)
 
 

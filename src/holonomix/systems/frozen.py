@@ -237,11 +237,48 @@ def _flatten(args: tuple[Any, ...]) -> tuple[list[Any], Signature]:
 # ---- what a program computes, as a hash that does not depend on the process
 
 
+DERIVATIVES = 2  # forces and their Jacobians: derivative rules of a user are followed that far
+
+
 def program_digest(closed: Any) -> str:
-    """A hash of the equations and constants of a jaxpr; names of variables and functions do not matter."""
+    """A hash of the equations and constants of a jaxpr; names of variables and functions do not matter.
+
+    Where there are derivative rules (`jax.custom_jvp`), what they compute belongs to it: a rule may close over values.
+    """
     digest = hashlib.sha256()
-    _feed_jaxpr(digest.update, closed.jaxpr, closed.consts)
+    for _ in range(DERIVATIVES + 1):
+        _feed_jaxpr(digest.update, closed.jaxpr, closed.consts)
+        if not _has_rules(closed.jaxpr):
+            break
+        try:
+            closed = _derivative(closed)
+        except Exception:  # a rule that fails does so where it is used
+            break
     return digest.hexdigest()
+
+
+def _has_rules(jaxpr: Any, *kinds: str) -> bool:
+    kinds = kinds or ("custom_jvp", "custom_vjp")
+    return any(
+        eqn.primitive.name.startswith(kinds)
+        or any(_has_rules(inner, *kinds) for inner in jex_core.jaxprs_in_params(eqn.params))
+        for eqn in jaxpr.eqns
+    )
+
+
+def _derivative(closed: Any) -> Any:
+    """The program of the derivative of a program: forward, or backward where a rule is for that."""
+    program, given = jex_core.jaxpr_as_fun(closed), closed.in_avals
+    smooth = [jax.numpy.issubdtype(x.dtype, jax.numpy.inexact) for x in given]
+
+    def full(args: Any) -> Any:
+        rest = iter(args)
+        return program(*(next(rest) if real else jax.numpy.zeros(x.shape, x.dtype) for x, real in zip(given, smooth)))
+
+    args = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, real in zip(given, smooth, strict=True) if real)
+    if _has_rules(closed.jaxpr, "custom_vjp"):
+        return jax.make_jaxpr(lambda x, dy: jax.vjp(full, x)[1](dy))(args, jax.eval_shape(full, args))
+    return jax.make_jaxpr(lambda x, dx: jax.jvp(full, (x,), (dx,)))(args, args)
 
 
 def _feed_jaxpr(feed: Callable[[bytes], None], jaxpr: Any, consts: Any) -> None:
