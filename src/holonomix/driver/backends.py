@@ -26,6 +26,7 @@ log = logging.getLogger("holonomix")
 ASKED_LIMIT = 100_000  # operations of a straight-line program that somebody asked for: compiling takes seconds
 UNROLLED = 4_000  # operations beyond which loops over long axes are tried
 GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajectories side by side gain as well
+LONGEST_ON_GPU = 8_000  # operations of a straight-line program; NVIDIA's compiler takes minutes for longer ones
 
 
 class Choice(NamedTuple):
@@ -135,7 +136,8 @@ def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain
     if unrolled is None or unrolled.operations > UNROLLED:
         try:
             wide = kernels.lower_traced(traced, wide=True)
-            if unrolled is None or gain * wide.effort <= unrolled.effort:
+            too_long = unrolled is None or (backend == "cuda" and unrolled.operations > LONGEST_ON_GPU)
+            if unrolled is None or (1 if too_long else gain) * wide.effort <= unrolled.effort:
                 return wide
         except kernels.Unsupported as reason:
             log.info("no loops over axes: %s", reason)
@@ -154,7 +156,7 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
     """A compiled kernel, from the cache where the same program was built before; what went wrong is cached too."""
     from .. import kernels
 
-    gain = GAIN["lanes" if batch and backend == "native" else "single"]
+    gain = GAIN["lanes" if batch else "single"]  # the same for CPUs and GPUs, for the same bits
     try:
         key = (backend, asked, batch, _signature(stepper), _signature(carry), _signature(consts))
         hash(key)

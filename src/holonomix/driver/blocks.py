@@ -102,24 +102,23 @@ def run_block(
             )
 
     def end() -> tuple[Mapping[str, np.ndarray], np.ndarray, bytes]:
-        values = values_of(plan, run.carry, run.ends, count)
+        values = values_of(plan, run.carry, run.shown(), run.ends, count)
         found = found_in(run, count)
         status = values.pop(STATUS)
         return {key.removeprefix(REDUCED): x for key, x in values.items()}, status, packed(found) if found else b""
 
     if store is not None:
         store.stream_block(number, parts(), end)
-        return Block(values_of(plan, run.carry, run.ends, count), found_in(run, count), None, run.stats())
+        return Block(values_of(plan, run.carry, run.shown(), run.ends, count), found_in(run, count), None, run.stats())
     for _ in run.chunks():
         tell(run)
     rows = {key: x[:count] for key, x in run.record.collected().items()}
-    return Block(values_of(plan, run.carry, run.ends, count), found_in(run, count), rows, run.stats())
+    return Block(values_of(plan, run.carry, run.shown(), run.ends, count), found_in(run, count), rows, run.stats())
 
 
-def values_of(plan: Plan, carry: LoopCarry, ends: Mapping[int, Found], count: int | None = None) -> Rows:
-    """What is kept of each trajectory."""
-    last = plan.read(carry)
-    q, p, t = (np.array(last[name]) for name in ("q", "p", "t"))
+def values_of(plan: Plan, carry: LoopCarry, last: Rows, ends: Mapping[int, Found], count: int | None = None) -> Rows:
+    """What is kept of each trajectory; `last` is what is shown of `carry`."""
+    q, p, t = (np.array(last[name]) if ends else last[name] for name in ("q", "p", "t"))
     for lane, found in ends.items():
         q[lane], p[lane], t[lane] = found.q, found.p, found.t
     values = {STATUS: np.asarray(carry.status), f"{END}q": q, f"{END}p": p, f"{END}t": t}
@@ -139,6 +138,8 @@ def found_in(run: Run, count: int) -> Rows:
 
 def joined(blocks: list[Block], size: int) -> Block:
     """All blocks as one, in their order."""
+    if len(blocks) == 1:
+        return blocks[0]
     values = {key: np.concatenate([b.values[key] for b in blocks]) for key in blocks[0].values}
     some = [(k, b.found) for k, b in enumerate(blocks) if b.found]
     found = {key: np.concatenate([f[key] for _, f in some]) for key in (some[0][1] if some else ())}
@@ -233,7 +234,7 @@ def open_store(
     carry = one.start()
     row = as_stored(one, {key: x[:, None] for key, x in one.read(carry).items()})
     specs = {key: jax.ShapeDtypeStruct((rows, *x.shape[2:]), x.dtype) for key, x in row.items()}
-    values = {key: x[0] for key, x in values_of(one, carry, {}).items() if key != STATUS}
+    values = {key: x[0] for key, x in values_of(one, carry, one.read(carry), {}).items() if key != STATUS}
     size = sum(rows * x.nbytes for x in row.values()) + sum(x.nbytes for x in values.values())
     t = float(plan.consts.t0) + np.arange(rows) * plan.every * float(plan.consts.dt) if "time" not in row else None
     return EnsembleStore.create(

@@ -82,5 +82,7 @@ class Record:
         parts = self.parts
         if not self.plan.many:
             return {key: np.concatenate([part[key][0] for part in parts]) for key in parts[0]}
-        rows = {key: np.concatenate([part[key] for part in parts], axis=1) for key in parts[0]}
+        rows = parts[0]
+        if len(parts) > 1:
+            rows = {key: np.concatenate([part[key] for part in parts], axis=1) for key in rows}
         return rows if self.plan.saves else {key: x[:, 0] for key, x in rows.items()}

@@ -74,6 +74,7 @@ class Run:
         self.found: list[tuple[int, Found]] = []  # (trajectory, passage)
         self.ends: dict[int, Found] = {}  # trajectories that a terminal event ended
         self.energy0: float | None = None
+        self._shown: tuple[LoopCarry, Rows] | None = None
         if store is not None:
             self.identity = Identity.of(plan)
             self.attach(store, allow_different_bits)
@@ -158,7 +159,13 @@ class Run:
 
     def first_row(self) -> Rows:
         """The present state as one row of every trajectory; (trajectory, row, ...)."""
-        return {key: self.lanes(x)[:, None] for key, x in self.plan.read(self.carry).items()}
+        return {key: self.lanes(x)[:, None] for key, x in self.shown().items()}
+
+    def shown(self) -> Rows:
+        """The present state by column; it is brought from the device once."""
+        if self._shown is None or self._shown[0] is not self.carry:
+            self._shown = self.carry, self.plan.read(self.carry)
+        return self._shown[1]
 
     def keep(self, rows: Rows, valid: np.ndarray) -> None:
         """Keep the rows of a chunk, (trajectory, row, ...), of which `valid` are good."""
@@ -234,8 +241,15 @@ class Run:
         else:
             target = n0 + plan.every * min(most // plan.every, self.most_rows, left // plan.every)
         table = Table(n0, target, plan.every)
-        self.advance(table, np.where(self.live(), target, self.n))
-        while (event := self.status == Status.TERMINATED).any() and self.meet_events(event, table):
+        if self.in_step:
+            # those that failed stay where they are; nothing has to be known of each trajectory
+            rows = 0 if into else (target - n0) // plan.every
+            self.call(table, target, max(rows, 1), plan.every if rows else target - n0)
+        else:
+            self.advance(table, np.where(self.live(), target, self.n))
+        while (
+            plan.watch.events and (event := self.status == Status.TERMINATED).any() and self.meet_events(event, table)
+        ):
             while (behind := self.live() & (self.n < target)).any():
                 self.advance(table, np.where(behind, target, self.n))
         self.done = target if plan.many else int(self.carry.state.n)
@@ -258,15 +272,22 @@ class Run:
             rows, stride = 1, int(np.max(ends - n))
         self.call(table, ends, rows, stride)
 
-    def call(self, table: Table, ends: np.ndarray, rows: int, stride: int) -> None:
-        plan, before = self.plan, self.n
-        n_end = jnp.asarray(ends if plan.many else ends[0], plan.consts.n_end.dtype)
+    @property
+    def in_step(self) -> bool:
+        """Do all trajectories that did not fail have the same number of steps behind them?"""
+        return self.plan.many and not self.plan.watch.events and not self.plan.method.adaptive
+
+    def call(self, table: Table, ends: np.ndarray | int, rows: int, stride: int) -> None:
+        """Every trajectory goes on to its entry of `ends`."""
+        plan, before, shape = self.plan, self.n if self.plan.saves else None, np.shape(self.plan.consts.n_end)
+        n_end = jnp.broadcast_to(jnp.asarray(ends, plan.consts.n_end.dtype).reshape(-1 if shape else ()), shape)
         consts = eqx.tree_at(lambda c: c.n_end, plan.consts, n_end)
         if plan.many:
             self.carry, out = self.choice.runner.run_batch(self.carry, consts, plan.axes, rows=rows, every=stride)
         else:
             self.carry, out = self.choice.runner.run(self.carry, consts, rows=rows, every=stride)
-        table.place({key: self.lanes(x) for key, x in out.items()}, before)
+        if before is not None:
+            table.place({key: self.lanes(x) for key, x in out.items()}, before)
 
     def meet_events(self, event: np.ndarray, table: Table) -> bool:
         """Trajectories halted before a step that passes an event: find it, then end there or take the step.
@@ -318,7 +339,9 @@ class Run:
         return (self.status == Status.OK) & ~self.late()
 
     def finished(self) -> bool:
-        return self.done >= self.plan.steps or not self.live().any()
+        if self.done >= self.plan.steps:
+            return True
+        return not (bool((self.carry.status == Status.OK).any()) if self.in_step else self.live().any())
 
     def finish(self) -> None:
         """The last rows, and the status of those that did not get to their end."""

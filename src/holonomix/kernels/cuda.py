@@ -24,6 +24,9 @@ from .runner import batch_axes, from_arrays, to_arrays
 
 LOCAL = 1 << 18  # bytes of arrays that a thread may have
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
+# A short program is quickest with so many registers that 16 groups of 32 threads share a processor, as measured on an
+# H200; a long one needs all it can have (ten times as many operations take three times as long with half of them).
+SHORT, REGISTERS = 800, 128
 _CAPABILITY, _PROCESSORS = (75, 76), 16  # numbers of device attributes
 _MEMORY = (
     "; threads of long programs need memory of their own beside JAX's arrays: set XLA_PYTHON_CLIENT_MEM_FRACTION=0.5, "
@@ -118,7 +121,8 @@ class CudaRunner:
         if program.space > LOCAL:
             raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
         # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
-        self._function = self.driver.function(ptx(program, self.driver.capability).encode() + b"\0")
+        registers = REGISTERS if program.operations <= SHORT else None
+        self._function = self.driver.function(ptx(program, self.driver.capability, registers).encode() + b"\0")
 
     def prepare(self, batch: bool) -> None:
         """Nothing is left to do: the kernel was compiled at once."""

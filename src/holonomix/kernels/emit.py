@@ -69,6 +69,7 @@ class KernelEmitter(FlowEmitter):
     """
 
     convention = ""  # of the function
+    loads = "load"  # of what enters
 
     def groups(self) -> tuple[str, str, str]:
         """The first group of lanes, the end, and the stride."""
@@ -101,7 +102,7 @@ class KernelEmitter(FlowEmitter):
         return self.new(f"load {ty}, ptr {self.new(f'getelementptr inbounds i64, ptr %args, i64 {index}')}")
 
     def _kernel(self) -> None:
-        program, layout, L = self.program, Layout.of(self.program), self.lanes
+        program, layout = self.program, Layout.of(self.program)
         self.start("setup")
         self.batch, self.rows, every = (self.word(k) for k in (Layout.BATCH, Layout.ROWS, Layout.EVERY))
         first, last, stride = self.groups()
@@ -118,36 +119,49 @@ class KernelEmitter(FlowEmitter):
             if wanted or k in tables:
                 between = self.word(layout.const_strides + k)
                 self._load(leaf, layout.const_pointers + k, between, wanted, k if k in tables else None)
+        self.block(self.graph.root)
+        self.trajectory(every)
+        self.start("next")
+        self.lines[group_hole] = f"  %g = phi i64 [ {first}, %setup ], [ %g.next, %next ]"
+        self.put(f"%g.next = add nuw nsw i64 %g, {stride}")
+        self.put("br label %group")
+        self.start("exit")
+        self.put("ret void")
+
+    def trajectory(self, every: str) -> None:
+        """All rows of one group, from the carry that is read to the one that is written; then on to `next`."""
+        program, layout, L, tag = self.program, Layout.of(self.program), self.lanes, self.tag
         for k, leaf in enumerate(program.carry):
             self._load(leaf, layout.carry_in + k, str(leaf.count), list(enumerate(leaf.nodes)))
-        self.block(self.graph.root)
         carry = [n for leaf in program.carry if not leaf.length for n in leaf.nodes]
         vectors = [n for leaf in program.carry if leaf.length for n in leaf.nodes]
         starts = [self.names[n] for n in carry]
         types = [self.type(self.graph.kind[n]) for n in carry]
+        row, step, done = f"row{tag}", f"step{tag}", f"rowdone{tag}"
+        r, s = f"%r{tag}", f"%s{tag}"
         before = self.label
-        self.put("br label %row")
+        self.put(f"br label %{row}")
 
-        self.start("row")
-        self.put(f"%r = phi i64 [ 0, %{before} ], [ %r.next, %rowdone ]")
-        for n, ty, s in zip(carry, types, starts, strict=True):
-            self.put(f"%a{n} = phi {ty} [ {s}, %{before} ], [ %b{n}, %rowdone ]")
-        self.put(f"%r.more = icmp slt i64 %r, {self.rows}")
-        self.put("br i1 %r.more, label %step, label %finish")
+        self.start(row)
+        self.put(f"{r} = phi i64 [ 0, %{before} ], [ {r}.next, %{done} ]")
+        for n, ty, x in zip(carry, types, starts, strict=True):
+            self.put(f"%a{tag}{n} = phi {ty} [ {x}, %{before} ], [ %b{tag}{n}, %{done} ]")
+        self.put(f"{r}.more = icmp slt i64 {r}, {self.rows}")
+        self.put(f"br i1 {r}.more, label %{step}, label %finish{tag}")
 
-        self.start("step")
+        self.start(step)
         hole = len(self.lines)
         self.lines.append("")
         for n in carry:
-            self.names[n] = f"%b{n}"
+            self.names[n] = f"%b{tag}{n}"
         self.block(program.scope, "head")
         halted = self.name(program.halted)
         active = self.new(f"xor {self.type(BOOL)} {halted}, {self.splat('true', 'i1')}")
-        unfinished = self.new(f"icmp slt i64 %s, {every}")
+        unfinished = self.new(f"icmp slt i64 {s}, {every}")
         go = self.new(f"and i1 {unfinished}, {self.any(active)}")
-        self.put(f"br i1 {go}, label %advance, label %rowend")
+        self.put(f"br i1 {go}, label %advance{tag}, label %rowend{tag}")
 
-        self.start("advance")
+        self.start(f"advance{tag}")
         self.mask = active if L > 1 else None
         failed, kept = frozen(program)
         self.deferred = set(kept)
@@ -155,66 +169,64 @@ class KernelEmitter(FlowEmitter):
         self.mask = None
         nodes = [n for leaf in program.step if not leaf.length for n in leaf.nodes]
         copies = [(n, self.slot(c)) for n, c in zip(self._vectors(program.step), vectors, strict=True)]
-        ends = self._lane_ends(active, carry, types, nodes, failed) if L > 1 else self._ends(nodes, failed, copies)
-        phis = ["  %s = phi i64 [ 0, %row ], " + ", ".join(f"[ {count}, %{label} ]" for label, count, _ in ends)]
+        self.put(f"{s}.next = add nuw nsw i64 {s}, 1")
+        ends = self._lane_ends(active, carry, types, nodes, failed) if L > 1 else self.ends(nodes, failed, copies)
+        phis = [f"  {s} = phi i64 [ 0, %{row} ], " + ", ".join(f"[ {s}.next, %{label} ]" for label, _ in ends)]
         for k, (n, ty) in enumerate(zip(carry, types, strict=True)):
-            later = ", ".join(f"[ {values[k]}, %{label} ]" for label, _, values in ends)
-            phis.append(f"  %b{n} = phi {ty} [ %a{n}, %row ], {later}")
+            later = ", ".join(f"[ {values[k]}, %{label} ]" for label, values in ends)
+            phis.append(f"  %b{tag}{n} = phi {ty} [ %a{tag}{n}, %{row} ], {later}")
         self.lines[hole] = "\n".join(phis)
 
-        self.start("rowend")
+        self.start(f"rowend{tag}")
         read = [n for leaf in program.read_carry if not leaf.length for n in leaf.nodes]
         for n, m in zip(carry, read, strict=True):
-            self.names[m] = f"%b{n}"
+            self.names[m] = f"%b{tag}{n}"
         for n, m in zip(vectors, self._vectors(program.read_carry), strict=True):
             self.arrays[m] = self.arrays[n]
         self.block(program.read_scope)
         for k, leaf in enumerate(program.rows):
             lane_stride = self.new(f"mul i64 {self.rows}, {leaf.count}")
-            offset = self.new(f"mul i64 %r, {leaf.count}")
+            offset = self.new(f"mul i64 {r}, {leaf.count}")
             values = [] if leaf.length else [self.name(n) for n in leaf.nodes]
             self._store(leaf, leaf.nodes, values, layout.row_pointers + k, lane_stride, offset)
-        self.put("br label %rowdone")
-        self.start("rowdone")
-        self.put("%r.next = add nuw nsw i64 %r, 1")
-        self.put("br label %row")
+        self.put(f"br label %{done}")
+        self.start(done)
+        self.put(f"{r}.next = add nuw nsw i64 {r}, 1")
+        self.put(f"br label %{row}")
 
-        self.start("finish")
+        self.start(f"finish{tag}")
         for k, leaf in enumerate(program.carry):
-            values = [] if leaf.length else [f"%a{n}" for n in leaf.nodes]
+            values = [] if leaf.length else [f"%a{tag}{n}" for n in leaf.nodes]
             self._store(leaf, leaf.nodes, values, layout.carry_out + k, str(leaf.count), "0")
-        self.lines[group_hole] = f"  %g = phi i64 [ {first}, %setup ], [ %g.next, %{self.label} ]"
-        self.put(f"%g.next = add nuw nsw i64 %g, {stride}")
-        self.put("br label %group")
-        self.start("exit")
-        self.put("ret void")
+        self.put("br label %next")
 
     @staticmethod
     def _vectors(leaves: list[Leaf]) -> list[int]:
         return [n for leaf in leaves if leaf.length for n in leaf.nodes]
 
-    def _ends(
-        self, nodes: list[int], failed: int | None, copies: list[tuple[int, str]]
-    ) -> list[tuple[str, str, list[str]]]:
-        """Close the step: for each way back to its start, the label, the new count and the new values."""
+    def ends(self, nodes: list[int], failed: int | None, copies: list[tuple[int, str]]) -> list[tuple[str, list[str]]]:
+        """Close the step: for each way back to its start, the label and the new values."""
         if failed is None:
-            values = [self.name(n) for n in nodes]
-            self.assign(copies)
-            self.put("%s.next = add nuw nsw i64 %s, 1")
-            self.put("br label %step")
-            return [(self.label, "%s.next", values)]
-        self.put("%s.next = add nuw nsw i64 %s, 1")
-        self.put(f"br i1 {self.name(failed)}, label %frozen, label %moved, !prof !0")
-        ends = []
-        for label, side in (("frozen", 1), ("moved", 2)):
-            self.start(label)
-            values = [self.name(self.graph.args[n][side] if n in self.deferred else n) for n in nodes]
-            self.assign([(self.graph.args[n][side] if n in self.deferred else n, target) for n, target in copies])
-            ends.append((self.label, "%s.next", values))
-            self.put("br label %step")
-        return ends
+            return [self.way_back(nodes, copies)]
+        frozen, moved = f"frozen{self.tag}", f"moved{self.tag}"
+        self.put(f"br i1 {self.name(failed)}, label %{frozen}, label %{moved}, !prof !0")
+        self.start(frozen)
+        first = self.way_back(nodes, copies, 1)
+        self.start(moved)
+        return [first, self.way_back(nodes, copies, 2)]
 
-    def _lane_ends(self, active: str, carry, types, nodes, failed) -> list[tuple[str, str, list[str]]]:
+    def way_back(self, nodes: list[int], copies: list[tuple[int, str]], side: int = 0) -> tuple[str, list[str]]:
+        """Go to the start of the next step, with the selected values on one side (2: all went well)."""
+
+        def chosen(n: int) -> int:
+            return self.graph.args[n][side] if n in self.deferred else n
+
+        values = [self.name(chosen(n)) for n in nodes]
+        self.assign([(chosen(n), target) for n, target in copies])
+        self.put(f"br label %step{self.tag}")
+        return self.label, values
+
+    def _lane_ends(self, active: str, carry, types, nodes, failed) -> list[tuple[str, list[str]]]:
         """The same for lanes: the new values at once where all lanes are well, else a select for each value."""
         good = active
         if failed is not None:
@@ -222,13 +234,12 @@ class KernelEmitter(FlowEmitter):
             good = self.new(f"and {self.type(BOOL)} {active}, {fine}")
         word = self.new(f"bitcast <{self.lanes} x i1> {good} to i{self.lanes}")
         mixed = self.new(f"icmp ne i{self.lanes} {word}, -1")
-        self.put("%s.next = add nuw nsw i64 %s, 1")
         self.put(f"br i1 {mixed}, label %mixed, label %moved, !prof !0")
         ends = []
         self.start("moved")
         values = [self.name(self.graph.args[n][2] if n in self.deferred else n) for n in nodes]
         self.put("br label %step")
-        ends.append(("moved", "%s.next", values))
+        ends.append(("moved", values))
         self.start("mixed")
         values = []
         for n, c, ty in zip(nodes, carry, types, strict=True):
@@ -243,7 +254,7 @@ class KernelEmitter(FlowEmitter):
             same = name == f"%b{c}"
             values.append(name if same else self.new(f"select {self.type(BOOL)} {mask}, {ty} {name}, {ty} %b{c}"))
         self.put("br label %step")
-        return [*ends, ("mixed", "%s.next", values)]
+        return [*ends, ("mixed", values)]
 
     # -- memory ------------------------------------------------------------------------------------
     def _load(
@@ -276,7 +287,7 @@ class KernelEmitter(FlowEmitter):
                 f"call void {fn}(ptr {start}, ptr {base}, i64 {leaf.count}, i64 {stride}, i64 %g, i64 {self.batch})"
             )
         for k, n in wanted:
-            raw = self.new(f"load {self.type(kind)}, ptr {self.element(start, leaf.kind, str(k))}")
+            raw = self.new(f"{self.loads} {self.type(kind)}, ptr {self.element(start, leaf.kind, str(k))}")
             self.names[n] = self.from_memory(raw, leaf.kind)
         if table is not None:
             self.tables[table] = starts

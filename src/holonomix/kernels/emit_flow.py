@@ -150,16 +150,16 @@ class FlowEmitter(AxisEmitter):
         holes = []  # phi lines are completed when the end of the body is known
         for j in moving:
             p = loop.params[j]
-            self.names[p] = f"%p{p}"
+            self.names[p] = f"%p{self.tag}{p}"
             holes.append(len(self.lines))
             self.lines.append("")
         lanes_mask = self.lanes > 1 and not counted
         if counted:
-            counter = f"%c{n}"
+            counter = f"%c{self.tag}{n}"
             counter_hole = len(self.lines)
             self.lines.append("")
         if lanes_mask:
-            running = f"%k{n}"
+            running = f"%k{self.tag}{n}"
             mask_hole = len(self.lines)
             self.lines.append("")
         if counted:
@@ -197,7 +197,9 @@ class FlowEmitter(AxisEmitter):
         self.put(f"br label %{head}")
         for hole, j, first, later in zip(holes, moving, starts, nexts, strict=True):
             p = loop.params[j]
-            self.lines[hole] = f"  %p{p} = phi {self.type(g.kind[p])} [ {first}, %{before} ], [ {later}, %{last} ]"
+            self.lines[hole] = (
+                f"  %p{self.tag}{p} = phi {self.type(g.kind[p])} [ {first}, %{before} ], [ {later}, %{last} ]"
+            )
         if counted:
             self.lines[counter_hole] = f"  {counter} = phi i64 [ 0, %{before} ], [ {following}, %{last} ]"
         if lanes_mask:

@@ -15,6 +15,11 @@ _INTRINSIC = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round_even": "r
 class ScalarEmitter(Writer):
     """Adds `expression`, the right-hand side of a node."""
 
+    @property
+    def integer_max(self) -> bool:
+        """Are positive numbers better compared as integers? Not where one processor does one number at a time."""
+        return self.lanes > 1
+
     def expression(self, n: int) -> str:
         g = self.graph
         op, kind, args = g.op[n], g.kind[n], g.args[n]
@@ -33,7 +38,7 @@ class ScalarEmitter(Writer):
             return f"xor {ty} {names[0]}, {ones}"
         if op == "bitcast":
             return f"bitcast {ty} {names[0]} to {self.type(kind)}"
-        if op == "max" and kind == "f8" and self.lanes > 1 and all(self.positive(a) for a in args):
+        if op == "max" and kind == "f8" and self.integer_max and all(self.positive(a) for a in args):
             whole = [self.new(f"bitcast {ty} {a} to {self.type('i8')}") for a in names]
             best = self.new(self.intrinsic("smax", "i8", *whole))
             return f"bitcast {self.type('i8')} {best} to {ty}"

@@ -14,7 +14,8 @@ import os
 import re
 from pathlib import Path
 
-from .emit import KernelEmitter
+from .emit import KERNEL
+from .emit_gpu import GpuEmitter
 from .graph import Unsupported
 from .native import kept, key_of, optimized
 from .program import Program
@@ -23,7 +24,7 @@ TRIPLE = "nvptx64-nvidia-cuda"
 PTX_VERSION = {70: 70, 75: 70, 80: 70, 86: 71, 89: 78, 90: 80, 100: 86, 120: 87}  # least versions that know the chip
 
 
-class PtxEmitter(KernelEmitter):
+class PtxEmitter(GpuEmitter):
     """Threads take the trajectories in turns: thread t has t, t + threads, ..."""
 
     convention = "ptx_kernel "
@@ -65,12 +66,18 @@ def libdevice() -> Path | None:
     return None
 
 
-def ptx(program: Program, capability: int) -> str:
-    """The assembly text for a GPU of this compute capability (90 for 9.0); it is kept on disk."""
+def ptx(program: Program, capability: int, registers: int | None = None) -> str:
+    """The assembly text for a GPU of this compute capability (90 for 9.0); it is kept on disk.
+
+    A thread gets at most so many `registers`, of 255.
+    """
     emitter = PtxEmitter(program, 1, True)
     text = emitter.module()
     wanted = sorted(name[5:] for name in emitter.declared if name.startswith("__nv_"))
-    return kept(key_of(f"ptx {capability}", text), lambda: _assembled(text, wanted, capability).encode()).decode()
+    made = kept(key_of(f"ptx {capability}", text), lambda: _assembled(text, wanted, capability).encode()).decode()
+    if registers is None:
+        return made
+    return re.sub(rf"(\.entry {KERNEL}\([^)]*\))", rf"\1\n.maxnreg {registers}", made, count=1)
 
 
 def _assembled(text: str, wanted: list[str], capability: int) -> str:

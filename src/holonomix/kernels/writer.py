@@ -22,6 +22,7 @@ class Writer:
     """Text of one function, over scalars (`lanes` of 1) or vectors with one element a trajectory."""
 
     far = True  # has such memory
+    tag = ""  # after the names of registers and labels, where a step is written twice
     library = ""  # what the names of the platform's own elementary functions begin with
 
     def __init__(self, program: Program, lanes: int, fma: bool):
