@@ -13,6 +13,7 @@ from jax import lax
 import holonomix as hx
 from holonomix import kernels
 from holonomix.kernels import native
+from holonomix.kernels.trace import Tracer
 
 X = np.random.default_rng(0).normal(size=(5, 6))
 ODD = jnp.array([-jnp.inf, jnp.inf, -0.0, 0.0, -1.0, jnp.nan])
@@ -139,3 +140,16 @@ print("done")
 
 def test_a_forked_process_has_threads_of_its_own():
     in_child(FORK, HOLONOMIX_CACHE="", PYTHONWARNINGS="ignore")
+
+
+def test_the_diagonal_of_a_matrix():
+    """`jnp.diagonal` asks for the platform; the branch for a CPU is taken."""
+    x = np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal(evaluate(lambda a: jnp.diagonal(a * 2), x), 2 * np.diagonal(x))
+
+
+def test_an_unknown_primitive_is_found_before_any_work(monkeypatch):
+    """A step that ends in LAPACK is refused at once, not after its other equations were lowered."""
+    monkeypatch.setattr(Tracer, "equation", lambda *_: pytest.fail("an equation was lowered"))
+    with pytest.raises(kernels.Unsupported, match="cholesky"):
+        program_of(lambda a: jnp.linalg.cholesky(jnp.sin(a)), np.eye(20))

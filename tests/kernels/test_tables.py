@@ -12,7 +12,7 @@ from jax import lax
 
 import holonomix as hx
 from holonomix import kernels
-from holonomix.kernels import rules_wide
+from holonomix.kernels import rules_wide_places
 
 
 def _loop(read):
@@ -127,8 +127,10 @@ def test_sums_over_places_are_linear():
             return super().__iter__()
 
     n = 200
-    lists = [[(7 + 1 << rules_wide.SHIFT) + (k + 1) % n, (7 + 1 << rules_wide.SHIFT) + k] for k in range(n)]
-    table = rules_wide._rounds(Counted(range(n)), lists)[7]
+    lists = [
+        [(7 + 1 << rules_wide_places.SHIFT) + (k + 1) % n, (7 + 1 << rules_wide_places.SHIFT) + k] for k in range(n)
+    ]
+    table = rules_wide_places._rounds(Counted(range(n)), lists)[7]
     assert Counted.walks <= 3
     np.testing.assert_array_equal(table, [(np.arange(n) + 1) % n, np.arange(n)])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .carry_reuse import carry_over, rebuild, remember
-from .graph import Branches, Loop, Unsupported
+from .graph import Branches, Loop, Unsupported, type_of
 from .trace import Array, Tracer, rule
 from .wide import Wide, assemble, dealt, explode, matched, settled
 
@@ -192,7 +192,16 @@ def _row(t: Tracer, table: Array, index: int) -> Array:
     return np.array(picked, np.int64).reshape(table.shape[1:])
 
 
-@rule("cond", honors="branches")
+@rule("platform_index", honors="platforms")
+def _platform_index(t: Tracer, p):
+    """Which branch of a `platform_dependent` to take: all compute the same, and that for a CPU has no custom calls."""
+    which = next((k for k, names in enumerate(p.platforms) if names is None or "cpu" in names), None)
+    if which is None:
+        raise Unsupported("platform_index", f"without a branch for a CPU: {p.platforms}")
+    return [np.array(t.graph.constant(which, type_of(p.outs[0].dtype)))]
+
+
+@rule("cond", honors="branches branches_platforms")
 def _cond(t: Tracer, p, index: Array, *operands: Array):
     g, a = t.graph, t.algebra
     branches = p.branches

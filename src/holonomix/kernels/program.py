@@ -22,7 +22,7 @@ from . import (  # noqa: F401  (they register their rules)
 )
 from .graph import STRAIGHT_LINE_LIMIT, Branches, Graph, Loop, Scope, Unsupported, defects, type_of
 from .passes import fuse, share_reciprocals
-from .trace import Tracer, is_key
+from .trace import Tracer, is_key, refuse_unknown
 from .vector_schedule import SPACE, VectorSchedule
 from .verify import verify
 from .wide import Axes, Wide, long_axes, matched, settled
@@ -125,6 +125,8 @@ def lower_traced(traced: Traced, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool
 
 def _lowered(traced: Traced, limit: int, wide: bool | Axes) -> Program:
     carry, consts, functions = traced.carry, traced.consts, traced.functions
+    for closed, _ in functions:
+        refuse_unknown(closed.jaxpr)
     graph = Graph(limit)
     axes = wide if isinstance(wide, Axes) else long_axes([closed for closed, _ in functions]) if wide else None
     if axes is not None and not axes.long:

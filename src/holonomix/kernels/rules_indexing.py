@@ -105,40 +105,57 @@ def _gather(t: Tracer, p, a: Array, indices: Array):
     offset_axes = [k for k in range(a.ndim) if k not in d.collapsed_slice_dims and k not in d.operand_batching_dims]
     offset_shape = tuple(sizes[k] for k in offset_axes)
     numbers = t.values(indices)
-    flat_out = []
     missing = t.algebra.const(fill_value(p), type_of(p.outs[0].dtype)) if fill and a.size else -1
+    if numbers is not None:
+        return [gathered(p, a, numbers, missing)]
+    flat_out = []
     for place in np.ndindex(*batch_shape):
-        cut = [0 if k in d.operand_batching_dims else None for k in range(a.ndim)]
+        nodes = [t.graph.zero["i8"]] * a.ndim
         for operand_axis, index_axis in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
-            cut[operand_axis] = place[index_axis]
-        if numbers is not None:
-            start = [0 if c is None else c for c in cut]
-            for j, k in enumerate(d.start_index_map):
-                start[k] = int(numbers[(*place, j)])
-            outside = any(s < 0 or s + z > n for s, z, n in zip(start, sizes, a.shape, strict=True))
-            if outside and fill:
-                flat_out.append(np.full(offset_shape, missing, np.int64).ravel())
-                continue
-            start = [min(max(s, 0), n - z) for s, z, n in zip(start, sizes, a.shape, strict=True)]
-            window = a[tuple(slice(s, s + z) for s, z in zip(start, sizes, strict=True))]
-        else:
-            nodes = [t.graph.zero["i8"] if c is None else t.algebra.const(c, "i8") for c in cut]
-            for j, k in enumerate(d.start_index_map):
-                nodes[k] = index_node(t, int(indices[(*place, j)]))
-            window = _window(t, a, nodes, sizes)
-            if fill:
-                inside = t.graph.one[BOOL]
-                for k in d.start_index_map:
-                    inside = t.algebra.bits("and", inside, within(t, nodes[k], a.shape[k] - sizes[k]))
-                window = t.each(lambda n, c=inside: t.algebra.select(c, n, missing), window)
+            nodes[operand_axis] = t.algebra.const(place[index_axis], "i8")
+        for j, k in enumerate(d.start_index_map):
+            nodes[k] = index_node(t, int(indices[(*place, j)]))
+        window = _window(t, a, nodes, sizes)
+        if fill:
+            inside = t.graph.one[BOOL]
+            for k in d.start_index_map:
+                inside = t.algebra.bits("and", inside, within(t, nodes[k], a.shape[k] - sizes[k]))
+            window = t.each(lambda n, c=inside: t.algebra.select(c, n, missing), window)
         flat_out.append(window.ravel())
     out = np.stack(flat_out) if flat_out else np.zeros((0, int(np.prod(offset_shape))), np.int64)
-    out = out.reshape((*batch_shape, *offset_shape))
-    order: list[int] = []
-    batch_axes, window_axes = iter(range(len(batch_shape))), iter(range(len(batch_shape), out.ndim))
-    for axis in range(out.ndim):
-        order.append(next(window_axes) if axis in d.offset_dims else next(batch_axes))
-    return [np.transpose(out, order)]
+    return [_arranged(d, out.reshape((*batch_shape, *offset_shape)), len(batch_shape))]
+
+
+def gathered(p, a: np.ndarray, numbers: np.ndarray, missing: int) -> np.ndarray:
+    """A gather at known places, all at once; `missing` stands where a window is not inside of `a`."""
+    d, sizes, batch_shape = p.dimension_numbers, p.slice_sizes, numbers.shape[:-1]
+    starts = np.zeros((*batch_shape, a.ndim), np.int64)
+    for operand_axis, index_axis in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
+        shape = [-1 if k == index_axis else 1 for k in range(len(batch_shape))]
+        starts[..., operand_axis] = np.arange(batch_shape[index_axis]).reshape(shape)
+    if numbers.dtype == np.uint64:
+        numbers = np.minimum(numbers, np.uint64(np.iinfo(np.int64).max))
+    for j, k in enumerate(d.start_index_map):
+        starts[..., k] = numbers[..., j]
+    room = np.array(a.shape, np.int64) - np.array(sizes, np.int64)
+    outside = ((starts < 0) | (starts > room)).any(axis=-1)
+    starts = np.clip(starts, 0, room)
+    window = [len(batch_shape) + k for k in range(a.ndim)]
+    places = []
+    for k, size in enumerate(sizes):
+        along = np.arange(size).reshape([-1 if j == window[k] else 1 for j in range(len(batch_shape) + a.ndim)])
+        places.append(starts[..., k].reshape(*batch_shape, *(1,) * a.ndim) + along)
+    out = a[tuple(places)] if a.ndim else np.broadcast_to(a, batch_shape)
+    if p.mode == GatherScatterMode.FILL_OR_DROP and outside.any():
+        out = np.where(outside.reshape(*batch_shape, *(1,) * a.ndim), missing, out)
+    gone = tuple(window[k] for k in (*d.collapsed_slice_dims, *d.operand_batching_dims))
+    return _arranged(d, np.squeeze(out, gone), len(batch_shape))
+
+
+def _arranged(d, out: np.ndarray, batches: int) -> np.ndarray:
+    """Axes of batches and of windows in the order that a gather gives them."""
+    batch_axes, window_axes = iter(range(batches)), iter(range(batches, out.ndim))
+    return np.transpose(out, [next(window_axes) if k in d.offset_dims else next(batch_axes) for k in range(out.ndim)])
 
 
 def check_mode(p) -> None:

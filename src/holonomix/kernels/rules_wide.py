@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .constants import computed
 from .graph import BOOL, Unsupported, type_of
 from .rules_wide_places import MOVING, known_numbers, moved, placed
 from .trace import CONTROL, ELEMENTWISE, RULES, WIDE_RULES, Array, Tracer, wide_rule
@@ -19,9 +20,7 @@ def _any(t: Tracer, p, *ins: Array):
     """Any primitive with a long array among its arguments or results."""
     known = [known_numbers(t, a) for a in ins]
     if all(k is not None for k in known) and p.name not in ("random_bits", "threefry2x32", "iota_2x32_shape"):
-        with jax.ensure_compile_time_eval():
-            out = p.primitive.bind(*known, **p.params)
-        return [t.literal(np.asarray(x)) for x in (out if p.primitive.multiple_results else [out])]
+        return [t.literal(x) for x in computed(p, known)]
     if ins and not any(isinstance(a, Wide) for a in ins) and p.name != "random_bits":  # from scalars, or from nothing
         outs = [explode(t, np.asarray(x)) for x in RULES[p.name](t, p, *ins)]
         return [assemble(t, x, type_of(v.dtype)) for x, v in zip(outs, p.outs, strict=True)]

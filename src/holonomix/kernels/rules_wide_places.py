@@ -14,7 +14,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from .graph import BOOL, Unsupported, type_of
-from .rules_indexing import COMBINE, check_mode, clamped, combiner, fill_value, index_node, within, write
+from .rules_indexing import COMBINE, check_mode, clamped, combiner, fill_value, gathered, index_node, within, write
 from .trace import RULES, Array, Tracer, wide_rule
 from .wide import (
     PLACE,
@@ -51,19 +51,37 @@ def known_numbers(t: Tracer, a: Array) -> np.ndarray | None:
 
 def moved(t: Tracer, p, *ins: Array):
     """A primitive that moves elements to known places."""
-    if p.name in ("gather", "scatter"):
+    if p.name == "gather":
+        return _gathered(t, p, ins[0], ins[1])
+    if p.name == "scatter":
         index = known_numbers(t, ins[1])
         assert index is not None
         ins = (ins[0], np.vectorize(lambda x: t.graph.constant(x, "i8"), otypes=[np.int64])(index), *ins[2:])
     first = {"dynamic_slice": 1, "dynamic_update_slice": 2}.get(p.name, len(ins))
     if t.values(np.array([int(a) for a in ins[first:]], np.int64)) is None:
         raise Unsupported(p.name, "on a long axis, at places that depend on data")
-    places = 1 if p.name in ("gather", "scatter") else -1
+    places = 1 if p.name == "scatter" else -1
 
     def moved(through: bool) -> list[np.ndarray]:
         codes = [a if j == places or j >= first else explode(t, a, through) for j, a in enumerate(ins)]
         return [np.asarray(c) for c in RULES[p.name](t, p, *codes)]
 
+    return _cheaper(t, p, ins, moved)
+
+
+def _gathered(t: Tracer, p, a: Array, indices: Array):
+    """A gather at known places."""
+    check_mode(p)
+    index = known_numbers(t, indices)
+    assert index is not None
+    kind = type_of(p.outs[0].dtype)
+    fill = p.mode == GatherScatterMode.FILL_OR_DROP and a.size
+    missing = t.algebra.const(fill_value(p), kind) if fill else -1
+    return _cheaper(t, p, (a,), lambda through: [gathered(p, explode(t, a, through), index, missing)])
+
+
+def _cheaper(t: Tracer, p, ins: Sequence[Array], moved: Callable[[bool], list[np.ndarray]]) -> list[Array]:
+    """Elements of the vectors that went in, or of those that these were pieced together from."""
     outs = moved(False)
     if any(int(n) in t.pieced for a in ins if isinstance(a, Wide) for n in a.ids.ravel()):
         deeper = moved(True)

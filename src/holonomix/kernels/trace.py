@@ -286,6 +286,18 @@ class Tracer:
                 raise Defect(f"the result of {name} has {fault}")
 
 
+def refuse_unknown(jaxpr) -> None:
+    """Raise `Unsupported` for a primitive without a rule, before any work; what is inside of branches may never run."""
+    for eqn in jaxpr.eqns:
+        name = eqn.primitive.name
+        if name in CALLS or name in ("while", "scan"):
+            for value in eqn.params.values():
+                if isinstance(value, jex_core.ClosedJaxpr | jex_core.Jaxpr):
+                    refuse_unknown(getattr(value, "jaxpr", value))
+        elif name not in RULES and name not in ("call_hi_primitive", "two_forms"):
+            raise Unsupported(name)
+
+
 def _neutral(value: Any) -> bool:
     return value is None or value is False or (isinstance(value, tuple) and not value)
 
