@@ -7,6 +7,7 @@ top folder that are named nowhere come under "More". So a new page needs no chan
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 
 INTRODUCTIONS = {
@@ -38,6 +39,7 @@ def on_config(config):
     root = Path(config.docs_dir)
     named = set(_named(config.nav))
     pages = sorted(str(path.relative_to(root)) for path in root.rglob("*.md"))
+    pages += [f"howto/{path.stem}.md" for path in _notebooks(root)]
     config.nav = _expanded(config.nav, [page for page in pages if page not in named])
     rest = [page for page in pages if page not in set(_named(config.nav))]
     if rest:
@@ -79,7 +81,31 @@ def on_files(files, config):
     for title, page in _reference_pages().items():
         text = "\n\n".join(contents[title])
         files.append(File.generated(config, page, content=text))
+    for notebook in _notebooks(config.docs_dir):
+        files.append(File.generated(config, f"howto/{notebook.stem}.md", content=_notebook_page(notebook)))
     return files
+
+
+def _notebooks(docs):
+    return sorted((Path(docs) / "howto").glob("*.ipynb"))
+
+
+def _notebook_page(notebook):
+    """A notebook as a page: its text, its code, and what it printed and drew."""
+    parts = []
+    for cell in json.loads(notebook.read_text())["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {"text/plain": output.get("text", [])})
+            if "image/png" in data:
+                parts.append(f'<img alt="" src="data:image/png;base64,{data["image/png"]}">')
+            elif "text/html" in data:
+                parts.append(f'<div markdown="0">{"".join(data["text/html"])}</div>')
+            else:
+                parts.append(f"```text\n{''.join(data['text/plain']).rstrip()}\n```")
+    parts.insert(1, f"[Download this page as a notebook]({notebook.name}){{ download }}")
+    return "\n\n".join(parts)
 
 
 def _public_names():
