@@ -11,6 +11,7 @@ import pytest
 import holonomix as hx
 from holonomix.linalg.blocks import BlockDiagonal
 from holonomix.linalg.cyclic import CyclicTridiagonal
+from holonomix.linalg.fronts import FrontMatrix
 from holonomix.linalg.sparse import SparseMatrix
 from holonomix.linalg.tridiagonal import Tridiagonal, lane_products
 from holonomix.projection import direct_momenta
@@ -76,15 +77,15 @@ CASES = {
     "ladder": (
         lambda: hx.Distance(np.concatenate([chain(30)[1:], chain(30)[1:] - 1 + [[0, 2]]])[:-1]),
         (30, 3),
-        Tridiagonal,
+        FrontMatrix,
     ),
     "tree": (lambda: hx.Distance(tree(63)), (63, 2), SparseMatrix),
     "tree-scattered": (lambda: hx.Distance(scattered(tree(31))), (31, 2), SparseMatrix),
-    "grid": (lambda: hx.Distance(grid(9)), (81, 4), SparseMatrix),
-    "rod": (lambda: hx.Local(rod_rows, rod(9), anchors=np.eye(9)[:1]), (9, 9), Tridiagonal),
+    "grid": (lambda: hx.Distance(grid(9)), (81, 4), FrontMatrix),
+    "rod": (lambda: hx.Local(rod_rows, rod(9), anchors=np.eye(9)[:1]), (9, 9), FrontMatrix),
     "ring": (lambda: hx.Distance(ring(30)), (30, 2), CyclicTridiagonal),
     "ring-scattered": (lambda: hx.Distance(scattered(ring(30))), (30, 2), Tridiagonal),
-    "rod-ring": (lambda: hx.Local(rod_rows, ring(8)), (8, 9), CyclicTridiagonal),
+    "rod-ring": (lambda: hx.Local(rod_rows, ring(8)), (8, 9), FrontMatrix),
 }
 
 

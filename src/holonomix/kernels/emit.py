@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .emit_flow import FlowEmitter
+from .emit_fronts import FrontEmitter
 from .emit_loops import ARENA
 from .graph import BOOL
 from .passes import frozen
@@ -61,7 +61,7 @@ class Layout:
         return cls(len(program.consts), len(program.carry), len(program.rows))
 
 
-class KernelEmitter(FlowEmitter):
+class KernelEmitter(FrontEmitter):
     """Adds the loops over groups of lanes, rows and steps, and the traffic with memory.
 
     `module` is the text; `width` is the number of elements of a long axis in one register. At most

@@ -18,6 +18,7 @@ Nodes with structure:
     proj node           attribute j: the j-th result of a while or cond
     collected while     attribute j: the table that the loop filled with one value an iteration
     key k0 k1           a random key of two words; it disappears when the words are used
+    ffactor a, fsolve f b, fshorten a f x    multifrontal elimination; attribute: length of the result, plan, options
 
 A node may stand for a *vector*, one long axis of an array that is not taken apart (see `wide`); `length` is its number
 of elements and 0 for a scalar. Operations on vectors are element by element, scalars among their arguments repeated.

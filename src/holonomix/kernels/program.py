@@ -17,6 +17,7 @@ from . import (  # noqa: F401  (they register their rules)
     control,
     rules_arrays,
     rules_elementwise,
+    rules_fronts,
     rules_indexing,
     rules_wide,
 )

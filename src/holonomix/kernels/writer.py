@@ -39,6 +39,7 @@ class Writer:
         self.mask: str | None = None
         self.fresh = 0
         self.uniform = uniform_nodes(program) if lanes > 1 else set()
+        self.front_memory: dict[str, str] = {}  # working memory of multifrontal elimination
         self.signs: dict[int, bool] = {}  # nodes whose sign bit is known to be clear, or not
         self.deferred: set[int] = set()  # nodes that are emitted by hand at the end of the step
         self.op_counts = Counter(program.graph.op[n] for n in program.live)

@@ -15,12 +15,17 @@ import numpy as np
 
 from .blocks import BlockDiagonal
 from .cyclic import CyclicTridiagonal
+from .fronts import FrontMatrix, fronts_available, pair_keys, plan_for
 from .graph import Structure, analyze, unique_edges
 from .indexing import Indices, add_at
 from .sparse import SparseMatrix, symbolic
 from .tridiagonal import Tridiagonal
 
 __all__ = ["Layout", "layout_of"]
+
+# Blocks of at least so many rows are eliminated in fronts, and sparse graphs that fill in and take so many operations:
+# shorter eliminations are written out by the kernel compiler.
+FRONT_BLOCK, FRONT_OPERATIONS = 4, 1_500
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,6 +39,7 @@ class Layout:
     order: Indices  # natural row of every row of the solver, -1 for padding
     inverse: Indices
     plan: Any = None
+    keys: Any = None  # of the stored pairs, for fronts
 
     @property
     def offsets(self) -> np.ndarray:
@@ -58,6 +64,8 @@ class Layout:
                 out = np.where(here, offset + (row * c + column) * k + block, out)
                 start, offset = start + c * k, offset + c * c * k
             return out
+        if kind == "fronts":
+            return np.searchsorted(self.keys, np.asarray(i) * self.place.size + j)
         return self.plan.entry(np.asarray(i), np.asarray(j))
 
     def assemble(self, pieces: Sequence[tuple[Any, np.ndarray]]) -> Any:
@@ -81,6 +89,8 @@ class Layout:
 
     def _matrix(self, parts: list[Any]) -> Any:
         kind, r = self.structure.kind, self.rows
+        if kind == "fronts":
+            return FrontMatrix(parts[0].reshape(-1), self.plan)
         if kind == "sparse":
             return SparseMatrix(parts[0][0, 0] if r == 1 else parts[0], self.plan)
         if kind == "blocks":
@@ -114,6 +124,13 @@ def layout_of(i: np.ndarray, j: np.ndarray, rows: np.ndarray) -> Layout:
     n, r = rows.shape
     edges = unique_edges(i, j, n)
     structure, plan = analyze(*edges, n, r), None
+    if _wants_fronts(structure, r):
+        plan = plan_for(*(Indices(x) for x in (*edges, rows)))
+        if structure.kind != "sparse" or (plan.fill and plan.operations > FRONT_OPERATIONS):
+            text = "; ".join(filter(None, (structure.text, plan.text)))
+            structure = Structure("fronts", np.arange(n), text=text)
+            keys, same = pair_keys(*edges, n), Indices(np.arange(n * r))
+            return Layout(structure, r, (keys.size,), np.arange(n), same, same, plan, keys)
     if structure.kind == "sparse":
         plan = symbolic(*edges, n, r)
         structure = dataclasses.replace(structure, kind=plan.kind, text=plan.text)
@@ -133,3 +150,8 @@ def layout_of(i: np.ndarray, j: np.ndarray, rows: np.ndarray) -> Layout:
     inverse = np.empty(n * r, dtype=np.int64)
     inverse[padded[padded >= 0]] = np.flatnonzero(padded >= 0)
     return Layout(structure, r, sizes, place, Indices(padded), Indices(inverse), plan)
+
+
+def _wants_fronts(structure: Structure, r: int) -> bool:
+    blocks = structure.kind in ("tridiagonal", "cyclic") and structure.width * r >= FRONT_BLOCK
+    return (blocks or structure.kind == "sparse") and fronts_available()

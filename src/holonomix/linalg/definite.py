@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from .cyclic import CyclicFactor
 from .small import UnrolledFactor, unrolled
+from .fronts import FrontFactor
 from .sparse import SparseFactor
 from .tridiagonal import RecurrenceFactor, TridiagonalFactor
 
@@ -93,6 +94,8 @@ def signed_pivot(factor: Any) -> Any:
     Elimination in any order leaves a definite matrix's pivots (here: small blocks) definite, and so are their inverses,
     which is what the factors hold.
     """
+    if isinstance(factor, FrontFactor):
+        return factor.smallest_inverse
     if isinstance(factor, CyclicFactor):
         last = factor.schur.upper
         corner = jnp.min(jnp.stack([last[k][k] for k in range(len(last))]))

@@ -3,7 +3,8 @@
 Elimination without exchanges of a positive semidefinite matrix meets a vanishing pivot exactly at a row that depends on
 earlier ones; that row is skipped (its multiplier is zero) and the rest solved as usual. `shortest` then takes off the
 part of a solution that lies in the null space, so that the multipliers have the least norm among all that give the
-same constraint force. Up to `UNROLL` rows this is straight-line arithmetic; above that, singular values.
+same constraint force. Up to `UNROLL` rows this is straight-line arithmetic; above that, compiled elimination on a CPU
+(`linalg.fronts`) and singular values elsewhere.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from .fronts import FrontFactor, dense_fronts, fronts_available
 from .small import UNROLL, UnrolledFactor, diagonal_scale, unrolled
 
 __all__ = ["DEPENDENT", "MinNormFactor", "PseudoInverse", "min_norm_factor"]
@@ -60,10 +62,12 @@ class PseudoInverse(eqx.Module):
         return x - self.null @ (self.null.T @ x)
 
 
-def min_norm_factor(a: Any, symmetric: bool = False) -> MinNormFactor | PseudoInverse:
+def min_norm_factor(a: Any, symmetric: bool = False) -> MinNormFactor | FrontFactor | PseudoInverse:
     """Factors of a square matrix of any rank, `(n, n)` or, for n up to `UNROLL`, `(n, n, lanes)`."""
     n = a.shape[0]
     one = jnp.ones((), a.dtype)
+    if n > UNROLL and fronts_available(a.dtype):
+        return dense_fronts(a).factor_redundant(symmetric)
     if n > UNROLL:
         # the rank is that of rows scaled to a diagonal of order one, whatever units they are written in
         scale = diagonal_scale(a)

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from ..linalg.fronts import fronts_available
 from ..systems import Local, Rheonomic, as_mass
 from ..systems.coupling import find_structure
 from .bodies import KINDS, Body, expand
@@ -243,11 +244,11 @@ def packed(terms: list[Any], names: list[str], mass: Any, q: Any) -> list[Any]:
     """The terms as they go into a system: structured, or as one where a dense matrix serves better.
 
     Narrow bands (planar chains) and sparse graphs (many legs) use their structure; wide bands, as of hinges in space,
-    do so only beyond a few hundred rows.
+    do so on a CPU, elsewhere only beyond a few hundred rows.
     """
     still = [term for term in terms if not isinstance(term, Rheonomic)]
     rows = len(names) - (len(terms) - len(still))
-    if not DENSE_FROM <= rows <= DENSE_TO:
+    if not DENSE_FROM <= rows <= DENSE_TO or fronts_available():
         return terms
     found, _ = find_structure(tuple((term, ()) for term in still), as_mass(mass, q), q)
     layout = None if found is None else found.coupling.layout

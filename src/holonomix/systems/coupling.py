@@ -17,6 +17,7 @@ import numpy as np
 
 from ..linalg.assembly import Layout, layout_of
 from ..linalg.blocks import BlockDiagonal
+from ..linalg.fronts import FrontMatrix
 from ..linalg.indexing import Indices, add_at, take
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import UNROLL, Dense
@@ -41,21 +42,16 @@ class ConstraintGroup:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Unit:
-    """The blocks of a part as nodes of the graph: with all their rows, or one row where terms differ in that number."""
-
-    part: int
-    first_row: int
-    first_node: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class JunctionRows:
-    """Nodes `left[k]` of one unit and `right[k]` of another that share a particle at the given slots."""
+    """Blocks `left[k]` of one part and `right[k]` of another that share a particle at the given slots.
+
+    `entries` tells where the products of their rows go in the stored matrix: `(k,)` where a block is a node of the
+    graph, `(rows, rows, k)` where each of its rows is one.
+    """
 
     left: tuple[int, int, np.ndarray]
     right: tuple[int, int, np.ndarray]
-    entries: np.ndarray  # where the products go in the stored matrix
+    entries: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,7 +60,6 @@ class Coupling:
 
     parts: tuple[ConstraintGroup, ...]
     periods: tuple[int, ...]  # parts of each term
-    units: tuple[Unit, ...]
     meetings: tuple[JunctionRows, ...]
     layout: Layout | None  # None: as good as dense
     text: str
@@ -77,53 +72,63 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     uniform = len({rows for _, _, rows in terms}) == 1
     r = terms[0][2] if uniform else 1
     parts: list[ConstraintGroup] = []
-    units: list[Unit] = []
+    numbers: list[np.ndarray] = []  # the nodes of a part, (nodes per block, blocks)
     natural: list[np.ndarray] = []
     nodes = start = 0
     for t, (indices, period, rows) in enumerate(terms):
         blocks = np.arange(indices.array.shape[0])
         for part in (slice(a, None, period) for a in range(period)):
             parts.append(ConstraintGroup(t, indices.array[part], rows))
-            for a in range(1 if uniform else rows):
-                units.append(Unit(len(parts) - 1, a, nodes))
+            count, size = 1 if uniform else rows, blocks[part].size
+            numbers.append(nodes + np.arange(count * size).reshape(count, size))
+            for a in range(count):
                 natural.append(start + rows * blocks[part][:, None] + a + np.arange(r))
-                nodes += natural[-1].shape[0]
+            nodes += count * size
         start += rows * blocks.size
 
-    columns = [(u, s) for u, unit in enumerate(units) for s in range(parts[unit.part].indices.shape[1])]
-    particles = lambda c: parts[units[c[0]].part].indices[:, c[1]]
+    columns = [(p, s) for p, part in enumerate(parts) for s in range(part.indices.shape[1])]
     met, count = [], 0
     for a in columns:
         for b in columns:
-            left, right = _join(particles(a), particles(b))
-            count += left.size
+            left, right = _join(parts[a[0]].indices[:, a[1]], parts[b[0]].indices[:, b[1]])
+            count += left.size * numbers[a[0]].shape[0] * numbers[b[0]].shape[0]
             if count > MAX_MEETINGS:
-                return _dense(parts, terms, units, f"{start} rows, nearly all coupled: dense LU")
+                return _dense(parts, terms, f"{start} rows, nearly all coupled: dense LU")
             if left.size:
                 met.append((a, b, left, right))
-    first = lambda c: units[c[0]].first_node
-    i = np.concatenate([np.zeros(0, np.int64), *(first(a) + left for a, _, left, _ in met)])
-    j = np.concatenate([np.zeros(0, np.int64), *(first(b) + right for _, b, _, right in met)])
+    ends = [_ends(numbers[a[0]], left, numbers[b[0]], right) for a, b, left, right in met]
+    none = np.zeros(0, np.int64)
+    i, j = (np.concatenate([none, *(x[side].reshape(-1) for x in ends)]) for side in (0, 1))
     rows_of = np.concatenate(natural)
-    if len(parts) > len(terms):
+    number = np.arange(nodes)
+    if len(natural) > len(terms):
         # number the nodes by their rows, so that what is in order stays in order
         i, j, rows_of, number = _renumbered(i, j, rows_of)
-    else:
-        number = np.arange(nodes)
     layout = layout_of(i, j, rows_of)
     if layout.structure.kind == "dense":
-        return _dense(parts, terms, units, layout.structure.text)
+        return _dense(parts, terms, layout.structure.text)
     meetings = tuple(
-        JunctionRows((*a, left), (*b, right), layout.entry(number[first(a) + left], number[first(b) + right]))
-        for a, b, left, right in met
+        JunctionRows((*a, left), (*b, right), _entries(layout, number[x], number[y], uniform))
+        for (a, b, left, right), (x, y) in zip(met, ends, strict=True)
     )
     periods = tuple(period for _, period, _ in terms)
     islands = islands_of(parts) if layout.structure.kind == "blocks" else None
-    return Coupling(tuple(parts), periods, tuple(units), meetings, layout, layout.structure.text, islands)
+    return Coupling(tuple(parts), periods, meetings, layout, layout.structure.text, islands)
 
 
-def _dense(parts: list[ConstraintGroup], terms: Any, units: list[Unit], text: str) -> Coupling:
-    return Coupling(tuple(parts), tuple(period for _, period, _ in terms), tuple(units), (), None, text)
+def _ends(a: np.ndarray, left: np.ndarray, b: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The coupled nodes of blocks `left` and `right`, `(nodes per block, nodes per block, k)` each."""
+    shape = (a.shape[0], b.shape[0], left.size)
+    return np.broadcast_to(a[:, None, left], shape), np.broadcast_to(b[None, :, right], shape)
+
+
+def _entries(layout: Layout, i: np.ndarray, j: np.ndarray, uniform: bool) -> np.ndarray:
+    found = layout.entry(i.reshape(-1), j.reshape(-1)).reshape(i.shape)
+    return found[0, 0] if uniform else found
+
+
+def _dense(parts: list[ConstraintGroup], terms: Any, text: str) -> Coupling:
+    return Coupling(tuple(parts), tuple(period for _, period, _ in terms), (), None, text)
 
 
 def _renumbered(
@@ -347,8 +352,8 @@ class StructuredGram(eqx.Module):
         return StructuredFactor(inner, (solved, lower, schur), pivot, self.coupling, self.layout)
 
     def factor_redundant(self, symmetric: bool = False) -> Any:
-        """Factors that accept redundant rows: block by block for molecules, of the whole matrix else."""
-        if self.border is None and isinstance(self.matrix, BlockDiagonal):
+        """Factors that accept redundant rows: by the structure for molecules and fronts, of the whole matrix else."""
+        if self.border is None and isinstance(self.matrix, BlockDiagonal | FrontMatrix):
             inner = self.matrix.factor_redundant(symmetric)
             return StructuredFactor(inner, None, inner.pivot, self.coupling, self.layout)
         return Dense(self.todense()).factor_redundant(symmetric)
@@ -370,14 +375,20 @@ def structured_gram(mass: Any, left: StructuredJacobian, right: StructuredJacobi
     layout: Any = coupling.layout
     pieces = []
     for meeting in coupling.meetings:
-        x, y = (_rows(jac, *side, layout.rows) for jac, side in ((left, meeting.left), (weighted, meeting.right)))
-        pieces.append((lane_products(x, y), meeting.entries))
+        x, y = (_rows(jac, *side) for jac, side in ((left, meeting.left), (weighted, meeting.right)))
+        product, entries = lane_products(x, y), meeting.entries
+        if entries.ndim == 1:
+            pieces.append((product, entries))
+        elif layout.structure.kind == "fronts":
+            pieces.append((product.reshape(1, 1, -1), entries.reshape(-1)))
+        else:
+            pairs = np.ndindex(*entries.shape[:2])
+            pieces += [(product[a : a + 1, b : b + 1], entries[a, b]) for a, b in pairs]
     return StructuredGram(layout.assemble(pieces), _border(mass, left, right, weighted), coupling, left.layout)
 
 
-def _rows(jac: StructuredJacobian, unit: int, slot: int, chosen: np.ndarray, r: int) -> Any:
-    at = jac.coupling.units[unit]
-    return take(jac.slopes[at.part][slot][at.first_row : at.first_row + r], chosen)
+def _rows(jac: StructuredJacobian, part: int, slot: int, chosen: np.ndarray) -> Any:
+    return take(jac.slopes[part][slot], chosen)
 
 
 def _border(mass: Any, left: StructuredJacobian, right: StructuredJacobian, weighted: StructuredJacobian) -> Any:
