@@ -1,4 +1,4 @@
-"""Rules for multifrontal elimination: its arrays stay in memory, and its compiled functions become part of the kernel."""
+"""Rules for multifrontal elimination: its arrays stay in memory, and its functions become part of the kernel."""
 
 from __future__ import annotations
 

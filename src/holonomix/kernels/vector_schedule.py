@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 SPACE = 1 << 24  # bytes of arrays that a program may have
 REGISTER = 8  # elements in one
 LOOP = 20  # operations that take as long as the beginning and end of a loop
-PLACED = {"vconst", "proj", "collected", "param", "pack", "ffactor", "fsolve", "fshorten"}  # vectors that are in memory without a loop
+PLACED = {
+    "vconst",
+    "proj",
+    "collected",
+    "param",
+    "pack",
+    "ffactor",
+    "fsolve",
+    "fshorten",
+}  # vectors that are in memory without a loop
 FROM_MEMORY = {
     "take",
     "gsum",

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from .cyclic import CyclicFactor
-from .small import UnrolledFactor, unrolled
 from .fronts import FrontFactor
+from .small import UnrolledFactor, unrolled
 from .sparse import SparseFactor
 from .tridiagonal import RecurrenceFactor, TridiagonalFactor
 

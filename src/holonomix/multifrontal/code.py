@@ -178,9 +178,7 @@ class _Writer:
         if self.lanes > 1:
             return [x] * BLOCK
         first = self.op(f"insertelement {self.wide} poison, double {x}, i32 0")
-        return [
-            self.op(f"shufflevector {self.wide} {first}, {self.wide} poison, <{BLOCK} x i32> zeroinitializer")
-        ]
+        return [self.op(f"shufflevector {self.wide} {first}, {self.wide} poison, <{BLOCK} x i32> zeroinitializer")]
 
     def zeros(self) -> list[str]:
         return ["zeroinitializer"] if self.lanes == 1 else [self.splat(0.0)] * BLOCK

@@ -109,9 +109,7 @@ def _one_by_one(primitive: Primitive, arrays: Any, axes: Any, **params: Any) -> 
     moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(arrays, axes, strict=True)]
 
     def one(k: Any) -> Any:
-        return primitive.bind(
-            *(x if d is None else x[k] for x, d in zip(moved, axes, strict=True)), **params
-        )
+        return primitive.bind(*(x if d is None else x[k] for x, d in zip(moved, axes, strict=True)), **params)
 
     return jax.lax.map(one, jnp.arange(count)), 0
 

@@ -2,8 +2,8 @@
 
 The unknowns are eliminated in an order of least degree. A *front* is a dense matrix that holds a few unknowns to be
 eliminated, its pivots, and the unknowns that are coupled to them at that moment; what elimination leaves of it is added
-to the front of the next of these unknowns. Fronts form a forest and are worked on from its leaves. A chain becomes a row
-of small fronts, a net of bars a few hundred fronts that grow to the width of the net, a full matrix one front.
+to the front of the next of these unknowns. Fronts form a forest and are worked on from its leaves. A chain becomes a
+row of small fronts, a net of bars a few hundred fronts that grow to the width of the net, a full matrix one front.
 
 All of this depends on the pattern alone. `Plan.table` is a list of integers that compiled code reads (`code`).
 """
@@ -247,7 +247,11 @@ def _tables(
     basis = min(size, max(16, BASIS // padded(size)))
     head = np.zeros(HEADER, np.int64)
     head[:4] = count, size, put(diagonal[order]), put(order)
-    head[4:7] = put(np.searchsorted(column[by_column], np.arange(size + 1))), put(row[by_column]), put(source[by_column])
+    head[4:7] = (
+        put(np.searchsorted(column[by_column], np.arange(size + 1))),
+        put(row[by_column]),
+        put(source[by_column]),
+    )
     head[7:9] = padded(size), basis
     head[9] = widest  # where the vectors of `shorten` begin in its working memory
     table = np.concatenate([head, record.reshape(-1), *tail])
@@ -257,4 +261,6 @@ def _tables(
     table.setflags(write=False)
     work = (int(peak) + BLOCK, widest, widest + padded(size) * (basis + 3))
     key = hashlib.sha256(table.tobytes()).hexdigest()[:32]
-    return Plan(size, row.size, table, int(numbers) + BLOCK, work, count, max(x.size for x in lists), fill, operations, key)
+    return Plan(
+        size, row.size, table, int(numbers) + BLOCK, work, count, max(x.size for x in lists), fill, operations, key
+    )
