@@ -6,6 +6,7 @@ from the row before; nothing but rows has to be kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -25,19 +26,23 @@ from .loop import Consts, LoopCarry, Stepper
 __all__ = ["Interpolant", "between", "check_output", "check_times", "disarmed", "evaluate"]
 
 
-def between(method: Any, system: AbstractSystem, before: LoopCarry, after: LoopCarry, t: Any) -> tuple[State, Any]:
-    r"""The state at a time t within the step from `before` to `after`, and the status of the solves behind it.
+def between(
+    method: Any, system: AbstractSystem, before: LoopCarry, after: LoopCarry, dt: Any
+) -> Callable[[Any], tuple[State, Any]]:
+    r"""The states within the step from `before` to `after` as a function of the time since `before`.
+
+    A method that knows its solution over the step (`method.path`) says it, others are interpolated:
 
         z(t) = (1 - w) Phi_{t - t_n}(z_n) + w Phi_{t - t_{n+1}}(z_{n+1}),    w = x^2 (3 - 2 x),    x = (t - t_n)/h
 
-    with `Phi` the method's own step (`method.substep`), forward from the start and backward from the end of the step,
-    then projected: the position onto the manifold, the momentum onto its tangent space. Each branch has the method's
-    order and lies on the manifold, so the projection removes only the square of their O(h^{r+1}) difference. The curve
-    meets the steps, is continuously differentiable and symmetric in its two ends. A method that keeps the energy
-    exactly does so here too: of its two branches, whose mean has another energy, only the first is taken.
+    with `Phi` the method's own step (`method.substep`), forward from the start and backward from the end of the step.
+    Each branch has the method's order and lies on the manifold. The curve meets the steps, is continuously
+    differentiable and symmetric in its two ends. A method that keeps the energy exactly does so here too: of its two
+    branches, whose mean has another energy, only the first is taken. Then the position is projected onto the manifold
+    and the momentum onto its tangent space. The second result is the status of the solves.
     """
-    q, h = before.state.q, after.state.t - before.state.t
-    x = (t - before.state.t) / h
+    path = method.path(system, before.state, dt, before.memory)
+    h = after.state.t - before.state.t
     ends = jax.tree.map(lambda a, b: jnp.stack([a, b]), *((c.state, c.memory) for c in (before, after)))
 
     def branch(end):
@@ -48,20 +53,25 @@ def between(method: Any, system: AbstractSystem, before: LoopCarry, after: LoopC
         q, p = (jnp.where(moved, a, b) for a, b in ((new.q, shown.q), (new.p, shown.p)))
         return q, p, jnp.where(moved, status, Status.OK).astype(jnp.int32)
 
-    if method.traits_on(system).energy_exact:
-        q, p, status = branch(((before.state, before.memory), t - before.state.t))
-    else:
-        ways = t - jnp.stack([before.state.t, after.state.t])
-        qs, ps, statuses = jax.lax.map(branch, (ends, ways))
+    def interpolated(time):
+        if method.traits_on(system).energy_exact:
+            return branch(((before.state, before.memory), time))
+        qs, ps, statuses = jax.lax.map(branch, (ends, jnp.stack([time, time - h])))
+        x = time / h
         w = x * x * (3 - 2 * x)
-        q, p = qs[0] + w * (qs[1] - qs[0]), ps[0] + w * (ps[1] - ps[0])
-        status = first_failure(statuses[0], statuses[1])
-    if system.has_constraints:
-        solver = Newton(redundant="min-norm" if accepts_redundant(method) else None)
-        solve = solver.positions(system, q, q, t, t)
-        tangent = solver.momenta(system, solve.q, p, t)
-        q, p, status = solve.q, tangent.p, first_failure(status, solve.status, tangent.status)
-    return State(q, p, t, after.state.n), status
+        return qs[0] + w * (qs[1] - qs[0]), ps[0] + w * (ps[1] - ps[0]), first_failure(statuses[0], statuses[1])
+
+    def at(time):
+        t = before.state.t + time
+        q, p, status = interpolated(time) if path is None else (*path(time), jnp.asarray(Status.OK, jnp.int32))
+        if system.has_constraints:
+            solver = Newton(redundant="min-norm" if accepts_redundant(method) else None)
+            solve = solver.positions(system, q, q, t, t)
+            tangent = solver.momenta(system, solve.q, p, t)
+            q, p, status = solve.q, tangent.p, first_failure(status, solve.status, tangent.status)
+        return State(q, p, t, after.state.n), status
+
+    return at
 
 
 def check_times(save_at: Any, dt: float, t0: float) -> np.ndarray:
@@ -165,7 +175,7 @@ def _evaluate(
             return pair[1], stepper.step(disarmed(pair[1]), consts)
 
         before, after = jax.lax.while_loop(short, step, (carry, carry))
-        shown, status = between(method, system, before, after, time)
+        shown, status = between(method, system, before, after, consts.dt)(time - before.state.t)
         row = {"t": time, "n": after.state.n, "q": shown.q, "p": shown.p}
         row |= {f"step/{name}": value for name, value in after.multipliers.items()}
         row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, time)) for name, fn in observe.items()}

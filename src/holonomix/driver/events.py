@@ -31,8 +31,8 @@ class Event(eqx.Module):
     """`Event(fn, terminal=False, direction=0)`: where `fn(q, p)` or `fn(q, p, t)` changes sign.
 
     `direction` +1 takes only rising passages, -1 only falling ones (as time runs in the simulation). A terminal event
-    ends the run there, with `Status.TERMINATED`. A zero at the very start is no passage, and two passages within one
-    step are not seen.
+    ends the run there, with `Status.TERMINATED`. A zero at the very start is no passage. Two passages within one step
+    are not seen; where the method knows its solution over the step (`TaylorAdaptive`), within a quarter of a step.
     """
 
     fn: Any
@@ -114,33 +114,38 @@ class Found(NamedTuple):
 
 def locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> list[Found]:
     """The passages of the step that follows the state in which the loop halted, in order of time."""
-    passed, t, q, p, status = (np.asarray(x) for x in _locate(watch, stepper, carry, consts))
-    found = [Found(int(k), float(t[k]), q[k], p[k], Status(int(status[k]))) for k in np.flatnonzero(passed)]
-    return sorted(found, key=lambda f: f.t * np.sign(float(consts.dt)))
+    passed, *found = (np.asarray(x) for x in _locate(watch, stepper, carry, consts))
+    t, q, p, status = (x.reshape(*passed.shape, *x.shape[1:]) for x in found)
+    passages = [
+        Found(int(k), float(t[j, k]), q[j, k], p[j, k], Status(int(status[j, k]))) for j, k in np.argwhere(passed)
+    ]
+    return sorted(passages, key=lambda f: f.t * np.sign(float(consts.dt)))
 
 
 @compiled
 def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> tuple[Any, ...]:
+    """Whether event k passes in part j of the step, for all j and k; then times and states in one row of pairs."""
     system, method = stepper.parts(consts)[:2]
     carry = eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status))
     after = stepper.step(disarmed(carry), consts)
     start, h = carry.state.t, after.state.t - carry.state.t
+    state_at = between(method, system, carry, after, consts.dt)
     functions = [lambda x, fn=e.fn: jnp.asarray(fn(x.q, x.p, x.t), start.dtype).reshape(()) for e in watch.events]
+    ends = carry.reduced["events"], after.reduced["events"]
+    values = jnp.stack([ends[0], *stepper.inside("events", carry, after.state.t, consts), ends[1]])
+    parts = len(values) - 1
 
     def find(x):
-        k, passed, first, last = x
-
-        def value(theta):
-            here, _ = between(method, system, carry, after, start + theta * h)
-            return jax.lax.switch(k, functions, here)
-
+        j, k, passed, first, last = x
+        time = lambda theta: (j + theta) / parts * h
+        value = lambda theta: jax.lax.switch(k, functions, state_at(time(theta))[0])
         theta = jax.lax.cond(passed, lambda: root(value, first, last), lambda: jnp.ones_like(start))
-        here, status = between(method, system, carry, after, start + theta * h)
+        here, status = state_at(time(theta))
         return here.t, here.q, here.p, status
 
-    values = carry.reduced["events"], after.reduced["events"]
-    passed = jnp.stack(watch.passed(*values))
-    return passed, *jax.lax.map(find, (jnp.arange(len(functions)), passed, *values))
+    passed = jnp.stack([jnp.stack(watch.passed(*pair)) for pair in zip(values[:-1], values[1:], strict=True)])
+    j, k = (x.ravel() for x in jnp.meshgrid(jnp.arange(parts), jnp.arange(len(functions)), indexing="ij"))
+    return passed, *jax.lax.map(find, (j, k, passed.ravel(), values[:-1].ravel(), values[1:].ravel()))
 
 
 def root(value: Callable[[Any], Any], first: Any, last: Any) -> Any:

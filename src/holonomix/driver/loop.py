@@ -22,6 +22,9 @@ from ..types import State
 __all__ = ["AbstractWatch", "Consts", "LoopCarry", "Stepper", "make_stepper"]
 
 
+PARTS = 4  # of a step in which events are watched for, where the method knows its solution over the step
+
+
 class Consts(eqx.Module):
     """Runtime values that do not change during a run."""
 
@@ -111,7 +114,9 @@ class Stepper(eqx.Module):
         for name, reducer in reducers.items():
             if isinstance(reducer, AbstractWatch):
                 # a step that passes an event is not taken: the run halts before it
-                event = reducer.interrupts(carry.reduced[name], reduced[name])
+                values = [carry.reduced[name], *self.inside(name, carry, t, consts), reduced[name]]
+                passed = [reducer.interrupts(*pair) for pair in zip(values[:-1], values[1:], strict=True)]
+                event = jnp.any(jnp.stack(passed))
                 status = first_failure(status, jnp.where(event, Status.TERMINATED, Status.OK).astype(jnp.int32))
         failed = status != Status.OK
         kept = jax.tree.map(lambda a, b: jnp.where(failed, a, b), carry, good)
@@ -121,6 +126,20 @@ class Stepper(eqx.Module):
             kept,
             (status, jnp.where(good.status != Status.OK, report.residual, kept.residual), good.most_iterations),
         )
+
+    def inside(self, name: str, carry: LoopCarry, t: Any, consts: Consts) -> list[Any]:
+        """The values of a watch at inner points of the step to time t, where the method knows its solution there.
+
+        NaN where the value before the step is: that step is taken whatever it passes.
+        """
+        system, method, _, reducers = self.parts(consts)
+        state, before = carry.state, carry.reduced[name]
+        path = method.path(system, state, consts.dt, carry.memory)
+        if path is None:
+            return []
+        times = [(k / PARTS) * (t - state.t) for k in range(1, PARTS)]
+        values = [reducers[name].init(*path(time), state.t + time) for time in times]
+        return [jax.tree.map(lambda v, b: jnp.where(jnp.isnan(b), b, v), value, before) for value in values]
 
     def read(self, carry: LoopCarry, consts: Consts) -> dict[str, Any]:
         system, method, observe, _ = self.parts(consts)

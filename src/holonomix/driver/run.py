@@ -6,6 +6,7 @@ where there is only one.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -280,8 +281,8 @@ class Run:
     def call(self, table: Table, ends: np.ndarray | int, rows: int, stride: int) -> None:
         """Every trajectory goes on to its entry of `ends`."""
         plan, before, shape = self.plan, self.n if self.plan.saves else None, np.shape(self.plan.consts.n_end)
-        n_end = jnp.broadcast_to(jnp.asarray(ends, plan.consts.n_end.dtype).reshape(-1 if shape else ()), shape)
-        consts = eqx.tree_at(lambda c: c.n_end, plan.consts, n_end)
+        n_end = np.broadcast_to(np.asarray(ends, plan.consts.n_end.dtype).reshape(-1 if shape else ()), shape)
+        consts = dataclasses.replace(plan.consts, n_end=jnp.asarray(n_end) if plan.many else n_end)
         if plan.many:
             self.carry, out = self.choice.runner.run_batch(self.carry, consts, plan.axes, rows=rows, every=stride)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -49,6 +49,9 @@ class Traits:
 
     def order_of(self, variable: str = "q") -> int:
         return self.order if isinstance(self.order, int) else self.order[variable]
+
+
+Path = Callable[[Any], tuple[Any, Any]]  # q and p as functions of time
 
 
 class AbstractMethod(eqx.Module):
@@ -115,6 +118,13 @@ class AbstractMethod(eqx.Module):
             raise MethodError(f"{self.name} has no states between its steps")
         new, carry, report = self.step(system, state, dt, self.resize(system, state, dt, carry))
         return self.read(system, new, carry), report.status
+
+    def path(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Path | None:
+        """The solution over the next step as a function of the time since `state.t`, where the step has one.
+
+        It takes the place of `substep` between steps, and events are watched for inside of the step as well.
+        """
+        return None
 
     def traits_on(self, system: AbstractSystem) -> Traits:
         """What the method promises on this system; a stiff system is also an unconstrained one."""

@@ -19,7 +19,7 @@ from ..systems.capabilities import Capability
 from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
 from ..taylor.series import over, times
 from ..types import Report, State, StepResult
-from .base import EXPLICIT, AbstractMethod, Traits, first_failure, solver_report
+from .base import EXPLICIT, AbstractMethod, Path, Traits, first_failure, solver_report
 from .kick_drift import PhasePoint
 
 __all__ = ["Taylor", "TaylorAdaptive", "solution_series"]
@@ -255,10 +255,15 @@ class TaylorAdaptive(_AbstractTaylor):
         report = Report(first_failure(report.status, small), report.iterations, report.residual)
         return State(new.q, new.p, t, state.n), (low, low_t), report
 
-    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def path(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Path:
+        low, low_t = carry
         series = self._series(system, state, self.order, dt)
-        new, _, report = _advance(system, self.solver, series, state, carry[0], 1.0, state.t + dt)
-        return new, report.status
+
+        def at(time: Any) -> tuple[Any, Any]:
+            h = (time - low_t) / dt  # the state belongs to the time t + low_t
+            return state.q + (low.q + _increment(series.q, h)), state.p + (low.p + _increment(series.p, h))
+
+        return at
 
     def _size(self, series: SolutionSeries) -> Any:
         """The step of Jorba & Zou in units of dt."""
