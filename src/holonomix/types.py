@@ -29,7 +29,7 @@ class State(eqx.Module):
 
 
 class Report(eqx.Module):
-    """What one step says of itself.
+    """Diagnostics of one step.
 
     `status` is an int of `Status`; `iterations` counts sweeps of the nonlinear solver, `residual` is what was left.
     `multipliers` is a dict of the multipliers the step solved for (not `Lambda(q, p)`, which the driver computes).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from pathlib import Path
 
@@ -18,6 +19,21 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+
+
+@pytest.mark.slow
+def test_the_code_of_other_packages_runs_beside_ours(tmp_path, monkeypatch):
+    """The blocks marked `py` of the migration page, in order with the others; each where its package is installed."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    ran = []
+    for kind, code in re.findall(r"```(py|python)\n(.*?)```", (ROOT / "docs" / "migration.md").read_text(), re.S):
+        other = re.match(r"import (\w+)", code)
+        if kind == "py" and (other is None or importlib.util.find_spec(other[1]) is None):
+            continue
+        exec(compile(code, f"migration.md, {other}", "exec"), names)
+        ran.append(kind)
+    assert "python" in ran
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

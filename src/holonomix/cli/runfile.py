@@ -184,7 +184,7 @@ KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "t0": (_time, "the time at the start"),
     "save_every": (_whole(1), "a row is saved every so many steps"),
     "observe": (_observe, f"what is saved beside the state: {', '.join(OBSERVABLES)}"),
-    "seed": (_whole(0), "of the random numbers, for methods that draw them"),
+    "seed": (_whole(0), "random seed, for methods that draw random numbers"),
     "backend": (_backend, f"{', '.join(BACKENDS)}"),
     "omega": (_finite, "run the penalized model with this stiffness, for stiff methods"),
     "out": (_text, "the directory that the run is written to"),

@@ -81,16 +81,16 @@ class Solution(AbstractRows):
         return map_rows(energy_of, self.system, self.q, self.p, self.t)
 
     def energy_error(self) -> np.ndarray:
-        """`H(t) - H(0)`, one value a row."""
+        """`H(t) - H(0)`, one value per row."""
         energy = self.energy()
         return energy - energy[0]
 
     def constraint_error(self) -> np.ndarray:
-        """`max|g(q)|`, one value a row (zeros for an unconstrained system)."""
+        """`max|g(q)|`, one value per row (zeros for an unconstrained system)."""
         return map_rows(constraint_of, self.system, self.q, self.p, self.t)
 
     def hidden_constraint_error(self) -> np.ndarray:
-        """`max|G M^-1 p|`, one value a row (zeros for an unconstrained system)."""
+        """`max|G M^-1 p|`, one value per row (zeros for an unconstrained system)."""
         return map_rows(hidden_of, self.system, self.q, self.p, self.t)
 
     def at(self, t: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The store of a run: a Zarr directory that grows chunk by chunk and survives a kill at any instant.
+"""The store of a run: a Zarr directory that grows chunk by chunk and is intact after a kill at any instant.
 
     run1/
       zarr.json                 the group: shapes of all arrays, attributes; replaced in one rename

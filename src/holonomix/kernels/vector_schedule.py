@@ -173,7 +173,7 @@ class VectorSchedule:
         return out
 
     def _keep(self) -> None:
-        """Find what each loop stores, and leave out what nobody uses any more."""
+        """Find what each loop stores, and drop what nobody uses any more."""
         g, done = self.graph, False
         while not done:
             done = True

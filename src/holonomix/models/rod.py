@@ -3,7 +3,7 @@
 A node carries its center z and two directors d1, d2 of the cross section: q has shape (nodes, 9), a row is (z, d1, d2).
 With `d3 = d1 x d2`, primes for differences over a cell and directors averaged at its midpoint,
 
-    g = (d1.d2, |d1|^2 - 1, |d2|^2 - 1)_i,  (z_i - z_{i-1})/ds - (d3_{i-1} + d3_i)/2          six rows a node
+    g = (d1.d2, |d1|^2 - 1, |d2|^2 - 1)_i,  (z_i - z_{i-1})/ds - (d3_{i-1} + d3_i)/2          six rows per node
     V = 1/2 sum ds (K1 u1^2 + K2 u2^2 + K3 u3^2),  u1 = d3.d2',  u2 = -d3.d1',  u3 = d2.d1'   bending and twist
 
 The lumped mass of a node is a matrix; rows of neighboring nodes meet in `G M^-1 G^T`, which is block tridiagonal.
@@ -84,7 +84,7 @@ def cosserat_rod(
     first = 1 if end == "clamped" else 0
     s = ds * jnp.arange(first, nodes + 1)
     if end == "clamped":
-        # one block of six rows a node: its own frame, and the cell that joins it to the node before
+        # one block of six rows per node: its own frame, and the cell that joins it to the node before
         i = np.arange(nodes)
         constraint: Any = [Cells(Indices(np.stack([i - 1, i], axis=1)), root[None], framed=True)]
         potential = _clamped_energy

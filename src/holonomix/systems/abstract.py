@@ -211,7 +211,10 @@ class AbstractSystem(eqx.Module):
             return jnp.zeros((0,), q.dtype)
         for part in parts:
             if not jnp.issubdtype(part.dtype, jnp.floating):
-                raise InputError(f"a constraint must return real numbers with a derivative, not {part.dtype.name}")
+                raise InputError(
+                    f"a constraint must return real numbers with a derivative, not {part.dtype.name}; it is an "
+                    "equation g(q) = 0: inequalities and contact are not treated, see docs/scope.md"
+                )
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
     def constraint_rows(self, q: Any) -> list[Row]:

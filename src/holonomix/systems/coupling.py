@@ -34,7 +34,7 @@ MAX_MEETINGS = 20_000_000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ConstraintGroup:
-    """Equal blocks of one term, every `period`-th of them: their particles and rows a block."""
+    """Equal blocks of one term, every `period`-th of them: their particles and rows per block."""
 
     term: int
     indices: np.ndarray
@@ -68,7 +68,7 @@ class Coupling:
 
 @functools.lru_cache(maxsize=64)
 def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
-    """The coupling of terms given by their index lists, the number of interleaved parts of these, and rows a block."""
+    """The coupling of terms given by their index lists, the number of interleaved parts, and rows per block."""
     uniform = len({rows for _, _, rows in terms}) == 1
     r = terms[0][2] if uniform else 1
     parts: list[ConstraintGroup] = []

@@ -63,6 +63,8 @@ def user_function_errors(what: str, q: Any, form: str) -> Iterator[None]:
         else:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             advice = f"it is called as {form} with q of shape {jax.numpy.shape(q)}"
+            if what == "constraint" and "positional argument" in reason:
+                advice += "; constraints on velocities (rolling, skates) are not treated, see docs/scope.md"
         raise InputError(f"the {what} fails{_place(error)}: {reason}; {advice}") from error
 
 

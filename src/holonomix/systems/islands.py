@@ -37,7 +37,7 @@ class Islands:
 
 
 def islands_of(parts: Any) -> Islands | None:
-    """The islands of parts given by (indices, rows a block), or None where columns overlap."""
+    """The islands of parts given by (indices, rows per block), or None where columns overlap."""
     return _islands(tuple((Indices(part.indices), part.rows) for part in parts))
 
 
