@@ -170,10 +170,13 @@ def _lowered(traced: Traced, limit: int, wide: bool | Axes) -> Program:
     _schedule(program)
     program.operations = program.effort = _count(program, scope)
     total = program.operations + _count(program, read_scope) + _count(program, graph.root)
-    if total > limit:
+    if total > 2 * limit:
         raise Unsupported(f"too many operations: {total}")
     share_reciprocals(program)
     fuse(program)
+    total = sum(_count(program, s) for s in (scope, read_scope, graph.root))  # products and sums are joined now
+    if total > limit:
+        raise Unsupported(f"too many operations: {total}")
     program.hash = _digest(program)
     if program.wide:
         schedule = VectorSchedule(program)

@@ -23,8 +23,8 @@ from .tridiagonal import Tridiagonal
 
 __all__ = ["Layout", "layout_of"]
 
-# Blocks of at least so many rows are eliminated in fronts, and sparse graphs that fill in and take so many operations:
-# shorter eliminations are written out by the kernel compiler.
+# Blocks of at least so many rows are eliminated in fronts, and sparse graphs that take so many operations: shorter
+# eliminations are written out by the kernel compiler.
 FRONT_BLOCK, FRONT_OPERATIONS = 4, 1_500
 
 
@@ -126,7 +126,7 @@ def layout_of(i: np.ndarray, j: np.ndarray, rows: np.ndarray) -> Layout:
     structure, plan = analyze(*edges, n, r), None
     if _wants_fronts(structure, r):
         plan = plan_for(*(Indices(x) for x in (*edges, rows)))
-        if structure.kind != "sparse" or (plan.fill and plan.operations > FRONT_OPERATIONS):
+        if structure.kind != "sparse" or plan.operations > FRONT_OPERATIONS:
             text = "; ".join(filter(None, (structure.text, plan.text)))
             structure = Structure("fronts", np.arange(n), text=text)
             keys, same = pair_keys(*edges, n), Indices(np.arange(n * r))

@@ -46,12 +46,19 @@ class JunctionRows:
     """Blocks `left[k]` of one part and `right[k]` of another that share a particle at the given slots.
 
     `entries` tells where the products of their rows go in the stored matrix: `(k,)` where a block is a node of the
-    graph, `(rows, rows, k)` where each of its rows is one.
+    graph, `(rows, rows, k)` where each of its rows is one; `mirrored` where they go again when both Jacobians are the
+    same, None where the other order is another junction that then need not be computed, or where both are one.
     """
 
     left: tuple[int, int, np.ndarray]
     right: tuple[int, int, np.ndarray]
     entries: np.ndarray
+    mirrored: np.ndarray | None
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the order that is computed when both Jacobians are the same."""
+        return self.left[:2] <= self.right[:2]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,7 +115,12 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     if layout.structure.kind == "dense":
         return _dense(parts, terms, layout.structure.text)
     meetings = tuple(
-        JunctionRows((*a, left), (*b, right), _entries(layout, number[x], number[y], uniform))
+        JunctionRows(
+            (*a, left),
+            (*b, right),
+            _entries(layout, number[x], number[y], uniform),
+            _entries(layout, number[y], number[x], uniform) if a < b else None,
+        )
         for (a, b, left, right), (x, y) in zip(met, ends, strict=True)
     )
     periods = tuple(period for _, period, _ in terms)
@@ -375,15 +387,22 @@ def structured_gram(mass: Any, left: StructuredJacobian, right: StructuredJacobi
     layout: Any = coupling.layout
     pieces = []
     for meeting in coupling.meetings:
+        if left is right and not meeting.first:
+            continue
         x, y = (_rows(jac, *side) for jac, side in ((left, meeting.left), (weighted, meeting.right)))
-        product, entries = lane_products(x, y), meeting.entries
-        if entries.ndim == 1:
-            pieces.append((product, entries))
-        elif layout.structure.kind == "fronts":
-            pieces.append((product.reshape(1, 1, -1), entries.reshape(-1)))
-        else:
-            pairs = np.ndindex(*entries.shape[:2])
-            pieces += [(product[a : a + 1, b : b + 1], entries[a, b]) for a, b in pairs]
+        product = lane_products(x, y)
+        places = [(product, meeting.entries)]
+        if left is right and meeting.mirrored is not None:
+            turned = meeting.mirrored if meeting.mirrored.ndim == 1 else meeting.mirrored.transpose(1, 0, 2)
+            places.append((product.transpose(1, 0, 2), turned))
+        for values, entries in places:
+            if entries.ndim == 1:
+                pieces.append((values, entries))
+            elif layout.structure.kind == "fronts":
+                pieces.append((values.reshape(1, 1, -1), entries.reshape(-1)))
+            else:
+                pairs = np.ndindex(*entries.shape[:2])
+                pieces += [(values[a : a + 1, b : b + 1], entries[a, b]) for a, b in pairs]
     return StructuredGram(layout.assemble(pieces), _border(mass, left, right, weighted), coupling, left.layout)
 
 
