@@ -55,6 +55,8 @@ _PUBLIC = {
     ".mechanisms": ("Mechanism", "Box", "Cylinder", "Sphere", "Rod", "Plate"),
     ".driver": (
         "integrate",
+        "Reversible",
+        "Checkpointed",
         "simulate",
         "simulate_ensemble",
         "explain",

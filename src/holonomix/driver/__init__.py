@@ -1,5 +1,7 @@
 """Running methods: `integrate`, `simulate`, `simulate_ensemble`, `explain`."""
 
+from .adjoints import Checkpointed as Checkpointed
+from .adjoints import Reversible as Reversible
 from .checkpoint import DifferentBitsWarning as DifferentBitsWarning
 from .ensemble import Ensemble as Ensemble
 from .ensemble import FailedTrajectoriesWarning as FailedTrajectoriesWarning

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ..compiled import compiled
-from ..errors import InputError
 from ..projection import check_functions
 from ..status import Status
 from ..types import Info
+from .adjoints import Adjoint, advance, check_adjoint
 from .loop import Consts, LoopCarry, Stepper
 from .plan import plan_pure
 
 __all__ = ["integrate"]
-
-Adjoint = Literal["checkpoint", "direct", "forward"]
 
 
 def integrate(
@@ -43,12 +40,12 @@ def integrate(
     off the manifold is not refused here (`hx.project` moves it there, under `jit` too). `steps` is static. After a
     failure the results are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)` that says why.
 
-    `adjoint="checkpoint"` (reverse mode with memory of order sqrt(steps), the steps computed twice), `"direct"` (all
-    steps remembered) or `"forward"` (a plain loop: forward mode only, least overhead).
+    `adjoint` says how reverse mode gets the states of the run again: `"checkpoint"` (memory of order sqrt(steps), the
+    steps computed twice), `hx.Checkpointed(n)` (n states remembered), `"direct"` (all remembered), `hx.Reversible()`
+    (none: symmetric methods walk back) or `"forward"` (a plain loop: forward mode only, least overhead).
     """
-    if adjoint not in ("checkpoint", "direct", "forward"):
-        raise InputError(f"adjoint must be 'checkpoint', 'direct' or 'forward', not {adjoint!r}")
     plan = plan_pure(system, method, q0, p0, dt=dt, steps=steps, t0=t0, save_every=save_every, key=key)
+    check_adjoint(adjoint, plan.method, plan.system)
     every = plan.every if plan.saves else None
     row, final = _integrate(plan.stepper, plan.consts, plan.q0, plan.p0, plan.steps, every, adjoint)
     if not info:
@@ -70,39 +67,20 @@ def _integrate(
     check_functions(stepper.parts(consts)[0], q0, p0, consts.t0)
     carry = stepper.start(consts, q0, p0)
 
-    def advance(carry: LoopCarry, count: int) -> LoopCarry:
-        def one(carry: LoopCarry) -> LoopCarry:
-            new = stepper.step(carry, consts)
-            stop = stepper.halted(carry, consts)
-            return jax.tree.map(lambda a, b: jnp.where(stop, a, b), carry, new)
-
-        if adjoint == "forward":
-            return jax.lax.fori_loop(0, count, lambda _, c: one(c), carry)
-        block = count if adjoint == "direct" else max(1, math.isqrt(count))
-        inner = _scan(one, block)
-        if adjoint == "checkpoint":
-            inner = jax.checkpoint(inner)
-        carry = _scan(inner, count // block)(carry) if count else carry
-        return _scan(one, count % block)(carry) if count and count % block else carry
-
     def row_of(carry: LoopCarry, expected: Any) -> dict[str, Any]:
         row = stepper.read(carry, consts)
         good = (carry.status == Status.OK) & (row["n"] == expected)
         return {name: jnp.where(good, row[name], jnp.nan) for name in ("t", "q", "p")}
 
     if every is None:
-        carry = advance(carry, steps)
+        carry = advance(stepper, carry, consts, steps, adjoint)
         return row_of(carry, steps), carry
 
     def save(carry: LoopCarry, k: Any) -> tuple[LoopCarry, dict[str, Any]]:
-        carry = advance(carry, every)
+        carry = advance(stepper, carry, consts, every, adjoint)
         return carry, row_of(carry, k * every)
 
     first = row_of(carry, 0)
     carry, rows = jax.lax.scan(save, carry, jnp.arange(1, steps // every + 1))
     rows = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, rows)
-    return rows, advance(carry, steps % every)
-
-
-def _scan(one: Any, count: int) -> Any:
-    return lambda carry: jax.lax.scan(lambda c, _: (one(c), None), carry, None, length=count)[0]
+    return rows, advance(stepper, carry, consts, steps % every, adjoint)

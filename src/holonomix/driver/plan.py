@@ -122,7 +122,7 @@ class Plan:
 
     def read(self, carry: LoopCarry) -> dict[str, np.ndarray]:
         """What is shown of a carry, by column."""
-        return {key: np.asarray(x) for key, x in self.compiled(_read, carry).items()}
+        return jax.device_get(self.compiled(_read, carry))
 
     def row_bytes(self, carry: LoopCarry) -> int:
         """Bytes of one row of all trajectories."""

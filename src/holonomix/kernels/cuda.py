@@ -10,6 +10,7 @@ import ctypes
 import functools
 import hashlib
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ import numpy as np
 
 from .emit import KERNEL, Layout
 from .graph import Unavailable, dtype_of
-from .program import Leaf, Program
+from .program import Program
 from .ptx import ptx
 from .runner import batch_axes, from_arrays, to_arrays
 
@@ -144,8 +145,11 @@ class CudaRunner:
         carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry), self._place)
         lead = [count if a == 0 else None for a in axes]
         given = to_arrays(p.consts, p.consts_tree, consts, "consts", lead, self._place)
-        carry_out = [self._empty((count, *leaf.shape), leaf) for leaf in p.carry]
-        saved = [self._empty((count, rows, *leaf.shape), leaf) for leaf in p.rows]
+        shapes = [(count, *leaf.shape) for leaf in p.carry] + [(count, rows, *leaf.shape) for leaf in p.rows]
+        kinds = [dtype_of(leaf.kind) for leaf in (*p.carry, *p.rows)]
+        with jax.default_device(self.device):
+            out = _allocated(tuple(zip(shapes, map(str, kinds), strict=True)))()
+        carry_out, saved = out[: len(p.carry)], out[len(p.carry) :]
         if count:
             words = np.zeros(layout.size, np.int64)
             words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
@@ -159,9 +163,11 @@ class CudaRunner:
     def _place(self, value: Any, dtype: Any) -> jax.Array:
         return jax.device_put(jnp.asarray(value, dtype), self.device)
 
-    def _empty(self, shape: tuple[int, ...], leaf: Leaf) -> jax.Array:
-        with jax.default_device(self.device):
-            return jnp.empty(shape, dtype_of(leaf.kind))
+
+@functools.lru_cache(256)
+def _allocated(arrays: tuple[tuple[tuple[int, ...], str], ...]) -> Callable[[], list[jax.Array]]:
+    """A function that makes arrays of these shapes and types, in one call of the device."""
+    return jax.jit(lambda: [jnp.empty(shape, kind) for shape, kind in arrays])
 
 
 def _address(array: jax.Array) -> int:

@@ -1,0 +1,160 @@
+"""How reverse mode gets the states of a run again: from memory, by computing them twice, or by walking back.
+
+`Reversible` uses that the step of a symmetric method with -dt undoes the step with dt (Hairer, Lubich & Wanner 2006,
+II.3), so the way back starts at the end and stores nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..errors import InputError, MethodError, whole_number
+from ..status import Status
+from ..types import State
+from .loop import Consts, LoopCarry, Stepper
+
+__all__ = ["Adjoint", "Checkpointed", "Reversible", "advance", "check_adjoint"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reversible:
+    """Reverse mode of `integrate` in the memory of the forward run, however many steps there are.
+
+    Each state is computed from the one after it, by a step with -dt; the gradient is that of plain reverse mode up to
+    the rounding of these steps. The method must be symmetric and have no memory beyond (q, p), and its solver should
+    iterate to round-off, as it does by default. On a chaotic system rounding grows on the way back as it does on the
+    way forward: gradients are meaningful for about as long as the trajectory itself is.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpointed:
+    """Reverse mode of `integrate` that remembers `n` states of the run and computes the steps between them again.
+
+    Its memory is that of `n + steps / n` states. `adjoint="checkpoint"` is the one with the least, `n = sqrt(steps)`.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        whole_number("n", self.n)
+
+
+Adjoint = Literal["checkpoint", "direct", "forward"] | Reversible | Checkpointed
+
+
+def check_adjoint(adjoint: Any, method: Any, system: Any) -> None:
+    """Raise where `adjoint` is unknown, or the method cannot walk back."""
+    if adjoint in ("checkpoint", "direct", "forward") or isinstance(adjoint, Checkpointed):
+        return
+    if not isinstance(adjoint, Reversible):
+        raise InputError(
+            f"adjoint must be 'checkpoint', 'direct', 'forward', hx.Checkpointed(n) or hx.Reversible(), not {adjoint!r}"
+        )
+    reason = None
+    if method.stochastic:
+        reason = "draws random numbers"
+    elif method.adaptive:
+        reason = "chooses its own time steps"
+    elif not method.one_step:
+        reason = "remembers more than (q, p)"
+    elif not method.traits_on(system).symmetric:
+        reason = "is not symmetric: its step with -dt does not undo the one with dt"
+    if reason is not None:
+        raise MethodError(
+            f"adjoint=Reversible() walks back along the trajectory, and {method.name} {reason}. Use "
+            "adjoint=hx.Checkpointed(n), or a symmetric method such as RATTLE, a composition of it, or Gauss"
+        )
+
+
+def advance(stepper: Stepper, carry: LoopCarry, consts: Consts, count: int, adjoint: Adjoint) -> LoopCarry:
+    """`count` steps, with the reverse mode that `adjoint` names."""
+    one = _one(stepper, consts)
+    if isinstance(adjoint, Reversible):
+        return _walk((carry, consts), stepper, count)
+    if adjoint == "forward":
+        return jax.lax.fori_loop(0, count, lambda _, c: one(c), carry)
+    if adjoint == "direct":
+        return _scan(one, count)(carry)
+    pieces = max(1, count // max(1, math.isqrt(count))) if adjoint == "checkpoint" else min(adjoint.n, max(count, 1))
+    block = max(1, count // pieces)
+    carry = _scan(jax.checkpoint(_scan(one, block)), count // block)(carry) if count else carry
+    return _scan(one, count % block)(carry) if count % block else carry
+
+
+def _one(stepper: Stepper, consts: Consts) -> Callable[[LoopCarry], LoopCarry]:
+    def one(carry: LoopCarry) -> LoopCarry:
+        new = stepper.step(carry, consts)
+        stop = stepper.halted(carry, consts)
+        return jax.tree.map(lambda a, b: jnp.where(stop, a, b), carry, new)
+
+    return one
+
+
+def _scan(one: Callable[[LoopCarry], LoopCarry], count: int) -> Callable[[LoopCarry], LoopCarry]:
+    return lambda carry: jax.lax.scan(lambda c, _: (one(c), None), carry, None, length=count)[0]
+
+
+# ---- walking back
+
+
+@eqx.filter_custom_vjp
+def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int) -> LoopCarry:
+    carry, consts = start
+    one = _one(stepper, consts)
+    return jax.lax.fori_loop(0, count, lambda _, c: one(c), carry)
+
+
+@_walk.def_fwd
+def _forth(perturbed: Any, start: tuple[LoopCarry, Consts], stepper: Stepper, count: int) -> tuple[Any, Any]:
+    end = _walk(start, stepper, count)
+    return end, end
+
+
+@_walk.def_bwd
+def _back(
+    end: LoopCarry, cotangent: Any, perturbed: Any, start: tuple[LoopCarry, Consts], stepper: Stepper, count: int
+) -> Any:
+    """The cotangent of the start, from that of the end."""
+    first, consts = start
+    values, rest = eqx.partition(consts, eqx.is_inexact_array)
+    zero = lambda tree: jax.tree.map(jnp.zeros_like, eqx.filter(tree, eqx.is_inexact_array))
+    cotangent = jax.tree.map(lambda x, g: x if g is None else g, zero(end), cotangent, is_leaf=lambda x: x is None)
+
+    def body(_: Any, loop: tuple[LoopCarry, Any, Any]) -> tuple[LoopCarry, Any, Any]:
+        carry, cotangent, total = loop
+        before = _undone(stepper, carry, consts)
+        floats, others = eqx.partition(before, eqx.is_inexact_array)
+
+        def step(floats: Any, values: Any) -> Any:
+            after = stepper.step(eqx.combine(floats, others), eqx.combine(values, rest))
+            return eqx.filter(after, eqx.is_inexact_array)
+
+        _, pull = jax.vjp(step, floats, values)
+        cotangent, share = pull(cotangent)
+        return before, cotangent, jax.tree.map(jnp.add, total, share)
+
+    taken = end.state.n - first.state.n  # fewer than `count` where a step failed
+    _, cotangent, total = jax.lax.fori_loop(0, taken, body, (end, cotangent, zero(consts)))
+    return cotangent, total
+
+
+def _undone(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
+    """The carry before the last step."""
+    system, method = stepper.parts(consts)[:2]
+    state, dt = carry.state, consts.dt
+    memory = method.resize(system, state, -dt, carry.memory)
+    new, memory, _ = method.step(system, state, -dt, memory, None)
+    n = state.n - 1
+    new = State(new.q, new.p, consts.t0 + n * dt, n)
+    memory = method.resize(system, new, dt, memory)
+    return eqx.tree_at(
+        lambda c: (c.state, c.memory, c.status), carry, (new, memory, jnp.full_like(carry.status, Status.OK))
+    )
