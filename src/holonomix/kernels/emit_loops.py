@@ -222,6 +222,20 @@ class LoopEmitter(ScalarEmitter):
             self.put(f"store {self.type(self.stored(kind))} {value}, ptr {self.address(base, kind, str(k))}")
         self.filled(n)
 
+    def _op_join(self, n: int) -> None:
+        """Vectors of one length, or repeated scalars, one after the other."""
+        kind, base, size = self.graph.kind[n], self.slot(n), self.graph.attr[n]
+        stored = self.stored(kind)
+        copy = self.declare("llvm.memcpy.p0.p0.i64", "void @(ptr, ptr, i64, i1)")
+        for k, v in enumerate(self.graph.args[n]):
+            where = self.new(f"getelementptr {scalar_type(stored)}, ptr {base}, i64 {k * size}")
+            if self.graph.length[v]:
+                count = size * int(stored[1])
+                self.put(f"call void {copy}(ptr {where}, ptr {self.array(v)}, i64 {count}, i1 false)")
+            else:
+                self.loop(size, lambda v=v, where=where: self.keep(self.name(v), where, kind), 1)
+        self.filled(n)
+
     def filled(self, n: int) -> None:
         """Write copies of the last element after the end of an array that was filled one by one."""
         length, kind, base = self.graph.length[n], self.graph.kind[n], self.array(n)

@@ -29,6 +29,7 @@ Besides, there are
     gsum v              attribute: rows of places; the sum of the takes of the rows
     window v start      attribute: length; v[start], v[start + 1], ..., zero outside of v
     pack s0 .. sn       a vector of scalars;  load v index  reads one element
+    join v0 .. vn       vectors one after the other
     rsum rprod rmax rmin rand ror v    the scalar that all elements together make
 """
 

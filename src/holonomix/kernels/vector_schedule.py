@@ -23,6 +23,7 @@ PLACED = {
     "collected",
     "param",
     "pack",
+    "join",
     "ffactor",
     "fsolve",
     "fshorten",

@@ -19,7 +19,7 @@ _COMPARE = {"lt", "le", "gt", "ge", "eq", "ne"}
 _TOTALS = {"rsum", "rprod", "rmax", "rmin", "rand", "ror"}
 _CHANGE_TYPE = {"convert", "bitcast", "is_finite", "select"}  # elementwise, but not of one type
 _OTHERS = _TOTALS | {"proj", "collected", "key", "load", "fetch", "window", "take", "gsum", "pack", "table", "vconst"}
-_OTHERS |= {"ffactor", "fsolve", "fshorten"}
+_OTHERS |= {"join", "ffactor", "fsolve", "fshorten"}
 
 
 def verify(program: Program) -> None:

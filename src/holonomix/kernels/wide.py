@@ -240,7 +240,7 @@ def _dealing(t: Tracer, codes: np.ndarray, axis: int, ways: int | None) -> tuple
     for k in t.axes.ways[size] if ways is None else [ways]:
         split = rows.reshape(-1, size // k, k)
         vectors = [split[r, :, j] for r in range(len(split)) for j in range(k)]
-        total = sum(_cost(t.graph, v) for v in vectors)
+        total = sum(_cost(t, v) for v in vectors)
         if best is None or total < best[0]:
             best = (total, k, vectors)
     assert best is not None
@@ -252,8 +252,9 @@ def _sources(codes: np.ndarray) -> np.ndarray:
     return np.where(codes > PLACE, codes >> SHIFT << SHIFT, codes)
 
 
-def _cost(g: Graph, codes: np.ndarray) -> int:
+def _cost(t: Tracer, codes: np.ndarray) -> int:
     """About how many operations a vector costs."""
+    g = t.graph
     first = int(codes[0])
     if (codes == first).all():
         return 0 if first <= PLACE else 1
@@ -266,6 +267,9 @@ def _cost(g: Graph, codes: np.ndarray) -> int:
     vectors = sum(c > PLACE for c in sources)
     if vectors == 1 and len(sources) <= 2:
         return 1
+    parts = segments(t, codes, len(sources))
+    if parts is not None:
+        return sum(1 + _cost(t, part) for part in parts)
     return 2 * (len(sources) if len(sources) <= SOURCES else len(codes))
 
 
@@ -283,6 +287,10 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     vectors = [c for c in sources if c > PLACE]
     if len(vectors) == 1 and all(c == zero for c in sources if c <= PLACE):
         return take(g, (vectors[0] >> SHIFT) - 1, np.where(codes > PLACE, codes & PLACE, -1))
+    parts = segments(t, codes, len(sources))
+    if parts is not None:
+        vectors = tuple(_vector(t, part, kind) for part in parts)
+        return g.node("join", vectors, kind, len(parts[0]), len(codes))
     if len(sources) > LONG_SOURCES and len(codes) > PACKED:
         raise Unsupported("a long array pieced together", f"from {len(sources)} others")
     if len(sources) > SOURCES and len(codes) <= PACKED:
@@ -298,6 +306,20 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     assert out is not None
     t.pieced.setdefault(out, codes)
     return out
+
+
+def segments(t: Tracer, codes: np.ndarray, sources: int) -> list[np.ndarray] | None:
+    """Codes that are shorter vectors one after the other, where there are many and each of them is simple."""
+    if sources <= SOURCES:
+        return None
+    best, least = None, len(codes) // 4
+    for m in t.axes.long:
+        if m < len(codes) and len(codes) % m == 0:
+            parts = list(codes.reshape(-1, m))
+            total = sum(1 + _cost(t, part) for part in parts)
+            if total < least:
+                best, least = parts, total
+    return best
 
 
 def _filled(places: np.ndarray, here: np.ndarray, size: int) -> np.ndarray:

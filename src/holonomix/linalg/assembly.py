@@ -13,9 +13,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..multifrontal import Plan, plan_of
 from .blocks import BlockDiagonal
 from .cyclic import CyclicTridiagonal
-from .fronts import FrontMatrix, fronts_available, pair_keys, plan_for
+from .fronts import FrontMatrix, fronts_available, pair_keys
 from .graph import Structure, analyze, unique_edges
 from .indexing import Indices, add_at
 from .sparse import SparseMatrix, symbolic
@@ -89,8 +90,8 @@ class Layout:
 
     def _matrix(self, parts: list[Any]) -> Any:
         kind, r = self.structure.kind, self.rows
-        if kind == "fronts":
-            return FrontMatrix(parts[0].reshape(-1), self.plan)
+        if isinstance(self.plan, Plan):
+            return FrontMatrix(jnp.concatenate([part.reshape(-1) for part in parts]), self.plan)
         if kind == "sparse":
             return SparseMatrix(parts[0][0, 0] if r == 1 else parts[0], self.plan)
         if kind == "blocks":
@@ -124,12 +125,11 @@ def layout_of(i: np.ndarray, j: np.ndarray, rows: np.ndarray) -> Layout:
     n, r = rows.shape
     edges = unique_edges(i, j, n)
     structure, plan = analyze(*edges, n, r), None
-    if _wants_fronts(structure, r):
-        plan = plan_for(*(Indices(x) for x in (*edges, rows)))
-        if structure.kind != "sparse" or plan.operations > FRONT_OPERATIONS:
-            text = "; ".join(filter(None, (structure.text, plan.text)))
-            structure = Structure("fronts", np.arange(n), text=text)
-            keys, same = pair_keys(*edges, n), Indices(np.arange(n * r))
+    if structure.kind == "sparse" and fronts_available():
+        keys, same = pair_keys(*edges, n), Indices(np.arange(n * r))
+        plan = plan_of(*np.divmod(keys, n), rows)
+        if plan.operations > FRONT_OPERATIONS:
+            structure = Structure("fronts", np.arange(n), text=plan.text)
             return Layout(structure, r, (keys.size,), np.arange(n), same, same, plan, keys)
     if structure.kind == "sparse":
         plan = symbolic(*edges, n, r)
@@ -149,9 +149,20 @@ def layout_of(i: np.ndarray, j: np.ndarray, rows: np.ndarray) -> Layout:
     padded = np.where(held[:, None], rows[structure.order], -1).reshape(-1)
     inverse = np.empty(n * r, dtype=np.int64)
     inverse[padded[padded >= 0]] = np.flatnonzero(padded >= 0)
-    return Layout(structure, r, sizes, place, Indices(padded), Indices(inverse), plan)
+    layout = Layout(structure, r, sizes, place, Indices(padded), Indices(inverse), plan)
+    return _in_fronts(layout, edges, rows)
 
 
-def _wants_fronts(structure: Structure, r: int) -> bool:
-    blocks = structure.kind in ("tridiagonal", "cyclic") and structure.width * r >= FRONT_BLOCK
-    return (blocks or structure.kind == "sparse") and fronts_available()
+def _in_fronts(layout: Layout, edges: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> Layout:
+    """A chain or ring of blocks, stored as ever, that is eliminated in fronts where these are available."""
+    structure, (n, r) = layout.structure, rows.shape
+    if structure.kind not in ("tridiagonal", "cyclic") or structure.width * r < FRONT_BLOCK or not fronts_available():
+        return layout
+    i, j = np.divmod(pair_keys(*edges, n), n)
+    part, place = np.divmod(layout.entry(i, j), layout.sizes[0])
+    block = np.arange(r * r).reshape(r, r, 1)
+    source = (part * r * r + block) * layout.sizes[0] + place
+    plan = plan_of(i, j, rows, source, r * r * int(layout.offsets[-1]))
+    same = Indices(np.arange(n * r))
+    structure = dataclasses.replace(structure, text=f"{structure.text}; {plan.text}")
+    return dataclasses.replace(layout, structure=structure, order=same, inverse=same, plan=plan)

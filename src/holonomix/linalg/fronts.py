@@ -12,7 +12,6 @@ import numpy as np
 
 from ..multifrontal import Plan, available, factor, plan_of, shortest, solution
 from ..multifrontal.plan import BLOCK
-from .indexing import Indices
 
 __all__ = ["FrontFactor", "FrontMatrix", "dense_fronts", "fronts_available"]
 
@@ -70,7 +69,7 @@ class FrontMatrix(eqx.Module):
         n, table = self.plan.n, self.plan.table
         starts, rows, sources = (int(table[k]) for k in (4, 5, 6))
         column = np.repeat(np.arange(n), np.diff(table[starts : starts + n + 1]))
-        row, source = table[rows : rows + self.plan.entries], table[sources : sources + self.plan.entries]
+        row, source = table[rows : rows + self.plan.stored], table[sources : sources + self.plan.stored]
         return jnp.zeros((n, n), self.entries.dtype).at[row, column].set(self.entries[source])
 
 
@@ -83,13 +82,6 @@ def dense_fronts(matrix: Any) -> FrontMatrix:
 def _full_plan(n: int) -> Plan:
     i, j = np.divmod(np.arange(n * n), n)
     return plan_of(i, j, np.arange(n)[:, None])
-
-
-@functools.lru_cache(maxsize=64)
-def plan_for(i: Indices, j: Indices, rows: Indices) -> Plan:
-    """The plan for the edges of a graph (without loops) whose nodes have the given rows."""
-    n = rows.array.shape[0]
-    return plan_of(*np.divmod(pair_keys(i.array, j.array, n), n), rows.array)
 
 
 def pair_keys(i: np.ndarray, j: np.ndarray, n: int) -> np.ndarray:

@@ -49,7 +49,7 @@ def product(plan: Plan, entries: Any, x: Any) -> Any:
     starts, rows, sources = (int(table[k]) for k in (4, 5, 6))
     counts = np.diff(table[starts : starts + n + 1])
     column = np.repeat(np.arange(n), counts)
-    row, source = table[rows : rows + plan.entries], table[sources : sources + plan.entries]
+    row, source = table[rows : rows + plan.stored], table[sources : sources + plan.stored]
     return jnp.zeros(n, x.dtype).at[row].add(entries[source] * x[column])
 
 

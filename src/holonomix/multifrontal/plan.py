@@ -37,6 +37,7 @@ class Plan:
 
     n: int
     entries: int  # length of the vector of given entries
+    stored: int  # how many of them the matrix has
     table: np.ndarray  # int32
     factor: int  # numbers in the factors
     work: tuple[int, int, int]  # numbers of working memory: to factor, to solve, to shorten
@@ -67,12 +68,15 @@ class _Front:
     rest: list[int]
 
 
-def plan_of(i: IntArray, j: IntArray, rows: np.ndarray) -> Plan:
+def plan_of(i: IntArray, j: IntArray, rows: np.ndarray, source: np.ndarray | None = None, size: int = 0) -> Plan:
     """The plan for a matrix over nodes of r rows each, `rows[k]` being those of node k.
 
     `(i, j)` are the coupled nodes, equal ones included, in both orders and once each. The vector of entries is that of
-    an array `(r, r, pairs)`.
+    an array `(r, r, pairs)`; or it has `size` numbers, and `source`, of that shape, tells where each entry is.
     """
+    if source is None:
+        source = np.arange(rows.shape[1] ** 2 * i.size)
+        size = source.size
     n, r = rows.shape
     order, later = _eliminated(i, j, n)
     sizes = np.array([len(x) for x in later])
@@ -86,7 +90,8 @@ def plan_of(i: IntArray, j: IntArray, rows: np.ndarray) -> Plan:
     home = np.empty(n, np.int64)
     for s, front in enumerate(fronts):
         home[front.pivots] = s
-    return _tables(fronts, home, i, j, rows, fill, operations)
+    plan = _tables(fronts, home, i, j, rows, source.reshape(-1))
+    return dataclasses.replace(plan, entries=size, fill=fill, operations=operations)
 
 
 def _eliminated(i: IntArray, j: IntArray, n: int) -> tuple[list[int], list[set[int]]]:
@@ -176,9 +181,7 @@ def _merged(order: list[int], later: list[set[int]], r: int) -> list[_Front]:
     return out
 
 
-def _tables(
-    fronts: list[_Front], home: IntArray, i: IntArray, j: IntArray, rows: np.ndarray, fill: int, operations: int
-) -> Plan:
+def _tables(fronts: list[_Front], home: IntArray, i: IntArray, j: IntArray, rows: np.ndarray, source: IntArray) -> Plan:
     n, r = rows.shape
     count, size = len(fronts), n * r
     lists = [rows[[*front.pivots, *front.rest]].reshape(-1) for front in fronts]
@@ -197,7 +200,6 @@ def _tables(
     a, c = np.meshgrid(np.arange(r), np.arange(r), indexing="ij")
     row = rows[i][:, a].transpose(1, 2, 0).reshape(-1)  # (r, r, pairs)
     column = rows[j][:, c].transpose(1, 2, 0).reshape(-1)
-    source = np.arange(row.size)
     where = np.minimum(front_of[row], front_of[column])
     width = np.array([padded(x.size) for x in lists])
     spot = position(where, row) * width[where] + position(where, column)
@@ -261,6 +263,5 @@ def _tables(
     table.setflags(write=False)
     work = (int(peak) + BLOCK, widest, widest + padded(size) * (basis + 3))
     key = hashlib.sha256(table.tobytes()).hexdigest()[:32]
-    return Plan(
-        size, row.size, table, int(numbers) + BLOCK, work, count, max(x.size for x in lists), fill, operations, key
-    )
+    largest = max(x.size for x in lists)
+    return Plan(size, row.size, row.size, table, int(numbers) + BLOCK, work, count, largest, 0, 0, key)
