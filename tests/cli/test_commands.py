@@ -342,6 +342,13 @@ def test_certify(here):
     assert found["passed"] and found["method"] == "RATTLE"
 
 
+def test_a_model_is_described_and_drawn_in_eighty_columns():
+    text = said("models", "four-bar", code=0)
+    assert max(map(len, text.splitlines())) <= 80
+    drawn = [c for c in text if 0x2800 < ord(c) < 0x2900]
+    assert len(drawn) > 30, "bars as dots of Braille letters"
+
+
 def test_models_and_methods():
     models = {m["name"]: m for m in json.loads(call("models", "--json"))}
     assert models["double-pendulum"]["arguments"]["gravity"] == 1.0

@@ -276,7 +276,10 @@ def explain(
     omega: Omega = None,
     sets: Sets = None,
 ) -> None:
-    """Say how a run would be carried out: back end, size of a step, solver."""
+    """Say how a run would be carried out, and why.
+
+    Back end, size of a step, solver.
+    """
     with guarded():
         from .execute import job_from
         from .request import spec_from
@@ -302,7 +305,10 @@ def reproduce(
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the items with their quick and full time.")] = False,
 ) -> None:
-    """Compute the figures and tables of the papers, with a verdict for each."""
+    """Compute the figures and tables of the papers.
+
+    Each with a verdict.
+    """
     with guarded():
         from .environment import set_up_jax
         from .papers import PAPERS, list_items
@@ -330,9 +336,9 @@ def view(
         typer.Option("--certificate", metavar="FILE.json", help="A tab with it: what `certify METHOD --json` printed."),
     ] = None,
 ) -> None:
-    """Show a run or an ensemble as a page: the motion, and charts of what was kept.
+    """Show a run or an ensemble as a page.
 
-    Writes one HTML page that needs a browser and nothing else. Of a long run it shows some stretches of consecutive
+    The motion, and charts of what was kept. Writes one HTML page that needs a browser and nothing else. Of a long run it shows some stretches of consecutive
     rows as motion, and the range of every quantity over the whole run. Of an ensemble it shows some trajectories
     together, and what was reduced as a map.
     """
@@ -387,7 +393,7 @@ def export(
 
 @app.command()
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Describe this one in full.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Describe and draw this one.")] = None,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE.png", help="Draw the start of the model NAME.")
     ] = None,
@@ -398,13 +404,15 @@ def models(
         from .environment import set_up_jax
 
         set_up_jax()
-        from .listing import describe_model, draw_model, model_rows, print_models
+        from .listing import describe_model, draw_model, model_rows, print_models, sketched_model
         from .suggest import kebab
 
         if picture is not None:
             draw_model(name, picture)
         if name is not None and not as_json:
             typer.echo(describe_model(name))
+            if drawn := sketched_model(name):
+                typer.echo(f"\n{drawn}")
         elif as_json:
             text = None if name is None else describe_model(name)  # refuses what is not there
             rows = [row for row in model_rows() if text is None or row["name"] == kebab(str(name))]

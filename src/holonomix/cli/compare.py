@@ -18,9 +18,10 @@ def table(comparison: Comparison) -> Any:
     from rich.table import Table
 
     caption = (
-        f"Position error: at the end, against {comparison.reference}, itself known to {comparison.uncertainty:.0e}. "
-        f"Time: steps times the cost of a step. Energy drift: how far the mean energy moved in a run of t = "
-        f"{comparison.long:g}. At equal work: the position error that the method reaches in "
+        f"q error: of the position at the end, against {comparison.reference}, itself known to "
+        f"{comparison.uncertainty:.0e}. H error, g error: largest error of energy and constraint. H drift: how far the "
+        f"mean energy moved in a run of t = {comparison.long:g}. Time: steps times the cost of a step. Equal work: the "
+        f"q error that the method reaches in "
         f"{_seconds(comparison.work)}, read off its work-precision curve; empty where the curve does not go."
     )
     if any(curve.penalized for curve in comparison.curves):
@@ -29,12 +30,19 @@ def table(comparison: Comparison) -> Any:
             "are still those against the rigid motion; the energy is that of the springs' own system."
         )
     title = f"{comparison.problem}, t = {comparison.t1:g}, dt = {comparison.dt:g}"
-    out = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=SIMPLE_HEAD)
+    out = Table(
+        title=title,
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     springs = any(curve.penalized for curve in comparison.curves)
     for column in ("method", *(("system",) if springs else ())):
         out.add_column(column, overflow="fold")
-    for column in ("time", "position error", "energy error", "energy drift", "constraint error", "at equal work"):
-        out.add_column(column, justify="right", min_width=7)
+    for column in ("time", "q error", "H error", "H drift", "g error", "equal work"):
+        out.add_column(column, justify="right", no_wrap=True)
     for curve in comparison.curves:
         level = next(level for level in curve.levels if level.dt == comparison.dt)
         names = (curve.name, *((curve.system,) if springs else ()))

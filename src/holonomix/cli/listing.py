@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "model_rows",
     "print_methods",
     "print_models",
+    "sketched_model",
 ]
 
 
@@ -163,8 +165,26 @@ def describe_model(name: str) -> str:
         raise CommandError(unknown("model", name, [kebab(m) for m in MODELS]))
     make = registry()[key]
     arguments = "".join(f"\n  {k} = {_short(v)}" for k, v in _row(key, make)["arguments"].items())
-    text = f"{kebab(key)}\n\n{inspect.getdoc(make) or ''}"
+    text = f"{kebab(key)}\n\n{_reflowed(inspect.getdoc(make) or '')}"
     return f"{text}\n\nArguments, set with --set name=value:{arguments}" if arguments else text
+
+
+def sketched_model(name: str) -> str:
+    """The start of a model, drawn with letters."""
+    from holonomix.models import registry
+
+    from .sketch import sketch
+
+    return sketch({kebab(known): fn for known, fn in registry().items()}[kebab(name)]())
+
+
+def _reflowed(text: str, width: int = 78) -> str:
+    """Paragraphs in lines of at most `width`; formulas, lists and tables, which are indented, as they are."""
+    parts = []
+    for part in text.split("\n\n"):
+        plain = not any(line.startswith((" ", "-", "|")) for line in part.split("\n"))
+        parts.append(textwrap.fill(part, width, break_on_hyphens=False) if plain else part)
+    return "\n\n".join(parts)
 
 
 def describe_method(name: str) -> str:
@@ -175,4 +195,5 @@ def describe_method(name: str) -> str:
     kind = type(method)
     bare = [p.replace(annotation=p.empty) for p in inspect.signature(kind).parameters.values()]
     form = inspect.Signature(bare)
-    return f"{kind.__name__}{form}\n\n{inspect.getdoc(kind) or ''}\n\nReference: {method.reference}"
+    text = _reflowed(inspect.getdoc(kind) or "")
+    return f"{kind.__name__}{form}\n\n{text}\n\nReference: {method.reference}"
