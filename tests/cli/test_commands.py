@@ -16,6 +16,7 @@ from holonomix.cli.app import app
 from holonomix.cli.execute import job_from
 from holonomix.cli.exits import Exit
 from holonomix.cli.request import spec_from
+from holonomix.cli.suggest import complete_method, complete_model, kebab
 from holonomix.io import disk
 
 SYSTEM = """
@@ -342,8 +343,14 @@ def test_certify(here):
     assert found["passed"] and found["method"] == "RATTLE"
 
 
+def test_the_shell_completes_models_and_methods():
+    assert complete_model("double-p") == ["double-pendulum", "double-pendulum-angles"]
+    assert complete_method("rat") == ["rattle"] and "gla" in complete_method("")
+    assert {kebab(name) for name in hx.models.MODELS} == set(complete_model(""))
+
+
 def test_a_model_is_described_and_drawn_in_eighty_columns():
-    text = said("models", "four-bar", code=0)
+    text = call("models", "four-bar", code=0)
     assert max(map(len, text.splitlines())) <= 80
     drawn = [c for c in text if 0x2800 < ord(c) < 0x2900]
     assert len(drawn) > 30, "bars as dots of Braille letters"

@@ -9,6 +9,7 @@ import typer
 
 from .exits import Exit, guarded, stop_on_terminate
 from .printing import make_console, print_json, read_certificate, report, report_sweep
+from .suggest import complete_method, complete_model
 
 __all__ = ["app", "main"]
 
@@ -68,7 +69,12 @@ T1 = Annotated[
 Omega = Annotated[
     str | None, typer.Option("--omega", metavar="NUMBER", help="Stiffness that stands in for the constraints.")
 ]
-Model = Annotated[str, typer.Argument(metavar="MODEL | FILE.py", help="A model by name, or your own Python file.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL | FILE.py", help="A model by name, or your own Python file.", autocompletion=complete_model
+    ),
+]
 
 
 def main() -> None:
@@ -97,10 +103,21 @@ def _common(
 
 @app.command(epilog=CODES)
 def run(
-    target: Annotated[str, typer.Argument(metavar="FILE.toml | MODEL | FILE.py | ROBOT.urdf", help="What to run.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.toml | MODEL | FILE.py | ROBOT.urdf", help="What to run.", autocompletion=complete_model
+        ),
+    ],
     method: Annotated[
         str | None,
-        typer.Option("--method", "-m", metavar="METHOD", help="Such as rattle, composition-8, 'HBVM(k=6, s=2)'."),
+        typer.Option(
+            "--method",
+            "-m",
+            metavar="METHOD",
+            help="Such as rattle, composition-8, 'HBVM(k=6, s=2)'.",
+            autocompletion=complete_method,
+        ),
     ] = None,
     dt: Dt = None,
     steps: Annotated[
@@ -192,7 +209,9 @@ def resume(
 @app.command()
 def compare(
     model: Model,
-    methods: Annotated[list[str], typer.Argument(metavar="METHOD", help="Two methods or more.")],
+    methods: Annotated[
+        list[str], typer.Argument(metavar="METHOD", help="Two methods or more.", autocompletion=complete_method)
+    ],
     dt: Dt = None,
     t1: T1 = None,
     omega: Annotated[
@@ -239,7 +258,12 @@ def compare(
 
 @app.command(epilog="Exit codes: 0 confirmed; 1 a declared property failed; 2 model or method.")
 def certify(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="A method, such as rattle or 'HBVM(k=6, s=2)'.")],
+    method: Annotated[
+        str,
+        typer.Argument(
+            metavar="METHOD", help="A method, such as rattle or 'HBVM(k=6, s=2)'.", autocompletion=complete_method
+        ),
+    ],
     model: Model = "double-pendulum",
     dt: Dt = None,
     omega: Omega = None,
@@ -271,7 +295,10 @@ def certify(
 @app.command()
 def explain(
     model: Model,
-    method: Annotated[str | None, typer.Argument(metavar="METHOD", help="A method. [default: the model's own]")] = None,
+    method: Annotated[
+        str | None,
+        typer.Argument(metavar="METHOD", help="A method. [default: the model's own]", autocompletion=complete_method),
+    ] = None,
     backend: Annotated[str, typer.Option("--backend", metavar="NAME", help="auto, array, native or cuda.")] = "auto",
     omega: Omega = None,
     sets: Sets = None,
@@ -338,9 +365,9 @@ def view(
 ) -> None:
     """Show a run or an ensemble as a page.
 
-    The motion, and charts of what was kept. Writes one HTML page that needs a browser and nothing else. Of a long run it shows some stretches of consecutive
-    rows as motion, and the range of every quantity over the whole run. Of an ensemble it shows some trajectories
-    together, and what was reduced as a map.
+    The motion, and charts of what was kept, as one HTML page that needs a browser and nothing else. Of a long run it
+    shows some stretches of consecutive rows as motion, and the range of every quantity over the whole run. Of an
+    ensemble it shows some trajectories together, and what was reduced as a map.
     """
     with guarded():
         from holonomix.viewer import follow, write_page
@@ -393,7 +420,9 @@ def export(
 
 @app.command()
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Describe and draw this one.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Describe and draw this one.", autocompletion=complete_model)
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE.png", help="Draw the start of the model NAME.")
     ] = None,
@@ -423,7 +452,9 @@ def models(
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Describe this one in full.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Describe this one in full.", autocompletion=complete_method)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the methods, with what they promise."""

@@ -30,19 +30,12 @@ def table(comparison: Comparison) -> Any:
             "are still those against the rigid motion; the energy is that of the springs' own system."
         )
     title = f"{comparison.problem}, t = {comparison.t1:g}, dt = {comparison.dt:g}"
-    out = Table(
-        title=title,
-        caption=caption,
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
+    out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     springs = any(curve.penalized for curve in comparison.curves)
     for column in ("method", *(("system",) if springs else ())):
-        out.add_column(column, overflow="fold")
+        out.add_column(column, no_wrap=column == "method")
     for column in ("time", "q error", "H error", "H drift", "g error", "equal work"):
-        out.add_column(column, justify="right", no_wrap=True)
+        out.add_column(column, justify="right", no_wrap=column != "equal work")
     for curve in comparison.curves:
         level = next(level for level in curve.levels if level.dt == comparison.dt)
         names = (curve.name, *((curve.system,) if springs else ()))

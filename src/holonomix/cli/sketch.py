@@ -12,7 +12,7 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of a let
 
 
 def sketch(problem: Any, width: int = 44, height: int = 14) -> str:
-    """The start of a problem, or nothing where its coordinates are no positions. Space is seen from the front, tilted."""
+    """The start of a problem, or nothing where its coordinates are no positions; space is seen from above."""
     from holonomix.plotting.outlines import outlines
     from holonomix.systems.scenes import scene_of
 
