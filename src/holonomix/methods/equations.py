@@ -15,11 +15,11 @@ from .base import EXPLICIT, Traits
 __all__ = ["iteration_report", "reduced_force", "reduced_traits", "vector_field"]
 
 
-def reduced_traits(order: int) -> dict[str, Traits]:
+def reduced_traits(order: int, symmetric: bool = False, symplectic: bool = False) -> dict[str, Traits]:
     """Traits of a method for ordinary differential equations, applied to the index-reduced equations of motion."""
     return {
-        "free": Traits(order, treats=EXPLICIT),
-        "constrained": Traits(order, treats=(*EXPLICIT, Capability.MOVING)),
+        "free": Traits(order, symmetric=symmetric, symplectic=symplectic, treats=EXPLICIT),
+        "constrained": Traits(order, symmetric=symmetric, treats=(*EXPLICIT, Capability.MOVING)),
     }
 
 

@@ -16,6 +16,7 @@ from ..systems.capabilities import Capability
 from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
+from .implicit_stages import stage_slopes
 from .kick_drift import PhasePoint
 from .lobatto import lobatto
 
@@ -42,9 +43,13 @@ class PartitionedTableau(eqx.Module):
 
     @property
     def symplectic(self) -> bool:
-        """`b_i a^_ij + b^_j a_ji = b_i b^_j` and `b = b^` (for separable systems the first alone)."""
+        """`b_i a^_ij + b^_j a_ji = b_i b^_j` (for separable systems), and `b = b^` for others (`same_weights`)."""
         a, a_hat, b, b_hat = map(np.asarray, (self.a, self.a_hat, self.b, self.b_hat))
         return bool(np.allclose(b[:, None] * a_hat + b_hat[None] * a.T, np.outer(b, b_hat), atol=1e-13))
+
+    @property
+    def same_weights(self) -> bool:
+        return bool(np.allclose(self.b, self.b_hat, atol=1e-13))
 
     @property
     def symmetric(self) -> bool:
@@ -69,14 +74,15 @@ LOBATTO_IIIAB = {s: lobatto_pair(s) for s in range(2, 6)}
 
 
 class PartitionedRungeKutta(AbstractMethod):
-    r"""`Q_i = q + dt sum_j a_ij M^-1 P_j`, `P_i = p + dt sum_j a^_ij F(Q_j)`, weights b and b^, on separable systems.
+    r"""`Q_i = q + dt sum_j a_ij H_p(Q_j, P_j)`, `P_i = p - dt sum_j a^_ij H_q(Q_j, P_j)`, weights b and b^.
 
     Symplectic when `b_i a^_ij + b^_j a_ji = b_i b^_j`. The default is Lobatto IIIA-IIIB with three stages, order four;
-    two stages are Verlet, and `SYMPLECTIC_EULER` is an instance too. Stages are solved by Newton's method in the
-    positions unless each is explicit. For constrained systems use `LobattoIIIAB`.
+    two stages are Verlet, and `SYMPLECTIC_EULER` is an instance too. On separable systems stages are solved by Newton's
+    method in the positions unless each is explicit; with a mass M(q) or a vector potential in positions and momenta
+    together, and then weights `b = b^` are needed. For constrained systems use `LobattoIIIAB`.
     """
 
-    reference = "Hairer, Lubich & Wanner 2006 (II.2, VI.4); Sun 1993; Farrell 2009 (5)"
+    reference = "Hairer, Lubich & Wanner 2006 (II.2, VI.4); Sun 1993; Farrell 2009 (section 5)"
     family = "classical"
 
     tableau: PartitionedTableau = LOBATTO_IIIAB[3]
@@ -88,7 +94,8 @@ class PartitionedRungeKutta(AbstractMethod):
     @property
     def traits(self):
         t = self.tableau
-        return {"free": Traits(t.order, symmetric=t.symmetric, symplectic=t.symplectic, treats=(Capability.TIME,))}
+        treats = (Capability.TIME, *((Capability.MASS, Capability.MAGNETIC) if t.same_weights else ()))
+        return {"free": Traits(t.order, symmetric=t.symmetric, symplectic=t.symplectic, treats=treats)}
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
@@ -97,6 +104,11 @@ class PartitionedRungeKutta(AbstractMethod):
         q, p = state.q, state.p
         t = self.tableau
         a, a_hat = np.asarray(t.a), np.asarray(t.a_hat)
+        if not system.separable:
+            slopes, report = stage_slopes(system, state, dt, a, a_hat)
+            dq, dp = (dt * sum(float(w) * k[part] for w, k in zip(t.b, slopes, strict=True)) for part in (0, 1))
+            end = PhasePoint.of(state, carry).moved(dq).kicked(dp)
+            return end.state(state.t + dt, state.n), end.low, report
         # Q_i = q + dt c_i M^-1 p + dt^2 sum_k (a a^)_ik M^-1 F(Q_k): explicit where the product is strictly triangular
         pairs = a @ a_hat
         c = a.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Explicit Runge-Kutta methods and the two Euler methods.
+"""Runge-Kutta methods of any tableau and the two Euler methods.
 
 On constrained systems they integrate the index-reduced equations and drift off the manifold: the honest control.
 """
@@ -7,62 +7,30 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
-import numpy as np
 
-from ..errors import InputError, number_list, whole_number
+from ..errors import InputError
 from ..linalg import Compensation
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import reduced_force, reduced_traits, vector_field
+from .implicit_stages import stage_slopes
 from .kick_drift import PhasePoint
+from .tableaus import CLASSICAL, EULER, KUTTA3, MIDPOINT, Tableau, gauss_tableau, radau_tableau
 
 __all__ = ["RK4", "ExplicitEuler", "ExplicitMidpoint", "RungeKutta", "SymplecticEuler", "Tableau"]
 
 
-class Tableau(eqx.Module):
-    """Butcher's coefficients `a` (strictly lower triangular), weights `b`, and the order they give."""
-
-    name: str = eqx.field(static=True)
-    a: tuple[tuple[float, ...], ...] = eqx.field(static=True)
-    b: tuple[float, ...] = eqx.field(static=True)
-    order: int = eqx.field(static=True)
-    source: str = eqx.field(static=True, default="")
-
-    def __check_init__(self) -> None:
-        number_list("b", self.b)
-        if not isinstance(self.a, (tuple, list)):
-            raise InputError(f"tableau {self.name}: `a` must be a list of rows, not {self.a!r}")
-        for k, row in enumerate(self.a):
-            number_list(f"a[{k}]", row)
-        whole_number("order", self.order)
-        if len(self.a) != len(self.b) or any(len(row) != i for i, row in enumerate(self.a)):
-            raise InputError(
-                f"tableau {self.name}: `a` needs one row for each of the {len(self.b)} weights, row i with i entries"
-            )
-        if abs(sum(self.b) - 1) > 1e-12:
-            raise InputError(f"tableau {self.name}: the weights add up to {sum(self.b):g} instead of 1")
-
-    @property
-    def c(self) -> tuple[float, ...]:
-        return tuple(float(np.sum(row)) for row in self.a)
-
-
-EULER = Tableau("ExplicitEuler", ((),), (1.0,), 1, "Euler 1768")
-MIDPOINT = Tableau("ExplicitMidpoint", ((), (0.5,)), (0.0, 1.0), 2, "Runge 1895")
-CLASSICAL = Tableau("RK4", ((), (0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), (1 / 6, 1 / 3, 1 / 3, 1 / 6), 4, "Kutta 1901")
-
-
 class RungeKutta(AbstractMethod):
-    r"""Explicit Runge-Kutta method of a tableau: `k_i = f(z + dt sum_j a_ij k_j)`, `z_{n+1} = z + dt sum_i b_i k_i`.
+    r"""Runge-Kutta method of a tableau: `k_i = f(z + dt sum_j a_ij k_j)`, `z_{n+1} = z + dt sum_i b_i k_i`.
 
-    Here `f` is the vector field of Hamilton's equations, index-reduced where the system is constrained.
+    Here `f` is the vector field of Hamilton's equations, index-reduced where the system is constrained. The stages of
+    an implicit tableau (`gauss_tableau(s)`, `radau_tableau(s)`, any other) are found together by Newton's method.
     """
 
-    reference = "Kutta 1901; Farrell 2009 (4)"
+    reference = "Kutta 1901; Butcher 1964; Farrell 2009 (section 3.4)"
     family = "classical"
 
     tableau: Tableau = CLASSICAL
@@ -77,23 +45,27 @@ class RungeKutta(AbstractMethod):
 
     @property
     def traits(self):
-        return reduced_traits(self.tableau.order)
+        return reduced_traits(self.tableau.order, self.tableau.symmetric, self.tableau.symplectic)
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q)
 
     def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
-        z, slopes = (state.q, state.p), []
-        for row, c in zip(self.tableau.a, self.tableau.c, strict=True):
-            here = _combine(z, dt, row, slopes)
-            slopes.append(vector_field(system, here, state.t + c * dt))
+        a = self.tableau.matrix
+        if self.tableau.explicit:
+            slopes, report = [], Report.ok()
+            for row, c in zip(a, self.tableau.c, strict=True):
+                here = _combine((state.q, state.p), dt, row, slopes)
+                slopes.append(vector_field(system, here, state.t + c * dt))
+        else:
+            slopes, report = stage_slopes(system, state, dt, a, a)
         dq, dp = _combine((0.0, 0.0), dt, self.tableau.b, slopes)
         end = PhasePoint.of(state, carry).moved(dq).kicked(dp)
-        return end.state(state.t + dt, state.n), end.low, Report.ok()
+        return end.state(state.t + dt, state.n), end.low, report
 
 
 def _combine(z: tuple[Any, Any], dt: Any, weights: Any, slopes: list[Any]) -> tuple[Any, Any]:
-    for w, k in zip(weights, slopes, strict=True):
+    for w, k in zip(map(float, weights), slopes):  # an explicit stage uses those before it
         if w:
             z = jax.tree.map(lambda a, b, w=w: a + dt * w * b, z, k)
     return z
@@ -135,3 +107,11 @@ class SymplecticEuler(AbstractMethod):
         point = PhasePoint.of(state, carry).kicked(dt * reduced_force(system, state.q, state.p, state.t))
         point = point.moved(dt * system.velocity(state.q, point.p))
         return point.state(state.t + dt, state.n), point.low, Report.ok()
+
+
+VARIANTS = {
+    "RungeKutta": tuple(
+        lambda t=t: RungeKutta(t)
+        for t in (KUTTA3, gauss_tableau(1), gauss_tableau(2), radau_tableau(2), radau_tableau(3))
+    )
+}

@@ -19,6 +19,7 @@ from holonomix.methods.partitioned import LOBATTO_IIIAB, SYMPLECTIC_EULER
 from .farrell2009_composition import ITEMS as COMPOSITION
 from .farrell2009_composition import distance, run
 from .farrell2009_constrained import ITEMS as CONSTRAINED
+from .farrell2009_general import ITEMS as GENERAL
 from .items import Findings, Item, Paper, legend, order_of, panels
 
 __all__ = ["PAPER", "euler_bound", "measured_orders", "sweeps", "wedge_defects"]
@@ -256,7 +257,7 @@ PAPER = Paper(
         Item(
             "orders",
             "order of the classical methods",
-            "sections 3 to 5",
+            "pages 5 to 14, sections 3 to 5",
             "Euler, Taylor, Runge-Kutta, multistep and partitioned methods have the stated orders.",
             orders,
             "twelve methods on Henon-Heiles to t = 2",
@@ -266,7 +267,7 @@ PAPER = Paper(
         Item(
             "euler",
             "error bound of Euler's method",
-            "section 3.1, Theorems 2 and 3",
+            "pages 6 to 8, section 3.1, Theorems 2 and 3",
             "The error of Euler's method is at most dt M/(2 L) (e^(L t) - 1).",
             euler,
             "pendulum to t = 3, 100 to 800 steps, bound checked at every step",
@@ -275,18 +276,19 @@ PAPER = Paper(
         Item(
             "multipliers",
             "iterations for the multipliers",
-            "section 6.3.1",
+            "pages 17 and 18, section 6.3.1",
             "Coordinate resetting, Newton and quasi-Newton iterations all find the multipliers.",
             multipliers,
             "chain of ten, dt 0.05, tolerance 1e-10, 200 steps",
             "50 steps",
             (8, 12),
         ),
+        *GENERAL,
         *CONSTRAINED,
         Item(
             "wedge",
             "SHAKE and RATTLE are symplectic",
-            "section 6.4",
+            "pages 20 to 24, section 6.4",
             "Both methods keep the wedge product dq ^ dp.",
             wedge,
             "Jacobian of one step of 0.05 on the double pendulum",
@@ -294,8 +296,4 @@ PAPER = Paper(
         ),
         *COMPOSITION,
     ),
-    {
-        "general s-stage and implicit Runge-Kutta tableaus (section 3.4)": "not measured",
-        "general partitioned methods for non-separable systems (section 5)": "not measured",
-    },
 )
