@@ -191,6 +191,6 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--profile"]:
         profile = cProfile.Profile()
         profile.runcall(CASES[sys.argv[2]], "auto")
-        pstats.Stats(profile).sort_stats("cumulative").print_stats(70)
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(150)
     else:
         sys.exit(main(sys.argv[1:]))

@@ -16,10 +16,12 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import equinox as eqx
 import jax
 import numpy as np
+from jax.core import Tracer
 
-__all__ = ["LIMIT", "Recent", "compiled", "statistics"]
+__all__ = ["LIMIT", "Recent", "compiled", "compiled_for_one_run", "statistics", "traced_once"]
 
 LIMIT = 256  # programs; about a megabyte each
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # options of XLA on the CPU
 P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V")
@@ -64,7 +66,7 @@ class Recent(Generic[V]):
 class _Program:
     """One function with its static arguments, compiled for arrays of one set of shapes."""
 
-    def __init__(self, fn: Callable[..., Any], treedef: Any, static: Sequence[Any]):
+    def __init__(self, fn: Callable[..., Any], treedef: Any, static: Sequence[Any], options: Any = None):
         box: list[Any] = []
 
         def call(arrays: list[Any]) -> Any:
@@ -75,8 +77,7 @@ class _Program:
             box[:] = [rest]
             return dynamic
 
-        self.jitted, self.box = jax.jit(call), box
-        statistics["compiled"] += 1
+        self.jitted, self.box = jax.jit(call, compiler_options=options), box
 
     def __call__(self, arrays: list[Any]) -> Any:
         dynamic = self.jitted(arrays)
@@ -100,20 +101,63 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, (jax.Array, np.ndarray, np.generic))
 
 
+def _separated(fn: Callable[..., Any], args: Any, options: Any) -> tuple[Any, Any, tuple[Any, ...], list[Any]]:
+    """The key of a call, and what it is made of: structure, static leaves, arrays."""
+    leaves, treedef = jax.tree.flatten((args, options))
+    static = tuple(_ARRAY if _is_array(x) else x for x in leaves)
+    arrays = [x for x in leaves if _is_array(x)]
+    kinds = tuple((x.shape, x.dtype) for x in arrays)
+    # the type too, because 1 == 1.0 == True
+    return (fn, treedef, tuple((type(x), x) for x in static), kinds), treedef, static, arrays
+
+
 def compiled(fn: Callable[P, R]) -> Callable[P, R]:
     """A compiled form of `fn`. Static arguments must be hashable; new values of them, and new shapes, compile anew."""
+    return _compiled(fn, None)
+
+
+def compiled_for_one_run(fn: Callable[P, R]) -> Callable[P, R]:
+    """The same for what runs once, such as the checks of a start: less time is spent on making it fast."""
+    return _compiled(fn, QUICK)
+
+
+def _compiled(fn: Callable[P, R], for_cpu: Any) -> Callable[P, R]:
+    @functools.wraps(fn)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        key, treedef, static, arrays = _separated(fn, args, options)
+        if for_cpu is not None and any(isinstance(x, Tracer) for x in arrays):
+            return fn(*args, **options)
+        program = _programs.get(key)
+        if program is None:
+            chosen = for_cpu if jax.default_backend() == "cpu" else None
+            program = _programs.put(key, _Program(fn, treedef, static, chosen))
+            statistics["compiled"] += 1
+        return program(arrays)
+
+    return call
+
+
+_traced: Recent[_Program] = Recent(LIMIT)
+
+
+def traced_once(fn: Callable[P, R]) -> Callable[P, R]:
+    """`fn` with what JAX traces of it kept: a step evaluates constraints and forces many times, with the same shapes.
+
+    Inside of a transformation a call is one equation, and its derivatives are found once too. Outside of any, and
+    where an argument cannot be hashed, `fn` is called as it is.
+    """
 
     @functools.wraps(fn)
     def call(*args: P.args, **options: P.kwargs) -> R:
-        leaves, treedef = jax.tree.flatten((args, options))
-        static = tuple(_ARRAY if _is_array(x) else x for x in leaves)
-        arrays = [x for x in leaves if _is_array(x)]
-        kinds = tuple((x.shape, x.dtype) for x in arrays)
-        # the type too, because 1 == 1.0 == True
-        key = (fn, treedef, tuple((type(x), x) for x in static), kinds)
-        program = _programs.get(key)
+        key, treedef, static, arrays = _separated(fn, args, options)
+        if not any(isinstance(x, Tracer) for x in arrays):
+            return fn(*args, **options)
+        try:
+            program = _traced.get(key)
+        except TypeError:
+            return fn(*args, **options)
         if program is None:
-            program = _programs.put(key, _Program(fn, treedef, static))
+            program = _traced.put(key, _Program(fn, treedef, static))
         return program(arrays)
 
     return call

@@ -73,3 +73,38 @@ def test_models_of_other_numbers_share_one_compilation():
         problem = hx.models.double_pendulum(lengths=(length, 1.0), gravity=length)
         lengths.append(jax.tree.structure(problem.system.prepare(problem.q0)))
     assert lengths[0] == lengths[1] == lengths[2]
+
+
+def test_a_step_evaluates_a_constraint_a_few_times_while_it_is_traced(monkeypatch):
+    """Newton iterations, projections and checks share what was traced of a constraint: 70 evaluations without that."""
+    count, plain = [0], hx.Distance.lane_values
+
+    def counted(self, *args):
+        count[0] += 1
+        return plain(self, *args)
+
+    monkeypatch.setattr(hx.Distance, "lane_values", counted)
+    system = hx.System(lambda q: jnp.sum(q[:, 1]), [hx.Distance([(-1, 0), (0, 1)], 1.0)])
+    q = np.array([[1.0, 0.0], [1.0, -1.0]])
+    hx.simulate(system, hx.RATTLE(), q, 0 * q, dt=0.013, steps=2)
+    assert 0 < count[0] <= 12
+
+
+def test_traced_once():
+    """Inside of transformations the body runs once per shape and static value; outside it runs each time."""
+    calls = []
+
+    @compiled.traced_once
+    def cube(x, factor):
+        calls.append(factor)
+        return factor * x**3
+
+    @jax.jit
+    def both(x):
+        return cube(x, 2.0) + jax.grad(lambda y: jnp.sum(cube(y, 2.0)))(x) + jax.vmap(lambda y: cube(y, 3.0))(x)
+
+    x = jnp.arange(3.0)
+    np.testing.assert_allclose(both(x), 2 * x**3 + 6 * x**2 + 3 * x**3)
+    assert calls == [2.0, 3.0]
+    cube(x, 2.0)
+    assert calls == [2.0, 3.0, 2.0]

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..compiled import traced_once
 from ..methods.base import AbstractMethod, first_failure
 from ..status import Status
 from ..systems.abstract import AbstractSystem
@@ -63,6 +64,11 @@ class AbstractWatch(eqx.Module):
         """Whether an event lies between these two values of the accumulator."""
 
 
+@traced_once
+def _step(method: Any, system: Any, state: State, dt: Any, memory: Any, key: Any) -> Any:
+    return method.step(system, state, dt, memory, key)
+
+
 class Stepper(eqx.Module):
     """`step`, `read` and `halted` of one run. Holds no arrays: it is the key of the compilation caches."""
 
@@ -78,7 +84,7 @@ class Stepper(eqx.Module):
         state = State(q, p, jnp.asarray(consts.t0, dtype), jnp.asarray(0, jnp.result_type(int)))
         memory = method.init(system, state, consts.dt)
         report = jax.eval_shape(
-            lambda s, m: method.step(system, s, consts.dt, m, self._key(method, consts, s.n))[2], state, memory
+            lambda s, m: _step(method, system, s, consts.dt, m, self._key(method, consts, s.n))[2], state, memory
         )
         multipliers = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), report.multipliers)
         integer = jnp.result_type(int)
@@ -90,7 +96,7 @@ class Stepper(eqx.Module):
     def step(self, carry: LoopCarry, consts: Consts) -> LoopCarry:
         system, method, _, reducers = self.parts(consts)
         key = self._key(method, consts, carry.state.n)
-        new, memory, report = method.step(system, carry.state, consts.dt, carry.memory, key)
+        new, memory, report = _step(method, system, carry.state, consts.dt, carry.memory, key)
         n = carry.state.n + 1
         t = new.t if method.adaptive else consts.t0 + n * consts.dt
         new = State(new.q, new.p, t, n)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..compiled import compiled
+from ..compiled import compiled, compiled_for_one_run
 from ..errors import (
     ConstraintRankError,
     ConvergenceError,
@@ -219,13 +219,13 @@ def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -
     )
 
 
-@compiled
+@compiled_for_one_run
 def _smallest_pivot(system: AbstractSystem, q: Any, t: Any) -> Any:
     jac = system.linearize(q, t)
     return system.gram(q, jac, jac).factor(symmetric=True).pivot
 
 
-@compiled
+@compiled_for_one_run
 def _dense_gram(system: AbstractSystem, q: Any, t: Any) -> tuple[Any, Any]:
     """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q."""
     mass = system.mass_form(q)
@@ -355,7 +355,7 @@ def _evaluate(system: AbstractSystem, q: Any, p: Any, t: Any) -> tuple[Any, ...]
 _bend_sizes = compiled(bend_sizes)
 
 
-@compiled
+@compiled_for_one_run
 def _evaluated(system: AbstractSystem, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
     check_functions(system, q, p, t)
     gradient = system.gradient(q, t)

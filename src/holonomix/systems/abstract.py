@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import traced_once
 from ..errors import InputError
 from ..linalg import Dense
 from ..linalg.small import small_product
@@ -149,6 +150,7 @@ class AbstractSystem(eqx.Module):
         extra = () if self.params is None else (self.params,)
         return jnp.asarray(evaluate_potential(self.potential_fn, q, t, extra), jnp.result_type(q))
 
+    @traced_once
     def gradient(self, q: Any, t: Any = 0.0) -> Any:
         """grad V, in the shape of q."""
         return jax.grad(self._potential)(q, t)
@@ -205,6 +207,7 @@ class AbstractSystem(eqx.Module):
         extra = () if self.params is None else (self.params,)
         return tuple((term, (t, *extra) if isinstance(term, Rheonomic) else extra) for term in self.constraint_terms)
 
+    @traced_once
     def _constraint(self, q: Any, t: Any = 0.0) -> Any:
         parts = [jnp.asarray(term(q, *extra)) for term, extra in self._terms(t)]
         if not parts:
@@ -239,6 +242,7 @@ class AbstractSystem(eqx.Module):
         """m, the number of constraint equations."""
         return jax.eval_shape(self._constraint, q).shape[0]
 
+    @traced_once
     def linearize(self, q: Any, t: Any = 0.0) -> Any:
         """`G(q)` as an object that applies itself and its transpose."""
         structured = self._structured(q)
