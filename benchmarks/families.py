@@ -1,10 +1,12 @@
-"""Every family of methods on long chains, beside RATTLE in the same run.
+"""Every family of methods on long chains, beside RATTLE in the same run; nets, rods and an over-constrained linkage.
 
     python benchmarks/families.py [--quick]
 
 Times are processor seconds of this process. Claims: on a chain of 80 links a step of HBVM(4, 2), LineIntegral(4),
 LobattoIIIAB(3) and Gauss(2) costs at most 30 steps of RATTLE; from 100 to 1 000 links a step grows with an exponent of
-at most 1.1; 100 links written as one plain function cost at most 1.3 times what they cost as `hx.Distance`.
+at most 1.1; 100 links written as one plain function cost at most 1.3 times what they cost as `hx.Distance`; a step of
+RATTLE takes at most 60 us for Bricard's linkage with all its 60 rows (rank 59), 2 ms for a net of 30 x 30 nodes with
+1 740 rigid edges hung from two corners, and 1.5 us per node of a rod.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jax.numpy as jnp
+import numpy as np
 
 import holonomix as hx
 
 FAMILIES = {"HBVM(4, 2)": hx.HBVM(4, 2), "LineIntegral(4)": hx.LineIntegral(4), "LobattoIIIAB(3)": hx.LobattoIIIAB(3)}
 FAMILIES["Gauss(2)"] = hx.Gauss(2)
 RATIO, EXPONENT, PLAIN = 30.0, 1.1, 1.3
+LINKAGE, NET, NODE = 60e-6, 2e-3, 1.5e-6
 
 
 def links(q):
@@ -31,11 +35,37 @@ def links(q):
     return jnp.sum(rods**2, axis=1) - 5.0
 
 
-def seconds_per_step(problem: hx.Problem, method, steps: int, system: hx.System | None = None) -> float:
+def over_constrained() -> hx.Problem:
+    """Bricard's linkage with the row that depends on the others."""
+    m = hx.models.bricard_linkage(mechanism=True)
+    problem = m.problem()
+    for joint in m.joints:
+        joint.dropped = set()
+    mass = problem.system.mass
+    system = hx.System(problem.system.potential_fn, m._terms(mass), mass=mass)
+    return hx.Problem(system, problem.q0, problem.p0, 2e-3, 1.0)
+
+
+def net(n: int) -> hx.Problem:
+    """A net of rigid edges hung from two corners; it starts curved, because a flat one has dependent rows."""
+    at = np.arange(n * n).reshape(n, n)
+    ways = ((at[:, :-1], at[:, 1:]), (at[:-1], at[1:]))
+    edges = np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in ways])
+    x, y = (u.ravel() / (n - 1) for u in np.meshgrid(np.arange(n), np.arange(n)))
+    place = np.stack([x, 0.4 * np.sin(2.2 * x + 1) * np.cos(1.7 * y), y - 1.2 * x * (1 - x)], 1)
+    held = [n * (n - 1), n * n - 1]
+    free = np.setdiff1d(at, held)
+    number = np.zeros(n * n, int)
+    number[free], number[held] = np.arange(free.size), (-1, -2)
+    lengths = np.linalg.norm(place[edges[:, 0]] - place[edges[:, 1]], axis=1)
+    system = hx.System(lambda q: jnp.sum(q[:, 2]), hx.Distance(number[edges], lengths, anchors=place[held]))
+    q = jnp.asarray(place[free])
+    return hx.Problem(system, q, jnp.zeros_like(q), 1e-3, 1.0)
+
+
+def seconds_per_step(problem: hx.Problem, method, steps: int, system: hx.System | None = None, dt=0.01) -> float:
     """The difference of a long and a short run, the best of each, so that compiling and checking do not count."""
-    run = lambda k: hx.simulate(
-        system or problem.system, method, problem.q0, problem.p0, dt=0.01, steps=k, save_every=k
-    )
+    run = lambda k: hx.simulate(system or problem.system, method, problem.q0, problem.p0, dt=dt, steps=k, save_every=k)
     short = max(1, steps // 5)
     run(short)
     best = {short: math.inf, steps: math.inf}
@@ -73,6 +103,17 @@ def main() -> int:
     declared = hx.System(lambda q: jnp.sum(q[:, 1]), hx.Distance(pairs, 5.0**0.5))
     times = [seconds_per_step(chain, hx.RATTLE(), 2 * count, system) for system in (declared, plain)]
     good &= row("chain(100), a plain function over Distance", times[1] / times[0], PLAIN, f"{times[1] * 1e6:.1f} us")
+    linkage = over_constrained()
+    method = hx.RATTLE(hx.SymmetricNewton(redundant="min-norm"))
+    spent = seconds_per_step(linkage, method, 2 * count, dt=linkage.dt)
+    rows = linkage.system.constraint_count(linkage.q0)
+    good &= row(f"Bricard, {rows} rows of rank 59, min-norm, us", spent * 1e6, LINKAGE * 1e6, "")
+    cloth = net(30)
+    spent = seconds_per_step(cloth, hx.RATTLE(), count // 20, dt=cloth.dt)
+    good &= row("net of 30 x 30 nodes, 1 740 edges, us", spent * 1e6, NET * 1e6, "")
+    rod = hx.models.cosserat_rod(200)
+    spent = seconds_per_step(rod, hx.RATTLE(), count // 5, dt=1e-4)
+    good &= row("rod of 200 nodes, us per node", spent / 200 * 1e6, NODE * 1e6, f"{spent * 1e6:.0f} us")
     return 0 if good else 1
 
 
