@@ -22,8 +22,8 @@ from .plan import BLOCK, HEADER, RECORD
 
 __all__ = ["functions"]
 
-PANEL = 4  # pivots whose rows are taken off the others at once
-FRONT = ("f", "p", "held", "rows", "upper", "lower", "given", "count", "joined", "children", "left", "first")
+PANELS = (4, 2, 1)  # numbers of pivots whose rows are taken off the others at once
+FRONT = ("f", "p", "held", "rows", "upper", "lower", "given", "count", "joined", "children", "left", "first", "half")
 
 
 @functools.cache
@@ -272,11 +272,11 @@ def _swept(w: _Writer, front: dict[str, str], k: str, first: str, last: str) -> 
         w.subtract("%work", w.mul(i, held), w.load("%factors", w.add(lower, i)), "%factors", upper, begin, held)
 
 
-def _updated(w: _Writer, front: dict[str, str], start: str, i: str) -> None:
+def _updated(w: _Writer, front: dict[str, str], start: str, i: str, width: int) -> None:
     """Take a panel of pivot rows off row i, at once."""
     held, number = front["held"], w.number
     uppers, lowers = [], []
-    for q in range(PANEL):
+    for q in range(width):
         row = w.mul(w.add(start, q), held)
         uppers.append(w.add(front["upper"], row))
         lowers.append(w.add(front["lower"], row))
@@ -284,7 +284,7 @@ def _updated(w: _Writer, front: dict[str, str], start: str, i: str) -> None:
     general = w.op("icmp eq i64 %symmetric, 0")
     with w.where(general):
         minus: list[str] = []
-        for q in range(PANEL):
+        for q in range(width):
             column = w.add(start, q)
             x = w.load("%work", w.add(mine, column))
             for other, multiple in zip(uppers, minus, strict=False):
@@ -294,7 +294,7 @@ def _updated(w: _Writer, front: dict[str, str], start: str, i: str) -> None:
             w.store(x, "%factors", w.add(lowers[q], i))
             minus.append(w.op(f"fneg {number} {x}"))
     factors = [w.repeated(w.op(f"fneg {number} {w.load('%factors', w.add(lower, i))}")) for lower in lowers]
-    begin = w.down(w.op(f"select i1 {general}, i64 {w.add(start, PANEL)}, i64 {i}"))
+    begin = w.down(w.op(f"select i1 {general}, i64 {w.add(start, width)}, i64 {i}"))
     with w.loop(begin, held, BLOCK) as j:
         place = w.add(mine, j)
         x = w.load_block("%work", place)
@@ -316,7 +316,8 @@ def _factor(w: _Writer) -> str:
             front = w.front(s)
             f, p, held = front["f"], front["p"], front["held"]
             w.clear("%work", 0, w.mul(f, held))
-            with w.loop(0, front["count"]) as e:
+            general = w.op("icmp eq i64 %symmetric, 0")
+            with w.loop(0, w.op(f"select i1 {general}, i64 {front['count']}, i64 {front['half']}")) as e:
                 pair = w.add(front["given"], w.add(e, e))
                 value = w.load("%entries", w.table(w.add(pair, 1)))
                 w.store(value, "%work", w.table(pair))
@@ -331,18 +332,15 @@ def _factor(w: _Writer) -> str:
                         target = w.add(row, w.table(w.add(spots, b)))
                         value = w.load("%work", w.add(given, b))
                         w.store(w.op(f"fadd {number} {w.load('%work', target)}, {value}"), "%work", target)
-            with w.loop(0, p, PANEL) as start:
-                whole = w.add(start, PANEL)
-                full = w.op(f"icmp sle i64 {whole}, {p}")
-                end = w.op(f"select i1 {full}, i64 {whole}, i64 {p}")
-                with w.loop(start, end) as k:
-                    _pivot(w, front, k, end, least, limit)
-                with w.where(full):
-                    with w.loop(end, f) as i:
-                        _updated(w, front, start, i)
-                with w.where(w.op(f"xor i1 {full}, true")):
+            done = w.slot("i64", "0")
+            for width in PANELS:
+                with w.loop(w.get(done), w.sub(p, width - 1), width) as start:
+                    end = w.add(start, width)
                     with w.loop(start, end) as k:
-                        _swept(w, front, k, end, f)
+                        _pivot(w, front, k, end, least, limit)
+                    with w.loop(end, f) as i:
+                        _updated(w, front, start, i, width)
+                    w.set(done, end)
             m = w.sub(f, p)
             with w.loop(0, m) as a:
                 source = w.add(w.mul(w.add(a, p), held), p)

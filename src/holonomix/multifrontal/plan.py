@@ -227,6 +227,8 @@ def _tables(fronts: list[_Front], home: IntArray, i: IntArray, j: IntArray, rows
     for s, (x, p) in enumerate(zip(lists, pivots, strict=True)):
         f, held, block = x.size, width[s], p * width[s]
         mine = by_front[bounds[s] : bounds[s + 1]]
+        below = spot[mine] // held > spot[mine] % held
+        mine = np.concatenate([mine[~below], mine[below]])  # a symmetric matrix needs the first part only
         joined = []
         for child in children[s]:
             rest = lists[child][pivots[child] :]
@@ -237,7 +239,14 @@ def _tables(fronts: list[_Front], home: IntArray, i: IntArray, j: IntArray, rows
         stack += (f - p) ** 2
         peak = max(peak, stack)
         here = [f, p, held, put(x), numbers, numbers + block, put(np.stack([spot[mine], source[mine]], 1).reshape(-1))]
-        here += [mine.size, put(np.array(joined, np.int64).reshape(-1)), len(joined), left[s], first]
+        here += [
+            mine.size,
+            put(np.array(joined, np.int64).reshape(-1)),
+            len(joined),
+            left[s],
+            first,
+            int(np.sum(~below)),
+        ]
         record[s, : len(here)] = here
         numbers += 2 * block
         first += p
