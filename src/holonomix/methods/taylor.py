@@ -17,7 +17,7 @@ from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
-from ..taylor.series import over, times
+from ..taylor.arithmetic import over, times
 from ..types import Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Path, Traits, first_failure, solver_report
 from .kick_drift import PhasePoint

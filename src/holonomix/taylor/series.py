@@ -16,10 +16,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
-__all__ = [
-    "Node", "Series", "SeriesError", "SeriesProgram", "center", "convolve", "loop", "minus", "over", "plus", "scaled",
-    "square", "times",
-]  # fmt: skip
+__all__ = ["Node", "Series", "SeriesError", "SeriesProgram", "center", "loop"]
 
 LONGEST_LOOP = 256
 
@@ -102,78 +99,6 @@ class Series:
         size = len(self.buffer)
         back = jnp.concatenate([self.buffer[::-1], jnp.zeros_like(self.buffer)])
         return lax.dynamic_slice_in_dim(back, size - 1 - n + first, size - first, 0)
-
-
-# Arithmetic on coefficients, None standing for zero. Operators take several times as long to trace as `lax` does.
-
-
-def _alike(x: Any, y: Any) -> bool:
-    """Whether `lax` takes the two: arrays of one shape and type, or an array and a Python number."""
-    if isinstance(y, float):
-        return hasattr(x, "dtype")
-    return jnp.shape(x) == jnp.shape(y) and getattr(x, "dtype", None) == getattr(y, "dtype", None)
-
-
-def times(x: Any, y: Any) -> Any:
-    return lax.mul(x, y) if _alike(x, y) else x * y
-
-
-def scaled(x: Any, factor: Any) -> Any:
-    return None if x is None else times(x, factor)
-
-
-def plus(x: Any, y: Any) -> Any:
-    if x is None or y is None:
-        return y if x is None else x
-    return lax.add(x, y) if _alike(x, y) else x + y
-
-
-def minus(x: Any, y: Any) -> Any:
-    if y is None:
-        return x
-    if x is None:
-        return -y
-    return lax.sub(x, y) if _alike(x, y) else x - y
-
-
-def over(numerator: Any, denominator: Any) -> Any:
-    if numerator is None:
-        return None
-    return lax.div(numerator, denominator) if _alike(numerator, denominator) else numerator / denominator
-
-
-def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> Any:
-    """`sum_j a[j] b[n - j]` for j from `first` to `last` (n by default); None where every product is zero.
-
-    In a buffer `last` needs no attention: a coefficient that was not found yet is zero.
-    """
-    if a.buffer is not None:
-        return jnp.sum(a.buffer[first:] * b.shifted(n, first), axis=0)
-    last = n if last is None else last
-    if last < first:
-        return None
-    # products with the newest coefficients come last: all others can be summed before those are known
-    newest = [j for j in (0, n) if first <= j <= last and n > 1]
-    low, high = first + (0 in newest), last - (n in newest)
-    total, rest = None, range(first, last + 1)
-    left, right = a.window(low, high), b.window(n - high, n - low)
-    if high > low and left is not None and right is not None:
-        total, rest = lax.reduce_sum(times(left, lax.rev(right, (0,))), (0,)), newest
-    for j in rest:
-        x, y = a[j], b[n - j]
-        if x is not None and y is not None:
-            total = plus(total, times(x, y))
-    return total
-
-
-def square(a: Series, n: Any) -> Any:
-    """`sum_j a[j] a[n - j]`, with every product formed once where the orders are unrolled."""
-    if a.buffer is not None:
-        return convolve(a, a, n)
-    half = convolve(a, a, n, 0, (n - 1) // 2)
-    total = scaled(half, 2.0)
-    middle = a[n // 2]
-    return total if n % 2 or middle is None else plus(total, times(middle, middle))
 
 
 def center(x: Any) -> Any:
@@ -261,7 +186,8 @@ class SeriesProgram:
         return [read(x) for x in jaxpr.outvars]
 
     def _outputs(self, equation: Any, inputs: list[Any]) -> Sequence[Any]:
-        from .rules import RULES, monomial
+        from .products import monomial
+        from .rules import RULES
 
         name, several = equation.primitive.name, equation.primitive.multiple_results
         inner = _called(equation)
