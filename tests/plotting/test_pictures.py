@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 import holonomix as hx
+from holonomix.driver.events import EventRecord
 from holonomix.errors import InputError
 from holonomix.plotting import invariants, multipliers, poincare, spectrum
 from holonomix.plotting.outlines import outlines
@@ -53,6 +54,15 @@ def test_phase_section_and_spectrum(solution, tmp_path):
     assert len(labels) == 3 and len(set(labels)) == 3
     with pytest.raises(InputError, match="4 entries"):
         solution.phase(9)
+
+
+def test_a_section_of_events_shows_every_passage():
+    rng = np.random.default_rng(0)
+    records = [EventRecord(np.arange(n), rng.normal(size=(n, 2)), rng.normal(size=(n, 2))) for n in (3, 5)]
+    lines = poincare(records, show=1).axes[0].lines
+    for line, record in zip(lines, records, strict=True):
+        assert np.array_equal(line.get_xydata(), np.stack([record.q[:, 1], record.p[:, 1]], axis=1))
+    assert len(poincare(records[0]).axes[0].lines) == 1
 
 
 def test_an_ensemble_is_shown():

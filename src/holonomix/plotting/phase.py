@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..driver.events import EventRecord
 from ..errors import InputError
 from .notebook import Picture
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_phase", "poincare", "spectrum"]
 
 
-def _entry(solution: Solution, which: str, k: int) -> tuple[np.ndarray, str]:
+def _entry(solution: Solution | EventRecord, which: str, k: int) -> tuple[np.ndarray, str]:
     values = solution.q if which == "q" else solution.p
     shape, flat = values.shape[1:], values.reshape(len(values), -1)
     if not -flat.shape[1] <= k < flat.shape[1]:
@@ -41,15 +42,29 @@ def plot_phase(solution: Solution, first: int = 0, second: int | None = None) ->
     return figure
 
 
-def poincare(solution: Solution, section: int = 0, level: float = 0.0, show: int = 1) -> Picture:
-    """`(q_i, p_i)` of entry `show` whenever entry `section` of q rises through `level`, linear between rows."""
-    cut, cut_name = _entry(solution, "q", section)
-    x, x_name = _entry(solution, "q", show)
-    y, y_name = _entry(solution, "p", show)
-    rises = np.flatnonzero((cut[:-1] < level) & (cut[1:] >= level))
-    part = (level - cut[rises]) / (cut[rises + 1] - cut[rises])
+def poincare(
+    source: Solution | EventRecord | list[EventRecord], section: int = 0, level: float = 0.0, show: int = 1
+) -> Picture:
+    """`(q_i, p_i)` of entry `show` on a Poincare section.
+
+    `source` is a record of events, such as `sol.events[0]`, or several of them in different colors; their passages are
+    exact. Of a solution, the points are those where entry `section` of q rises through `level`, linear between rows.
+    """
     figure = Picture(figsize=(5, 4.5), layout="constrained")
     axes = figure.add_subplot()
+    if isinstance(source, (EventRecord, list)):
+        records = [source] if isinstance(source, EventRecord) else source
+        for record in records:
+            (x, x_name), (y, y_name) = _entry(record, "q", show), _entry(record, "p", show)
+            axes.plot(x, y, ".", markersize=2 if len(x) < 2000 else 0.7, markeredgewidth=0, rasterized=True)
+            axes.set(xlabel=x_name, ylabel=y_name)
+        axes.set_title(f"{sum(len(r.t) for r in records)} passages of {len(records)} orbit{'s' * (len(records) != 1)}")
+        return figure
+    cut, cut_name = _entry(source, "q", section)
+    x, x_name = _entry(source, "q", show)
+    y, y_name = _entry(source, "p", show)
+    rises = np.flatnonzero((cut[:-1] < level) & (cut[1:] >= level))
+    part = (level - cut[rises]) / (cut[rises + 1] - cut[rises])
     axes.plot(*(v[rises] + part * (v[rises + 1] - v[rises]) for v in (x, y)), ".", markersize=2)
     axes.set(xlabel=x_name, ylabel=y_name, title=f"where {cut_name} rises through {level:g}: {len(rises)} points")
     return figure
