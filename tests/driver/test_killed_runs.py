@@ -9,6 +9,7 @@ import os
 import random
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -34,7 +35,11 @@ KINDS = {
         hx.RATTLE(),
         {"save_at": np.linspace(0.0, 7.9, 23), "events": [CROSSING, hx.Event(late, terminal=True)]},
     ),
+    "random": (hx.GLA(hx.RATTLE(), 1.0, 0.3), {"t1": 8.0, "events": [CROSSING], "key": jax.random.key(5)}),
+    "native": (hx.RATTLE(), {"t1": 8.0, "events": [CROSSING, TURN], "save_every": 3, "backend": "native"}),
+    "energy": (hx.HBVM(3, 1), {"t1": 8.0, "events": [CROSSING, TURN], "save_every": 3}),
 }
+KILLS = 100
 
 
 class Killed(BaseException):
@@ -72,8 +77,7 @@ def run(kind, store):
         dt=0.2,
         observe=OBSERVED,
         store=store,
-        backend="array",
-        **options,
+        **({"backend": "array"} | options),
     )
 
 
@@ -109,16 +113,16 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(disk.os, "fsync", lambda handle: None)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_run_gives_the_same_rows_events_and_end(tmp_path, kind, kills):
+def test_a_killed_run_gives_the_same_rows_events_and_end(tmp_path, kind):
     whole = bits(run(kind, Store(tmp_path / "whole", checkpoint_seconds=0.0, chunk_bytes=160)))
     assert len(np.frombuffer(whole[1][0][0])) >= 2, "the run passes events"
     dice, done, case = random.Random(kind), 0, 0
-    while done < kills:
+    while done < KILLS:
         path = tmp_path / str(case)
         case += 1
-        while done < kills and killed(kind, path, dice.choice([20, 100, 500]) + dice.randrange(300)):
+        while done < KILLS and killed(kind, path, dice.choice([20, 100, 500]) + dice.randrange(300)):
             done += 1
         assert bits(run(kind, Store(path))) == whole
         assert bits(run(kind, Store(path))) == whole, "a run that is over does not change when it is opened again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -164,6 +165,34 @@ def test_a_signal_waits_for_the_end_of_a_chunk():
         assert signal.getsignal(signal.SIGTERM) is not before
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_inside_of_a_garbage_collection_is_not_lost():
+    """While a run is compiled, JAX runs Python that swallows whatever is raised in it."""
+    strength, sent = 1.0, []
+
+    def potential(q):
+        def collected(phase, info):
+            if not sent:
+                sent.append(phase)
+                signal.raise_signal(signal.SIGINT)
+
+        gc.callbacks.append(collected)
+        try:
+            gc.collect()
+        finally:
+            gc.callbacks.remove(collected)
+        return 0.5 * strength * jnp.sum(q**2)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores Ctrl-C
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            hx.simulate(hx.System(potential), hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=5)
+        assert sent and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        sol = hx.simulate(hx.System(potential), hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=5)
+        assert sol.status == hx.Status.OK  # the next run is not disturbed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_ends_a_run_at_a_checkpoint(tmp_path):

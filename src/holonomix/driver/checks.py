@@ -69,6 +69,11 @@ def _as_numbers(name: str, value: Any) -> np.ndarray:
         raise InputError(f"{name} must be a number or an array of numbers, not {value!r}") from error
 
 
+def _is_number(name: str, value: Any) -> bool:
+    found = _as_numbers(name, value)
+    return found.ndim == 0 and found.dtype.kind in "fiu"
+
+
 def check_length(steps: Any, t1: Any, t0: Any, dt: float, save_every: Any) -> None:
     """Either `steps` or a `t1` that can be reached, and rows that can be saved."""
     if (steps is None) == (t1 is None):
@@ -78,7 +83,7 @@ def check_length(steps: Any, t1: Any, t0: Any, dt: float, save_every: Any) -> No
         whole_number("steps", steps, 0)
     whole_number("save_every", save_every)
     for name, value in (("t0", t0), ("t1", t1)):
-        if value is not None and (np.ndim(value) or _as_numbers(name, value).dtype.kind not in "fiu"):
+        if value is not None and not _is_number(name, value):
             raise InputError(f"{name} must be a number, not {value!r}")
     check_clock(t0, dt)
     if t1 is not None and not (np.isfinite(t1) and (t1 - t0) * dt > 0):
@@ -87,7 +92,7 @@ def check_length(steps: Any, t1: Any, t0: Any, dt: float, save_every: Any) -> No
 
 def check_clock(t0: Any, dt: Any) -> None:
     """Time moves: `t0` is a finite number, small enough that adding `dt` to it changes it."""
-    if np.ndim(t0) or _as_numbers("t0", t0).dtype.kind not in "fiu":
+    if not _is_number("t0", t0):
         raise InputError(f"t0 must be a number, not {t0!r}")
     if not np.isfinite(t0):
         raise InputError(f"t0 must be finite, not {t0}")

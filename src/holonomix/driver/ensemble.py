@@ -18,6 +18,7 @@ from .blocks import Block, joined, load_rows, shares_time, stored
 from .cut import Cut
 from .ensemble_plan import request_ensemble
 from .events import EventRecord
+from .interrupts import interruptible
 from .plan import MAX_STEPS, Plan
 from .progress import Progress
 from .rows import AbstractRows
@@ -175,6 +176,7 @@ class Ensemble(AbstractRows):
         return f"Ensemble({len(self)} trajectories, {int(self.ok.sum())} finished, backend {self.stats['backend']})"
 
 
+@interruptible
 def simulate_ensemble(
     system: Any,
     method: Any,

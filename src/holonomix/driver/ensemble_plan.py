@@ -20,6 +20,7 @@ from ..systems.scenes import scene_of
 from ..types import Problem, State
 from .checks import check_concrete, check_length, check_run
 from .events import check_events
+from .interrupts import Interrupts
 from .loop import Consts, Stepper, key_data, make_stepper
 from .observe import as_reducer, check_observables, check_reducers
 from .plan import MAX_STEPS, Given, Plan, end_time, frozen_functions, prepared_for, step_count
@@ -99,7 +100,9 @@ class Request:
             prepared, method, q0, p0, stepper, consts, self.steps, every, self.save_every is not None, self.t1, None,
             watch, reducers, self.backend, _axes_of(consts, axes), self.scene,
         )  # fmt: skip
+        Interrupts.poll()
         _check_starts(plan, t0, redundant)
+        Interrupts.poll()
         check_observables(observables, q0[0], p0[0], t0)
         check_events(watch.events, q0[0], p0[0], t0)
         check_reducers(reducers, q0[0], p0[0], t0)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a run: noted when they come, acted on between two chunks.
+"""Ctrl-C and SIGTERM during a run: noted when they come, acted on between two chunks or two stages of compilation.
 
 A KeyboardInterrupt that is raised inside of a callback of JAX (its garbage collection hook, for instance) is printed
 and forgotten, and one raised inside of compiled code may come out as another exception. Between chunks neither happens,
@@ -7,18 +7,27 @@ and the store is at a row boundary there.
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
-__all__ = ["Interrupts"]
+__all__ = ["Interrupts", "interruptible"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Interrupts:
-    """A context in which signals wait for `check`; a second signal acts at once, as it would have without us."""
+    """A context in which signals wait for `check`; a second signal acts at once, as it would have without us.
+
+    Inside of another one of the same thread it stands for that one.
+    """
+
+    _outermost: ClassVar[Interrupts | None] = None
 
     def __init__(self) -> None:
         self._previous: dict[int, Any] = {}
@@ -26,6 +35,9 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
+            if Interrupts._outermost is not None:
+                return Interrupts._outermost
+            Interrupts._outermost = self
             for number in SIGNALS:
                 handler = signal.getsignal(number)
                 if callable(handler):  # the default action of SIGTERM ends the process without Python: leave it
@@ -36,9 +48,17 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._restore()
+        if Interrupts._outermost is self:
+            Interrupts._outermost = None
+            self._restore()
         if kind is None:
             self.check()
+
+    @staticmethod
+    def poll() -> None:
+        """`check` of the context that is active in this thread, if there is one."""
+        if Interrupts._outermost is not None and threading.current_thread() is threading.main_thread():
+            Interrupts._outermost.check()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._pending is not None:
@@ -58,3 +78,14 @@ class Interrupts:
         if self._pending is not None:
             number, self._pending = self._pending, None
             self._act(number)
+
+
+def interruptible(fn: Callable[P, R]) -> Callable[P, R]:
+    """`fn` inside of an `Interrupts`, from the first check of its arguments to the last row."""
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        with Interrupts():
+            return fn(*args, **options)
+
+    return call

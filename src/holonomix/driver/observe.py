@@ -123,8 +123,8 @@ class UserReducer(eqx.Module):
 
     @staticmethod
     def of(reducer: Any) -> UserReducer:
-        parts = (as_callable(part) for part in (reducer.init, reducer.update, reducer.result))
-        return UserReducer(*parts, getattr(reducer, "takes_time", True))
+        init, update, result = (as_callable(part) for part in (reducer.init, reducer.update, reducer.result))
+        return UserReducer(init, update, result, getattr(reducer, "takes_time", True))
 
 
 def as_reducer(reducer: Any) -> Any:

@@ -28,6 +28,7 @@ from .backends import Choice, choose, choose_batch, flat_axes
 from .checks import check_clock, check_concrete, check_length, check_method, check_run
 from .dense import check_output, check_times
 from .events import Watch, as_events, check_events
+from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper, make_stepper
 from .observe import as_observables, check_observables
 
@@ -274,7 +275,9 @@ def make_plan(
     steps = check_run(method, system, dt, step_count(method, steps, t1, t0, dt, max_steps), key)
     check_output(method, wanted, dense, store, t0 + dt * steps if t1 is None else t1, dt)
     prepared, redundant = prepared_for(system, method, q0)
+    Interrupts.poll()
     check_start(prepared, q0, p0, t0, redundant=redundant)
+    Interrupts.poll()
     method, observables, watch, _ = frozen_functions(
         prepared, method, q0, p0, t0, dt, key, observe=observe, events=events, reduce={}
     )
@@ -293,6 +296,7 @@ def make_plan(
         dtype=q0.dtype,
         dense=dense or wanted is not None,
     )
+    Interrupts.poll()
     end = None if t1 is None else float(t1)
     scene = scene_of(system, q0.shape, given.problem)
     return Plan(

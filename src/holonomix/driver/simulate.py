@@ -8,6 +8,7 @@ import numpy as np
 
 from ..status import Status
 from ..systems import ResonanceWatch, fast_subsystem
+from .interrupts import interruptible
 from .plan import MAX_STEPS, make_plan
 from .progress import Progress
 from .run import Run
@@ -16,6 +17,7 @@ from .solution import Solution
 __all__ = ["simulate"]
 
 
+@interruptible
 def simulate(
     system: Any,
     method: Any,

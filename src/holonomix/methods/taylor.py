@@ -189,8 +189,10 @@ class Taylor(_AbstractTaylor):
     def __init__(self, order: int = 4, project: bool = True, solver: AbstractSolver | None = None):
         if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= 40:
             raise InputError(f"order must be a whole number from 1 to 40, not {order!r}")
+        if not isinstance(project, bool):
+            raise InputError(f"project must be True or False, not {project!r}")
         self.derivatives = order
-        self.solver = (solver or Newton()) if project else None
+        self.solver = (Newton() if solver is None else solver) if project else None
 
     @property
     def name(self) -> str:
