@@ -22,6 +22,7 @@ __all__ = [
     "NonFiniteError",
     "ShapeError",
     "SimulationError",
+    "flag",
     "number",
     "number_list",
     "one_of",
@@ -125,6 +126,13 @@ def one_of(name: str, value: Any, choices: Collection[str | None]) -> Any:
     if (value is None or isinstance(value, str)) and value in choices:
         return value
     raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {_shown(value)}")
+
+
+def flag(name: str, value: Any) -> bool:
+    """`value`, which must be True or False."""
+    if isinstance(value, bool):
+        return value
+    raise InputError(f"{name} must be True or False, not {_shown(value)}")
 
 
 def real_array(name: str, value: Any) -> Any:

@@ -310,3 +310,24 @@ def test_a_name_with_a_typing_error_gets_a_suggestion():
 def test_arguments_of_the_wrong_type_are_refused(check, number):
     with pytest.raises(hx.InputError, match=number):
         check()
+
+
+SYSTEM = hx.System(lambda q: 0.5 * jnp.sum(q**2))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: hx.Taylor(project=np.array([1.0, 2.0])),
+        lambda: hx.Taylor(solver=np.array([1.0, 2.0])),
+        lambda: hx.TaylorAdaptive(solver=np.array([1.0, 2.0])),
+        lambda: hx.ConstrainedHMC(return_tol=np.zeros((2, 2))),
+        lambda: hx.integrate(SYSTEM, hx.RATTLE(), [1.0], [0.0], dt=0.1, steps=1, info=np.array([])),
+        lambda: hx.integrate(SYSTEM, hx.RATTLE(), [1.0], [0.0], dt=0.1, steps=1, adjoint=np.ones(2)),
+        lambda: hx.simulate(SYSTEM, hx.RATTLE(), [1.0], [0.0], dt=0.1, steps=1, t0=[[1.0], [2.0, 3.0]]),
+        lambda: hx.simulate_ensemble(SYSTEM, hx.RATTLE(), [[1.0]], [[0.0]], dt=[[1.0], [2.0, 3.0]], steps=1),
+    ],
+)
+def test_arrays_where_a_flag_a_name_or_a_number_belongs(untyped, call):
+    with pytest.raises(hx.InputError):
+        call()

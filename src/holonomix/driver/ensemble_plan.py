@@ -139,8 +139,8 @@ def request_ensemble(
     shared = {"q0": 0 if q0 is not None or not problem else None, "p0": 0 if p0 is not None or not problem else None}
     given = Given(system, q0, p0, dt, steps, t1, t0)
     system, dt, steps, t1 = given.system, given.dt, given.steps, given.t1
-    axes = _checked_axes({**shared, "params": None, "dt": 0 if np.ndim(dt) else None}, in_axes)
     check_run(method, system, dt, 0, key, several=True)
+    axes = _checked_axes({**shared, "params": None, "dt": 0 if np.ndim(dt) else None}, in_axes)
     q0, p0, count = _starts(system, given.q0, given.p0, dt, axes)
     each = np.ravel(np.asarray(dt))
     for h in {float(each.min()), float(each.max())}:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ..compiled import compiled
+from ..errors import flag
 from ..projection import check_functions
 from ..status import Status
 from ..types import Info
@@ -44,6 +45,7 @@ def integrate(
     steps computed twice), `hx.Checkpointed(n)` (n states remembered), `"direct"` (all remembered), `hx.Reversible()`
     (none: symmetric methods walk back) or `"forward"` (a plain loop: forward mode only, least overhead).
     """
+    flag("info", info)
     plan = plan_pure(system, method, q0, p0, dt=dt, steps=steps, t0=t0, save_every=save_every, key=key)
     check_adjoint(adjoint, plan.method, plan.system)
     every = plan.every if plan.saves else None

@@ -87,7 +87,8 @@ class ConstrainedHMC(AbstractMethod):
         self.friction = None if friction is None else rate
         self.inner_steps, self.method = whole_number("inner_steps", inner_steps), method
         # infinity leaves the check out: the control that samples another measure
-        self.return_tol = math.inf if return_tol == math.inf else number("return_tol", return_tol, above=0)
+        unchecked = isinstance(return_tol, float) and return_tol == math.inf
+        self.return_tol = math.inf if unchecked else number("return_tol", return_tol, above=0)
 
     @property
     def traits(self):

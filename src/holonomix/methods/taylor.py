@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError, MethodError
+from ..errors import InputError, MethodError, flag
 from ..linalg import Compensation, add
 from ..projection import AbstractSolver, Newton
 from ..status import Status
@@ -189,10 +189,8 @@ class Taylor(_AbstractTaylor):
     def __init__(self, order: int = 4, project: bool = True, solver: AbstractSolver | None = None):
         if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= 40:
             raise InputError(f"order must be a whole number from 1 to 40, not {order!r}")
-        if not isinstance(project, bool):
-            raise InputError(f"project must be True or False, not {project!r}")
         self.derivatives = order
-        self.solver = (Newton() if solver is None else solver) if project else None
+        self.solver = (Newton() if solver is None else solver) if flag("project", project) else None
 
     @property
     def name(self) -> str:
@@ -233,7 +231,7 @@ class TaylorAdaptive(_AbstractTaylor):
     def __init__(self, tol: float = 1e-16, solver: AbstractSolver | None = None):
         if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not 1e-20 <= tol <= 1e-2:
             raise InputError(f"tol must be a number between 1e-20 and 1e-2, not {tol!r}")
-        self.tol, self.solver = float(tol), solver or Newton()
+        self.tol, self.solver = float(tol), Newton() if solver is None else solver
 
     @property
     def order(self) -> int:
