@@ -52,7 +52,8 @@ Adjoint = Literal["checkpoint", "direct", "forward"] | Reversible | Checkpointed
 
 def check_adjoint(adjoint: Any, method: Any, system: Any) -> None:
     """Raise where `adjoint` is unknown, or the method cannot walk back."""
-    if adjoint in ("checkpoint", "direct", "forward") or isinstance(adjoint, Checkpointed):
+    named = isinstance(adjoint, str) and adjoint in ("checkpoint", "direct", "forward")
+    if named or isinstance(adjoint, Checkpointed):
         return
     if not isinstance(adjoint, Reversible):
         raise InputError(
