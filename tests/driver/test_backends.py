@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.compiled import Recent
+from holonomix.driver import backends
 from holonomix.kernels import Unsupported
 
 # After STEPS steps of size 0.01 the back ends differ by rounding only: this many ulps of the largest coordinate.
@@ -103,3 +105,21 @@ def test_backends_kernels_are_reused_for_new_numbers(monkeypatch):
     other = hx.models.double_pendulum(gravity=2.0)
     again = hx.simulate(other.system, hx.RATTLE(), other.q0, other.p0, dt=0.02, steps=5)
     assert again.stats["backend"] == "native"
+
+
+def test_the_budget_counts_work_and_explain_says_so(monkeypatch):
+    """A step whose arrays are large although it has few operations is given up at the same place each time."""
+    zeros = np.zeros((300, 300))
+    system = hx.System(lambda q: jnp.sum(jnp.cos(q)) + jnp.sum((zeros + zeros[:, ::-1] * 2) @ jnp.tile(q, 50)[:300]))
+    q = np.linspace(-1, 1, 6)
+    assert hx.explain(system, hx.StormerVerlet(), q).backend == "native"
+    monkeypatch.setattr(backends, "_CACHE", Recent(8))
+    monkeypatch.setattr("holonomix.kernels.graph.WORK", 5)
+    said = [hx.explain(system, hx.StormerVerlet(), q) for _ in range(2)]
+    assert said[0].backend == "array" and "too many numbers (more than 60000" in said[0] and said[0] == said[1]
+    assert "with loops over axes" in said[0].reason
+
+
+def test_explain_says_why_there_are_loops():
+    said = hx.explain(hx.models.chain(80), hx.RATTLE())
+    assert "unrolled it would have too many operations" in said.reason

@@ -122,10 +122,13 @@ def _signature(tree: Any) -> Any:
 
 
 def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain: int) -> Any:
-    """The unrolled program where it is small, else one with loops over long axes where that is much shorter."""
+    """The unrolled program where it is small, else one with loops over long axes where that is much shorter.
+
+    Each form has a budget of operations and of work, counted and not timed, so that the choice is always the same.
+    """
     from .. import kernels
 
-    unrolled, error = None, None
+    unrolled, error, second = None, None, None
     traced = kernels.trace_loop(loop, carry, consts)
     try:
         unrolled = kernels.lower_traced(traced)
@@ -138,8 +141,10 @@ def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain
             wide = kernels.lower_traced(traced, wide=True)
             too_long = unrolled is None or (backend == "cuda" and unrolled.operations > LONGEST_ON_GPU)
             if unrolled is None or (1 if too_long else gain) * wide.effort <= unrolled.effort:
+                wide.note = f"; unrolled it would have {error.short if error else f'{unrolled.operations} operations'}"
                 return wide
         except kernels.Unsupported as reason:
+            second = reason
             log.info("no loops over axes: %s", reason)
         except kernels.Defect as reason:  # vector loops are optional
             if kernels.defects_are_fatal():
@@ -148,7 +153,7 @@ def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain
     if unrolled is None and asked:
         return kernels.lower_traced(traced, limit=ASKED_LIMIT)
     if unrolled is None and error is not None:
-        raise error
+        raise error if second is None else kernels.Unsupported(f"{error.short}; with loops over axes: {second.short}")
     return unrolled
 
 
@@ -221,7 +226,11 @@ def _choose(
         try:
             runner, program = _kernel(name, stepper, *shapes, asked=backend != "auto", batch=batch)
             kind = "a program with loops over axes," if program.wide else "a scalar program of"
-            reason = "asked for" if backend != "auto" else f"the step is {kind} {program.operations} operations"
+            reason = (
+                "asked for"
+                if backend != "auto"
+                else f"the step is {kind} {program.operations} operations{program.note}"
+            )
             return Choice(name, runner, reason, program.operations, program.loops)
         except (kernels.Unsupported, kernels.Unavailable, kernels.Defect, ImportError) as error:
             if isinstance(error, kernels.Defect) and (backend != "auto" or kernels.defects_are_fatal()):

@@ -51,6 +51,7 @@ UNSIGNED = {"u1", "u2", "u4", "u8"}
 INTEGERS = SIGNED | UNSIGNED
 BOOL = "b1"
 STRAIGHT_LINE_LIMIT = 12_000
+WORK = 1_700  # elements of arrays that lowering may go through for each operation of its limit: seconds, at most
 KINDS = (*sorted(FLOATS), *sorted(INTEGERS), BOOL, "key", "none")
 NUMBER_OF_KIND = {kind: k for k, kind in enumerate(KINDS)}
 
@@ -66,9 +67,13 @@ class Unsupported(Exception):
         self.operation, self.detail = operation, detail
         super().__init__(operation, detail)
 
+    @property
+    def short(self) -> str:
+        """The reason alone."""
+        return f"{self.operation} ({self.detail})" if self.detail else self.operation
+
     def __str__(self) -> str:
-        detail = f" ({self.detail})" if self.detail else ""
-        return f"the kernel compiler cannot take this step: {self.operation}{detail}"
+        return f"the kernel compiler cannot take this step: {self.short}"
 
 
 class Defect(RuntimeError):
@@ -162,6 +167,7 @@ class Graph:
         self.stack: list[Scope] = [self.root]
         self.limit = limit
         self.made = 0  # operations built so far, dead ones included
+        self.work = 0  # elements of arrays gone through so far
         self.vectors: dict[tuple[str, bytes], int] = {}  # known vectors
         self._constants: dict[tuple[str, bytes], int] = {}
         self.value: dict[int, Any] = {}  # constant node -> NumPy scalar
@@ -177,6 +183,12 @@ class Graph:
 
     def leave(self) -> None:
         self.stack.pop()
+
+    def spend(self, elements: int) -> None:
+        """Count work; the same program always stops at the same place, whatever the machine is doing."""
+        self.work += elements
+        if self.work > WORK * self.limit:
+            raise Unsupported("too many numbers", f"more than {WORK * self.limit} in the arrays of its equations")
 
     # -- nodes -------------------------------------------------------------------------------------
     def append(self, op: str, args: tuple[int, ...], kind: str, attr, scope: Scope, length: int = 0) -> int:

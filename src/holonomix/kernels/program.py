@@ -85,6 +85,7 @@ class Program:
     wide: bool = False  # has vectors
     loops: int = 0  # over their axes
     space: int = 0  # bytes that their arrays need at most
+    note: str = ""  # why it has this form, where another was tried first
 
 
 @dataclass(frozen=True)

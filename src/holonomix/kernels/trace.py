@@ -26,6 +26,7 @@ RULES: dict[str, Rule] = {}
 WIDE_RULES: dict[str, Rule] = {}  # the same where an array with a long axis goes in or comes out
 
 LARGEST_ARRAY = 4_000_000
+VECTOR = 64  # elements of a long axis that cost as much as one that stands alone
 LARGEST_LITERAL = 200_000  # numbers of a closed-over array that may become nodes
 CONTROL = {"while", "scan", "cond"}
 ELEMENTWISE: set[str] = set()  # filled by `rules_elementwise`
@@ -257,6 +258,8 @@ class Tracer:
             long = (not is_key(v.aval) and self.axes.find(v.aval.shape) is not None) or long
         if name in CALLS:
             return self.run(eqn.params[CALLS[name]], ins)
+        elements = sum(v.aval.size for v in (*eqn.invars, *eqn.outvars))
+        self.graph.spend(elements // VECTOR if long else elements)
         if name == "call_hi_primitive":  # JAX 0.12 and later: an operation that comes with its definition
             return self.run(_expanded(eqn), ins)
         if name == "two_forms":  # see `taylor.forms`
