@@ -31,7 +31,14 @@ SECTIONS = {
     "errors": "Errors and status",
     "status": "Errors and status",
 }
-GALLERY = {"double_pendulum": 2000, "four_bar": 1000, "heavy_top": 500, "cosserat_rod": 400}  # models and steps
+GALLERY = {  # models and steps
+    "double_pendulum": 2000,
+    "four_bar": 1000,
+    "heavy_top": 500,
+    "cosserat_rod": 400,
+    "water_cluster": 300,
+    "tethered_satellites": 600,
+}
 
 
 def on_config(config):
@@ -86,6 +93,11 @@ def on_files(files, config):
     return files
 
 
+def on_page_markdown(markdown, page, config, files):
+    """Links to notebooks lead to their pages, except from these pages themselves, where they are downloads."""
+    return markdown if page.file.src_uri.startswith("howto/") else markdown.replace(".ipynb)", ".md)")
+
+
 def _notebooks(docs):
     return sorted((Path(docs) / "howto").glob("*.ipynb"))
 
@@ -134,3 +146,18 @@ def on_post_build(config):
     for name, steps in GALLERY.items():
         problem = getattr(hx.models, name)()
         hx.simulate(problem, hx.RATTLE(), steps=steps).view(Path(config.site_dir) / "gallery" / f"{name}.html")
+    _ensemble(hx).view(Path(config.site_dir) / "gallery" / "ensemble.html")
+
+
+def _ensemble(hx):
+    """Double pendula released from many angles."""
+    import numpy as np
+
+    a, b = map(np.ravel, np.meshgrid(*[np.linspace(-2.5, 2.5, 31)] * 2))
+    first = np.stack([np.sin(a), -np.cos(a)], axis=1)
+    q0 = np.stack([first, first + np.stack([np.sin(b), -np.cos(b)], axis=1)], axis=1)
+    problem = hx.models.double_pendulum(lengths=(1.0, 1.0))
+    return hx.simulate_ensemble(
+        problem, hx.RATTLE(), q0, np.zeros_like(q0), dt=0.02, steps=800, save_every=2,
+        coordinates={"first angle": a, "second angle": b}, reduce={"highest": hx.Maximum(lambda q, p: q[1, 1])},
+    )  # fmt: skip
