@@ -91,7 +91,8 @@ class Layout:
     def _matrix(self, parts: list[Any]) -> Any:
         kind, r = self.structure.kind, self.rows
         if isinstance(self.plan, Plan):
-            return FrontMatrix(jnp.concatenate([part.reshape(-1) for part in parts]), self.plan)
+            flat = jnp.concatenate([part.reshape(-1) for part in parts])
+            return FrontMatrix(flat.astype(jnp.float64), self.plan)
         if kind == "sparse":
             return SparseMatrix(parts[0][0, 0] if r == 1 else parts[0], self.plan)
         if kind == "blocks":

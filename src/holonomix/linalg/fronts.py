@@ -41,7 +41,7 @@ class FrontFactor(eqx.Module):
         return jnp.min(self.factors[BLOCK : BLOCK + self.plan.n])
 
     def solve(self, b: Any) -> Any:
-        one = lambda b: solution(self.plan, self.entries, self.factors, b)
+        one = lambda b: solution(self.plan, self.entries, self.factors, b.astype(self.factors.dtype)).astype(b.dtype)
         return one(b) if b.ndim == 1 else jax.vmap(one, in_axes=1, out_axes=1)(b)
 
     def shortest(self, x: Any) -> Any:
