@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import holonomix as hx
+from holonomix.cli.app import app
 from holonomix.cli.exits import CommandError
 from holonomix.cli.request import spec_from
 from holonomix.cli.sweep import axes_of, points_of, run_sweep
@@ -23,6 +25,12 @@ angles = [0.5, 1.0]
 gravity = [1.0, 9.81]
 angles.0 = { from = 0.2, to = 1.0, count = 3 }
 """
+
+
+def command(*words, code=0):
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == code, f"{result.exit_code}\n{result.output}\n{result.exception}"
+    return " ".join(result.output.split())
 
 
 def test_a_sweep_is_an_ensemble_with_labels(tmp_path):
@@ -78,3 +86,26 @@ def test_what_is_no_parameter_is_refused(tmp_path):
     (tmp_path / "sweep.toml").write_text(file)
     with pytest.raises(CommandError, match="other entries of angles"):
         run_sweep(spec_from(str(tmp_path / "sweep.toml"), {}, [], None), tmp_path / "out", quiet=True)
+
+
+def test_a_sweep_resumes_and_is_exported_from_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.toml").write_text(FILE)
+    command("run", "sweep.toml", "-o", "out", "-q")
+    before = EnsembleStore("out").to_xarray().load()
+    (tmp_path / "out/holonomix/blocks/00000000.json").unlink()  # as if killed before the block was whole
+    assert not EnsembleStore("out").to_xarray().finished.any()
+    (tmp_path / "sweep.toml").unlink()
+    assert "6 trajectories" in command("resume", "out", "-q")
+    assert EnsembleStore("out").to_xarray().equals(before)
+    assert "leave out --steps" in command("resume", "out", "-n", "50", code=2)
+    assert "18 rows" in command("export", "out", "all.csv")
+    lines = (tmp_path / "all.csv").read_text().splitlines()
+    assert lines[0].startswith("trajectory,gravity,angles_0,t,") and len(lines) == 19
+    assert lines[4].startswith("1,1.0,0.6000000000000001,0.0,")
+    assert "2 rows" in command("export", "out", "one.xyz", "--trajectory", "5", "--every", "2", "--dimension", "2")
+    command("export", "out", "all.npz")
+    with np.load(tmp_path / "all.npz") as arrays:
+        np.testing.assert_array_equal(arrays["q"], before.q)
+    assert "--trajectory 0" in command("export", "out", "all.xyz", code=2)
+    assert "0 to 5" in command("export", "out", "one.csv", "--trajectory", "6", code=2)

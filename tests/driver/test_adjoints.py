@@ -40,6 +40,11 @@ def assert_same_gradient(*adjoints, steps, method=None):
 
 
 def test_the_gradient_of_a_thousand_steps_is_that_of_plain_reverse_mode():
+    assert_same_gradient(hx.Reversible("native"), steps=1000)
+
+
+@pytest.mark.slow
+def test_so_is_that_of_other_ways():
     assert_same_gradient(hx.Reversible(), hx.Checkpointed(7), steps=1000)
 
 
@@ -61,6 +66,18 @@ def temporary(adjoint, steps):
 
 def test_a_million_steps_need_no_memory_when_they_are_walked_back():
     assert temporary(hx.Reversible(), 1_000_000) < 20_000
+
+
+@pytest.mark.slow
+def test_a_batch_walks_back_in_one_kernel():
+    scales = jnp.array([0.5, 1.0])
+
+    def gradient(adjoint):
+        fn, args = final(adjoint, 50)
+        return jax.vmap(lambda s: fn(args[0], s * args[1], args[2]))(scales)
+
+    for a, b in zip(*(gradient(hx.Reversible(backend)) for backend in ("native", "array")), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -98,6 +115,7 @@ def test_unknown_adjoints_and_counts_are_named():
         hx.Checkpointed(0)
 
 
+@pytest.mark.slow
 def test_after_a_failure_walking_back_ends():
     fn, args = final(hx.Reversible(), 30, dt=3.0)
     assert np.isnan(hx.integrate(pendulum(args[0]), hx.RATTLE(), [0.0, -1.0], MOMENTUM, dt=3.0, steps=30)[0]).all()

@@ -143,8 +143,11 @@ class OneThread:
         assert text.endswith(b"\0") and b".visible .entry" in text
         return self.fn
 
-    def launch(self, function, table, count):
+    def launch(self, function, table, count, short):
         function(table)
+
+    def on_host(self, function, table, inputs, outputs, count, short):
+        function(table([a.ctypes.data for a in (*inputs, *outputs)]).ctypes.data)
 
 
 def test_the_runner_hands_over_and_brings_back(program, monkeypatch):
@@ -161,6 +164,10 @@ def test_the_runner_hands_over_and_brings_back(program, monkeypatch):
             assert a.dtype == b.dtype and a.shape == b.shape and np.asarray(a).tobytes() == np.asarray(b).tobytes()
     one, alone = runner.run(CARRY, CONSTS, rows=1, every=7), native_runner.run(CARRY, CONSTS, rows=1, every=7)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(alone), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    inside = jax.jit(jax.vmap(lambda c: runner.under_jit(c, CONSTS, rows=2, every=30)))(carry)
+    runner.prepare_callback()
+    for a, b in zip(jax.tree.leaves(inside), jax.tree.leaves(native_runner.run_batch(carry, CONSTS, rows=2, every=30))):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     with pytest.raises(TypeError, match="carry has shape"):
         runner.run_batch(carry | {"q": carry["q"][:, :1]}, consts, AXES, rows=1, every=1)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .exits import Exit, guarded, stop_on_terminate
+from .exits import CommandError, Exit, guarded, stop_on_terminate
 from .printing import make_console, print_json, read_certificate, report, report_sweep
 from .suggest import complete_method, complete_model
 
@@ -61,6 +61,9 @@ Sets = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Executor = Annotated[
+    str | None, typer.Option("--executor", metavar="NAME", help="Of a sweep: processes:N or dask:ADDRESS.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress output.")]
 Dt = Annotated[str | None, typer.Option("--dt", metavar="NUMBER", help="The step. [default: the model's own]")]
 T1 = Annotated[
@@ -136,9 +139,7 @@ def run(
         typer.Option("--observe", metavar="NAMES", help="Names separated by commas: energy,angular_momentum"),
     ] = None,
     omega: Omega = None,
-    executor: Annotated[
-        str | None, typer.Option("--executor", metavar="NAME", help="Of a sweep: processes:N or dask:ADDRESS.")
-    ] = None,
+    executor: Executor = None,
     sets: Sets = None,
     out: Out = None,
     as_json: Json = False,
@@ -183,10 +184,11 @@ def resume(
         Path | None,
         typer.Option("--system", metavar="FILE.py", help="The Python file of a run that you did not start yourself."),
     ] = None,
+    executor: Executor = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Continue a run that was stopped.
+    """Continue a run or a sweep that was stopped.
 
     The result is bitwise identical to an uninterrupted run, also after a kill, Ctrl-C or a full disk.
 
@@ -194,9 +196,22 @@ def resume(
     if it is still the same, byte for byte. What a store from elsewhere names is not run: name the file with --system.
     """
     with guarded(lambda: f"Continue with `holonomix resume {directory}`"):
+        from holonomix.io.directory import is_ensemble
+
         from .execute import resume as go_on
         from .request import whole_number
 
+        if is_ensemble(directory):
+            from .sweep import resume_sweep
+
+            if steps is not None or from_start:
+                raise CommandError(
+                    f"{directory} holds a sweep, which goes on to its end: leave out --steps, --from-start"
+                )
+            given = {"executor": executor, "allow_different_bits": allow_different_bits, "system": system}
+            return report_sweep(resume_sweep(directory, quiet=quiet, **given), as_json)
+        if executor is not None:
+            raise CommandError(f"--executor is for sweeps, and {directory} holds one run")
         options: dict[str, Any] = {
             "from_start": from_start,
             "allow_different_bits": allow_different_bits,
@@ -409,12 +424,16 @@ def export(
         int | None, typer.Option("--dimension", min=1, max=3, help="Coordinates a particle, for a flat q.")
     ] = None,
     every: Annotated[int, typer.Option("--every", min=1, help="Every so many rows.")] = 1,
+    trajectory: Annotated[
+        int | None, typer.Option("--trajectory", min=0, help="One trajectory of an ensemble. [default: all]")
+    ] = None,
 ) -> None:
-    """Write the rows of a run in another format."""
+    """Write the rows of a run or an ensemble in another format."""
     with guarded():
         from .exports import write
 
-        count = write(directory, target, species=species, dimension=dimension, every=every)
+        options = {"species": species, "dimension": dimension, "every": every, "trajectory": trajectory}
+        count = write(directory, target, **options)
         make_console().print(f"{target}: {count} rows", highlight=False)
 
 

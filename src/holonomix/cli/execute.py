@@ -1,4 +1,4 @@
-"""`run` and `resume`: a description becomes a store, and a store goes on."""
+"""Start and resume runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ import numpy as np
 from rich.console import Console
 
 from holonomix.errors import HolonomixError, MethodError, SimulationError
-from holonomix.io import Store, StoreDamagedError, StoreError, current_environment, environment_changes, is_store
+from holonomix.io import (
+    EnsembleStore,
+    Store,
+    StoreDamagedError,
+    StoreError,
+    current_environment,
+    environment_changes,
+    is_store,
+)
 from holonomix.io.directory import discard
 from holonomix.io.text import parse_json
 from holonomix.systems.abstract import AbstractSystem
@@ -28,7 +37,17 @@ from .suggest import kebab
 from .text_progress import TextProgress
 from .trust import SEAL, is_own_seal, sealed, trusted_file
 
-__all__ = ["Job", "free_directory", "job_from", "resume", "start", "summarize"]
+__all__ = [
+    "Job",
+    "described",
+    "free_directory",
+    "job_from",
+    "resume",
+    "saved_run",
+    "start",
+    "summarize",
+    "warn_of_changes",
+]
 
 DEFAULT_METHODS = {"constrained": "rattle", "free": "stormer-verlet", "stiff": "zhang-skeel"}
 _ROWS_AT_ONCE = 1 << 16
@@ -135,22 +154,21 @@ def free_directory(spec: RunSpec) -> Path:
     return next(Path(name) for name in candidates if not os.path.lexists(name))
 
 
-def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
-    """Make a store and run into it; returns the summary."""
-    spec, saved = job.spec, {}
+def described(spec: RunSpec, bonds: Iterable[tuple[int, int]] = ()) -> dict[str, str | bytes]:
+    """The files of a store from which its run can be repeated and resumed."""
+    saved: dict[str, str | bytes] = {}
     if spec.system is not None:
         path = Path(spec.system).absolute()
         spec = dataclasses.replace(spec, system=str(path), system_sha256=file_digest(path))
         saved[f"system{path.suffix}"] = path.read_bytes()
-    saved["run.toml"] = spec.to_toml()
-    saved[SEAL] = sealed(saved["run.toml"])
-    facts = {
-        "versions": current_environment(),
-        "command": sys.argv[1:],
-        "bonds": [list(pair) for pair in job.problem.bonds],
-    }
-    saved["run.json"] = json.dumps(facts, indent=1)
-    store = Store(out, "create", files=saved)
+    text = spec.to_toml()
+    facts = {"versions": current_environment(), "command": sys.argv[1:], "bonds": [list(pair) for pair in bonds]}
+    return {**saved, "run.toml": text, SEAL: sealed(text), "run.json": json.dumps(facts, indent=1)}
+
+
+def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
+    """Make a store and run into it; returns the summary."""
+    store = Store(out, "create", files=described(job.spec, job.problem.bonds))
     try:
         solution = _simulated(job, store, quiet)
     except HolonomixError as error:
@@ -188,9 +206,7 @@ def resume(
         Store(path, "resume")  # says what is missing
     store = Store(path, "resume", from_start=from_start)
     try:
-        spec, then, own = _saved(store)
-        if spec.system is not None or system is not None:
-            spec = dataclasses.replace(spec, system=str(trusted_file(path, spec, system, own)))
+        spec, then = saved_run(store, system)
         if steps is not None:
             spec = dataclasses.replace(spec, steps=steps, t1=None)
         job = job_from(spec)
@@ -198,10 +214,8 @@ def resume(
             text = job.spec.to_toml()
             store.save_file("run.toml", text.encode())
             store.save_file(SEAL, sealed(text).encode())
-        changed = environment_changes(then)
-        if changed and not quiet:
-            text = f"warning: since the run began, {', '.join(changed)}: the last bits may differ from here on"
-            Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="yellow")
+        if not quiet:
+            warn_of_changes(then)
         from holonomix import DifferentBitsWarning  # here, because job_from has set up JAX
 
         with warnings.catch_warnings():
@@ -212,12 +226,27 @@ def resume(
     return summarize(job, path, solution)
 
 
-def _saved(store: Store) -> tuple[RunSpec, dict[str, Any], bool]:
+def warn_of_changes(then: dict[str, Any]) -> None:
+    if changed := environment_changes(then):
+        text = f"warning: since the run began, {', '.join(changed)}: the last bits may differ from here on"
+        Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="yellow")
+
+
+def saved_run(store: Store | EnsembleStore, system: Path | None) -> tuple[RunSpec, dict[str, Any]]:
+    """The run file of a store, with the Python file that may be executed, and what the bits depended on."""
+    spec, then, own = _saved(store)
+    if spec.system is not None or system is not None:
+        spec = dataclasses.replace(spec, system=str(trusted_file(store.path, spec, system, own)))
+    return spec, then
+
+
+def _saved(store: Store | EnsembleStore) -> tuple[RunSpec, dict[str, Any], bool]:
     """The run file, what the bits depended on, and whether this user wrote the run file."""
+    call = "simulate" if isinstance(store, Store) else "simulate_ensemble"
     file = store.path / "run.toml"
     if not os.path.lexists(file):
         raise StoreError(
-            f"{store.path} has no run.toml: it was written from Python. Continue it there, by calling simulate(..., "
+            f"{store.path} has no run.toml: it was written from Python. Continue it there, by calling {call}(..., "
             f"store={str(store.path)!r}) again"
         )
     data = store.file("run.toml")
@@ -227,11 +256,11 @@ def _saved(store: Store) -> tuple[RunSpec, dict[str, Any], bool]:
         raise StoreDamagedError(f"{error}. The rows are safe; restore the file and try again") from error
     try:
         then = parse_json(store.file("run.json"))["versions"]
-    except (StoreError, ValueError, KeyError, TypeError):
+    except (StoreError, OSError, ValueError, KeyError, TypeError):
         then = {}
     try:
         own = is_own_seal(data, store.file(SEAL))
-    except StoreError:
+    except (StoreError, OSError):
         own = False
     return spec, then if isinstance(then, dict) else {}, own
 

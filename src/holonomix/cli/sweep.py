@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from holonomix.io import EnsembleStore, StorePlace, is_store
 from holonomix.systems.abstract import AbstractSystem
 
-from .execute import Job, job_from
+from .execute import Job, described, job_from, saved_run, warn_of_changes
 from .exits import CommandError
 from .problems import USER_MODULE
 from .runfile import RunSpec
 
-__all__ = ["Axis", "axes_of", "executor_from", "points_of", "run_sweep"]
+__all__ = ["Axis", "axes_of", "executor_from", "points_of", "resume_sweep", "run_sweep"]
 
 MOST_POINTS = 10_000_000
 KINDS = (
@@ -180,7 +181,24 @@ def _without_params(system: AbstractSystem) -> Any:
     return eqx.tree_at(lambda s: s.params, system, None, is_leaf=lambda x: x is None)
 
 
-def run_sweep(spec: RunSpec, out: Path, *, executor: str | None = None, quiet: bool = False) -> dict[str, Any]:
+def resume_sweep(
+    path: Path,
+    *,
+    executor: str | None = None,
+    allow_different_bits: bool = False,
+    quiet: bool = False,
+    system: Path | None = None,
+) -> dict[str, Any]:
+    """Run the blocks that are missing in the store of a sweep."""
+    spec, then = saved_run(EnsembleStore(path), system)
+    if not quiet:
+        warn_of_changes(then)
+    return run_sweep(spec, path, executor=executor, quiet=quiet, allow_different_bits=allow_different_bits)
+
+
+def run_sweep(
+    spec: RunSpec, out: Path, *, executor: str | None = None, quiet: bool = False, allow_different_bits: bool = False
+) -> dict[str, Any]:
     """Run all points of a sweep into a store, or those that are missing in it; returns the summary."""
     import jax
 
@@ -209,10 +227,11 @@ def run_sweep(spec: RunSpec, out: Path, *, executor: str | None = None, quiet: b
             observe=None if in_axes else job.observe,  # they look at one system, and here each point has its own
             key=jax.random.key(spec.seed) if job.method.stochastic else None,
             backend=spec.backend,
-            store=out,
+            store=StorePlace(out, {} if is_store(out) else described(spec, job.problem.bonds)),
             coordinates=points,
             executor=pool,
             progress=False if quiet else Console(stderr=True),
+            allow_different_bits=allow_different_bits,
         )
     return {
         "out": str(out),

@@ -188,6 +188,24 @@ def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool
     return found
 
 
+def callback_runner(backend: str, stepper: Any, carry: Any, consts: Any) -> Any | None:
+    """A kernel that compiled functions of JAX can call back, for `stepper` with `step`, `read` and `halted`.
+
+    None for the array path, where `backend` asks for it or `auto` finds nothing better.
+    """
+    if backend == "array":
+        return None
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), (carry, consts))
+    with jax.ensure_compile_time_eval():
+        preferred = ("cuda",) if jax.default_backend() == "gpu" else ("native",)
+        runner = _choose(backend, stepper, *shapes, preferred, 1, batch=True).runner
+    if isinstance(runner, ArrayRunner):
+        return None
+    if hasattr(runner, "prepare_callback"):
+        runner.prepare_callback()
+    return runner
+
+
 def choose(backend: str, stepper: Stepper, carry: Any, consts: Any, capacity: int = 1) -> Choice:
     """The runner for one trajectory; a call asks for at most `capacity` rows."""
     return _choose(backend, stepper, carry, consts, ("native",), capacity, batch=False)

@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import columns
 from ..errors import InputError
-from ..io import EnsembleStore, is_store
+from ..io import EnsembleStore, StorePlace, is_store
 from ..io.blocks import block_size
 from .checkpoint import GIVEN, Identity, check_same_backend, check_same_run
 from .events import Found
@@ -213,7 +213,8 @@ def open_store(
     allow_different_bits: bool = False,
 ) -> EnsembleStore:
     """Begin a store for this ensemble, or open the one that it was begun in."""
-    if isinstance(store, EnsembleStore):
+    files = store.files if isinstance(store, StorePlace) else {}
+    if isinstance(store, EnsembleStore | StorePlace):
         store = store.path
     if not isinstance(store, str | os.PathLike):
         raise InputError(f"store must be the name of a directory, not {store!r}")
@@ -247,7 +248,7 @@ def open_store(
         coordinates=coordinates,
         block=block or default_block(plan, size, least),
         meta={**identity.meta, "backend": backend, "shape": list(plan.q0.shape[1:]), **scene_entry(plan)},
-        files={INPUTS: packed({key.removeprefix(GIVEN): x for key, x in identity.arrays.items()})},
+        files={**files, INPUTS: packed({key.removeprefix(GIVEN): x for key, x in identity.arrays.items()})},
     )
 
 

@@ -136,7 +136,7 @@ class Ensemble(AbstractRows):
             rows["t"] = float(plan.consts.t0) + n * float(plan.consts.dt)
         data = as_dataset(rows, lead, {"method": plan.method.name, **self.stats})
         data = data.assign_coords(trajectory=np.arange(len(self)))
-        names = np.array([Status(int(x)).name for x in np.asarray(self.status)])
+        names = _names(np.asarray(self.status))
         data["status"], data["steps"] = ("trajectory", names), ("trajectory", self.steps)
         for name, x in self.reduced.items():
             key = f"reduced/{name}"
@@ -145,7 +145,7 @@ class Ensemble(AbstractRows):
 
     def _from_store(self, store: EnsembleStore) -> Any:
         data = store.to_xarray()
-        names = np.array([Status(int(x)).name for x in np.asarray(self.status)])
+        names = _names(np.asarray(self.status))
         data = data.rename(end_steps="steps").assign_coords(trajectory=np.arange(len(self)))
         data["status"] = ("trajectory", names)
         data.attrs |= {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}
@@ -254,6 +254,12 @@ def simulate_ensemble(
     if not ensemble.ok.all():
         _report_failures(ensemble, throw)
     return ensemble
+
+
+def _names(status: np.ndarray) -> np.ndarray:
+    """The names of statuses: of millions, too."""
+    codes, where = np.unique(status, return_inverse=True)
+    return np.array([Status(int(code)).name for code in codes])[where]
 
 
 def _labels(coordinates: Mapping[str, Any] | None, count: int) -> dict[str, np.ndarray]:

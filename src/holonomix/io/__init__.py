@@ -1,7 +1,7 @@
 """The Zarr store of a run, its checkpoints, and exports."""
 
 from .directory import FORMAT, is_store
-from .ensemble import EnsembleStore
+from .ensemble import EnsembleStore, StorePlace
 from .environment import current_environment, environment_changes
 from .errors import (
     StoreBusyError,
@@ -29,6 +29,7 @@ __all__ = [
     "StoreFullError",
     "StoreLinkError",
     "StoreNotFoundError",
+    "StorePlace",
     "StoreVersionError",
     "StoreWriteError",
     "current_environment",

@@ -22,7 +22,7 @@ from .errors import StoreBusyError, StoreDamagedError, StoreError, StoreExistsEr
 from .layout import EMPTY_GROUP, INTERNAL, group_metadata
 from .text import as_json, read_json, signed
 
-__all__ = ["FORMAT", "create", "discard", "is_store", "read_format", "take_lock", "version"]
+__all__ = ["FORMAT", "create", "discard", "is_ensemble", "is_store", "read_format", "take_lock", "version"]
 
 FORMAT = 2
 ABANDONED = 60.0  # seconds after which an unfinished store without a lock file has no owner any more
@@ -124,6 +124,11 @@ def _remove_abandoned(path: Path) -> None:
             if (found / INTERNAL / "lock").exists():
                 os.close(take_lock(Folder(found)))  # busy: another process is creating it
             discard(found)
+
+
+def is_ensemble(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory is the store of an ensemble."""
+    return is_store(path) and read_format(Folder(Path(path)))[1] == "ensemble"
 
 
 def read_format(root: Folder) -> tuple[int, str]:

@@ -25,7 +25,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVers
 from .layout import EMPTY_GROUP, INTERNAL, MOST_ROWS, Column, whole_number
 from .text import MOST_JSON, is_sealed, scalar_attributes, seal, signed, unsigned
 
-__all__ = ["EnsembleStore"]
+__all__ = ["EnsembleStore", "StorePlace"]
 
 STATUS, REDUCED, END = "status", "reduced/", "end/"
 MOST_ATTACHED = 1 << 34
@@ -56,6 +56,13 @@ class HasShape(Protocol):
 
     @property
     def dtype(self) -> Any: ...
+
+
+class StorePlace(NamedTuple):
+    """Where a store is or will be, and files to put into it when it is made, such as the run file of a sweep."""
+
+    path: Path
+    files: Mapping[str, str | bytes]
 
 
 class EnsembleStore:

@@ -46,16 +46,30 @@ def _npz(data: Any, file: IO[bytes]) -> None:
 
 
 def _csv(data: Any, file: IO[bytes]) -> None:
-    """One row per line; the entries of an array are numbered, as in q[0,1]."""
-    columns = {str(name): data[name].values for name in data.variables if "t" in data[name].dims}
-    columns = {"t": columns.pop("t"), **columns}
+    """One row per line; the entries of an array are numbered, as in q[0,1].
+
+    The trajectories of an ensemble follow each other, with their number and coordinates first.
+    """
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text)
-    writer.writerow([label for name, values in columns.items() for label in _labels(name, values.shape[1:])])
-    flat = [values.reshape(len(values), math.prod(values.shape[1:])) for values in columns.values()]
-    for row in zip(*flat, strict=True):
-        writer.writerow([repr(x.item()) for part in row for x in part])
+    every = range(data.sizes["trajectory"]) if "trajectory" in data.dims else (None,)
+    for k in every:
+        one = data if k is None else data.isel(trajectory=k)
+        fixed = {} if k is None else {"trajectory": k} | {str(c): one[c].values.item() for c in _own(data)}
+        columns = {str(name): one[name].values for name in one.variables if "t" in one[name].dims}
+        columns = {"t": columns.pop("t"), **columns} if "t" in columns else columns
+        if k in (None, 0):
+            labels = [label for name, values in columns.items() for label in _labels(name, values.shape[1:])]
+            writer.writerow([*fixed, *labels])
+        flat = [values.reshape(len(values), math.prod(values.shape[1:])) for values in columns.values()]
+        for row in zip(*flat, strict=True):
+            writer.writerow([*map(repr, fixed.values()), *(repr(x.item()) for part in row for x in part)])
     text.detach()
+
+
+def _own(data: Any) -> list[Any]:
+    """The coordinates of the trajectories, such as the parameters of a sweep."""
+    return [name for name, x in data.coords.items() if x.dims == ("trajectory",) and name != "trajectory"]
 
 
 def _labels(name: str, shape: tuple[int, ...]) -> list[str]:

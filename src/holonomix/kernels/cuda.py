@@ -21,13 +21,14 @@ from .emit import KERNEL, Layout
 from .graph import Unavailable, dtype_of
 from .program import Program
 from .ptx import ptx
-from .runner import batch_axes, from_arrays, to_arrays
+from .runner import UnderJit, batch_axes, from_arrays, to_arrays
 
 LOCAL = 1 << 18  # bytes of arrays that a thread may have
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
 # A short program is quickest with so many registers that 16 groups of 32 threads share a processor, as measured on an
 # H200; a long one needs all it can have (ten times as many operations take three times as long with half of them).
-SHORT, REGISTERS = 800, 128
+# Threads of a long program also need memory: with four groups of 32 per processor, most of it is in the first cache.
+SHORT, REGISTERS, GROUPS = 800, 128, 4
 _CAPABILITY, _PROCESSORS = (75, 76), 16  # numbers of device attributes
 _MEMORY = (
     "; threads of long programs need memory of their own beside JAX's arrays: set XLA_PYTHON_CLIENT_MEM_FRACTION=0.5, "
@@ -79,7 +80,7 @@ class Driver:
                 self._functions[key] = function
             return self._functions[key]
 
-    def launch(self, function: ctypes.c_void_p, table: int, count: int) -> None:
+    def launch(self, function: ctypes.c_void_p, table: int, count: int, stream: ctypes.c_void_p | None = None) -> None:
         """Run one kernel on `count` trajectories and wait for its end."""
         threads = THREADS[count > 1024 * self.processors]
         blocks = min(-(-count // threads), 1 << 30)
@@ -87,8 +88,37 @@ class Driver:
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
         self("cuCtxPushCurrent_v2", self.context)
         try:
-            self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, None, arguments, None)
-            self("cuStreamSynchronize", None)
+            self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, None)
+            self("cuStreamSynchronize", stream)
+        finally:
+            self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def on_host(self, function: ctypes.c_void_p, table: Callable[[list[int]], np.ndarray], inputs: list[np.ndarray],
+                outputs: list[np.ndarray], count: int, *, short: bool = True) -> None:  # fmt: skip
+        """Run one kernel on arrays of the host: `table` is made from the addresses of copies on the device.
+
+        A callback of a compiled function may call this. Its caller waits on another stream, so nothing here may wait
+        for the whole device, as to free memory in the ordinary way would.
+        """
+        sizes = [-(-max(a.nbytes, 1) // 256) * 256 for a in (*inputs, *outputs)]
+        places = np.concatenate([[0], np.cumsum(sizes)])
+        self("cuCtxPushCurrent_v2", self.context)
+        try:
+            stream, memory = ctypes.c_void_p(), ctypes.c_void_p()
+            self("cuStreamCreate", ctypes.byref(stream), 1)
+            words = table([0] * len(sizes))
+            self("cuMemAllocAsync", ctypes.byref(memory), ctypes.c_size_t(int(places[-1]) + words.nbytes), stream)
+            base = memory.value or 0
+            where = [base + int(x) for x in places]
+            words = table(where[:-1])
+            for address, a in zip((*where[: len(inputs)], where[-1]), (*inputs, words), strict=True):
+                self("cuMemcpyHtoDAsync_v2", ctypes.c_void_p(address), ctypes.c_void_p(a.ctypes.data), a.nbytes, stream)
+            self.launch(function, where[-1], count, stream, short=short)
+            for address, a in zip(where[len(inputs) : -1], outputs, strict=True):
+                self("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(a.ctypes.data), ctypes.c_void_p(address), a.nbytes, stream)
+            self("cuMemFreeAsync", memory, stream)
+            self("cuStreamSynchronize", stream)
+            self("cuStreamDestroy_v2", stream)
         finally:
             self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
@@ -108,7 +138,7 @@ def driver(ordinal: int) -> Driver:
     return Driver(ordinal)
 
 
-class CudaRunner:
+class CudaRunner(UnderJit):
     """Runs the program on a GPU; results are arrays on the device."""
 
     def __init__(self, program: Program, device: Any = None):
@@ -122,11 +152,43 @@ class CudaRunner:
         if program.space > LOCAL:
             raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
         # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
-        registers = REGISTERS if program.operations <= SHORT else None
+        self.short = program.operations <= SHORT
+        registers = REGISTERS if self.short else None
         self._function = self.driver.function(ptx(program, self.driver.capability, registers).encode() + b"\0")
 
     def prepare(self, batch: bool) -> None:
         """Nothing is left to do: the kernel was compiled at once."""
+
+    def prepare_callback(self) -> None:
+        """Reserve what threads need; in a callback, the device could not be waited for."""
+        p = self.program
+        empty = [np.empty((0, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.carry]
+        self._batch(0, empty, [np.empty(leaf.shape, dtype_of(leaf.kind)) for leaf in p.consts], [], 0, 0)
+
+    def _single(self, carry_in: list, given: list, rows: int, every: int) -> tuple[list, list]:
+        lead = [np.asarray(a)[None] for a in carry_in]
+        out, saved = self._batch(1, lead, given, [False] * len(given), rows, every)
+        return [a[0] for a in out], [a[0] for a in saved]
+
+    def _batch(self, count: int, carry_in, given, per_lane, rows: int, every: int) -> tuple[list, list]:
+        p, layout = self.program, Layout.of(self.program)
+        inputs = [
+            np.ascontiguousarray(a, dtype_of(leaf.kind))
+            for a, leaf in zip((*given, *carry_in), (*p.consts, *p.carry), strict=True)
+        ]
+        outputs = [np.empty((count, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.carry]
+        outputs += [np.empty((count, rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.rows]
+        lanes = per_lane or [False] * len(given)
+        strides = [leaf.count if lane else 0 for leaf, lane in zip(p.consts, lanes, strict=True)]
+
+        def table(where: list[int]) -> np.ndarray:
+            words = np.zeros(layout.size, np.int64)
+            words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
+            words[5:] = [*where[: len(given)], *strides, *where[len(given) :]]
+            return words
+
+        self.driver.on_host(self._function, table, inputs, outputs, max(count, 1), short=self.short)
+        return outputs[: len(p.carry)], outputs[len(p.carry) :]
 
     def run(self, carry, consts, *, rows: int, every: int):
         """One trajectory, as a batch of one: for checks only."""
@@ -157,7 +219,7 @@ class CudaRunner:
             words[5:] = [*map(_address, given), *strides, *map(_address, (*carry_in, *carry_out, *saved))]
             table = jax.device_put(words, self.device)
             jax.block_until_ready((table, carry_in, given, carry_out, saved))
-            self.driver.launch(self._function, _address(table), count)
+            self.driver.launch(self._function, _address(table), count, short=self.short)
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
 
     def _place(self, value: Any, dtype: Any) -> jax.Array:

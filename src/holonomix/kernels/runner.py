@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import ctypes
 import functools
 import math
@@ -131,7 +132,55 @@ class Block:
         return record, addresses
 
 
-class NativeRunner:
+class UnderJit(abc.ABC):
+    """Adds `under_jit` to a runner that takes and returns arrays of NumPy."""
+
+    program: Program
+
+    @abc.abstractmethod
+    def _single(self, carry_in: list, given: list, rows: int, every: int) -> tuple[list, list]: ...
+
+    @abc.abstractmethod
+    def _batch(self, count: int, carry_in, given, per_lane, rows: int, every: int) -> tuple[list, list]: ...
+
+    def under_jit(self, carry, consts, *, rows: int, every):
+        """`run` for use inside of `jax.jit`, as a callback; under `jax.vmap` it is one batch. `every` may be traced."""
+        p = self.program
+        wanted = [
+            jax.ShapeDtypeStruct(shape, dtype_of(leaf.kind))
+            for leaf, shape in (*((f, f.shape) for f in p.carry), *((f, (rows, *f.shape)) for f in p.rows))
+        ]
+        every = jax.numpy.asarray(every, np.int64)
+        given = [
+            to_arrays(leaves, tree, values, what, make=jax.numpy.asarray)
+            for leaves, tree, values, what in (
+                (p.carry, p.carry_tree, carry, "carry"),
+                (p.consts, p.consts_tree, consts, "consts"),
+            )
+        ]
+        out = jax.pure_callback(functools.partial(self._host, rows), wanted, every, *given, vmap_method="broadcast_all")
+        split = len(p.carry)
+        return from_arrays(p.carry, p.carry_tree, out[:split]), from_arrays(p.rows, p.rows_tree, out[split:])
+
+    def _host(self, rows: int, every, carry, given) -> list[np.ndarray]:
+        p = self.program
+        every = np.asarray(every)
+        lead = every.shape
+        if not lead:
+            out, saved = self._single(carry, given, rows, int(every))
+            return [*out, *saved]
+        if np.any(every != every.flat[0]):
+            raise ValueError("the number of steps must be the same for all trajectories of a batch")
+        count = every.size
+        flat = [
+            _plain(a).reshape(count, *f.shape) for a, f in zip((*carry, *given), (*p.carry, *p.consts), strict=True)
+        ]
+        lanes, split = [True] * len(given), len(carry)
+        out, saved = self._batch(count, flat[:split], flat[split:], lanes, rows, int(every.flat[0]))
+        return [a.reshape(*lead, *a.shape[1:]) for a in (*out, *saved)]
+
+
+class NativeRunner(UnderJit):
     """The native back end's runner; machine code is made on first use of each form."""
 
     def __init__(self, program: Program, lanes: int | None = None, threads: int | None = None):
@@ -174,42 +223,6 @@ class NativeRunner:
         given = to_arrays(p.consts, p.consts_tree, consts, "consts", [count if a == 0 else None for a in axes])
         carry_out, saved = self._batch(count, carry_in, given, [a == 0 for a in axes], rows, every)
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
-
-    def under_jit(self, carry, consts, *, rows: int, every):
-        """`run` for use inside of `jax.jit`, as a callback; under `jax.vmap` it is one batch. `every` may be traced."""
-        p = self.program
-        wanted = [
-            jax.ShapeDtypeStruct(shape, dtype_of(leaf.kind))
-            for leaf, shape in (*((f, f.shape) for f in p.carry), *((f, (rows, *f.shape)) for f in p.rows))
-        ]
-        every = jax.numpy.asarray(every, np.int64)
-        given = [
-            to_arrays(leaves, tree, values, what, make=jax.numpy.asarray)
-            for leaves, tree, values, what in (
-                (p.carry, p.carry_tree, carry, "carry"),
-                (p.consts, p.consts_tree, consts, "consts"),
-            )
-        ]
-        out = jax.pure_callback(functools.partial(self._host, rows), wanted, every, *given, vmap_method="broadcast_all")
-        split = len(p.carry)
-        return from_arrays(p.carry, p.carry_tree, out[:split]), from_arrays(p.rows, p.rows_tree, out[split:])
-
-    def _host(self, rows: int, every, carry, given) -> list[np.ndarray]:
-        p = self.program
-        every = np.asarray(every)
-        lead = every.shape
-        if not lead:
-            out, saved = self._single(carry, given, rows, int(every))
-            return [*out, *saved]
-        if np.any(every != every.flat[0]):
-            raise ValueError("the number of steps must be the same for all trajectories of a batch")
-        count = every.size
-        flat = [
-            _plain(a).reshape(count, *f.shape) for a, f in zip((*carry, *given), (*p.carry, *p.consts), strict=True)
-        ]
-        lanes, split = [True] * len(given), len(carry)
-        out, saved = self._batch(count, flat[:split], flat[split:], lanes, rows, int(every.flat[0]))
-        return [a.reshape(*lead, *a.shape[1:]) for a in (*out, *saved)]
 
     # -- on arrays --------------------------------------------------------------------------------------
     def _single(self, carry_in: list, given: list, rows: int, every: int) -> tuple[list, list]:
