@@ -219,6 +219,7 @@ def _step_cost(system: Any, method: Any, problem: Any, dt: float, halvings: int 
 
     short = steps = 256
     base = timed(short)
+    taken = base
     while steps < MOST_STEPS:
         steps *= 4
         taken = timed(steps)

@@ -45,7 +45,7 @@ class Run(NamedTuple):
     before: int
     start: int
     step: int
-    count: int
+    length: int
     after: int
 
 
@@ -81,9 +81,9 @@ def take(x: Any, index: np.ndarray | Indices) -> Any:
 
 
 def _read(x: Any, run: Run) -> Any:
-    if run.count == 0:
+    if run.length == 0:
         return jnp.zeros(x.shape[:-1] + (run.before,), x.dtype)
-    part = jax.lax.slice_in_dim(x, run.start, run.start + (run.count - 1) * run.step + 1, run.step, axis=x.ndim - 1)
+    part = jax.lax.slice_in_dim(x, run.start, run.start + (run.length - 1) * run.step + 1, run.step, axis=x.ndim - 1)
     if run.before or run.after:
         part = jnp.pad(part, ((0, 0),) * (x.ndim - 1) + ((run.before, run.after),))
     return part
@@ -121,7 +121,7 @@ def add_at(pieces: Sequence[tuple[Any, np.ndarray]], n: int) -> Any:
     Written as reads where that is possible; XLA's scatter runs one element after the other.
     """
     runs = [(x, run_of(np.where(index < 0, -1, index))) for x, index in pieces]
-    steps = {run.step for _, run in runs if run is not None and run.count > 1}
+    steps = {run.step for _, run in runs if run is not None and run.length > 1}
     if all(run is not None for _, run in runs) and len(steps) <= 1:
         step = steps.pop() if steps else 1
         if n % step == 0:
@@ -140,10 +140,10 @@ def _weave(runs: list[tuple[Any, Any]], n: int, step: int) -> Any:
     like = runs[0][0]
     woven: list[Any] = [None] * step
     for x, run in runs:
-        if run.count:
-            kept = x[..., run.before : run.before + run.count]
+        if run.length:
+            kept = x[..., run.before : run.before + run.length]
             ahead, remainder = divmod(run.start, step)
-            padded = jnp.pad(kept, ((0, 0),) * (x.ndim - 1) + ((ahead, n // step - ahead - run.count),))
+            padded = jnp.pad(kept, ((0, 0),) * (x.ndim - 1) + ((ahead, n // step - ahead - run.length),))
             woven[remainder] = padded if woven[remainder] is None else woven[remainder] + padded
     zero = jnp.zeros(like.shape[:-1] + (n // step,), like.dtype)
     parts = [zero if x is None else x for x in woven]

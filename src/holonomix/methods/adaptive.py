@@ -6,6 +6,7 @@ density `rho` that follows U from half step to half step keeps the method semi-e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -273,7 +274,7 @@ class VRATTLE(AbstractVariableStep):
     solver: AbstractSolver = Newton()
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return {"constrained": Traits(self._order, symmetric=True, constraint_exact=True, hidden_exact=True)}
 
 
@@ -293,7 +294,7 @@ class VSHAKE(AbstractVariableStep):
     solver: AbstractSolver = Newton()
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return {"constrained": Traits(self._order, symmetric=True, constraint_exact=True, hidden_exact=True)}
 
 
@@ -314,7 +315,7 @@ class AdaptiveVerlet(AbstractVariableStep):
     solver: AbstractSolver = Newton()
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return {"free": Traits(self._order, symmetric=True)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -67,7 +67,7 @@ class Composition(AbstractMethod):
         return f"Composition({self.method.name}, {self.scheme.name})"
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         order = self.scheme.order
         return {
             kind: Traits(
@@ -160,7 +160,7 @@ class Splitting(AbstractMethod):
         self.claimed = found
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         # d = 0 at the end lets the palindrome close on a drift, c = 0 at the start on a kick
         c, d = list(self.c), list(self.d)
         flows = [x for pair in zip(c, d, strict=True) for x in pair]

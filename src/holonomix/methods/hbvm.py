@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -108,7 +109,7 @@ class HBVM(AbstractMethod):
         return 2 * self.k // self.s
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         # The conditional promises are for polynomials of this degree, as in `_exact_on`.
         free = Traits(2 * self.s, True, symplectic=self.k == self.s, energy_exact=self.degree >= 4, treats=EXPLICIT)
         exact, projected = self.degree >= 2, self.momentum == "projected"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -91,7 +92,7 @@ class ConstrainedHMC(AbstractMethod):
         self.return_tol = math.inf if unchecked else number("return_tol", return_tol, above=0)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return {
             kind: Traits(
                 t.order,

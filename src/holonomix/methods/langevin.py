@@ -7,6 +7,7 @@ measure of the mass metric. Friction is a rate (1/time), temperature is kT (ener
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -103,7 +104,7 @@ class GLA(AbstractMethod):
         return f"GLA({self.method.name})"
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         # the order is that of the sampled measure; noise leaves no symmetry or symplecticity of a single path
         return {
             kind: Traits(
@@ -170,7 +171,7 @@ class GeodesicBAOAB(AbstractMethod):
         self.geodesic_steps, self.solver = geodesic_steps, Newton() if solver is None else solver
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         treats = (Capability.TIME, Capability.REDUNDANT)
         return {
             "free": Traits(2, treats=(Capability.TIME,)),

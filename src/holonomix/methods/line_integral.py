@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -119,7 +120,7 @@ class LineIntegral(AbstractMethod):
         return f"LineIntegral({self.order_claimed})"
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         constrained = Traits(
             self.order_claimed,
             True,

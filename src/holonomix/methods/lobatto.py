@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -128,7 +129,7 @@ class LobattoIIIAB(AbstractMethod):
         return f"LobattoIIIAB({self.s})"
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         order = 2 * self.s - 2
         constrained = Traits(
             order,

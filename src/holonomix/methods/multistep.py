@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..errors import InputError, number_list
 from ..linalg import Compensation, add, newton_root
 from ..systems.abstract import AbstractSystem
 from ..types import Report, State, StepResult
-from .base import AbstractMethod
+from .base import AbstractMethod, Traits
 from .equations import iteration_report, reduced_traits, vector_field
 
 __all__ = ["AdamsBashforth", "AdamsMoulton", "LinearMultistep", "adams_coefficients", "multistep_order"]
@@ -73,7 +73,7 @@ class LinearMultistep(AbstractMethod):
         return self.b[-1] != 0
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return reduced_traits(multistep_order(self.a, self.b))
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -56,7 +57,7 @@ class Newmark(AbstractImplicit):
     max_iterations: int = eqx.field(static=True, default=50)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
@@ -90,7 +91,7 @@ class LinearlyImplicitNewmark(AbstractImplicit):
     definite: bool = eqx.field(static=True, default=True)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2))
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
@@ -127,7 +128,7 @@ class PushforwardNewmark(AbstractImplicit):
     max_iterations: int = eqx.field(static=True, default=50)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:

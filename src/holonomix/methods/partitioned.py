@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -92,7 +92,7 @@ class PartitionedRungeKutta(AbstractMethod):
         return f"PartitionedRungeKutta({self.tableau.name})"
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         t = self.tableau
         treats = (Capability.TIME, *((Capability.MASS, Capability.MAGNETIC) if t.same_weights else ()))
         return {"free": Traits(t.order, symmetric=t.symmetric, symplectic=t.symplectic, treats=treats)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -52,7 +53,7 @@ class PoincareEuler(AbstractMethod):
     max_iterations: int = eqx.field(static=True, default=50)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         constrained = Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)
         return {"free": Traits(1, symplectic=True), "constrained": constrained}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -46,7 +47,7 @@ class RATTLE(AbstractMethod):
     compensated: bool = eqx.field(static=True, default=True)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         constrained = Traits(
             2, symmetric=True, symplectic=True, constraint_exact=True, hidden_exact=True, treats=tuple(Capability)
         )

@@ -5,6 +5,7 @@ On constrained systems they integrate the index-reduced equations and drift off 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -44,7 +45,7 @@ class RungeKutta(AbstractMethod):
         return self.tableau.name
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return reduced_traits(self.tableau.order, self.tableau.symmetric, self.tableau.symplectic)
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
@@ -93,7 +94,7 @@ class SymplecticEuler(AbstractMethod):
     family = "classical"
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         treats = (Capability.FORCE, Capability.TIME)
         return {
             "free": Traits(1, symplectic=True, treats=treats),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import equinox as eqx
@@ -49,7 +50,7 @@ class SHAKE(AbstractMethod):
         one_of("form", self.form, ("leapfrog", "velocity"))
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         # Positions are RATTLE's; (q, p) shown is RATTLE's point, so its symplecticity is RATTLE's.
         plain = (Capability.TIME, Capability.MOVING, Capability.REDUNDANT)
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -197,7 +197,7 @@ class Taylor(_AbstractTaylor):
         return f"Taylor({self.derivatives})"
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return _traits(self.derivatives, self.solver is not None)
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
@@ -239,7 +239,7 @@ class TaylorAdaptive(_AbstractTaylor):
         return math.ceil(1 - math.log(self.tol) / 2)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return _traits(self.order, True)
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -33,7 +34,7 @@ class StormerVerlet(AbstractMethod):
     family = "classical"
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return {
             "free": Traits(2, symmetric=True, symplectic=True, treats=EXPLICIT),
             "constrained": Traits(2, symmetric=True, treats=(Capability.FORCE, Capability.TIME, Capability.MOVING)),
@@ -84,7 +85,7 @@ class Leapfrog(AbstractMethod):
     one_step = False
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return {"free": Traits(2, symmetric=True, symplectic=True, treats=(Capability.TIME,))}
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
@@ -118,7 +119,7 @@ class ImplicitMidpoint(AbstractMethod):
     family = "classical"
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return {
             "free": Traits(2, symmetric=True, symplectic=True, treats=EXPLICIT),
             "constrained": Traits(2, symmetric=True, treats=(*EXPLICIT, Capability.MOVING)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -61,7 +62,7 @@ class ZhangSkeel(AbstractFiltered):
     definite: bool = eqx.field(static=True, default=True)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
 
     def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
@@ -82,7 +83,7 @@ class ZhangSkeelSimplified(AbstractFiltered):
     definite: bool = eqx.field(static=True, default=True)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
 
     def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
@@ -106,7 +107,7 @@ class StiffZhangSkeel(AbstractFiltered):
     definite: bool = eqx.field(static=True, default=True)
 
     @property
-    def traits(self):
+    def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, symplectic=self.beta == 0)}
 
     def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:

@@ -61,6 +61,7 @@ def figure1(quick: bool) -> Findings:
     for name, error in curves.items():
         errors[name] = float(np.max(np.abs(error)))
         table.add(name, errors[name])
+    lines = []
     for panel, (name, error) in zip(axes, list(curves.items())[:6]):
         lines = panel.plot(exact.t[: len(error)], error, lw=0.7)
         panel.set_title(name)

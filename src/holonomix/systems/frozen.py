@@ -192,7 +192,7 @@ def _is_user_function(x: Any) -> bool:
         return True
     if not callable(x) or isinstance(x, type) or isinstance(x, (Recorder, Frozen)):
         return False
-    ours = any(cls.__module__.partition(".")[0] == _PACKAGE for cls in type(x).__mro__)
+    ours = any(cls.__module__.partition(".")[0] == _PACKAGE for cls in inspect.getmro(type(x)))
     return not ours and not jax.tree_util.all_leaves([x])
 
 
