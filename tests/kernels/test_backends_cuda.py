@@ -15,7 +15,7 @@ from test_backends_control import X, branches, newton_root, updates
 import holonomix as hx
 from holonomix import kernels
 from holonomix.kernels import cuda, native, ptx
-from holonomix.kernels.emit import KERNEL, Layout
+from holonomix.kernels.emit import KERNEL, KernelEmitter, Layout
 from holonomix.kernels.graph import dtype_of
 
 GPU = any(d.platform == "gpu" for d in jax.devices())
@@ -56,7 +56,7 @@ COARSE = """define double @{0}(double %x) {{
 
 def as_one_thread(program, place: dict[str, int]):
     """The GPU's function, compiled for this CPU as one thread of a grid."""
-    text = ptx.PtxEmitter(program, 1, native.has_fma()).module().replace(ptx.PtxEmitter.convention, "")
+    text = KernelEmitter(program, 1, native.has_fma(), target=ptx.PTX).module().replace(ptx.PTX.convention, "")
     for name, value in place.items():
         intrinsic = f"llvm.nvvm.read.ptx.sreg.{name}"
         text = text.replace(f"declare i32 @{intrinsic}()", f"define i32 @{intrinsic}() {{ ret i32 {value} }}")

@@ -11,14 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .emit_fronts import FrontEmitter
-from .emit_loops import ARENA
+from .emit_axes import Axes
+from .emit_flow import Flow
+from .emit_gpu import QuickMath
+from .emit_loops import Loops
+from .emit_scalar import Expressions
 from .graph import BOOL
 from .passes import frozen
 from .program import Leaf, Program
-from .writer import scalar_type
+from .values import ARENA, Values
+from .writer import Target, Writer, scalar_type
 
 KERNEL = "holonomix_kernel"
+NATIVE = Target()
 SPARSE = 4  # an array of constants is packed for the lanes when one of so many elements, or more, is used
 
 
@@ -61,37 +66,56 @@ class Layout:
         return cls(len(program.consts), len(program.carry), len(program.rows))
 
 
-class KernelEmitter(FrontEmitter):
-    """Adds the loops over groups of lanes, rows and steps, and the traffic with memory.
+class KernelEmitter:
+    """The loops over groups of lanes, rows and steps, and the traffic with memory.
 
     `module` is the text; `width` is the number of elements of a long axis in one register. At most
     `STACK` bytes of arrays are on the stack, since a thread may have little; for others callers give `scratch` bytes.
     """
 
-    convention = ""  # of the function
-    loads = "load"  # of what enters
+    def __init__(self, program: Program, lanes: int, fma: bool, width: int = 1, target: Target = NATIVE):
+        self.w = Writer(program, lanes, fma, target)
+        self.values = Values(self.w, width)
+        self.expressions = Expressions(self.w, self.values)
+        self.loops = Loops(self.w, self.values)
+        self.axes = Axes(self.w, self.values, self.loops, self.expressions)
+        self.flow = Flow(self.w, self.values, self.loops, self.axes, self.expressions)
+        self.loads = "load"  # of what enters
 
-    def groups(self) -> tuple[str, str, str]:
+    @property
+    def scratch(self) -> int:
+        """Bytes of memory that each call needs."""
+        return self.w.scratch
+
+    @property
+    def declared(self) -> dict[str, str]:
+        """The declarations of external functions, by name."""
+        return self.w.declared
+
+    def _groups(self) -> tuple[str, str, str]:
         """The first group of lanes, the end, and the stride."""
-        return self.word(Layout.FIRST), self.word(Layout.LAST), "1"
+        if self.w.target.threads is None:
+            return self.word(Layout.FIRST), self.word(Layout.LAST), "1"
+        first, stride = self.w.target.threads(self.w)
+        return first, self.batch, stride
 
     def module(self) -> str:
         self._kernel()
-        if self.scratch:
-            self.entry.insert(0, "  %scratch = load ptr, ptr %scratch.word")
-            word = Layout.of(self.program).size
-            self.entry.insert(0, f"  %scratch.word = getelementptr inbounds i64, ptr %args, i64 {word}")
-        if self.space:
-            name = f"{ARENA}.generic" if self.local else ARENA
-            self.entry.append(f"  {name} = alloca [{self.space} x i8], align 64")
-            if self.local:
-                self.entry.append(f"  {ARENA} = addrspacecast ptr {name} to ptr {self.local}")
-        body = ["entry:", *self.entry, "  br label %setup", *self.lines]
+        if self.w.scratch:
+            self.w.entry.insert(0, "  %scratch = load ptr, ptr %scratch.word")
+            word = Layout.of(self.w.program).size
+            self.w.entry.insert(0, f"  %scratch.word = getelementptr inbounds i64, ptr %args, i64 {word}")
+        if self.values.space:
+            name = f"{ARENA}.generic" if self.values.local else ARENA
+            self.w.entry.append(f"  {name} = alloca [{self.values.space} x i8], align 64")
+            if self.values.local:
+                self.w.entry.append(f"  {ARENA} = addrspacecast ptr {name} to ptr {self.values.local}")
+        body = ["entry:", *self.w.entry, "  br label %setup", *self.w.lines]
         parts = [
-            *self.globals.values(),
-            *self.declared.values(),
-            *self.helpers.values(),
-            f"define {self.convention}void @{KERNEL}(ptr noalias readonly %args) nounwind {{",
+            *self.w.globals.values(),
+            *self.w.declared.values(),
+            *self.w.helpers.values(),
+            f"define {self.w.target.convention}void @{KERNEL}(ptr noalias readonly %args) nounwind {{",
             *body,
             "}",
             '!0 = !{!"branch_weights", i32 1, i32 100000}',
@@ -99,161 +123,179 @@ class KernelEmitter(FrontEmitter):
         return "\n".join(parts) + "\n"
 
     def word(self, index: int, ty: str = "i64") -> str:
-        return self.new(f"load {ty}, ptr {self.new(f'getelementptr inbounds i64, ptr %args, i64 {index}')}")
+        return self.w.new(f"load {ty}, ptr {self.w.new(f'getelementptr inbounds i64, ptr %args, i64 {index}')}")
 
     def _kernel(self) -> None:
-        program, layout = self.program, Layout.of(self.program)
-        self.start("setup")
+        program, layout = self.w.program, Layout.of(self.w.program)
+        self.w.start("setup")
         self.batch, self.rows, every = (self.word(k) for k in (Layout.BATCH, Layout.ROWS, Layout.EVERY))
-        first, last, stride = self.groups()
-        self.put("br label %group")
-        self.start("group")
-        group_hole = len(self.lines)
-        self.lines.append("")
-        more = self.new(f"icmp slt i64 %g, {last}")
-        self.put(f"br i1 {more}, label %work, label %exit")
-        self.start("work")
-        tables = {self.graph.attr[n] for n in program.live if self.graph.op[n] == "fetch"}
+        first, last, stride = self._groups()
+        self.w.put("br label %group")
+        self.w.start("group")
+        group_hole = self.w.hole()
+        more = self.w.new(f"icmp slt i64 %g, {last}")
+        self.w.put(f"br i1 {more}, label %work, label %exit")
+        self.w.start("work")
+        tables = {self.w.graph.attr[n] for n in program.live if self.w.graph.op[n] == "fetch"}
         for k, leaf in enumerate(program.consts):
             wanted = [(j, n) for j, n in enumerate(leaf.nodes) if n in program.live]
             if wanted or k in tables:
                 between = self.word(layout.const_strides + k)
                 self._load(leaf, layout.const_pointers + k, between, wanted, k if k in tables else None)
-        self.block(self.graph.root)
-        self.trajectory(every)
-        self.start("next")
-        self.lines[group_hole] = f"  %g = phi i64 [ {first}, %setup ], [ %g.next, %next ]"
-        self.put(f"%g.next = add nuw nsw i64 %g, {stride}")
-        self.put("br label %group")
-        self.start("exit")
-        self.put("ret void")
+        self.flow.block(self.w.graph.root)
+        if self.w.target.quick:
+            self._quick_trajectory(every)
+        else:
+            self._trajectory(every)
+        self.w.start("next")
+        self.w.lines[group_hole] = f"  %g = phi i64 [ {first}, %setup ], [ %g.next, %next ]"
+        self.w.put(f"%g.next = add nuw nsw i64 %g, {stride}")
+        self.w.put("br label %group")
+        self.w.start("exit")
+        self.w.put("ret void")
 
-    def trajectory(self, every: str) -> None:
+    def _quick_trajectory(self, every: str) -> None:
+        """The same with quick steps, and from the start with careful ones where those do not suffice."""
+        before = len(self.w.entry)
+        self.w.tag, self.expressions.quick = "q", QuickMath(self.w)
+        self._trajectory(every)
+        self.w.tag, self.expressions.quick, self.loads = "", None, "load volatile"
+        self.w.again = [line.split()[0] for line in self.w.entry[before + 1 :]]
+        self.w.start("again")
+        self._trajectory(every)
+
+    def _trajectory(self, every: str) -> None:
         """All rows of one group, from the carry that is read to the one that is written; then on to `next`."""
-        program, layout, L, tag = self.program, Layout.of(self.program), self.lanes, self.tag
+        program, layout, L, tag = self.w.program, Layout.of(self.w.program), self.w.lanes, self.w.tag
         for k, leaf in enumerate(program.carry):
             self._load(leaf, layout.carry_in + k, str(leaf.count), list(enumerate(leaf.nodes)))
         carry = [n for leaf in program.carry if not leaf.length for n in leaf.nodes]
         vectors = [n for leaf in program.carry if leaf.length for n in leaf.nodes]
-        starts = [self.names[n] for n in carry]
-        types = [self.type(self.graph.kind[n]) for n in carry]
+        starts = [self.values.names[n] for n in carry]
+        types = [self.w.type(self.w.graph.kind[n]) for n in carry]
         row, step, done = f"row{tag}", f"step{tag}", f"rowdone{tag}"
         r, s = f"%r{tag}", f"%s{tag}"
-        before = self.label
-        self.put(f"br label %{row}")
+        before = self.w.label
+        self.w.put(f"br label %{row}")
 
-        self.start(row)
-        self.put(f"{r} = phi i64 [ 0, %{before} ], [ {r}.next, %{done} ]")
+        self.w.start(row)
+        self.w.put(f"{r} = phi i64 [ 0, %{before} ], [ {r}.next, %{done} ]")
         for n, ty, x in zip(carry, types, starts, strict=True):
-            self.put(f"%a{tag}{n} = phi {ty} [ {x}, %{before} ], [ %b{tag}{n}, %{done} ]")
-        self.put(f"{r}.more = icmp slt i64 {r}, {self.rows}")
-        self.put(f"br i1 {r}.more, label %{step}, label %finish{tag}")
+            self.w.put(f"%a{tag}{n} = phi {ty} [ {x}, %{before} ], [ %b{tag}{n}, %{done} ]")
+        self.w.put(f"{r}.more = icmp slt i64 {r}, {self.rows}")
+        self.w.put(f"br i1 {r}.more, label %{step}, label %finish{tag}")
 
-        self.start(step)
-        hole = len(self.lines)
-        self.lines.append("")
+        self.w.start(step)
+        hole = self.w.hole()
         for n in carry:
-            self.names[n] = f"%b{tag}{n}"
-        self.block(program.scope, "head")
-        halted = self.name(program.halted)
-        active = self.new(f"xor {self.type(BOOL)} {halted}, {self.splat('true', 'i1')}")
-        unfinished = self.new(f"icmp slt i64 {s}, {every}")
-        go = self.new(f"and i1 {unfinished}, {self.any(active)}")
-        self.put(f"br i1 {go}, label %advance{tag}, label %rowend{tag}")
+            self.values.names[n] = f"%b{tag}{n}"
+        self.flow.block(program.scope, "head")
+        halted = self.values.name(program.halted)
+        active = self.w.new(f"xor {self.w.type(BOOL)} {halted}, {self.w.splat('true', 'i1')}")
+        unfinished = self.w.new(f"icmp slt i64 {s}, {every}")
+        go = self.w.new(f"and i1 {unfinished}, {self.w.any(active)}")
+        self.w.put(f"br i1 {go}, label %advance{tag}, label %rowend{tag}")
 
-        self.start(f"advance{tag}")
-        self.mask = active if L > 1 else None
+        self.w.start(f"advance{tag}")
+        self.w.mask = active if L > 1 else None
         failed, kept = frozen(program)
-        self.deferred = set(kept)
-        self.block(program.scope, "body")
-        self.mask = None
+        self.flow.deferred = set(kept)
+        self.flow.block(program.scope, "body")
+        self.w.mask = None
         nodes = [n for leaf in program.step if not leaf.length for n in leaf.nodes]
-        copies = [(n, self.slot(c)) for n, c in zip(self._vectors(program.step), vectors, strict=True)]
-        self.put(f"{s}.next = add nuw nsw i64 {s}, 1")
-        ends = self._lane_ends(active, carry, types, nodes, failed) if L > 1 else self.ends(nodes, failed, copies)
+        copies = [(n, self.values.slot(c)) for n, c in zip(self._vectors(program.step), vectors, strict=True)]
+        self.w.put(f"{s}.next = add nuw nsw i64 {s}, 1")
+        ends = self._lane_ends(active, carry, types, nodes, failed) if L > 1 else self._ends(nodes, failed, copies)
         phis = [f"  {s} = phi i64 [ 0, %{row} ], " + ", ".join(f"[ {s}.next, %{label} ]" for label, _ in ends)]
         for k, (n, ty) in enumerate(zip(carry, types, strict=True)):
             later = ", ".join(f"[ {values[k]}, %{label} ]" for label, values in ends)
             phis.append(f"  %b{tag}{n} = phi {ty} [ %a{tag}{n}, %{row} ], {later}")
-        self.lines[hole] = "\n".join(phis)
+        self.w.lines[hole] = "\n".join(phis)
 
-        self.start(f"rowend{tag}")
+        self.w.start(f"rowend{tag}")
         read = [n for leaf in program.read_carry if not leaf.length for n in leaf.nodes]
         for n, m in zip(carry, read, strict=True):
-            self.names[m] = f"%b{tag}{n}"
+            self.values.names[m] = f"%b{tag}{n}"
         for n, m in zip(vectors, self._vectors(program.read_carry), strict=True):
-            self.arrays[m] = self.arrays[n]
-        self.block(program.read_scope)
+            self.values.arrays[m] = self.values.arrays[n]
+        self.flow.block(program.read_scope)
         for k, leaf in enumerate(program.rows):
-            lane_stride = self.new(f"mul i64 {self.rows}, {leaf.count}")
-            offset = self.new(f"mul i64 {r}, {leaf.count}")
-            values = [] if leaf.length else [self.name(n) for n in leaf.nodes]
+            lane_stride = self.w.new(f"mul i64 {self.rows}, {leaf.count}")
+            offset = self.w.new(f"mul i64 {r}, {leaf.count}")
+            values = [] if leaf.length else [self.values.name(n) for n in leaf.nodes]
             self._store(leaf, leaf.nodes, values, layout.row_pointers + k, lane_stride, offset)
-        self.put(f"br label %{done}")
-        self.start(done)
-        self.put(f"{r}.next = add nuw nsw i64 {r}, 1")
-        self.put(f"br label %{row}")
+        self.w.put(f"br label %{done}")
+        self.w.start(done)
+        self.w.put(f"{r}.next = add nuw nsw i64 {r}, 1")
+        self.w.put(f"br label %{row}")
 
-        self.start(f"finish{tag}")
+        self.w.start(f"finish{tag}")
         for k, leaf in enumerate(program.carry):
             values = [] if leaf.length else [f"%a{tag}{n}" for n in leaf.nodes]
             self._store(leaf, leaf.nodes, values, layout.carry_out + k, str(leaf.count), "0")
-        self.put("br label %next")
+        self.w.put("br label %next")
 
     @staticmethod
     def _vectors(leaves: list[Leaf]) -> list[int]:
         return [n for leaf in leaves if leaf.length for n in leaf.nodes]
 
-    def ends(self, nodes: list[int], failed: int | None, copies: list[tuple[int, str]]) -> list[tuple[str, list[str]]]:
+    def _ends(self, nodes: list[int], failed: int | None, copies: list[tuple[int, str]]) -> list[tuple[str, list[str]]]:
         """Close the step: for each way back to its start, the label and the new values."""
+        if self.expressions.quick is not None:
+            bad = self.expressions.quick.strange()
+            if failed is not None:
+                bad = self.w.new(f"or i1 {bad}, {self.values.name(failed)}")
+            self.w.put(f"br i1 {bad}, label %again, label %moved{self.w.tag}, !prof !0")
+            self.w.start(f"moved{self.w.tag}")
+            return [self._way_back(nodes, copies, 2)]
         if failed is None:
-            return [self.way_back(nodes, copies)]
-        frozen, moved = f"frozen{self.tag}", f"moved{self.tag}"
-        self.put(f"br i1 {self.name(failed)}, label %{frozen}, label %{moved}, !prof !0")
-        self.start(frozen)
-        first = self.way_back(nodes, copies, 1)
-        self.start(moved)
-        return [first, self.way_back(nodes, copies, 2)]
+            return [self._way_back(nodes, copies)]
+        frozen, moved = f"frozen{self.w.tag}", f"moved{self.w.tag}"
+        self.w.put(f"br i1 {self.values.name(failed)}, label %{frozen}, label %{moved}, !prof !0")
+        self.w.start(frozen)
+        first = self._way_back(nodes, copies, 1)
+        self.w.start(moved)
+        return [first, self._way_back(nodes, copies, 2)]
 
-    def way_back(self, nodes: list[int], copies: list[tuple[int, str]], side: int = 0) -> tuple[str, list[str]]:
+    def _way_back(self, nodes: list[int], copies: list[tuple[int, str]], side: int = 0) -> tuple[str, list[str]]:
         """Go to the start of the next step, with the selected values on one side (2: all went well)."""
 
         def chosen(n: int) -> int:
-            return self.graph.args[n][side] if n in self.deferred else n
+            return self.w.graph.args[n][side] if n in self.flow.deferred else n
 
-        values = [self.name(chosen(n)) for n in nodes]
-        self.assign([(chosen(n), target) for n, target in copies])
-        self.put(f"br label %step{self.tag}")
-        return self.label, values
+        values = [self.values.name(chosen(n)) for n in nodes]
+        self.loops.assign([(chosen(n), target) for n, target in copies])
+        self.w.put(f"br label %step{self.w.tag}")
+        return self.w.label, values
 
     def _lane_ends(self, active: str, carry, types, nodes, failed) -> list[tuple[str, list[str]]]:
         """The same for lanes: the new values at once where all lanes are well, else a select for each value."""
         good = active
         if failed is not None:
-            fine = self.new(f"xor {self.type(BOOL)} {self.name(failed)}, {self.splat('true', 'i1')}")
-            good = self.new(f"and {self.type(BOOL)} {active}, {fine}")
-        word = self.new(f"bitcast <{self.lanes} x i1> {good} to i{self.lanes}")
-        mixed = self.new(f"icmp ne i{self.lanes} {word}, -1")
-        self.put(f"br i1 {mixed}, label %mixed, label %moved, !prof !0")
+            fine = self.w.new(f"xor {self.w.type(BOOL)} {self.values.name(failed)}, {self.w.splat('true', 'i1')}")
+            good = self.w.new(f"and {self.w.type(BOOL)} {active}, {fine}")
+        word = self.w.new(f"bitcast <{self.w.lanes} x i1> {good} to i{self.w.lanes}")
+        mixed = self.w.new(f"icmp ne i{self.w.lanes} {word}, -1")
+        self.w.put(f"br i1 {mixed}, label %mixed, label %moved, !prof !0")
         ends = []
-        self.start("moved")
-        values = [self.name(self.graph.args[n][2] if n in self.deferred else n) for n in nodes]
-        self.put("br label %step")
+        self.w.start("moved")
+        values = [self.values.name(self.w.graph.args[n][2] if n in self.flow.deferred else n) for n in nodes]
+        self.w.put("br label %step")
         ends.append(("moved", values))
-        self.start("mixed")
+        self.w.start("mixed")
         values = []
         for n, c, ty in zip(nodes, carry, types, strict=True):
             mask = active
-            if n in self.deferred:
-                _, yes, no = self.graph.args[n]
+            if n in self.flow.deferred:
+                _, yes, no = self.w.graph.args[n]
                 if yes == c:
                     n, mask = no, good
                 else:
-                    self._op_select(n)
-            name = self.name(n)
+                    self.flow.select(n)
+            name = self.values.name(n)
             same = name == f"%b{c}"
-            values.append(name if same else self.new(f"select {self.type(BOOL)} {mask}, {ty} {name}, {ty} %b{c}"))
-        self.put("br label %step")
+            values.append(name if same else self.w.new(f"select {self.w.type(BOOL)} {mask}, {ty} {name}, {ty} %b{c}"))
+        self.w.put("br label %step")
         return [*ends, ("mixed", values)]
 
     # -- memory ------------------------------------------------------------------------------------
@@ -265,65 +307,67 @@ class KernelEmitter(FrontEmitter):
         `table` is the number of an array of constants that is read at places that depend on data. It stays where it
         is, as does one of which few elements are used; others are packed for the lanes as a whole.
         """
-        base, kind = self.word(pointer, "ptr"), self.stored(leaf.kind)
+        base, kind = self.word(pointer, "ptr"), self.w.stored(leaf.kind)
         scalar = scalar_type(kind)
         if leaf.length:
-            start = self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 %g, {stride}')}")
-            self.gathered_leaf(leaf, [(leaf.starts[k], n) for k, n in wanted], start)
+            start = self.w.new(f"getelementptr {scalar}, ptr {base}, i64 {self.w.new(f'mul i64 %g, {stride}')}")
+            self.loops.gathered_leaf(leaf, [(leaf.starts[k], n) for k, n in wanted], start)
             return
-        if self.lanes == 1:
-            start = self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 %g, {stride}')}")
+        if self.w.lanes == 1:
+            start = self.w.new(f"getelementptr {scalar}, ptr {base}, i64 {self.w.new(f'mul i64 %g, {stride}')}")
             starts = [start]
         elif table is not None or SPARSE * len(wanted) < leaf.count:
-            starts = self._lane_starts(scalar, base, stride)
+            start, starts = "", self._lane_starts(scalar, base, stride)
             for k, n in wanted:
-                self.names[n] = self.each_lane(starts, leaf.kind, [str(k)] * self.lanes)
+                self.values.names[n] = self.flow.each_lane(starts, leaf.kind, [str(k)] * self.w.lanes)
             wanted = []
         else:
             starts = []
-            start = self.reserve(leaf.count, leaf.kind)
+            start = self.w.reserve(leaf.count, leaf.kind)
             fn = self._transfer(scalar, pack=True)
-            self.put(
+            self.w.put(
                 f"call void {fn}(ptr {start}, ptr {base}, i64 {leaf.count}, i64 {stride}, i64 %g, i64 {self.batch})"
             )
         for k, n in wanted:
-            raw = self.new(f"{self.loads} {self.type(kind)}, ptr {self.element(start, leaf.kind, str(k))}")
-            self.names[n] = self.from_memory(raw, leaf.kind)
+            raw = self.w.new(f"{self.loads} {self.w.type(kind)}, ptr {self.w.element(start, leaf.kind, str(k))}")
+            self.values.names[n] = self.w.from_memory(raw, leaf.kind)
         if table is not None:
-            self.tables[table] = starts
+            self.flow.tables[table] = starts
 
     def _lane_starts(self, scalar: str, base: str, stride: str) -> list[str]:
         """Where the array of each lane begins; lanes past the end of the batch repeat the last trajectory."""
-        last, first = self.new(f"sub i64 {self.batch}, 1"), self.new(f"mul i64 %g, {self.lanes}")
+        last, first = self.w.new(f"sub i64 {self.batch}, 1"), self.w.new(f"mul i64 %g, {self.w.lanes}")
         starts = []
-        for k in range(self.lanes):
-            lane = self.new(f"add i64 {first}, {k}")
-            inside = self.new(f"icmp slt i64 {lane}, {last}")
-            lane = self.new(f"select i1 {inside}, i64 {lane}, i64 {last}")
-            starts.append(self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 {lane}, {stride}')}"))
+        for k in range(self.w.lanes):
+            lane = self.w.new(f"add i64 {first}, {k}")
+            inside = self.w.new(f"icmp slt i64 {lane}, {last}")
+            lane = self.w.new(f"select i1 {inside}, i64 {lane}, i64 {last}")
+            starts.append(
+                self.w.new(f"getelementptr {scalar}, ptr {base}, i64 {self.w.new(f'mul i64 {lane}, {stride}')}")
+            )
         return starts
 
     def _store(
         self, leaf: Leaf, nodes: tuple[int, ...], values: list[str], pointer: int, stride: str, offset: str
     ) -> None:
         """Write values to `base[trajectory * stride + offset + k]`."""
-        kind = self.stored(leaf.kind)
+        kind = self.w.stored(leaf.kind)
         scalar = scalar_type(kind)
         if not nodes:
             return
-        base = self.new(f"getelementptr {scalar}, ptr {self.word(pointer, 'ptr')}, i64 {offset}")
-        if self.lanes == 1:
-            target = self.new(f"getelementptr {scalar}, ptr {base}, i64 {self.new(f'mul i64 %g, {stride}')}")
+        base = self.w.new(f"getelementptr {scalar}, ptr {self.word(pointer, 'ptr')}, i64 {offset}")
+        if self.w.lanes == 1:
+            target = self.w.new(f"getelementptr {scalar}, ptr {base}, i64 {self.w.new(f'mul i64 %g, {stride}')}")
         else:
-            target = self.reserve(leaf.count, leaf.kind)
+            target = self.w.reserve(leaf.count, leaf.kind)
         if leaf.length:
-            self.spread_leaf(leaf, nodes, target)
+            self.loops.spread_leaf(leaf, nodes, target)
         for k, value in enumerate(values):
-            stored = self.to_memory(value, leaf.kind)
-            self.put(f"store {self.type(kind)} {stored}, ptr {self.element(target, leaf.kind, str(k))}")
-        if self.lanes > 1:
+            stored = self.w.to_memory(value, leaf.kind)
+            self.w.put(f"store {self.w.type(kind)} {stored}, ptr {self.w.element(target, leaf.kind, str(k))}")
+        if self.w.lanes > 1:
             fn = self._transfer(scalar, pack=False)
-            self.put(
+            self.w.put(
                 f"call void {fn}(ptr {target}, ptr {base}, i64 {leaf.count}, i64 {stride}, i64 %g, i64 {self.batch})"
             )
 
@@ -333,9 +377,9 @@ class KernelEmitter(FrontEmitter):
         Lanes past the end of the batch repeat the last trajectory: they read and write the same bits.
         """
         name = f"@{'pack' if pack else 'unpack'}_{scalar}"
-        if name in self.helpers:
+        if name in self.w.helpers:
             return name
-        L = self.lanes
+        L = self.w.lanes
         text = [
             f"define internal void {name}(ptr noalias %buffer, ptr noalias %base, i64 %count, i64 %stride, i64 %g, "
             "i64 %batch) noinline nounwind {",
@@ -369,5 +413,5 @@ class KernelEmitter(FrontEmitter):
                 f"  store {scalar} %v{k}, ptr {f'%c{k}' if pack else f'%q{k}'}",
             ]
         text += ["  %e.next = add i64 %e, 1", "  br label %loop", "exit:", "  ret void", "}"]
-        self.helpers[name] = "\n".join(text)
+        self.w.helpers[name] = "\n".join(text)
         return name

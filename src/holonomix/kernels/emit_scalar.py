@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from . import mathlang, mathlib  # noqa: F401  (mathlib registers its functions)
+from .emit_gpu import QuickMath
 from .graph import BOOL, FLOATS, SIGNED
+from .values import Values
 from .writer import Writer, scalar_type
 
 _COMPARE_FLOAT = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
@@ -12,20 +14,20 @@ _INTRINSIC = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round_even": "r
               "abs": "fabs"}  # fmt: skip
 
 
-class ScalarEmitter(Writer):
-    """Adds `expression`, the right-hand side of a node."""
+class Expressions:
+    """The right-hand sides of nodes."""
 
-    @property
-    def integer_max(self) -> bool:
-        """Are positive numbers better compared as integers? Not where one processor does one number at a time."""
-        return self.lanes > 1
+    def __init__(self, writer: Writer, values: Values):
+        self.w, self.values = writer, values
+        self.signs: dict[int, bool] = {}  # nodes whose sign bit is known to be clear, or not
+        self.quick: QuickMath | None = None  # while quick steps are written
 
     def expression(self, n: int) -> str:
-        g = self.graph
+        g = self.w.graph
         op, kind, args = g.op[n], g.kind[n], g.args[n]
-        names = [self.name(a) for a in args]
+        names = [self.values.name(a) for a in args]
         source = g.kind[args[0]]
-        ty = self.type(source)
+        ty = self.w.type(source)
         if op in _COMPARE_FLOAT:
             if source in FLOATS:
                 return f"fcmp {_COMPARE_FLOAT[op]} {ty} {names[0]}, {names[1]}"
@@ -34,21 +36,26 @@ class ScalarEmitter(Writer):
         if op in ("and", "or", "xor"):
             return f"{op} {ty} {names[0]}, {names[1]}"
         if op == "not":
-            ones = self.literal(kind, True) if kind == BOOL else self.splat("-1", scalar_type(kind))
+            ones = self.w.literal(kind, True) if kind == BOOL else self.w.splat("-1", scalar_type(kind))
             return f"xor {ty} {names[0]}, {ones}"
         if op == "bitcast":
-            return f"bitcast {ty} {names[0]} to {self.type(kind)}"
-        if op == "max" and kind == "f8" and self.integer_max and all(self.positive(a) for a in args):
-            whole = [self.new(f"bitcast {ty} {a} to {self.type('i8')}") for a in names]
-            best = self.new(self.intrinsic("smax", "i8", *whole))
-            return f"bitcast {self.type('i8')} {best} to {ty}"
+            return f"bitcast {ty} {names[0]} to {self.w.type(kind)}"
+        if (
+            op == "max"
+            and kind == "f8"
+            and (self.w.lanes > 1 or self.w.target.quick)
+            and all(self.positive(a) for a in args)
+        ):
+            whole = [self.w.new(f"bitcast {ty} {a} to {self.w.type('i8')}") for a in names]
+            best = self.w.new(self.w.intrinsic("smax", "i8", *whole))
+            return f"bitcast {self.w.type('i8')} {best} to {ty}"
         if kind in FLOATS and source in FLOATS:
             return self._float(op, kind, ty, names)
         return self._integer(op, kind, source, ty, names)
 
     def positive(self, n: int) -> bool:
         """Is the sign bit certainly clear? Then order as integers is order as numbers, with NaN on top."""
-        g, known = self.graph, self.signs
+        g, known = self.w.graph, self.signs
         work = [n]
         while work:  # chains of thousands are no deep recursion
             m = work.pop()
@@ -64,6 +71,8 @@ class ScalarEmitter(Writer):
         return known[n]
 
     def _float(self, op: str, kind: str, ty: str, names: list[str]) -> str:
+        if self.quick is not None and kind == "f8" and op in ("div", "sqrt"):
+            return self.quick.quotient(*names) if op == "div" else self.quick.root(names[0])
         if op in _PLAIN_FLOAT:
             return f"{_PLAIN_FLOAT[op]} {ty} {', '.join(names)}"
         if op == "neg":
@@ -72,30 +81,38 @@ class ScalarEmitter(Writer):
             return self._fused(op, kind, ty, *names)
         if op in ("max", "min"):
             a, b = names
-            wins = self.new(f"fcmp {'ogt' if op == 'max' else 'olt'} {ty} {a}, {b}")
-            best = self.new(f"select {self.type(BOOL)} {wins}, {ty} {a}, {ty} {b}")
-            nan = self.new(f"fcmp uno {ty} {a}, {a}")
-            return f"select {self.type(BOOL)} {nan}, {ty} {a}, {ty} {best}"
+            wins = self.w.new(f"fcmp {'ogt' if op == 'max' else 'olt'} {ty} {a}, {b}")
+            best = self.w.new(f"select {self.w.type(BOOL)} {wins}, {ty} {a}, {ty} {b}")
+            nan = self.w.new(f"fcmp uno {ty} {a}, {a}")
+            return f"select {self.w.type(BOOL)} {nan}, {ty} {a}, {ty} {best}"
         if op in _INTRINSIC:
-            return self.intrinsic(_INTRINSIC[op], kind, *names)
+            return self.w.intrinsic(_INTRINSIC[op], kind, *names)
         if op == "convert":
-            return f"{'fpext' if kind == 'f8' else 'fptrunc'} {ty} {names[0]} to {self.type(kind)}"
+            return f"{'fpext' if kind == 'f8' else 'fptrunc'} {ty} {names[0]} to {self.w.type(kind)}"
         if kind == "f4":  # functions are computed in double and rounded
-            wide = [self.new(f"fpext {ty} {a} to {self.type('f8')}") for a in names]
-            result = self.new(mathlang.call(self, op, wide))
-            return f"fptrunc {self.type('f8')} {result} to {ty}"
-        return mathlang.call(self, op, names)
+            wide = [self.w.new(f"fpext {ty} {a} to {self.w.type('f8')}") for a in names]
+            result = self.w.new(mathlang.call(self.w, op, wide))
+            return f"fptrunc {self.w.type('f8')} {result} to {ty}"
+        return mathlang.call(self.w, op, names)
+
+    def combined(self, op: str, kind: str, a: str, b: str) -> str:
+        """A new register with `a op b`."""
+        ty = self.w.type(kind)
+        if op in ("and", "or"):
+            return self.w.new(f"{op} {ty} {a}, {b}")
+        text = self._float(op, kind, ty, [a, b]) if kind in FLOATS else self._integer(op, kind, kind, ty, [a, b])
+        return self.w.new(text)
 
     def _fused(self, op: str, kind: str, ty: str, x: str, y: str, c: str) -> str:
-        if not self.fma:
-            product = self.new(f"fmul {ty} {x}, {y}")
+        if not self.w.fma:
+            product = self.w.new(f"fmul {ty} {x}, {y}")
             return f"fadd {ty} {product}, {c}" if op == "fma" else (
                 f"fsub {ty} {product}, {c}" if op == "fms" else f"fsub {ty} {c}, {product}")  # fmt: skip
         if op == "fms":
-            c = self.new(f"fneg {ty} {c}")
+            c = self.w.new(f"fneg {ty} {c}")
         elif op == "fnma":
-            x = self.new(f"fneg {ty} {x}")
-        return self.intrinsic("fma", kind, x, y, c)
+            x = self.w.new(f"fneg {ty} {x}")
+        return self.w.intrinsic("fma", kind, x, y, c)
 
     def _integer(self, op: str, kind: str, source: str, ty: str, names: list[str]) -> str:
         signed = source in SIGNED
@@ -104,16 +121,16 @@ class ScalarEmitter(Writer):
         if op in ("add", "sub", "mul"):
             return f"{op} {ty} {names[0]}, {names[1]}"
         if op == "neg":
-            return f"sub {ty} {self.splat('0', scalar_type(kind))}, {names[0]}"
+            return f"sub {ty} {self.w.splat('0', scalar_type(kind))}, {names[0]}"
         if op in ("div", "rem"):
             return self._divide(op, kind, ty, names, signed)
         if op in ("max", "min"):
-            return self.intrinsic(("s" if signed else "u") + op, kind, *names)
+            return self.w.intrinsic(("s" if signed else "u") + op, kind, *names)
         if op == "abs":
-            negative = self.new(f"sub {ty} {self.splat('0', scalar_type(kind))}, {names[0]}")
-            return self.intrinsic("smax", kind, names[0], negative) if signed else f"or {ty} {names[0]}, {names[0]}"
+            negative = self.w.new(f"sub {ty} {self.w.splat('0', scalar_type(kind))}, {names[0]}")
+            return self.w.intrinsic("smax", kind, names[0], negative) if signed else f"or {ty} {names[0]}, {names[0]}"
         if op == "popcount":
-            return self.intrinsic("ctpop", kind, names[0])
+            return self.w.intrinsic("ctpop", kind, names[0])
         if op == "clz":
             return self._clz(kind, ty, names[0])
         if op in ("shl", "shr", "sar"):
@@ -121,44 +138,46 @@ class ScalarEmitter(Writer):
         raise KeyError(f"no code for {op} on {source}")
 
     def _clz(self, kind: str, ty: str, x: str) -> str:
-        suffix = (f"v{self.lanes}" if self.lanes > 1 else "") + scalar_type(kind)
-        fn = self.declare(f"llvm.ctlz.{suffix}", f"{ty} @({ty}, i1)")
+        suffix = (f"v{self.w.lanes}" if self.w.lanes > 1 else "") + scalar_type(kind)
+        fn = self.w.declare(f"llvm.ctlz.{suffix}", f"{ty} @({ty}, i1)")
         return f"call {ty} {fn}({ty} {x}, i1 false)"
 
     def _divide(self, op: str, kind: str, ty: str, names: list[str], signed: bool) -> str:
         """Like XLA: x/0 is -1, x%0 is x, and the one overflow wraps."""
         a, b = names
-        one, zero = self.splat("1", scalar_type(kind)), self.splat("0", scalar_type(kind))
-        bad = self.new(f"icmp eq {ty} {b}, {zero}")
+        one, zero = self.w.splat("1", scalar_type(kind)), self.w.splat("0", scalar_type(kind))
+        bad = self.w.new(f"icmp eq {ty} {b}, {zero}")
         overflow = bad
         if signed:
-            low = self.splat(str(-(1 << (8 * int(kind[1]) - 1))), scalar_type(kind))
-            lowest = self.new(f"icmp eq {ty} {a}, {low}")
-            minus = self.new(f"icmp eq {ty} {b}, {self.splat('-1', scalar_type(kind))}")
-            overflow = self.new(f"or {self.type(BOOL)} {bad}, {self.new(f'and {self.type(BOOL)} {lowest}, {minus}')}")
-        safe = self.new(f"select {self.type(BOOL)} {overflow}, {ty} {one}, {ty} {b}")
+            low = self.w.splat(str(-(1 << (8 * int(kind[1]) - 1))), scalar_type(kind))
+            lowest = self.w.new(f"icmp eq {ty} {a}, {low}")
+            minus = self.w.new(f"icmp eq {ty} {b}, {self.w.splat('-1', scalar_type(kind))}")
+            overflow = self.w.new(
+                f"or {self.w.type(BOOL)} {bad}, {self.w.new(f'and {self.w.type(BOOL)} {lowest}, {minus}')}"
+            )
+        safe = self.w.new(f"select {self.w.type(BOOL)} {overflow}, {ty} {one}, {ty} {b}")
         letter = "s" if signed else "u"
-        value = self.new(f"{letter}{op} {ty} {a}, {safe}")
-        special = self.splat("-1", scalar_type(kind)) if op == "div" else a
-        return f"select {self.type(BOOL)} {bad}, {ty} {special}, {ty} {value}"
+        value = self.w.new(f"{letter}{op} {ty} {a}, {safe}")
+        special = self.w.splat("-1", scalar_type(kind)) if op == "div" else a
+        return f"select {self.w.type(BOOL)} {bad}, {ty} {special}, {ty} {value}"
 
     def _shift(self, op: str, kind: str, ty: str, names: list[str]) -> str:
         width, scalar = 8 * int(kind[1]), scalar_type(kind)
-        wide = self.new(f"icmp uge {ty} {names[1]}, {self.splat(str(width), scalar)}")
-        limit = self.splat(str(width - 1), scalar)
-        amount = self.new(f"select {self.type(BOOL)} {wide}, {ty} {limit}, {ty} {names[1]}")
+        wide = self.w.new(f"icmp uge {ty} {names[1]}, {self.w.splat(str(width), scalar)}")
+        limit = self.w.splat(str(width - 1), scalar)
+        amount = self.w.new(f"select {self.w.type(BOOL)} {wide}, {ty} {limit}, {ty} {names[1]}")
         if op == "sar":
             return f"ashr {ty} {names[0]}, {amount}"
-        value = self.new(f"{'shl' if op == 'shl' else 'lshr'} {ty} {names[0]}, {amount}")
-        return f"select {self.type(BOOL)} {wide}, {ty} {self.splat('0', scalar)}, {ty} {value}"
+        value = self.w.new(f"{'shl' if op == 'shl' else 'lshr'} {ty} {names[0]}, {amount}")
+        return f"select {self.w.type(BOOL)} {wide}, {ty} {self.w.splat('0', scalar)}, {ty} {value}"
 
     def _convert(self, kind: str, source: str, ty: str, x: str) -> str:
-        target = self.type(kind)
+        target = self.w.type(kind)
         if source in FLOATS:
             stem = "fptosi" if kind in SIGNED else "fptoui"
-            vec = f"v{self.lanes}" if self.lanes > 1 else ""
+            vec = f"v{self.w.lanes}" if self.w.lanes > 1 else ""
             name = f"llvm.{stem}.sat.{vec}{scalar_type(kind)}.{vec}f{8 * int(source[1])}"
-            return f"call {target} {self.declare(name, f'{target} @({ty})')}({ty} {x})"
+            return f"call {target} {self.w.declare(name, f'{target} @({ty})')}({ty} {x})"
         if kind in FLOATS:
             return f"{'sitofp' if source in SIGNED else 'uitofp'} {ty} {x} to {target}"
         old = 1 if source == BOOL else 8 * int(source[1])

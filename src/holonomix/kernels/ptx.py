@@ -14,32 +14,29 @@ import os
 import re
 from pathlib import Path
 
-from .emit import KERNEL
-from .emit_gpu import GpuEmitter
+from .emit import KERNEL, KernelEmitter
 from .graph import Unsupported
 from .native import kept, key_of, optimized
 from .program import Program
+from .writer import Target, Writer
 
 TRIPLE = "nvptx64-nvidia-cuda"
 PTX_VERSION = {70: 70, 75: 70, 80: 70, 86: 71, 89: 78, 90: 80, 100: 86, 120: 87}  # least versions that know the chip
 
 
-class PtxEmitter(GpuEmitter):
+def _threads(w: Writer) -> tuple[str, str]:
     """Threads take the trajectories in turns: thread t has t, t + threads, ..."""
 
-    convention = "ptx_kernel "
-    library = "__nv_"
-    local = "addrspace(5) "
-    far = False
+    def register(name: str) -> str:
+        fn = w.declare(f"llvm.nvvm.read.ptx.sreg.{name}", "i32 @()")
+        return w.new(f"zext i32 {w.new(f'call i32 {fn}()')} to i64")
 
-    def groups(self) -> tuple[str, str, str]:
-        block, size, count, thread = (self._register(x) for x in ("ctaid.x", "ntid.x", "nctaid.x", "tid.x"))
-        first = self.new(f"add i64 {self.new(f'mul i64 {block}, {size}')}, {thread}")
-        return first, self.batch, self.new(f"mul i64 {count}, {size}")
+    block, size, count, thread = (register(x) for x in ("ctaid.x", "ntid.x", "nctaid.x", "tid.x"))
+    first = w.new(f"add i64 {w.new(f'mul i64 {block}, {size}')}, {thread}")
+    return first, w.new(f"mul i64 {count}, {size}")
 
-    def _register(self, name: str) -> str:
-        fn = self.declare(f"llvm.nvvm.read.ptx.sreg.{name}", "i32 @()")
-        return self.new(f"zext i32 {self.new(f'call i32 {fn}()')} to i64")
+
+PTX = Target("ptx_kernel ", library="__nv_", local="addrspace(5) ", far=False, quick=True, threads=_threads)
 
 
 @functools.cache
@@ -71,7 +68,7 @@ def ptx(program: Program, capability: int, registers: int | None = None) -> str:
 
     A thread gets at most so many `registers`, of 255.
     """
-    emitter = PtxEmitter(program, 1, True)
+    emitter = KernelEmitter(program, 1, True, target=PTX)
     text = emitter.module()
     wanted = sorted(name[5:] for name in emitter.declared if name.startswith("__nv_"))
     made = kept(key_of(f"ptx {capability}", text), lambda: _assembled(text, wanted, capability).encode()).decode()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from .graph import BOOL, FLOATS, float_bits
 from .program import Program
-from .uniform import uniform_nodes
 
 _SCALAR = {"f8": "double", "f4": "float", "b1": "i1"}
 
@@ -18,30 +19,35 @@ def scalar_type(kind: str) -> str:
 STACK = 1 << 15  # bytes of arrays on the stack of a thread; those beyond are in memory that the caller gives
 
 
+@dataclass(frozen=True)
+class Target:
+    """What a platform asks for in the text of a kernel."""
+
+    convention: str = ""  # of the function
+    library: str = ""  # what the names of the platform's own elementary functions begin with
+    local: str = ""  # the address space of a thread's own arrays
+    far: bool = True  # callers give memory for large arrays
+    threads: Callable[[Writer], tuple[str, str]] | None = None  # the first trajectory of a thread, and the stride
+    quick: bool = False  # quick steps are written before careful ones (see emit_gpu)
+
+
 class Writer:
-    """Text of one function, over scalars (`lanes` of 1) or vectors with one element a trajectory."""
+    """Text of one function, over scalars (`lanes` of 1) or vectors with one element per trajectory."""
 
-    far = True  # has such memory
-    tag = ""  # after the names of registers and labels, where a step is written twice
-    library = ""  # what the names of the platform's own elementary functions begin with
-
-    def __init__(self, program: Program, lanes: int, fma: bool):
+    def __init__(self, program: Program, lanes: int, fma: bool, target: Target):
         self.program, self.graph, self.lanes, self.fma = program, program.graph, lanes, fma
+        self.target, self.library = target, target.library
+        self.tag = ""  # after the names of registers and labels, where a step is written twice
+        self.again: list[str] = []  # space that is taken again when a step is written the second time
         self.lines: list[str] = []
         self.entry: list[str] = []  # stack space, reserved once
         self.globals: dict[str, str] = {}
         self.declared: dict[str, str] = {}
         self.helpers: dict[str, str] = {}
-        self.names: dict[int, str] = {}
-        self.tables: dict[int, list[str]] = {}  # arrays of constants that are read in place: where they begin, by lane
         self.stack = self.scratch = 0  # bytes of arrays on the stack, and in memory that the caller gives
         self.label = "entry"
         self.mask: str | None = None
         self.fresh = 0
-        self.uniform = uniform_nodes(program) if lanes > 1 else set()
-        self.front_memory: dict[str, str] = {}  # working memory of multifrontal elimination
-        self.signs: dict[int, bool] = {}  # nodes whose sign bit is known to be clear, or not
-        self.deferred: set[int] = set()  # nodes that are emitted by hand at the end of the step
         self.op_counts = Counter(program.graph.op[n] for n in program.live)
 
     @property
@@ -58,6 +64,11 @@ class Writer:
         name = f"%t{self.fresh}"
         self.lines.append(f"  {name} = {text}")
         return name
+
+    def hole(self) -> int:
+        """The number of a line that is written later, such as a phi of values that are not yet known."""
+        self.lines.append("")
+        return len(self.lines) - 1
 
     def start(self, label: str) -> None:
         self.lines.append(f"{label}:")
@@ -84,15 +95,6 @@ class Writer:
         else:
             text = str(int(value))
         return self.splat(text, scalar_type(kind))
-
-    def name(self, n: int) -> str:
-        found = self.names.get(n)
-        if found is None:
-            g = self.graph
-            if g.op[n] != "const":
-                raise KeyError(f"node {n} ({g.op[n]}) is used before it is computed")
-            found = self.names[n] = self.literal(g.kind[n], g.attr[n])
-        return found
 
     def declare(self, name: str, signature: str) -> str:
         """An external function or intrinsic; `signature` is `result (arguments)` with `@` where the name goes."""
@@ -128,8 +130,10 @@ class Writer:
 
     def reserve(self, count: int, kind: str) -> str:
         """Space for `count` values, reserved at the function's entry."""
+        if self.again:
+            return self.again.pop(0)
         size = max(count, 1) * self.lanes * int(self.stored(kind)[1])
-        if self.far and self.stack + size > STACK:
+        if self.target.far and self.stack + size > STACK:
             return self.beyond(size)
         self.stack += size
         self.fresh += 1
