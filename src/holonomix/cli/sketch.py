@@ -50,7 +50,7 @@ def sketch(problem: Any, width: int = 44, height: int = 14) -> str:
     text = []
     for row in range(height):
         cells = dots[4 * row : 4 * row + 4].reshape(4, width, 2)
-        bits = sum(cells[i, :, j] * DOTS[i][j] for i in range(4) for j in range(2))
+        bits = np.sum([cells[i, :, j] * DOTS[i][j] for i in range(4) for j in range(2)], axis=0)
         text.append("".join(chr(0x2800 + int(b)) if b else " " for b in bits).rstrip())
     return "\n".join(text).strip("\n")
 

@@ -32,7 +32,8 @@ class Flow:
         # nodes that are not one expression
         self.special: dict[str, Callable[[int], None]] = {
             "same": self._same, "select": self.select, "is_finite": self._is_finite, "table": self._table,
-            "load": self._load, "fetch": self._fetch, "while": self._while, "cond": self._cond, "pack": loops.pack,
+            "load": self._load, "fetch": self._fetch, "while": self._while, "cond": self._cond,
+            "pack": loops.pack, "join": loops.join,
             **dict.fromkeys(("proj", "collected", "vconst"), self._named_before),
             "ffactor": fronts.factor, "fsolve": fronts.solve, "fshorten": fronts.shorten,
             **dict.fromkeys(REDUCTIONS, axes.reduction),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from .program import Leaf
 from .values import Here, Values, padded
-from .writer import Writer
+from .writer import Writer, scalar_type
 
 
 class Loops:
@@ -105,18 +105,19 @@ class Loops:
             )
         self.filled(n)
 
-    def _op_join(self, n: int) -> None:
+    def join(self, n: int) -> None:
         """Vectors of one length, or repeated scalars, one after the other."""
-        kind, base, size = self.graph.kind[n], self.slot(n), self.graph.attr[n]
-        stored = self.stored(kind)
-        copy = self.declare("llvm.memcpy.p0.p0.i64", "void @(ptr, ptr, i64, i1)")
-        for k, v in enumerate(self.graph.args[n]):
-            where = self.new(f"getelementptr {scalar_type(stored)}, ptr {base}, i64 {k * size}")
-            if self.graph.length[v]:
+        w, values, g = self.w, self.values, self.w.graph
+        kind, base, size = g.kind[n], values.slot(n), g.attr[n]
+        stored = w.stored(kind)
+        copy = w.declare("llvm.memcpy.p0.p0.i64", "void @(ptr, ptr, i64, i1)")
+        for k, v in enumerate(g.args[n]):
+            where = w.new(f"getelementptr {scalar_type(stored)}, ptr {base}, i64 {k * size}")
+            if g.length[v]:
                 count = size * int(stored[1])
-                self.put(f"call void {copy}(ptr {where}, ptr {self.array(v)}, i64 {count}, i1 false)")
+                w.put(f"call void {copy}(ptr {where}, ptr {values.array(v)}, i64 {count}, i1 false)")
             else:
-                self.loop(size, lambda v=v, where=where: self.keep(self.name(v), where, kind), 1)
+                self.loop(size, lambda v=v, where=where: values.keep(values.name(v), where, kind), 1)
         self.filled(n)
 
     def filled(self, n: int) -> None:

@@ -18,8 +18,8 @@ CONTROL.add("custom_linear_solve")
 @wide_rule("any")
 def _any(t: Tracer, p, *ins: Array):
     """Any primitive with a long array among its arguments or results."""
-    known = [known_numbers(t, a) for a in ins]
-    if all(k is not None for k in known) and p.name not in ("random_bits", "threefry2x32", "iota_2x32_shape"):
+    known = [k for k in (known_numbers(t, a) for a in ins) if k is not None]
+    if len(known) == len(ins) and p.name not in ("random_bits", "threefry2x32", "iota_2x32_shape"):
         return [t.literal(x) for x in computed(p, known)]
     if ins and not any(isinstance(a, Wide) for a in ins) and p.name != "random_bits":  # from scalars, or from nothing
         outs = [explode(t, np.asarray(x)) for x in RULES[p.name](t, p, *ins)]

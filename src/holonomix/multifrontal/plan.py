@@ -75,8 +75,8 @@ def plan_of(i: IntArray, j: IntArray, rows: np.ndarray, source: np.ndarray | Non
     an array `(r, r, pairs)`; or it has `size` numbers, and `source`, of that shape, tells where each entry is.
     """
     if source is None:
-        source = np.arange(rows.shape[1] ** 2 * i.size)
-        size = source.size
+        size = rows.shape[1] ** 2 * i.size
+        source = np.arange(size)
     n, r = rows.shape
     order, later = _eliminated(i, j, n)
     sizes = np.array([len(x) for x in later])

@@ -285,7 +285,7 @@ def appendix(quick: bool) -> Findings:
     rows = []
     for omega in omegas:
         system, h = problem.system.penalized(omega), 0.05 / round(omega)
-        sizes = []
+        sizes, error = [], np.nan
         for p0 in (problem.p0, pushed):
             sol = hx.simulate(system, hx.StormerVerlet(), problem.q0, p0, dt=h, t1=5.0, save_every=round(omega))
             dense = hx.simulate(system, hx.StormerVerlet(), problem.q0, p0, dt=h, t1=5.0, save_every=1)
