@@ -153,3 +153,12 @@ def test_refusals():
         hx.Event(lambda q, p: q[0], direction=2)
     with pytest.raises(hx.MethodError, match="random numbers"):
         run(hx.GLA(hx.RATTLE(), friction=1.0, temperature=0.1), dt=0.1, steps=5, dense=True, key=jax.random.key(0))
+
+
+def test_random_methods_have_no_states_at_which_an_event_could_be_located():
+    problem = hx.models.planar_pendulum()
+    options = {"dt": 0.1, "steps": 20, "key": jax.random.key(0), "events": lambda q, p: q[0]}
+    with pytest.raises(hx.MethodError, match="FirstPassage"):
+        hx.simulate(problem.system, hx.GLA(), problem.q0, problem.p0, **options)
+    with pytest.raises(hx.MethodError, match="FirstPassage"):
+        hx.simulate_ensemble(problem.system, hx.GLA(), problem.q0[None], problem.p0[None], **options)

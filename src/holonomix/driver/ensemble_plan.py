@@ -104,7 +104,7 @@ class Request:
         _check_starts(plan, t0, redundant)
         Interrupts.poll()
         check_observables(observables, q0[0], p0[0], t0)
-        check_events(watch.events, q0[0], p0[0], t0)
+        check_events(watch.events, method, q0[0], p0[0], t0)
         check_reducers(reducers, q0[0], p0[0], t0)
         return plan
 

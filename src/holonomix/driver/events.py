@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..compiled import compiled
-from ..errors import InputError, whole_number
+from ..errors import InputError, MethodError, whole_number
 from ..status import Status
 from ..systems.functions import user_function_errors
 from .dense import between, disarmed
@@ -92,8 +92,13 @@ def as_events(events: Any) -> tuple[Event, ...]:
     return tuple(e if isinstance(e, Event) else Event(e) for e in several)
 
 
-def check_events(events: tuple[Event, ...], q: Any, p: Any, t: Any) -> None:
-    """Every event gives one real number for this state."""
+def check_events(events: tuple[Event, ...], method: Any, q: Any, p: Any, t: Any) -> None:
+    """Every event gives one real number for this state, and the method has states between two steps to locate it by."""
+    if events and method.stochastic:
+        raise MethodError(
+            f"{method.name} draws random numbers in every step: it has no state between two steps at which an event "
+            "could be located. Observe the function instead, or reduce an ensemble by hx.FirstPassage(fn)"
+        )
     for k, event in enumerate(events):
         with user_function_errors(f"function of event {k}", q, "(q, p, t)" if event.fn.takes_time else "(q, p)"):
             shown = jax.eval_shape(event.fn, q, p, jnp.asarray(t, q.dtype))

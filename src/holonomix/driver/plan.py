@@ -283,7 +283,7 @@ def make_plan(
     )
     method.validate(prepared, State(q0, p0, jnp.asarray(t0, q0.dtype), jnp.asarray(0)), dt)
     check_observables(observables, q0, p0, t0)
-    check_events(watch.events, q0, p0, t0)
+    check_events(watch.events, method, q0, p0, t0)
     stepper, consts = make_stepper(
         prepared,
         method,
