@@ -10,7 +10,6 @@ from scipy import special
 from scipy.integrate import solve_ivp
 
 import holonomix as hx
-from holonomix.models.elliptic import complete, incomplete, jacobi
 from holonomix.projection import check_start
 
 BASIC = (
@@ -92,16 +91,6 @@ def test_the_pendulum_of_the_paper_in_closed_form():
     theta = 2 * np.arcsin(sn / 2)
     q, _ = hx.models.planar_pendulum().reference(t)
     np.testing.assert_allclose(q, np.stack([np.sin(theta), -np.cos(theta)], 1), atol=1e-13)
-
-
-@pytest.mark.parametrize("m", [0.0, 0.25, 0.9, 1.0])
-def test_elliptic_functions_agree_with_scipy(m):
-    u = np.linspace(-9, 9, 181)
-    for ours, theirs in zip(jacobi(u, m)[:3], special.ellipj(u, m)[:3]):
-        np.testing.assert_allclose(ours, theirs, atol=1e-12)
-    assert incomplete(0.7, m) == pytest.approx(special.ellipkinc(0.7, m), rel=1e-14)
-    if m < 1:
-        assert complete(m) == pytest.approx(special.ellipk(m), rel=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -282,9 +282,6 @@ class Graph:
         wrong = (lengths != 0) & (lengths != length)
         return f"a vector of {lengths[np.argmax(wrong)]} instead of {length or 'a scalar'}" if wrong.any() else None
 
-    def is_constant(self, n: int) -> bool:
-        return self.op[n] == "const"
-
 
 def float_bits(value: float) -> int:
     return struct.unpack("<Q", struct.pack("<d", value))[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -213,13 +212,6 @@ def AdamsMoulton(k: int = 3) -> LinearMultistep:
 def _check_steps(k: int) -> None:
     if not isinstance(k, int) or not 1 <= k <= 12:
         raise InputError(f"the number of steps must be a whole number from 1 to 12, not {k!r}")
-
-
-def error_constant(a: Sequence[float], b: Sequence[float]) -> float:
-    """`C_{p+1}/sigma(1)`: the leading error of the method in units of `dt^p z^{(p+1)}`."""
-    p = multistep_order(a, b)
-    total = sum(x * float(j) ** (p + 1) - (p + 1) * y * float(j) ** p for j, (x, y) in enumerate(zip(a, b)))
-    return total / math.factorial(p + 1) / sum(b)
 
 
 VARIANTS = {

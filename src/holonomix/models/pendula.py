@@ -10,6 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import ellipj, ellipk, ellipkinc
 
 from ..errors import InputError, whole_number
 from ..linalg import UNROLL
@@ -17,7 +18,6 @@ from ..systems import Distance, System
 from ..systems.scenes import particle_scene
 from ..types import Problem
 from .checks import finite, is_traced, positive, vector
-from .elliptic import complete, incomplete, jacobi
 
 __all__ = ["chain", "conical_pendulum", "double_pendulum", "modified_pendulum", "planar_pendulum", "spherical_pendulum"]
 
@@ -77,7 +77,8 @@ def _pendulum_reference(angle: Any, rate: Any, params: Any) -> Any:
     length, mass = float(params["length"]), float(params["mass"])
     w = float(np.sqrt(params["gravity"] / params["length"]))
     angle = (angle + np.pi) % (2 * np.pi) - np.pi
-    # theta'^2 = 4 w^2 (k^2 - sin^2(theta/2)): swinging for k < 1, rotating for k > 1
+    # theta'^2 = 4 w^2 (k^2 - sin^2(theta/2)): swinging for k < 1, rotating for k > 1. (The elliptic functions of SciPy
+    # lose digits for |k^2 - 1| below 1e-10, after several quarter periods.)
     k2 = float(rate**2 / (4 * w**2) + np.sin(angle / 2) ** 2)
     k, sign = np.sqrt(k2), -1.0 if rate < 0 else 1.0
 
@@ -87,14 +88,14 @@ def _pendulum_reference(angle: Any, rate: Any, params: Any) -> Any:
             return np.zeros_like(t), np.zeros_like(t)
         if k2 <= 1:
             start = np.clip(np.sin(angle / 2) / k, -1.0, 1.0)
-            shift = np.arctanh(start) if k2 == 1 else incomplete(np.arcsin(start), k2)
+            shift = np.arctanh(start) if k2 == 1 else ellipkinc(np.arcsin(start), k2)
             # the branch of falling theta is the mirror image; on the separatrix time itself runs backwards
             if sign < 0:
-                shift = -shift if k2 == 1 else 2 * complete(k2) - shift
-            sn, cn, _, _ = jacobi(w * t + shift, k2)
+                shift = -shift if k2 == 1 else 2 * ellipk(k2) - shift
+            sn, cn, _, _ = ellipj(w * t + shift, k2)
             mirror = sign if k2 == 1 else 1.0
             return 2 * np.arcsin(np.clip(mirror * k * sn, -1.0, 1.0)), mirror * 2 * w * k * cn
-        _, _, dn, am = jacobi(k * w * t + sign * incomplete(angle / 2, 1 / k2), 1 / k2)
+        _, _, dn, am = ellipj(k * w * t + sign * ellipkinc(angle / 2, 1 / k2), 1 / k2)
         return sign * 2 * am, sign * 2 * k * w * dn
 
     def reference(t):
