@@ -9,6 +9,7 @@ import pytest
 
 import holonomix as hx
 from holonomix import compiled
+from holonomix.kernels import native
 
 
 class Counted:
@@ -54,6 +55,30 @@ def test_dt_mass_params_and_starts_do_not_recompile(how):
     assert compiled.statistics["compiled"] == before > 0
     assert len({float(np.asarray(r)[1, 1]) for r in results}) == len(results)  # the numbers did change
     np.testing.assert_array_equal(first, results[0])
+
+
+METHODS = {
+    "ZhangSkeel": lambda beta: hx.ZhangSkeel(beta=beta),
+    "Newmark": lambda beta: hx.Newmark(beta=beta),
+    "GLA": lambda beta: hx.GLA(hx.ZhangSkeel(), friction=beta, temperature=beta),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_scan_over_a_parameter_of_a_method_compiles_once(name):
+    problem = hx.models.double_pendulum()
+    system = problem.system.penalized(20.0)
+
+    def run(value):
+        key = jax.random.key(0) if name == "GLA" else None
+        return hx.simulate(system, METHODS[name](value), problem.q0, problem.p0, dt=0.01, steps=20, key=key).final_q
+
+    run(0.25)
+    before = compiled.statistics["compiled"], native.statistics["compiled"] + native.statistics["from_disk"]
+    results = [run(value) for value in (0.3, 0.4, 0.5)]
+    after = compiled.statistics["compiled"], native.statistics["compiled"] + native.statistics["from_disk"]
+    assert after == before
+    assert len({float(np.asarray(r)[1, 1]) for r in results}) == len(results)
 
 
 def test_another_function_does_recompile():

@@ -7,8 +7,9 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.core import Tracer
 
-from ..errors import number
+from ..errors import number, real_array
 from ..linalg import Compensation, Iterated, implicit_root, iterate
 from ..linalg.scales import relative, stall_rule
 from ..status import Status
@@ -25,13 +26,20 @@ __all__ = ["LinearlyImplicitNewmark", "Newmark", "PushforwardNewmark"]
 REFERENCE = "Newmark 1959; Kane, Marsden, Ortiz & West 2000; Tao & Owhadi 2015"
 
 
+def as_beta(beta: Any) -> Any:
+    """A runtime value between 0 and 1; 1/4 and above gives unconditional linear stability."""
+    return real_array("beta", beta if isinstance(beta, Tracer) else number("beta", beta, 0, 1))
+
+
+def vanishes(beta: Any) -> bool:
+    """Whether beta is known to be zero."""
+    return not isinstance(beta, Tracer) and float(beta) == 0.0
+
+
 class AbstractImplicit(AbstractMethod):
     """What the families of Newmark and of Zhang & Skeel share: beta, and a carry of low parts, force and maybe more."""
 
-    beta: eqx.AbstractVar[float]
-
-    def __check_init__(self) -> None:
-        check_beta(self.beta)
+    beta: eqx.AbstractVar[Any]
 
     def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
         return reverse_momentum(state, carry)
@@ -53,12 +61,12 @@ class Newmark(AbstractImplicit):
     reference = REFERENCE + " (2.1)"
     family = "newmark"
 
-    beta: float = eqx.field(static=True, default=0.25)
+    beta: Any = eqx.field(converter=as_beta, default=0.25)
     max_iterations: int = eqx.field(static=True, default=50)
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
+        return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=vanishes(self.beta)))
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         return Compensation.zeros(state.q), system.gradient(state.q)
@@ -87,7 +95,7 @@ class LinearlyImplicitNewmark(AbstractImplicit):
     reference = "Tao & Owhadi 2015 (4.1, Newmark with one-step nonlinear solve)"
     family = "newmark"
 
-    beta: float = eqx.field(static=True, default=0.25)
+    beta: Any = eqx.field(converter=as_beta, default=0.25)
     definite: bool = eqx.field(static=True, default=True)
 
     @property
@@ -124,7 +132,7 @@ class PushforwardNewmark(AbstractImplicit):
     reference = "Skeel, Zhang & Schlick 1997; Marsden & West 2001; Tao & Owhadi 2015 (2.3)"
     family = "newmark"
 
-    beta: float = eqx.field(static=True, default=0.25)
+    beta: Any = eqx.field(converter=as_beta, default=0.25)
     max_iterations: int = eqx.field(static=True, default=50)
 
     @property
@@ -160,11 +168,6 @@ class PushforwardNewmark(AbstractImplicit):
 # -- their parts -----------------------------------------------------------------------------------------------------
 
 
-def check_beta(beta: float) -> None:
-    """1/4 and above gives unconditional linear stability."""
-    number("beta", beta, 0, 1)
-
-
 def _moved(state: State, low: Compensation, reach: Any) -> PhasePoint:
     """q + reach, where the low part of q went into `reach` already."""
     return PhasePoint(state.q, state.p, Compensation(jnp.zeros_like(low.q), low.p)).moved(reach)
@@ -181,7 +184,7 @@ def full_system(system: AbstractSystem) -> Any:
     return system.full if isinstance(system, StiffSystem) else system
 
 
-def predictor(system: AbstractSystem, q: Any, p: Any, low: Any, gradient: Any, dt: Any, beta: float) -> Any:
+def predictor(system: AbstractSystem, q: Any, p: Any, low: Any, gradient: Any, dt: Any, beta: Any) -> Any:
     """`h v + h^2/2 (1 - 2 beta) a`, what is explicit in a Newmark step."""
     return low + system.velocity(q, dt * p - dt**2 / 2 * (1 - 2 * beta) * gradient)
 

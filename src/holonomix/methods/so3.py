@@ -24,7 +24,7 @@ from ..types import State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint
-from .newmark import check_beta, definite_report, reverse_momentum
+from .newmark import as_beta, definite_report, reverse_momentum
 from .zhang_skeel import modified_force, verlet_step
 
 __all__ = ["CayleyEulerSO3", "ZhangSkeelSO3", "cayley", "hat", "vee"]
@@ -92,13 +92,12 @@ class ZhangSkeelSO3(AbstractMethod):
     reference = "Tao & Owhadi 2015 (4.15)"
     family = "so3"
 
-    beta: float = eqx.field(static=True, default=0.4)
+    beta: Any = eqx.field(converter=as_beta, default=0.4)
     form: Literal["trapezoidal", "first"] = eqx.field(static=True, default="trapezoidal")
     c: float = eqx.field(static=True, default=0.5)
     definite: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        check_beta(self.beta)
         one_of("form", self.form, ("trapezoidal", "first"))
         number("c", self.c, above=0)  # 1/2 is consistent, 1 the paper's
 

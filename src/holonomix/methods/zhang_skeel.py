@@ -17,7 +17,7 @@ from ..systems.stiff import StiffSystem
 from ..types import State, StepResult
 from .base import Traits
 from .kick_drift import PhasePoint
-from .newmark import AbstractImplicit, definite_report, full_system
+from .newmark import AbstractImplicit, as_beta, definite_report, full_system, vanishes
 
 __all__ = ["StiffZhangSkeel", "ZhangSkeel", "ZhangSkeelSimplified", "modified_force"]
 
@@ -58,7 +58,7 @@ class ZhangSkeel(AbstractFiltered):
     reference = "Zhang & Skeel 1997; Tao & Owhadi 2015 (1.3)"
     family = "newmark"
 
-    beta: float = eqx.field(static=True, default=0.25)
+    beta: Any = eqx.field(converter=as_beta, default=0.25)
     definite: bool = eqx.field(static=True, default=True)
 
     @property
@@ -79,12 +79,12 @@ class ZhangSkeelSimplified(AbstractFiltered):
     reference = "Zhang & Skeel 1997; Tao & Owhadi 2015 (2.7)"
     family = "newmark"
 
-    beta: float = eqx.field(static=True, default=0.25)
+    beta: Any = eqx.field(converter=as_beta, default=0.25)
     definite: bool = eqx.field(static=True, default=True)
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=self.beta == 0))
+        return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=vanishes(self.beta)))
 
     def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
         a, factor = filtered(full_system(system), system.gradient(q), q, self.beta * dt**2, once=once)
@@ -103,12 +103,12 @@ class StiffZhangSkeel(AbstractFiltered):
     reference = "Tao & Owhadi 2015 (2.8)"
     family = "newmark"
 
-    beta: float = eqx.field(static=True, default=0.3)
+    beta: Any = eqx.field(converter=as_beta, default=0.3)
     definite: bool = eqx.field(static=True, default=True)
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"stiff": Traits(2, symmetric=True, symplectic=self.beta == 0)}
+        return {"stiff": Traits(2, symmetric=True, symplectic=vanishes(self.beta))}
 
     def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
         assert isinstance(system, StiffSystem)
@@ -125,7 +125,7 @@ def filtered(
 
 
 def modified_force(
-    system: AbstractSystem, q: Any, dt: Any, beta: float, weight: Any = 1.0, once: bool = False
+    system: AbstractSystem, q: Any, dt: Any, beta: Any, weight: Any = 1.0, once: bool = False
 ) -> tuple[Any, Any]:
     """`-grad W` of the modified potential `W = V - (beta h^2/2) grad V^T (weight M + beta h^2 V'')^-1 grad V`."""
     shift = beta * dt**2
