@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -109,3 +111,24 @@ def test_a_sweep_resumes_and_is_exported_from_the_command_line(tmp_path, monkeyp
         np.testing.assert_array_equal(arrays["q"], before.q)
     assert "--trajectory 0" in command("export", "out", "all.xyz", code=2)
     assert "0 to 5" in command("export", "out", "one.csv", "--trajectory", "6", code=2)
+
+
+def test_a_sweep_over_methods_has_a_store_for_each(tmp_path):
+    table = FILE.replace("[sweep]", '[sweep]\nmethod = ["rattle", "SHAKE()"]').replace("count = 3", "count = 2")
+    (tmp_path / "sweep.toml").write_text(table)
+    spec = spec_from(str(tmp_path / "sweep.toml"), {}, [], None)
+    summary = run_sweep(spec, tmp_path / "out", quiet=True)
+    assert (summary["trajectories"], summary["axes"]["method"], len(summary["stores"])) == (8, 2, 2)
+    data = hx.io.open_sweep(tmp_path / "out")
+    one = data.isel(trajectory=data.method == "shake")
+    np.testing.assert_array_equal(one.q, EnsembleStore(tmp_path / "out/shake").to_xarray().q)
+    assert set(data.method.values) == {"rattle", "shake"} and data.sizes["trajectory"] == 8
+    assert abs(data.q.values[:4] - one.q.values).max() < 1e-12  # RATTLE and SHAKE take the same positions
+    assert not (tmp_path / "out/rattle/run.toml").read_text().count("SHAKE")
+    for wrong in (3, [], [1]):
+        with pytest.raises(CommandError, match="it should be a list"):
+            run_sweep(dataclasses.replace(spec, sweep=dict(spec.sweep, method=wrong)), tmp_path / "no", quiet=True)
+    with pytest.raises(CommandError, match="twice"):
+        run_sweep(dataclasses.replace(spec, sweep=dict(spec.sweep, method=["shake"] * 2)), tmp_path / "no", quiet=True)
+    with pytest.raises(hx.io.StoreNotFoundError, match="not a sweep"):
+        hx.io.open_sweep(tmp_path)

@@ -42,7 +42,7 @@ def report_sweep(summary: dict[str, Any], as_json: bool) -> None:
         f"{summary['trajectories']:,} trajectories of {summary['method']} on {summary['model']}, {axes}; "
         f"{summary['failed']:,} failed\n"
         f"energy error     {summary['energy_error']:.2e}\n"
-        f"{summary['rows']:,} rows each in {summary['out']}: hx.io.EnsembleStore({summary['out']!r}).to_xarray()"
+        f"{summary['rows']:,} rows each in {summary['out']}: hx.io.open_sweep({summary['out']!r})"
     )
 
 

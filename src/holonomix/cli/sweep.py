@@ -22,6 +22,7 @@ from .execute import Job, described, job_from, saved_run, warn_of_changes
 from .exits import CommandError
 from .problems import USER_MODULE
 from .runfile import RunSpec
+from .suggest import kebab
 
 __all__ = ["Axis", "axes_of", "executor_from", "points_of", "resume_sweep", "run_sweep"]
 
@@ -204,6 +205,9 @@ def run_sweep(
 
     import holonomix as hx
 
+    if "method" in spec.sweep:
+        options = {"executor": executor, "quiet": quiet, "allow_different_bits": allow_different_bits}
+        return _by_method(spec, out, **options)
     axes, draws, seed = axes_of(spec.sweep)
     points = points_of(axes, draws, seed)
     base = dataclasses.replace(spec, sweep={})
@@ -244,6 +248,30 @@ def run_sweep(
         "energy_error": _energy_error(ensemble),
         "backend": ensemble.stats["backend"],
         "wall_time": ensemble.stats["wall_time"],
+    }
+
+
+def _by_method(spec: RunSpec, out: Path, **options: Any) -> dict[str, Any]:
+    """A sweep whose [sweep] table has a list of methods: one store for each, in the directory `out`."""
+    methods, rest = spec.sweep["method"], {key: x for key, x in spec.sweep.items() if key != "method"}
+    if not isinstance(methods, list) or not methods or not all(isinstance(m, str) for m in methods):
+        raise CommandError(f'sweep.method = {str(methods)[:60]}: it should be a list such as ["rattle", "shake"]')
+    if not rest:
+        raise CommandError("[sweep] has methods only: name something to sweep with each, or use `holonomix compare`")
+    names = ["".join(c if c.isalnum() or c in "-." else "-" for c in kebab(m)).strip("-") for m in methods]
+    if len(set(names)) < len(names):
+        raise CommandError(f"sweep.method names a method twice: {', '.join(methods)}")
+    parts = [
+        run_sweep(dataclasses.replace(spec, method=method, sweep=rest), out / name, **options)
+        for method, name in zip(methods, names, strict=True)
+    ]
+    return parts[0] | {
+        "out": str(out),
+        "method": ", ".join(part["method"] for part in parts),
+        "axes": {"method": len(parts), **parts[0]["axes"]},
+        "stores": [part["out"] for part in parts],
+        **{key: sum(part[key] for part in parts) for key in ("trajectories", "failed", "wall_time")},
+        "energy_error": max(part["energy_error"] for part in parts),
     }
 
 

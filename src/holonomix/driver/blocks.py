@@ -121,9 +121,9 @@ def values_of(plan: Plan, carry: LoopCarry, last: Rows, ends: Mapping[int, Found
     q, p, t = (np.array(last[name]) if ends else last[name] for name in ("q", "p", "t"))
     for lane, found in ends.items():
         q[lane], p[lane], t[lane] = found.q, found.p, found.t
-    status, n, iterations = jax.device_get((carry.status, carry.state.n, carry.iterations))
+    status, iterations = jax.device_get((carry.status, carry.iterations))
     values = {STATUS: status, f"{END}q": q, f"{END}p": p, f"{END}t": t}
-    values |= {f"{END}steps": n, f"{END}iterations": iterations}
+    values |= {f"{END}steps": last["n"], f"{END}iterations": iterations}
     for name, reducer in plan.reducers.items():
         memory = jax.tree.map(jnp.asarray, carry.reduced[name])
         values[f"{REDUCED}{name}"] = np.asarray(jax.vmap(reducer.result)(memory))

@@ -15,6 +15,7 @@ from .errors import (
     StoreWriteError,
 )
 from .store import Store
+from .sweeps import open_sweep
 from .verify import verify
 from .xyz import export_xyz
 
@@ -36,5 +37,6 @@ __all__ = [
     "environment_changes",
     "export_xyz",
     "is_store",
+    "open_sweep",
     "verify",
 ]

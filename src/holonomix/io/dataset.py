@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,10 +13,12 @@ from xarray.core import indexing
 
 from .blocks import BlockColumn
 from .columns import ColumnReader
+from .directory import is_ensemble, is_store
 from .ensemble import EnsembleStore
+from .errors import StoreNotFoundError
 from .text import scalar_attributes
 
-__all__ = ["ensemble_dataset", "lazy_dataset"]
+__all__ = ["ensemble_dataset", "lazy_dataset", "sweep_dataset"]
 
 
 @runtime_checkable
@@ -107,3 +110,19 @@ def ensemble_dataset(store: EnsembleStore) -> xarray.Dataset:
         coordinates[column.name] = ((lead, *column.dims[1:]), store.coordinate(column.name))
     variables["finished"] = (("trajectory",), finished)
     return xarray.Dataset(variables, coordinates, scalar_attributes(store.meta))
+
+
+def sweep_dataset(path: Path) -> xarray.Dataset:
+    """See `open_sweep`."""
+    if is_store(path):
+        return ensemble_dataset(EnsembleStore(path))
+    stores = [EnsembleStore(part) for part in sorted(path.glob("*")) if is_ensemble(part)]
+    if not stores:
+        raise StoreNotFoundError(f"{path} is not a sweep: it is no store of an ensemble, and has none in it")
+    parts = [ensemble_dataset(store) for store in stores]
+    shared = set.intersection(*({str(name) for name in part.variables} for part in parts))
+    labelled = [
+        part[sorted(shared)].assign_coords(method=("trajectory", [store.path.name] * store.trajectories))
+        for part, store in zip(parts, stores, strict=True)
+    ]
+    return xarray.concat(labelled, "trajectory", join="override", combine_attrs="drop_conflicts")

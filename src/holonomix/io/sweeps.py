@@ -1,0 +1,20 @@
+"""The results of a sweep."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+__all__ = ["open_sweep"]
+
+
+def open_sweep(path: str | os.PathLike[str]) -> Any:
+    """An `xarray.Dataset` of the trajectories of a sweep; a sweep over methods has the coordinate `method`.
+
+    One store is read on demand. The stores of several methods are read at once, since they become new arrays; what only
+    some of the methods have, such as multipliers of their own, is left out.
+    """
+    from .dataset import sweep_dataset  # here, because xarray takes a while to import
+
+    return sweep_dataset(Path(path))
