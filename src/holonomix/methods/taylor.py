@@ -216,8 +216,8 @@ class TaylorAdaptive(_AbstractTaylor):
     (Jorba & Zou 2005, section 3; maximum norms, `|q|` enlarged by `|dt q'|` so that a start at the origin has a scale).
     The error per step is about `tol` relative to q; at the default it is round-off, and sums are compensated. What is
     left of the energy error grows linearly: 3e-19 per step of the double pendulum. Constrained systems have their
-    multipliers as a series and brought back to the manifold after every step. The step does not depend on `dt` beyond
-    that scale; no step is longer than 1000 `dt`. Between steps the Taylor polynomial itself is the dense output.
+    multipliers as a series and are brought back to the manifold after every step. The step does not depend on `dt`
+    beyond that scale; no step is longer than 1000 `dt`. Between steps the Taylor polynomial itself is the dense output.
     """
 
     reference = "Jorba & Zou 2005; Moore 1966"
