@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix import kernels
 from holonomix.multifrontal import factor, plan_of, shortest, solution
 
 if jax.default_backend() != "cpu":
@@ -98,6 +99,25 @@ def test_dependent_rows_get_the_multipliers_of_least_norm():
     np.testing.assert_allclose(least, np.linalg.pinv(matrix, rcond=1e-10) @ b, atol=1e-10)
     assert int(jnp.sum(factors[8 : 8 + plan.n] == 0)) == 2
     assert factor(plan, a, True)[0] < 1e-12  # without a threshold the vanishing pivot is reported
+
+
+def test_kernels_have_the_same_bits_alone_and_in_lanes():
+    plan, places, definite, general = problem("grid")
+    given = {"definite": entries(definite, places), "general": entries(general, places)}
+
+    def step(b, given):
+        x = solution(plan, given["definite"], factor(plan, given["definite"], True), b)
+        factors = factor(plan, given["general"], False)
+        return shortest(plan, given["definite"], factors, solution(plan, given["general"], factors, x + b))
+
+    loop = kernels.LoopFunctions(step, lambda b, given: b, lambda b, given: jnp.asarray(False))
+    b = jnp.asarray(np.random.default_rng(1).normal(size=plan.n))
+    runner = kernels.build(kernels.lower(loop, b, given), backend="native")
+    _, alone = runner.run(b, given, rows=1, every=2)
+    _, many = runner.run_batch(jnp.stack([b, 2 * b, b]), given, rows=1, every=2)
+    np.testing.assert_array_equal(many[[0, 2]], np.stack([alone, alone]))
+    np.testing.assert_array_equal(many[1], 2 * alone)
+    np.testing.assert_allclose(alone[0], step(step(b, given), given), rtol=1e-12)
 
 
 def net(n):
