@@ -109,3 +109,17 @@ def test_arrows_dark_colors_and_a_picture(browser, store):
     browser.ask("by('dark').click()")
     assert browser.ask("document.documentElement.classList.contains('dark')") and browser.ask(picture) != arrows
     assert not browser.messages
+
+
+def test_one_pass_is_saved_as_a_movie(browser, store):
+    browser.size(500, 500)
+    browser.open(store[1])
+    browser.ask("URL.createObjectURL = (blob) => { window.saved = [blob.size, blob.type]; return 'blob:none'; }")
+    browser.ask("window.named = null; download = (name) => { window.named = name; }; state.speed = 40; record()")
+    for _ in range(200):
+        if browser.ask("window.named"):
+            break
+        time.sleep(0.05)
+    assert browser.ask("window.named") == "run.webm"
+    size, kind = browser.ask("window.saved")
+    assert kind == "video/webm" and size > 500

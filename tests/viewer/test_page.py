@@ -182,6 +182,8 @@ def test_an_ensemble_is_shown_as_ghosts_and_as_a_map(tmp_path):
     moving = hx.simulate_ensemble(problem, hx.RATTLE(), q, 0 * q, save_every=1, **options)
     data = content(moving.view(tmp_path / "a.html").read_text())
     assert data["points"] == 40 and len(data["scene"]["bonds"]) == 40 and data["windows"][0]["count"] == 21
+    drawn = [k for group in data["scene"]["particles"] for k in group["indices"]]
+    assert sorted(drawn) == list(range(40)) and len(data["scene"]["particles"]) == 8
     hx.simulate_ensemble(problem, hx.RATTLE(), q, 0 * q, store=tmp_path / "store", **options)
     ends = content(write_page(tmp_path / "store", tmp_path / "b.html").read_text())
     for page in (data, ends):

@@ -43,9 +43,6 @@ def ghosts(scene: Scene, count: int, points: int) -> Scene:
     copies: dict[str, list[Any]] = {"particles": [], "bonds": [], "frames": [], "polylines": []}
     for i in range(count):
         color = COLORS[i % len(COLORS)]
-        for g in scene.particles:
-            indices = tuple(move(k, i) for k in g.indices)
-            copies["particles"].append(Particles(indices, g.radius, g.species, color))
         for b in scene.bonds:
             copies["bonds"].append(Bond(move(b.a, i), move(b.b, i), b.kind, color))
         for f in scene.frames:
@@ -55,6 +52,10 @@ def ghosts(scene: Scene, count: int, points: int) -> Scene:
                 copies["frames"].append(Frame(f.name, move(f.center, i), directors, shapes, color))
         for line in scene.polylines:
             copies["polylines"].append(Polyline(tuple(move(k, i) for k in line.indices), line.closed, color))
+    for first, color in enumerate(COLORS[:count]):  # copies of one color are drawn at once
+        for g in scene.particles:
+            indices = tuple(move(k, i) for i in range(first, count, len(COLORS)) for k in g.indices)
+            copies["particles"].append(Particles(indices, g.radius, g.species, color))
     parts = {name: tuple(found) for name, found in copies.items()}
     return dataclasses.replace(scene, **parts, joints=(), layout="particles")
 

@@ -108,7 +108,7 @@ class Drawing {
     const crowd = Math.min(1, Math.cbrt(30 / Math.max(this.data.points, 1)));
     this.groups = this.scene.particles.map((g, k) => {
       const radius = g.radius || 0.022 * this.unit * crowd;
-      const ball = new THREE.SphereGeometry(radius, 18, 12);
+      const fine = this.data.points > 30 ? [10, 7] : [18, 12], ball = new THREE.SphereGeometry(radius, ...fine);
       return { indices: g.indices, mesh: this.instanced(ball, g.color || (k ? PALETTE[k % PALETTE.length] : "#334155"), g.indices.length) };
     });
     if (this.anchors.length) {
