@@ -31,6 +31,19 @@ SECTIONS = {
     "errors": "Errors and status",
     "status": "Errors and status",
 }
+FAMILY_PAGES = {  # the pages of docs/methods and the modules that they describe
+    "classical": ("runge_kutta", "verlet"),
+    "multistep": ("multistep", "partitioned"),
+    "taylor": ("taylor",),
+    "rattle": ("shake", "rattle"),
+    "composition": ("composition",),
+    "line_integral": ("hbvm", "line_integral", "lobatto"),
+    "adaptive": ("adaptive", "poincare"),
+    "stiff": ("newmark", "zhang_skeel"),
+    "impulse": ("impulse",),
+    "variational": ("variational",),
+    "so3": ("so3",),
+}
 GALLERY = {  # models and steps
     "double_pendulum": 2000,
     "four_bar": 1000,
@@ -94,8 +107,46 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links to notebooks lead to their pages, except from these pages themselves, where they are downloads."""
-    return markdown if page.file.src_uri.startswith("howto/") else markdown.replace(".ipynb)", ".md)")
+    """Links to notebooks lead to their pages; a page of a family of methods ends with a table of their traits."""
+    folder, _, name = page.file.src_uri.rpartition("/")
+    if folder == "howto":  # where they are downloads
+        return markdown
+    if folder == "methods" and name.removesuffix(".md") in FAMILY_PAGES:
+        markdown += _traits(Path(config.docs_dir), FAMILY_PAGES[name.removesuffix(".md")])
+    return markdown.replace(".ipynb)", ".md)")
+
+
+def _traits(docs, modules):
+    """What the methods of some modules declare, beside what was measured (tools/measured_traits.py)."""
+    import holonomix as hx
+
+    known = json.loads((docs / "assets" / "measured_traits.json").read_text())
+    lines = [
+        "\n\n## Declared and measured\n",
+        "Default options, on the problem that is named. Orders are slopes; the other numbers are defects, at round-off "
+        "where a property is declared. `hx.certify(method, problem)` measures the same on yours.\n",
+        "| method | on | order of q | symplectic | symmetric | constraint | energy |\n|---|---|---|---|---|---|---|",
+    ]
+    for name in (n for module in modules for n in hx.methods.FAMILIES[module]):
+        for kind, traits in hx.methods.registry()[name].traits.items():
+            found = known.get(name, {}).get(kind, {})
+            shown = found.get("findings", {})
+            on = f"{kind} ({found['problem']})" if "problem" in found else kind
+            cells = [str(traits.order_of("q")) + _value(shown, "order of q", "{:.2f}")]
+            for key, declared in (
+                ("symplectic", traits.symplectic),
+                ("symmetric", traits.symmetric),
+                ("constraint", traits.constraint_exact),
+                ("energy", traits.energy_exact),
+            ):
+                word = {True: "yes", False: "no", None: "not proved"}[declared]
+                cells.append(word + _value(shown, key, "{:.0e}"))
+            lines.append(f"| `{name}` | {on} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _value(findings, key, form):
+    return f" ({form.format(findings[key][0])})" if key in findings else ""
 
 
 def _notebooks(docs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,3 +38,27 @@ def test_the_site_asks_for_nothing_from_a_network():
     assert not re.search(r"https?://", (ROOT / "mkdocs.yml").read_text())
     for path in (ROOT / "docs" / "assets").rglob("*.css"):
         assert not re.search(r"url\(\s*['\"]?https?:", path.read_text())
+
+
+def test_the_pages_of_families_say_what_is_declared_and_what_was_measured():
+    pages = {path.stem for path in (ROOT / "docs" / "methods").glob("*.md")}
+    assert set(hooks.FAMILY_PAGES) <= pages
+    shown = {module for modules in hooks.FAMILY_PAGES.values() for module in modules}
+    assert shown <= set(hx.methods.FAMILIES) and not shown & {"langevin", "hmc"}  # stochastic: no order to measure
+    table = hooks._traits(ROOT / "docs", ("rattle",))
+    assert "| `RATTLE` | constrained (double pendulum) | 2 (" in table
+
+
+def test_no_measurement_contradicts_what_is_declared():
+    """What tools/measured_traits.py found; run it again after a method has changed."""
+    known = json.loads((ROOT / "docs" / "assets" / "measured_traits.json").read_text())
+    declared = {name for name, entry in hx.methods.registry().items() if not entry.default.stochastic}
+    assert set(known) <= declared and len(known) > 30
+    wrong = [
+        (name, kind, finding)
+        for name, kinds in known.items()
+        for kind, found in kinds.items()
+        for finding, (_, kept) in found.get("findings", {}).items()
+        if kept is False
+    ]
+    assert not wrong

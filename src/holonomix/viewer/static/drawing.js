@@ -187,12 +187,13 @@ class Drawing {
         mesh = new THREE.Mesh(new THREE.PlaneGeometry(side, 0.01 * this.size), new THREE.MeshLambertMaterial({ color: "#94a3b8", side: THREE.DoubleSide }));
         mesh.rotation.z = Math.atan2(n.y, n.x) + Math.PI / 2;
       } else {
-        const cells = 8, path = []; // one line there and back along every grid line, first one way, then the other
-        for (const turned of [false, true]) for (let i = 0; i <= cells; i++) for (const j of i % 2 ? [cells, 0] : [0, cells])
-          path.push(...(turned ? [j, i] : [i, j]).map((k) => (k / cells - 0.5) * side), 0);
+        const cells = 6, path = []; // one line there and back along every grid line, first one way, then the other
+        const corner = (u, v) => path.push((u / cells - 0.5) * side, (v / cells - 0.5) * side, 0);
+        for (let i = 0; i <= cells; i++) for (const j of i % 2 ? [cells, 0] : [0, cells]) corner(i, j);
+        for (let i = cells; i >= 0; i--) for (const j of i % 2 ? [0, cells] : [cells, 0]) corner(j, i); // from where that ended
         const geometry = new THREE.BufferGeometry();
         geometry.setAttribute("position", new THREE.BufferAttribute(new Float32Array(path), 3));
-        mesh = new THREE.Line(geometry, new THREE.LineBasicMaterial({ color: "#9aa5b8" }));
+        mesh = new THREE.Line(geometry, new THREE.LineBasicMaterial({ color: "#b8c0cd" }));
         mesh.quaternion.setFromUnitVectors(new THREE.Vector3(0, 0, 1), n);
       }
       mesh.position.copy(place);

@@ -1,0 +1,47 @@
+"""Measure what every method declares on one problem per kind of system, for the tables of docs/methods.
+
+    python tools/measured_traits.py [NAME ...]
+
+Writes docs/assets/measured_traits.json; methods that are not named keep their entries.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import holonomix as hx
+
+TARGET = Path(__file__).parents[1] / "docs" / "assets" / "measured_traits.json"
+
+
+def problem_of(kind: str) -> Any:
+    if kind == "free":
+        return hx.models.henon_heiles()
+    return hx.models.double_pendulum() if kind == "constrained" else hx.models.penalized_double_pendulum()
+
+
+def measured(method: Any, kind: str) -> dict[str, Any]:
+    """The findings of a certificate as name: [measured, verdict], or why there are none."""
+    try:
+        certificate = hx.certify(method, problem_of(kind))
+    except hx.HolonomixError as error:
+        return {"error": str(error).split(". ")[0][:120]}
+    rows = {f.name: [float(f"{f.measured:.2g}"), f.kept] for f in certificate.findings if f.applicable}
+    return {"problem": certificate.problem, "dt": certificate.dt, "findings": rows}
+
+
+def main(wanted: list[str]) -> None:
+    table = json.loads(TARGET.read_text()) if TARGET.exists() else {}
+    for name, entry in hx.methods.registry().items():
+        if wanted and name not in wanted or entry.default.stochastic:
+            continue
+        table[name] = {kind: measured(entry.default, kind) for kind in entry.traits}
+        print(name, {kind: found.get("error", "measured") for kind, found in table[name].items()}, flush=True)
+        TARGET.write_text(json.dumps(dict(sorted(table.items())), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
