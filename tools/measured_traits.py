@@ -24,7 +24,7 @@ def problem_of(kind: str) -> Any:
 
 
 def measured(method: Any, kind: str) -> dict[str, Any] | None:
-    """The findings of a certificate as name: [measured, verdict], or None where the problem does not suit the method."""
+    """The findings of a certificate as name: [measured, verdict], or None where that was not possible."""
     try:
         certificate = hx.certify(method, problem_of(kind), **({"dt": 0.004} if kind == "stiff" else {}))
     except hx.HolonomixError as error:
