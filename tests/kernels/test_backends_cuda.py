@@ -139,14 +139,14 @@ class OneThread:
         place = {"ctaid.x": 0, "ntid.x": 1, "nctaid.x": 1, "tid.x": 0}
         self.fn, self.library = as_one_thread(program, place)
 
-    def function(self, text):
+    def function(self, text, shared):
         assert text.endswith(b"\0") and b".visible .entry" in text
         return self.fn
 
-    def launch(self, function, table, count, short):
+    def launch(self, function, table, count, short, shared):
         function(table)
 
-    def on_host(self, function, table, inputs, outputs, count, short):
+    def on_host(self, function, table, inputs, outputs, count, short, shared):
         function(table([a.ctypes.data for a in (*inputs, *outputs)]).ctypes.data)
 
 
@@ -226,3 +226,16 @@ def test_an_ensemble_on_the_gpu_takes_cuda_and_has_the_bits_of_the_cpu():
     got, want = run("auto"), run("native")
     assert got.stats["backend"] == "cuda" and got.ok.all()
     assert got.q.tobytes() == want.q.tobytes() and got.p.tobytes() == want.p.tobytes()
+
+
+@needs_gpu
+def test_a_team_of_threads_has_the_bits_of_the_cpu():
+    problem = hx.models.chain(100)
+    momentum = hx.project(problem.system, problem.q0, np.random.default_rng(0).standard_normal(problem.q0.shape))[1]
+    p = jnp.linspace(0.1, 0.3, 70)[:, None, None] * momentum
+    q = jnp.tile(problem.q0, (70, 1, 1))
+    run = lambda backend: hx.simulate_ensemble(
+        problem.system, hx.RATTLE(), q, p, dt=0.01, steps=40, save_every=20, backend=backend
+    )
+    got, want = run("cuda"), run("native")
+    assert got.ok.all() and got.q.tobytes() == want.q.tobytes() and got.p.tobytes() == want.p.tobytes()

@@ -141,7 +141,8 @@ def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain
             wide = kernels.lower_traced(traced, wide=True)
             too_long = unrolled is None or (backend == "cuda" and unrolled.operations > LONGEST_ON_GPU)
             if unrolled is None or (1 if too_long else gain) * wide.effort <= unrolled.effort:
-                wide.note = f"; unrolled it would have {error.short if error else f'{unrolled.operations} operations'}"
+                size = f"{unrolled.operations} operations" if unrolled is not None else ""
+                wide.note = f"; unrolled it would have {error.short if error else size}"
                 return wide
         except kernels.Unsupported as reason:
             second = reason
@@ -195,10 +196,10 @@ def callback_runner(backend: str, stepper: Any, carry: Any, consts: Any) -> Any 
     """
     if backend == "array":
         return None
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), (carry, consts))
+    one, given = (jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), tree) for tree in (carry, consts))
     with jax.ensure_compile_time_eval():
         preferred = ("cuda",) if jax.default_backend() == "gpu" else ("native",)
-        runner = _choose(backend, stepper, *shapes, preferred, 1, batch=True).runner
+        runner = _choose(backend, stepper, one, given, preferred, 1, batch=True).runner
     if isinstance(runner, ArrayRunner):
         return None
     if hasattr(runner, "prepare_callback"):

@@ -283,7 +283,9 @@ def _ensemble(cut: Cut, blocks: dict[int, Block], seconds: float) -> Ensemble:
     stats["trajectory_steps_per_second"] = taken / seconds if seconds else 0.0
     return Ensemble(
         plan,
-        (lambda: load_rows(plan, store)) if store is not None else (lambda: rows or {}),
+        (lambda: load_rows(plan, store))
+        if store is not None
+        else (lambda: {key: np.asarray(x) for key, x in (rows or {}).items()}),
         status=values["status"],
         steps=values["end/steps"],
         final=(values["end/q"], values["end/p"], values["end/t"]),

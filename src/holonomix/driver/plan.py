@@ -123,7 +123,11 @@ class Plan:
 
     def read(self, carry: LoopCarry) -> dict[str, np.ndarray]:
         """What is shown of a carry, by column."""
-        return jax.device_get(self.compiled(_read, carry))
+        shown = self.compiled(_read, carry)
+        if self.saves:
+            return jax.device_get(shown)
+        # of ends alone, the multipliers of the last step are brought from the device when somebody asks for them
+        return shown | jax.device_get({key: x for key, x in shown.items() if not key.startswith("step/")})
 
     def row_bytes(self, carry: LoopCarry) -> int:
         """Bytes of one row of all trajectories."""

@@ -160,7 +160,7 @@ class Run:
 
     def first_row(self) -> Rows:
         """The present state as one row of every trajectory; (trajectory, row, ...)."""
-        return {key: self.lanes(x)[:, None] for key, x in self.shown().items()}
+        return {key: (x if self.plan.many else np.asarray(x)[None])[:, None] for key, x in self.shown().items()}
 
     def shown(self) -> Rows:
         """The present state by column; it is brought from the device once."""

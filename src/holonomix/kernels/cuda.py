@@ -20,8 +20,9 @@ import numpy as np
 from .emit import KERNEL, Layout
 from .graph import Unavailable, dtype_of
 from .program import Program
-from .ptx import ptx
+from .ptx import team_ptx
 from .runner import UnderJit, batch_axes, from_arrays, to_arrays
+from .writer import TEAM
 
 LOCAL = 1 << 18  # bytes of arrays that a thread may have
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
@@ -29,7 +30,8 @@ THREADS = (32, 128)  # of a block: few, so that small batches reach all processo
 # H200; a long one needs all it can have (ten times as many operations take three times as long with half of them).
 # Threads of a long program also need memory: with four groups of 32 per processor, most of it is in the first cache.
 SHORT, REGISTERS, GROUPS = 800, 128, 4
-_CAPABILITY, _PROCESSORS = (75, 76), 16  # numbers of device attributes
+_CAPABILITY, _PROCESSORS, _SHARED = (75, 76), 16, 97  # numbers of device attributes
+_DYNAMIC = 8  # number of the attribute of a function: bytes that its blocks share
 _MEMORY = (
     "; threads of long programs need memory of their own beside JAX's arrays: set XLA_PYTHON_CLIENT_MEM_FRACTION=0.5, "
     "or smaller"
@@ -49,6 +51,7 @@ class Driver:
         major, minor = (self._attribute(device, k) for k in _CAPABILITY)
         self.capability = 10 * major + minor
         self.processors = self._attribute(device, _PROCESSORS)
+        self.shared = self._attribute(device, _SHARED)  # bytes that a block may have
         self._functions: dict[str, ctypes.c_void_p] = {}
         self._lock = threading.Lock()
 
@@ -65,7 +68,7 @@ class Driver:
         self("cuDeviceGetAttribute", ctypes.byref(value), number, device)
         return value.value
 
-    def function(self, text: bytes) -> ctypes.c_void_p:
+    def function(self, text: bytes, shared: int = 0) -> ctypes.c_void_p:
         """The kernel of a PTX text, loaded once."""
         key = hashlib.sha256(text).hexdigest()
         with self._lock:
@@ -75,26 +78,42 @@ class Driver:
                 try:
                     self("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(text))
                     self("cuModuleGetFunction", ctypes.byref(function), module, KERNEL.encode())
+                    if shared:
+                        self("cuFuncSetAttribute", function, _DYNAMIC, shared)
                 finally:
                     self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
                 self._functions[key] = function
             return self._functions[key]
 
-    def launch(self, function: ctypes.c_void_p, table: int, count: int, stream: ctypes.c_void_p | None = None) -> None:
-        """Run one kernel on `count` trajectories and wait for its end."""
-        threads = THREADS[count > 1024 * self.processors]
-        blocks = min(-(-count // threads), 1 << 30)
+    def launch(
+        self,
+        function: ctypes.c_void_p,
+        table: int,
+        count: int,
+        stream: ctypes.c_void_p | None = None,
+        *,
+        short: bool = True,
+        shared: int = 0,
+    ) -> None:
+        """Run one kernel, of a short or a long program, on `count` trajectories and wait for its end.
+
+        With `shared` bytes of memory per block, a block of 32 threads takes a trajectory.
+        """
+        threads = THREADS[short and count > 1024 * self.processors]
+        blocks = min(-(-count // threads), 1 << 30 if short else GROUPS * self.processors)
+        if shared:
+            threads, blocks = TEAM, min(count, 1 << 30)
         pointer = ctypes.c_void_p(table)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
         self("cuCtxPushCurrent_v2", self.context)
         try:
-            self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, None)
+            self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, None)
             self("cuStreamSynchronize", stream)
         finally:
             self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def on_host(self, function: ctypes.c_void_p, table: Callable[[list[int]], np.ndarray], inputs: list[np.ndarray],
-                outputs: list[np.ndarray], count: int, *, short: bool = True) -> None:  # fmt: skip
+                outputs: list[np.ndarray], count: int, *, short: bool = True, shared: int = 0) -> None:  # fmt: skip
         """Run one kernel on arrays of the host: `table` is made from the addresses of copies on the device.
 
         A callback of a compiled function may call this. Its caller waits on another stream, so nothing here may wait
@@ -113,7 +132,7 @@ class Driver:
             words = table(where[:-1])
             for address, a in zip((*where[: len(inputs)], where[-1]), (*inputs, words), strict=True):
                 self("cuMemcpyHtoDAsync_v2", ctypes.c_void_p(address), ctypes.c_void_p(a.ctypes.data), a.nbytes, stream)
-            self.launch(function, where[-1], count, stream, short=short)
+            self.launch(function, where[-1], count, stream, short=short, shared=shared)
             for address, a in zip(where[len(inputs) : -1], outputs, strict=True):
                 self("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(a.ctypes.data), ctypes.c_void_p(address), a.nbytes, stream)
             self("cuMemFreeAsync", memory, stream)
@@ -153,8 +172,10 @@ class CudaRunner(UnderJit):
             raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
         # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
         self.short = program.operations <= SHORT
-        registers = REGISTERS if self.short else None
-        self._function = self.driver.function(ptx(program, self.driver.capability, registers).encode() + b"\0")
+        registers = REGISTERS if self.short and not program.wide else None
+        most = self.driver.shared if program.wide else 0
+        text, self.shared = team_ptx(program, self.driver.capability, registers, most)
+        self._function = self.driver.function(text.encode() + b"\0", self.shared)
 
     def prepare(self, batch: bool) -> None:
         """Nothing is left to do: the kernel was compiled at once."""
@@ -187,7 +208,7 @@ class CudaRunner(UnderJit):
             words[5:] = [*where[: len(given)], *strides, *where[len(given) :]]
             return words
 
-        self.driver.on_host(self._function, table, inputs, outputs, max(count, 1), short=self.short)
+        self.driver.on_host(self._function, table, inputs, outputs, max(count, 1), short=self.short, shared=self.shared)
         return outputs[: len(p.carry)], outputs[len(p.carry) :]
 
     def run(self, carry, consts, *, rows: int, every: int):
@@ -219,7 +240,7 @@ class CudaRunner(UnderJit):
             words[5:] = [*map(_address, given), *strides, *map(_address, (*carry_in, *carry_out, *saved))]
             table = jax.device_put(words, self.device)
             jax.block_until_ready((table, carry_in, given, carry_out, saved))
-            self.driver.launch(self._function, _address(table), count, short=self.short)
+            self.driver.launch(self._function, _address(table), count, short=self.short, shared=self.shared)
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
 
     def _place(self, value: Any, dtype: Any) -> jax.Array:

@@ -105,7 +105,10 @@ class KernelEmitter:
             self.w.entry.insert(0, "  %scratch = load ptr, ptr %scratch.word")
             word = Layout.of(self.w.program).size
             self.w.entry.insert(0, f"  %scratch.word = getelementptr inbounds i64, ptr %args, i64 {word}")
-        if self.values.space:
+        if self.values.space and self.w.target.team:
+            self.w.globals["@shared"] = "@shared = external addrspace(3) global [0 x i8], align 16"
+            self.w.entry.append(f"  {ARENA} = getelementptr i8, ptr addrspace(3) @shared, i32 0")
+        elif self.values.space:
             name = f"{ARENA}.generic" if self.values.local else ARENA
             self.w.entry.append(f"  {name} = alloca [{self.values.space} x i8], align 64")
             if self.values.local:

@@ -27,7 +27,11 @@ class QuickMath:
 
     def strange(self) -> str:
         """Whether any operand so far was outside of the range in which the results are right."""
-        return self.w.new(f"icmp ugt i32 {self.w.new('load i32, ptr %strange')}, {RANGE}")
+        found = self.w.new(f"icmp ugt i32 {self.w.new('load i32, ptr %strange')}, {RANGE}")
+        if not self.w.target.team:
+            return found
+        any_of = self.w.declare("llvm.nvvm.vote.any.sync", "i1 @(i32, i1)")
+        return self.w.new(f"call i1 {any_of}(i32 -1, i1 {found})")
 
     def quotient(self, a: str, b: str) -> str:
         self._check(self._shifted(b))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from .program import Leaf
 from .values import Here, Values, padded
-from .writer import Writer, scalar_type
+from .writer import TEAM, Writer, scalar_type
 
 
 class Loops:
@@ -25,6 +25,8 @@ class Loops:
 
     def loop(self, n: int, body: Callable[[], None], width: int | None = None) -> None:
         """Write `body` for all positions of an axis of n elements."""
+        if self.w.target.team and self.values.here is None:
+            return self._shared(n, body)
         width = width or self.values.width
         outer, lanes = self.values.here, self.w.lanes
         count = -(-n // width)
@@ -46,6 +48,24 @@ class Loops:
             self.w.put(f"br i1 {more}, label %{head}, label %{done}")
             self.w.start(done)
         self.values.here, self.w.lanes = outer, lanes
+
+    def _shared(self, n: int, body: Callable[[], None]) -> None:
+        """The same by a team of threads, each at every 32nd position; all wait for the last of them."""
+        head, done = self.w.labels("axis", "axisdone")
+        before, index = self.w.label, f"%i{self.w.fresh}"
+        mine = self.w.new(f"icmp slt i64 {self.w.member}, {n}")
+        self.w.put(f"br i1 {mine}, label %{head}, label %{done}")
+        self.w.start(head)
+        hole = self.w.hole()
+        self.values.here = Here(index)
+        body()
+        following = self.w.new(f"add nuw nsw i64 {index}, {TEAM}")
+        more = self.w.new(f"icmp slt i64 {following}, {n}")
+        self.w.lines[hole] = f"  {index} = phi i64 [ {self.w.member}, %{before} ], [ {following}, %{self.w.label} ]"
+        self.w.put(f"br i1 {more}, label %{head}, label %{done}")
+        self.w.start(done)
+        self.w.put(f"call void {self.w.declare('llvm.nvvm.bar.warp.sync', 'void @(i32)')}(i32 -1)")
+        self.values.here = None
 
     def assign(self, pairs: list[tuple[int, str]]) -> None:
         """Copy vectors, or repeated scalars, to arrays, all at once: what is read is what was there before."""

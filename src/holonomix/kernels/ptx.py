@@ -8,6 +8,7 @@ pow, and asinh, acosh, atanh, erf, erfc, lgamma, cbrt) may differ in the last on
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import os
@@ -25,18 +26,22 @@ PTX_VERSION = {70: 70, 75: 70, 80: 70, 86: 71, 89: 78, 90: 80, 100: 86, 120: 87}
 
 
 def _threads(w: Writer) -> tuple[str, str]:
-    """Threads take the trajectories in turns: thread t has t, t + threads, ..."""
+    """Threads take the trajectories in turns: thread t has t, t + threads, ...; or blocks do, of one team each."""
 
     def register(name: str) -> str:
         fn = w.declare(f"llvm.nvvm.read.ptx.sreg.{name}", "i32 @()")
         return w.new(f"zext i32 {w.new(f'call i32 {fn}()')} to i64")
 
     block, size, count, thread = (register(x) for x in ("ctaid.x", "ntid.x", "nctaid.x", "tid.x"))
+    if w.target.team:
+        w.member = thread
+        return block, count
     first = w.new(f"add i64 {w.new(f'mul i64 {block}, {size}')}, {thread}")
     return first, w.new(f"mul i64 {count}, {size}")
 
 
 PTX = Target("ptx_kernel ", library="__nv_", local="addrspace(5) ", far=False, quick=True, threads=_threads)
+TEAMS = dataclasses.replace(PTX, local="addrspace(3) ", team=True)  # arrays are in the memory that a team shares
 
 
 @functools.cache
@@ -68,13 +73,23 @@ def ptx(program: Program, capability: int, registers: int | None = None) -> str:
 
     A thread gets at most so many `registers`, of 255.
     """
-    emitter = KernelEmitter(program, 1, True, target=PTX)
-    text = emitter.module()
+    return team_ptx(program, capability, registers, 0)[0]
+
+
+def team_ptx(program: Program, capability: int, registers: int | None, most: int) -> tuple[str, int]:
+    """The same, and the bytes that a team of threads shares: none where one thread does a trajectory.
+
+    Programs with long axes have teams where their arrays fit in `most` bytes.
+    """
+    emitter = KernelEmitter(program, 1, True, target=TEAMS if program.wide and most else PTX)
+    text, shared = emitter.module(), emitter.values.space if program.wide and most else 0
+    if shared > most:
+        return team_ptx(program, capability, registers, 0)
     wanted = sorted(name[5:] for name in emitter.declared if name.startswith("__nv_"))
     made = kept(key_of(f"ptx {capability}", text), lambda: _assembled(text, wanted, capability).encode()).decode()
-    if registers is None:
-        return made
-    return re.sub(rf"(\.entry {KERNEL}\([^)]*\))", rf"\1\n.maxnreg {registers}", made, count=1)
+    if registers is not None:
+        made = re.sub(rf"(\.entry {KERNEL}\([^)]*\))", rf"\1\n.maxnreg {registers}", made, count=1)
+    return made, shared
 
 
 def _assembled(text: str, wanted: list[str], capability: int) -> str:

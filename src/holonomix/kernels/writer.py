@@ -18,6 +18,8 @@ def scalar_type(kind: str) -> str:
 
 STACK = 1 << 15  # bytes of arrays on the stack of a thread; those beyond are in memory that the caller gives
 
+TEAM = 32  # threads that share a trajectory
+
 
 @dataclass(frozen=True)
 class Target:
@@ -29,6 +31,7 @@ class Target:
     far: bool = True  # callers give memory for large arrays
     threads: Callable[[Writer], tuple[str, str]] | None = None  # the first trajectory of a thread, and the stride
     quick: bool = False  # quick steps are written before careful ones (see emit_gpu)
+    team: bool = False  # 32 threads share a trajectory: they take turns at the positions of long axes
 
 
 class Writer:
@@ -46,6 +49,7 @@ class Writer:
         self.helpers: dict[str, str] = {}
         self.stack = self.scratch = 0  # bytes of arrays on the stack, and in memory that the caller gives
         self.label = "entry"
+        self.member = ""  # the number of a thread in its team
         self.mask: str | None = None
         self.fresh = 0
         self.op_counts = Counter(program.graph.op[n] for n in program.live)
