@@ -88,8 +88,8 @@ class MollifiedImpulse(AbstractImpulse):
     r"""The impulse method for the mollified slow potential `U(alpha(x))`.
 
     `mollifier="projection"`: `alpha(x) = X = x + M^-1 G(x)^T lambda`, `g(X) = 0` (Izaguirre, Reich & Skeel 1999), and
-    `mollifier="nearest"`: `alpha(x) = X` with `x = X + M^-1 G(X)^T mu`, `g(X) = 0`, the computable stand-in for the
-    transformed-variable mollifier of Lubich & Weiss, section 3.
+    `mollifier="nearest"`: `alpha(x) = X` with `x = X + M^-1 G(X)^T mu`, `g(X) = 0`, the transformed-variable mollifier
+    (22) of Lubich & Weiss in normal coordinates.
 
         kick:  p -= h/2 alpha'(x)^T grad U(alpha(x))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 import holonomix as hx
 
+from .barth_leimkuhler_reich1998_more import ITEMS as MORE
 from .barth_leimkuhler_reich1998_rod import ITEMS as ROD
 from .items import Findings, Item, Paper, legend, order_of, panels
 
@@ -26,6 +27,11 @@ METHODS = {
     "U2": hx.VRATTLE(hx.MultiplierMonitor(floor=0.5)),
     "U2, floor 0.01": hx.VRATTLE(hx.MultiplierMonitor(floor=0.01)),
 }
+PEAKS = (
+    "A peak is an error that is more than twice its own 99.9th percentile in time (column peak) and above "
+    "half its maximum "
+    "for less than a thousandth of the time (column width)."
+)
 RATIO = "section 4: the mass ratio 1000 is m2/m1, a light inner mass"
 SIGN = "section 4: the equations of the outer mass have the opposite sign of lambda2"
 
@@ -73,6 +79,12 @@ def prominence(sol: Any) -> float:
     return float(np.max(np.abs(sol.energy_error())) / np.quantile(even, 0.999))
 
 
+def width(sol: Any) -> float:
+    """The share of the time in which the energy error exceeds half its maximum."""
+    even = np.interp(np.linspace(0.01, END, 400_000), sol.t, np.abs(sol.energy_error()))
+    return float(np.mean(even > 0.5 * worst(sol)))
+
+
 def draw_errors(axes: Any, names: tuple[str, ...]) -> None:
     for name in names:
         sol = pendulum_run(name, STEPS)
@@ -96,9 +108,10 @@ def figure4_1(quick: bool) -> Findings:
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     found.figure("figure4.1", figure)
-    table = found.table(f"t in [0, 4], {STEPS} steps", "method", "largest energy error", "peak")
+    table = found.table(f"t in [0, 4], {STEPS} steps", "method", "largest energy error", "peak", "width")
     for name, sol in runs.items():
-        table.add(name, worst(sol), prominence(sol))
+        table.add(name, worst(sol), prominence(sol), width(sol))
+    found.note(PEAKS)
     ratio = worst(runs["RATTLE"]) / worst(runs["U1"])
     found.compare(
         "error of VRATTLE", "much smaller than of RATTLE", f"{ratio:.0f} times smaller", ratio > 10, correction=RATIO
@@ -108,7 +121,7 @@ def figure4_1(quick: bool) -> Findings:
         "peaks of the energy error",
         "with both methods",
         ", ".join(f"{name}: {x:.0f} times the 99.9th percentile in time" for name, x in peaks.items()),
-        min(peaks.values()) > 5,
+        min(peaks.values()) > 2 and max(width(sol) for sol in runs.values()) < 0.001,
     )
     other = pendulum_run("RATTLE", STEPS, light=1)
     found.note(
@@ -152,24 +165,28 @@ def figure4_3(quick: bool) -> Findings:
     legend(figure, axes)
     found = Findings()
     found.figure("figure4.3", figure)
-    columns = ("method", "steps", "largest energy error", "peak", "iterations per step")
+    columns = ("method", "steps", "largest energy error", "peak", "width", "iterations per step")
     table = found.table("t in [0, 4], as many steps for every method", *columns)
     for name, sol in runs.items():
-        table.add(name, sol.stats["steps"], worst(sol), prominence(sol), sol.stats["mean_iterations"])
+        table.add(name, sol.stats["steps"], worst(sol), prominence(sol), width(sol), sol.stats["mean_iterations"])
+    found.note(PEAKS)
     e = {name: worst(sol) for name, sol in runs.items()}
-    peaks = {name: prominence(sol) for name, sol in runs.items()}
+    peaks, wide = ({name: f(sol) for name, sol in runs.items()} for f in (prominence, width))
     found.compare(
         "the peaks of RATTLE and of U1 are gone with U2",
         "yes",
-        f"largest error over 99.9th percentile: {peaks['RATTLE']:.0f}, {peaks['U1']:.0f} and {peaks['U2']:.1f}",
-        peaks["U2"] < 2 and min(peaks["RATTLE"], peaks["U1"]) > 5,
+        f"largest error over 99.9th percentile: {peaks['RATTLE']:.0f}, {peaks['U1']:.0f} and "
+        f"{peaks['U2']:.1f}; share of "
+        f"the time above half the largest: {wide['RATTLE']:.0e}, {wide['U1']:.0e} and {wide['U2']:.0e}",
+        peaks["U2"] < 2 < min(peaks["RATTLE"], peaks["U1"]) and wide["U2"] > 0.001 > max(wide["RATTLE"], wide["U1"]),
+        why="one of the two measures of a peak does not show it",
         correction=RATIO,
     )
     found.compare(
         "largest energy error: RATTLE, U1, U2",
         "falls from each to the next",
         f"{e['RATTLE']:.1e}, {e['U1']:.1e}, {e['U2']:.1e}",
-        e["RATTLE"] > 10 * e["U1"] and e["U1"] > 3 * e["U2"],
+        e["RATTLE"] > e["U1"] > e["U2"],
     )
     return found
 
@@ -197,15 +214,15 @@ def figure4_4(quick: bool) -> Findings:
         f"largest {high2 / high1:.1f} times, smallest 1/{low1 / low2:.1f}",
         high2 > high1 and low2 < low1,
     )
-    orders = min(high2 / high1, low1 / low2)
+    orders = np.log10([high2 / high1, low1 / low2])
     found.compare(
         "by how much",
         "several orders of magnitude either way",
-        f"largest {high2 / high1:.2g} times, smallest 1/{low1 / low2:.2g}",
-        orders > 30,
-        why="the paper's U2 has no lower bound and its step grows without limit where lambda vanishes, where our run "
-        "without a floor fails; with a floor, and with the two runs made to take the same number of steps, the ranges "
-        "differ by less",
+        f"largest by {orders[0]:.1f}, smallest by {orders[1]:.1f} orders of magnitude",
+        orders.min() >= 2,
+        why="the paper's U2 has no lower bound, so that its step grows without limit where lambda vanishes, "
+        "where our run "
+        "without a floor fails; with a floor of 0.01, and as many steps for both monitors, the ranges differ by less",
     )
     return found
 
@@ -263,7 +280,7 @@ PAPER = Paper(
         Item(
             "section2",
             "symplectic steps of variable size (Poincare transformation)",
-            "section 2",
+            "page 3, section 2",
             "The symplectic Euler method for (H - H_0)/U is symplectic and of first order, with steps that vary.",
             poincare_euler,
             "Kepler orbit of eccentricity 0.6, 20 periods",
@@ -272,7 +289,7 @@ PAPER = Paper(
         Item(
             "explicit",
             "explicit update of the density",
-            "section 3, equations (3.14) and (3.15)",
+            "pages 5 and 6, section 3, equations (3.14) and (3.15)",
             "Both updates of the density give methods of second order.",
             explicit_update,
             "double pendulum to t = 1 with U1",
@@ -281,7 +298,7 @@ PAPER = Paper(
         Item(
             "figure4.1",
             "energy error of RATTLE and VRATTLE with U1",
-            "section 4, Figure 4.1",
+            "page 7, section 4, Figure 4.1",
             "The energy error of VRATTLE with U1 is much smaller than that of RATTLE with as many steps, but both have "
             "peaks at the cusps: U1 leaves out the constraint force.",
             figure4_1,
@@ -292,7 +309,7 @@ PAPER = Paper(
         Item(
             "figure4.2",
             "multipliers along RATTLE",
-            "section 4, Figure 4.2",
+            "pages 7 and 8, section 4, Figure 4.2",
             "The constraint force, scaled by the square of the step, peaks where the energy error does.",
             figure4_2,
             SECTION4,
@@ -302,7 +319,7 @@ PAPER = Paper(
         Item(
             "figure4.3",
             "energy error with the multiplier monitor U2",
-            "section 4, Figure 4.3",
+            "page 9, section 4, Figure 4.3",
             "The peaks of the energy error are eliminated by the monitor U2.",
             figure4_3,
             SECTION4,
@@ -312,7 +329,7 @@ PAPER = Paper(
         Item(
             "figure4.4",
             "step sizes with U1 and U2",
-            "section 4, Figure 4.4",
+            "pages 9 and 10, section 4, Figure 4.4",
             "The largest step with U2 is several orders of magnitude larger than with U1, the smallest several "
             "smaller.",
             figure4_4,
@@ -321,10 +338,6 @@ PAPER = Paper(
             (5, 10),
         ),
         *ROD,
+        *MORE,
     ),
-    {
-        "figure 5.1 (sketch of the rod)": "a drawing without data",
-        "both ends of the rod clamped (section 5)": "a straight rod clamped at both ends loses a rank of its "
-        "constraints",
-    },
 )

@@ -111,8 +111,8 @@ def figure8(quick: bool) -> Findings:
         "time of Verlet over Z&S to the same t",
         "7.2",
         f"{small / large:.1f}",
-        small / large > 2,
-        why="compiled, a step of Verlet costs little",
+        7.2 / 2 < small / large < 7.2 * 2,
+        why="more than a factor of two from the printed ratio: compiled, a step of Verlet costs little",
     )
     return found
 
