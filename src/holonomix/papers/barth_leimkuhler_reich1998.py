@@ -27,11 +27,6 @@ METHODS = {
     "U2": hx.VRATTLE(hx.MultiplierMonitor(floor=0.5)),
     "U2, floor 0.01": hx.VRATTLE(hx.MultiplierMonitor(floor=0.01)),
 }
-PEAKS = (
-    "A peak is an error that is more than twice its own 99.9th percentile in time (column peak) and above "
-    "half its maximum "
-    "for less than a thousandth of the time (column width)."
-)
 RATIO = "section 4: the mass ratio 1000 is m2/m1, a light inner mass"
 SIGN = "section 4: the equations of the outer mass have the opposite sign of lambda2"
 
@@ -74,15 +69,9 @@ def worst(sol: Any) -> float:
 
 
 def prominence(sol: Any) -> float:
-    """The largest energy error over its 99.9th percentile in time: how sharp the peaks are."""
+    """The largest energy error over its median in time: how high the peaks are."""
     even = np.interp(np.linspace(0.01, END, 20_000), sol.t, np.abs(sol.energy_error()))
-    return float(np.max(np.abs(sol.energy_error())) / np.quantile(even, 0.999))
-
-
-def width(sol: Any) -> float:
-    """The share of the time in which the energy error exceeds half its maximum."""
-    even = np.interp(np.linspace(0.01, END, 400_000), sol.t, np.abs(sol.energy_error()))
-    return float(np.mean(even > 0.5 * worst(sol)))
+    return float(worst(sol) / np.median(even))
 
 
 def draw_errors(axes: Any, names: tuple[str, ...]) -> None:
@@ -108,10 +97,9 @@ def figure4_1(quick: bool) -> Findings:
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     found.figure("figure4.1", figure)
-    table = found.table(f"t in [0, 4], {STEPS} steps", "method", "largest energy error", "peak", "width")
+    table = found.table(f"t in [0, 4], {STEPS} steps", "method", "largest energy error", "over its median")
     for name, sol in runs.items():
-        table.add(name, worst(sol), prominence(sol), width(sol))
-    found.note(PEAKS)
+        table.add(name, worst(sol), prominence(sol))
     ratio = worst(runs["RATTLE"]) / worst(runs["U1"])
     found.compare(
         "error of VRATTLE", "much smaller than of RATTLE", f"{ratio:.0f} times smaller", ratio > 10, correction=RATIO
@@ -120,8 +108,8 @@ def figure4_1(quick: bool) -> Findings:
     found.compare(
         "peaks of the energy error",
         "with both methods",
-        ", ".join(f"{name}: {x:.0f} times the 99.9th percentile in time" for name, x in peaks.items()),
-        min(peaks.values()) > 2 and max(width(sol) for sol in runs.values()) < 0.001,
+        ", ".join(f"{name}: {x:.1e} times the median in time" for name, x in peaks.items()),
+        min(peaks.values()) > 10,
     )
     other = pendulum_run("RATTLE", STEPS, light=1)
     found.note(
@@ -165,22 +153,21 @@ def figure4_3(quick: bool) -> Findings:
     legend(figure, axes)
     found = Findings()
     found.figure("figure4.3", figure)
-    columns = ("method", "steps", "largest energy error", "peak", "width", "iterations per step")
+    columns = ("method", "steps", "largest energy error", "over its median", "iterations per step")
     table = found.table("t in [0, 4], as many steps for every method", *columns)
     for name, sol in runs.items():
-        table.add(name, sol.stats["steps"], worst(sol), prominence(sol), width(sol), sol.stats["mean_iterations"])
-    found.note(PEAKS)
+        table.add(name, sol.stats["steps"], worst(sol), prominence(sol), sol.stats["mean_iterations"])
     e = {name: worst(sol) for name, sol in runs.items()}
-    peaks, wide = ({name: f(sol) for name, sol in runs.items()} for f in (prominence, width))
+    peaks = {name: prominence(sol) for name, sol in runs.items()}
     found.compare(
         "the peaks of RATTLE and of U1 are gone with U2",
         "yes",
-        f"largest error over 99.9th percentile: {peaks['RATTLE']:.0f}, {peaks['U1']:.0f} and "
-        f"{peaks['U2']:.1f}; share of "
-        f"the time above half the largest: {wide['RATTLE']:.0e}, {wide['U1']:.0e} and {wide['U2']:.0e}",
-        peaks["U2"] < 2 < min(peaks["RATTLE"], peaks["U1"]) and wide["U2"] > 0.001 > max(wide["RATTLE"], wide["U1"]),
-        why="one of the two measures of a peak does not show it",
+        f"largest error over the median in time: {peaks['RATTLE']:.0e}, {peaks['U1']:.0e} and {peaks['U2']:.0e}",
+        peaks["U2"] < 10 < min(peaks["RATTLE"], peaks["U1"]),
         correction=RATIO,
+        why=f"with U2 the peaks are {e['RATTLE'] / e['U2']:.0f} times lower than with RATTLE and "
+        f"{e['U1'] / e['U2']:.0f} times lower than with U1, so that a linear axis which shows RATTLE does not show "
+        "them, but they are there: between the cusps the error is smaller still",
     )
     found.compare(
         "largest energy error: RATTLE, U1, U2",

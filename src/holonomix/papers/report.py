@@ -146,8 +146,10 @@ def write_report(papers: Sequence[Paper], folder: Path, pages: Sequence[str] = (
     index: list[Block] = [("h1", "The five papers, item by item"), ("p", INDEX_WORDS)]
     if (folder / "errata.md").exists():
         index.append(("p", "Every misprint, with the test that shows it: [errata](errata.md)."))
+    everything = {paper.name: _records(paper, folder) for paper in papers}
+    index.append(_counts(papers, everything))
     for paper in papers:
-        records = _records(paper, folder)
+        records = everything[paper.name]
         index += _index_of(paper, records)
         if records:
             _write_page(folder, paper.name, _page_of(paper, records), pages)
@@ -164,6 +166,19 @@ INDEX_WORDS = (
 def _records(paper: Paper, folder: Path) -> dict[str, dict[str, Any]]:
     files = {item.name: folder / "data" / paper.name / f"{item.name}.json" for item in paper.items}
     return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+
+
+def _counts(papers: Sequence[Paper], everything: dict[str, dict[str, dict[str, Any]]]) -> Block:
+    """One row per paper: how many items agree, agree after a correction, differ, or were not decided or run."""
+    heads = ("paper", "items", "agree", "after correction", "differ", "not decided", "not run", "full form", "left out")
+    rows = []
+    for paper in papers:
+        records = everything[paper.name].values()
+        counts = [sum(r["verdict"] == v for r in records) for v in MARKS]
+        full = sum(r["form"] == "full" for r in records)
+        rows.append((paper.name, len(paper.items), *counts, len(paper.items) - len(records), full, len(paper.missing)))
+    total = ("all", *(sum(column) for column in list(zip(*rows))[1:]))
+    return ("table", heads, [tuple(map(str, row)) for row in (*rows, total)])
 
 
 def _index_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[Block]:
