@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,6 +25,15 @@ FLAGS = (
     "--use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader --remote-debugging-pipe"
 )
 
+# Chromium reads commands from descriptor 3 and answers on 4
+JOIN = """
+import os, sys
+ends = [os.dup(int(k)) for k in sys.argv[1:3]]
+ends = [os.dup(k) if k in (3, 4) else k for k in ends]
+os.dup2(ends[0], 3), os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
 
 class Browser:
     """One page. `open` a file, `ask` it for the value of an expression, `size` it, save a `picture`."""
@@ -35,13 +45,13 @@ class Browser:
         self._in, write_answers = os.pipe()
         command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={self.home.name}", "about:blank"]
 
-        def connect() -> None:  # Chromium reads commands from descriptor 3 and answers on 4
-            ends = os.dup(read_commands), os.dup(write_answers)
-            os.dup2(ends[0], 3)
-            os.dup2(ends[1], 4)
-
+        # no Python may run between fork and exec beside the threads of JAX: a small process of its own joins the ends
+        ends = (read_commands, write_answers)
         self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=connect, close_fds=False
+            [sys.executable, "-S", "-c", JOIN, *map(str, ends), *command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=ends,
         )
         os.close(read_commands)
         os.close(write_answers)
