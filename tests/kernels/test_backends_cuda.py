@@ -143,10 +143,10 @@ class OneThread:
         assert text.endswith(b"\0") and b".visible .entry" in text
         return self.fn
 
-    def launch(self, function, table, count, short, shared):
+    def launch(self, function, table, count, short, team):
         function(table)
 
-    def on_host(self, function, table, inputs, outputs, count, short, shared):
+    def on_host(self, function, table, inputs, outputs, count, short, team):
         function(table([a.ctypes.data for a in (*inputs, *outputs)]).ctypes.data)
 
 

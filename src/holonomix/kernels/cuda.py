@@ -20,9 +20,8 @@ import numpy as np
 from .emit import KERNEL, Layout
 from .graph import Unavailable, dtype_of
 from .program import Program
-from .ptx import team_ptx
+from .ptx import ALONE, Team, team_ptx
 from .runner import UnderJit, batch_axes, from_arrays, to_arrays
-from .writer import TEAM
 
 LOCAL = 1 << 18  # bytes of arrays that a thread may have
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
@@ -93,27 +92,27 @@ class Driver:
         stream: ctypes.c_void_p | None = None,
         *,
         short: bool = True,
-        shared: int = 0,
+        team: Team = ALONE,
     ) -> None:
         """Run one kernel, of a short or a long program, on `count` trajectories and wait for its end.
 
-        With `shared` bytes of memory per block, a block of 32 threads takes a trajectory.
+        A team takes one trajectory at a time, and is a block.
         """
         threads = THREADS[short and count > 1024 * self.processors]
         blocks = min(-(-count // threads), 1 << 30 if short else GROUPS * self.processors)
-        if shared:
-            threads, blocks = TEAM, min(count, 1 << 30)
+        if team.threads:
+            threads, blocks = team.threads, min(count, 1 << 30)
         pointer = ctypes.c_void_p(table)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
         self("cuCtxPushCurrent_v2", self.context)
         try:
-            self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, None)
+            self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, team.shared, stream, arguments, None)
             self("cuStreamSynchronize", stream)
         finally:
             self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def on_host(self, function: ctypes.c_void_p, table: Callable[[list[int]], np.ndarray], inputs: list[np.ndarray],
-                outputs: list[np.ndarray], count: int, *, short: bool = True, shared: int = 0) -> None:  # fmt: skip
+                outputs: list[np.ndarray], count: int, *, short: bool = True, team: Team = ALONE) -> None:  # fmt: skip
         """Run one kernel on arrays of the host: `table` is made from the addresses of copies on the device.
 
         A callback of a compiled function may call this. Its caller waits on another stream, so nothing here may wait
@@ -132,7 +131,7 @@ class Driver:
             words = table(where[:-1])
             for address, a in zip((*where[: len(inputs)], where[-1]), (*inputs, words), strict=True):
                 self("cuMemcpyHtoDAsync_v2", ctypes.c_void_p(address), ctypes.c_void_p(a.ctypes.data), a.nbytes, stream)
-            self.launch(function, where[-1], count, stream, short=short, shared=shared)
+            self.launch(function, where[-1], count, stream, short=short, team=team)
             for address, a in zip(where[len(inputs) : -1], outputs, strict=True):
                 self("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(a.ctypes.data), ctypes.c_void_p(address), a.nbytes, stream)
             self("cuMemFreeAsync", memory, stream)
@@ -174,8 +173,8 @@ class CudaRunner(UnderJit):
         self.short = program.operations <= SHORT
         registers = REGISTERS if self.short and not program.wide else None
         most = self.driver.shared if program.wide else 0
-        text, self.shared = team_ptx(program, self.driver.capability, registers, most)
-        self._function = self.driver.function(text.encode() + b"\0", self.shared)
+        text, self.team = team_ptx(program, self.driver.capability, registers, most)
+        self._function = self.driver.function(text.encode() + b"\0", self.team.shared)
 
     def prepare(self, batch: bool) -> None:
         """Nothing is left to do: the kernel was compiled at once."""
@@ -208,7 +207,7 @@ class CudaRunner(UnderJit):
             words[5:] = [*where[: len(given)], *strides, *where[len(given) :]]
             return words
 
-        self.driver.on_host(self._function, table, inputs, outputs, max(count, 1), short=self.short, shared=self.shared)
+        self.driver.on_host(self._function, table, inputs, outputs, max(count, 1), short=self.short, team=self.team)
         return outputs[: len(p.carry)], outputs[len(p.carry) :]
 
     def run(self, carry, consts, *, rows: int, every: int):
@@ -240,7 +239,7 @@ class CudaRunner(UnderJit):
             words[5:] = [*map(_address, given), *strides, *map(_address, (*carry_in, *carry_out, *saved))]
             table = jax.device_put(words, self.device)
             jax.block_until_ready((table, carry_in, given, carry_out, saved))
-            self.driver.launch(self._function, _address(table), count, short=self.short, shared=self.shared)
+            self.driver.launch(self._function, _address(table), count, short=self.short, team=self.team)
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
 
     def _place(self, value: Any, dtype: Any) -> jax.Array:

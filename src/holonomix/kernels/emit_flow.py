@@ -168,6 +168,8 @@ class Flow:
         moving = [j for j in moving if not g.length[loop.params[j]]]
         self.loops.assign([(g.args[n][j], self.values.slot(loop.params[j])) for j in vectors])
         tables = self._collectors(n, loop)
+        if tables:
+            self.loops.wait()
         head, body, done = self.w.labels("head", "body", "done")
         before, outer = self.w.label, self.w.mask
         starts = [self.values.name(g.args[n][j]) for j in moving]

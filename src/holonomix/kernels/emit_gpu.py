@@ -10,7 +10,7 @@ strange, the trajectory begins again from what came in, with careful steps.
 
 from __future__ import annotations
 
-from .writer import Writer
+from .writer import WARP, Writer
 
 LEAST = 623  # exponent of 2^-400: operands between it and 2^400 are treated by the quick forms
 RANGE = (2 * 400) << 21
@@ -30,6 +30,10 @@ class QuickMath:
         found = self.w.new(f"icmp ugt i32 {self.w.new('load i32, ptr %strange')}, {RANGE}")
         if not self.w.target.team:
             return found
+        if self.w.target.team > WARP:
+            any_of = self.w.declare("llvm.nvvm.barrier0.or", "i32 @(i32)")
+            word = self.w.new(f"call i32 {any_of}(i32 {self.w.new(f'zext i1 {found} to i32')})")
+            return self.w.new(f"icmp ne i32 {word}, 0")
         any_of = self.w.declare("llvm.nvvm.vote.any.sync", "i1 @(i32, i1)")
         return self.w.new(f"call i1 {any_of}(i32 -1, i1 {found})")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from .program import Leaf
 from .values import Here, Values, padded
-from .writer import TEAM, Writer, scalar_type
+from .writer import WARP, Writer, scalar_type
 
 
 class Loops:
@@ -50,7 +50,7 @@ class Loops:
         self.values.here, self.w.lanes = outer, lanes
 
     def _shared(self, n: int, body: Callable[[], None]) -> None:
-        """The same by a team of threads, each at every 32nd position; all wait for the last of them."""
+        """The same by a team of threads, which take turns; all wait for the last of them."""
         head, done = self.w.labels("axis", "axisdone")
         before, index = self.w.label, f"%i{self.w.fresh}"
         mine = self.w.new(f"icmp slt i64 {self.w.member}, {n}")
@@ -59,13 +59,20 @@ class Loops:
         hole = self.w.hole()
         self.values.here = Here(index)
         body()
-        following = self.w.new(f"add nuw nsw i64 {index}, {TEAM}")
+        following = self.w.new(f"add nuw nsw i64 {index}, {self.w.target.team}")
         more = self.w.new(f"icmp slt i64 {following}, {n}")
         self.w.lines[hole] = f"  {index} = phi i64 [ {self.w.member}, %{before} ], [ {following}, %{self.w.label} ]"
         self.w.put(f"br i1 {more}, label %{head}, label %{done}")
         self.w.start(done)
-        self.w.put(f"call void {self.w.declare('llvm.nvvm.bar.warp.sync', 'void @(i32)')}(i32 -1)")
         self.values.here = None
+        self.wait()
+
+    def wait(self) -> None:
+        """All threads of a team come here before any goes on; what they have written is there for all."""
+        if self.w.target.team > WARP:
+            self.w.put(f"call void {self.w.declare('llvm.nvvm.barrier0', 'void @()')}()")
+        elif self.w.target.team:
+            self.w.put(f"call void {self.w.declare('llvm.nvvm.bar.warp.sync', 'void @(i32)')}(i32 -1)")
 
     def assign(self, pairs: list[tuple[int, str]]) -> None:
         """Copy vectors, or repeated scalars, to arrays, all at once: what is read is what was there before."""
@@ -118,6 +125,7 @@ class Loops:
     def pack(self, n: int) -> None:
         """A vector of scalars."""
         kind, base = self.w.graph.kind[n], self.values.slot(n)
+        self.wait()  # until nobody reads what was there before
         for k, a in enumerate(self.w.graph.args[n]):
             value = self.w.to_memory(self.values.name(a), kind)
             self.w.put(

@@ -14,12 +14,13 @@ import importlib.util
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from .emit import KERNEL, KernelEmitter
 from .graph import Unsupported
 from .native import kept, key_of, optimized
 from .program import Program
-from .writer import Target, Writer
+from .writer import WARP, Target, Writer
 
 TRIPLE = "nvptx64-nvidia-cuda"
 PTX_VERSION = {70: 70, 75: 70, 80: 70, 86: 71, 89: 78, 90: 80, 100: 86, 120: 87}  # least versions that know the chip
@@ -41,7 +42,8 @@ def _threads(w: Writer) -> tuple[str, str]:
 
 
 PTX = Target("ptx_kernel ", library="__nv_", local="addrspace(5) ", far=False, quick=True, threads=_threads)
-TEAMS = dataclasses.replace(PTX, local="addrspace(3) ", team=True)  # arrays are in the memory that a team shares
+TEAMS = dataclasses.replace(PTX, local="addrspace(3) ")  # arrays are in the memory that a team shares
+LARGE, LONG = 4 * WARP, 2 * WARP  # threads of a team where an axis is so long
 
 
 @functools.cache
@@ -76,20 +78,33 @@ def ptx(program: Program, capability: int, registers: int | None = None) -> str:
     return team_ptx(program, capability, registers, 0)[0]
 
 
-def team_ptx(program: Program, capability: int, registers: int | None, most: int) -> tuple[str, int]:
-    """The same, and the bytes that a team of threads shares: none where one thread does a trajectory.
+class Team(NamedTuple):
+    """The threads that share a trajectory, and the bytes of their memory; none where one thread does a trajectory."""
 
-    Programs with long axes have teams where their arrays fit in `most` bytes.
-    """
-    emitter = KernelEmitter(program, 1, True, target=TEAMS if program.wide and most else PTX)
-    text, shared = emitter.module(), emitter.values.space if program.wide and most else 0
-    if shared > most:
-        return team_ptx(program, capability, registers, 0)
+    threads: int
+    shared: int
+
+
+ALONE = Team(0, 0)
+
+
+def team_ptx(program: Program, capability: int, registers: int | None, most: int) -> tuple[str, Team]:
+    """The same, and its team: programs with long axes have one where their arrays fit in `most` bytes."""
+    target, team = PTX, ALONE
+    if program.wide and most:
+        longest = max(program.graph.length[n] for n in program.live)
+        target = dataclasses.replace(TEAMS, team=LARGE if longest > LONG else WARP)
+    emitter = KernelEmitter(program, 1, True, target=target)
+    text = emitter.module()
+    if target.team:
+        team = Team(target.team, emitter.values.space)
+        if team.shared > most:
+            return team_ptx(program, capability, registers, 0)
     wanted = sorted(name[5:] for name in emitter.declared if name.startswith("__nv_"))
     made = kept(key_of(f"ptx {capability}", text), lambda: _assembled(text, wanted, capability).encode()).decode()
     if registers is not None:
         made = re.sub(rf"(\.entry {KERNEL}\([^)]*\))", rf"\1\n.maxnreg {registers}", made, count=1)
-    return made, shared
+    return made, team
 
 
 def _assembled(text: str, wanted: list[str], capability: int) -> str:

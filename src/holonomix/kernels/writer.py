@@ -18,7 +18,7 @@ def scalar_type(kind: str) -> str:
 
 STACK = 1 << 15  # bytes of arrays on the stack of a thread; those beyond are in memory that the caller gives
 
-TEAM = 32  # threads that share a trajectory
+WARP = 32  # threads of a GPU that go in step
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Target:
     far: bool = True  # callers give memory for large arrays
     threads: Callable[[Writer], tuple[str, str]] | None = None  # the first trajectory of a thread, and the stride
     quick: bool = False  # quick steps are written before careful ones (see emit_gpu)
-    team: bool = False  # 32 threads share a trajectory: they take turns at the positions of long axes
+    team: int = 0  # so many threads share a trajectory: they take turns at the positions of long axes
 
 
 class Writer:
