@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .graph import Unsupported
 from .program import Leaf
 from .values import Here, Values, padded
 from .writer import WARP, Writer, scalar_type
@@ -136,6 +137,8 @@ class Loops:
     def join(self, n: int) -> None:
         """Vectors of one length, or repeated scalars, one after the other."""
         w, values, g = self.w, self.values, self.w.graph
+        if values.local:
+            raise Unsupported("vectors joined to one", "on a GPU")
         kind, base, size = g.kind[n], values.slot(n), g.attr[n]
         stored = w.stored(kind)
         copy = w.declare("llvm.memcpy.p0.p0.i64", "void @(ptr, ptr, i64, i1)")
