@@ -137,7 +137,6 @@ def test_a_function_without_series_is_a_method_error():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="rounding is biased: the exponent is 1.0, 3e-19 per step")
 def test_the_energy_error_grows_like_the_root_of_time():
     """10^7 steps of the double pendulum: Brouwer's law, exponent at most 0.6."""
     problem = hx.models.double_pendulum()

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 
 from ..linalg.scales import inverse_sizes
 from ..systems.abstract import AbstractSystem
-from .legendre import Tables, coefficients, returned, step_norm
+from .legendre import Tables, coefficients, step_norm
+from .rounding import returned
 from .stages import combined, pulls, rates, velocities
 
 __all__ = ["Nodes", "correction", "equations", "residual", "start_slopes"]

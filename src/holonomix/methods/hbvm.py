@@ -25,10 +25,7 @@ from .legendre import (
     check_degrees,
     coefficients,
     compensated,
-    conserved_energy,
     continuation,
-    energy_returned,
-    returned,
     solve_step,
     step_norm,
     step_speeds,
@@ -36,6 +33,7 @@ from .legendre import (
 )
 from .line_integral import LineIntegral
 from .rattle import RATTLE
+from .rounding import conserved_energy, energy_returned, returned
 from .stages import combined, pulls, rates, velocities
 
 __all__ = ["HBVM", "Gauss"]

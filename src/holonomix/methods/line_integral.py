@@ -25,15 +25,13 @@ from .legendre import (
     check_degrees,
     coefficients,
     compensated,
-    conserved_energy,
     continuation,
-    energy_returned,
-    returned,
     solve_step,
     step_norm,
     step_speeds,
     tables,
 )
+from .rounding import conserved_energy, energy_returned, returned
 from .stages import all_blocks, combined, one_block, pulls, rates, solve_blocks, velocities
 
 __all__ = ["LineIntegral"]
