@@ -210,16 +210,14 @@ def both_ends(quick: bool) -> Findings:
         f"the straight rod's constraints lose {ranks['straight']} rank, the buckled one's {ranks['buckled']}",
         ranks["straight"] == 1 and ranks["buckled"] == 0,
     )
-    kick = jnp.zeros_like(q).at[:, 1].set(0.05)  # sideways
-    q, p = hx.project(system, q, kick)
-    sol = hx.simulate(system, hx.RATTLE(), q, p, dt=0.002, steps=100 if quick else 500, backend="array")
+    sol = hx.simulate(system, hx.RATTLE(), q, jnp.zeros_like(q), dt=0.002, steps=100 if quick else 500, backend="array")
     energy = float(np.max(np.abs(sol.energy_error())) / np.max(np.abs(sol.energy())))
     held = float(np.max(sol.constraint_error()))
     figure, axes = panels(size=(3.4, 2.8))
     for k, style in zip(np.linspace(0, len(sol.t) - 1, 4).astype(int), ("-", "--", "-.", ":")):
         line = backbone(sol.q[k])
-        axes.plot(line[:, 1], line[:, 2], ls=style, marker="o", ms=2, label=f"$t = {sol.t[k]:.2f}$")
-    axes.set(xlabel="$y$", ylabel="$z$")
+        axes.plot(line[:, 0], line[:, 2], ls=style, marker="o", ms=2, label=f"$t = {sol.t[k]:.2f}$")
+    axes.set(xlabel="$x$", ylabel="$z$")
     figure.legend(loc="outside upper center", ncols=4)
     found.figure("both_ends", figure)
     found.compare(
