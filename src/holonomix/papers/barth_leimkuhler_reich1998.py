@@ -271,7 +271,7 @@ PAPER = Paper(
             "The symplectic Euler method for (H - H_0)/U is symplectic and of first order, with steps that vary.",
             poincare_euler,
             "Kepler orbit of eccentricity 0.6, 20 periods",
-            seconds=(6, 6),
+            seconds=(2, 2),
         ),
         Item(
             "explicit",
@@ -280,7 +280,7 @@ PAPER = Paper(
             "Both updates of the density give methods of second order.",
             explicit_update,
             "double pendulum to t = 1 with U1",
-            seconds=(12, 12),
+            seconds=(5, 5),
         ),
         Item(
             "figure4.1",
@@ -291,7 +291,7 @@ PAPER = Paper(
             figure4_1,
             SECTION4,
             "as the full form",
-            (8, 14),
+            (2, 2),
         ),
         Item(
             "figure4.2",
@@ -301,7 +301,7 @@ PAPER = Paper(
             figure4_2,
             SECTION4,
             "as the full form",
-            (1, 1),
+            (0.1, 0.1),
         ),
         Item(
             "figure4.3",
@@ -311,7 +311,7 @@ PAPER = Paper(
             figure4_3,
             SECTION4,
             "as the full form",
-            (6, 10),
+            (2, 2),
         ),
         Item(
             "figure4.4",
@@ -322,7 +322,7 @@ PAPER = Paper(
             figure4_4,
             SECTION4,
             "as the full form",
-            (5, 10),
+            (0.8, 0.8),
         ),
         *ROD,
         *MORE,

@@ -238,7 +238,7 @@ ITEMS = (
         reversibility,
         "double pendulum and rod, 100 steps out and 100 back",
         "U2 only",
-        (6, 36),
+        (2, 36),
     ),
     Item(
         "multiplier",
@@ -247,7 +247,7 @@ ITEMS = (
         "Differentiating the constraint twice gives lambda as a function of q and p, and U2 = |Lambda|.",
         multiplier,
         "double pendulum with masses 1.3 and 0.7",
-        seconds=(6, 6),
+        seconds=(2, 2),
     ),
     Item(
         "figure5.1",
@@ -256,7 +256,7 @@ ITEMS = (
         "Directors turn along the rod as d_i' = u x d_i, with the strains u from d1, d2 and their derivatives.",
         figure5_1,
         "a twisted helix, 40 to 160 cells",
-        seconds=(1, 1),
+        seconds=(0.1, 0.1),
     ),
     Item(
         "both_ends",
@@ -266,6 +266,6 @@ ITEMS = (
         both_ends,
         "six cells, straight and buckled (ends 0.9 apart), 500 steps of 0.002",
         "four cells, 100 steps",
-        (12, 24),
+        (9, 24),
     ),
 )

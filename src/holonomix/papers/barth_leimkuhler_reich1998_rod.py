@@ -278,7 +278,7 @@ ITEMS = (
         figure5_2,
         f"{ROD}, t to 1.5",
         "t to 0.5",
-        (7, 10),
+        (8, 8),
     ),
     Item(
         "figure5.3",
@@ -287,7 +287,7 @@ ITEMS = (
         "The rod hits the wall at t = 0.17; RATTLE's energy jumps there, VRATTLE's does not.",
         figure5_3,
         f"{ROD}, first step 0.02, t to 0.25",
-        seconds=(5, 5),
+        seconds=(4, 11),
     ),
     Item(
         "figure5.4",
@@ -298,7 +298,7 @@ ITEMS = (
         "has a smaller error.",
         figure5_4,
         f"{ROD}, t to 0.25",
-        seconds=(2, 2),
+        seconds=(3, 3),
     ),
     Item(
         "figure5.5",
@@ -308,7 +308,7 @@ ITEMS = (
         figure5_5,
         f"{ROD}, seven first steps from 0.04 to 0.0025",
         "first steps 0.04, 0.02 and 0.01",
-        (3, 6),
+        (6, 10),
     ),
     Item(
         "figure5.6",
@@ -317,7 +317,7 @@ ITEMS = (
         "From rho = U(q_0) the density oscillates from step to step; from a proper start it does not.",
         figure5_6,
         f"{ROD}, first step 0.02",
-        seconds=(4, 4),
+        seconds=(2, 12),
     ),
     Item(
         "monitors",
@@ -328,6 +328,6 @@ ITEMS = (
         monitors,
         f"{ROD}, first step 0.02; four monitors of forces and speeds",
         "U1 only",
-        (8, 20),
+        (15, 50),
     ),
 )

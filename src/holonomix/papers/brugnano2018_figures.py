@@ -173,7 +173,7 @@ ITEMS = (
         figure1,
         "h = T/100, 100 periods",
         "20 periods",
-        (3, 5),
+        (0.1, 0.5),
     ),
     Item(
         "figure2",
@@ -183,7 +183,7 @@ ITEMS = (
         figure2,
         "h = T/100, 100 periods",
         "20 periods",
-        (1, 3),
+        (0.1, 0.1),
     ),
     Item(
         "figure3",
@@ -194,7 +194,7 @@ ITEMS = (
         figure3,
         "10 000 steps, every one of them kept",
         "1 000 steps",
-        (5, 20),
+        (1, 1),
     ),
     Item(
         "theorem8",
@@ -205,6 +205,6 @@ ITEMS = (
         theorem8,
         "modified pendulum and satellites up to t = 2; symmetry over 50 steps from a generic start",
         "symmetry over 20 steps",
-        (12, 14),
+        (5, 5),
     ),
 )

@@ -117,6 +117,6 @@ ITEMS = (
         "exact where lambda is constant; HBVM(s, s) is the Gauss method.",
         theory,
         "modified, planar and conical pendulum; Henon-Heiles",
-        seconds=(20, 20),
+        seconds=(4, 4),
     ),
 )

@@ -215,7 +215,7 @@ ITEMS = (
         runge_kutta,
         "seven tableaus of one to six stages",
         "four of the tableaus",
-        (12, 20),
+        (2, 2),
     ),
     Item(
         "multistep",
@@ -224,7 +224,7 @@ ITEMS = (
         "Integrating the interpolating polynomial of known slopes gives an m-step method, explicit if b_m = 0.",
         multistep,
         "Adams-Bashforth with 2, 3 and 4 steps; two formulas with a_0 not zero",
-        seconds=(6, 6),
+        seconds=(1, 1),
     ),
     Item(
         "partitioned",
@@ -234,7 +234,7 @@ ITEMS = (
         partitioned,
         "symplectic Euler and Lobatto IIIA-IIIB with 2, 3 and 4 stages",
         "without 4 stages",
-        (12, 16),
+        (5, 5),
     ),
     Item(
         "lemmas",

@@ -219,7 +219,7 @@ PAPER = Paper(
             functools.partial(figure_of, "figure1"),
             f"{FULL}, micro-step eps/1000",
             SHORT,
-            (6, 90),
+            (20, 90),
         ),
         Item(
             "figure2",
@@ -230,7 +230,7 @@ PAPER = Paper(
             functools.partial(figure_of, "figure2"),
             f"{FULL}, micro-step eps/100",
             SHORT,
-            (9, 30),
+            (13, 30),
         ),
         Item(
             "figure3",
@@ -250,7 +250,7 @@ PAPER = Paper(
             functools.partial(figure_of, "figure4"),
             f"{FULL}, micro-step eps/100",
             SHORT,
-            (9, 30),
+            (15, 30),
         ),
         Item(
             "effective",
@@ -261,7 +261,7 @@ PAPER = Paper(
             effective,
             "Verlet with steps eps/100 to T = 2, eps = 1e-2, 1e-3, 1e-4",
             "eps = 1e-2, 1e-3",
-            (6, 10),
+            (0.8, 7),
         ),
         Item(
             "structure",
@@ -271,7 +271,7 @@ PAPER = Paper(
             structure,
             "one step of 0.1 and 20 steps forward and back, eps = 1e-2, micro-step eps/100",
             "micro-step eps/20",
-            (10, 15),
+            (9, 9),
         ),
         *LEMMAS,
     ),

@@ -140,7 +140,7 @@ ITEMS = (
         "alpha(x) and pi(x) are x + O(eps), their transposed derivatives are P(x) + O(eps).",
         lemmas,
         "double pendulum, eps = 0.1 to 0.003",
-        seconds=(8, 8),
+        seconds=(7, 7),
     ),
     Item(
         "floor",
@@ -150,6 +150,6 @@ ITEMS = (
         floor,
         "micro-steps eps/10 to eps/320",
         "micro-steps eps/10, eps/20 and eps/80",
-        (14, 20),
+        (3, 11),
     ),
 )

@@ -303,7 +303,7 @@ ITEMS = (
         figure1,
         "T = 50, omega 20, beta 0.4, h 0.1 (variational Euler: h/20); benchmark row with h/1000",
         "benchmark row with h/100",
-        (20, 25),
+        (2, 4),
     ),
     Item(
         "times",
@@ -313,7 +313,7 @@ ITEMS = (
         times,
         "20 000 steps of compiled code, best of three",
         "5 000 steps",
-        (12, 15),
+        (0.5, 15),
     ),
     Item(
         "figure2",
@@ -324,7 +324,7 @@ ITEMS = (
         figure2,
         "Z&S with h = 0.01 to T = 50, omega 10 to 160",
         "omega 10 to 80",
-        (9, 12),
+        (0.3, 1),
     ),
     Item(
         "closed_form",
@@ -335,7 +335,7 @@ ITEMS = (
         "converge.",
         closed_form,
         "omega 20 and 200, window 0.3, t to 6",
-        seconds=(5, 5),
+        seconds=(0.4, 0.5),
     ),
     Item(
         "figure3",
@@ -344,6 +344,6 @@ ITEMS = (
         "SHAKE with h = 0.05 and 0.025 and Z&S with h = 0.05 agree well.",
         figure3,
         "T = 50, omega 20, beta 0.4",
-        seconds=(14, 14),
+        seconds=(4, 4),
     ),
 )

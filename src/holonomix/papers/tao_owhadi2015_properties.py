@@ -167,7 +167,7 @@ ITEMS = (
         "freedom.",
         symplecticity,
         "Jacobian of one step at a generic state; three bodies over 1000 steps",
-        seconds=(14, 14),
+        seconds=(10, 10),
     ),
     Item(
         "orders",
@@ -176,7 +176,7 @@ ITEMS = (
         "Z&S, Z&Ss and the form for stiff systems are of second order and symmetric; compositions reach higher order.",
         orders,
         "penalized double pendulum, omega 5, to t = 1, three steps",
-        seconds=(16, 16),
+        seconds=(4, 4),
     ),
     Item(
         "stability",
@@ -185,7 +185,7 @@ ITEMS = (
         "Z&S is unconditionally linearly stable if and only if beta >= 1/4.",
         stability,
         "spectral radius over h omega for five beta",
-        seconds=(4, 4),
+        seconds=(0.5, 0.5),
     ),
     Item(
         "nonlinear",
@@ -195,6 +195,6 @@ ITEMS = (
         nonlinear,
         "nine omega from 10 to 2000, five h from 0.02 to 0.15, T = 50",
         "omega 20, 30, 36 and 2000 with h = 0.1",
-        (15, 60),
+        (2, 4),
     ),
 )

@@ -160,7 +160,7 @@ ITEMS = (
         "Z&S with h = 0.1 shows the motion of the dipole that the benchmark shows.",
         figure9,
         START,
-        seconds=(8, 8),
+        seconds=(3, 4),
     ),
     Item(
         "figure10",
@@ -171,6 +171,6 @@ ITEMS = (
         "only approximately; the trapezoidal form is of second order.",
         figure10,
         START,
-        seconds=(20, 20),
+        seconds=(4, 4),
     ),
 )

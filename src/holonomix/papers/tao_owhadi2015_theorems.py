@@ -344,7 +344,7 @@ ITEMS = (
         leakage,
         "two starts 1e-9 apart, five methods, t to 500; sections to t = 1000",
         "t to 200 and 400",
-        (25, 40),
+        (2, 2),
     ),
     Item(
         "appendix",
@@ -353,6 +353,6 @@ ITEMS = (
         "|g| is O(1/omega) from any start, O(1/omega^2) from a tangent one, and so is the error.",
         appendix,
         "Verlet with omega h = 0.05 to t = 5, omega 10 to 80",
-        seconds=(8, 8),
+        seconds=(2, 2),
     ),
 )

@@ -334,7 +334,7 @@ ITEMS = (
         figure4,
         f"{WATER}; 8 replicas of T = 12 000",
         "4 replicas of T = 2 000",
-        (25, 150),
+        (13, 150),
     ),
     Item(
         "figure5",
@@ -344,7 +344,7 @@ ITEMS = (
         figure5,
         "7 waters, omega 500, window 0.2, t to 8; step 0.0002, and 0.05 as printed",
         "t to 2",
-        (20, 40),
+        (11, 40),
     ),
     Item(
         "figure6",
@@ -354,7 +354,7 @@ ITEMS = (
         figure6,
         f"{WATER}, without noise and friction, 20 000 steps",
         "4 000 steps",
-        (25, 60),
+        (5, 17),
     ),
     Item(
         "figure7",
@@ -364,6 +364,6 @@ ITEMS = (
         figure7,
         "100 waters, T = 1000 (20 000 steps), as long before to heat up",
         "not run: too short to decide",
-        (1, 600),
+        (0.1, 600),
     ),
 )
