@@ -174,6 +174,7 @@ def figure5_5(quick: bool) -> Findings:
     for (name, points), marker in zip(work.items(), "os"):
         axes.loglog(*zip(*points), marker=marker, label=name)
     axes.set(xlabel="steps", ylabel="largest $|H - H_0|$")
+    axes.xaxis.set_minor_formatter("")  # minor labels would overlap at this width
     legend(figure, axes)
     found.figure("figure5.5", figure)
     ratios = [b / a for (_, a), (_, b) in zip(work["VRATTLE"], work["RATTLE"])]
