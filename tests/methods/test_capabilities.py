@@ -68,8 +68,6 @@ def test_declared_capabilities_are_measured(make, kind, capability):
 
 def check_sampler(method, kind, capability):
     """Noise leaves no order: ten steps go well and stay on the manifold."""
-    import jax
-
     from .capability_problems import walk
 
     system, q, p = problem(kind, capability)
@@ -84,7 +82,8 @@ def check_sampler(method, kind, capability):
 def test_what_is_not_declared_is_refused(make, kind, capability):
     method = make()
     if capability is Capability.REDUNDANT:
-        solvers = [x for x in _parts(method) if isinstance(x, AbstractSolver)]
+        is_solver = lambda x: isinstance(x, AbstractSolver)
+        solvers = [x for x in jax.tree.leaves(method, is_leaf=is_solver) if is_solver(x)]
         assert not solvers or method.adaptive, "a method with a solver treats redundant rows, or says why not"
         return
     if kind == "stiff" and capability in (Capability.TIME, Capability.MAGNETIC):

@@ -14,7 +14,6 @@ from ..errors import SimulationError
 from ..invariants import Trend, along, drift, trend
 from ..projection import bend_sizes, constraint_sizes, speed_sizes
 from ..status import Status
-from ..systems.abstract import AbstractSystem
 from .runs import Trajectory, follow, follow_back, one_step, step_functions
 
 __all__ = ["LongRun", "Orders", "Reference", "long_run", "orders", "reversal", "symplectic_defect", "wedge_defect"]
@@ -30,7 +29,7 @@ SETTLED = 0.05
 class Reference:
     """The exact motion from one start: a high-order method, its step halved until the result stops changing."""
 
-    def __init__(self, system: AbstractSystem, method: Any, q: Any, p: Any, t: float, dt: float):
+    def __init__(self, system: Any, method: Any, q: Any, p: Any, t: float, dt: float):
         self.system, self.method, self.q, self.p, self.t, self.dt = system, method, q, p, t, dt
 
     def rows(self, span: float, count: int) -> tuple[Any, Any, float]:
@@ -68,9 +67,7 @@ class Orders(NamedTuple):
     slopes: dict[str, float]
 
 
-def orders(
-    system: AbstractSystem, method: Any, reference: Reference, span: float, dt: float, *, multipliers: bool
-) -> Orders:
+def orders(system: Any, method: Any, reference: Reference, span: float, dt: float, *, multipliers: bool) -> Orders:
     """The order in each variable over one span: at least three step sizes, each error clear of round-off.
 
     The ladder starts at `dt`, goes up while errors are too small to divide, then down until three successive slopes
@@ -113,9 +110,7 @@ def orders(
     return Orders([span / n for n in ladder], {v: [taken[n][v][0] for n in ladder] for v in names}, slopes)
 
 
-def _errors(
-    system: AbstractSystem, method: Any, reference: Reference, span: float, steps: int, multipliers: bool
-) -> dict:
+def _errors(system: Any, method: Any, reference: Reference, span: float, steps: int, multipliers: bool) -> dict:
     """Error and its uncertainty by variable, relative to the size of the exact values; empty when the run failed."""
     dt = span / steps
     every = steps if method.adaptive else steps // 2
@@ -139,9 +134,7 @@ def _exact(reference: Reference, span: float, count: int) -> tuple[Any, Any, flo
     return cache[span, count]
 
 
-def _multiplier_error(
-    system: AbstractSystem, reference: Reference, done: Trajectory, reached: float, dt: float
-) -> float:
+def _multiplier_error(system: Any, reference: Reference, done: Trajectory, reached: float, dt: float) -> float:
     """The multipliers of the last step against `Lambda` at the start, middle or end of it, whichever they belong to."""
     best = np.inf
     for back in (0.0, 0.5, 1.0):
@@ -155,7 +148,7 @@ def _multiplier_error(
     return best
 
 
-def symplectic_defect(system: AbstractSystem, method: Any, q: Any, p: Any, t: float, dt: float) -> float:
+def symplectic_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) -> float:
     """`max |T^T (J^T W J - W) T|` of one step, T a basis of the tangent space of the cotangent bundle of the manifold.
 
     That space is `{(dq, dp): G dq = 0, d(G M^-1 p) = 0}`; without constraints it is everything. In the ambient space a
@@ -169,7 +162,7 @@ def symplectic_defect(system: AbstractSystem, method: Any, q: Any, p: Any, t: fl
     return defect
 
 
-def wedge_defect(system: AbstractSystem, method: Any, q: Any, p: Any, t: float, dt: float) -> float:
+def wedge_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) -> float:
     """The same on `{G dq = 0}` alone, for the step's own variables: what velocity-level SHAKE keeps.
 
     The start is taken a few steps on, where its momentum is not tangent.
@@ -179,7 +172,7 @@ def wedge_defect(system: AbstractSystem, method: Any, q: Any, p: Any, t: float, 
 
 
 def _defect(
-    system: AbstractSystem, method: Any, q: Any, p: Any, t: float, dt: float, *, shown: bool = True, held: bool = False
+    system: Any, method: Any, q: Any, p: Any, t: float, dt: float, *, shown: bool = True, held: bool = False
 ) -> float:
     stepper, consts = step_functions(system, method, t, dt, q.dtype)
     jacobian, before, after = (np.asarray(x) for x in _linearized(stepper, consts, q, p, shown, held))
@@ -224,7 +217,7 @@ def _linearized(stepper: Stepper, consts: Consts, q: Any, p: Any, shown: bool, h
     return jax.jacfwd(step)(z), jax.jacfwd(conditions)(z, t), jax.jacfwd(conditions)(step(z), t + dt)
 
 
-def reversal(system: AbstractSystem, method: Any, q: Any, p: Any, t: float, dt: float, steps: int) -> float:
+def reversal(system: Any, method: Any, q: Any, p: Any, t: float, dt: float, steps: int) -> float:
     """How far from the start `steps` steps, a reversal and `steps` steps end, relative to the size of (q, p)."""
     there = follow(system, method, q, p, t, dt, steps)
     if there.status.failed:
@@ -251,7 +244,7 @@ class LongRun(NamedTuple):
     most_iterations: int
 
 
-def long_run(system: AbstractSystem, method: Any, problem: Any, dt: float, steps: int, key: Any = None) -> LongRun:
+def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key: Any = None) -> LongRun:
     """Energy, constraints and invariants over `steps` steps from the problem's own start."""
     every = -(-steps // 400)
     done = follow(system, method, problem.q0, problem.p0, 0.0, dt, every * (steps // every), every, key)
@@ -276,7 +269,7 @@ def long_run(system: AbstractSystem, method: Any, problem: Any, dt: float, steps
 
 
 @compiled
-def _observe(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def _observe(system: Any, q: Any, p: Any, t: Any) -> Any:
     def row(q, p, t):
         energies = system.kinetic(q, p), system.potential(q, t)
         if not system.has_constraints:

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -26,7 +26,6 @@ from holonomix.io import (
 )
 from holonomix.io.directory import discard
 from holonomix.io.text import parse_json
-from holonomix.systems.abstract import AbstractSystem
 
 from .environment import set_up_jax
 from .exits import CommandError
@@ -36,6 +35,9 @@ from .runfile import RunSpec, parse_run_file, validate
 from .suggest import kebab
 from .text_progress import TextProgress
 from .trust import SEAL, is_own_seal, sealed, trusted_file
+
+if TYPE_CHECKING:  # JAX is imported after `set_up_jax`
+    from holonomix.systems.abstract import AbstractSystem
 
 __all__ = [
     "Job",

@@ -10,19 +10,21 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 
 from holonomix.io import EnsembleStore, StorePlace, is_store
-from holonomix.systems.abstract import AbstractSystem
 
 from .execute import Job, described, job_from, saved_run, warn_of_changes
 from .exits import CommandError
 from .problems import USER_MODULE
 from .runfile import RunSpec
 from .suggest import kebab
+
+if TYPE_CHECKING:  # JAX is imported after `set_up_jax`
+    from holonomix.systems.abstract import AbstractSystem
 
 __all__ = ["Axis", "axes_of", "executor_from", "points_of", "resume_sweep", "run_sweep"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -58,7 +58,7 @@ class Checkpointed:
         whole_number("n", self.n)
 
 
-Adjoint = Literal["checkpoint", "direct", "forward"] | Reversible | Checkpointed
+Adjoint = str | Reversible | Checkpointed  # the names: "checkpoint", "direct", "forward"
 
 
 def check_adjoint(adjoint: Any, method: Any, system: Any) -> None:

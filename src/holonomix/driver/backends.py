@@ -17,7 +17,7 @@ import numpy as np
 from ..compiled import Recent, compiled
 from ..errors import InputError, one_of
 from ..names import BACKENDS
-from .loop import Consts, LoopCarry, Stepper
+from .loop import Consts, LoopCarry
 
 __all__ = ["BACKENDS", "Choice", "choose", "choose_batch"]
 
@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 @compiled
 def _array_run(
-    stepper: Stepper, carry: LoopCarry, consts: Consts, rows: Any, every: Any, capacity: int
+    stepper: Any, carry: LoopCarry, consts: Consts, rows: Any, every: Any, capacity: int
 ) -> tuple[LoopCarry, dict[str, Any]]:
     def inner(carry):
         def more(loop):
@@ -69,7 +69,7 @@ class ArrayRunner:
 
     name = "array"
 
-    def __init__(self, stepper: Stepper, capacity: int = 1):
+    def __init__(self, stepper: Any, capacity: int = 1):
         self.stepper, self.capacity = stepper, capacity
 
     def run(
@@ -102,7 +102,7 @@ def flat_axes(axes: Any, tree: Any) -> tuple[int | None, ...]:
 
 
 @compiled
-def _array_batch(stepper: Stepper, carry: Any, consts: Any, axes: tuple, rows: Any, every: Any, capacity: int) -> Any:
+def _array_batch(stepper: Any, carry: Any, consts: Any, axes: tuple, rows: Any, every: Any, capacity: int) -> Any:
     leaves, treedef = jax.tree.flatten(consts)
 
     def one(carry, leaves):
@@ -158,7 +158,7 @@ def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain
     return unrolled
 
 
-def _kernel(backend: str, stepper: Stepper, carry: Any, consts: Any, asked: bool, batch: bool) -> Any:
+def _kernel(backend: str, stepper: Any, carry: Any, consts: Any, asked: bool, batch: bool) -> Any:
     """A compiled kernel, from the cache where the same program was built before; what went wrong is cached too."""
     from .. import kernels
 
@@ -207,12 +207,12 @@ def callback_runner(backend: str, stepper: Any, carry: Any, consts: Any) -> Any 
     return runner
 
 
-def choose(backend: str, stepper: Stepper, carry: Any, consts: Any, capacity: int = 1) -> Choice:
+def choose(backend: str, stepper: Any, carry: Any, consts: Any, capacity: int = 1) -> Choice:
     """The runner for one trajectory; a call asks for at most `capacity` rows."""
     return _choose(backend, stepper, carry, consts, ("native",), capacity, batch=False)
 
 
-def choose_batch(backend: str, stepper: Stepper, carry: Any, consts: Any, capacity: int = 1) -> Choice:
+def choose_batch(backend: str, stepper: Any, carry: Any, consts: Any, capacity: int = 1) -> Choice:
     """The runner for an ensemble; `carry` and `consts` are those of one trajectory."""
     preferred = ("cuda",) if jax.default_backend() == "gpu" else ("native",)
     return _choose(backend, stepper, carry, consts, preferred, capacity, batch=True)
@@ -220,7 +220,7 @@ def choose_batch(backend: str, stepper: Stepper, carry: Any, consts: Any, capaci
 
 def _choose(
     backend: str,
-    stepper: Stepper,
+    stepper: Any,
     carry: Any,
     consts: Any,
     preferred: tuple[str, ...],

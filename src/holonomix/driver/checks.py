@@ -12,7 +12,6 @@ from jax.core import Tracer
 from ..errors import InputError, MethodError, whole_number
 from ..methods.base import AbstractMethod
 from ..projection import check_system
-from ..systems.abstract import AbstractSystem
 
 __all__ = ["check_clock", "check_concrete", "check_length", "check_method", "check_run"]
 
@@ -35,7 +34,7 @@ def check_concrete(name: str, *values: Any) -> None:
         raise InputError(f"{name} cannot run inside jit, vmap or grad; hx.integrate does")
 
 
-def check_run(method: Any, system: AbstractSystem, dt: Any, steps: Any, key: Any, *, several: bool = False) -> int:
+def check_run(method: Any, system: Any, dt: Any, steps: Any, key: Any, *, several: bool = False) -> int:
     """System, method, step, number of steps and key; `several` allows an array of dt."""
     check_method(method, system)
     steps = whole_number("steps", steps, 0)

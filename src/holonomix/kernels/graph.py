@@ -45,6 +45,8 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import HolonomixError
+
 FLOATS = {"f8", "f4"}
 SIGNED = {"i1", "i2", "i4", "i8"}
 UNSIGNED = {"u1", "u2", "u4", "u8"}
@@ -94,10 +96,10 @@ def defects_are_fatal() -> bool:
 
 @contextlib.contextmanager
 def defects(doing: str) -> Iterator[None]:
-    """Turn any unexpected exception, a RecursionError included, into a `Defect`."""
+    """Turn any unexpected exception, a RecursionError included, into a `Defect`; errors for users stay theirs."""
     try:
         yield
-    except (Unsupported, Unavailable, Defect):
+    except (Unsupported, Unavailable, Defect, HolonomixError):
         raise
     except Exception as error:
         raise Defect(f"{doing}: {type(error).__name__}: {error}") from error

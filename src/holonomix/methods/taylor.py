@@ -50,7 +50,10 @@ def solution_series(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, 
     def form(looped: bool) -> Any:
         def run(q: Any, p: Any, t: Any, unit: Any, *leaves: Any) -> list[Any]:
             whole = eqx.combine(jax.tree.unflatten(tree, leaves), static)
-            return _coefficients(whole, q, p, t, order, unit, looped)
+            try:
+                return _coefficients(whole, q, p, t, order, unit, looped)
+            except SeriesError as error:
+                raise MethodError(f"Taylor series: {error}") from error
 
         return run
 
@@ -160,10 +163,7 @@ class _AbstractTaylor(AbstractMethod):
     solver: eqx.AbstractVar[AbstractSolver | None]
 
     def _series(self, system: AbstractSystem, state: State, order: int, unit: Any) -> SolutionSeries:
-        try:
-            return solution_series(system, state.q, state.p, state.t, order, unit)
-        except SeriesError as error:
-            raise MethodError(f"{self.name}: {error}") from error
+        return solution_series(system, state.q, state.p, state.t, order, unit)
 
 
 def _traits(order: int, exact: bool) -> dict[str, Traits]:
