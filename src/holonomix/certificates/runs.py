@@ -87,7 +87,7 @@ def _reversed(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:
     return eqx.tree_at(lambda c: (c.state, c.memory), carry, (state, memory))
 
 
-def step_functions(system: AbstractSystem, method: Any, t: float, dt: float, dtype: Any) -> tuple[Stepper, Consts]:
+def step_functions(system: Any, method: Any, t: float, dt: float, dtype: Any) -> tuple[Stepper, Consts]:
     """What the driver compiles for a run of this method, for maps of one step."""
     return make_stepper(system, method, dt=dt, t0=t, dtype=dtype)
 

@@ -95,7 +95,8 @@ def advance(stepper: Stepper, carry: LoopCarry, consts: Consts, count: int, adjo
         return jax.lax.fori_loop(0, count, lambda _, c: one(c), carry)
     if adjoint == "direct":
         return _scan(one, count)(carry)
-    pieces = max(1, count // max(1, math.isqrt(count))) if adjoint == "checkpoint" else min(adjoint.n, max(count, 1))
+    most = max(1, math.isqrt(count))
+    pieces = min(adjoint.n, max(count, 1)) if isinstance(adjoint, Checkpointed) else max(1, count // most)
     block = max(1, count // pieces)
     carry = _scan(jax.checkpoint(_scan(one, block)), count // block)(carry) if count else carry
     return _scan(one, count % block)(carry) if count % block else carry
