@@ -178,7 +178,7 @@ def _shown(method: Any, system: AbstractSystem, state: State, memory: Any) -> tu
 
 
 def make_stepper(
-    system: AbstractSystem,
+    system: Any,
     method: AbstractMethod,
     *,
     dt: Any,
