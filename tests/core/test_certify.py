@@ -160,7 +160,7 @@ def test_in_the_ambient_space_a_correct_rattle_shows_a_defect():
         """The same system, with its constraints hidden from the measurement but not from the method."""
 
         inner: Any
-        constrained: bool = False
+        has_constraints: bool = False
 
         def __getattr__(self, name):
             return getattr(self.inner, name)
