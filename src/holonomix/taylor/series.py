@@ -200,7 +200,7 @@ class SeriesProgram:
             return self._branches(equation, inputs)
         if name in _REWRITTEN:
             shapes = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in equation.invars]
-            body = jax.make_jaxpr(_REWRITTEN[name](**equation.params))(*shapes)
+            body = jax.make_jaxpr(_REWRITTEN[name](**(equation.params | _counts(equation))))(*shapes)
             return self._trace(body.jaxpr, body.consts, inputs)
         if not several and not jnp.issubdtype(equation.outvars[0].aval.dtype, np.inexact):
             # comparisons and integers follow the center of the expansion
@@ -291,6 +291,20 @@ def _called(equation: Any) -> tuple[Any, Sequence[Any]] | None:
 def _split(sizes: Sequence[int], axis: int) -> Callable[[Any], list[Any]]:
     ends = np.cumsum([0, *sizes])
     return lambda x: [lax.slice_in_dim(x, int(a), int(b), axis=axis) for a, b in zip(ends[:-1], ends[1:])]
+
+
+def _counts(equation: Any) -> dict[str, int]:
+    """How many constants and carried values a `scan` has; versions of JAX say it in different ways.
+
+    What is carried goes in and out as the body sees it; rows have one axis more outside.
+    """
+    if equation.primitive.name != "scan":
+        return {}
+    inner = equation.params["jaxpr"]
+    inner = getattr(inner, "jaxpr", inner)
+    alike = lambda inside, outside: sum(len(a.aval.shape) == len(b.aval.shape) for a, b in zip(inside, outside))
+    carried = alike(inner.outvars, equation.outvars)
+    return {"num_consts": alike(inner.invars, equation.invars) - carried, "num_carry": carried}
 
 
 def _scan(
