@@ -196,9 +196,14 @@ def _equation(eqn, ins, noise):
     if name == "while":
         nc, nb = p["cond_nconsts"], p["body_nconsts"]
         carry = ins[nc + nb :]
-        while evaluate(p["cond_jaxpr"], *ins[:nc], *carry, noise=noise)[0]:
-            carry = evaluate(p["body_jaxpr"], *ins[nc : nc + nb], *carry, noise=noise)
-        return carry
+        while True:
+            go = np.asarray(evaluate(p["cond_jaxpr"], *ins[:nc], *carry, noise=noise)[0])
+            if not go.any():
+                return carry
+            new = evaluate(p["body_jaxpr"], *ins[nc : nc + nb], *carry, noise=noise)
+            # a loop over a batch has a condition for each: those that ended keep their values
+            shaped = [go.reshape(go.shape + (1,) * (np.ndim(x) - go.ndim)) for x in new]
+            carry = new if go.ndim == 0 else [np.where(k, x, y) for k, x, y in zip(shaped, new, carry)]
     if name == "scan":
         return _scan(eqn, ins, noise)
     plain = not any(jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in (*eqn.invars, *eqn.outvars))
