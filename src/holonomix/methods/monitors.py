@@ -92,11 +92,10 @@ class FunctionMonitor(AbstractMonitor):
             return jnp.asarray(self.fn(q, p))
 
 
-class ForceMonitor(AbstractMonitor):
-    """`U1 = sqrt(p^T M^-2 p + (weight |grad V|)^2)`: the vector field without constraint forces (4.1).
+class AbstractSpeedMonitor(AbstractMonitor):
+    """The speed of the state: of q, and of p with `weight`, which turns a force into a speed.
 
-    `weight` turns a force into a speed; 1, the paper's, suits units in which masses and times are of order one. By
-    default the second term is the acceleration `M^-1 grad V` times the `natural_time` of the start, in any units.
+    By default a force counts as the acceleration `M^-1 f` times the `natural_time` of the start, in any units.
     """
 
     weight: Any = eqx.field(converter=_weight_or_none, default=None)
@@ -107,13 +106,20 @@ class ForceMonitor(AbstractMonitor):
     def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
         return natural_time(system, q, p) if self.weight is None else ()
 
-    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
-        change = _as_speed(system, q, system.gradient(q), self.weight, memory)
+    def speed(self, system: AbstractSystem, q: Any, p: Any, force: Any, time: Any) -> Any:
+        change = time * system.inverse_mass(q, force) if self.weight is None else self.weight * force
         return jnp.sqrt(jnp.sum(system.velocity(q, p) ** 2) + jnp.sum(change**2))
 
 
-def _as_speed(system: AbstractSystem, q: Any, force: Any, weight: Any, time: Any) -> Any:
-    return time * system.inverse_mass(q, force) if weight is None else weight * force
+class ForceMonitor(AbstractSpeedMonitor):
+    """`U1 = sqrt(p^T M^-2 p + (weight |grad V|)^2)`: the vector field without constraint forces (4.1).
+
+    `weight` turns a force into a speed; 1, the paper's, suits units in which masses and times are of order one. By
+    default the second term is the acceleration `M^-1 grad V` times the `natural_time` of the start, in any units.
+    """
+
+    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+        return self.speed(system, q, p, system.gradient(q), memory)
 
 
 class MultiplierMonitor(AbstractMonitor):
@@ -162,24 +168,14 @@ class WallMonitor(AbstractMonitor):
         return jnp.min(d) ** (-self.power)
 
 
-class ArcLengthMonitor(AbstractMonitor):
+class ArcLengthMonitor(AbstractSpeedMonitor):
     """`sqrt(|q'|^2 + (weight |p'|)^2)`: the speed along the trajectory in phase space, constraint forces included.
 
     `weight` turns a force into a speed, as in `ForceMonitor`; by default it is the natural time of the start there too.
     """
 
-    weight: Any = eqx.field(converter=_weight_or_none, default=None)
-
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
-        return self.value(system, q, p, self.start(system, q, p, None))
-
-    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
-        return natural_time(system, q, p) if self.weight is None else ()
-
     def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
-        force = reduced_force(system, q, p, jnp.zeros((), q.dtype))
-        change = _as_speed(system, q, force, self.weight, memory)
-        return jnp.sqrt(jnp.sum(system.velocity(q, p) ** 2) + jnp.sum(change**2))
+        return self.speed(system, q, p, reduced_force(system, q, p, jnp.zeros((), q.dtype)), memory)
 
 
 class LargestForceMonitor(AbstractMonitor):

@@ -33,7 +33,7 @@ def returned(system: AbstractSystem, q: Any, t: Any, dt: Any, G: Any) -> Any:
 
 def conserved_energy(system: AbstractSystem, q: Any, p: Any) -> Any:
     """The energy at the start, for `energy_returned`; None where forces or time change the energy."""
-    if system.forced or system.time_dependent or system.rheonomic:
+    if not system.conservative or system.rheonomic:
         return None
     return jax.lax.stop_gradient(system.hamiltonian(q, p))
 
