@@ -125,6 +125,17 @@ BAD = {
         '<!DOCTYPE r [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]><robot name="r"><link name="&b;"/></robot>',
         "declares a document type or entities",
     ),
+    "ring apart": (
+        robot(link("arm", 1.0, (0, 0, 0), GOOD), joint("j", "continuous", "arm", "arm", (0,) * 3, (0,) * 3, (0, 0, 1))),
+        r"links \['arm'\] form a ring that is not connected to the root link 'base'",
+    ),
+    "own mimic": (
+        robot(
+            link("arm", 1.0, (0, 0, 0), GOOD),
+            joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1), '<mimic joint="j"/>'),
+        ),
+        "joint 'j' mimics itself",
+    ),
     "not XML": ("robot = 3", "is not an XML file"),
     "another root": ("<mujoco/>", "its root element is <mujoco>, not <robot>"),
 }
@@ -135,6 +146,15 @@ def test_bad_urdf_files_are_named(tmp_path, case):
     text, message = BAD[case]
     with pytest.raises(hx.InputError, match=f"robot.urdf.*{message}"):
         hx.Mechanism.from_urdf(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("given", ["x", float("nan"), [1.0, 2.0]])
+def test_positions_that_are_no_numbers_are_named(tmp_path, given):
+    text = robot(
+        link("arm", 1.0, (0, 0, 0), GOOD), joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1))
+    )
+    with pytest.raises(hx.InputError, match="joint 'j' has 1 position, so .* is no value of it"):
+        hx.Mechanism.from_urdf(write(tmp_path, text), positions={"j": given})
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -183,8 +203,133 @@ def test_a_mujoco_file_with_a_loop(tmp_path):
     np.testing.assert_allclose(m["A"].coordinates[0].value(m.equations.frames(m._start()[0])), 0.0, atol=1e-15)
 
 
+BOX = '<geom type="box" size="0.1 0.2 0.3" pos="0.3 0 0"/>'
+TIP = '<geom type="box" size="0.1 0.2 0.3" pos="0.1 0.2 0" group="4"/>'
+HINGE = '<joint name="A" axis="0 1 0"/>'
+HEAVY = '<inertial mass="9" pos="0 0 0" diaginertia="1 1 1"/>'
+
+
+def body(content, name="a"):
+    return f'<worldbody><body name="{name}">{content}</body></worldbody>'
+
+
+# two ways to say the same, of which the second is the plain one
+SAME = {
+    "frame around a body": (
+        f'<worldbody><frame pos="0 0 1" euler="0 0 90"><body name="a" pos="1 0 0">{HINGE}{BOX}</body></frame>'
+        "</worldbody>",
+        f'<worldbody><body name="a" pos="0 1 1" euler="0 0 90">{HINGE}{BOX}</body></worldbody>',
+    ),
+    "frame in a body": (
+        body(f'<frame pos="0.3 0 0" euler="0 90 0">{HINGE}<geom type="box" size="0.3 0.2 0.1"/></frame>'),
+        body(f'<joint name="A" axis="0 1 0" pos="0.3 0 0"/>{BOX}'),
+    ),
+    "class of a frame": (
+        '<default><default class="k"><geom density="200"/></default></default>'
+        f'<worldbody><frame childclass="k"><body name="a">{HINGE}{BOX}</body></frame></worldbody>',
+        body(HINGE + BOX.replace("/>", ' density="200"/>')),
+    ),
+    "sections in parts": (
+        '<compiler angle="radian"/><compiler eulerseq="zyx"/><option gravity="0 0 1"/><option timestep="1"/>'
+        + body(HINGE + BOX).replace("<body", '<body euler="0.1 0.2 0.3"')
+        + body(HINGE.replace("A", "B") + BOX, "b"),
+        '<compiler angle="radian" eulerseq="zyx"/><option gravity="0 0 1"/>'
+        + (
+            body(HINGE + BOX).replace("<body", '<body euler="0.1 0.2 0.3"') + body(HINGE.replace("A", "B") + BOX, "b")
+        ).replace("</worldbody><worldbody>", ""),
+    ),
+    "part without joint": (
+        body(f'{HINGE}{BOX}<body name="p" pos="0.1 0 0" euler="0 0 90"><geom type="box" size="0.2 0.1 0.3"/></body>'),
+        body(f'{HINGE}{BOX}<geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0"/>'),
+    ),
+    "part without mass": (
+        body(f'{HINGE}{BOX}<body name="p" pos="1 0 0"><body name="b">{HINGE.replace("A", "B")}{BOX}</body></body>'),
+        body(f'{HINGE}{BOX}<body name="b" pos="1 0 0">{HINGE.replace("A", "B")}{BOX}</body>'),
+    ),
+    "mesh that stands still": (
+        '<worldbody><body name="w"><geom type="mesh" mesh="m"/></body></worldbody>' + body(HINGE + BOX),
+        body(HINGE + BOX),
+    ),
+    "inertia from geoms": ('<compiler inertiafromgeom="true"/>' + body(HINGE + HEAVY + BOX), body(HINGE + BOX)),
+    "groups of geoms": ('<compiler inertiagrouprange="0 3"/>' + body(HINGE + BOX + TIP), body(HINGE + BOX)),
+    "gravity off": (
+        '<option><flag gravity="disable"/></option>' + body(HINGE + BOX),
+        '<option gravity="0 0 0"/>' + body(HINGE + BOX),
+    ),
+    "position of reference": (
+        body(f'<joint name="A" axis="0 1 0" ref="30" stiffness="3" springref="50"/>{BOX}'),
+        body(f'<joint name="A" axis="0 1 0" stiffness="3" springref="20"/>{BOX}'),
+    ),
+    "slide against its hinge": (
+        body(f'<joint name="A"/><joint name="B" type="slide" axis="0 0 -1" stiffness="3" springref="-2"/>{BOX}'),
+        body(f'<joint name="A"/><joint name="B" type="slide" axis="0 0 1" stiffness="3" springref="2"/>{BOX}'),
+    ),
+}
+
+
+def contents(path, text):
+    """Numbers that say what a file means."""
+    path.write_text(f"<mujoco>{text}</mujoco>")
+    m = hx.Mechanism.from_mjcf(path)
+    numbers = [m.gravity]
+    for b in m.bodies:
+        numbers += [b.mass, b.center, b.origin, b.attitude, b.axes @ np.diag(b.inertia.directors) @ b.axes.T]
+    for j in m.joints:
+        numbers += [j.place.point_a, j.place.point_b, np.outer(*2 * [j.place.frame_a[:, 2]])]
+    numbers += [(k, rest) for _, _, k, rest in m._joint_springs]
+    shapes = [x for b in m.bodies for _, at, turn in b.shapes for x in (at, turn @ turn.T)]
+    return [b.name for b in m.bodies], [j.kind for j in m.joints], numbers, len(shapes)
+
+
+@pytest.mark.filterwarnings("ignore::holonomix.mechanisms.xml_files.UnsupportedWarning")
+@pytest.mark.parametrize("case", SAME)
+def test_two_ways_to_say_the_same_in_mujoco_files(tmp_path, case):
+    one, other = (contents(tmp_path / "a.xml", text) for text in SAME[case])
+    assert one[:2] == other[:2]
+    for x, y in zip(one[2], other[2], strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore::holonomix.mechanisms.xml_files.UnsupportedWarning")
+def test_equalities_of_one_joint_and_of_sites(tmp_path):
+    """A joint locked at an angle, and a bar that hangs from a site of a part without mass."""
+    text = (
+        f'<worldbody><body name="A">{HINGE}{BOX}<body pos="1 0 0"><site name="s" pos="0.1 0 0"/></body></body>'
+        f'<body name="b" pos="1.1 0 0.2"><freejoint/>{BOX}<site name="t" pos="0 0 -0.1"/></body></worldbody>'
+        '<equality><joint joint1="A" polycoef="0.3 0 0 0 0"/><connect site1="s" site2="t"/></equality>'
+    )
+    m = hx.Mechanism.from_mjcf(write(tmp_path, f"<mujoco>{text}</mujoco>", "a.xml"))
+    q = np.asarray(m.problem().q0)
+    frames = m.equations.frames(q)
+    assert m["joint A"].coordinates[0].value(frames) == pytest.approx(0.3, abs=1e-14)  # the body has that name too
+    expected = [1.1 * np.cos(0.3), 0.0, -1.1 * np.sin(0.3)]
+    hook = m["b"].point_coefficients(np.array([0, 0, -0.1]), "") @ frames[1]
+    np.testing.assert_allclose(hook, expected, atol=1e-13)
+    assert m.redundancy.degrees_of_freedom == 3
+
+
+def test_what_changes_the_motion_is_warned_about(tmp_path):
+    """Each of these was left out without a word, or wrongly, once."""
+    text = (
+        '<compiler settotalmass="3" boundmass="0.1"/><option density="1.2" viscosity="0"><flag passive="disable"/>'
+        f'</option><worldbody><body name="a" gravcomp="1"><joint type="ball" damping="2"/>{BOX}</body></worldbody>'
+        '<equality><weld body1="a" relpose="0 0 0 1 0 0 0"/></equality>'
+    )
+    with pytest.warns(UnsupportedWarning) as found:
+        hx.Mechanism.from_mjcf(write(tmp_path, f"<mujoco>{text}</mujoco>", "a.xml"))
+    told = str(found[0].message)
+    for part in ("settotalmass", "boundmass", "<option density>", "<flag passive>", "gravcomp", "dampers of the sph"):
+        assert part in told
+    assert "viscosity" not in told and "relpose of the weld" in told
+
+
 def test_bad_mujoco_files_are_named(tmp_path):
     cases = {
+        '<body name="ball" pos="5 0 0">': ('<body name="a" pos="5 0 0">', "two bodies called 'a'"),
+        '<joint name="D"': ('<joint name="A"', "two joints called 'A'"),
+        '<geom type="plane" size="1 1 1"/>': ('<replicate count="2"/>', "<replicate> is not read"),
+        'type="sphere"': ('type="sphere" shellinertia="true"', "shellinertia"),
+        "<equality>": ('<equality><joint joint1="Z"/>', "couples joint 'Z'"),
         'type="hinge" axis="0 1 0" damping': ('type="gimbal" axis="0 1 0" damping', "unknown type 'gimbal'"),
         'body2="c"': ('body2="nobody"', "refers to body 'nobody'"),
         '<geom fromto="0 0 0 1 0 0"/>': ("", "body 'b' moves but has no mass"),

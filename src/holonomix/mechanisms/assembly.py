@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConvergenceError
+from ..errors import ConvergenceError, InputError
 from .bodies import KINDS, Body, expand, pull
 from .joints import Joint
 
 __all__ = ["Equations", "Redundancy", "close", "find_redundant", "tangent"]
 
 RANK = 1e-9  # singular values of the scaled Jacobian below this share of the largest count as zero
-STEP = 1e-2  # how far (in units of the size of q) other positions for the rank decision are
+STEP = 1e-2  # how far (in units of the size of the mechanism) other positions for the rank decision are
 
 
 @dataclasses.dataclass
@@ -74,6 +74,22 @@ class Equations:
         root = np.repeat(np.sqrt(self.masses), q.shape[1])
         return self.jacobian(q, t) / root, root
 
+    def sizes(self, q: np.ndarray) -> np.ndarray:
+        """What changes of the coordinates are small against, `(coordinates,)`: the mechanism's length, or 1.
+
+        So nothing depends on the unit of length. Directors are of length 1.
+        """
+        centers = q[[body.first for body in self.bodies]]
+        reach = [float(np.abs(centers - centers[0]).max())]
+        for body in self.bodies:
+            at = list(body.particles)
+            reach.append(float(np.sqrt(self.masses[at[1:]] / self.masses[at[0]]).max(initial=0.0)))
+        parts = [c for joint in self.joints for row in joint.rows for v in row.vectors for _, c in v.parts]
+        reach += [float(np.abs(c[1:]).max()) for c in parts if c[0] != 0]
+        out = np.ones_like(q)
+        out[[body.first for body in self.bodies]] = max(reach) or float(np.abs(centers).max()) or 1.0
+        return out.reshape(-1)
+
 
 def close(equations: Equations, q: np.ndarray, t: float, what: str, iterations: int = 200) -> np.ndarray:
     """The configuration nearest to q (in the mass metric, nearly) with all rows zero: Levenberg-Marquardt.
@@ -82,18 +98,20 @@ def close(equations: Equations, q: np.ndarray, t: float, what: str, iterations: 
     """
     if not equations.bodies:
         return q
-    g = equations.values(q, t)
+    sizes = equations.sizes(q)
+    units = _row_sizes(equations.jacobian(q, t), sizes)
+    g = equations.values(q, t) / units
     damping = 0.0
     best = float(np.abs(g).max(initial=0.0))
     for _ in range(iterations):
         if best < 1e-15:
             break
         a, root = equations.scaled(q, t)
-        u, s, vt = np.linalg.svd(a, full_matrices=False)
+        u, s, vt = np.linalg.svd(a / units[:, None], full_matrices=False)
         kept = s > RANK * s[0]
         weight = np.where(kept, s / np.where(kept, s**2 + damping * s[0] ** 2, 1.0), 0.0)
         trial = q - ((vt.T @ (weight * (u.T @ g))) / root).reshape(q.shape)
-        new = equations.values(trial, t)
+        new = equations.values(trial, t) / units
         size = float(np.abs(new).max())
         if size < best:
             q, g = trial, new
@@ -107,13 +125,12 @@ def close(equations: Equations, q: np.ndarray, t: float, what: str, iterations: 
             damping = max(10 * damping, 1e-6)
             if damping > 1e8:
                 break
-    scale = 1.0 + float(np.abs(q).max())
-    if best > 1e-10 * scale:
+    if best > 1e-10 * (1.0 + float(np.abs(q.reshape(-1) / sizes).max())):
         worst: dict[str, float] = {}
-        for (kind, owner, _), value in zip(equations.owners, g, strict=True):
+        for (kind, owner, _), value, unit in zip(equations.owners, g, units, strict=True):
             if abs(value) > max(1e-9, 1e-3 * best):
                 name = f"{kind} {owner.name!r}"
-                worst[name] = max(worst.get(name, 0.0), abs(float(value)))
+                worst[name] = max(worst.get(name, 0.0), abs(float(value * unit)))
         ranked = sorted(worst.items(), key=lambda x: -x[1])[:8]
         text = ", ".join(f"{name} by {gap:.3g}" for name, gap in ranked)
         raise ConvergenceError(
@@ -123,20 +140,35 @@ def close(equations: Equations, q: np.ndarray, t: float, what: str, iterations: 
     return q
 
 
+def _row_sizes(jacobian: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """How much each row changes when the coordinates change by their sizes."""
+    found = np.linalg.norm(jacobian * sizes, axis=1)
+    return np.where(found > 0, found, 1.0)
+
+
 def tangent(
     equations: Equations, q: np.ndarray, v: np.ndarray, rate: np.ndarray, t: float, wanted: list[Any]
 ) -> np.ndarray:
     """The velocity nearest to v with `G v + g_t = 0` and the wanted rates of joints; redundant rows do no harm."""
     a, root = equations.scaled(q, t)
-    for slopes, value in wanted:
+    for _, slopes, value in wanted:
         row = np.zeros_like(q)
         for number, slope in slopes.items():
             at = list(equations.bodies[number].particles)
             row[at] += pull(equations.bodies[number].kind, q[at], slope)
         a, rate = np.vstack([a, row.reshape(-1) / root]), np.append(rate, -value)
+    units = _row_sizes(a * root, equations.sizes(q))
+    a, rate = a / units[:, None], rate / units
     scaled = v.reshape(-1) * root
     for _ in range(2):
         scaled = scaled - np.linalg.lstsq(a, a @ scaled + rate, rcond=RANK)[0]
+    left = (a @ scaled + rate)[len(rate) - len(wanted) :]
+    for (joint, _, value), gap in zip(wanted, left, strict=True):
+        if abs(gap) > 1e-9 * float(np.abs(rate).max()):
+            raise InputError(
+                f"joint {joint.name!r} cannot start with the rate {value:g}: a drive, another start rate or a dead "
+                "point prevents it"
+            )
     return (scaled / root).reshape(q.shape)
 
 
@@ -200,10 +232,9 @@ def _rank(equations: Equations, q: np.ndarray, t: float) -> tuple[int, np.ndarra
 
 def _nearby(equations: Equations, q: np.ndarray, way: np.ndarray, t: float) -> np.ndarray | None:
     """A point of the manifold a little further along a tangent direction."""
-    size = STEP * max(1.0, float(np.abs(q).max()))
-    way = way.reshape(q.shape) / np.abs(way).max()
+    size = STEP / np.abs(way / equations.sizes(q)).max()
     try:
-        return close(equations, q + size * way, t, "", iterations=40)
+        return close(equations, q + size * way.reshape(q.shape), t, "", iterations=40)
     except ConvergenceError:
         return None
 

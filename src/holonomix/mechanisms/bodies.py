@@ -211,16 +211,19 @@ class Body(BodyResults):
 
     def point_coefficients(self, point: np.ndarray, why: str) -> np.ndarray:
         """A point in body coordinates as `x + sum r_i d_i`: `(1, r_1, ...)`."""
-        return self._checked(np.concatenate([[1.0], self.axes.T @ (point - self.center)]), "a point off its axis", why)
+        size = max(float(np.abs(point).max()), float(np.abs(self.center).max()))
+        arm = self.axes.T @ (point - self.center)
+        return np.concatenate([[1.0], self._checked(arm, size, "a point off its axis", why)])
 
     def direction_coefficients(self, direction: np.ndarray, why: str) -> np.ndarray:
-        return self._checked(np.concatenate([[0.0], self.axes.T @ direction]), "a direction across its axis", why)
+        c = self._checked(self.axes.T @ direction, 1.0, "a direction across its axis", why)
+        return np.concatenate([[0.0], c])
 
-    def _checked(self, c: np.ndarray, what: str, why: str) -> np.ndarray:
-        scale = 1e-13 * max(1.0, np.abs(c).max())
-        c = np.where(np.abs(c) <= scale, 0.0, c)
-        known = {"rod": 2, "point": 1, "planar point": 1}.get(self.kind)
-        if known is not None and np.abs(c[known:]).max() > 1e3 * scale:
+    def _checked(self, c: np.ndarray, size: float, what: str, why: str) -> np.ndarray:
+        """Coefficients of directors without rounding noise; an error where the body has no such director."""
+        c = np.where(np.abs(c) <= 1e-13 * size, 0.0, c)
+        known = {"rod": 1, "point": 0, "planar point": 0}.get(self.kind)
+        if known is not None and np.abs(c[known:]).max() > 1e-10 * size:
             hint = "use m.body with an inertia" if "point" in self.kind else "give it a thickness or an inertia"
             what = "a point or direction" if "point" in self.kind else what
             raise InputError(f"{why}: body {self.name!r} is a {self.kind} and has no {what[2:]}; {hint}")

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, number, whole_number
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
 from .forces import AppliedForce, AppliedTorque
 from .forms import PhaseRow
@@ -68,13 +68,18 @@ class Description:
         why = f"body {name!r}"
         body.attitude = rotation_matrix(why, rotation, self.dimensions)
         if angular_velocity is not None:
-            size = 3 if self.dimensions == 3 else 1
-            spin = numbers(why, "angular_velocity", np.atleast_1d(np.asarray(angular_velocity, float)), size)
-            body.spin0 = spin if self.dimensions == 3 else spin[0]
+            body.spin0 = self._turning(why, "angular_velocity", angular_velocity)
         if shape is not None:
             body.shapes.append((shape, body.center, np.eye(3)))
         body.color = color
         return body
+
+    def _turning(self, why: str, name: str, value: Any) -> np.ndarray:
+        """An angular velocity or torque: three numbers, in the plane one."""
+        if self.dimensions == 3:
+            return numbers(why, name, value, 3)
+        one = value[0] if isinstance(value, (list, tuple, np.ndarray)) and np.shape(value) == (1,) else value
+        return np.asarray(number(f"{why}: {name}", one))
 
     def point_mass(
         self, name: str | None = None, *, mass: Any, position: Any = None, velocity: Any = None, color: str = ""
@@ -201,16 +206,17 @@ class Description:
         """
         name = self._new_name(name, "joint")
         why = f"joint {name!r}"
-        if not (isinstance(ratio, (int, float)) and np.isfinite(ratio) and ratio != 0):
-            raise InputError(f"{why}: ratio must be a number other than zero, not {ratio!r}")
+        factor, offset = number(f"{why}: ratio", ratio), number(f"{why}: offset", offset)
+        if factor == 0 or first is second:
+            raise InputError(f"{why} needs two different joints and a ratio other than zero, not {ratio!r}")
         coordinates = [self._position(why, joint, 0) for joint in (first, second)]
-        row, _ = coupling_row(why, [(-float(ratio), coordinates[0]), (1.0, coordinates[1])], float(offset))
+        row, _ = coupling_row(why, [(-factor, coordinates[0]), (1.0, coordinates[1])], offset)
         return self._add_joint(Joint(name, "gear", first.b, second.b, [row], None))
 
     def _position(self, why: str, joint: Any, which: int) -> Any:
         if not isinstance(joint, Joint) or joint.name not in self._names:
             raise InputError(f"{why} needs a joint of this mechanism, not {joint!r}")
-        if which >= len(joint.coordinates):
+        if whole_number(f"{why}: which", which, 0) >= len(joint.coordinates):
             raise InputError(f"{why}: joint {joint.name!r} ({joint.kind}) has no position number {which}")
         return joint.coordinates[which]
 
@@ -230,14 +236,13 @@ class Description:
         """A spring and damper between two points given in the bodies (the ground: in the world)."""
         bodies = [self._own_body("a spring", body) for body in (a, b)]
         points = [numbers("a spring", "point", p, self.dimensions) for p in (point_a, point_b)]
-        for key, value in (("stiffness", stiffness), ("length", length), ("damping", damping)):
-            if not (isinstance(value, (int, float)) and np.isfinite(value) and value >= 0):
-                raise InputError(f"a spring: {key} must be a number that is not negative, not {value!r}")
+        given = {"stiffness": stiffness, "length": length, "damping": damping}
+        stiffness, length, damping = (number(f"a spring: {key}", value, 0) for key, value in given.items())
         if a is b or (a.fixed and b.fixed):
             raise InputError(f"a spring needs two different bodies, not {a.name!r} and {b.name!r}")
         first, second = (vector(body, p, "a spring", point=True) for body, p in zip(bodies, points, strict=True))
         moving = tuple(body for body in bodies if not body.fixed)
-        self._springs.append((first - second, moving, float(stiffness), float(length), float(damping), bodies, points))
+        self._springs.append((first - second, moving, stiffness, length, damping, bodies, points))
 
     def damper(self, a: Body, point_a: Any, b: Body, point_b: Any, *, damping: float) -> None:
         """A damper between two points given in the bodies."""
@@ -248,13 +253,13 @@ class Description:
     ) -> None:
         """A spring and damper on a joint's angle (or distance); angles count from -pi to pi about `rest`."""
         self._position("a torsion spring", joint, which)
-        for key, value in (("stiffness", stiffness), ("damping", damping)):
-            if not (isinstance(value, (int, float)) and np.isfinite(value) and value >= 0):
-                raise InputError(f"a torsion spring: {key} must be a number that is not negative, not {value!r}")
+        given = {"stiffness": stiffness, "damping": damping}
+        stiffness, damping = (number(f"a torsion spring: {key}", value, 0) for key, value in given.items())
+        rest = number("a torsion spring: rest", rest)
         if stiffness:
-            self._joint_springs.append((joint, which, float(stiffness), float(rest)))
+            self._joint_springs.append((joint, which, stiffness, rest))
         if damping:
-            self._joint_forces.append((joint, which, float(damping), None))
+            self._joint_forces.append((joint, which, damping, None))
 
     def motor(self, joint: Joint, torque: Callable[[Any, Any, Any], Any] | float, which: int = 0) -> None:
         """A torque (or force) `torque(t, angle, rate)` on a joint, opposite on its two bodies; or a constant one.
@@ -263,7 +268,7 @@ class Description:
         """
         self._position("a motor", joint, which)
         if not callable(torque):
-            value = float(torque)
+            value = number("a motor: torque", torque)
             torque = lambda t, x, rate: value
         self._joint_forces.append((joint, which, 0.0, torque))
 
@@ -280,13 +285,12 @@ class Description:
     def start_rate(self, joint: Joint, rate: float, which: int = 0) -> None:
         """The rate that a joint has at the start; the other velocities are the nearest ones that go with it."""
         self._position("a start rate", joint, which)
-        if not (isinstance(rate, (int, float)) and np.isfinite(rate)):
-            raise InputError(f"joint {joint.name!r}: its rate must be a number, not {rate!r}")
-        self._rates.append((joint, which, float(rate)))
+        self._rates.append((joint, which, number(f"joint {joint.name!r}: its rate", rate)))
 
     def force(self, body: Body, force: Any, *, at: Any = None) -> None:
         """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`."""
-        self._own_body("a force", body)
+        if self._own_body("a force", body).fixed:
+            raise InputError("a force cannot act on the ground")
         at = numbers("a force", "at", np.zeros(self.dimensions) if at is None else at, self.dimensions)
         value = None if callable(force) else jnp.asarray(numbers("a force", "force", force, self.dimensions))
         c = jnp.asarray(body.point_coefficients(at, "a force"))
@@ -297,6 +301,6 @@ class Description:
         self._own_body("a torque", body)
         if body.kind in ("point", "planar point", "ground"):
             raise InputError(f"a torque cannot act on {body.name!r}, a {body.kind}")
-        value = None if callable(torque) else jnp.asarray(torque, float)
+        value = None if callable(torque) else jnp.asarray(self._turning("a torque", "torque", torque))
         fn = torque if callable(torque) else None
         self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, number
 from .bodies import Body
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .results import JointResults
@@ -24,6 +24,7 @@ KINDS = {
     3: (*AXIS, "spherical", "fixed", "distance"),
     2: ("revolute", "prismatic", "fixed", "distance", "point_on_line"),
 }
+OPTIONS = ("at", "axis", "point_a", "point_b", "axis_a", "axis_b", "axis2", "pitch", "length")
 LARGEST_WHOLE = 64
 
 
@@ -140,6 +141,9 @@ def make_joint(name: str, kind: str, a: Body, b: Body, options: dict[str, Any]) 
         raise InputError(f"{why}: unknown kind {kind!r} in {a.dimension} dimensions; there are {known}")
     if a is b or (a.fixed and b.fixed):
         raise InputError(f"{why} needs two different bodies, not {a.name!r} and {b.name!r}")
+    for key in options:
+        if key not in OPTIONS:
+            raise InputError(f"{why}: unknown option {key!r}; there are {', '.join(OPTIONS)}")
     place = place_joint(why, a, b, options, kind in AXIS)
     pa, pb = (vector(body, p, why, point=True) for body, p in ((a, place.point_a), (b, place.point_b)))
     apart = pb - pa
@@ -157,9 +161,10 @@ def _distance(name: str, a: Body, b: Body, place: Place, apart: Vector, options:
     if length is None:
         gap = (b.origin + b.attitude @ place.point_b) - (a.origin + a.attitude @ place.point_a)
         length = float(np.linalg.norm(gap))
-    if not (np.isfinite(length) and length > 0):
-        raise InputError(f"joint {name!r}: length must be positive, not {length!r}; use a spherical joint for zero")
-    return Joint(name, "distance", a, b, [ProductRow(apart, apart, float(length) ** 2)], place)
+    length = number(f"joint {name!r}: length", length)
+    if not length > 0:
+        raise InputError(f"joint {name!r}: length must be positive, not {length:g}; use a spherical joint for zero")
+    return Joint(name, "distance", a, b, [ProductRow(apart, apart, length**2)], place)
 
 
 class _Rows:
@@ -240,9 +245,9 @@ class _Rows:
         self.coordinates = [self.angle(u, v), self.along(w)]
         if kind == "cylindrical":
             return [*sideways, *parallel]
-        pitch = options.get("pitch")
-        if not (isinstance(pitch, (int, float)) and np.isfinite(pitch) and pitch != 0):
-            raise InputError(f"{self.why}: a screw needs its pitch (distance per turn), not {pitch!r}")
+        pitch = number(f"{self.why}: the pitch of a screw (distance per turn)", options.get("pitch"))
+        if pitch == 0:
+            raise InputError(f"{self.why}: a screw needs its pitch (distance per turn), not 0")
         screw = PhaseRow(((1.0, self.coordinates[0]), (-2 * np.pi / pitch, self.coordinates[1])))
         return [*sideways, *parallel, screw]
 

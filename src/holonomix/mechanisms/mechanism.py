@@ -82,9 +82,11 @@ class Mechanism(Description):
         equations = self.equations
         q = close(equations, q, t0, self.name)
         self._drop(equations, q, t0)
-        wanted = [(joint.coordinates[which].slopes(equations.frames(q)), rate) for joint, which, rate in self._rates]
+        frames = equations.frames(q)
+        wanted = [(joint, joint.coordinates[which].slopes(frames), rate) for joint, which, rate in self._rates]
         v = tangent(equations, q, v, self._drive_rates(equations, t0), t0, wanted)
-        q, v = (np.where(np.abs(x) <= 1e-15 * np.abs(x).max(), 0.0, x) for x in (q, v))  # no rounding noise
+        sizes = equations.sizes(q).reshape(q.shape)
+        q, v = (np.where(np.abs(x) <= 1e-15 * sizes * np.abs(x / sizes).max(), 0.0, x) for x in (q, v))  # no noise
         mass = jnp.asarray(np.repeat(masses[:, None], self.dimensions, axis=1))
         system = System(self._potential(), self._terms(mass) or None, mass=mass, force=self._force())
         return Problem(

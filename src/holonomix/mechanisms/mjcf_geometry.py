@@ -12,7 +12,7 @@ from .bodies import rotation_matrix
 from .shapes import AbstractShape, Box, Cylinder, Sphere
 from .xml_files import attribute_numbers, turn_about
 
-__all__ = ["Defaults", "geom_inertia", "geom_pose", "geom_shape", "orientation"]
+__all__ = ["Defaults", "Given", "geom_inertia", "geom_pose", "geom_shape", "orientation"]
 
 WATER = 1000.0  # MuJoCo's density of geoms
 MASSLESS = ("plane", "hfield", "mesh", "sdf")
@@ -131,6 +131,8 @@ def geom_inertia(path: Any, geom: Given, degrees: bool, sequence: str) -> tuple[
         if kind != "plane" and geom.get("mass") != "0":
             raise InputError(f"{path}: the inertia of {kind} geoms is not computed; give their body an <inertial>")
         return None
+    if geom.get("shellinertia") == "true":
+        raise InputError(f"{path}: the inertia of shells (shellinertia) is not computed; give their body an <inertial>")
     volume, moments = _solid(path, kind, geom)
     mass = volume * float(attribute_numbers(path, geom, "density", 1, WATER).reshape(()))
     if geom.get("mass") is not None:

@@ -107,9 +107,8 @@ class Rod(AbstractShape):
 
     @property
     def moments(self) -> np.ndarray:
-        return Box(self.length, self.thickness or 1.0, self.thickness or 1.0).moments - (
-            0.0 if self.thickness else np.array([2.0, 1.0, 1.0]) / 12
-        )
+        a, b = self.length**2, self.thickness**2
+        return np.array([2 * b, a + b, a + b]) / 12
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,13 +38,22 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
             placed.add(waiting[0].a.number if waiting else -1)  # a free body: it stays where it is
             continue
         joint = ready[0]
-        x = np.atleast_1d(np.asarray(positions.get(joint.name, 0.0), float))
-        rate = np.atleast_1d(np.asarray(velocities.get(joint.name, 0.0), float))
-        count = len(joint.coordinates)
-        if len(x) > max(count, 1) or len(rate) > max(count, 1):
-            raise InputError(f"joint {joint.name!r} has {count} positions, not {max(len(x), len(rate))}")
-        x, rate = (np.concatenate([v, np.zeros(max(0, count - len(v)))]) for v in (x, rate))
+        x, rate = (_numbers(joint, given.get(joint.name, 0.0)) for given in (positions, velocities))
         _place(joint, x, rate, joint.a.number in placed, placed)
+
+
+def _numbers(joint: Joint, given: Any) -> np.ndarray:
+    """One number for each position of a joint; those that are not given are zero."""
+    count = max(len(joint.coordinates), 1)
+    try:
+        values = np.atleast_1d(np.asarray(given, float))
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
+    if values.ndim != 1 or len(values) > count or not np.all(np.isfinite(values)):
+        raise InputError(
+            f"joint {joint.name!r} has {count} position{'s' * (count > 1)}, so {given!r} is no value of it"
+        )
+    return np.concatenate([values, np.zeros(count - len(values))])
 
 
 def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed: set[int]) -> None:

@@ -13,15 +13,25 @@ from .bodies import Body
 from .joints import Joint, coupling_row
 from .mechanism import Mechanism
 from .shapes import Box, Cylinder, Sphere
-from .xml_files import attribute_numbers, composite, read_xml, required, roll_pitch_yaw, warn_about
+from .xml_files import (
+    HERE,
+    Pose,
+    after,
+    attribute_numbers,
+    composite,
+    moved,
+    naming,
+    read_xml,
+    required,
+    roll_pitch_yaw,
+    warn_about,
+)
 
 __all__ = ["from_urdf"]
 
 KINDS = {"revolute": "revolute", "continuous": "revolute", "prismatic": "prismatic", "planar": "planar"}
 IGNORED = {"limit": "limits of joints", "safety_controller": "safety controllers", "calibration": "calibrations"}
 SKIPPED = ("transmission", "gazebo", "sensor", "material")
-
-Pose = tuple[np.ndarray, np.ndarray]
 
 
 def from_urdf(
@@ -40,19 +50,16 @@ def from_urdf(
     """
     if base not in ("fixed", "free"):
         raise InputError(f'base must be "fixed" or "free", not {base!r}')
-    return _Reader(Path(path), gravity, base == "free").read(positions or {}, velocities or {})
+    with naming(path):
+        return _Reader(Path(path), gravity, base == "free").read(positions or {}, velocities or {})
 
 
 def _pose(path: Path, element: Any) -> Pose:
     origin = element.find("origin") if element is not None else None
     if origin is None:
-        return np.zeros(3), np.eye(3)
+        return HERE
     xyz = attribute_numbers(path, origin, "xyz", 3, (0, 0, 0))
     return xyz, roll_pitch_yaw(attribute_numbers(path, origin, "rpy", 3, (0, 0, 0)))
-
-
-def _after(first: Pose, second: Pose) -> Pose:
-    return first[0] + first[1] @ second[0], first[1] @ second[1]
 
 
 class _Reader:
@@ -78,26 +85,24 @@ class _Reader:
         for element in self.robot.findall(tag):
             name = required(self.path, element, "name")
             if name in found:
-                raise InputError(f"{self.path}: there are two {tag}s called {name!r}")
+                raise InputError(f"there are two {tag}s called {name!r}")
             found[name] = element
         return found
 
     def _link_of(self, joint: Any, end: str) -> str:
         element = joint.find(end)
         if element is None:
-            raise InputError(f"{self.path}: joint {joint.get('name')!r} has no <{end}>")
+            raise InputError(f"joint {joint.get('name')!r} has no <{end}>")
         name = required(self.path, element, "link")
         if name not in self.links:
-            raise InputError(f"{self.path}: joint {joint.get('name')!r} refers to link {name!r}, which does not exist")
+            raise InputError(f"joint {joint.get('name')!r} refers to link {name!r}, which does not exist")
         return name
 
     def _connect(self) -> None:
         for name, joint in self.joints.items():
             parent, child = self._link_of(joint, "parent"), self._link_of(joint, "child")
             if child in self.parents:
-                raise InputError(
-                    f"{self.path}: link {child!r} has two parents (joint {name!r}); close loops with <loop_joint>"
-                )
+                raise InputError(f"link {child!r} has two parents (joint {name!r}); close loops with <loop_joint>")
             self.parents[child] = parent
             self.children[parent].append(joint)
 
@@ -105,12 +110,14 @@ class _Reader:
         roots = [name for name in self.links if name not in self.parents]
         if len(roots) != 1:
             what = "no root link: its joints form a ring" if not roots else f"{len(roots)} root links, {roots[:4]}"
-            raise InputError(f"{self.path}: a robot is one tree of links; this one has {what}")
-        at = (np.zeros(3), np.eye(3))
+            raise InputError(f"a robot is one tree of links; this one has {what}")
         if self.free:
-            self._body(roots[0], at)
+            self._body(roots[0], HERE)
         else:
             self._ground(roots[0])
+        apart = [name for name in self.links if name not in self.where]
+        if apart:
+            raise InputError(f"links {apart[:4]} form a ring that is not connected to the root link {roots[0]!r}")
         for name, joint in self.joints.items():
             self._mimic(name, joint)
         for loop in self.robot.findall("loop_joint"):
@@ -132,10 +139,10 @@ class _Reader:
             return None
         for tag in ("mass", "inertia"):
             if inertial.find(tag) is None:
-                raise InputError(f"{self.path}: the <inertial> of link {name!r} has no <{tag}>")
+                raise InputError(f"the <inertial> of link {name!r} has no <{tag}>")
         mass = float(attribute_numbers(self.path, inertial.find("mass"), "value", 1)[0])
         if mass < 0:
-            raise InputError(f"{self.path}: link {name!r} has the negative mass {mass:g}")
+            raise InputError(f"link {name!r} has the negative mass {mass:g}")
         if mass == 0:
             return None
         xx, xy, xz, yy, yz, zz = (
@@ -146,30 +153,26 @@ class _Reader:
             )
             for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
         )
-        center, turn = _after(pose, _pose(self.path, inertial))
-        return mass, center, turn @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ turn.T
+        matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        return moved(after(pose, _pose(self.path, inertial)), (mass, np.zeros(3), matrix))
 
     def _body(self, name: str, at: Pose) -> Body:
         """A body for a link and everything fixed to it; `at` is the pose of the link in the world."""
         parts: list[Any] = []
         pending: list[Any] = []
         members: list[tuple[str, Pose]] = []
-        self._collect(name, (np.zeros(3), np.eye(3)), parts, pending, members)
+        self._collect(name, HERE, parts, pending, members)
         if not parts:
             raise InputError(
-                f"{self.path}: link {name!r} moves but has no mass: give it an <inertial>, or attach it by a fixed "
-                "joint"
+                f"link {name!r} moves but has no mass: give it an <inertial>, or attach it by a fixed joint"
             )
         mass, center, inertia = composite(parts)
-        try:
-            body = self.mechanism.body(name, mass=mass, inertia=inertia, center=center, position=at[0], rotation=at[1])
-        except InputError as error:
-            raise InputError(f"{self.path}: {error}") from None
+        body = self.mechanism.body(name, mass=mass, inertia=inertia, center=center, position=at[0], rotation=at[1])
         for member, pose in members:
             self.where[member] = (body, pose)
             self._shapes(body, self.links[member], pose)
         for joint, pose in pending:
-            self._joint(joint, body, _after(at, pose))
+            self._joint(joint, body, after(at, pose))
         return body
 
     def _collect(self, name: str, pose: Pose, parts: list[Any], pending: list[Any], members: list[Any]) -> None:
@@ -180,7 +183,7 @@ class _Reader:
         for joint in self.children[name]:
             if joint.get("type") == "fixed":
                 self._collect(
-                    self._link_of(joint, "child"), _after(pose, _pose(self.path, joint)), parts, pending, members
+                    self._link_of(joint, "child"), after(pose, _pose(self.path, joint)), parts, pending, members
                 )
             else:
                 pending.append((joint, pose))
@@ -189,7 +192,7 @@ class _Reader:
         """A root link that belongs to the ground, with everything fixed to it."""
         pending: list[Any] = []
         members: list[Any] = []
-        self._collect(name, (np.zeros(3), np.eye(3)), [], pending, members)
+        self._collect(name, HERE, [], pending, members)
         for member, where in members:
             self.where[member] = (self.mechanism.ground, where)
         for joint, where in pending:
@@ -198,10 +201,10 @@ class _Reader:
     def _joint(self, joint: Any, parent: Body, world: Pose) -> None:
         """A joint and the body behind it; `world` is the pose of the parent link."""
         name, kind = required(self.path, joint, "name"), required(self.path, joint, "type")
-        at = _after(world, _pose(self.path, joint))
+        at = after(world, _pose(self.path, joint))
         if kind != "floating" and kind not in KINDS:
             known = ", ".join([*KINDS, "fixed", "floating"])
-            raise InputError(f"{self.path}: joint {name!r} has the unknown type {kind!r}; known are {known}")
+            raise InputError(f"joint {name!r} has the unknown type {kind!r}; known are {known}")
         for tag, text in IGNORED.items():
             if joint.find(tag) is not None:
                 self.unsupported.append(text)
@@ -210,7 +213,7 @@ class _Reader:
             return
         axis = at[1] @ attribute_numbers(self.path, joint.find("axis"), "xyz", 3, (1, 0, 0))
         if not np.linalg.norm(axis) > 0:
-            raise InputError(f"{self.path}: the axis of joint {name!r} is zero")
+            raise InputError(f"the axis of joint {name!r} is zero")
         label = name if name not in self.mechanism._names else f"joint {name}"
         made = self.mechanism.joint(KINDS[kind], label, parent, child, at=at[0], axis=axis)
         self.made[name] = made
@@ -218,7 +221,7 @@ class _Reader:
         if dynamics is not None:
             damping = float(attribute_numbers(self.path, dynamics, "damping", 1, 0.0).reshape(()))
             if damping < 0:
-                raise InputError(f"{self.path}: joint {name!r} has the negative damping {damping:g}")
+                raise InputError(f"joint {name!r} has the negative damping {damping:g}")
             self.mechanism.torsion_spring(made, damping=damping)
             if float(attribute_numbers(self.path, dynamics, "friction", 1, 0.0).reshape(())) != 0:
                 self.unsupported.append("dry friction of joints")
@@ -229,7 +232,9 @@ class _Reader:
             return
         leader = required(self.path, mimic, "joint")
         if leader not in self.made or name not in self.made:
-            raise InputError(f"{self.path}: joint {name!r} mimics {leader!r}, which is no joint that moves")
+            raise InputError(f"joint {name!r} mimics {leader!r}, which is no joint that moves")
+        if leader == name:
+            raise InputError(f"joint {name!r} mimics itself")
         factor = float(attribute_numbers(self.path, mimic, "multiplier", 1, 1.0).reshape(()))
         offset = float(attribute_numbers(self.path, mimic, "offset", 1, 0.0).reshape(()))
         first, second = self.made[leader].coordinates[0], self.made[name].coordinates[0]
@@ -245,19 +250,19 @@ class _Reader:
         name, kind = required(self.path, loop, "name"), loop.get("type", "revolute")
         known = {**KINDS, "spherical": "spherical", "ball": "spherical", "fixed": "fixed", "universal": "universal"}
         if kind not in known or kind == "universal":
-            raise InputError(f"{self.path}: loop joint {name!r} has the unknown type {kind!r}")
+            raise InputError(f"loop joint {name!r} has the unknown type {kind!r}")
         ends = []
         for tag in ("link1", "link2"):
             element = loop.find(tag)
             if element is None:
-                raise InputError(f"{self.path}: loop joint {name!r} has no <{tag}>")
+                raise InputError(f"loop joint {name!r} has no <{tag}>")
             link = required(self.path, element, "link")
             if link not in self.where:
-                raise InputError(f"{self.path}: loop joint {name!r} refers to link {link!r}, which does not exist")
+                raise InputError(f"loop joint {name!r} refers to link {link!r}, which does not exist")
             body, pose = self.where[link]
             xyz = attribute_numbers(self.path, element, "xyz", 3, (0, 0, 0))
             own = (xyz, roll_pitch_yaw(attribute_numbers(self.path, element, "rpy", 3, (0, 0, 0))))
-            ends.append((body, _after(pose, own)))
+            ends.append((body, after(pose, own)))
         axis = attribute_numbers(self.path, loop.find("axis"), "xyz", 3, (0, 0, 1))
         (a, pa), (b, pb) = ends
         self.mechanism.joint(
@@ -267,7 +272,7 @@ class _Reader:
     def _shapes(self, body: Body, link: Any, pose: Pose) -> None:
         for visual in link.findall("visual"):
             geometry = visual.find("geometry")
-            at, turn = _after(pose, _pose(self.path, visual))
+            at, turn = after(pose, _pose(self.path, visual))
             for child in [] if geometry is None else geometry:
                 if child.tag == "box":
                     shape: Any = Box(*map(float, attribute_numbers(self.path, child, "size", 3)))

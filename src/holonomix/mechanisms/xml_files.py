@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,9 +15,14 @@ import numpy as np
 from ..errors import InputError
 
 __all__ = [
+    "HERE",
+    "Pose",
     "UnsupportedWarning",
+    "after",
     "attribute_numbers",
     "composite",
+    "moved",
+    "naming",
     "read_xml",
     "required",
     "roll_pitch_yaw",
@@ -23,6 +30,26 @@ __all__ = [
 ]
 
 LARGEST_FILE = 64 << 20
+
+Pose = tuple[np.ndarray, np.ndarray]
+HERE: Pose = (np.zeros(3), np.eye(3))
+for _array in HERE:
+    _array.setflags(write=False)
+
+
+def after(first: Pose, second: Pose) -> Pose:
+    """A pose that is given in the frame of another one, in the coordinates which that one is given in."""
+    return first[0] + first[1] @ second[0], first[1] @ second[1]
+
+
+@contextlib.contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Errors name the file."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from None
 
 
 class UnsupportedWarning(UserWarning):
@@ -104,6 +131,12 @@ def turn_about(axis: np.ndarray, angle: Any) -> np.ndarray:
     x, y, z = axis
     k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
     return np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * (k @ k)
+
+
+def moved(pose: Pose, lump: tuple[float, np.ndarray, np.ndarray]) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, center and inertia in the coordinates that a pose is given in."""
+    mass, center, inertia = lump
+    return mass, pose[0] + pose[1] @ center, pose[1] @ inertia @ pose[1].T
 
 
 def composite(parts: list[tuple[float, np.ndarray, np.ndarray]]) -> tuple[float, np.ndarray, np.ndarray]:
