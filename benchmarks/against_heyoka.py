@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
-from holonomix.driver.backends import choose, choose_batch
+from holonomix.driver.backends import choose
 from holonomix.driver.loop import make_stepper
 from holonomix.methods.taylor import solution_series
 
@@ -220,7 +220,7 @@ def run_batch() -> None:
     stepper, consts = make_stepper(system, method, dt=0.1, t_end=T)
     one = stepper.start(consts, problem.q0, problem.p0)
     many = jax.tree.map(lambda x: np.broadcast_to(np.asarray(x), (BODIES, *np.shape(x))).copy(), one)
-    runner = choose_batch("native", stepper, one, consts).runner
+    runner = choose("native", stepper, one, consts, batch=True).runner
     axes = jax.tree.map(lambda _: None, consts)
     least_time = least(lambda: runner.run_batch(many, consts, axes, rows=1, every=100_000), 3)
     wide = hy.recommended_simd_size()

@@ -12,7 +12,7 @@ import pytest
 
 import holonomix as hx
 from holonomix.driver.advice import advice
-from holonomix.driver.checks import check_length, check_run
+from holonomix.driver.options import Options, check_step
 
 Q, P = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
 
@@ -299,12 +299,12 @@ def test_a_name_with_a_typing_error_gets_a_suggestion():
 @pytest.mark.parametrize(
     ("check", "number"),
     [
-        (lambda: check_length(None, "1", 0.0, 0.1, 1), "t1.*'1'"),
-        (lambda: check_length(None, None, 0.0, 0.1, 1), "neither"),
-        (lambda: check_length(5, None, 0.0, 0.1, 2.5), r"save_every.*2\.5"),
-        (lambda: check_run(hx.RATTLE(), hx.System(weight, rod), np.array([0.1, 0.2]), 5, None), "simulate_ensemble"),
-        (lambda: check_run(hx.RATTLE(), hx.System(weight, rod), "0.1", 5, None), r"dt.*'0\.1'"),
-        (lambda: check_run(hx.RATTLE(), hx.System(weight, rod), 0.1, 10.0, None), r"steps.*10\.0"),
+        (lambda: Options(0.1, t1="1").count(hx.RATTLE()), "t1.*'1'"),
+        (lambda: Options(0.1).count(hx.RATTLE()), "neither"),
+        (lambda: Options(0.1, 5, save_every=2.5).count(hx.RATTLE()), r"save_every.*2\.5"),
+        (lambda: Options(0.1, 10.0).count(hx.RATTLE()), r"steps.*10\.0"),
+        (lambda: check_step(hx.RATTLE(), np.array([0.1, 0.2]), None), "simulate_ensemble"),
+        (lambda: check_step(hx.RATTLE(), "0.1", None), r"dt.*'0\.1'"),
     ],
 )
 def test_arguments_of_the_wrong_type_are_refused(check, number):

@@ -12,6 +12,7 @@ import pytest
 
 import holonomix as hx
 from holonomix.driver.checkpoint import Identity, check_same_run
+from holonomix.driver.options import Options
 from holonomix.driver.plan import make_plan
 from holonomix.io import environment
 
@@ -29,9 +30,8 @@ def go(store, steps, potential=lambda q: q[1], constraint=circle, method=None, *
 
 
 def identity(potential=lambda q: q[1], constraint=circle, method=None, **options):
-    return Identity.of(
-        make_plan(hx.System(potential, constraint), method or hx.RATTLE(), Q0, P0, dt=0.01, steps=5, **options)
-    )
+    options = Options(dt=0.01, steps=5, **options)
+    return Identity.of(make_plan(hx.System(potential, constraint), method or hx.RATTLE(), Q0, P0, options))
 
 
 def check(before, now):

@@ -15,7 +15,8 @@ import pytest
 import holonomix as hx
 from holonomix.driver.ensemble_plan import plan_ensemble
 from holonomix.driver.interrupts import Interrupts
-from holonomix.driver.rows import check_memory
+from holonomix.driver.options import Options
+from holonomix.driver.record import check_memory
 from holonomix.io import Store
 
 PROBLEM = hx.models.double_pendulum()
@@ -43,6 +44,23 @@ def test_a_problem_stands_for_its_parts():
     swept = hx.simulate_ensemble(PROBLEM, hx.RATTLE(), dt=np.array([0.01, PROBLEM.dt]), steps=10)
     np.testing.assert_array_equal(swept.q[1], long.q[10])
     assert hx.explain(PROBLEM, hx.RATTLE()).backend == "native"
+
+
+def test_what_was_prepared_is_found_again(monkeypatch):
+    scale = 1.0
+    options = {"steps": 3, "observe": {"height": lambda q, p: scale * q[1, 1]}}
+    one(**options), many(**options)
+
+    def prepared_again(*_):
+        raise AssertionError("prepared again")
+
+    monkeypatch.setattr("holonomix.driver.prepared._prepared", prepared_again)
+    first, together = one(**options | {"steps": 5, "dt": 0.01}), many(**options | {"steps": 5})
+    np.testing.assert_array_equal(first.observables["height"], first.q[:, 1, 1])
+    assert together.ok.all()
+    scale = 2.0  # what the observable computes has changed
+    with pytest.raises(AssertionError, match="prepared again"):
+        one(**options)
 
 
 def test_what_is_missing_is_named():
@@ -127,9 +145,9 @@ def test_an_ensemble_is_validated_like_one_trajectory():
 
 @pytest.mark.parametrize("bad", [{"in_axes": 3}, {"reduce": 5}, {"t0": None}, {"in_axes": {"q0": True}}, {"q0": 1.0}])
 def test_bad_arguments_of_ensembles(bad):
-    options = {"q0": Q0, "p0": P0, "dt": 0.02, "steps": 3} | bad
+    options = {"dt": 0.02, "steps": 3, "save_every": None} | bad
     with pytest.raises(hx.InputError):
-        plan_ensemble(PROBLEM.system, hx.RATTLE(), **options)
+        plan_ensemble(PROBLEM.system, hx.RATTLE(), options.pop("q0", Q0), P0, Options(**options))
 
 
 def test_rows_that_do_not_fit_are_refused_before_the_run():
@@ -140,10 +158,10 @@ def test_rows_that_do_not_fit_are_refused_before_the_run():
 
 
 def test_memory_near_the_limit_is_a_warning(monkeypatch):
-    monkeypatch.setattr("holonomix.driver.rows.free_memory", lambda: 1000)
+    monkeypatch.setattr("holonomix.driver.record.free_memory", lambda: 1 << 30)
     with pytest.warns(ResourceWarning, match="save_every"):
-        check_memory(6, 100, save_every=1)
-    check_memory(4, 100, save_every=1)
+        check_memory(6, 100 << 20, save_every=1)
+    check_memory(4, 100 << 20, save_every=1)
 
 
 def test_a_clock_that_stands_still_is_refused():

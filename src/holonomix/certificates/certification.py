@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..driver.checks import MOST_STEPS, check_method
+from ..driver.options import MOST_STEPS, check_method
 from ..errors import InputError, MethodError, whole_number
 from ..methods.base import AbstractMethod, Traits
 from ..projection import as_state_arrays, check_start

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..driver.loop import Consts, LoopCarry, Stepper, make_stepper
+from ..driver.options import Options
 from ..driver.plan import Plan, make_plan
 from ..driver.run import Run
 from ..status import Status
@@ -53,8 +54,8 @@ def follow(
 ) -> Trajectory:
     """Take `steps` steps and save every `every`-th; with 0, only the start and the end."""
     key = jax.random.key(0) if key is None and method.stochastic else key
-    plan = make_plan(system, method, q, p, dt=dt, steps=steps, t0=t, save_every=every or max(steps, 1), key=key)
-    return _carried_out(plan, None)
+    options = Options(dt=dt, steps=steps, t0=t, save_every=every or max(steps, 1), key=key)
+    return _carried_out(make_plan(system, method, q, p, options), None)
 
 
 def follow_back(there: Trajectory) -> Trajectory:

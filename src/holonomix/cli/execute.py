@@ -94,9 +94,9 @@ class Job:
         """The number of steps, where it is known beforehand."""
         if self.steps is not None or self.t1 is None or self.method.adaptive:
             return self.steps
-        from holonomix.driver.plan import step_count
+        from holonomix.driver.options import Options
 
-        return max(0, step_count(self.method, None, self.t1, self.t0, self.dt, 0))
+        return Options(dt=self.dt, t1=self.t1, t0=self.t0).count(self.method)
 
 
 def job_from(spec: RunSpec) -> Job:

@@ -1,4 +1,4 @@
-"""What to try after a run has failed, for the method and the state in which it did."""
+"""What is raised when a run fails: where, with which numbers, and what to try."""
 
 from __future__ import annotations
 
@@ -8,14 +8,33 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..errors import ConvergenceError, SimulationError
 from ..methods.base import AbstractMethod
 from ..projection import AbstractSolver, Newton, constraint_sizes
 from ..status import Status
 from ..systems.abstract import AbstractSystem
+from .run import Run
+from .solution import Solution
 
-__all__ = ["advice"]
+__all__ = ["advice", "failure"]
 
 OFF = 1e-3  # relative violation of a constraint from which a state counts as having left the manifold
+
+
+def failure(run: Run, solution: Solution) -> SimulationError:
+    """The error of one trajectory that failed; `solution` is what there is of it."""
+    carry, status, n = run.carry, solution.status, int(run.carry.state.n)
+    t, plan = float(carry.state.t), run.plan
+    numbers = f"residual {float(carry.residual):.3g}, {int(carry.most_iterations)} iterations at most"
+    rows = "row before it is" if run.record.rows == 1 else f"{run.record.rows} rows before it are"
+    message = (
+        f"{plan.method.name}: {status.message} in step {n + 1} after t = {t:g} "
+        f"({numbers}, dt = {float(plan.consts.dt):g}). "
+        f"{advice(status, plan.method, plan.system, carry.state.q, carry.state.t)} "
+        f"The {rows} in `error.solution`" + ("." if run.record.sink is None else " and in the store.")
+    )
+    kind = ConvergenceError if status == Status.NOT_CONVERGED else SimulationError
+    return kind(message, solution=solution, status=status, step=n + 1, time=t)
 
 
 def advice(status: Status, method: AbstractMethod, system: AbstractSystem, q: Any, t: Any) -> str:

@@ -19,7 +19,7 @@ from ..errors import InputError, one_of
 from ..names import BACKENDS
 from .loop import Consts, LoopCarry
 
-__all__ = ["BACKENDS", "Choice", "choose", "choose_batch"]
+__all__ = ["BACKENDS", "Choice", "choose"]
 
 log = logging.getLogger("holonomix")
 
@@ -80,35 +80,21 @@ class ArrayRunner:
         return carry, {name: np.asarray(x)[:rows] for name, x in buffers.items()}
 
     def run_batch(
-        self, carry: LoopCarry, consts: Consts, axes: Any, *, rows: int, every: int
+        self, carry: LoopCarry, consts: Consts, axes: Consts, *, rows: int, every: int
     ) -> tuple[LoopCarry, dict[str, np.ndarray]]:
         capacity = 1 << max(rows - 1, self.capacity - 1, 0).bit_length()
-        flat = flat_axes(axes, consts)
         carry, buffers = _array_batch(
-            self.stepper, carry, consts, flat, jnp.asarray(rows), jnp.asarray(every), capacity
+            self.stepper, carry, consts, axes, jnp.asarray(rows), jnp.asarray(every), capacity
         )
         return carry, {name: np.asarray(x)[:, :rows] for name, x in buffers.items()}
 
 
-def flat_axes(axes: Any, tree: Any) -> tuple[int | None, ...]:
-    """0 or None for every leaf of `tree`, from a prefix of it."""
-    spread = jax.tree.map(lambda a, sub: [(a,)] * len(jax.tree.leaves(sub)), axes, tree, is_leaf=lambda x: x is None)
-    return tuple(
-        a
-        for (a,) in jax.tree.leaves(
-            spread, is_leaf=lambda x: isinstance(x, tuple) and len(x) == 1 and x[0] in (0, None)
-        )
-    )
-
-
 @compiled
-def _array_batch(stepper: Any, carry: Any, consts: Any, axes: tuple, rows: Any, every: Any, capacity: int) -> Any:
-    leaves, treedef = jax.tree.flatten(consts)
-
-    def one(carry, leaves):
-        return _array_run(stepper, carry, jax.tree.unflatten(treedef, leaves), rows, every, capacity)
-
-    return jax.vmap(one, in_axes=(0, list(axes)))(carry, leaves)
+def _array_batch(
+    stepper: Any, carry: LoopCarry, consts: Consts, axes: Consts, rows: Any, every: Any, capacity: int
+) -> tuple[LoopCarry, dict[str, Any]]:
+    run = lambda carry, consts: _array_run(stepper, carry, consts, rows, every, capacity)
+    return jax.vmap(run, in_axes=(0, axes))(carry, consts)
 
 
 _CACHE: Recent[Any] = Recent(64)
@@ -198,8 +184,7 @@ def callback_runner(backend: str, stepper: Any, carry: Any, consts: Any) -> Any 
         return None
     one, given = (jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), tree) for tree in (carry, consts))
     with jax.ensure_compile_time_eval():
-        preferred = ("cuda",) if jax.default_backend() == "gpu" else ("native",)
-        runner = _choose(backend, stepper, one, given, preferred, 1, batch=True).runner
+        runner = choose(backend, stepper, one, given, batch=True).runner
     if isinstance(runner, ArrayRunner):
         return None
     if hasattr(runner, "prepare_callback"):
@@ -207,27 +192,12 @@ def callback_runner(backend: str, stepper: Any, carry: Any, consts: Any) -> Any 
     return runner
 
 
-def choose(backend: str, stepper: Any, carry: Any, consts: Any, capacity: int = 1) -> Choice:
-    """The runner for one trajectory; a call asks for at most `capacity` rows."""
-    return _choose(backend, stepper, carry, consts, ("native",), capacity, batch=False)
+def choose(backend: str, stepper: Any, carry: Any, consts: Consts, capacity: int = 1, *, batch: bool = False) -> Choice:
+    """The runner for one trajectory, or with `batch` for many; `carry` and `consts` are those of one.
 
-
-def choose_batch(backend: str, stepper: Any, carry: Any, consts: Any, capacity: int = 1) -> Choice:
-    """The runner for an ensemble; `carry` and `consts` are those of one trajectory."""
-    preferred = ("cuda",) if jax.default_backend() == "gpu" else ("native",)
-    return _choose(backend, stepper, carry, consts, preferred, capacity, batch=True)
-
-
-def _choose(
-    backend: str,
-    stepper: Any,
-    carry: Any,
-    consts: Any,
-    preferred: tuple[str, ...],
-    capacity: int,
-    batch: bool,
-) -> Choice:
-    """Lower, emit and compile; under `auto` nothing that goes wrong there ends a run that the array path can do."""
+    A call asks for at most `capacity` rows. Under `auto` nothing that goes wrong in lowering, emitting and compiling
+    ends a run that the array path can do.
+    """
     one_of("backend", backend, BACKENDS)
     if backend == "array":
         return Choice("array", ArrayRunner(stepper, capacity), "asked for")
@@ -240,24 +210,20 @@ def _choose(
             raise InputError(f"backend {backend!r} is not available here: {error}") from error
         return Choice("array", ArrayRunner(stepper, capacity), f"kernels are not available: {error}")
     shapes = jax.eval_shape(lambda x: x, (carry, consts))
-    reason = "no kernel back end is preferred here"
-    for name in preferred if backend == "auto" else (backend,):
-        try:
-            runner, program = _kernel(name, stepper, *shapes, asked=backend != "auto", batch=batch)
-            kind = "a program with loops over axes," if program.wide else "a scalar program of"
-            reason = (
-                "asked for"
-                if backend != "auto"
-                else f"the step is {kind} {program.operations} operations{program.note}"
-            )
-            return Choice(name, runner, reason, program.operations, program.loops)
-        except (kernels.Unsupported, kernels.Unavailable, kernels.Defect, ImportError) as error:
-            if isinstance(error, kernels.Defect) and (backend != "auto" or kernels.defects_are_fatal()):
-                raise
-            if backend != "auto":
-                raise InputError(
-                    f"backend {backend!r} cannot take this step: {error}; backend='array' takes everything"
-                ) from error
-            log.info("not %s: %s", name, error)
-            reason = f"array path, because {error}"
-    return Choice("array", ArrayRunner(stepper, capacity), reason)
+    name = backend
+    if backend == "auto":
+        name = "cuda" if batch and jax.default_backend() == "gpu" else "native"
+    try:
+        runner, program = _kernel(name, stepper, *shapes, asked=backend != "auto", batch=batch)
+    except (kernels.Unsupported, kernels.Unavailable, kernels.Defect, ImportError) as error:
+        if isinstance(error, kernels.Defect) and (backend != "auto" or kernels.defects_are_fatal()):
+            raise
+        if backend != "auto":
+            raise InputError(
+                f"backend {backend!r} cannot take this step: {error}; backend='array' takes everything"
+            ) from error
+        log.info("not %s: %s", name, error)
+        return Choice("array", ArrayRunner(stepper, capacity), f"array path, because {error}")
+    kind = "a program with loops over axes," if program.wide else "a scalar program of"
+    found = f"the step is {kind} {program.operations} operations{program.note}"
+    return Choice(name, runner, found if backend == "auto" else "asked for", program.operations, program.loops)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,10 +25,9 @@ from .checkpoint import GIVEN, Identity, check_same_backend, check_same_run
 from .events import Found
 from .loop import LoopCarry
 from .plan import Plan
-from .record import scene_entry
+from .record import Rows, scene_entry
 from .run import Run
 from .solution import map_lanes, multipliers_of
-from .table import Rows
 
 __all__ = [
     "Block",
@@ -64,6 +64,11 @@ class Block:
     def count(self) -> int:
         return len(self.values[STATUS])
 
+    def as_stored(self) -> tuple[Rows, np.ndarray, bytes]:
+        """What a store has beside the rows: values, statuses, and the events as a file."""
+        values = {key.removeprefix(REDUCED): x for key, x in self.values.items() if key != STATUS}
+        return values, self.values[STATUS], packed(self.found) if self.found else b""
+
 
 def default_block(plan: Plan, bytes_per_trajectory: int, least: int = LEAST) -> int:
     """Trajectories per block: so few that a block fits in memory, and that a kill does not cost everything."""
@@ -86,34 +91,33 @@ def run_block(
 ) -> Block:
     """Run the trajectories of `plan`, of which the first `count` are kept, as block `number` of the ensemble."""
     run = Run(plan, in_memory=store is None)
-    tell = after_chunk or (lambda run: None)
 
     def parts() -> Iterator[Rows]:
         begun = 0
         for _ in run.chunks():
-            tell(run)
-            for part in run.record.taken():
+            if after_chunk is not None:
+                after_chunk(run)
+            for part in run.record.taken() if store is not None else ():
                 begun += part["t"].shape[1]
                 yield as_stored(plan, part, count)
-        if missing := row_count(plan) - begun:
+        if store is not None and (missing := plan.row_count - begun):
             row = {key: np.repeat(x, missing, axis=1) for key, x in run.first_row().items()}
             yield as_stored(
                 plan, {k: np.full_like(x, np.nan) if x.dtype.kind == "f" else x for k, x in row.items()}, count
             )
 
-    def end() -> tuple[Mapping[str, np.ndarray], np.ndarray, bytes]:
-        values = values_of(plan, run.carry, run.shown(), run.ends, count)
-        found = found_in(run, count)
-        status = values.pop(STATUS)
-        return {key.removeprefix(REDUCED): x for key, x in values.items()}, status, packed(found) if found else b""
+    def end() -> Block:
+        rows = {key: x[:count] for key, x in run.record.collected().items()} if store is None else None
+        values = values_of(plan, run.carry, run.shown(), run.passages.ends, count)
+        found = run.passages.to_arrays()
+        inside = found["trajectory"] < count if found else None  # within the block
+        return Block(values, {key: x[inside] for key, x in found.items()}, rows, run.stats())
 
     if store is not None:
-        store.stream_block(number, parts(), end)
-        return Block(values_of(plan, run.carry, run.shown(), run.ends, count), found_in(run, count), None, run.stats())
-    for _ in run.chunks():
-        tell(run)
-    rows = {key: x[:count] for key, x in run.record.collected().items()}
-    return Block(values_of(plan, run.carry, run.shown(), run.ends, count), found_in(run, count), rows, run.stats())
+        store.stream_block(number, parts(), lambda: end().as_stored())
+    else:
+        deque(parts(), 0)
+    return end()
 
 
 def values_of(plan: Plan, carry: LoopCarry, last: Rows, ends: Mapping[int, Found], count: int | None = None) -> Rows:
@@ -128,13 +132,6 @@ def values_of(plan: Plan, carry: LoopCarry, last: Rows, ends: Mapping[int, Found
         memory = jax.tree.map(jnp.asarray, carry.reduced[name])
         values[f"{REDUCED}{name}"] = np.asarray(jax.vmap(reducer.result)(memory))
     return {key: x[:count] for key, x in values.items()}
-
-
-def found_in(run: Run, count: int) -> Rows:
-    """Passages of events, with the trajectory counted within the block."""
-    found = run.saved_events()
-    keep = found["events:trajectory"] < count if found else None
-    return {key.removeprefix("events:"): x[keep] for key, x in found.items()}
 
 
 def joined(blocks: list[Block], size: int) -> Block:
@@ -170,10 +167,6 @@ def lengthened(x: np.ndarray, rows: int) -> np.ndarray:
 def shares_time(plan: Plan) -> bool:
     """Whether the trajectories have the same times."""
     return np.ndim(plan.consts.dt) == 0 and not plan.method.adaptive
-
-
-def row_count(plan: Plan) -> int:
-    return plan.steps // plan.every + 1 if plan.saves else 1
 
 
 def as_stored(plan: Plan, rows: Rows, count: int | None = None) -> Rows:
@@ -226,7 +219,7 @@ def open_store(
         check_same_backend(found.meta.get("backend"), backend, allow_different_bits)
         found.tidy()
         return found
-    rows = row_count(plan)
+    rows = plan.row_count
     if plan.saves and plan.adaptive_end and rows > MOST_ROWS:
         raise InputError(
             f"the rows of an ensemble are laid out beforehand, and an adaptive method may take {plan.steps:,} steps: "

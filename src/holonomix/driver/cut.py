@@ -16,7 +16,7 @@ from .ensemble_plan import Request
 from .executors import check_executor, completed, packed_block
 from .plan import Plan
 from .progress import Progress
-from .rows import check_memory
+from .record import check_memory
 from .run import Run
 
 __all__ = ["Cut"]
@@ -46,14 +46,14 @@ class Cut:
             check_executor(executor)
         least = 256 if executor is None else 1
         if store is not None or executor is not None:
-            carry = plan.part(np.zeros(1, int)).start()
-            self.backend = plan.choose(carry, 1).name
-            row_bytes = plan.part(np.zeros(1, int)).row_bytes(carry)
-            rows = plan.steps // plan.every + 1 if plan.saves else 1
+            one = plan.part(np.zeros(1, int))
+            carry = one.start()
+            self.backend = plan.choose(carry).name
             if store is None:
+                row_bytes = sum(x.nbytes for x in one.read(carry).values())
                 if not plan.adaptive_end:
-                    check_memory(rows, row_bytes * plan.count, save_every=plan.every if plan.saves else None)
-                size = size or default_block(plan, rows * row_bytes, least)
+                    check_memory(plan.row_count, row_bytes * plan.count, save_every=plan.every if plan.saves else None)
+                size = size or default_block(plan, plan.row_count * row_bytes, least)
         if store is not None:
             self.store = open_store(
                 plan,
@@ -85,8 +85,7 @@ class Cut:
         for number, block in self._by_executor() if self.executor is not None else self._here(bar):
             blocks[number] = block
             self.left -= block.count
-            status = block.values["status"]
-            self.failed += len(status) - sum(int(np.count_nonzero(status == good)) for good in GOOD)
+            self.failed += int(np.count_nonzero(~np.isin(block.values["status"], GOOD)))
             bar.update_many(self.begun(), self.plan.count - self.left, self.failed, self.left)
         return blocks
 
@@ -94,8 +93,6 @@ class Cut:
         whole = self.size >= self.plan.count
 
         def show(run: Run) -> None:
-            if not bar.shown:
-                return
             if whole:
                 return run.show(bar)
             share = self.size * run.done // max(self.plan.count, 1)
@@ -104,12 +101,13 @@ class Cut:
         for number in self.missing:
             first, last = self.bounds(number)
             part = self.plan if whole else self.plan.part(lanes_of(self.plan.count, first, self.size))
-            block = run_block(part, last - first, self.store, number, show)
+            block = run_block(part, last - first, self.store, number, show if bar.shown else None)
             self.backend = block.stats["backend"]
             yield number, block
 
     def _by_executor(self) -> Iterator[tuple[int, Block]]:
-        request = dataclasses.replace(self.request, backend=self.backend)  # another backend would give other bits
+        options = dataclasses.replace(self.request.options, backend=self.backend)  # another would give other bits
+        request = dataclasses.replace(self.request, options=options)
         path = None if self.store is None else self.store.path.absolute()
 
         def payload(number: int) -> bytes:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..compiled import compiled
-from ..errors import ConvergenceError, InputError, MethodError
+from ..errors import ConvergenceError, InputError
 from ..methods.base import first_failure
 from ..projection import Newton, accepts_redundant
 from ..status import Status
@@ -23,7 +23,7 @@ from ..systems.abstract import AbstractSystem
 from ..types import State
 from .loop import Consts, LoopCarry, Stepper
 
-__all__ = ["Interpolant", "between", "check_output", "check_times", "disarmed", "evaluate"]
+__all__ = ["Interpolant", "between", "disarmed", "evaluate"]
 
 
 def between(
@@ -72,41 +72,6 @@ def between(
         return State(q, p, t, after.state.n), status
 
     return at
-
-
-def check_times(save_at: Any, dt: float, t0: float) -> np.ndarray:
-    """The times asked for, which must run the way of the simulation."""
-    try:
-        times = np.atleast_1d(np.asarray(save_at, float))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"save_at must be a list of times, not {save_at!r}") from error
-    way = np.sign(dt)
-    if times.ndim != 1 or not len(times) or not np.all(np.isfinite(times)) or np.any(way * np.diff(times) <= 0):
-        order = "increasing" if way > 0 else "decreasing"
-        raise InputError(f"save_at must be a strictly {order} list of finite times")
-    if way * (times[0] - t0) < 0:
-        raise InputError(f"save_at begins at {times[0]:g}, before the start at t0 = {t0:g}")
-    return times
-
-
-def slack(t: float, dt: float) -> float:
-    """How far beyond t a time may lie and still mean t: a rounding of `t0 + n dt`, or a trifle of a step."""
-    return 1e-9 * abs(dt) + 8 * float(np.spacing(abs(t)))
-
-
-def check_output(method: Any, wanted: Any, dense: bool, store: Any, t_last: float, dt: float) -> None:
-    """What was asked to be shown must be there to show."""
-    if not isinstance(dense, (bool, np.bool_)):
-        raise InputError(f"dense must be True or False, not {dense!r}")
-    if wanted is None and not dense:
-        return
-    if method.stochastic:
-        raise MethodError(f"{method.name} draws random numbers in every step: it has no state between two steps")
-    if dense and (store is not None or wanted is not None):
-        other = "a store" if store is not None else "save_at"
-        raise InputError(f"dense=True keeps the memory of every row, which {other} does not hold; use one of them")
-    if wanted is not None and (wanted[-1] - t_last) * np.sign(dt) > slack(t_last, dt):
-        raise InputError(f"save_at ends at {wanted[-1]:g}, after the end of the run at {t_last:g}")
 
 
 class Interpolant:

@@ -16,10 +16,11 @@ from ..io import EnsembleStore
 from ..status import Status
 from .blocks import Block, joined, load_rows, shares_time, stored
 from .cut import Cut
-from .ensemble_plan import request_ensemble
-from .events import EventRecord
+from .ensemble_plan import Request
+from .events import EventRecord, records_of
 from .interrupts import interruptible
-from .plan import MAX_STEPS, Plan
+from .options import Options
+from .plan import Plan
 from .progress import Progress
 from .rows import AbstractRows
 from .solution import as_dataset, constraint_of, energy_of, hidden_of, map_lanes, multipliers_of
@@ -187,7 +188,7 @@ def simulate_ensemble(
     steps: int | None = None,
     t1: float | None = None,
     t0: float = 0.0,
-    max_steps: int = MAX_STEPS,
+    max_steps: int = Options.max_steps,
     in_axes: Mapping[str, Any] | None = None,
     key: Any = None,
     observe: Any = None,
@@ -223,25 +224,11 @@ def simulate_ensemble(
     A trajectory that fails keeps its last good state and its status and does not disturb the others; a
     `FailedTrajectoriesWarning` counts them, and `throw=True` raises instead.
     """
-    request = request_ensemble(
-        system,
-        method,
-        q0,
-        p0,
-        dt=dt,
-        steps=steps,
-        t1=t1,
-        t0=t0,
-        max_steps=max_steps,
-        in_axes=in_axes,
-        key=key,
-        observe=observe,
-        events=events,
-        reduce=reduce,
-        save_every=save_every,
-        backend=backend,
+    options = Options(
+        dt, steps, t1, t0, max_steps, save_every, None, observe, events, reduce, False, key, in_axes, backend
     )
-    plan = request.plan()
+    request, problem = Request.of(system, method, q0, p0, options)
+    plan = request.plan(problem)
     labels = _labels(coordinates, plan.count)
     cut = Cut(request, plan, store, block, executor, labels, allow_different_bits)
     bar = Progress(progress, plan.steps, 0.0, f"{method.name} x {plan.count}", cut.begun())
@@ -273,7 +260,7 @@ def _labels(coordinates: Mapping[str, Any] | None, count: int) -> dict[str, np.n
 
 
 def _ensemble(cut: Cut, blocks: dict[int, Block], seconds: float) -> Ensemble:
-    plan, store = cut.plan, cut.store
+    plan, store, kinds = cut.plan, cut.store, len(cut.plan.watch.events)
     ran = [blocks[number] for number in sorted(blocks)]
     whole = stored(plan, store) if store is not None else joined(ran, cut.size)
     values, rows = whole.values, whole.rows
@@ -291,24 +278,10 @@ def _ensemble(cut: Cut, blocks: dict[int, Block], seconds: float) -> Ensemble:
         final=(values["end/q"], values["end/p"], values["end/t"]),
         reduced=columns.select(values, "reduced/"),
         stats=stats,
-        events=_records(plan, whole.found) if plan.watch.events else [],
+        events=records_of(whole.found, kinds, plan.count, plan.q0.shape[1:]) if kinds else [],
         store=store,
         coordinates=cut.labels,
     )
-
-
-def _records(plan: Plan, found: dict[str, np.ndarray]) -> list[list[EventRecord]]:
-    """The passages of each event of each trajectory."""
-    shape, kinds = plan.q0.shape[1:], range(len(plan.watch.events))
-    empty = EventRecord(np.zeros(0), np.zeros((0, *shape)), np.zeros((0, *shape)))
-    records = [[empty for _ in kinds] for _ in range(plan.count)]
-    if found:
-        places = np.stack([found["trajectory"], found["event"]], axis=1)
-        for lane, k in np.unique(places, axis=0):
-            here = (places == [lane, k]).all(1)
-            t, q, p = (np.asarray(found[name][here], float) for name in ("t", "q", "p"))
-            records[lane][k] = EventRecord(t, q.reshape(-1, *shape), p.reshape(-1, *shape))
-    return records
 
 
 def _report_failures(ensemble: Ensemble, throw: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -11,21 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, ShapeError, whole_number
+from ..errors import InputError, ShapeError
 from ..linalg.scales import relative
 from ..projection import as_array, check_start, constraint_sizes, speed_sizes
-from ..scene import Scene
 from ..systems.abstract import AbstractSystem
-from ..systems.scenes import scene_of
 from ..types import Problem, State
-from .checks import check_concrete, check_length, check_run
-from .events import check_events
 from .interrupts import Interrupts
-from .loop import Consts, Stepper, key_data, make_stepper
-from .observe import as_reducer, check_observables, check_reducers
-from .plan import MAX_STEPS, Given, Plan, end_time, frozen_functions, prepared_for, step_count
+from .loop import Consts, Stepper, key_data
+from .options import Given, Options, check_concrete, check_kinds, check_step
+from .plan import Plan
+from .prepared import picked, prepare
 
-__all__ = ["Request", "plan_ensemble", "request_ensemble"]
+__all__ = ["Request", "plan_ensemble"]
 
 BATCHED = ("q0", "p0", "params", "dt")
 
@@ -41,134 +38,64 @@ class Request:
     method: Any
     q0: Any
     p0: Any
-    dt: Any
+    options: Options
     steps: int
-    t1: float | None
-    t0: float
     axes: dict[str, Any]
     keys: np.ndarray | None
-    observe: Any
-    events: Any
-    reduce: dict[str, Any]
-    save_every: int | None
-    backend: str
-    scene: Scene | None = None
+
+    @staticmethod
+    def of(system: Any, method: Any, q0: Any, p0: Any, options: Options) -> tuple[Request, Problem | None]:
+        """Check the arguments of an ensemble against each other; the second result is the problem, if one was given."""
+        check_concrete("simulate_ensemble", system, method, q0, p0, options.dt)
+        own = {name: None if isinstance(system, Problem) and x is None else 0 for name, x in (("q0", q0), ("p0", p0))}
+        system, q0, p0, options, problem = Given.of(system, q0, p0, options)
+        check_kinds(method, system)
+        dt, key = options.dt, options.key
+        check_step(method, dt, key, several=True)
+        axes = _checked_axes({**own, "params": None, "dt": 0 if np.ndim(dt) else None}, options.in_axes)
+        q0, p0, count = _starts(system, q0, p0, dt, axes)
+        counts = {options.count(method, float(h)) for h in {np.min(dt), np.max(dt)}}
+        if len(counts) > 1:
+            raise InputError(
+                f"trajectories with different dt reach t1 = {options.t1:g} after different numbers of steps "
+                f"({min(counts)} to {max(counts)}): give steps instead, or an adaptive method"
+            )
+        fold = jax.vmap(lambda i: key_data(jax.random.fold_in(_typed(key), i)))
+        keys = None if key is None else np.asarray(fold(jnp.arange(count)))
+        return Request(system, method, q0, p0, options, counts.pop(), axes, keys), problem
 
     def take(self, lanes: np.ndarray) -> Request:
-        """The request for some of the trajectories, in arrays of NumPy.
-
-        The first of `lanes` should be 0: systems are prepared at the first start, and the results of a trajectory must
-        not depend on which others come with it.
-        """
-        system, axes = self.system, self.axes
+        """The request for some of the trajectories, in arrays of NumPy."""
+        system, axes, options = self.system, self.axes, self.options
         if axes["params"] is not None:
-            system = system.with_params(_picked(system.params, axes["params"], lanes))
-        dt = np.asarray(self.dt)[lanes] if axes["dt"] == 0 else self.dt
+            system = system.with_params(picked(system.params, axes["params"], lanes))
+        if axes["dt"] == 0:
+            options = dataclasses.replace(options, dt=np.asarray(options.dt)[lanes])
         keys = None if self.keys is None else self.keys[lanes]
         q0, p0 = np.asarray(self.q0)[lanes], np.asarray(self.p0)[lanes]
-        return dataclasses.replace(self, system=system, q0=q0, p0=p0, dt=dt, keys=keys)
+        return dataclasses.replace(self, system=system, q0=q0, p0=p0, options=options, keys=keys)
 
-    def plan(self) -> Plan:
+    def plan(self, problem: Problem | None = None) -> Plan:
         """The plan of all its trajectories."""
-        system, method, t0, axes = self.system, self.method, self.t0, self.axes
-        q0, p0 = as_array("q0", self.q0), as_array("p0", self.p0)
-        count, each = len(q0), np.ravel(np.asarray(self.dt))
-        every = max(self.steps, 1) if self.save_every is None else self.save_every
-        lane = system if axes["params"] is None else system.with_params(_picked(system.params, axes["params"], 0))
-        prepared, redundant = prepared_for(lane, method, q0[0])
-        key = None if self.keys is None else jax.random.key(0)
-        method, observables, watch, reducers = frozen_functions(
-            prepared, method, q0[0], p0[0], t0, each[0], key,
-            observe=self.observe, events=self.events, reduce=self.reduce,
-        )  # fmt: skip
-        if axes["params"] is not None:
-            prepared = prepared.with_params(system.params)
-        stepper, consts = make_stepper(
-            prepared,
-            method,
-            dt=self.dt,
-            t0=t0,
-            t_end=end_time(self.t1, each[0]),
-            observe=observables,
-            reducers=reducers | ({"events": watch} if watch.events else {}),
-            dtype=q0.dtype,
-        )
+        q0, p0, options = as_array("q0", self.q0), as_array("p0", self.p0), self.options
+        parts = prepare(self.system, self.method, q0.shape[1:], q0.dtype, options, self.axes["params"])
+        t1, every = None if options.t1 is None else float(options.t1), options.save_every
         keys = None if self.keys is None else jnp.asarray(self.keys)
-        n_end = jnp.broadcast_to(consts.n_end, (count,))
-        consts = eqx.tree_at(lambda c: (c.key, c.n_end), consts, (keys, n_end), is_leaf=lambda x: x is None)
-        plan = Plan(
-            prepared, method, q0, p0, stepper, consts, self.steps, every, self.save_every is not None, self.t1, None,
-            watch, reducers, self.backend, _axes_of(consts, axes), self.scene,
+        consts = parts.consts_for(options.dt, options.t0, t1, keys, len(q0))
+        plan = Plan.of(
+            parts, consts, q0, p0, steps=self.steps, every=max(self.steps, 1) if every is None else int(every),
+            saves=every is not None, t1=t1, backend=options.backend, axes=_axes_of(consts, self.axes), problem=problem,
         )  # fmt: skip
         Interrupts.poll()
-        _check_starts(plan, t0, redundant)
+        _check_starts(plan, options.t0)
         Interrupts.poll()
-        check_observables(observables, q0[0], p0[0], t0)
-        check_events(watch.events, method, q0[0], p0[0], t0)
-        check_reducers(reducers, q0[0], p0[0], t0)
         return plan
 
 
-def plan_ensemble(*args: Any, **options: Any) -> Plan:
-    """The plan of many trajectories; takes what `request_ensemble` takes."""
-    return request_ensemble(*args, **options).plan()
-
-
-def request_ensemble(
-    system: Any,
-    method: Any,
-    q0: Any = None,
-    p0: Any = None,
-    *,
-    dt: Any = None,
-    steps: Any = None,
-    t1: Any = None,
-    t0: Any = 0.0,
-    max_steps: int = MAX_STEPS,
-    in_axes: Any = None,
-    key: Any = None,
-    observe: Any = None,
-    events: Any = (),
-    reduce: Any = None,
-    save_every: Any = None,
-    backend: str = "auto",
-) -> Request:
-    """Check the arguments of an ensemble against each other."""
-    check_concrete("simulate_ensemble", system, method, q0, p0, dt)
-    problem = isinstance(system, Problem)
-    shared = {"q0": 0 if q0 is not None or not problem else None, "p0": 0 if p0 is not None or not problem else None}
-    given = Given(system, q0, p0, dt, steps, t1, t0)
-    system, dt, steps, t1 = given.system, given.dt, given.steps, given.t1
-    check_run(method, system, dt, 0, key, several=True)
-    axes = _checked_axes({**shared, "params": None, "dt": 0 if np.ndim(dt) else None}, in_axes)
-    q0, p0, count = _starts(system, given.q0, given.p0, dt, axes)
-    each = np.ravel(np.asarray(dt))
-    for h in {float(each.min()), float(each.max())}:
-        check_length(steps, t1, t0, h, 1)
-    counts = {step_count(method, steps, t1, t0, float(h), max_steps) for h in np.unique(each)}
-    if len(counts) > 1:
-        raise InputError(
-            f"trajectories with different dt reach t1 = {t1:g} after different numbers of steps ({min(counts)} to "
-            f"{max(counts)}): give steps instead, or an adaptive method"
-        )
-    steps = check_run(method, system, dt, counts.pop(), key, several=True)
-    every = None if save_every is None else whole_number("save_every", save_every)
-    fold = jax.vmap(lambda i: key_data(jax.random.fold_in(_typed(key), i)))
-    keys = None if key is None else np.asarray(fold(jnp.arange(count)))
-    end = None if t1 is None else float(t1)
-    return Request(
-        system, method, q0, p0, dt, steps, end, t0, axes, keys, observe, events, _as_reducers(reduce), every, backend,
-        scene_of(system, q0.shape[1:], given.problem),
-    )  # fmt: skip
-
-
-def _picked(params: Any, axes: Any, lanes: Any) -> Any:
-    """The parameters of one or several trajectories."""
-
-    def pick(axis: Any, part: Any) -> Any:
-        return jax.tree.map(lambda x: jnp.asarray(x)[lanes], part) if axis == 0 else part
-
-    return jax.tree.map(pick, axes, params, is_leaf=lambda x: x is None)
+def plan_ensemble(system: Any, method: Any, q0: Any, p0: Any, options: Options) -> Plan:
+    """The plan of many trajectories."""
+    request, problem = Request.of(system, method, q0, p0, options)
+    return request.plan(problem)
 
 
 def _checked_axes(default: dict[str, Any], given: Any) -> dict[str, Any]:
@@ -181,14 +108,6 @@ def _checked_axes(default: dict[str, Any], given: Any) -> dict[str, Any]:
         if any(isinstance(a, bool) or not isinstance(a, int) or a != 0 for a in jax.tree.leaves(axis)):
             raise InputError(f"in_axes[{name!r}] must be 0 (the leading axis) or None (shared), not {axis!r}")
     return axes
-
-
-def _as_reducers(reduce: Any) -> dict[str, Any]:
-    if reduce is not None and not isinstance(reduce, Mapping):
-        raise InputError(f"reduce must map names to reductions, such as {{'mean': hx.Mean(fn)}}, not {reduce!r}")
-    if "events" in (reduce or {}):
-        raise InputError("a reduction cannot be called 'events', which names what `events=` watches")
-    return {name: as_reducer(reducer) for name, reducer in (reduce or {}).items()}
 
 
 def _typed(key: Any) -> Any:
@@ -204,7 +123,7 @@ def _starts(system: AbstractSystem, q0: Any, p0: Any, dt: Any, axes: dict[str, A
             if not np.ndim(x):
                 raise ShapeError(f"{name} is one number: it has no leading axis over trajectories")
             sizes[name] = len(x)
-    for k, n in enumerate(_param_lengths(system, axes["params"])):
+    for k, n in enumerate([] if axes["params"] is None else _param_lengths(system, axes["params"])):
         sizes[f"params leaf {k}"] = n
     if not sizes:
         raise InputError("nothing differs between the trajectories: give q0, p0, dt or params a leading axis (in_axes)")
@@ -218,8 +137,6 @@ def _starts(system: AbstractSystem, q0: Any, p0: Any, dt: Any, axes: dict[str, A
 
 
 def _param_lengths(system: AbstractSystem, axes: Any) -> list[int]:
-    if axes is None:
-        return []
     if system.params is None:
         raise InputError("in_axes names params, but the system has none: System(..., params=...)")
     try:
@@ -234,43 +151,36 @@ def _param_lengths(system: AbstractSystem, axes: Any) -> list[int]:
     return [n for part in jax.tree.leaves(pairs) for n in ([part] if isinstance(part, int) else part)]
 
 
-def _axes_of(consts: Consts, axes: dict[str, Any]) -> Any:
-    """0 or None for every leaf of the constants."""
-    where = jax.tree.map(lambda _: None, consts)
-
-    def leaves(get, value):
-        nonlocal where
-        tree = get(consts)
-        if value is None or not jax.tree.leaves(tree):
-            return
-        spread = jax.tree.map(lambda a, sub: jax.tree.map(lambda _: a, sub), value, tree, is_leaf=lambda x: x is None)
-        where = eqx.tree_at(get, where, spread, is_leaf=lambda x: x is None)
-
-    leaves(lambda c: c.arrays[0].params, axes["params"])
-    leaves(lambda c: c.dt, axes["dt"])
-    leaves(lambda c: c.n_end, 0)
-    leaves(lambda c: c.key, 0)
-    return where
+def _axes_of(consts: Consts, axes: dict[str, Any]) -> Consts:
+    """0 or None for every leaf of the constants, or for all leaves below a place."""
+    arrays, params = None, consts.arrays[0].params
+    if axes["params"] is not None and jax.tree.leaves(params):
+        spread = lambda axis, part: jax.tree.map(lambda _: axis, part)
+        chosen = jax.tree.map(spread, axes["params"], params, is_leaf=lambda x: x is None)
+        nowhere = jax.tree.map(lambda _: None, consts.arrays)
+        arrays = eqx.tree_at(lambda a: a[0].params, nowhere, chosen, is_leaf=lambda x: x is None)
+    return Consts(arrays, axes["dt"], None, None, 0, None if consts.key is None else 0)
 
 
-def _check_starts(plan: Plan, t0: float, redundant: bool) -> None:
+def _check_starts(plan: Plan, t0: float) -> None:
     """Fully check the first start and the worst one; one that is not finite gets its status in the run."""
-
-    def check(k: int) -> None:
-        q, p = plan.q0[k], plan.p0[k]
+    for k in _worth_checking(plan):
+        q, p, system = plan.q0[k], plan.p0[k], plan.lane_system(k)
+        dt = np.broadcast_to(plan.consts.dt, plan.count)[k]
         try:
-            system = plan.lane_system(k)
-            check_start(system, q, p, t0, redundant=redundant)
-            plan.method.validate(system, State(q, p, jnp.asarray(t0, q.dtype), jnp.asarray(0)), plan.lane(k).dt)
+            check_start(system, q, p, t0, redundant=plan.redundant)
+            plan.method.validate(system, State(q, p, jnp.asarray(t0, q.dtype), jnp.asarray(0)), dt)
         except InputError as error:
             what = f"trajectory {k} (the first axis counts trajectories: q0 has shape {plan.q0.shape}): "
             raise type(error)(what + str(error)) from error
 
-    check(0)
+
+def _worth_checking(plan: Plan) -> Iterator[int]:
+    yield 0
     if plan.system.has_constraints:
         off = np.nan_to_num(np.asarray(plan.compiled(_off_manifold, plan.q0, plan.p0)), nan=0.0, posinf=0.0)
         if worst := int(np.argmax(off)):
-            check(worst)
+            yield worst
 
 
 def _off_manifold(stepper: Stepper, consts: Consts, q: Any, p: Any) -> Any:

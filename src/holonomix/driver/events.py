@@ -22,7 +22,7 @@ from .dense import between, disarmed
 from .loop import AbstractWatch, Consts, LoopCarry, Stepper
 from .observe import timed
 
-__all__ = ["Event", "EventRecord", "Found", "Watch", "as_events", "check_events", "locate"]
+__all__ = ["Event", "EventRecord", "Found", "Passages", "Watch", "as_events", "check_events", "locate", "records_of"]
 
 MOST_HALVINGS = 60
 
@@ -115,6 +115,51 @@ class Found(NamedTuple):
     q: np.ndarray
     p: np.ndarray
     status: Status = Status.OK
+
+
+class Passages:
+    """The events that a run has met, in all its trajectories, and those that ended one."""
+
+    def __init__(self, events: tuple[Event, ...]):
+        self.events = events
+        self.found: list[tuple[int, Found]] = []  # (trajectory, passage)
+        self.ends: dict[int, Found] = {}
+
+    def note(self, lane: int, found: Found) -> bool:
+        """Record a passage; whether it ends the trajectory."""
+        self.found.append((lane, found))
+        if self.events[found.event].terminal:
+            self.ends[lane] = found
+        return lane in self.ends
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """One entry per passage."""
+        if not self.found:
+            return {}
+        values = {name: np.stack([np.asarray(getattr(f, name)) for _, f in self.found]) for name in PLACE}
+        return values | {"trajectory": np.array([lane for lane, _ in self.found])}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Note what `to_arrays` gave."""
+        if arrays:
+            for lane, k, t, q, p in zip(*(arrays[name] for name in ("trajectory", *PLACE)), strict=True):
+                self.note(int(lane), Found(int(k), float(t), q, p))
+
+
+PLACE = ("event", "t", "q", "p")
+
+
+def records_of(found: dict[str, np.ndarray], kinds: int, count: int, shape: tuple[int, ...]) -> list[list[EventRecord]]:
+    """The passages of each of `kinds` events in each of `count` trajectories, from what `Passages.to_arrays` gave."""
+    empty = EventRecord(np.zeros(0), np.zeros((0, *shape)), np.zeros((0, *shape)))
+    records = [[empty for _ in range(kinds)] for _ in range(count)]
+    if found:
+        places = np.stack([found["trajectory"], found["event"]], axis=1)
+        for lane, k in np.unique(places, axis=0):
+            here = (places == [lane, k]).all(1)
+            t, q, p = (np.asarray(found[name][here], float) for name in ("t", "q", "p"))
+            records[lane][k] = EventRecord(t, q.reshape(-1, *shape), p.reshape(-1, *shape))
+    return records
 
 
 def locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> list[Found]:

@@ -55,7 +55,7 @@ def _cloudpickle() -> Any:
 
 
 def packed_block(request: Request, number: int, first: int, last: int, size: int, store: Path | None) -> bytes:
-    """Everything that a worker needs for one block; trajectory 0 comes along, because systems are prepared at it."""
+    """Everything that a worker needs for one block; trajectory 0 comes along, because the first is checked in full."""
     lanes = lanes_of(len(request.q0), first, size)
     part = request.take(np.concatenate([[0], lanes]))
     return _cloudpickle().dumps((part, last - first, None if store is None else str(store), number))

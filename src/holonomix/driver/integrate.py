@@ -14,6 +14,7 @@ from ..status import Status
 from ..types import Info
 from .adjoints import Adjoint, advance, check_adjoint
 from .loop import Consts, LoopCarry, Stepper
+from .options import Options
 from .plan import plan_pure
 
 __all__ = ["integrate"]
@@ -46,7 +47,7 @@ def integrate(
     (none: symmetric methods walk back) or `"forward"` (a plain loop: forward mode only, least overhead).
     """
     flag("info", info)
-    plan = plan_pure(system, method, q0, p0, dt=dt, steps=steps, t0=t0, save_every=save_every, key=key)
+    plan = plan_pure(system, method, q0, p0, Options(dt, steps, t0=t0, save_every=save_every, key=key))
     check_adjoint(adjoint, plan.method, plan.system)
     every = plan.every if plan.saves else None
     row, final = _integrate(plan.stepper, plan.consts, plan.q0, plan.p0, plan.steps, every, adjoint)

@@ -22,7 +22,7 @@ __all__ = [
     "Mean",
     "Minimum",
     "as_observables",
-    "as_reducer",
+    "as_reducers",
     "check_observables",
     "check_reducers",
 ]
@@ -127,10 +127,18 @@ class UserReducer(eqx.Module):
         return UserReducer(init, update, result, getattr(reducer, "takes_time", True))
 
 
-def as_reducer(reducer: Any) -> Any:
-    """`reducer` in a form whose functions can be frozen; what is no reduction stays, for `check_reducers` to refuse."""
-    ours = type(reducer).__module__ == __name__
-    return reducer if ours or not all(hasattr(reducer, part) for part in PARTS) else UserReducer.of(reducer)
+def as_reducers(reduce: Any) -> dict[str, Any]:
+    """Reductions in a form whose functions can be frozen; what is none stays, for `check_reducers` to refuse."""
+    if reduce is None:
+        return {}
+    if not isinstance(reduce, Mapping):
+        raise InputError(f"reduce must map names to reductions, such as {{'mean': hx.Mean(fn)}}, not {reduce!r}")
+    if "events" in reduce:
+        raise InputError("a reduction cannot be called 'events', which names what `events=` watches")
+    theirs = {
+        name: type(x).__module__ != __name__ and all(hasattr(x, part) for part in PARTS) for name, x in reduce.items()
+    }
+    return {name: UserReducer.of(x) if theirs[name] else x for name, x in reduce.items()}
 
 
 class Mean(AbstractReducer):

@@ -6,74 +6,53 @@ It holds one trajectory or many. `compiled` functions of a plan work on all its 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from ..compiled import compiled
-from ..errors import InputError, whole_number
-from ..methods.base import AbstractMethod
-from ..projection import accepts_redundant, as_array, as_state_arrays, check_functions, check_start
+from ..errors import InputError
+from ..projection import as_array, as_state_arrays, check_functions, check_start
 from ..scene import Scene
 from ..systems.abstract import AbstractSystem
-from ..systems.frozen import freeze
 from ..systems.scenes import scene_of
-from ..systems.system import System
-from ..types import Problem, State
-from .backends import Choice, choose, choose_batch, flat_axes
-from .checks import check_clock, check_concrete, check_length, check_method, check_run
-from .dense import check_output, check_times
-from .events import Watch, as_events, check_events
+from ..types import Array, Problem, State
+from .backends import Choice, choose
 from .interrupts import Interrupts
-from .loop import Consts, LoopCarry, Stepper, make_stepper
-from .observe import as_observables, check_observables
+from .loop import Consts, LoopCarry, Stepper, key_data
+from .options import Given, Options, check_concrete, check_method, check_output, check_step, check_times
+from .prepared import Prepared, picked, prepare
 
-__all__ = [
-    "MAX_STEPS",
-    "Given",
-    "Plan",
-    "end_time",
-    "frozen_functions",
-    "make_plan",
-    "plan_pure",
-    "plan_shapes",
-    "prepared_for",
-    "step_count",
-]
-
-MAX_STEPS = 10_000_000
+__all__ = ["Plan", "make_plan", "plan_pure", "plan_shapes"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Everything a run needs; nothing in it changes during the run.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Plan(Prepared):
+    """A prepared loop with its start and length; nothing in it changes during the run.
 
     `axes` says which leaves of `consts` have an axis over trajectories; it is None for one trajectory. `every` is the
     number of steps from row to row, and `saves` whether rows are kept at all or only the end. `t1` is the time to run
     to, None where the number of steps was given; `wanted` are the times of `save_at`.
     """
 
-    system: AbstractSystem
-    method: AbstractMethod
-    q0: Any
-    p0: Any
-    stepper: Stepper
-    consts: Consts
+    q0: Array
+    p0: Array
     steps: int
     every: int
     saves: bool = True
     t1: float | None = None
     wanted: np.ndarray | None = None
-    watch: Watch = Watch(())
-    reducers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     backend: str = "auto"
     axes: Consts | None = None
-    scene: Scene | None = None
-    name: str = ""  # of the problem
+    problem: Problem | None = None
+
+    @staticmethod
+    def of(parts: Prepared, consts: Consts, q0: Array, p0: Array, **rest: Any) -> Plan:
+        return Plan(**{**vars(parts), "consts": consts}, q0=q0, p0=p0, **rest)
 
     @property
     def many(self) -> bool:
@@ -85,41 +64,46 @@ class Plan:
         return len(self.q0) if self.many else 1
 
     @property
+    def row_count(self) -> int:
+        """The rows of a run that gets to its last step."""
+        return self.steps // self.every + 1 if self.saves else 1
+
+    @property
     def adaptive_end(self) -> bool:
         """Whether the method's own time decides when the run ends."""
         return self.method.adaptive and self.t1 is not None
 
+    @functools.cached_property
+    def scene(self) -> Scene | None:
+        """What pictures of the run show."""
+        return scene_of(self.system, self.q0.shape[1:] if self.many else self.q0.shape, self.problem)
+
     @property
-    def flags(self) -> tuple[int | None, ...] | None:
-        """0 or None for each leaf of `consts`."""
-        return None if self.axes is None else flat_axes(self.axes, self.consts)
+    def name(self) -> str:
+        """The name of the problem."""
+        return "" if self.problem is None else self.problem.name
 
     def lane(self, k: int) -> Consts:
         """The constants of one trajectory."""
-        if self.axes is None:
-            return self.consts
-        leaves, treedef = jax.tree.flatten(self.consts)
-        picked = [x[k] if a == 0 else x for x, a in zip(leaves, self.flags or (), strict=True)]
-        return jax.tree.unflatten(treedef, picked)
+        return self.consts if self.axes is None else picked(self.consts, self.axes, k)
 
-    def lane_system(self, k: int) -> Any:
+    def lane_system(self, k: int) -> AbstractSystem:
         """The system of one trajectory."""
-        return self.stepper.parts(self.lane(k))[0]
+        shared = self.axes is None or not jax.tree.leaves(self.axes.arrays)
+        return self.system if shared else self.stepper.parts(self.lane(k))[0]
 
     def part(self, lanes: np.ndarray) -> Plan:
         """The same run with some of its trajectories."""
-        leaves, treedef = jax.tree.flatten(self.consts)
-        picked = [x[lanes] if a == 0 else x for x, a in zip(leaves, self.flags or (), strict=True)]
-        consts = jax.tree.unflatten(treedef, picked)
+        consts = picked(self.consts, self.axes, lanes)
         return dataclasses.replace(self, q0=self.q0[lanes], p0=self.p0[lanes], consts=consts)
 
     def compiled(self, fn: Callable[..., Any], *args: Any) -> Any:
         """`fn(stepper, consts, *args)` for all trajectories; where there are many, `args` have an axis over them."""
-        return _over_lanes(fn, self.stepper, self.consts, self.flags, *args)
+        return _over_lanes(fn, self.stepper, self.consts, self.axes, *args)
 
     def start(self) -> LoopCarry:
         """The memory of the run before its first step."""
-        return self.compiled(_start, self.q0, self.p0)
+        return self.compiled(Stepper.start, self.q0, self.p0)
 
     def read(self, carry: LoopCarry) -> dict[str, np.ndarray]:
         """What is shown of a carry, by column."""
@@ -129,37 +113,27 @@ class Plan:
         # of ends alone, the multipliers of the last step are brought from the device when somebody asks for them
         return shown | jax.device_get({key: x for key, x in shown.items() if not key.startswith("step/")})
 
-    def row_bytes(self, carry: LoopCarry) -> int:
-        """Bytes of one row of all trajectories."""
-        lane = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x)[1:], x.dtype), carry) if self.many else carry
-        row = jax.eval_shape(self.stepper.read, lane, self.lane(0))
-        return self.count * sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(row))
-
-    def choose(self, carry: Any, capacity: int = 1) -> Choice:
+    def choose(self, carry: LoopCarry, capacity: int = 1) -> Choice:
         """The runner; `capacity` is the number of rows that one call asks for at most."""
-        if not self.many:
-            return choose(self.backend, self.stepper, carry, self.consts, capacity)
-        lane = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x)[1:], x.dtype), carry)
-        return choose_batch(self.backend, self.stepper, lane, self.lane(0), capacity)
+        key = (self.backend, self.many, self.consts.key is None, jax.default_backend())
+        found = self.choices.get(key)
+        if found is None:
+            if self.many:
+                carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x)[1:], x.dtype), carry)
+            found = choose(self.backend, self.stepper, carry, self.lane(0), capacity, batch=self.many)
+            if found.name != "array":
+                self.choices[key] = found
+        return found
 
 
 # ---- compiled over one trajectory or many
 
 
 @compiled
-def _over_lanes(fn: Any, stepper: Stepper, consts: Consts, flags: Any, *args: Any) -> Any:
-    if flags is None:
+def _over_lanes(fn: Callable[..., Any], stepper: Stepper, consts: Consts, axes: Consts | None, *args: Any) -> Any:
+    if axes is None:
         return fn(stepper, consts, *args)
-    leaves, treedef = jax.tree.flatten(consts)
-
-    def one(leaves, *args):
-        return fn(stepper, jax.tree.unflatten(treedef, leaves), *args)
-
-    return jax.vmap(one, in_axes=(list(flags), *(0 for _ in args)))(leaves, *args)
-
-
-def _start(stepper: Stepper, consts: Consts, q: Any, p: Any) -> LoopCarry:
-    return stepper.start(consts, q, p)
+    return jax.vmap(functools.partial(fn, stepper), in_axes=(axes, *(0 for _ in args)))(consts, *args)
 
 
 def _read(stepper: Stepper, consts: Consts, carry: LoopCarry) -> dict[str, Any]:
@@ -169,181 +143,43 @@ def _read(stepper: Stepper, consts: Consts, carry: LoopCarry) -> dict[str, Any]:
 # ---- building one
 
 
-class Given:
-    """The arguments that a `Problem` stands for: system, start, step and end."""
-
-    def __init__(self, system: Any, q0: Any, p0: Any, dt: Any, steps: Any, t1: Any, t0: Any = 0.0, *, end: bool = True):
-        self.problem: Problem | None = system if isinstance(system, Problem) else None
-        if isinstance(system, Problem):
-            problem, system = system, system.system
-            q0, p0 = problem.q0 if q0 is None else q0, problem.p0 if p0 is None else p0
-            dt = problem.dt if dt is None else dt
-            if end and steps is None and t1 is None:
-                check_clock(t0, dt)
-                t1 = t0 + float(np.copysign(problem.t1, np.ravel(dt)[0]))
-        elif q0 is None or p0 is None:
-            missing = " and ".join(name for name, x in (("q0", q0), ("p0", p0)) if x is None)
-            raise InputError(f"{missing} must be given: the start, beside the system; or give a Problem, which has one")
-        elif dt is None:
-            raise InputError("dt must be given: the step; or give a Problem, which has one")
-        self.system, self.q0, self.p0, self.dt, self.steps, self.t1 = system, q0, p0, dt, steps, t1
-
-
-def prepared_for(system: AbstractSystem, method: Any, q: Any) -> tuple[Any, bool]:
-    """The system in the form that steps use, and whether constraints may depend on each other."""
-    redundant = accepts_redundant(method)
-    if redundant and isinstance(system, System) and system.has_constraints:
-        system = system.accepting_redundant()
-    return system.prepare(q), redundant
-
-
-def frozen_functions(
-    system: AbstractSystem,
-    method: Any,
-    q: Any,
-    p: Any,
-    t0: Any,
-    dt: Any,
-    key: Any,
-    *,
-    observe: Any,
-    events: Any,
-    reduce: Any,
-) -> tuple[Any, dict[str, Any], Watch, dict[str, Any]]:
-    """Method, observables, events and reductions with the user's functions in them as they are now."""
-    t = jnp.asarray(t0, q.dtype)
-
-    def step(method: Any) -> None:
-        state, h = State(q, p, t, jnp.asarray(0)), jnp.asarray(dt, q.dtype)
-        draw = jax.random.key(0) if key is None and method.stochastic else key
-        method.step(system, state, h, method.init(system, state, h), draw)
-
-    def shown(functions: dict[str, Any]) -> None:
-        for fn in functions.values():
-            fn(q, p, t)
-
-    def reduced(reducers: dict[str, Any]) -> None:
-        for reducer in reducers.values():
-            reducer.result(reducer.update(reducer.init(q, p, t), q, p, t))
-
-    return (
-        freeze(method, step, q, system),
-        freeze(as_observables(observe), shown, q),
-        freeze(Watch(as_events(events)), lambda watch: watch.init(q, p, t), q),
-        freeze(reduce, reduced, q),
-    )
-
-
-def step_count(method: Any, steps: Any, t1: Any, t0: Any, dt: Any, max_steps: int) -> Any:
-    if t1 is None:
-        return steps
-    return max_steps if method.adaptive else int(np.ceil((t1 - t0) / dt - 1e-9))
-
-
-def end_time(t1: float | None, dt: Any) -> Any:
-    return np.copysign(np.inf, dt) if t1 is None else t1
-
-
-def make_plan(
-    system: Any,
-    method: Any,
-    q0: Any = None,
-    p0: Any = None,
-    *,
-    dt: Any = None,
-    steps: Any = None,
-    t1: Any = None,
-    t0: Any = 0.0,
-    max_steps: int = MAX_STEPS,
-    save_every: Any = 1,
-    save_at: Any = None,
-    observe: Any = None,
-    events: Any = (),
-    dense: bool = False,
-    store: Any = None,
-    key: Any = None,
-    backend: str = "auto",
-) -> Plan:
-    """The plan of one trajectory, with every number known."""
-    check_concrete("simulate", system, method, q0, p0, dt, t0, t1)
-    given = Given(system, q0, p0, dt, steps, t1, t0, end=save_at is None)
-    system, dt, steps, t1 = given.system, given.dt, given.steps, given.t1
-    q0, p0 = as_state_arrays(given.q0, given.p0)
-    check_run(method, system, dt, 0, key)
-    wanted = None if save_at is None else check_times(save_at, dt, t0)
-    if wanted is not None and save_every != 1:
-        raise InputError("give either save_every or save_at, not both")
-    if wanted is not None and steps is None and t1 is None:
-        t1 = float(wanted[-1]) if wanted[-1] != t0 else t0 + dt
-    check_length(steps, t1, t0, dt, save_every)
-    steps = check_run(method, system, dt, step_count(method, steps, t1, t0, dt, max_steps), key)
-    check_output(method, wanted, dense, store, t0 + dt * steps if t1 is None else t1, dt)
-    prepared, redundant = prepared_for(system, method, q0)
+def make_plan(system: Any, method: Any, q0: Any, p0: Any, options: Options, *, stored: bool = False) -> Plan:
+    """The plan of one trajectory, with every number known; `stored` where its rows go to a store."""
+    check_concrete("simulate", system, method, q0, p0, options.dt, options.t0, options.t1)
+    system, q0, p0, options, problem = Given.of(system, q0, p0, options)
+    q0, p0 = as_state_arrays(q0, p0)
+    parts = prepare(system, method, q0.shape, q0.dtype, options)
+    method, dt, t0 = parts.method, options.dt, options.t0
+    check_step(method, dt, options.key)
+    wanted = None if options.save_at is None else check_times(options.save_at, dt, t0)
+    if wanted is not None:
+        if options.save_every != 1:
+            raise InputError("give either save_every or save_at, not both")
+        if options.steps is None and options.t1 is None:
+            options = dataclasses.replace(options, t1=float(wanted[-1]) if wanted[-1] != t0 else t0 + dt)
+    steps, t1 = options.count(method), None if options.t1 is None else float(options.t1)
+    check_output(method, wanted, options.dense, stored, t0 + dt * steps if t1 is None else t1, dt)
     Interrupts.poll()
-    check_start(prepared, q0, p0, t0, redundant=redundant)
+    check_start(parts.system, q0, p0, t0, redundant=parts.redundant)
+    method.validate(parts.system, State(q0, p0, jnp.asarray(t0, q0.dtype), jnp.asarray(0)), dt)
     Interrupts.poll()
-    method, observables, watch, _ = frozen_functions(
-        prepared, method, q0, p0, t0, dt, key, observe=observe, events=events, reduce={}
-    )
-    method.validate(prepared, State(q0, p0, jnp.asarray(t0, q0.dtype), jnp.asarray(0)), dt)
-    check_observables(observables, q0, p0, t0)
-    check_events(watch.events, method, q0, p0, t0)
-    stepper, consts = make_stepper(
-        prepared,
-        method,
-        dt=dt,
-        t0=t0,
-        t_end=end_time(t1, dt),
-        key=key,
-        observe=observables,
-        reducers={"events": watch} if watch.events else None,
-        dtype=q0.dtype,
-        dense=dense or wanted is not None,
-    )
-    Interrupts.poll()
-    end = None if t1 is None else float(t1)
-    scene = scene_of(system, q0.shape, given.problem)
-    return Plan(
-        prepared,
-        method,
-        q0,
-        p0,
-        stepper,
-        consts,
-        steps,
-        int(save_every),
-        True,
-        end,
-        wanted,
-        watch,
-        {},
-        backend,
-        scene=scene,
-        name="" if given.problem is None else given.problem.name,
-    )
+    consts = parts.consts_for(dt, t0, t1, None if options.key is None else key_data(options.key))
+    every, rest = int(options.save_every), {"wanted": wanted, "backend": options.backend, "problem": problem}
+    return Plan.of(parts, consts, q0, p0, steps=steps, every=every, t1=t1, **rest)
 
 
-def plan_pure(
-    system: Any, method: Any, q0: Any, p0: Any, *, dt: Any, steps: Any, t0: Any, save_every: Any, key: Any
-) -> Plan:
+def plan_pure(system: Any, method: Any, q0: Any, p0: Any, options: Options) -> Plan:
     """The plan of a run inside `jit`, `vmap` or `grad`: only what needs no values is checked."""
-    given = Given(system, q0, p0, dt, steps, None, 0.0 if isinstance(t0, Tracer) else t0)
-    system, dt, steps = given.system, given.dt, given.steps
-    if steps is None and given.t1 is None:
+    system, q0, p0, options, problem = Given.of(system, q0, p0, options)
+    if options.steps is None and options.t1 is None:
         raise InputError("steps must be given")
-    if steps is None:
-        check_concrete("the number of steps of a Problem", dt, t0)
-        check_length(None, given.t1, t0, dt, 1)
-        steps = step_count(method, None, given.t1, t0, dt, MAX_STEPS)
-    q0, p0 = as_state_arrays(given.q0, given.p0)
-    steps = check_run(method, system, dt, steps, key)
-    every = max(steps, 1) if save_every is None else whole_number("save_every", save_every)
-    if not isinstance(t0, Tracer):
-        check_clock(t0, dt)
-    prepared, _ = prepared_for(system, method, q0)
-    method, *_ = frozen_functions(prepared, method, q0, p0, t0, dt, key, observe=None, events=(), reduce={})
-    stepper, consts = make_stepper(prepared, method, dt=dt, t0=t0, key=key, dtype=q0.dtype)
-    return Plan(prepared, method, q0, p0, stepper, consts, steps, every, save_every is not None)
+    q0, p0 = as_state_arrays(q0, p0)
+    parts = prepare(system, method, q0.shape, q0.dtype, options)
+    check_step(method, options.dt, options.key)
+    steps, every = options.count(method), options.save_every
+    consts = parts.consts_for(options.dt, options.t0, None, None if options.key is None else key_data(options.key))
+    rest = {"saves": every is not None, "backend": options.backend, "problem": problem}
+    return Plan.of(parts, consts, q0, p0, steps=steps, every=max(steps, 1) if every is None else int(every), **rest)
 
 
 def plan_shapes(system: Any, method: Any, q0: Any = None, p0: Any = None, *, backend: str = "auto") -> Plan:
@@ -360,5 +196,5 @@ def plan_shapes(system: Any, method: Any, q0: Any = None, p0: Any = None, *, bac
     p = jnp.zeros_like(q) if p0 is None else as_array("p0", p0)
     check_functions(system, q, p, 0.0)
     key = jax.random.key(0) if method.stochastic else None
-    plan = plan_pure(system, method, q, p, dt=0.01, steps=1, t0=0.0, save_every=None, key=key)
-    return dataclasses.replace(plan, backend=backend)
+    options = Options(dt=0.01, steps=1, save_every=None, key=key, backend=backend)
+    return plan_pure(system, method, q, p, options)

@@ -1,8 +1,9 @@
-"""Where the rows of a run go: memory, or a store."""
+"""The rows of a run: those of one chunk, and where all of them go, to memory or to a store."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from ..errors import InputError
 from ..types import Sink
 from .plan import Plan
 from .solution import map_rows, multipliers_of
-from .table import Rows
 
-__all__ = ["Record", "scene_entry"]
+__all__ = ["Record", "Rows", "Table", "blanked", "check_memory", "scene_entry"]
+
+Rows = dict[str, np.ndarray]
+REFUSED, NEAR = 0.9, 0.5  # of the memory that is free
+SMALL = 1 << 24  # bytes of rows for which nobody asks how much memory there is
 
 MOST_BONDS = 1000  # a larger scene is not recorded: the description is written with every checkpoint
 
@@ -86,3 +90,73 @@ class Record:
         if len(parts) > 1:
             rows = {key: np.concatenate([part[key] for part in parts], axis=1) for key in rows}
         return rows if self.plan.saves else {key: x[:, 0] for key, x in rows.items()}
+
+
+class Table:
+    """The rows of one chunk, of all trajectories; those that wait for an event are filled in later."""
+
+    def __init__(self, first: int, last: int, every: int):
+        self.first, self.every = first // every, every
+        self.rows = last // every - self.first
+        self.values: Rows = {}
+        self.valid: np.ndarray | None = None
+
+    def place(self, out: Rows, before: np.ndarray) -> None:
+        """Take the rows of one call that stand on a multiple of `every` and are new; a halted run repeats its last."""
+        n = out["n"]
+        earlier = np.concatenate([before[:, None], n[:, :-1]], axis=1)
+        good = (n > earlier) & (n % self.every == 0)
+        if self.valid is None and n.shape[1] == self.rows:
+            self.values, self.valid = out, good
+            return
+        if not self.rows or not good.any():
+            return
+        if self.valid is None:
+            self.valid = np.zeros((len(n), self.rows), bool)
+            self.values = {key: np.zeros((len(n), self.rows, *x.shape[2:]), x.dtype) for key, x in out.items()}
+        lane, row = np.nonzero(good)
+        slot = n[lane, row] // self.every - self.first - 1
+        for key, x in out.items():
+            if not self.values[key].flags.writeable:
+                self.values[key] = self.values[key].copy()
+            self.values[key][lane, slot] = x[lane, row]
+        self.valid[lane, slot] = True
+
+
+def blanked(x: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """NaN where a trajectory has no row."""
+    if x.dtype.kind != "f":
+        return x
+    return np.where(where.reshape(where.shape + (1,) * (x.ndim - 2)), np.nan, x)
+
+
+def free_memory() -> int | None:
+    """Bytes that this process can still have, where the system says so."""
+    found = []
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit:
+            with open("/sys/fs/cgroup/memory.current", encoding="ascii") as used:
+                found.append(int(limit.read()) - int(used.read()))
+    except (OSError, ValueError):
+        pass
+    if not found and hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(found, default=None)
+
+
+def check_memory(rows: int, row_bytes: int, *, save_every: int | None) -> None:
+    """Refuse a run whose rows cannot be held in memory, before it begins; warn where they nearly fill it."""
+    need = rows * row_bytes
+    free = free_memory() if need > SMALL else None
+    if free is None or need <= NEAR * free:
+        return
+    sparser = (save_every or 1) * -(-need // max(1, int(NEAR * free)))
+    message = (
+        f"{rows:,} rows of {row_bytes:,} bytes need {need / 2**30:,.3g} GiB of memory, and {free / 2**30:.3g} GiB are "
+        f"free; save fewer rows, for instance save_every={sparser}, or write them to disk with store="
+    )
+    if need > REFUSED * free:
+        raise InputError(message)
+    warnings.warn(message, ResourceWarning, stacklevel=5)

@@ -7,6 +7,7 @@ where there is only one.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,21 +19,18 @@ import numpy as np
 
 from .. import columns
 from ..compiled import compiled
-from ..errors import ConvergenceError, SimulationError
 from ..status import Status
 from ..systems import ResonanceWatch
-from .advice import advice
 from .backends import Choice
 from .checkpoint import Identity, check_same_backend, check_same_run, from_arrays, to_arrays
-from .dense import Interpolant, slack
-from .events import EventRecord, Found, locate
+from .dense import Interpolant
+from .events import Found, Passages, locate
 from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper
+from .options import slack
 from .plan import Plan
 from .progress import Progress
-from .record import Record
-from .rows import check_memory
-from .table import Rows, Table, blanked
+from .record import Record, Rows, Table, blanked, check_memory
 
 __all__ = ["Run"]
 
@@ -56,10 +54,10 @@ class Run:
     ):
         began = time.perf_counter()
         self.plan, self.carry = plan, plan.start() if carry is None else carry
-        row_bytes = max(plan.row_bytes(self.carry), 1)
-        expected = plan.steps // plan.every + 1 if plan.saves else 1
+        self._shown: tuple[LoopCarry, Rows] | None = None
+        row_bytes = max(sum(x.nbytes for x in self.shown().values()), 1)
         if in_memory and store is None and plan.wanted is None and not plan.adaptive_end:
-            check_memory(expected, row_bytes, save_every=plan.every if plan.saves else None)
+            check_memory(plan.row_count, row_bytes, save_every=plan.every if plan.saves else None)
         budget = CHUNK_BYTES * (8 if plan.many else 1)
         self.most_rows = max(1, min(budget // row_bytes, CHUNK_ROWS, -(-plan.steps // plan.every)))
         self.choice: Choice = plan.choose(self.carry, self.most_rows)
@@ -69,13 +67,10 @@ class Run:
         self.record = Record(plan)
         self.last_n = -1  # the step count of the last row of one trajectory
         self.direction = float(np.sign(np.ravel(plan.consts.dt)[0]))
-        self.interpolant = None if plan.many else Interpolant(plan.stepper, plan.consts, self.carry)
         self.behind: Rows = {}
-        self.resonance = ResonanceWatch(None, 0.0)
-        self.found: list[tuple[int, Found]] = []  # (trajectory, passage)
-        self.ends: dict[int, Found] = {}  # trajectories that a terminal event ended
+        self.resonance: ResonanceWatch | None = None
+        self.passages = Passages(plan.watch.events)
         self.energy0: float | None = None
-        self._shown: tuple[LoopCarry, Rows] | None = None
         if store is not None:
             self.identity = Identity.of(plan)
             self.attach(store, allow_different_bits)
@@ -99,7 +94,7 @@ class Run:
         self.carry = from_arrays(self.carry, columns.select(arrays, "carry:"))
         self.record.rows, self.done, self.last_n = int(found["rows"]), int(found["n"]), int(found["last_row"])
         self.first = self.done
-        self._restore_events(arrays)
+        self.passages.restore(columns.select(arrays, "events:"))
         if self.plan.wanted is not None:
             self.behind = self.first_row()
 
@@ -107,6 +102,7 @@ class Run:
         if self.record.sink is None:
             return
         arrays = self.identity.arrays | {f"carry:{name}": x for name, x in to_arrays(self.carry).items()}
+        arrays |= {f"events:{name}": x for name, x in self.passages.to_arrays().items()}
         meta = self.identity.meta | {
             "backend": self.choice.name,
             "rows": self.record.rows,
@@ -114,35 +110,13 @@ class Run:
             "n": self.done,
             "status": int(self.status[0]),
         }
-        self.record.sink.checkpoint(arrays | self.saved_events(), meta)
+        self.record.sink.checkpoint(arrays, meta)
 
     def close(self) -> None:
         if self.record.sink is None:
             return
         end = {"status": Status(int(self.status[0])).name}
         self.record.sink.close({**end, "n": self.done, "rows": self.record.rows})
-
-    def saved_events(self) -> Rows:
-        if not self.found:
-            return {}
-        lanes = np.array([lane for lane, _ in self.found])
-        names = ("event", "t", "q", "p")
-        values = {f"events:{name}": np.stack([np.asarray(getattr(f, name)) for _, f in self.found]) for name in names}
-        return values | {"events:trajectory": lanes}
-
-    def _restore_events(self, arrays: Rows) -> None:
-        stored = columns.select(arrays, "events:")
-        if not stored:
-            return
-        for lane, k, t, q, p in zip(*(stored[name] for name in ("trajectory", "event", "t", "q", "p")), strict=True):
-            self._note(int(lane), Found(int(k), float(t), q, p))
-
-    def _note(self, lane: int, found: Found) -> bool:
-        """Record a passage; whether it ends the trajectory."""
-        self.found.append((lane, found))
-        if self.plan.watch.events[found.event].terminal:
-            self.ends[lane] = found
-        return lane in self.ends
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -168,6 +142,11 @@ class Run:
             self._shown = self.carry, self.plan.read(self.carry)
         return self._shown[1]
 
+    @functools.cached_property
+    def interpolant(self) -> Interpolant:
+        """The states of one trajectory between its steps."""
+        return Interpolant(self.plan.stepper, self.plan.consts, self.carry)
+
     def keep(self, rows: Rows, valid: np.ndarray) -> None:
         """Keep the rows of a chunk, (trajectory, row, ...), of which `valid` are good."""
         if not self.plan.many:
@@ -189,7 +168,6 @@ class Run:
             rows = {key: np.concatenate([self.behind[key], x], axis=1) for key, x in rows.items()}
         self.behind = {key: x[:, -1:] for key, x in rows.items()}
         times = np.asarray(self.plan.wanted)[self.record.rows :]
-        assert self.interpolant is not None
         within = times[self.direction * times <= until]
         picked, status = self.interpolant({key: x[0] for key, x in rows.items()}, within)
         self.fail(0, status)
@@ -203,7 +181,7 @@ class Run:
             self.carry = eqx.tree_at(lambda c: c.status, self.carry, new)
 
     def add(self, rows: Rows) -> None:
-        if not self.plan.many:
+        if self.resonance is not None:
             self.resonance.add(rows["t"][0], rows["q"][0], rows["p"][0])
         self.record.add(rows)
 
@@ -255,9 +233,10 @@ class Run:
                 self.advance(table, np.where(behind, target, self.n))
         self.done = target if plan.many else int(self.carry.state.n)
         if table.rows and plan.saves:
-            self.keep(*table.result())
-        if not plan.many and self.ends:
-            self.add_end(self.ends[0])
+            assert table.valid is not None
+            self.keep(table.values, table.valid)
+        if not plan.many and self.passages.ends:
+            self.add_end(self.passages.ends[0])
         return target - n0
 
     def advance(self, table: Table, ends: np.ndarray) -> None:
@@ -296,9 +275,9 @@ class Run:
         Whether any goes on.
         """
         for lane in np.flatnonzero(event):
-            if int(lane) not in self.ends:
+            if int(lane) not in self.passages.ends:
                 self.locate(int(lane))
-        go_on = (self.status == Status.TERMINATED) & ~np.isin(np.arange(len(event)), list(self.ends))
+        go_on = (self.status == Status.TERMINATED) & ~np.isin(np.arange(len(event)), list(self.passages.ends))
         if not go_on.any():
             return False
         mask = jnp.asarray(go_on if self.plan.many else go_on[0])
@@ -312,12 +291,11 @@ class Run:
         for found in locate(plan.watch, plan.stepper, carry, plan.lane(lane)):
             if found.status.failed:
                 return self.fail(lane, found.status)
-            if self._note(lane, found):
+            if self.passages.note(lane, found):
                 return
 
     def add_end(self, found: Found) -> None:
         """The last row, where a terminal event ended the run; with `save_at`, the rows up to there."""
-        assert self.interpolant is not None
         if self.plan.wanted is not None:
             self.add(self.pick(self.first_row(), self.direction * found.t))
             return
@@ -325,19 +303,13 @@ class Run:
         self.fail(0, status)
         self.add({key: x[None] for key, x in row.items()})
 
-    def late(self) -> np.ndarray:
-        """Trajectories whose own time has passed the end."""
-        plan = self.plan
-        if not plan.adaptive_end:
-            return np.zeros(plan.count, bool)
-        return (self.lanes(self.carry.state.t) - plan.t1) * np.sign(self.lanes_of(plan.consts.dt)) >= 0
-
-    def lanes_of(self, constant: Any) -> np.ndarray:
-        return np.broadcast_to(np.asarray(constant), (self.plan.count,))
-
     def live(self) -> np.ndarray:
-        """Trajectories that can go on."""
-        return (self.status == Status.OK) & ~self.late()
+        """Trajectories that can go on: that did not fail, and whose own time has not passed the end."""
+        plan, good = self.plan, self.status == Status.OK
+        if plan.adaptive_end:
+            way = np.sign(np.broadcast_to(np.asarray(plan.consts.dt), plan.count))
+            good &= ~((self.lanes(self.carry.state.t) - plan.t1) * way >= 0)
+        return good
 
     def finished(self) -> bool:
         if self.done >= self.plan.steps:
@@ -348,12 +320,16 @@ class Run:
         """The last rows, and the status of those that did not get to their end."""
         plan = self.plan
         if not plan.many:
-            self._finish_one()
+            stopped = plan.adaptive_end or Status(int(self.carry.status)).failed
+            if stopped and self.done > self.last_n and not self.passages.ends:  # between two rows
+                self.keep(self.first_row(), np.ones((1, 1), bool))
+            if not self.record.rows:  # no wanted time was reached
+                self.record.parts.append(self.pick(self.first_row(), -np.inf))
         elif not plan.saves and not self.record.rows:
             self.add(self.first_row())
-        elif plan.saves and not plan.adaptive_end and self.record.rows <= plan.steps // plan.every:
+        elif plan.saves and not plan.adaptive_end and self.record.rows < plan.row_count:
             # every trajectory stopped early: the rows that are missing are blank
-            missing = plan.steps // plan.every + 1 - self.record.rows
+            missing = plan.row_count - self.record.rows
             blank = {key: np.repeat(x, missing, axis=1) for key, x in self.first_row().items()}
             self.keep(blank, np.zeros(blank["n"].shape, bool))
         self.checkpoint()
@@ -361,14 +337,6 @@ class Run:
             # after the checkpoint: with more steps the run may go on
             status = np.where(short, Status.UNREACHED, self.status).astype(np.int32)
             self.carry = eqx.tree_at(lambda c: c.status, self.carry, jnp.asarray(status if plan.many else status[0]))
-
-    def _finish_one(self) -> None:
-        """A run that stopped between two rows shows its last state too."""
-        plan, status = self.plan, Status(int(self.carry.status))
-        if (plan.adaptive_end or status.failed) and self.done > self.last_n and not self.ends:
-            self.keep(self.first_row(), np.ones((1, 1), bool))
-        if not self.record.rows:  # no wanted time was reached
-            self.record.parts.append(self.pick(self.first_row(), -np.inf))
 
     # -- what is shown --------------------------------------------------------------------------------------------
 
@@ -406,33 +374,6 @@ class Run:
             "steps_per_second": rate,
         }
         return common | found | {k: float(v) for k, v in self.plan.method.statistics(carry.memory).items()}
-
-    def events(self, lane: int | None = None) -> list[EventRecord]:
-        """The passages of each event, in order; of one trajectory where there are many."""
-        shape = self.plan.q0.shape[1:] if self.plan.many else self.plan.q0.shape
-        records = []
-        for k in range(len(self.plan.watch.events)):
-            found = [f for i, f in self.found if f.event == k and lane in (None, i)]
-            values = ([f.t for f in found], [f.q for f in found], [f.p for f in found])
-            records.append(
-                EventRecord(*(np.asarray(x, float).reshape(-1, *s) for x, s in zip(values, ((), shape, shape))))
-            )
-        return records
-
-    def error(self, solution: Any) -> SimulationError:
-        """What is raised when one trajectory fails."""
-        carry, status, n = self.carry, solution.status, int(self.carry.state.n)
-        t, method = float(carry.state.t), self.plan.method
-        numbers = f"residual {float(carry.residual):.3g}, {int(carry.most_iterations)} iterations at most"
-        rows = "row before it is" if self.record.rows == 1 else f"{self.record.rows} rows before it are"
-        message = (
-            f"{method.name}: {status.message} in step {n + 1} after t = {t:g} "
-            f"({numbers}, dt = {float(self.plan.consts.dt):g}). "
-            f"{advice(status, method, self.plan.system, carry.state.q, carry.state.t)} "
-            f"The {rows} in `error.solution`" + ("." if self.record.sink is None else " and in the store.")
-        )
-        kind = ConvergenceError if status == Status.NOT_CONVERGED else SimulationError
-        return kind(message, solution=solution, status=status, step=n + 1, time=t)
 
 
 def _failed(status: np.ndarray) -> np.ndarray:

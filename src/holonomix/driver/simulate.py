@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..status import Status
-from ..systems import ResonanceWatch, fast_subsystem
+from ..systems import resonance_watch
+from .advice import failure
+from .events import records_of
 from .interrupts import interruptible
-from .plan import MAX_STEPS, make_plan
+from .options import Options
+from .plan import make_plan
 from .progress import Progress
 from .run import Run
 from .solution import Solution
@@ -28,7 +29,7 @@ def simulate(
     steps: int | None = None,
     t1: float | None = None,
     t0: float = 0.0,
-    max_steps: int = MAX_STEPS,
+    max_steps: int = Options.max_steps,
     save_every: int = 1,
     save_at: Any = None,
     observe: Any = None,
@@ -62,28 +63,13 @@ def simulate(
     so far in `error.solution`; `throw=False` returns that partial solution instead. Ctrl-C ends the run between two
     chunks, about twice per second; a second one at once.
     """
-    plan = make_plan(
-        system,
-        method,
-        q0,
-        p0,
-        dt=dt,
-        steps=steps,
-        t1=t1,
-        t0=t0,
-        max_steps=max_steps,
-        save_every=save_every,
-        save_at=save_at,
-        observe=observe,
-        events=events,
-        dense=dense,
-        store=store,
-        key=key,
-        backend=backend,
+    options = Options(
+        dt, steps, t1, t0, max_steps, save_every, save_at, observe, events, dense=dense, key=key, backend=backend
     )
+    plan = make_plan(system, method, q0, p0, options, stored=store is not None)
     run = Run(plan, store=store, allow_different_bits=allow_different_bits)
     if not method.stochastic:  # noise changes the actions anyway
-        run.resonance = ResonanceWatch(*fast_subsystem(plan.system, plan.q0, plan.p0))
+        run.resonance = resonance_watch(plan.system, plan.q0, plan.p0)
     length = float(plan.consts.dt) * plan.steps if plan.t1 is None else plan.t1 - float(plan.consts.t0)
     bar = Progress(progress, None if plan.adaptive_end else plan.steps, abs(length), method.name, run.first)
     try:
@@ -91,26 +77,18 @@ def simulate(
     finally:
         bar.close()
         run.close()
-    solution = _solution(run, dense)
-    run.resonance.judge()
-    if solution.status.failed and throw:
-        raise run.error(solution)
-    return solution
-
-
-def _solution(run: Run, dense: bool) -> Solution:
-    plan, end = run.plan, run.ends.get(0)
-    last = plan.read(run.carry)
-    final = (last["q"], last["p"], float(last["t"])) if end is None else (end.q, end.p, end.t)
-    return Solution(
-        plan.system,
-        plan.method,
+    last, end, kinds = run.shown(), run.passages.ends.get(0), len(plan.watch.events)
+    solution = Solution(
+        plan,
         run.record.collected,
-        status=Status(int(np.asarray(run.carry.status))),
+        status=Status(int(run.carry.status)),
         stats=run.stats(),
-        final=final,
+        final=(last["q"], last["p"], float(last["t"])) if end is None else (end.q, end.p, end.t),
         interpolant=run.interpolant if dense else None,
-        events=run.events(),
-        scene=plan.scene,
-        name=plan.name,
+        events=records_of(run.passages.to_arrays(), kinds, 1, plan.q0.shape)[0] if kinds else [],
     )
+    if run.resonance is not None:
+        run.resonance.judge()
+    if solution.status.failed and throw:
+        raise failure(run, solution)
+    return solution

@@ -15,6 +15,7 @@ from ..compiled import compiled
 from ..scene import Scene
 from ..status import Status
 from ..systems.abstract import AbstractSystem
+from .events import EventRecord
 from .plan import Plan
 from .rows import AbstractRows
 
@@ -40,22 +41,29 @@ class Solution(AbstractRows):
 
     def __init__(
         self,
-        system: AbstractSystem,
-        method: Any,
+        plan: Plan,
         load: Callable[[], dict[str, np.ndarray]],
         *,
         status: Status,
         stats: dict[str, Any],
         final: tuple[Any, Any, float],
         interpolant: Any = None,
-        events: Any = (),
-        scene: Scene | None = None,
-        name: str = "",
+        events: list[EventRecord],
     ):
-        self.system, self.method, self._load = system, method, load
+        self.plan, self.system, self.method, self._load = plan, plan.system, plan.method, load
         self.status, self.stats = status, stats
         self.final_q, self.final_p, self.final_t = final
-        self.interpolant, self.events, self.scene, self.name = interpolant, events, scene, name
+        self.interpolant, self.events = interpolant, events
+
+    @property
+    def scene(self) -> Scene | None:
+        """What pictures of the run show."""
+        return self.plan.scene
+
+    @property
+    def name(self) -> str:
+        """The name of the problem, where one was given."""
+        return self.plan.name
 
     @functools.cached_property
     def multipliers(self) -> np.ndarray:

@@ -180,11 +180,16 @@ def bend_sizes(system: AbstractSystem, q: Any, t: Any) -> Any:
     return jax.lax.map(row, jnp.eye(m, dtype=q.dtype))
 
 
-def check_rank(system: Any, q: Any, t: Any = 0.0, *, tolerance: float = 1e-10) -> None:
-    """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q."""
+def check_rank(
+    system: AbstractSystem, q: Any, t: Any = 0.0, *, rows: int | None = None, tolerance: float = 1e-10
+) -> None:
+    """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q.
+
+    `rows` is the number of constraints, where it is known.
+    """
     if not system.has_constraints:
         return
-    m = system.constraint_count(q)
+    m = system.constraint_count(q) if rows is None else rows
     if m > LARGE_RANK_CHECK:
         pivot = float(_smallest_pivot(system, q, jnp.asarray(t, q.dtype)))
         if not pivot > singular_pivot(q.dtype):
@@ -287,7 +292,7 @@ def _check_constraint(system: AbstractSystem, q: Any, t: Any, form: str) -> None
 
 
 def check_start(
-    system: Any, q: Any, p: Any, t: Any = 0.0, *, tolerance: float | None = None, redundant: bool = False
+    system: AbstractSystem, q: Any, p: Any, t: Any = 0.0, *, tolerance: float | None = None, redundant: bool = False
 ) -> None:
     """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows.
 
@@ -297,11 +302,12 @@ def check_start(
     tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
     _check_finite(q, p)
     _check_mass(system, q)
-    potential, gradient, g, hidden, sizes, speeds = _evaluate(system, q, p, jnp.asarray(t, q.dtype))
+    found = _evaluated(system, q, p, jnp.asarray(t, q.dtype))
+    potential, gradient, g, hidden, sizes, speeds = (np.asarray(x) for x in found)
     for name, x in (("potential", potential), ("gradient of the potential", gradient)):
-        if not np.all(np.isfinite(np.asarray(x))):
+        if not np.all(np.isfinite(x)):
             raise NonFiniteError(
-                f"the {name} is not finite at the start: {np.asarray(x).reshape(-1)[:6]}; start elsewhere, or look for "
+                f"the {name} is not finite at the start: {x.reshape(-1)[:6]}; start elsewhere, or look for "
                 "a logarithm, root or quotient that has no value or slope there"
             )
     if not system.has_constraints:
@@ -320,7 +326,7 @@ def check_start(
             "use `q, p = hx.project(system, q, p)` to move it there"
         )
     if not redundant:
-        check_rank(system, q, t)
+        check_rank(system, q, t, rows=len(g))
     off = np.abs(hidden) > tolerance * speeds
     if np.any(off):
         k = int(np.argmax(np.where(off, np.abs(hidden), 0.0)))
@@ -347,16 +353,12 @@ def _row_names(system: AbstractSystem, q: Any, numbers: list[int]) -> str:
     return "; ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def _evaluate(system: AbstractSystem, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
-    """Potential, gradient, constraint, hidden constraint and the natural scales of both, in one compiled call."""
-    return tuple(np.asarray(x) for x in _evaluated(system, q, p, t))
-
-
 _bend_sizes = compiled(bend_sizes)
 
 
 @compiled_for_one_run
 def _evaluated(system: AbstractSystem, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
+    """Potential, gradient, constraint, hidden constraint and the natural scales of both, in one compiled call."""
     check_functions(system, q, p, t)
     gradient = system.gradient(q, t)
     if not system.has_constraints:

@@ -16,7 +16,7 @@ from .resonance import resonances as resonances
 from .signatures import TimeDependent as TimeDependent
 from .stiff import StiffSystem as StiffSystem
 from .stiff import effective as effective
-from .stiff import fast_subsystem as fast_subsystem
+from .stiff import resonance_watch as resonance_watch
 from .structured import Distance as Distance
 from .structured import Local as Local
 from .system import System as System

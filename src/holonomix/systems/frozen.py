@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from types import FunctionType
 from typing import Any
 
@@ -27,11 +27,12 @@ from .closures import Closure
 from .functions import Fixed
 from .stamps import stamp
 
-__all__ = ["Frozen", "digest_of", "freeze", "has_user_functions", "program_digest"]
+__all__ = ["Frozen", "digest_of", "freeze", "has_user_functions", "identity", "program_digest"]
 
 _PACKAGE = __name__.partition(".")[0]
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 Signature = tuple[Any, ...]
+HEAVY = 1 << 20  # bytes of an array that is not kept for the sake of being recognized
 
 
 class Program:
@@ -173,6 +174,26 @@ def _key(leaves: list[Any], places: list[int], treedef: Any, like: Any) -> Any:
     except TypeError:
         return None
     return key
+
+
+def identity(tree: Any) -> Hashable | None:
+    """Equal for two trees only if they are certainly the same: arrays, settings, and what functions compute.
+
+    None where that cannot be told without looking closer.
+    """
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=_is_foreign)
+    marks = tuple(stamp(leaf.fn if isinstance(leaf, Fixed) else leaf) for leaf in leaves)
+    try:
+        hash(treedef)
+    except TypeError:
+        return None
+    heavy = any(isinstance(leaf, jax.Array) and leaf.nbytes > HEAVY for leaf in leaves)
+    return None if None in marks or heavy else (treedef, marks)
+
+
+def _is_foreign(x: Any) -> bool:
+    """A function of the user, or an object whose methods may be."""
+    return type(x).__module__.partition(".")[0] not in ("builtins", _PACKAGE) or _is_user_function(x)
 
 
 def has_user_functions(tree: Any) -> bool:

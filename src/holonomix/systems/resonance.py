@@ -71,8 +71,7 @@ def resonances(
 class ResonanceWatch:
     """Rows spread evenly over a run, at most `MOST_ROWS` of them, to be judged when it has ended.
 
-    Only oscillations that carry energy act on the slow motion: where a start has none (on the manifold and tangent to
-    it), nothing is kept and nothing is compiled.
+    `energy` is that of the oscillations.
     """
 
     def __init__(self, stiff: Any, energy: float):
@@ -81,8 +80,6 @@ class ResonanceWatch:
 
     def add(self, t: np.ndarray, q: np.ndarray, p: np.ndarray) -> None:
         """Take some of the next rows; of too many, every other one is dropped."""
-        if not self.energy > 0:
-            return
         first = -self.seen % self.stride
         self.seen += len(t)
         self.kept += [(float(t[k]), np.array(q[k]), np.array(p[k])) for k in range(first, len(t), self.stride)]

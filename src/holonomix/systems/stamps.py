@@ -46,12 +46,12 @@ class Same:
         return id(self.value)
 
 
-def stamp(value: Any) -> Hashable | None:
-    """Something equal as long as `value` certainly stays what it is; None where that cannot be told."""
-    return _stamp(value, {})
+def stamp(value: Any, seen: dict[int, Hashable | None] | None = None) -> Hashable | None:
+    """Something equal as long as `value` certainly stays what it is; None where that cannot be told.
 
-
-def _stamp(value: Any, seen: dict[int, Hashable | None]) -> Hashable | None:
+    `seen` are the functions that have been looked into, by their identity.
+    """
+    seen = {} if seen is None else seen
     if isinstance(value, Tracer):
         return None
     if value is None or isinstance(value, (bool, int, str, bytes)):
@@ -107,5 +107,5 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _all(values: Iterable[Any], seen: dict[int, Hashable | None]) -> Hashable | None:
-    found = tuple(_stamp(x, seen) for x in values)
+    found = tuple(stamp(x, seen) for x in values)
     return None if None in found else found

@@ -24,11 +24,11 @@ from .curvature import LocalEnergy, combined, local_energies
 from .frozen import freeze
 from .functions import as_callable
 from .modes import generalized_modes
-from .resonance import resonances
+from .resonance import ResonanceWatch, resonances
 from .structured import AbstractLocal
 from .system import System
 
-__all__ = ["StiffSystem", "effective", "fast_subsystem", "penalized"]
+__all__ = ["StiffSystem", "effective", "penalized", "resonance_watch"]
 
 MOST_FREQUENCIES = 32
 # Relative deviations from the manifold and its tangent space that carry no oscillation.
@@ -344,15 +344,16 @@ def effective(stiff: Any, q0: Any, p0: Any, *, margin: float = 0.02) -> System:
     return System(potential, stiff.manifold_terms, stiff.mass, stiff.force_fn, stiff.params)
 
 
-def fast_subsystem(system: AbstractSystem, q: Any, p: Any) -> tuple[StiffSystem | None, float]:
-    """The stiff system whose fast oscillations a run of `system` follows or has averaged away, and their energy.
+def resonance_watch(system: AbstractSystem, q: Any, p: Any) -> ResonanceWatch | None:
+    """A watch for resonances of the fast oscillations that a run of `system` follows or has averaged away.
 
-    No energy is told for one frequency, nor for more than `MOST_FREQUENCIES`, among which some always resonate.
+    None where no oscillation carries energy (only those act on the slow motion), where there is one frequency, or more
+    than `MOST_FREQUENCIES`, among which some always resonate.
     """
     origin = system.potential_fn
     stiff = system if isinstance(system, StiffSystem) else getattr(origin, "stiff", None)
     if not isinstance(stiff, StiffSystem) or not 2 <= stiff.constrained().constraint_count(q) <= MOST_FREQUENCIES:
-        return None, 0.0
-    if isinstance(origin, EffectivePotential):
-        return stiff, float(jnp.sum(origin.actions * stiff.frequencies(q)))
-    return stiff, float(stiff.fast_energy(q, p))
+        return None
+    averaged = isinstance(origin, EffectivePotential)
+    energy = float(jnp.sum(origin.actions * stiff.frequencies(q)) if averaged else stiff.fast_energy(q, p))
+    return ResonanceWatch(stiff, energy) if energy > 0 else None

@@ -1,0 +1,122 @@
+"""What a run needs of its system, method and functions: checked and prepared in the first call, kept for the next."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from ..compiled import Recent
+from ..methods.base import AbstractMethod
+from ..projection import accepts_redundant
+from ..systems.abstract import AbstractSystem
+from ..systems.frozen import freeze, identity
+from ..systems.system import System
+from ..types import State
+from .events import Watch, as_events, check_events
+from .loop import Consts, Stepper, make_stepper
+from .observe import as_observables, as_reducers, check_observables, check_reducers
+from .options import Options, check_method
+
+__all__ = ["Prepared", "picked", "prepare"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prepared:
+    """System and method with the user's functions in them as they were, and the loop made of them.
+
+    `redundant` says whether constraints may depend on each other. `choices` are the runners found so far.
+    """
+
+    system: AbstractSystem
+    method: AbstractMethod
+    watch: Watch
+    reducers: dict[str, Any]
+    redundant: bool
+    stepper: Stepper
+    consts: Consts
+    choices: dict[Any, Any] = dataclasses.field(default_factory=dict)
+
+    def consts_for(self, dt: Any, t0: Any, t1: float | None, keys: Any, count: int | None = None) -> Consts:
+        """The runtime values of a run; `count` is the number of trajectories where there are many."""
+        dtype, n_end = self.consts.dt.dtype, self.consts.n_end
+        dt, t0, end = (jnp.asarray(x, dtype) for x in (dt, t0, np.inf if t1 is None else t1))
+        n_end = n_end if count is None else jnp.broadcast_to(n_end, (count,))
+        return Consts(self.consts.arrays, dt, t0, end, n_end, keys)
+
+
+_known: Recent[Prepared] = Recent(16)
+
+
+def prepare(
+    system: Any, method: Any, shape: tuple[int, ...], dtype: Any, options: Options, params_axes: Any = None
+) -> Prepared:
+    """The loop of a run of `method` on `system`, whose q has this shape.
+
+    What was prepared before is found again, as long as arrays, settings and what the functions compute are the same.
+    Where parameters differ between trajectories, `params_axes` says which.
+    """
+    given = (system, method, options.observe, options.events, options.reduce, params_axes)
+    mark = identity(given)
+    key = None if mark is None else (mark, shape, dtype, options.dense or options.save_at is not None)
+    found = None if key is None else _known.get(key)
+    if found is None:
+        found = _prepared(system, method, jnp.zeros(shape, dtype), options, params_axes)
+        if key is not None and not any(isinstance(x, Tracer) for x in jax.tree.leaves(found.consts)):
+            _known.put(key, found)
+    return found
+
+
+def _prepared(system: Any, method: Any, q: jax.Array, options: Options, params_axes: Any) -> Prepared:
+    check_method(method, system)
+    params, redundant, p = system.params, accepts_redundant(method), q  # of arrays only the shapes matter here
+    if params_axes is not None:
+        system = system.with_params(picked(params, params_axes, 0))
+    if redundant and isinstance(system, System) and system.has_constraints:
+        system = system.accepting_redundant()
+    system, t, one = system.prepare(q), jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
+
+    def step(method: AbstractMethod) -> None:
+        state, key = State(q, p, t, jnp.asarray(0)), jax.random.key(0) if method.stochastic else None
+        method.step(system, state, one, method.init(system, state, one), key)
+
+    def shown(functions: dict[str, Any]) -> None:
+        for fn in functions.values():
+            fn(q, p, t)
+
+    def reduced(reducers: dict[str, Any]) -> None:
+        for reducer in reducers.values():
+            reducer.result(reducer.update(reducer.init(q, p, t), q, p, t))
+
+    method = freeze(method, step, q, system)
+    observables = freeze(as_observables(options.observe), shown, q)
+    watch = freeze(Watch(as_events(options.events)), lambda watch: watch.init(q, p, t), q)
+    reducers = freeze(as_reducers(options.reduce), reduced, q)
+    check_observables(observables, q, p, t)
+    check_events(watch.events, method, q, p, t)
+    check_reducers(reducers, q, p, t)
+    if params_axes is not None:
+        system = system.with_params(params)
+    stepper, consts = make_stepper(
+        system,
+        method,
+        dt=one,
+        observe=observables,
+        reducers=reducers | ({"events": watch} if watch.events else {}),
+        dtype=q.dtype,
+        dense=options.dense or options.save_at is not None,
+    )
+    return Prepared(system, method, watch, reducers, redundant, stepper, consts)
+
+
+def picked(tree: Any, axes: Any, lanes: Any) -> Any:
+    """What belongs to one or several trajectories; `axes` is 0 where there is an axis over them and None elsewhere."""
+
+    def pick(axis: int | None, part: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.asarray(x)[lanes], part) if axis == 0 else part
+
+    return jax.tree.map(pick, axes, tree, is_leaf=lambda x: x is None)
