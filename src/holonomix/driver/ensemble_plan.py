@@ -79,13 +79,9 @@ class Request:
         """The plan of all its trajectories."""
         q0, p0, options = as_array("q0", self.q0), as_array("p0", self.p0), self.options
         parts = prepare(self.system, self.method, q0.shape[1:], q0.dtype, options, self.axes["params"])
-        t1, every = None if options.t1 is None else float(options.t1), options.save_every
         keys = None if self.keys is None else jnp.asarray(self.keys)
-        consts = parts.consts_for(options.dt, options.t0, t1, keys, len(q0))
-        plan = Plan.of(
-            parts, consts, q0, p0, steps=self.steps, every=max(self.steps, 1) if every is None else int(every),
-            saves=every is not None, t1=t1, backend=options.backend, axes=_axes_of(consts, self.axes), problem=problem,
-        )  # fmt: skip
+        axes = _axes_of(parts.consts, self.axes, keys is not None)
+        plan = Plan.of(parts, q0, p0, options, self.steps, keys, axes=axes, problem=problem)
         Interrupts.poll()
         _check_starts(plan, options.t0)
         Interrupts.poll()
@@ -151,7 +147,7 @@ def _param_lengths(system: AbstractSystem, axes: Any) -> list[int]:
     return [n for part in jax.tree.leaves(pairs) for n in ([part] if isinstance(part, int) else part)]
 
 
-def _axes_of(consts: Consts, axes: dict[str, Any]) -> Consts:
+def _axes_of(consts: Consts, axes: dict[str, Any], keys: bool) -> Consts:
     """0 or None for every leaf of the constants, or for all leaves below a place."""
     arrays, params = None, consts.arrays[0].params
     if axes["params"] is not None and jax.tree.leaves(params):
@@ -159,7 +155,7 @@ def _axes_of(consts: Consts, axes: dict[str, Any]) -> Consts:
         chosen = jax.tree.map(spread, axes["params"], params, is_leaf=lambda x: x is None)
         nowhere = jax.tree.map(lambda _: None, consts.arrays)
         arrays = eqx.tree_at(lambda a: a[0].params, nowhere, chosen, is_leaf=lambda x: x is None)
-    return Consts(arrays, axes["dt"], None, None, 0, None if consts.key is None else 0)
+    return Consts(arrays, axes["dt"], None, None, 0, 0 if keys else None)
 
 
 def _check_starts(plan: Plan, t0: float) -> None:

@@ -22,7 +22,7 @@ from .dense import between, disarmed
 from .loop import AbstractWatch, Consts, LoopCarry, Stepper
 from .observe import timed
 
-__all__ = ["Event", "EventRecord", "Found", "Passages", "Watch", "as_events", "check_events", "locate", "records_of"]
+__all__ = ["Event", "EventRecord", "Found", "Watch", "as_events", "check_events", "locate", "records_of"]
 
 MOST_HALVINGS = 60
 
@@ -115,38 +115,6 @@ class Found(NamedTuple):
     q: np.ndarray
     p: np.ndarray
     status: Status = Status.OK
-
-
-class Passages:
-    """The events that a run has met, in all its trajectories, and those that ended one."""
-
-    def __init__(self, events: tuple[Event, ...]):
-        self.events = events
-        self.found: list[tuple[int, Found]] = []  # (trajectory, passage)
-        self.ends: dict[int, Found] = {}
-
-    def note(self, lane: int, found: Found) -> bool:
-        """Record a passage; whether it ends the trajectory."""
-        self.found.append((lane, found))
-        if self.events[found.event].terminal:
-            self.ends[lane] = found
-        return lane in self.ends
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """One entry per passage."""
-        if not self.found:
-            return {}
-        values = {name: np.stack([np.asarray(getattr(f, name)) for _, f in self.found]) for name in PLACE}
-        return values | {"trajectory": np.array([lane for lane, _ in self.found])}
-
-    def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Note what `to_arrays` gave."""
-        if arrays:
-            for lane, k, t, q, p in zip(*(arrays[name] for name in ("trajectory", *PLACE)), strict=True):
-                self.note(int(lane), Found(int(k), float(t), q, p))
-
-
-PLACE = ("event", "t", "q", "p")
 
 
 def records_of(found: dict[str, np.ndarray], kinds: int, count: int, shape: tuple[int, ...]) -> list[list[EventRecord]]:

@@ -51,8 +51,17 @@ class Plan(Prepared):
     problem: Problem | None = None
 
     @staticmethod
-    def of(parts: Prepared, consts: Consts, q0: Array, p0: Array, **rest: Any) -> Plan:
-        return Plan(**{**vars(parts), "consts": consts}, q0=q0, p0=p0, **rest)
+    def of(
+        parts: Prepared, q0: Array, p0: Array, options: Options, steps: int, keys: Array | None, **rest: Any
+    ) -> Plan:
+        """The plan of `parts` with the numbers of a run; of many trajectories where `rest` has `axes`."""
+        like, every, t1 = parts.consts, options.save_every, None if options.t1 is None else float(options.t1)
+        dt, t0, t_end = (jnp.asarray(x, q0.dtype) for x in (options.dt, options.t0, np.inf if t1 is None else t1))
+        n_end = jnp.broadcast_to(like.n_end, len(q0)) if "axes" in rest else like.n_end
+        saving = {"every": max(steps, 1) if every is None else int(every), "saves": every is not None}
+        consts = Consts(like.arrays, dt, t0, t_end, n_end, keys)
+        own = {**vars(parts), "consts": consts, "q0": q0, "p0": p0, "steps": steps, "t1": t1}
+        return Plan(**own, **saving, backend=options.backend, **rest)
 
     @property
     def many(self) -> bool:
@@ -157,15 +166,14 @@ def make_plan(system: Any, method: Any, q0: Any, p0: Any, options: Options, *, s
             raise InputError("give either save_every or save_at, not both")
         if options.steps is None and options.t1 is None:
             options = dataclasses.replace(options, t1=float(wanted[-1]) if wanted[-1] != t0 else t0 + dt)
-    steps, t1 = options.count(method), None if options.t1 is None else float(options.t1)
-    check_output(method, wanted, options.dense, stored, t0 + dt * steps if t1 is None else t1, dt)
+    steps = options.count(method)
+    check_output(method, wanted, options.dense, stored, t0 + dt * steps if options.t1 is None else options.t1, dt)
     Interrupts.poll()
     check_start(parts.system, q0, p0, t0, redundant=parts.redundant)
     method.validate(parts.system, State(q0, p0, jnp.asarray(t0, q0.dtype), jnp.asarray(0)), dt)
     Interrupts.poll()
-    consts = parts.consts_for(dt, t0, t1, None if options.key is None else key_data(options.key))
-    every, rest = int(options.save_every), {"wanted": wanted, "backend": options.backend, "problem": problem}
-    return Plan.of(parts, consts, q0, p0, steps=steps, every=every, t1=t1, **rest)
+    key = None if options.key is None else key_data(options.key)
+    return Plan.of(parts, q0, p0, options, steps, key, wanted=wanted, problem=problem)
 
 
 def plan_pure(system: Any, method: Any, q0: Any, p0: Any, options: Options) -> Plan:
@@ -176,10 +184,9 @@ def plan_pure(system: Any, method: Any, q0: Any, p0: Any, options: Options) -> P
     q0, p0 = as_state_arrays(q0, p0)
     parts = prepare(system, method, q0.shape, q0.dtype, options)
     check_step(method, options.dt, options.key)
-    steps, every = options.count(method), options.save_every
-    consts = parts.consts_for(options.dt, options.t0, None, None if options.key is None else key_data(options.key))
-    rest = {"saves": every is not None, "backend": options.backend, "problem": problem}
-    return Plan.of(parts, consts, q0, p0, steps=steps, every=max(steps, 1) if every is None else int(every), **rest)
+    steps = options.count(method)
+    key = None if options.key is None else key_data(options.key)
+    return Plan.of(parts, q0, p0, dataclasses.replace(options, t1=None), steps, key, problem=problem)
 
 
 def plan_shapes(system: Any, method: Any, q0: Any = None, p0: Any = None, *, backend: str = "auto") -> Plan:

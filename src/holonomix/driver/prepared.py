@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 
 from ..compiled import Recent
@@ -40,13 +39,6 @@ class Prepared:
     stepper: Stepper
     consts: Consts
     choices: dict[Any, Any] = dataclasses.field(default_factory=dict)
-
-    def consts_for(self, dt: Any, t0: Any, t1: float | None, keys: Any, count: int | None = None) -> Consts:
-        """The runtime values of a run; `count` is the number of trajectories where there are many."""
-        dtype, n_end = self.consts.dt.dtype, self.consts.n_end
-        dt, t0, end = (jnp.asarray(x, dtype) for x in (dt, t0, np.inf if t1 is None else t1))
-        n_end = n_end if count is None else jnp.broadcast_to(n_end, (count,))
-        return Consts(self.consts.arrays, dt, t0, end, n_end, keys)
 
 
 _known: Recent[Prepared] = Recent(16)

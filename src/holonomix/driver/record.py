@@ -1,4 +1,4 @@
-"""The rows of a run: those of one chunk, and where all of them go, to memory or to a store."""
+"""What a run records: the rows of one chunk, where all of them go (memory or a store), and the events it met."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import numpy as np
 
 from .. import columns
 from ..errors import InputError
+from ..systems import ResonanceWatch
 from ..types import Sink
+from .events import Event, Found
 from .plan import Plan
 from .solution import map_rows, multipliers_of
 
-__all__ = ["Record", "Rows", "Table", "blanked", "check_memory", "scene_entry"]
+__all__ = ["Passages", "Record", "Rows", "Table", "blanked", "check_memory", "scene_entry"]
 
 Rows = dict[str, np.ndarray]
 REFUSED, NEAR = 0.9, 0.5  # of the memory that is free
+PLACE = ("event", "t", "q", "p")  # what is recorded of a passage
 SMALL = 1 << 24  # bytes of rows for which nobody asks how much memory there is
 
 MOST_BONDS = 1000  # a larger scene is not recorded: the description is written with every checkpoint
@@ -39,6 +42,7 @@ class Record:
         self.rows = 0
         self.parts: list[Rows] = []
         self.sink: Sink | None = None
+        self.resonance: ResonanceWatch | None = None
 
     def open(self, store: Any) -> Sink:
         """Send the rows to a directory or a `Sink`."""
@@ -61,6 +65,8 @@ class Record:
         count = rows["t"].shape[1]
         if not count:
             return
+        if self.resonance is not None:
+            self.resonance.add(rows["t"][0], rows["q"][0], rows["p"][0])
         if self.sink is None:
             self.parts.append(rows)
         else:
@@ -90,6 +96,35 @@ class Record:
         if len(parts) > 1:
             rows = {key: np.concatenate([part[key] for part in parts], axis=1) for key in rows}
         return rows if self.plan.saves else {key: x[:, 0] for key, x in rows.items()}
+
+
+class Passages:
+    """The events that a run has met, in all its trajectories, and those that ended one."""
+
+    def __init__(self, events: tuple[Event, ...]):
+        self.events = events
+        self.found: list[tuple[int, Found]] = []  # (trajectory, passage)
+        self.ends: dict[int, Found] = {}
+
+    def note(self, lane: int, found: Found) -> bool:
+        """Record a passage; whether it ends the trajectory."""
+        self.found.append((lane, found))
+        if self.events[found.event].terminal:
+            self.ends[lane] = found
+        return lane in self.ends
+
+    def to_arrays(self) -> Rows:
+        """One entry per passage."""
+        if not self.found:
+            return {}
+        values = {name: np.stack([np.asarray(getattr(f, name)) for _, f in self.found]) for name in PLACE}
+        return values | {"trajectory": np.array([lane for lane, _ in self.found])}
+
+    def restore(self, arrays: Rows) -> None:
+        """Note what `to_arrays` gave."""
+        if arrays:
+            for lane, k, t, q, p in zip(*(arrays[name] for name in ("trajectory", *PLACE)), strict=True):
+                self.note(int(lane), Found(int(k), float(t), q, p))
 
 
 class Table:

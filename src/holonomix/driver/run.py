@@ -20,17 +20,16 @@ import numpy as np
 from .. import columns
 from ..compiled import compiled
 from ..status import Status
-from ..systems import ResonanceWatch
 from .backends import Choice
 from .checkpoint import Identity, check_same_backend, check_same_run, from_arrays, to_arrays
 from .dense import Interpolant
-from .events import Found, Passages, locate
+from .events import Found, locate
 from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper
 from .options import slack
 from .plan import Plan
 from .progress import Progress
-from .record import Record, Rows, Table, blanked, check_memory
+from .record import Passages, Record, Rows, Table, blanked, check_memory
 
 __all__ = ["Run"]
 
@@ -65,10 +64,11 @@ class Run:
         self.done = 0  # steps that every live trajectory has taken
         self.first = 0  # where this call began
         self.record = Record(plan)
+        # whether all trajectories that did not fail have the same number of steps behind them
+        self.in_step = plan.many and not plan.watch.events and not plan.method.adaptive
         self.last_n = -1  # the step count of the last row of one trajectory
         self.direction = float(np.sign(np.ravel(plan.consts.dt)[0]))
         self.behind: Rows = {}
-        self.resonance: ResonanceWatch | None = None
         self.passages = Passages(plan.watch.events)
         self.energy0: float | None = None
         if store is not None:
@@ -160,7 +160,7 @@ class Run:
                 rows = self.pick(rows, self.direction * last + slack(last, float(self.plan.consts.dt)))
         elif not valid.all():
             rows = {key: blanked(x, ~valid) for key, x in rows.items()}
-        self.add(rows)
+        self.record.add(rows)
 
     def pick(self, rows: Rows, until: float) -> Rows:
         """The rows at the wanted times, from rows that hold the memory of each step."""
@@ -179,11 +179,6 @@ class Run:
             old = self.carry.status
             new = old.at[lane].set(int(status)) if self.plan.many else jnp.full_like(old, int(status))
             self.carry = eqx.tree_at(lambda c: c.status, self.carry, new)
-
-    def add(self, rows: Rows) -> None:
-        if self.resonance is not None:
-            self.resonance.add(rows["t"][0], rows["q"][0], rows["p"][0])
-        self.record.add(rows)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
@@ -252,11 +247,6 @@ class Run:
             rows, stride = 1, int(np.max(ends - n))
         self.call(table, ends, rows, stride)
 
-    @property
-    def in_step(self) -> bool:
-        """Do all trajectories that did not fail have the same number of steps behind them?"""
-        return self.plan.many and not self.plan.watch.events and not self.plan.method.adaptive
-
     def call(self, table: Table, ends: np.ndarray | int, rows: int, stride: int) -> None:
         """Every trajectory goes on to its entry of `ends`."""
         plan, before, shape = self.plan, self.n if self.plan.saves else None, np.shape(self.plan.consts.n_end)
@@ -297,11 +287,11 @@ class Run:
     def add_end(self, found: Found) -> None:
         """The last row, where a terminal event ended the run; with `save_at`, the rows up to there."""
         if self.plan.wanted is not None:
-            self.add(self.pick(self.first_row(), self.direction * found.t))
+            self.record.add(self.pick(self.first_row(), self.direction * found.t))
             return
         row, status = self.interpolant.after(self.carry, found.t)
         self.fail(0, status)
-        self.add({key: x[None] for key, x in row.items()})
+        self.record.add({key: x[None] for key, x in row.items()})
 
     def live(self) -> np.ndarray:
         """Trajectories that can go on: that did not fail, and whose own time has not passed the end."""
@@ -326,7 +316,7 @@ class Run:
             if not self.record.rows:  # no wanted time was reached
                 self.record.parts.append(self.pick(self.first_row(), -np.inf))
         elif not plan.saves and not self.record.rows:
-            self.add(self.first_row())
+            self.record.add(self.first_row())
         elif plan.saves and not plan.adaptive_end and self.record.rows < plan.row_count:
             # every trajectory stopped early: the rows that are missing are blank
             missing = plan.row_count - self.record.rows

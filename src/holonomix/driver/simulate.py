@@ -69,7 +69,7 @@ def simulate(
     plan = make_plan(system, method, q0, p0, options, stored=store is not None)
     run = Run(plan, store=store, allow_different_bits=allow_different_bits)
     if not method.stochastic:  # noise changes the actions anyway
-        run.resonance = resonance_watch(plan.system, plan.q0, plan.p0)
+        run.record.resonance = resonance_watch(plan.system, plan.q0, plan.p0)
     length = float(plan.consts.dt) * plan.steps if plan.t1 is None else plan.t1 - float(plan.consts.t0)
     bar = Progress(progress, None if plan.adaptive_end else plan.steps, abs(length), method.name, run.first)
     try:
@@ -87,8 +87,8 @@ def simulate(
         interpolant=run.interpolant if dense else None,
         events=records_of(run.passages.to_arrays(), kinds, 1, plan.q0.shape)[0] if kinds else [],
     )
-    if run.resonance is not None:
-        run.resonance.judge()
+    if run.record.resonance is not None:
+        run.record.resonance.judge()
     if solution.status.failed and throw:
         raise failure(run, solution)
     return solution

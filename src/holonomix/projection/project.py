@@ -82,7 +82,8 @@ def project(
         return q, p
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, p))):
         _check_finite(q, p)
-        _check_mass(system, q)
+        with user_function_errors("mass", q, "(q)"):
+            check_mass(system.mass_form(q), q)
     system = system.prepare(q)
     q1, residual, converged = _nearest(system, q, p, jnp.asarray(t, q.dtype), max_iterations, redundant is not None)
     p1 = direct_momenta(system, q1, p, t, redundant).p
@@ -247,11 +248,6 @@ def _check_finite(q: Any, p: Any) -> None:
             raise NonFiniteError(f"{name} has {bad} entries that are NaN or infinite")
 
 
-def _check_mass(system: AbstractSystem, q: Any) -> None:
-    with user_function_errors("mass", q, "(q)"):
-        check_mass(system.mass_form(q), q)
-
-
 def check_functions(system: AbstractSystem, q: Any, p: Any, t: Any) -> None:
     """The user's functions can be called and differentiated with this start.
 
@@ -301,7 +297,8 @@ def check_start(
     eps = float(jnp.finfo(q.dtype).eps)
     tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
     _check_finite(q, p)
-    _check_mass(system, q)
+    with user_function_errors("mass", q, "(q)"):
+        check_mass(system.mass_form(q), q)
     found = _evaluated(system, q, p, jnp.asarray(t, q.dtype))
     potential, gradient, g, hidden, sizes, speeds = (np.asarray(x) for x in found)
     for name, x in (("potential", potential), ("gradient of the potential", gradient)):
