@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from holonomix.linalg import Dense, add, implicit_root, iterate, newton_root
+from holonomix.linalg.definite import signed_pivot
+from holonomix.linalg.tridiagonal import RecurrenceFactor, Tridiagonal
 
 
-@pytest.mark.parametrize("n", [1, 3, 16, 17, 30])
+@pytest.mark.parametrize("n", [1, 2, 3, 16, 17, 30])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_solves_agree_with_numpy(n, symmetric):
     rng = np.random.default_rng(n)
@@ -28,11 +30,37 @@ def test_solves_agree_with_numpy(n, symmetric):
     assert float(pivot) > 0
 
 
-def test_the_pivot_shows_a_singular_matrix():
-    rows = jnp.array([[1.0, 2.0, 3.0], [2.0, 1.0, 0.0]])
-    dependent = jnp.concatenate([rows, rows[:1] + rows[1:]])
-    assert float(Dense(dependent @ dependent.T).factor(symmetric=True).pivot) < 1e-13
-    assert float(Dense(rows @ rows.T).factor(symmetric=True).pivot) > 1e-3
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_the_pivot_is_the_smallest_part_left_of_a_diagonal_entry(n):
+    rows = np.random.default_rng(n).normal(size=(n, n))
+    smallest = lambda rows: float(Dense(jnp.asarray(rows @ rows.T)).factor(symmetric=True).pivot)
+    left = np.diagonal(np.linalg.cholesky(rows @ rows.T)) ** 2
+    np.testing.assert_allclose(smallest(rows), np.min(left / np.sum(rows**2, axis=1)), rtol=1e-9)
+    rows[-1] = rows[:-1].sum(0)
+    assert not smallest(rows) > 1e-13
+    assert not smallest(0.0 * rows) > 1e-13
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_chain_of_blocks_by_recurrence(symmetric):
+    rng = np.random.default_rng(3)
+    n, b = 11, 6
+    root = rng.normal(size=(n, b, 2 * b))
+    diagonal = np.einsum("nij,nkj->ikn", root, root) + 4 * b * np.eye(b)[:, :, None]
+    lower = rng.normal(size=(b, b, n)) * (np.arange(n) > 0)
+    upper = np.concatenate([lower[..., 1:].transpose(1, 0, 2), np.zeros((b, b, 1))], -1)
+    upper = upper if symmetric else 0.5 * upper
+    matrix = Tridiagonal(*map(jnp.asarray, (lower, diagonal, upper)))
+    factor = jax.jit(lambda m: m.factor(symmetric))(matrix)
+    assert isinstance(factor, RecurrenceFactor)
+    dense, right = np.asarray(matrix.todense()), rng.normal(size=n * b)
+    np.testing.assert_allclose(factor.solve(jnp.asarray(right)), np.linalg.solve(dense, right), rtol=1e-10)
+    if symmetric:
+        left = np.diagonal(np.linalg.cholesky(dense)) ** 2
+        np.testing.assert_allclose(factor.pivot, np.min(left / np.diagonal(dense)), rtol=1e-9)
+        np.testing.assert_allclose(signed_pivot(factor), 1 / left.max(), rtol=1e-9)
+        indefinite = Tridiagonal(matrix.lower, matrix.diagonal.at[2, 2, 5].add(-200.0), matrix.upper)
+        assert signed_pivot(indefinite.factor(True)) < 0
 
 
 def newton_sqrt(tol, floor=0.0, most=50):

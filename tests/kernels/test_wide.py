@@ -83,6 +83,8 @@ FUNCTIONS = {
                                      lambda x: (b.sum(), x), a),
     "scan": lambda a, b, c: lax.scan(lambda s, x: (s + x * a, jnp.sum(s[0])), a, b[:4])[0],
     "scan along": lambda a, b, c: lax.scan(lambda s, x: (jnp.sin(s * 0.5) + x, s * x.sum()), jnp.zeros(3), a),
+    "scan of nothing": lambda a, b, c: lax.scan(lambda s, x: (s, s + x[1].sum()), 0.0,
+                                                (lax.scan(lambda s, x: (s, x[:0]), 0.0, a)[1], c[0]))[1],
     "scan back": lambda a, b, c: lax.scan(lambda s, x: (s * 0.5 + x, s), 0.0, c[0], reverse=True),
     "no elements": lambda a, b, c: (jnp.zeros((0, N)), jnp.concatenate([a[:0], a]), a[:, :0].sum(1), a[:0].sum(0)),
     "no array": lambda a, b, c: (jnp.zeros((N, 3)), jnp.ones((N,)) * b[0]),

@@ -156,7 +156,8 @@ def _scan(t: Tracer, p, *args: Array):
     tables = {y: g.node("collected", (node,), g.kind[y], k, length if long else 0) for k, y in enumerate(inside)}
     if long:
         stacked = t.unscalars([tables.get(y, y) for y in flat], ys)
-        return [*t.unscalars(out, init), *(Wide(y[None], 0, length) for y in stacked)]
+        rows = (Wide(y[None], 0, length) if y.size else np.zeros((length, *y.shape), np.int64) for y in stacked)
+        return [*t.unscalars(out, init), *rows]
     steps = []
     for k in range(length):
         position = a.const(k, "i8")

@@ -24,6 +24,7 @@ from .writer import Target, Writer, scalar_type
 
 KERNEL = "holonomix_kernel"
 NATIVE = Target()
+TWICE = 1_000  # operations of a program that is written twice for lanes: with quick steps, and with careful ones
 SPARSE = 4  # an array of constants is packed for the lanes when one of so many elements, or more, is used
 
 
@@ -146,7 +147,7 @@ class KernelEmitter:
                 between = self.word(layout.const_strides + k)
                 self._load(leaf, layout.const_pointers + k, between, wanted, k if k in tables else None)
         self.flow.block(self.w.graph.root)
-        if self.w.target.quick:
+        if self.w.target.quick or (self.w.lanes > 1 and program.operations <= TWICE):
             self._quick_trajectory(every)
         else:
             self._trajectory(every)
@@ -159,11 +160,11 @@ class KernelEmitter:
 
     def _quick_trajectory(self, every: str) -> None:
         """The same with quick steps, and from the start with careful ones where those do not suffice."""
+        self.w.tag, self.expressions.quick = "q", QuickMath(self.w) if self.w.target.quick else None
         before = len(self.w.entry)
-        self.w.tag, self.expressions.quick = "q", QuickMath(self.w)
         self._trajectory(every)
         self.w.tag, self.expressions.quick, self.loads = "", None, "load volatile"
-        self.w.again = [line.split()[0] for line in self.w.entry[before + 1 :]]
+        self.w.again = [line.split()[0] for line in self.w.entry[before:]]
         self.w.start("again")
         self._trajectory(every)
 
@@ -200,7 +201,7 @@ class KernelEmitter:
         self.w.put(f"br i1 {go}, label %advance{tag}, label %rowend{tag}")
 
         self.w.start(f"advance{tag}")
-        self.w.mask = active if L > 1 else None
+        self.w.mask = active if L > 1 and not tag else None
         failed, kept = frozen(program)
         self.flow.deferred = set(kept)
         self.flow.block(program.scope, "body")
@@ -279,12 +280,14 @@ class KernelEmitter:
             good = self.w.new(f"and {self.w.type(BOOL)} {active}, {fine}")
         word = self.w.new(f"bitcast <{self.w.lanes} x i1> {good} to i{self.w.lanes}")
         mixed = self.w.new(f"icmp ne i{self.w.lanes} {word}, -1")
-        self.w.put(f"br i1 {mixed}, label %mixed, label %moved, !prof !0")
-        ends = []
-        self.w.start("moved")
+        quick, moved = bool(self.w.tag), f"moved{self.w.tag}"
+        self.w.put(f"br i1 {mixed}, label %{'again' if quick else 'mixed'}, label %{moved}, !prof !0")
+        self.w.start(moved)
         values = [self.values.name(self.w.graph.args[n][2] if n in self.flow.deferred else n) for n in nodes]
-        self.w.put("br label %step")
-        ends.append(("moved", values))
+        self.w.put(f"br label %step{self.w.tag}")
+        ends = [(moved, values)]
+        if quick:  # where a lane fails or has halted, all lanes begin again with steps that keep the state before them
+            return ends
         self.w.start("mixed")
         values = []
         for n, c, ty in zip(nodes, carry, types, strict=True):

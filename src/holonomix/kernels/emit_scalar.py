@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from . import mathlang, mathlib  # noqa: F401  (mathlib registers its functions)
 from .emit_gpu import QuickMath
 from .graph import BOOL, FLOATS, SIGNED
@@ -61,13 +63,15 @@ class Expressions:
             m = work.pop()
             if m in known:
                 continue
-            missing = [a for a in g.args[m] if a not in known] if g.op[m] == "max" else []
+            # (a sum, and a product with a positive constant, pass on a NaN as it is)
+            through = g.op[m] in ("max", "add") or (g.op[m] == "mul" and any(g.op[a] == "const" for a in g.args[m]))
+            missing = [a for a in g.args[m] if a not in known] if through else []
             if missing:
                 work += [m, *missing]
             elif g.op[m] == "const":
-                known[m] = float(g.attr[m]) > 0
+                known[m] = 0 < float(g.attr[m]) < math.inf
             else:
-                known[m] = g.op[m] == "abs" or (g.op[m] == "max" and all(known[a] for a in g.args[m]))
+                known[m] = g.op[m] == "abs" or (through and all(known[a] for a in g.args[m]))
         return known[n]
 
     def _float(self, op: str, kind: str, ty: str, names: list[str]) -> str:

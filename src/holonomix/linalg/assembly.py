@@ -20,13 +20,13 @@ from .fronts import FrontMatrix, fronts_available, pair_keys
 from .graph import Structure, analyze, unique_edges
 from .indexing import Indices, add_at
 from .sparse import SparseMatrix, symbolic
-from .tridiagonal import Tridiagonal
+from .tridiagonal import SHORT, Tridiagonal
 
 __all__ = ["Layout", "layout_of"]
 
 # Blocks of at least so many rows are eliminated in fronts, and sparse graphs that take so many operations: shorter
-# eliminations are written out by the kernel compiler.
-FRONT_BLOCK, FRONT_OPERATIONS = 4, 1_500
+# eliminations are written out by the kernel compiler. So is the recurrence along a chain, up to larger blocks.
+FRONT_BLOCK, FRONT_OPERATIONS, WRITTEN_BLOCK = 4, 1_500, 6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,6 +41,7 @@ class Layout:
     inverse: Indices
     plan: Any = None
     keys: Any = None  # of the stored pairs, for fronts
+    redundant_plan: Plan | None = None  # where redundant rows are eliminated in fronts and others are not
 
     @property
     def offsets(self) -> np.ndarray:
@@ -87,6 +88,13 @@ class Layout:
             total = add_at(pieces, int(bounds[-1]))
             parts = [total[..., a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
         return self._matrix(parts)
+
+    def fronts(self, matrix: Tridiagonal) -> FrontMatrix | None:
+        """The same matrix for elimination in fronts, where that is planned."""
+        if self.redundant_plan is None:
+            return None
+        flat = jnp.concatenate([x.reshape(-1) for x in (matrix.lower, matrix.diagonal, matrix.upper)])
+        return FrontMatrix(flat.astype(jnp.float64), self.redundant_plan)
 
     def _matrix(self, parts: list[Any]) -> Any:
         kind, r = self.structure.kind, self.rows
@@ -163,7 +171,10 @@ def _in_fronts(layout: Layout, edges: tuple[np.ndarray, np.ndarray], rows: np.nd
     part, place = np.divmod(layout.entry(i, j), layout.sizes[0])
     block = np.arange(r * r).reshape(r, r, 1)
     source = (part * r * r + block) * layout.sizes[0] + place
-    plan = plan_of(i, j, rows, source, r * r * int(layout.offsets[-1]))
+    size = r * r * int(layout.offsets[-1])
+    if structure.kind == "tridiagonal" and structure.width == 1 and r <= WRITTEN_BLOCK and n > SHORT:
+        return dataclasses.replace(layout, redundant_plan=plan_of(i, j, layout.inverse.array[rows], source, size))
+    plan = plan_of(i, j, rows, source, size)
     same = Indices(np.arange(n * r))
     structure = dataclasses.replace(structure, text=f"{structure.text}; {plan.text}")
     return dataclasses.replace(layout, structure=structure, order=same, inverse=same, plan=plan)

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from .small import Dense
+from .small import unrolled
 from .tridiagonal import Tridiagonal, diagonals
 
 __all__ = ["CyclicFactor", "CyclicTridiagonal"]
@@ -61,7 +61,7 @@ class CyclicTridiagonal(eqx.Module):
             column = lambda k: chain.solve(border[:, k].T.reshape(-1)).reshape(-1, size).T
             solved = jnp.stack([column(k) for k in range(size)], axis=1)
             corner, left = b[..., -1], row[0] @ solved[..., 0] + row[1] @ solved[..., -1]
-        schur = Dense(corner - left).factor(symmetric)
+        schur = unrolled(corner - left, corner.shape[0], symmetric)
         scale = diagonals(corner[..., None])[:, 0]
         kept = diagonals((corner - left)[..., None])[:, 0] / jnp.where(scale > 0, scale, 1.0)
         return CyclicFactor(

@@ -94,7 +94,7 @@ def signed_pivot(factor: Any) -> Any:
     Elimination in any order leaves a definite matrix's pivots (here: small blocks) definite, and so are their inverses,
     which is what the factors hold.
     """
-    if isinstance(factor, FrontFactor):
+    if isinstance(factor, (FrontFactor, RecurrenceFactor)):
         return factor.smallest_inverse
     if isinstance(factor, CyclicFactor):
         last = factor.schur.upper
@@ -102,7 +102,7 @@ def signed_pivot(factor: Any) -> Any:
         return jnp.minimum(signed_pivot(factor.chain), corner)
     if isinstance(factor, TridiagonalFactor):
         inverses = [level[0] for level in factor.levels] + [factor.last]
-    elif isinstance(factor, (SparseFactor, RecurrenceFactor)):
+    elif isinstance(factor, SparseFactor):
         inverses = list(factor.inverses)
     else:
         inverses = list(factor.factors)

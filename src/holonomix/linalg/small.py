@@ -8,6 +8,7 @@ that a singular one is noticed. Larger matrices go to LAPACK.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import equinox as eqx
@@ -21,8 +22,10 @@ __all__ = [
     "Dense",
     "DenseFactor",
     "EliminatedFactor",
+    "PairFactor",
     "UnrolledFactor",
     "diagonal_scale",
+    "diagonal_size",
     "small_product",
     "solve",
 ]
@@ -61,6 +64,22 @@ class UnrolledFactor(eqx.Module):
         return x
 
 
+class PairFactor(eqx.Module):
+    """Two unknowns by Cramer's rule: one division, where elimination needs two in turn."""
+
+    matrix: tuple[tuple[Any, Any], tuple[Any, Any]]
+    inverse: Any  # of the determinant
+    pivot: Any
+
+    @property
+    def inverse_pivots(self) -> tuple[Any, Any]:
+        return 1.0 / self.matrix[0][0], self.matrix[0][0] * self.inverse
+
+    def solve(self, b: Any) -> Any:
+        (a00, a01), (a10, a11) = self.matrix
+        return jnp.stack([(a11 * b[0] - a01 * b[1]) * self.inverse, (a00 * b[1] - a10 * b[0]) * self.inverse])
+
+
 class EliminatedFactor(eqx.Module):
     """The same factors with the rows of U and the columns of L as vectors: fewer, longer operations for XLA."""
 
@@ -70,13 +89,15 @@ class EliminatedFactor(eqx.Module):
     pivot: Any
 
     def solve(self, b: Any) -> Any:
-        heads = []
+        """For one right-hand side `(n,)`, or several side by side `(n, k)`."""
+        heads, flat = [], b.ndim == 1
         for column in self.columns:
             heads.append(b[0])
-            b = b[1:] - column * b[0]
+            b = b[1:] - (column if flat else column[:, None]) * b[0]
         x = b
         for row, head, inverse in zip(self.rows[::-1], heads[::-1], self.inverse_pivots[::-1], strict=True):
-            x = jnp.concatenate([((head - jnp.sum(row * x)) * inverse)[None], x])
+            taken = jnp.sum((row if flat else row[:, None]) * x, axis=0)
+            x = jnp.concatenate([((head - taken) * inverse)[None], x])
         return x
 
 
@@ -101,7 +122,7 @@ class Dense(eqx.Module):
 
     matrix: Any
 
-    def factor(self, symmetric: bool = False) -> UnrolledFactor | EliminatedFactor | DenseFactor:
+    def factor(self, symmetric: bool = False) -> UnrolledFactor | PairFactor | EliminatedFactor | DenseFactor:
         """LU factors; `symmetric=True` halves the work for a symmetric matrix (L D L^T)."""
         a = self.matrix
         n = a.shape[0]
@@ -109,7 +130,9 @@ class Dense(eqx.Module):
             scale = diagonal_scale(a)
             lu, permutation = jax.scipy.linalg.lu_factor(scale[:, None] * a * scale)
             return DenseFactor(lu, permutation, scale, jnp.min(jnp.abs(jnp.diagonal(lu))))
-        return unrolled(a, n, symmetric) if n <= SCALARS else _eliminated(a, n, symmetric)
+        if n == 2:
+            return _pair(a[0, 0], a[0, 1], a[0, 1] if symmetric else a[1, 0], a[1, 1])
+        return unrolled(a, n, symmetric) if n <= SCALARS else eliminated(a, n, symmetric)
 
     def factor_redundant(self, symmetric: bool = False) -> Any:
         """Factors that accept a matrix of lower rank; `.shortest(x)` takes off the null space."""
@@ -130,17 +153,33 @@ def diagonal_scale(a: Any) -> Any:
     return 1.0 / power_of_two(jnp.sqrt(jnp.where(diagonal > 0, diagonal, jnp.max(jnp.abs(a), axis=1))))
 
 
-def _eliminated(a: Any, n: int, symmetric: bool) -> EliminatedFactor:
-    scale = jnp.stack([jnp.abs(a[k, k]) for k in range(n)])
-    rows, columns, pivots, inverse = [], [], [], []
+def diagonal_size(x: Any) -> Any:
+    """What a pivot is compared with: the size of the diagonal entry it came from, one where that is zero.
+
+    `pivot` of all factors is the smallest ratio, `1 / max(size |inverse of the pivot|)`: a single division. A pivot
+    that is small beside its diagonal entry has canceled: its row depends on earlier ones.
+    """
+    size = jnp.abs(x)
+    return jnp.where(size == 0, 1.0, size)
+
+
+def _pair(a00: Any, a01: Any, a10: Any, a11: Any) -> PairFactor:
+    inverse = 1.0 / (a00 * a11 - a01 * a10)
+    pivot = 1.0 / (diagonal_size(a11) * diagonal_size(a00) * jnp.abs(inverse))
+    return PairFactor(((a00, a01), (a10, a11)), inverse, pivot)
+
+
+def eliminated(a: Any, n: int, symmetric: bool, scale: Any = None) -> EliminatedFactor:
+    """The factors as vectors; `scale` are the entries that the pivots are compared with, if not those of `a`."""
+    rows, columns, inverse = [], [], []
+    scale = [diagonal_size(a[k, k]) for k in range(n)] if scale is None else scale
     for _ in range(n):
-        pivots.append(a[0, 0])
         inverse.append(1.0 / a[0, 0])
         rows.append(a[0, 1:])
         columns.append((a[0, 1:] if symmetric else a[1:, 0]) * inverse[-1])
         a = a[1:, 1:] - columns[-1][:, None] * rows[-1]
-    pivot = jnp.min(jnp.abs(jnp.stack(pivots)) / jnp.where(scale > 0, scale, 1.0))
-    return EliminatedFactor(tuple(rows), tuple(columns), tuple(inverse), pivot)
+    growth = [size * jnp.abs(x) for size, x in zip(scale, inverse, strict=True)]
+    return EliminatedFactor(tuple(rows), tuple(columns), tuple(inverse), 1.0 / jnp.max(jnp.stack(growth)))
 
 
 def unrolled(a: Any, n: int, symmetric: bool, dependent: float = 0.0) -> UnrolledFactor:
@@ -151,18 +190,14 @@ def unrolled(a: Any, n: int, symmetric: bool, dependent: float = 0.0) -> Unrolle
     rows = [[a[i, j] for j in range(n)] for i in range(n)]
     lower: list[tuple[Any, ...]] = [()]
     inverse: list[Any] = []
-    pivot = jnp.asarray(jnp.inf, rows[0][0].dtype)
-    scale = [jnp.abs(rows[i][i]) for i in range(n)]
+    scale = [diagonal_size(rows[i][i]) for i in range(n)]
+    growth: list[Any] = []
     factors: list[list[Any]] = [[] for _ in range(n)]
     for k in range(n):
-        # A pivot that is small beside the diagonal entry it came from has canceled: the row depends on earlier ones.
-        ratio = jnp.abs(rows[k][k]) / jnp.where(scale[k] > 0, scale[k], 1.0)
-        pivot = jnp.minimum(pivot, ratio)
+        inverse.append(1.0 / rows[k][k])
+        growth.append(scale[k] * jnp.abs(inverse[k]))
         if dependent:
-            kept = ratio > dependent
-            inverse.append(jnp.where(kept, 1.0 / jnp.where(kept, rows[k][k], 1.0), 0.0))
-        else:
-            inverse.append(1.0 / rows[k][k])
+            inverse[k] = jnp.where(growth[k] < 1.0 / dependent, inverse[k], 0.0)
         for i in range(k + 1, n):
             head = rows[k][i] if symmetric else rows[i][k]
             f = head * inverse[k]
@@ -171,7 +206,7 @@ def unrolled(a: Any, n: int, symmetric: bool, dependent: float = 0.0) -> Unrolle
                 rows[i][j] = rows[i][j] - f * rows[k][j]
     lower += [tuple(factors[i]) for i in range(1, n)]
     upper = tuple(tuple(None if j < i else rows[i][j] for j in range(n)) for i in range(n))
-    return UnrolledFactor(tuple(lower), upper, tuple(inverse), pivot)
+    return UnrolledFactor(tuple(lower), upper, tuple(inverse), 1.0 / reduce(jnp.maximum, growth))
 
 
 def solve(matrix: Any, b: Any, symmetric: bool = False) -> Any:

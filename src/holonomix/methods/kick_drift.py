@@ -48,6 +48,10 @@ class PhasePoint(NamedTuple):
         """p + push, rounded: for predictions that are not accumulated."""
         return self.p + (self.low.p + push)
 
+    def kept(self, low: bool) -> PhasePoint:
+        """The same point; without its low parts where they are not wanted."""
+        return self if low else PhasePoint(self.q, self.p, Compensation.zeros(self.q))
+
     def state(self, t: Any, n: Any) -> State:
         return State(self.q, self.p, t, n)
 

@@ -21,7 +21,7 @@ from ..linalg.fronts import FrontMatrix
 from ..linalg.indexing import Indices, add_at, take
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import UNROLL, Dense
-from ..linalg.tridiagonal import lane_products
+from ..linalg.tridiagonal import Tridiagonal, lane_products
 from .discovered import Discovered, Pattern, discover
 from .islands import Islands, islands_of, sum_of
 from .structured import AbstractLocal, weave
@@ -365,8 +365,11 @@ class StructuredGram(eqx.Module):
 
     def factor_redundant(self, symmetric: bool = False) -> Any:
         """Factors that accept redundant rows: by the structure for molecules and fronts, of the whole matrix else."""
-        if self.border is None and isinstance(self.matrix, BlockDiagonal | FrontMatrix):
-            inner = self.matrix.factor_redundant(symmetric)
+        layout, matrix = self.coupling.layout, self.matrix
+        if isinstance(matrix, Tridiagonal) and layout is not None:
+            matrix = layout.fronts(matrix)
+        if self.border is None and isinstance(matrix, BlockDiagonal | FrontMatrix):
+            inner = matrix.factor_redundant(symmetric)
             return StructuredFactor(inner, None, inner.pivot, self.coupling, self.layout)
         return Dense(self.todense()).factor_redundant(symmetric)
 
