@@ -175,8 +175,7 @@ def _public_names():
     """The name as users write it, the place of its definition, and its section."""
     import holonomix as hx
 
-    names = {name: module for module, names in hx._PUBLIC.items() for name in names}
-    names |= {name: f".methods.{family}" for family, group in hx.methods.FAMILIES.items() for name in group}
+    names = {name: module for name, module in hx._HOME.items() if module != f".{name}"}
     for name in names:
         value = getattr(hx, name)
         home = getattr(value, "__module__", "")

@@ -12,7 +12,9 @@ import difflib
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from .lazy import stub_names
 
 __version__ = "0.1.0"
 
@@ -34,103 +36,14 @@ if os.environ.get("HOLONOMIX_XLA_FLAGS", "1") != "0":
             _flags = f"{_flags} {_option}".strip()
     os.environ["XLA_FLAGS"] = _flags
 
-_PUBLIC = {
-    ".systems": (
-        "System",
-        "StiffSystem",
-        "effective",
-        "resonances",
-        "ResonanceWarning",
-        "Rheonomic",
-        "TimeDependent",
-        "Capability",
-        "fixman",
-        "Distance",
-        "Local",
-        "LocalPotential",
-        "Pairs",
-        "BlockMass",
-    ),
-    ".projection": ("project", "penalty_multipliers", "Newton", "SymmetricNewton", "GaussSeidel", "SOR"),
-    ".mechanisms": ("Mechanism", "Box", "Cylinder", "Sphere", "Rod", "Plate"),
-    ".driver": (
-        "integrate",
-        "Reversible",
-        "Checkpointed",
-        "simulate",
-        "simulate_ensemble",
-        "explain",
-        "Event",
-        "Solution",
-        "Ensemble",
-        "FailedTrajectoriesWarning",
-        "DifferentBitsWarning",
-        "Mean",
-        "Minimum",
-        "Maximum",
-        "FirstPassage",
-    ),
-    ".methods.monitors": (
-        "ForceMonitor",
-        "MultiplierMonitor",
-        "WallMonitor",
-        "ArcLengthMonitor",
-        "LargestForceMonitor",
-        "FastestParticleMonitor",
-        "StepBounds",
-    ),
-    ".methods.runge_kutta": ("Tableau",),
-    ".methods.partitioned": ("PartitionedTableau",),
-    ".certificates": ("certify", "Certificate", "compare", "Comparison"),
-    ".certificates.stability": ("linear_stability", "stability_map"),
-    ".certificates.limits": ("limit_study",),
-    ".types": ("State", "Report", "Problem", "Info"),
-    ".scene": ("Scene",),
-    ".status": ("Status",),
-    ".errors": (
-        "HolonomixError",
-        "InputError",
-        "ShapeError",
-        "NonFiniteError",
-        "InconsistentStateError",
-        "ConstraintRankError",
-        "MethodError",
-        "SimulationError",
-        "ConvergenceError",
-    ),
-}
-_MODULES = (
-    "methods",
-    "models",
-    "invariants",
-    "io",
-    "plotting",
-    "papers",
-    "kernels",
-    "linalg",
-    "systems",
-    "projection",
-    "mechanisms",
-    "taylor",
-)
-_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
-
-if TYPE_CHECKING:
-    from . import methods as methods
-    from . import models as models
+_HOME = stub_names(__file__)  # name -> module
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(importlib.import_module(_HOME[name], __name__), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f".{name}", __name__)
-    else:
-        methods = importlib.import_module(".methods", __name__)
-        if name.startswith("_") or not hasattr(methods, name):
-            raise AttributeError(f"module 'holonomix' has no attribute {name!r}{_near(name)}")
-        value = getattr(methods, name)
-    globals()[name] = value
+    if name not in _HOME:
+        raise AttributeError(f"module 'holonomix' has no attribute {name!r}{_near(name)}")
+    module = importlib.import_module(_HOME[name], __name__)
+    value = globals()[name] = module if _HOME[name] == f".{name}" else getattr(module, name)
     return value
 
 
@@ -141,6 +54,4 @@ def _near(name: str) -> str:
 
 
 def __dir__() -> list[str]:
-    methods = importlib.import_module(".methods", __name__)
-    public = {*_HOME, *_MODULES, *(n for names in methods.FAMILIES.values() for n in names)}
-    return sorted(public | {name for name in globals() if name.startswith("__")})
+    return sorted({*_HOME, *(name for name in globals() if name.startswith("__"))})

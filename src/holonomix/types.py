@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
@@ -11,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .scene import Scene
 from .status import Status
 
-__all__ = ["Array", "Info", "Problem", "Report", "Sink", "State", "StepResult"]
+__all__ = ["Array", "Info", "Report", "Sink", "State", "StepResult"]
 
 Array = jax.Array
 
@@ -56,39 +53,6 @@ class Info(eqx.Module):
     multipliers: Any
     status: Any
     stats: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """A system with a start, a sensible step and end time, and a reference solution where one is known.
-
-    `reference(t)` gives `(q, p)` for an array of times; `None` where no closed form exists. `invariants` maps names to
-    functions of `(q, p)` that the exact motion keeps, beside the energy. `bonds` are pairs of particles that a picture
-    joins by a line (`-1` is the origin); `scene` says in full what pictures show, where a model knows it.
-    """
-
-    system: Any
-    q0: Any
-    p0: Any
-    dt: float
-    t1: float
-    reference: Callable[[Any], tuple[Any, Any]] | None = None
-    name: str = ""
-    invariants: Mapping[str, Callable[[Any, Any], Any]] = dataclasses.field(default_factory=dict)
-    bonds: tuple[tuple[int, int], ...] = ()
-    notes: str = ""
-    scene: Scene | None = None
-
-    def __post_init__(self) -> None:
-        if hasattr(self.system, "shaped"):
-            object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
-
-    def _repr_html_(self) -> str:
-        """What notebooks show: the numbers of the problem and a picture of its start."""
-        from .plotting import facts_html, plot_problem
-
-        facts = {"problem": self.name, "shape of q": np.shape(self.q0), "dt": self.dt, "t1": self.t1}
-        return facts_html({k: v for k, v in facts.items() if v != ""}, plot_problem(self))
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ LAYERS = {
     "status": 0,
     "scene": 0,
     "errors": 0,
+    "lazy": 0,
     "private": 0,
     "names": 0,
     "columns": 0,
@@ -37,9 +38,10 @@ LAYERS = {
     "papers": 8,
     "cli": 8,
 }
-# `python -m holonomix` is the command line; a Solution draws itself, and imports the plots when it is asked to.
+# `python -m holonomix` is the command line; solutions and problems draw themselves, and import the plots
+# when they are asked to.
 ENTRY = {"__main__": 9}
-LAZY = {("driver", "plotting"), ("driver", "viewer"), ("certificates", "plotting"), ("types", "plotting")}
+LAZY = {("driver", "plotting"), ("driver", "viewer"), ("certificates", "plotting"), ("systems", "plotting")}
 
 
 def package_of(path: pathlib.Path) -> str:

@@ -13,7 +13,7 @@ from ..errors import InputError, MethodError, whole_number
 from ..methods.base import AbstractMethod, Traits
 from ..projection import as_state_arrays, check_start
 from ..systems.abstract import AbstractSystem
-from ..types import Problem
+from ..systems.problem import Problem
 from .certificate import Certificate, Finding
 from .measure import Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
 

@@ -14,7 +14,7 @@ from ..driver.solution import map_rows
 from ..errors import HolonomixError, InputError, MethodError, number, whole_number
 from ..methods import RATTLE, Composition
 from ..projection import project
-from ..types import Problem
+from ..systems.problem import Problem
 
 __all__ = ["Comparison", "Curve", "Level", "compare"]
 

@@ -297,8 +297,7 @@ def certify(
         job = job_from(spec)
         import holonomix as hx
 
-        options = {} if dt is None else {"dt": job.dt}
-        certificate = hx.certify(job.method, job.problem, **options)
+        certificate = hx.certify(job.method, job.problem, dt=None if dt is None else job.dt)
         if as_json:
             print_json(certificate.to_dict())
         else:

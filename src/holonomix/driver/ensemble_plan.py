@@ -15,7 +15,8 @@ from ..errors import InputError, ShapeError
 from ..linalg.scales import relative
 from ..projection import as_array, check_start, constraint_sizes, speed_sizes
 from ..systems.abstract import AbstractSystem
-from ..types import Problem, State
+from ..systems.problem import Problem
+from ..types import State
 from .interrupts import Interrupts
 from .loop import Consts, Stepper, key_data
 from .options import Given, Options, check_concrete, check_kinds, check_step

@@ -13,7 +13,7 @@ from jax.core import Tracer
 from ..errors import InputError, MethodError, whole_number
 from ..methods.base import AbstractMethod
 from ..projection import check_system
-from ..types import Problem
+from ..systems.problem import Problem
 
 __all__ = ["Given", "Options", "check_concrete", "check_kinds", "check_method", "check_step", "slack"]
 

@@ -19,8 +19,9 @@ from ..errors import InputError
 from ..projection import as_array, as_state_arrays, check_functions, check_start
 from ..scene import Scene
 from ..systems.abstract import AbstractSystem
+from ..systems.problem import Problem
 from ..systems.scenes import scene_of
-from ..types import Array, Problem, State
+from ..types import Array, State
 from .backends import Choice, choose
 from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper, key_data

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ConstraintRankError, HolonomixError, InputError
 from ..systems import System
-from ..types import Problem
+from ..systems.problem import Problem
 from .assembly import Equations, Redundancy, close, find_redundant, tangent
 from .bodies import KINDS, Body
 from .description import Description

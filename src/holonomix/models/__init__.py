@@ -12,51 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import refusing
-from ..types import Problem
+from ..lazy import stub_names
+from ..systems.problem import Problem
 
-# name -> the module that holds it; a model is added by one line
-MODELS: dict[str, str] = {
-    "planar_pendulum": "pendula",
-    "spherical_pendulum": "pendula",
-    "conical_pendulum": "pendula",
-    "modified_pendulum": "pendula",
-    "double_pendulum": "pendula",
-    "chain": "pendula",
-    "tethered_satellites": "orbital",
-    "kepler": "orbital",
-    "henon_heiles": "oscillators",
-    "harmonic_oscillator": "oscillators",
-    "bead_on_surface": "surfaces",
-    "water_cluster": "water",
-    "stiff_spring_double_pendulum": "stiff",
-    "penalized_double_pendulum": "stiff",
-    "penalized_chain": "stiff",
-    "double_pendulum_angles": "stiff",
-    "dna_chain": "stiff",
-    "rigid_body": "bodies",
-    "magnetized_body": "bodies",
-    "heavy_top": "bodies",
-    "butane": "alkanes",
-    "cosserat_rod": "rod",
-    "slider_crank": "linkages",
-    "four_bar": "linkages",
-    "watt": "linkages",
-    "planar_ring": "linkages",
-    "rigid_molecules": "linkages",
-    "mobile": "linkages",
-    "jansen_leg": "machines",
-    "strandbeest": "machines",
-    "stewart_platform": "machines",
-    "bennett_linkage": "machines",
-    "bricard_linkage": "machines",
-    "gyroscope": "machines",
-    "seven_axis_arm": "machines",
-    "iftomm_a01": "iftomm",
-    "iftomm_a02": "iftomm",
-    "iftomm_a03": "iftomm",
-    "iftomm_a04": "iftomm",
-    "iftomm_a05": "iftomm",
-}
+MODELS = {name: module[1:] for name, module in stub_names(__file__).items() if name not in ("Callable", "Problem")}
 
 
 def registry() -> dict[str, Callable[..., Problem]]:

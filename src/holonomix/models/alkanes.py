@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..systems import System
-from ..types import Problem
+from ..systems.problem import Problem
 from .water import UNITS
 
 __all__ = ["butane", "butane_positions", "dihedral"]

@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..linalg.rotations import hat, vee
 from ..scene import Frame, Scene, ShapeMark
 from ..systems import System
-from ..types import Problem
+from ..systems.problem import Problem
 from .checks import finite, is_traced, vector
 
 __all__ = ["heavy_top", "magnetized_body", "rigid_body"]

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import whole_number
 from ..mechanisms import Box, Mechanism, Rod
 from ..mechanisms.xml_files import composite
-from ..types import Problem
+from ..systems.problem import Problem
 
 __all__ = ["iftomm_a01", "iftomm_a02", "iftomm_a03", "iftomm_a04", "iftomm_a05"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError, whole_number
 from ..systems import Distance, Local, System
-from ..types import Problem
+from ..systems.problem import Problem
 from .checks import finite, positive, vector
 
 __all__ = ["four_bar", "mobile", "planar_ring", "rigid_molecules", "slider_crank", "watt"]

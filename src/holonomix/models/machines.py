@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError, whole_number
 from ..mechanisms import Box, Cylinder, Mechanism
-from ..types import Problem
+from ..systems.problem import Problem
 from .iftomm import finished, iftomm_a04
 
 __all__ = [

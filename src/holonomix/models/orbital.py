@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..systems import System
-from ..types import Problem
+from ..systems.problem import Problem
 from .checks import finite, is_traced, positive, vector
 
 __all__ = ["kepler", "tethered_satellites"]

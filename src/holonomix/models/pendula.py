@@ -15,8 +15,8 @@ from scipy.special import ellipj, ellipk, ellipkinc
 from ..errors import InputError, whole_number
 from ..linalg import UNROLL
 from ..systems import Distance, System
+from ..systems.problem import Problem
 from ..systems.scenes import particle_scene
-from ..types import Problem
 from .checks import finite, is_traced, positive, vector
 
 __all__ = ["chain", "conical_pendulum", "double_pendulum", "modified_pendulum", "planar_pendulum", "spherical_pendulum"]

@@ -21,8 +21,8 @@ from ..errors import InputError, ShapeError, whole_number
 from ..linalg.indexing import Indices
 from ..scene import Plane, Polyline, Scene
 from ..systems import BlockMass, Local, System
+from ..systems.problem import Problem
 from ..systems.structured import AbstractLocal
-from ..types import Problem
 from .checks import finite, is_traced, positive, vector
 
 __all__ = ["Cells", "backbone", "cosserat_rod", "wall_distances"]

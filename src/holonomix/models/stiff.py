@@ -15,7 +15,7 @@ import numpy as np
 from ..linalg.indexing import Indices
 from ..systems import Distance, StiffSystem, System
 from ..systems.curvature import LocalEnergy
-from ..types import Problem
+from ..systems.problem import Problem
 from .checks import finite, positive, vector
 from .pendula import chain, double_pendulum
 

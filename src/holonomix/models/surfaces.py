@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ConstraintRankError, InconsistentStateError, InputError, ShapeError
 from ..systems import System
-from ..types import Problem
+from ..systems.problem import Problem
 from .checks import finite, is_traced, positive
 
 __all__ = ["bead_on_surface", "ellipsoid", "torus"]

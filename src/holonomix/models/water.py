@@ -18,7 +18,7 @@ from ..compiled import compiled
 from ..errors import InputError, whole_number
 from ..scene import Bond, Particles, Scene
 from ..systems import Distance, Pairs, System
-from ..types import Problem
+from ..systems.problem import Problem
 
 __all__ = ["UNITS", "Units", "oxygen_distances", "radial_histogram", "water_cluster"]
 

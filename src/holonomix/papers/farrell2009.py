@@ -202,7 +202,8 @@ def wedge_defects() -> dict[str, float]:
 
     def one(method):
         def step(z):
-            state = hx.State(*(x.reshape(q.shape) for x in jnp.split(z, 2)), jnp.asarray(0.0), 0)
+            here, momentum = (x.reshape(q.shape) for x in jnp.split(z, 2))
+            state = hx.State(here, momentum, jnp.asarray(0.0), 0)
             end = method.step(system, state, 0.05, method.init(system, state, 0.05))[0]
             return jnp.concatenate([end.q.reshape(-1), end.p.reshape(-1)])
 

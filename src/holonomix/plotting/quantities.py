@@ -14,7 +14,7 @@ from .solution import MOST_BINS, _windows
 
 if TYPE_CHECKING:
     from ..driver import Solution
-    from ..types import Problem
+    from ..systems.problem import Problem
 
 __all__ = ["invariants", "multipliers"]
 

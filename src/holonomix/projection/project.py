@@ -28,7 +28,7 @@ from ..linalg.scales import relative, stall_rule
 from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
 from ..systems.mass import check_mass
-from ..types import Problem
+from ..systems.problem import Problem
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
 
 __all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "check_system", "project"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..scene import Bond, Particles, Scene
-from ..types import Problem
+from .problem import Problem
 from .structured import Distance
 
 __all__ = ["particle_scene", "scene_of"]
