@@ -21,7 +21,9 @@ from jax.core import Tracer
 __all__ = ["LIMIT", "Recent", "compiled", "compiled_for_one_run", "statistics", "traced_once"]
 
 LIMIT = 256  # programs; about a megabyte each
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # options of XLA on the CPU
+# Options of XLA on the CPU. The emitters of fusions double the time and the memory of compiling; steps are no faster.
+LEAN = {"xla_cpu_use_fusion_emitters": False}
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V")
@@ -77,6 +79,7 @@ class _Program:
             box[:] = [rest]
             return dynamic
 
+        call.__name__ = getattr(fn, "__name__", "call")  # in profiles and logs
         self.jitted, self.box = jax.jit(call, compiler_options=options), box
 
     def __call__(self, arrays: list[Any]) -> Any:
@@ -113,28 +116,47 @@ def _separated(fn: Callable[..., Any], args: Any, options: Any) -> tuple[Any, An
 
 def compiled(fn: Callable[P, R]) -> Callable[P, R]:
     """A compiled form of `fn`. Static arguments must be hashable; new values of them, and new shapes, compile anew."""
-    return _compiled(fn, None)
+    return _compiled(fn, quick=False)
 
 
 def compiled_for_one_run(fn: Callable[P, R]) -> Callable[P, R]:
     """The same for what runs once, such as the checks of a start: less time is spent on making it fast."""
-    return _compiled(fn, QUICK)
+    return _compiled(fn, quick=True)
 
 
-def _compiled(fn: Callable[P, R], for_cpu: Any) -> Callable[P, R]:
+def _compiled(fn: Callable[P, R], quick: bool) -> Callable[P, R]:
     @functools.wraps(fn)
     def call(*args: P.args, **options: P.kwargs) -> R:
         key, treedef, static, arrays = _separated(fn, args, options)
-        if for_cpu is not None and any(isinstance(x, Tracer) for x in arrays):
-            return fn(*args, **options)
-        program = _programs.get(key)
-        if program is None:
-            chosen = for_cpu if jax.default_backend() == "cpu" else None
-            program = _programs.put(key, _Program(fn, treedef, static, chosen))
-            statistics["compiled"] += 1
-        return program(arrays)
+
+        def program(nested: bool) -> _Program:
+            found = _programs.get((nested, key))
+            if found is None:
+                statistics["compiled"] += 1
+                found = _Program(fn, treedef, static, None if nested else _options(quick))
+            return _programs.put((nested, key), found)
+
+        if not any(isinstance(x, Tracer) for x in arrays):
+            try:
+                return program(nested=False)(arrays)
+            except ValueError:  # JAX takes options of the compiler outside of transformations only
+                pass
+        return fn(*args, **options) if quick else program(nested=True)(arrays)
 
     return call
+
+
+@functools.cache
+def _options(quick: bool) -> dict[str, Any] | None:
+    """Those that this version of XLA knows."""
+    if jax.default_backend() != "cpu":
+        return None
+    chosen = QUICK if quick else {}
+    try:
+        jax.jit(lambda: 0, compiler_options=LEAN).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return chosen or None
+    return chosen | LEAN
 
 
 _traced: Recent[_Program] = Recent(LIMIT)

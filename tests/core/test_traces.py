@@ -133,3 +133,14 @@ def test_traced_once():
     assert calls == [2.0, 3.0]
     cube(x, 2.0)
     assert calls == [2.0, 3.0, 2.0]
+
+
+def test_programs_are_compiled_with_options_that_are_known_and_allowed(monkeypatch):
+    options = compiled._options.__wrapped__
+    for more in ({"xla_cpu_enable_fast_math": False}, {}):  # what this version of XLA knows, and does not know
+        monkeypatch.setattr(compiled, "LEAN", more or {"xla_cpu_of_another_version": False})
+        assert options(True) == compiled.QUICK | more and options(False) == (more or None)
+    # inside of a transformation JAX takes none, also where all arguments are known
+    problem = hx.models.planar_pendulum()
+    known = lambda x: x * jnp.sum(hx.project(problem.system, 1.1 * problem.q0, problem.p0)[0])
+    assert jax.jit(known)(2.0) == pytest.approx(2 * float(jnp.sum(problem.q0)), abs=1e-14)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..compiled import compiled
+from ..compiled import compiled_for_one_run
 from ..driver.loop import Consts, Stepper
 from ..errors import SimulationError
 from ..invariants import Trend, along, drift, trend
@@ -139,13 +139,17 @@ def _multiplier_error(system: Any, reference: Reference, done: Trajectory, reach
     best = np.inf
     for back in (0.0, 0.5, 1.0):
         q, p, _ = reference.rows(reached - back * dt, 1)
-        exact = np.asarray(
-            system.multipliers(jnp.asarray(q[-1]), jnp.asarray(p[-1]), reference.t + reached - back * dt)
-        )
+        t = jnp.asarray(reference.t + reached - back * dt)
+        exact = np.asarray(_multipliers(system, jnp.asarray(q[-1]), jnp.asarray(p[-1]), t))
         for value in done.multipliers.values():
             if np.shape(value) == exact.shape:
                 best = min(best, _distance(np.asarray(value), exact) / _scale(exact))
     return best
+
+
+@compiled_for_one_run
+def _multipliers(system: Any, q: Any, p: Any, t: Any) -> Any:
+    return system.multipliers(q, p, t)
 
 
 def symplectic_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) -> float:
@@ -188,7 +192,7 @@ def _defect(
     return float(max(defect, np.max(np.abs(after @ jacobian @ tangent), initial=0.0)))
 
 
-@compiled
+@compiled_for_one_run
 def _linearized(stepper: Stepper, consts: Consts, q: Any, p: Any, shown: bool, held: bool) -> tuple[Any, Any, Any]:
     """The Jacobian of one step in (q, p) flattened, and those of what defines the manifold before and after it.
 
@@ -205,8 +209,8 @@ def _linearized(stepper: Stepper, consts: Consts, q: Any, p: Any, shown: bool, h
         return jnp.concatenate([q.reshape(-1), p.reshape(-1)])
 
     def step(z):
-        q, p = split(z)
-        return join(*one_step(stepper, consts, q, p, shown=shown, carry=carry))
+        end = join(*one_step(stepper, consts, *split(z), shown=shown, carry=carry))
+        return end, end
 
     def conditions(z, t):
         q, p = split(z)
@@ -214,7 +218,8 @@ def _linearized(stepper: Stepper, consts: Consts, q: Any, p: Any, shown: bool, h
         return jnp.concatenate([system.constraint(q, t) if system.has_constraints else jnp.zeros(0, q.dtype), hidden])
 
     z = join(q, p)
-    return jax.jacfwd(step)(z), jax.jacfwd(conditions)(z, t), jax.jacfwd(conditions)(step(z), t + dt)
+    jacobian, end = jax.jacfwd(step, has_aux=True)(z)
+    return jacobian, jax.jacfwd(conditions)(z, t), jax.jacfwd(conditions)(end, t + dt)
 
 
 def reversal(system: Any, method: Any, q: Any, p: Any, t: float, dt: float, steps: int) -> float:
@@ -268,7 +273,7 @@ def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key:
     )
 
 
-@compiled
+@compiled_for_one_run
 def _observe(system: Any, q: Any, p: Any, t: Any) -> Any:
     def row(q, p, t):
         energies = system.kinetic(q, p), system.potential(q, t)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..compiled import compiled
+from ..compiled import compiled, compiled_for_one_run
 from ..errors import InputError
 from ..projection import as_array, as_state_arrays, check_functions, check_start
 from ..scene import Scene
@@ -109,6 +109,8 @@ class Plan(Prepared):
 
     def compiled(self, fn: Callable[..., Any], *args: Any) -> Any:
         """`fn(stepper, consts, *args)` for all trajectories; where there are many, `args` have an axis over them."""
+        if self.axes is None:
+            return _for_one(fn, self.stepper, self.consts, *args)
         return _over_lanes(fn, self.stepper, self.consts, self.axes, *args)
 
     def start(self) -> LoopCarry:
@@ -139,10 +141,13 @@ class Plan(Prepared):
 # ---- compiled over one trajectory or many
 
 
+@compiled_for_one_run
+def _for_one(fn: Callable[..., Any], stepper: Stepper, consts: Consts, *args: Any) -> Any:
+    return fn(stepper, consts, *args)
+
+
 @compiled
-def _over_lanes(fn: Callable[..., Any], stepper: Stepper, consts: Consts, axes: Consts | None, *args: Any) -> Any:
-    if axes is None:
-        return fn(stepper, consts, *args)
+def _over_lanes(fn: Callable[..., Any], stepper: Stepper, consts: Consts, axes: Consts, *args: Any) -> Any:
     return jax.vmap(functools.partial(fn, stepper), in_axes=(axes, *(0 for _ in args)))(consts, *args)
 
 

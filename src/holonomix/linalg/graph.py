@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from .small import UNROLL
 
@@ -45,49 +47,34 @@ def adjacency(i: np.ndarray, j: np.ndarray, n: int) -> list[list[int]]:
     return [flat[starts[k] : starts[k + 1]] for k in range(n)]
 
 
-def components(neighbors: list[list[int]]) -> np.ndarray:
+def components(i: np.ndarray, j: np.ndarray, n: int) -> np.ndarray:
     """A label for each node; labels count up in the order of first appearance."""
-    label = [-1] * len(neighbors)
-    count = 0
-    for start in range(len(neighbors)):
-        if label[start] >= 0:
-            continue
-        label[start], stack = count, [start]
-        while stack:
-            for other in neighbors[stack.pop()]:
-                if label[other] < 0:
-                    label[other] = count
-                    stack.append(other)
-        count += 1
-    return np.asarray(label)
+    return connected_components(csr_array((np.ones(i.size), (i, j)), (n, n)), directed=False)[1]
 
 
 def cuthill_mckee(neighbors: list[list[int]], label: np.ndarray) -> np.ndarray:
-    """An order with a small bandwidth: breadth first from an end of each component, low degrees first."""
+    """An order with a small bandwidth: breadth first from an end of each component, low degrees first.
+
+    SciPy's `reverse_cuthill_mckee` starts at any node of the least degree. In a chain with side branches that is the
+    tip of any branch, which doubles the bandwidth.
+    """
     degree = [len(x) for x in neighbors]
-    seen = [False] * len(neighbors)
+    by_degree = np.argsort(degree, kind="stable")
     order: list[int] = []
-    by_label = np.argsort(label, kind="stable")
-    bounds = np.searchsorted(label[by_label], np.arange(label.max(initial=-1) + 2))
-    for a, b in zip(bounds[:-1], bounds[1:], strict=True):
-        nodes = by_label[a:b].tolist()
-        start = min(nodes, key=degree.__getitem__)
-        for _ in range(2):  # the last node of a search is far from its start: begin there
-            start = _search(neighbors, degree, start, {})[-1]
-        found = _search(neighbors, degree, start, {})
-        for node in found:
-            seen[node] = True
+    for start in by_degree[np.unique(label[by_degree], return_index=True)[1]].tolist():
+        found = [start]
+        for _ in range(3):  # the last node of a search is far from its start: begin there
+            found = _search(neighbors, degree, found[-1])
         order += found
     return np.asarray(order, dtype=np.int64)
 
 
-def _search(neighbors: list[list[int]], degree: list[int], start: int, seen: dict[int, bool]) -> list[int]:
-    queue = [start]
-    seen[start] = True
+def _search(neighbors: list[list[int]], degree: list[int], start: int) -> list[int]:
+    queue, seen = [start], {start}
     for node in queue:
-        for other in sorted((k for k in neighbors[node] if k not in seen), key=degree.__getitem__):
-            seen[other] = True
-            queue.append(other)
+        new = sorted((k for k in neighbors[node] if k not in seen), key=degree.__getitem__)
+        seen.update(new)
+        queue += new
     return queue
 
 
@@ -108,8 +95,7 @@ def analyze(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
         return Structure("tridiagonal", natural, text=_chain(n, r, 1))
     if n > 4 and r <= UNROLL and np.isin((i - j) % n, (1, n - 1)).all():
         return Structure("cyclic", natural, text=f"{n * r} rows in a ring: a {_chain_kind(r)} matrix with corners")
-    neighbors = adjacency(i, j, n)
-    label = components(neighbors)
+    label = components(i, j, n)
     sizes = np.bincount(label)
     if sizes.max() * r <= UNROLL:
         # equal blocks side by side, each in natural order
@@ -118,7 +104,7 @@ def analyze(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
         groups = tuple((int(c), int(k)) for c, k in zip(values, counts, strict=True))
         text = "; ".join(f"{k} independent blocks of {c * r} rows" for c, k in groups)
         return Structure("blocks", order, groups=groups, text=text)
-    order = cuthill_mckee(neighbors, label)
+    order = cuthill_mckee(adjacency(i, j, n), label)
     narrow = bandwidth(order, i, j)
     if width <= narrow:
         order, narrow = natural, width
