@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 import holonomix as hx
 
 from .brugnano2018_tables import PROBLEMS, Run, solve
-from .items import Findings, Item, panels
+from .items import Findings, Item, draw_rounding, legend, panels
 
 __all__ = ["ITEMS", "conical_run", "theorem8_errors"]
 
@@ -34,7 +34,10 @@ def figure1(quick: bool) -> Findings:
         table.add(f"{run.t[k]:.1f}", float(error[k]))
     found.compare("the error grows as t^a", "a = 1 (linear)", f"a = {slope:.3f}", abs(slope - 1) < 0.05)
     figure, axes = panels()
-    axes.plot(run.t, error)
+    periods = error[1:].reshape(-1, 100)
+    for name, values in (("largest", periods.max(axis=1)), ("smallest", periods.min(axis=1))):
+        axes.plot(run.t[100::100], values, label=f"{name} of each period")
+    legend(figure, axes)
     axes.set(xlabel="$t$", ylabel=r"$\|(q, p)_n - (q, p)(t_n)\|_\infty$")
     found.figure("figure1", figure)
     return found
@@ -45,18 +48,18 @@ def figure2(quick: bool) -> Findings:
     run, _ = conical_run(20 if quick else 100)
     energy = 0.5 * np.sum(run.p**2, axis=1) + run.q[:, 2]
     curves = {
-        "multiplier": np.abs(run.multipliers[:, 0] - 2**-0.5),
-        "hidden constraint": np.abs(run.hidden[1:, 0]),
-        "Hamiltonian": np.abs(energy - energy[0])[1:],
-        "constraint": np.abs(np.sum(run.q**2, axis=1) - 1)[1:],
+        r"$|\lambda_n - \lambda|$": np.abs(run.multipliers[:, 0] - 2**-0.5),
+        "$|G p|$": np.abs(run.hidden[1:, 0]),
+        "$|H - H_0|$": np.abs(energy - energy[0])[1:],
+        "$|g|$": np.abs(np.sum(run.q**2, axis=1) - 1)[1:],
     }
     found = Findings()
     table = found.table(f"Largest errors over {len(run.t) - 1} steps", "quantity", "error")
     # one panel per quantity: at round-off the curves would cover each other
-    figure, axes = panels(4, 1, (3.4, 5.0), sharex=True)
+    figure, axes = panels(4, 1, (3.4, 5.6), sharex=True)
     for panel, (name, curve) in zip(axes, curves.items(), strict=True):
         table.add(name, np.max(curve))
-        panel.semilogy(run.t[1:], np.maximum(curve, 1e-17), lw=0.5, ls="-")
+        draw_rounding(panel, run.t[1:], curve)
         panel.set(ylabel=name)
     axes[-1].set(xlabel="$t$")
     found.figure("figure2", figure)
@@ -89,10 +92,10 @@ def figure3(quick: bool) -> Findings:
     g = np.abs(sol.observables["g"])
     hidden = np.sum(np.abs(sol.observables["hidden"]), axis=1)
     energy = np.abs(sol.energy_error())
-    curves = {"hidden": hidden, "$H - H_0$": energy} | {f"$g_{k + 1}$": g[:, k] for k in range(3)}
+    curves = {"$|G p|_1$": hidden, "$|H - H_0|$": energy} | {f"$|g_{k + 1}|$": g[:, k] for k in range(3)}
     figure, axes = panels(len(curves), 1, (3.4, 6.0), sharex=True)
     for panel, (name, curve) in zip(axes, curves.items(), strict=True):
-        panel.semilogy(sol.t, np.maximum(curve, 1e-18), lw=0.5, ls="-")
+        draw_rounding(panel, sol.t[1:], curve[1:])
         panel.set(ylabel=name)
     axes[-1].set(xlabel="$t$")
     found = Findings()

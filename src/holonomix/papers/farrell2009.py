@@ -20,7 +20,7 @@ from .farrell2009_composition import ITEMS as COMPOSITION
 from .farrell2009_composition import distance, run
 from .farrell2009_constrained import ITEMS as CONSTRAINED
 from .farrell2009_general import ITEMS as GENERAL
-from .items import Findings, Item, Paper, legend, order_of, panels
+from .items import Findings, Item, Paper, log_ticks, order_of, panels
 
 __all__ = ["PAPER", "euler_bound", "measured_orders", "sweeps", "wedge_defects"]
 
@@ -69,7 +69,7 @@ def orders(quick: bool) -> Findings:
     """Local and global order of every classical method."""
     found = Findings()
     table = found.table("Order of the classical methods", "method", "local", "p + 1", "global", "p")
-    figure, axes = panels(size=(3.4, 3.6))
+    figure, axes = panels(size=(7.0, 3.2))
     worst = 0.0
     for k, (name, make) in enumerate(CLASSICAL.items()):
         method = make()
@@ -80,8 +80,8 @@ def orders(quick: bool) -> Findings:
         worst = max(worst, abs(local - p - 1), abs(slope - p))
         axes.loglog([2.0 / n for n in counts], ends, marker="os^vD<>ph*Xd"[k], label=name)
     axes.set(xlabel=r"$\Delta t$", ylabel="error of $(q, p)$ at $t = 2$")
-    axes.xaxis.set_minor_formatter("")  # minor labels would overlap at this width
-    legend(figure, axes, 2)
+    log_ticks(axes, (0.005, 0.01, 0.02, 0.05))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", ncols=1)
     found.figure("orders", figure)
     found.compare(
         "exponents of the error of one step and of the whole",

@@ -9,7 +9,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.methods.composition import splitting_defect
 
-from .items import Findings, Item, legend, order_of, panels
+from .items import Findings, Item, legend, log_ticks, order_of, panels
 
 __all__ = ["ITEMS", "bch_remainders", "bch_terms", "composition_order"]
 
@@ -203,7 +203,7 @@ def compositions(quick: bool) -> Findings:
         else:
             found.compare(f"{scheme} (not in the paper): order", p, f"{order:.2f}", abs(order - p) < 0.2)
     axes.set(xlabel="base steps to $t = 2$", ylabel="largest error of $(q, p)$")
-    axes.xaxis.set_minor_formatter("")  # minor labels would overlap at this width
+    log_ticks(axes, (200, 500, 1000, 2000))
     legend(figure, axes, 2)
     found.figure("compositions", figure)
     return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,18 @@ import holonomix as hx
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Findings", "Item", "Paper", "Table", "Verdict", "journal_style", "legend", "order_of", "panels"]
+__all__ = [
+    "Findings",
+    "Item",
+    "Paper",
+    "Table",
+    "Verdict",
+    "journal_style",
+    "legend",
+    "log_ticks",
+    "order_of",
+    "panels",
+]
 
 Cell = str | float | int | np.floating | np.integer | None
 STYLE = Path(__file__).with_name("journal.mplstyle")
@@ -181,6 +192,33 @@ def legend(figure: Any, axes: Any, columns: int = 3) -> None:
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=columns)
 
 
+def log_ticks(axes: Any, values: Sequence[float]) -> None:
+    """Mark these values on the x axis, which is logarithmic, and no others."""
+    axes.set_xticks(values, [f"{x:g}" for x in values])
+    axes.xaxis.set_minor_formatter("")
+
+
+def snapshots(times: Sequence[float], **ticks: Sequence[float]) -> tuple[Any, list[Any]]:
+    """Six panels in space, one per time; `x`, `y` and `z` are the ticks, the ends of which are the limits."""
+    figure, axes = panels(2, 3, (7.0, 5.2), subplot_kw={"projection": "3d"})
+    for panel, t in zip(axes.flat, times, strict=True):
+        for name, values in ticks.items():
+            limits = {f"{name}lim": (values[0], values[-1]), f"{name}ticks": values, f"{name}label": f"${name}$"}
+            panel.set(**limits)
+            panel.tick_params(axis=name, pad=-2)
+            getattr(panel, f"{name}axis").labelpad = -6
+        panel.set_title(f"$t = {t:.2f}$", y=0.97)
+        panel.set_box_aspect(None, zoom=0.95)
+    return figure, list(axes.flat)
+
+
+def draw_rounding(panel: Any, t: np.ndarray, error: np.ndarray, block: int = 100) -> None:
+    """Errors at every step as gray dots, which do not hide each other, and the largest of every block as a line."""
+    panel.plot(t, error, ".", ms=1, mew=0, color="0.65", ls="", rasterized=True)
+    rows = len(error) // block * block
+    panel.plot(t[:rows:block], error[:rows].reshape(-1, block).max(axis=1), lw=0.8, ls="-", color="black")
+
+
 def order_of(steps: ArrayLike, errors: ArrayLike) -> float:
     """The slope of log error against log step."""
     return float(np.polyfit(np.log(np.asarray(steps)), np.log(np.asarray(errors)), 1)[0])
@@ -206,14 +244,6 @@ def symplectic_defect(system: Any, method: Any, q: Any, p: Any, h: float) -> flo
     slope = np.asarray(jax.jit(jax.jacfwd(step))(jnp.concatenate([q.reshape(-1), p.reshape(-1)])))
     form = np.block([[np.zeros((n, n)), np.eye(n)], [-np.eye(n), np.zeros((n, n))]])
     return float(np.max(np.abs(slope.T @ form @ slope - form)))
-
-
-def step_time(system: Any, method: Any, problem: Any, h: float, steps: int = 20_000) -> float:
-    """Microseconds per step of the compiled run: many steps, nothing saved between, the best of three."""
-    run = lambda: hx.simulate(system, method, problem.q0, problem.p0, dt=h, steps=steps, save_every=steps, throw=False)
-    sol = run()  # compiles
-    best = min(run().stats["wall_time"] for _ in range(3))
-    return 1e6 * best / max(sol.stats["steps"], 1)
 
 
 def timed(run: Callable[[], Findings]) -> tuple[Findings, float]:

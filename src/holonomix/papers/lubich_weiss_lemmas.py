@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,22 @@ from holonomix.methods.impulse import foot, nearest
 from .items import Findings, Item, legend, order_of, panels
 
 __all__ = ["ITEMS"]
+
+
+END, FINEST = 4.0, 0.025
+ROWS = round(END / FINEST) + 1
+
+
+@eqx.filter_jit
+def _readings(system: hx.StiffSystem, q: Any, p: Any) -> tuple[Any, Any]:
+    return jax.lax.map(lambda x: (system.tangent(*x), system.actions(*x)), (q, p))
+
+
+def readings(system: hx.StiffSystem, sol: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Projected momenta and actions at every row; as many rows for every run, so that this compiles once."""
+    fill = lambda x: np.concatenate([x, np.repeat(x[-1:], ROWS - len(x), axis=0)])
+    tangent, actions = _readings(system, fill(sol.q), fill(sol.p))
+    return np.asarray(tangent)[: len(sol.q)], np.asarray(actions)[: len(sol.q)]
 
 
 def chart(angles: Any) -> Any:
@@ -93,7 +110,6 @@ def floor(quick: bool) -> Findings:
     problem = hx.models.stiff_spring_double_pendulum(eps)
     system = problem.system
     action, frequency = float(system.actions(problem.q0, problem.p0)[1]), float(system.frequencies(problem.q0)[1])
-    actions = jax.jit(jax.vmap(system.actions))
     found = Findings()
     table = found.table(
         "Mollified Impulse, eps 1e-3, h 0.1, T = 4", "micro-step", "drift of I_1", "drift of I_2", "floor of I_2"
@@ -103,7 +119,7 @@ def floor(quick: bool) -> Findings:
     for n in parts:
         method = hx.MollifiedImpulse(substeps=round(h / eps) * n)
         sol = hx.simulate(system, method, problem.q0, problem.p0, dt=h, t1=4.0)
-        seen = np.asarray(actions(jnp.asarray(sol.q), jnp.asarray(sol.p)))
+        _, seen = readings(system, sol)
         drift = np.max(np.abs(seen - seen[0]), axis=0)
         rows.append((float(drift[0]), float(drift[1]), action * (frequency / n) ** 2 / 4))
         table.add(f"eps/{n}", *rows[-1])

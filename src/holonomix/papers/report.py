@@ -228,7 +228,9 @@ def _page_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[Block]:
         for table in r["tables"]:
             blocks += [("p", f"*{table['title']}*"), ("table", table["columns"], table["rows"])]
         for picture in r["pictures"]:
-            caption = f"{r['title']}. The paper ({r['source']}): {r['claim']} We find: {_verdict(r)}."
+            finds = "; ".join(f"{c['what']}: {c['found']}" for c in r["comparisons"])
+            title = r["title"][0].upper() + r["title"][1:]
+            caption = f"{title}. The paper ({r['source']}): {r['claim']} We find: {finds}. Verdict: {_verdict(r)}."
             blocks.append(("image", (picture, caption)))
     return blocks
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import holonomix as hx
 
-from .items import Findings, Item, legend, order_of, panels, rigid_reference
+from .items import Findings, Item, legend, order_of, panels, rigid_reference, snapshots
 
 __all__ = ["ITEMS"]
 
@@ -26,18 +26,16 @@ def figure9(quick: bool) -> Findings:
     exact = rigid_reference(problem, 0.01, 5.0)
     stiff = problem.system.penalized(10.0)
     sol = hx.simulate(stiff, hx.ZhangSkeelSO3(BETA, "first", 1.0), problem.q0, problem.p0, dt=0.1, t1=5.0)
-    figure, axes = panels(2, 3, (7.0, 4.8), subplot_kw={"projection": "3d"})
-    for panel, k in zip(axes.flat, np.linspace(0, 50, 6).astype(int)):
+    rows, ends = np.linspace(0, 50, 6).astype(int), (-1, 0, 1)
+    figure, axes = snapshots([sol.t[k] for k in rows], x=ends, y=ends, z=ends)
+    for panel, k in zip(axes, rows):
         for axis, color, style, label in (
             (np.array([0.0, 0.0, 1.0]), "0.7", "-", "field"),
             (exact.q[10 * k, :, 2], "black", "-", "dipole, reference"),
             (sol.q[k, :, 2], "#D55E00", "--", "dipole, Z&S with $h = 0.1$"),
         ):
             panel.quiver(0, 0, 0, *axis, color=color, linestyle=style, lw=1.5, arrow_length_ratio=0.15, label=label)
-        panel.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1), xticks=(-1, 0, 1), yticks=(-1, 0, 1), zticks=(-1, 0, 1))
-        panel.set(xlabel="$x$", ylabel="$y$", zlabel="$z$")
-        panel.set_title(f"$t = {sol.t[k]:.1f}$")
-    legend(figure, axes[0, 0])
+    legend(figure, axes[0])
     found = Findings()
     found.figure("figure9", figure)
     table = found.table("Angle between the two dipoles", "t", "degrees")
@@ -86,8 +84,8 @@ def figure10(quick: bool) -> Findings:
         if column is not None:
             for row, values in enumerate((energy, gram, error)):
                 axes[row, column].plot(sol.t, values)
-            axes[0, column].set_title(f"({'ab'[column]}) {name.removesuffix(' (printed)')}")
-    for row, label in enumerate(("energy", r"$\|R^T R - I\|_F$", r"$\|R - R'\|_F$")):
+            axes[0, column].set_title(("(a) Z&S, $c = 1$", r"(b) variational Euler, $W_0 = \Omega(0)$")[column])
+    for row, label in enumerate(("energy $H$", r"$\|R^T R - I\|_F$", r"$\|R - R'\|_F$")):
         axes[row, 0].set_ylabel(label)
     for panel in axes[-1]:
         panel.set_xlabel("$t$")

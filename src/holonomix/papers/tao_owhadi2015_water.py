@@ -211,7 +211,7 @@ def figure5(quick: bool) -> Findings:
     seen = multipliers(t1)
     figure, axes = panels(3, 1, (3.4, 4.4), sharex=True)
     for k, panel in enumerate(axes):
-        panel.plot(seen["t"], seen["stiff"][:, k], color="C1", ls="-", label="stiff Z&Ss, mean over 0.2", lw=1.8)
+        panel.plot(seen["t"], seen["stiff"][:, k], color="C1", ls="-", label="stiff Z&Ss, mean over 0.2", lw=0.4)
         panel.plot(seen["t"], seen["rigid"][:, k], "k--", label="RATTLE", lw=0.8)
         panel.set(ylabel=rf"$\lambda_{k + 1}$ / eV Å$^{{-2}}$")
     axes[-1].set(xlabel="$t$ / 10.18 fs")
@@ -282,8 +282,12 @@ def nve(steps: int, every: int = 20, newmark_steps: int | None = None) -> dict[s
 def figure6(quick: bool) -> Findings:
     """Conservation of energy, linear and angular momentum by RATTLE, stiff Z&Ss and Newmark with one iteration."""
     seen = nve(4000 if quick else 20_000)
-    figure, axes = panels(3, 1, (3.4, 5.4), sharex=True)
-    labels = {"energy": "$H - H_0$ / eV", "linear momentum": "change of $P$", "angular momentum": "change of $L$"}
+    figure, axes = panels(3, 1, (3.4, 5.8), sharex=True)
+    labels = {
+        "energy": "$|H - H_0|$ / eV",
+        "linear momentum": r"$|P - P_0|$ / amu Å $\tau^{-1}$",
+        "angular momentum": r"$|L - L_0|$ / amu Å$^2$ $\tau^{-1}$",
+    }
     found = Findings()
     columns = ("method", "range of the energy / eV", "second half - first", "linear momentum", "angular momentum")
     table = found.table("Largest changes", *columns)
@@ -295,12 +299,12 @@ def figure6(quick: bool) -> Findings:
         spin[name] = float(np.max(series["angular momentum"]))
         table.add(name, size[name], drift[name], float(np.max(series["linear momentum"])), spin[name])
         for panel, key in zip(axes, labels):
-            panel.plot(series["t"], series[key], label=name, lw=0.8)
-    for panel, (key, label) in zip(axes, labels.items()):
+            panel.semilogy(series["t"][1:], np.abs(series[key][1:]), label=name, lw=0.8)
+    for panel, label in zip(axes, labels.values()):
         panel.set(ylabel=label)
-        if key != "energy":
-            panel.set_yscale("symlog", linthresh=1e-15)
-    axes[-1].set(xlabel="$t$ / 10.18 fs")
+        panel.locator_params(axis="y", numticks=5)
+        panel.yaxis.set_minor_formatter("")
+    axes[-1].set(xlabel=r"$t / \tau$, $\tau = 10.18$ fs")
     legend(figure, axes[0], 2)
     found.figure("figure6", figure)
     newmark, stiff = "one-iteration Newmark", "stiff Z&Ss"
