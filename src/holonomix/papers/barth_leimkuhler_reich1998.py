@@ -16,7 +16,7 @@ import holonomix as hx
 
 from .barth_leimkuhler_reich1998_more import ITEMS as MORE
 from .barth_leimkuhler_reich1998_rod import ITEMS as ROD
-from .items import Findings, Item, Paper, legend, order_of, panels
+from .items import Findings, Item, Paper, legend, order_of, panels, worst
 
 __all__ = ["PAPER", "pendulum_run"]
 
@@ -56,16 +56,11 @@ def pendulum_run(name: str, steps: int = STEPS, light: int = 0) -> Any:
     method = METHODS[name]
 
     def run(dt: float, **end: Any) -> Any:
-        return hx.simulate(problem.system, method, problem.q0, problem.p0, dt=dt, **(end or {"t1": END}))
+        return hx.simulate(problem, method, dt=dt, **(end or {"t1": END}))
 
     if not method.adaptive:
         return run(END / steps, steps=steps)
     return run(first_step(run, steps, 2.5e-4 * STEPS / steps))
-
-
-def worst(sol: Any) -> float:
-    """The largest energy error."""
-    return float(np.max(np.abs(sol.energy_error())))
 
 
 def prominence(sol: Any) -> float:
@@ -114,8 +109,7 @@ def figure4_1(quick: bool) -> Findings:
     other = pendulum_run("RATTLE", STEPS, light=1)
     found.note(
         f"Control: with m1/m2 = 1000 as printed, the largest multiplier is {np.max(np.abs(other.multipliers)):.2g}, "
-        f"with "
-        f"m2/m1 = 1000 it is {np.max(np.abs(runs['RATTLE'].multipliers)):.2g}."
+        f"with m2/m1 = 1000 it is {np.max(np.abs(runs['RATTLE'].multipliers)):.2g}."
     )
     return found
 
@@ -221,16 +215,16 @@ def explicit_update(quick: bool) -> Findings:
     columns = ("update", "order", "error at the smallest step", "oscillation of the step")
     table = found.table("Double pendulum to t = 1; oscillation from a naive start, relative", *columns)
     waves = {}
-    exact = hx.integrate(problem.system, hx.Composition(hx.RATTLE(), 8), problem.q0, problem.p0, dt=0.01, steps=100)
+    exact = hx.integrate(problem, hx.Composition(hx.RATTLE(), 8), dt=0.01, steps=100)
     for update in ("semi-explicit", "explicit"):
         method = hx.VRATTLE(hx.ForceMonitor(1.0), update=update)
         steps, errors = (0.01, 0.005, 0.0025), []
         for dt in steps:
-            sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=dt, save_at=[0.0, 1.0])
+            sol = hx.simulate(problem, method, dt=dt, save_at=[0.0, 1.0])
             errors.append(float(np.max(np.abs(sol.q[-1] - np.asarray(exact[0])))))
         order = order_of(steps, errors)
         naive = hx.VRATTLE(hx.ForceMonitor(1.0), update=update, start="naive")
-        step = np.diff(hx.simulate(problem.system, naive, problem.q0, problem.p0, dt=0.02, t1=4.0).t)
+        step = np.diff(hx.simulate(problem, naive, dt=0.02, t1=4.0).t)
         waves[update] = float(np.max(np.abs(np.diff(np.log(step), 3))) / 8)
         table.add(update, order, errors[-1], waves[update])
         found.compare(f"{update}: order", 2, f"{order:.2f}", abs(order - 2) < 0.2)
@@ -248,19 +242,17 @@ def poincare_euler(quick: bool) -> Findings:
     """Section 2: symplectic Euler for the Poincare-transformed Hamiltonian."""
     problem = hx.models.kepler(0.6)
     found = Findings()
-    exact = hx.integrate(
-        problem.system, hx.Composition(hx.StormerVerlet(), 8), problem.q0, problem.p0, dt=0.005, steps=200
-    )
+    exact = hx.integrate(problem, hx.Composition(hx.StormerVerlet(), 8), dt=0.005, steps=200)
     steps, errors = (0.004, 0.002, 0.001), []
     for dt in steps:
-        sol = hx.simulate(problem.system, hx.PoincareEuler(), problem.q0, problem.p0, dt=dt, save_at=[0.0, 1.0])
+        sol = hx.simulate(problem, hx.PoincareEuler(), dt=dt, save_at=[0.0, 1.0])
         errors.append(float(np.max(np.abs(sol.q[-1] - np.asarray(exact[0])))))
     table = found.table("Kepler orbit, e = 0.6, error at t = 1", "first step", "error")
     for dt, error in zip(steps, errors):
         table.add(dt, error)
     order = order_of(steps, errors)
     found.compare("order", 1, f"{order:.2f}", abs(order - 1) < 0.1)
-    sol = hx.simulate(problem.system, hx.PoincareEuler(), problem.q0, problem.p0, dt=2e-3, t1=20 * 2 * np.pi)
+    sol = hx.simulate(problem, hx.PoincareEuler(), dt=2e-3, t1=20 * 2 * np.pi)
     drift = worst(sol) / float(np.max(np.abs(sol.energy_error()[: len(sol.t) // 10])))
     found.compare(
         "the energy error stays bounded over 20 periods",

@@ -48,9 +48,7 @@ def reversibility(quick: bool) -> Findings:
 def multiplier(quick: bool) -> Findings:
     """Lemmas 4.1 and 4.2, equation (4.3) and the derivative of U2 that follows (4.4)."""
     problem = hx.models.double_pendulum((1.0, 1.0), masses=(1.3, 0.7), angles=(0.9, 0.2))
-    run = lambda n: hx.simulate(
-        problem.system, hx.Composition(hx.RATTLE(), 8), problem.q0, problem.p0, dt=0.01, steps=n
-    )
+    run = lambda n: hx.simulate(problem, hx.Composition(hx.RATTLE(), 8), dt=0.01, steps=n)
     sol = run(60)
     q, p = jnp.asarray(sol.q[50]), jnp.asarray(sol.p[50])
     mass = jnp.asarray([[1.3], [0.7]])

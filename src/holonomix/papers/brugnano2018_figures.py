@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 
 import holonomix as hx
 
-from .brugnano2018_tables import PROBLEMS, Run, solve
+from .brugnano2018_tables import PROBLEMS, Run, hidden_constraint, solve
 from .items import Findings, Item, draw_rounding, legend, panels
 
 __all__ = ["ITEMS", "conical_run", "theorem8_errors"]
@@ -68,10 +68,6 @@ def figure2(quick: bool) -> Findings:
     return found
 
 
-def _hidden(system: hx.System, q: Any, p: Any) -> Any:
-    return system.hidden_constraint(q, p)
-
-
 def _constraint(system: hx.System, q: Any, p: Any) -> Any:
     return system.constraint(q)
 
@@ -79,12 +75,10 @@ def _constraint(system: hx.System, q: Any, p: Any) -> Any:
 def figure3(quick: bool) -> Findings:
     """The satellites over 10^4 steps: hidden constraint, Hamiltonian and the three constraints."""
     problem = PROBLEMS[4]()
-    observe = {"hidden": Partial(_hidden, problem.system), "g": Partial(_constraint, problem.system)}
+    observe = {"hidden": Partial(hidden_constraint, problem.system), "g": Partial(_constraint, problem.system)}
     sol = hx.simulate(
-        problem.system,
+        problem,
         hx.HBVM(6, 2),
-        problem.q0,
-        problem.p0,
         dt=0.1,
         steps=1000 if quick else 10_000,
         observe=observe,
@@ -158,7 +152,7 @@ def theorem8(quick: bool) -> Findings:
 
 def symmetry_defect(problem: Any, method: Any, dt: float, steps: int, project: bool = False) -> float:
     """How far a run forward and one back with reversed momentum ends from a generic state on the manifold."""
-    q, p = hx.integrate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=70)
+    q, p = hx.integrate(problem, hx.RATTLE(), dt=0.01, steps=70)
     go = lambda q, p: hx.integrate(problem.system, method, q, p, dt=dt, steps=steps, adjoint="forward")
     if project:
         go = lambda q, p: hx.integrate(problem.system, method, q, p, dt=dt, steps=steps)

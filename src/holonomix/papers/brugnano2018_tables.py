@@ -72,15 +72,15 @@ class Row:
 
 
 def solve(problem: Any, method: Any, dt: float, steps: int) -> Run:
-    observe = {"hidden": Partial(_hidden, problem.system)}
-    sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=dt, steps=steps, observe=observe)
+    observe = {"hidden": Partial(hidden_constraint, problem.system)}
+    sol = hx.simulate(problem, method, dt=dt, steps=steps, observe=observe)
     hidden = sol.observables["hidden"]
     multipliers = sol.step_multipliers["lambda"][1:]
     energy, constraint = np.max(np.abs(sol.energy_error())), np.max(sol.constraint_error())
     return Run(sol.t, sol.q, sol.p, multipliers, float(energy), float(constraint), hidden)
 
 
-def _hidden(system: hx.System, q: Any, p: Any) -> Any:
+def hidden_constraint(system: hx.System, q: Any, p: Any) -> Any:
     """`G M^-1 p`, all components."""
     return system.hidden_constraint(q, p)
 
@@ -163,7 +163,7 @@ def _doubling_rows(number: int, problem: Any, method: Any, s: int, quick: bool) 
 def reference(problem: Any) -> tuple[np.ndarray, np.ndarray]:
     """`(q, p)` and `Lambda(q, p)` at the times 0.1 j, by a composition of RATTLE of order 8 (error about 1e-13)."""
     method = hx.Composition(hx.RATTLE(), order=8)
-    sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=0.1 / 16, steps=1600, save_every=16)
+    sol = hx.simulate(problem, method, dt=0.1 / 16, steps=1600, save_every=16)
     rows = len(sol.t)
     return np.concatenate([sol.q.reshape(rows, -1), sol.p.reshape(rows, -1)], axis=1), sol.multipliers
 

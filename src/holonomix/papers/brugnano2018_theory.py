@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +71,7 @@ def theory(quick: bool) -> Findings:
         off[0] < 1e-13 and off[1] > 0.05,
         correction="(27): the diagonal entries after the first are zero",
     )
-    _local_statements(found, system, q, p)
+    _local_statements(found, dataclasses.replace(problem, q0=q, p0=p))
     # Theorems 6 and 7: many stages and nodes leave order 2; a constant multiplier leaves none
     table = found.table("HBVM(12, 6): largest errors to t = 2", "problem", "h", "(q, p)", "hidden constraint", keys=2)
     pendulum, errors = PROBLEMS[1](), []
@@ -96,10 +95,7 @@ def theory(quick: bool) -> Findings:
     found.compare("Theorem 6 with a constant multiplier", "exact", f"to {e:.0e}", e < 1e-12)
     # section 4: HBVM(s, s) is the Gauss method, which is symplectic; HBVM(k, s) with k > s keeps the energy instead
     free = hx.models.henon_heiles()
-    ends = [
-        hx.simulate(free.system, m, free.q0, free.p0, dt=0.1, steps=20)
-        for m in (hx.HBVM(2, 2), hx.Gauss(2), hx.HBVM(4, 2))
-    ]
+    ends = [hx.simulate(free, m, dt=0.1, steps=20) for m in (hx.HBVM(2, 2), hx.Gauss(2), hx.HBVM(4, 2))]
     same = float(np.max(np.abs(ends[0].q - ends[1].q)))
     keeps = [float(np.max(np.abs(x.energy_error()))) for x in ends]
     found.compare(
@@ -111,8 +107,9 @@ def theory(quick: bool) -> Findings:
     return found
 
 
-def _local_statements(found: Findings, system: hx.System, q: Any, p: Any) -> None:
-    """Theorem 3, Lemma 3 and Theorem 4 at a generic state of the modified pendulum."""
+def _local_statements(found: Findings, problem: hx.Problem) -> None:
+    """Theorem 3, Lemma 3 and Theorem 4 from a generic state of the modified pendulum."""
+    system, q, p = problem.system, problem.q0, problem.p0
     free = hx.System(lambda x: system.potential(x) + 0.7 * system.constraint(x)[0])
     drift = float(np.max(np.abs(hx.simulate(free, hx.HBVM(12, 6), q, p, dt=0.1, steps=20).energy_error())))
     found.compare(
@@ -122,9 +119,9 @@ def _local_statements(found: Findings, system: hx.System, q: Any, p: Any) -> Non
     gradient = jax.jacfwd(lambda x: system.constraint(x)[0])
     bend = jax.jvp(gradient, (q,), (p,))[1]  # unit mass
     for h in steps:
-        sol = hx.simulate(system, hx.Composition(hx.RATTLE(), 8), q, p, dt=h / 2, steps=2)
+        sol = hx.simulate(problem, hx.Composition(hx.RATTLE(), 8), dt=h / 2, steps=2)
         mean = sum(w * gradient(jnp.asarray(x)) for w, x in zip((1 / 6, 2 / 3, 1 / 6), sol.q))  # Simpson's rule
-        run = solve(SimpleNamespace(system=system, q0=q, p0=p), hx.HBVM(12, 6), h, 1)
+        run = solve(problem, hx.HBVM(12, 6), h, 1)
         gaps = (
             mean - gradient(q) - h / 2 * bend,
             run.multipliers[0] - system.multipliers(q, p),
@@ -149,8 +146,7 @@ ITEMS = (
         "the multiplier, Legendre coefficients, and the limits of many stages",
         "sections 1 to 4, Theorems 1, 3, 4, 6 and 7, Lemmas 1 to 3, equation (27)",
         "lambda is a function of (q, p); coefficients fall as h^j; with exact integrals the method has order "
-        "two, and is "
-        "exact where lambda is constant; HBVM(s, s) is the Gauss method.",
+        "two, and is exact where lambda is constant; HBVM(s, s) is the Gauss method.",
         theory,
         "modified, planar and conical pendulum; Henon-Heiles",
         seconds=(4, 4),

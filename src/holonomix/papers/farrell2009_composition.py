@@ -16,7 +16,7 @@ __all__ = ["ITEMS", "bch_remainders", "bch_terms", "composition_order"]
 
 def run(problem: Any, method: Any, dt: float, steps: int) -> tuple[Any, Any]:
     """The end of a run. (`simulate` compiles once for all step counts, `integrate` once for each.)"""
-    sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=dt, steps=steps, save_every=steps)
+    sol = hx.simulate(problem, method, dt=dt, steps=steps, save_every=steps)
     return sol.q[-1], sol.p[-1]
 
 

@@ -13,7 +13,7 @@ from holonomix.methods.partitioned import LOBATTO_IIIAB, SYMPLECTIC_EULER
 from holonomix.methods.tableaus import CLASSICAL, KUTTA3, Tableau, gauss_tableau, radau_tableau
 
 from .farrell2009_composition import distance, run
-from .items import Findings, Item, order_of
+from .items import Findings, Item, form_defect, order_of
 
 __all__ = ["ITEMS"]
 
@@ -53,9 +53,7 @@ def difference_defect(problem: Any, method: Any, dt: float, momentum: float = 0.
     for e in gap * np.eye(2 * n):
         far, near = step(start + 2 * e) - step(start - 2 * e), step(start + e) - step(start - e)
         columns.append((8 * near - far) / (12 * gap))
-    slope = np.transpose(columns)
-    form = np.block([[np.zeros((n, n)), np.eye(n)], [-np.eye(n), np.zeros((n, n))]])
-    return float(np.max(np.abs(slope.T @ form @ slope - form)))
+    return form_defect(np.transpose(columns))
 
 
 def runge_kutta(quick: bool) -> Findings:

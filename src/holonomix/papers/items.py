@@ -224,9 +224,27 @@ def order_of(steps: ArrayLike, errors: ArrayLike) -> float:
     return float(np.polyfit(np.log(np.asarray(steps)), np.log(np.asarray(errors)), 1)[0])
 
 
+def worst(sol: Any) -> float:
+    """The largest energy error."""
+    return float(np.max(np.abs(sol.energy_error())))
+
+
 def rigid_reference(problem: Any, spacing: float, t1: float) -> Any:
     """The rigid motion by RATTLE raised to order eight, one row per `spacing`."""
-    return hx.simulate(problem.system, hx.Composition(hx.RATTLE(), order=8), problem.q0, problem.p0, dt=spacing, t1=t1)
+    return hx.simulate(problem, hx.Composition(hx.RATTLE(), order=8), dt=spacing, t1=t1)
+
+
+def wedge_form(slope: ArrayLike) -> np.ndarray:
+    """`J^T W J - W` of a Jacobian J, with the canonical form W."""
+    slope = np.asarray(slope)
+    zero, one = np.zeros((len(slope) // 2,) * 2), np.eye(len(slope) // 2)
+    form = np.block([[zero, one], [-one, zero]])
+    return slope.T @ form @ slope - form
+
+
+def form_defect(slope: ArrayLike) -> float:
+    """The largest entry of `J^T W J - W`."""
+    return float(np.max(np.abs(wedge_form(slope))))
 
 
 def symplectic_defect(system: Any, method: Any, q: Any, p: Any, h: float) -> float:
@@ -234,16 +252,12 @@ def symplectic_defect(system: Any, method: Any, q: Any, p: Any, h: float) -> flo
     import jax
     import jax.numpy as jnp
 
-    n = q.size
-
     def step(z: Any) -> Any:
         start = (x.reshape(q.shape) for x in jnp.split(z, 2))
         end = hx.integrate(system, method, *start, dt=h, steps=1, adjoint="forward")
         return jnp.concatenate([x.reshape(-1) for x in end])
 
-    slope = np.asarray(jax.jit(jax.jacfwd(step))(jnp.concatenate([q.reshape(-1), p.reshape(-1)])))
-    form = np.block([[np.zeros((n, n)), np.eye(n)], [-np.eye(n), np.zeros((n, n))]])
-    return float(np.max(np.abs(slope.T @ form @ slope - form)))
+    return form_defect(jax.jit(jax.jacfwd(step))(jnp.concatenate([q.reshape(-1), p.reshape(-1)])))
 
 
 def timed(run: Callable[[], Findings]) -> tuple[Findings, float]:

@@ -53,7 +53,7 @@ def errors(
 
     `fine` is the effective motion with rows FINEST apart, where it is known.
     """
-    sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=h, t1=t1)
+    sol = hx.simulate(problem, method, dt=h, t1=t1)
     every = 1 if fine is None else round(h / FINEST)
     exact = effective_reference(problem, h, t1) if fine is None else fine
     exact_q, exact_p = exact.q[::every], exact.p[::every]
@@ -124,9 +124,8 @@ def figure_of(item: str, quick: bool) -> Findings:
         )
     if item == "figure4":
         found.note(
-            "The mollifier (22) in normal coordinates: the slow potential at the nearest point of the "
-            "manifold in the mass "
-            "metric. The paper does not say which coordinates it took; item lemmas shows that these satisfy (18)."
+            "The mollifier (22) in normal coordinates: the slow potential at the nearest point of the manifold in the "
+            "mass metric. The paper does not say which coordinates it took; item lemmas shows that these satisfy (18)."
         )
     found.note(
         f"The drift of I_2 has a floor that Verlet's micro-steps leave, I_2 (omega_2 dt/eps)^2/4; measured drifts are "
@@ -153,9 +152,7 @@ def effective(quick: bool) -> Findings:
     for eps in scales:
         problem = hx.models.stiff_spring_double_pendulum(eps)
         per_row = round(0.1 / (eps / 100))
-        sol = hx.simulate(
-            problem.system, hx.StormerVerlet(), problem.q0, problem.p0, dt=0.1 / per_row, t1=2.0, save_every=per_row
-        )
+        sol = hx.simulate(problem, hx.StormerVerlet(), dt=0.1 / per_row, t1=2.0, save_every=per_row)
         limit = effective_reference(problem, 0.1, 2.0)
         q, p = problem.system.project(problem.q0, problem.p0)
         rigid = hx.simulate(problem.system.constrained(), hx.RATTLE(), q, p, dt=0.001, t1=2.0, save_every=100)

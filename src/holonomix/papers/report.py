@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .items import Findings, Item, Paper, Table, journal_style, timed
+from .items import Findings, Item, Paper, journal_style, timed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,16 +91,14 @@ def _show(record: dict[str, Any], console: Console) -> None:
     say(f"\n{record['name']}: {record['title']} ({record['source']})", style="bold")
     say(f"The paper: {record['claim']}")
     say(f"Here ({record['form']} form, {record['seconds']:g} s of CPU time): {record['settings']}")
-    checks = dataclasses.asdict(Table("compared with the paper", ("statement", "paper", "found", "holds")))
-    checks["rows"] = [(c["what"], c["paper"], c["found"], "yes" if c["holds"] else "no") for c in record["comparisons"]]
     for table in record["tables"]:
         for view in _views(table, console):
             console.print(view, markup=False)
-    view = RichTable(title=checks["title"], title_justify="left")
-    for column in checks["columns"]:
+    view = RichTable(title="compared with the paper", title_justify="left")
+    for column in ("statement", "paper", "found", "holds"):
         view.add_column(column, overflow="fold")
-    for row in checks["rows"]:
-        view.add_row(*row)
+    for c in record["comparisons"]:
+        view.add_row(c["what"], c["paper"], c["found"], "yes" if c["holds"] else "no")
     console.print(view, markup=False)
     for words in record["notes"]:
         say(f"Note: {words}")

@@ -34,10 +34,8 @@ def transitions(mean: np.ndarray) -> np.ndarray:
 def run(method: Any, h: float, t1: float, seed: int = 0) -> Any:
     problem = hx.models.dna_chain(seed=seed)
     return hx.simulate(
-        problem.system,
+        problem,
         method,
-        problem.q0,
-        problem.p0,
         dt=h,
         t1=t1,
         save_every=max(1, round(2.0 / h)),
@@ -122,8 +120,7 @@ ITEMS = (
         "transitions of a DNA model",
         "section 4.4, Figure 8",
         "The chain passes between its two closed configurations; Z&S with h = 2 shows the same transitions as Verlet "
-        "with "
-        "h = 0.2 at a lower energy; both steps are near the limits of stability.",
+        "with h = 0.2 at a lower energy; both steps are near the limits of stability.",
         figure8,
         "200 base pairs, a = 7, x0 = 0.3, eps = 1/1400, t to 4000",
         "t to 2000",

@@ -48,9 +48,7 @@ def figure1(quick: bool) -> Findings:
     errors = {}
     euler = hx.methods.VariationalIntegrator(hx.methods.variational.EulerLagrangian())
     angles, parts = hx.models.double_pendulum_angles(), 100 if quick else 1000
-    sol = hx.simulate(
-        angles.system, euler, angles.q0, angles.p0, dt=h / parts, steps=round(t1 / h) * parts, save_every=parts
-    )
+    sol = hx.simulate(angles, euler, dt=h / parts, steps=round(t1 / h) * parts, save_every=parts)
     benchmark = f"variational Euler in angles, h/{parts}"
     curves = {benchmark: _from_angles(sol.q, problem)[:, 1] - exact.q[:, 1]}
     for name, (system, method, k) in rows.items():
@@ -91,8 +89,7 @@ def figure1(quick: bool) -> Findings:
     if e[benchmark] > 0.1 * e["SHAKE"]:
         found.note(
             f"The paper's kind of benchmark has an error of {e[benchmark]:.3g} itself with h/{parts}; ours is RATTLE "
-            f"raised "
-            "to order eight."
+            f"raised to order eight."
         )
     return found
 
@@ -280,8 +277,7 @@ ITEMS = (
         "two-scale convergence in closed form",
         "section 3, equations (1.8), (1.11) and (3.1)",
         "omega^2 g has no limit, but its mean over a window tends to the multiplier, and window means of bounded "
-        "functions "
-        "converge.",
+        "functions converge.",
         closed_form,
         "omega 20 and 200, window 0.3, t to 6",
         seconds=(0.4, 0.5),

@@ -159,8 +159,7 @@ def nonlinear(quick: bool) -> Findings:
     limit = [w for w in omegas if scan.of("Z&S", w, 0.1)[0].failed]
     found.note(
         f"Z&S is not stable at every omega: with h = 0.1 it fails from omega = {min(limit) if limit else 'none'} on, "
-        f"where "
-        "M + beta h^2 V'' is no longer positive definite (omega h^2 above about 0.3)."
+        f"where M + beta h^2 V'' is no longer positive definite (omega h^2 above about 0.3)."
     )
     return found
 

@@ -165,8 +165,7 @@ ITEMS = (
         "energy, group structure and error on SO(3)",
         "section 4.5, Figure 10",
         "Both methods preserve the energy and follow the benchmark; variational Euler keeps R^T R = I to round-off, "
-        "Z&S "
-        "only approximately; the trapezoidal form is of second order.",
+        "Z&S only approximately; the trapezoidal form is of second order.",
         figure10,
         START,
         seconds=(4, 4),

@@ -15,7 +15,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.methods.partitioned import SYMPLECTIC_EULER
 
-from .items import Findings, Item, legend, order_of, panels, rigid_reference, symplectic_defect
+from .items import Findings, Item, form_defect, legend, order_of, panels, rigid_reference, symplectic_defect
 
 __all__ = ["ITEMS"]
 
@@ -85,9 +85,7 @@ def theorems(quick: bool) -> Findings:
             new = x + h * v + h**2 / 2 * force(x)
             return jnp.concatenate([new, mass * (v + h / 2 * (force(x) + force(new)))])
 
-        slope = np.asarray(jax.jacfwd(step)(jnp.asarray([*x0, *v0])))
-        form = np.block([[np.zeros((2, 2)), np.eye(2)], [-np.eye(2), np.zeros((2, 2))]])
-        return float(np.max(np.abs(slope.T @ form @ slope - form)))
+        return form_defect(jax.jacfwd(step)(jnp.asarray([*x0, *v0])))
 
     gradient = lambda x: -(jnp.asarray(STIFF) @ x + 0.3 * x**3)
     turning = lambda x: jnp.stack([jnp.sin(x[1]), 0.4 * x[0] ** 2])
@@ -158,9 +156,7 @@ def _solve_defects() -> tuple[float, float, float]:
         new = x + h * p + h**2 / 2 * acceleration(x)
         return jnp.concatenate([new, p + h / 2 * (acceleration(x) + acceleration(new))])
 
-    slope = np.asarray(jax.jacfwd(loose)(jnp.concatenate(point)))
-    form = np.block([[np.zeros((2, 2)), np.eye(2)], [-np.eye(2), np.zeros((2, 2))]])
-    rough = float(np.max(np.abs(slope.T @ form @ slope - form)))
+    rough = form_defect(jax.jacfwd(loose)(jnp.concatenate(point)))
     fully = symplectic_defect(system, hx.PushforwardNewmark(BETA), *point, h)
     return rough, fully, symplectic_defect(system, hx.ZhangSkeel(BETA), *point, h)
 
