@@ -45,8 +45,6 @@ def list_items(name: str, console: Any) -> None:
         for item in paper.items:
             view.add_row(item.name, item.title, item.source, *(f"{x:g}" for x in item.seconds))
         console.print(view, markup=False)
-        for what, why in paper.missing.items():
-            console.print(f"not reproduced: {what}: {why}", highlight=False, markup=False)
 
 
 def reproduce(name: str, item: str | None, quick: bool, out: Path, report: Path | None, console: Any) -> None:

@@ -292,7 +292,7 @@ def monitors(quick: bool) -> Findings:
     found.compare(
         "the wall monitor is better at equal work",
         "typically",
-        f"than all {len(worse)}, {min(worse):.0f} to {max(worse):.0f} times",
+        ", ".join(f"{x:.0f}" for x in worse) + " times",
         min(worse) > 1,
         why="with as many steps the wall monitor errs more than one of them",
     )

@@ -5,8 +5,7 @@ comparisons. A comparison holds or it does not, decided by numbers; the verdict 
 
 - `agrees`: every comparison holds as the paper prints it;
 - `agrees after correction`: every comparison holds, and at least one needs a misprint corrected, which it names;
-- `differs`: at least one comparison does not hold;
-- `not decided`: the quick form is too short to tell, and says why.
+- `differs`: at least one comparison does not hold.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class Verdict(enum.Enum):
     AGREES = "agrees"
     CORRECTED = "agrees after correction"
     DIFFERS = "differs"
-    UNDECIDED = "not decided"
 
 
 def text(value: Cell) -> str:
@@ -93,7 +91,6 @@ class Findings:
     figures: dict[str, Figure] = dataclasses.field(default_factory=dict)
     comparisons: list[Comparison] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
-    undecided: str = ""
 
     def table(self, title: str, *columns: str, keys: int = 1) -> Table:
         self.tables.append(Table(title, columns, keys))
@@ -112,14 +109,8 @@ class Findings:
         """Something that the reader needs to know to judge the comparison."""
         self.notes.append(words)
 
-    def cannot_decide(self, reason: str) -> None:
-        """Say that this form of the item is too short for a verdict."""
-        self.undecided = reason
-
     @property
     def verdict(self) -> Verdict:
-        if self.undecided:
-            return Verdict.UNDECIDED
         if not self.comparisons:
             raise ValueError("an item without a comparison has no verdict")
         if not all(c.holds for c in self.comparisons):
@@ -129,8 +120,6 @@ class Findings:
     @property
     def reason(self) -> str:
         """Which misprint was corrected, or which comparisons do not hold and why."""
-        if self.verdict is Verdict.UNDECIDED:
-            return self.undecided
         if self.verdict is Verdict.DIFFERS:
             failed = [c for c in self.comparisons if not c.holds]
             return "; ".join(f"{c.what}: {c.why or 'no explanation known'}" for c in failed)
@@ -153,12 +142,11 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Paper:
-    """The items of a paper, and what of it is not reproduced, by name with the reason."""
+    """A paper and its items."""
 
     name: str
     citation: str
     items: tuple[Item, ...]
-    missing: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def item(self, name: str) -> Item:
         return next(item for item in self.items if item.name == name)

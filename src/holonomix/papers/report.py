@@ -25,7 +25,6 @@ MARKS = {
     "agrees": "agrees",
     "agrees after correction": "agrees after correcting a misprint",
     "differs": "differs",
-    "not decided": "not decided by the quick form",
 }
 
 
@@ -167,14 +166,14 @@ def _records(paper: Paper, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _counts(papers: Sequence[Paper], everything: dict[str, dict[str, dict[str, Any]]]) -> Block:
-    """One row per paper: how many items agree, agree after a correction, differ, or were not decided or run."""
-    heads = ("paper", "items", "agree", "after correction", "differ", "not decided", "not run", "full form", "left out")
+    """One row per paper: how many items agree, agree after a correction, differ, or were not run."""
+    heads = ("paper", "items", "agree", "after correction", "differ", "not run", "full form")
     rows = []
     for paper in papers:
         records = everything[paper.name].values()
         counts = [sum(r["verdict"] == v for r in records) for v in MARKS]
         full = sum(r["form"] == "full" for r in records)
-        rows.append((paper.name, len(paper.items), *counts, len(paper.items) - len(records), full, len(paper.missing)))
+        rows.append((paper.name, len(paper.items), *counts, len(paper.items) - len(records), full))
     total = ("all", *(sum(column) for column in list(zip(*rows))[1:]))
     return ("table", heads, [tuple(map(str, row)) for row in (*rows, total)])
 
@@ -182,7 +181,6 @@ def _counts(papers: Sequence[Paper], everything: dict[str, dict[str, dict[str, A
 def _index_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[Block]:
     counts = [sum(r["verdict"] == v for r in records.values()) for v in MARKS]
     words = f"{counts[0]} agree, {counts[1]} agree after correcting a misprint, {counts[2]} differ"
-    words += f", {counts[3]} not decided by the quick form" if counts[3] else ""
     unrun = len(paper.items) - len(records)
     rows = []
     for item in paper.items:
@@ -190,14 +188,11 @@ def _index_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[Block]:
         link = ("link", item.name, f"{paper.name}#{_anchor(item)}") if record else item.name
         verdict = (MARKS[record["verdict"]], record["reason"], record["form"]) if record else ("not run", "", "")
         rows.append((link, item.title, *verdict))
-    blocks: list[Block] = [
+    return [
         ("h2", paper.citation),
         ("p", f"{words}{f', {unrun} not run' if unrun else ''}."),
         ("table", ("item", "what", "verdict", "because", "form"), rows),
     ]
-    if paper.missing:
-        blocks += [("p", "Not reproduced:"), ("list", [f"{name}: {why}" for name, why in paper.missing.items()])]
-    return blocks
 
 
 def _anchor(item: Item) -> str:
@@ -248,8 +243,6 @@ def _markdown(block: Block) -> str:
         return f"# {content[0]}"
     if kind == "h2":
         return f"## {content[0]}" if isinstance(content[0], str) else f'## <a id="{content[0][0]}"></a>{content[0][1]}'
-    if kind == "list":
-        return "\n".join(f"- {x}" for x in content[0])
     if kind == "image":
         name, caption = content[0]
         return f"![{name}](img/{name}.png)\n\n*{caption.replace('*', '')}*"
@@ -265,8 +258,6 @@ def _html(block: Block) -> str:
     if kind in ("h1", "h2"):
         anchor, words = ("", content[0]) if isinstance(content[0], str) else content[0]
         return f'<{kind} id="{anchor}">{html.escape(words)}</{kind}>'
-    if kind == "list":
-        return "<ul>" + "".join(f"<li>{html.escape(x)}</li>" for x in content[0]) + "</ul>"
     if kind == "image":
         name, caption = content[0]
         source = f'<img src="img/{name}.svg" alt="{html.escape(name)}">'
