@@ -194,9 +194,9 @@ def snapshots(times: Sequence[float], **ticks: Sequence[float]) -> tuple[Any, li
             limits = {f"{name}lim": (values[0], values[-1]), f"{name}ticks": values, f"{name}label": f"${name}$"}
             panel.set(**limits)
             panel.tick_params(axis=name, pad=-2)
-            getattr(panel, f"{name}axis").labelpad = -6
+            getattr(panel, f"{name}axis").labelpad = -4
         panel.set_title(f"$t = {t:.2f}$", y=0.97)
-        panel.set_box_aspect(None, zoom=0.95)
+        panel.set_box_aspect(None, zoom=0.85)
     return figure, list(axes.flat)
 
 
