@@ -9,7 +9,7 @@ __all__ = ["stub_names"]
 
 
 def stub_names(file: str) -> dict[str, str]:
-    """Name -> relative module, from the imports of the `.pyi` beside an `__init__.py`, which type checkers read too."""
+    """Name -> module, from the relative imports of the `.pyi` beside an `__init__.py`, which type checkers read too."""
     tree = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.level == 1]
     return {a.name: f".{x.module or a.name}" for x in imports for a in x.names}

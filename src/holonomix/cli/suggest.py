@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+from holonomix.lazy import stub_names
 
 __all__ = ["complete_method", "complete_model", "kebab", "suggestion", "unknown"]
 
 
 def complete_model(incomplete: str) -> list[str]:
     """For the shell: models that begin like this."""
-    return [name for name in map(kebab, _table("models/__init__.py", "MODELS")) if name.startswith(incomplete)]
+    return _complete("models", incomplete)
 
 
 def complete_method(incomplete: str) -> list[str]:
     """For the shell: methods that begin like this."""
-    names = [name for group in _table("methods/registry.py", "FAMILIES").values() for name in group]
-    return [name for name in map(kebab, names) if name.startswith(incomplete)]
+    return _complete("methods", incomplete)
 
 
-def _table(file: str, name: str) -> dict[str, Any]:
-    """A table of names, from the source: importing it would import JAX, which is too slow for completion."""
-    for node in ast.parse((Path(__file__).parents[1] / file).read_text()).body:
-        target = (
-            node.target
-            if isinstance(node, ast.AnnAssign)
-            else node.targets[0]
-            if isinstance(node, ast.Assign)
-            else None
-        )
-        if isinstance(target, ast.Name) and target.id == name:
-            return ast.literal_eval(node.value)  # type: ignore[attr-defined]
-    return {}
+def _complete(package: str, incomplete: str) -> list[str]:
+    """From the stub of the package: importing it would import JAX, which is too slow for completion."""
+    modules = stub_names(str(Path(__file__).parents[1] / package / "__init__.py"))
+    names = [kebab(name) for name, module in modules.items() if module not in (".base", ".registry")]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def kebab(name: str) -> str:

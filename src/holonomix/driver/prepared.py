@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from ..compiled import Recent
 from ..methods.base import AbstractMethod
-from ..projection import accepts_redundant
+from ..projection import accepts_redundant, check_functions
 from ..systems.abstract import AbstractSystem
 from ..systems.frozen import freeze, identity
 from ..systems.system import System
@@ -88,6 +88,8 @@ def _prepared(system: Any, method: Any, q: jax.Array, options: Options, params_a
     observables = freeze(as_observables(options.observe), shown, q)
     watch = freeze(Watch(as_events(options.events)), lambda watch: watch.init(q, p, t), q)
     reducers = freeze(as_reducers(options.reduce), reduced, q)
+    if observables or watch.events or reducers:
+        check_functions(system, q, p, t)  # they may call the functions of the system, which are named first
     check_observables(observables, q, p, t)
     check_events(watch.events, method, q, p, t)
     check_reducers(reducers, q, p, t)

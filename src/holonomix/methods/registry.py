@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from ..lazy import stub_names
 from .base import AbstractMethod, Traits
 
 __all__ = ["Entry", "registry"]
@@ -41,29 +43,10 @@ class Entry:
         return text.split("\n")[0] if text else ""
 
 
-# module -> names of the methods it offers; a family is added by adding its module here
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "runge_kutta": ("ExplicitEuler", "SymplecticEuler", "ExplicitMidpoint", "RK4", "RungeKutta"),
-    "taylor": ("Taylor", "TaylorAdaptive"),
-    "multistep": ("AdamsBashforth", "AdamsMoulton", "LinearMultistep"),
-    "partitioned": ("PartitionedRungeKutta",),
-    "verlet": ("StormerVerlet", "Leapfrog", "ImplicitMidpoint"),
-    "shake": ("SHAKE",),
-    "rattle": ("RATTLE",),
-    "composition": ("Composition", "Splitting"),
-    "hbvm": ("HBVM", "Gauss"),
-    "line_integral": ("LineIntegral",),
-    "lobatto": ("LobattoIIIAB",),
-    "newmark": ("Newmark", "PushforwardNewmark", "LinearlyImplicitNewmark"),
-    "zhang_skeel": ("ZhangSkeel", "ZhangSkeelSimplified", "StiffZhangSkeel"),
-    "impulse": ("Impulse", "MollifiedImpulse", "ProjectedImpulse"),
-    "variational": ("VariationalIntegrator",),
-    "so3": ("CayleyEulerSO3", "ZhangSkeelSO3"),
-    "langevin": ("GLA", "GeodesicBAOAB"),
-    "hmc": ("ConstrainedHMC",),
-    "adaptive": ("VRATTLE", "VSHAKE", "AdaptiveVerlet"),
-    "poincare": ("PoincareEuler",),
-}
+FAMILIES: dict[str, tuple[str, ...]] = {}  # module -> names of the methods it offers; a method is added in the stub
+for _name, _module in stub_names(str(Path(__file__).with_name("__init__.py"))).items():
+    if _module not in (".base", ".registry"):
+        FAMILIES[_module[1:]] = (*FAMILIES.get(_module[1:], ()), _name)
 
 
 def registry() -> dict[str, Entry]:

@@ -15,7 +15,7 @@ from ..errors import refusing
 from ..lazy import stub_names
 from ..systems.problem import Problem
 
-MODELS = {name: module[1:] for name, module in stub_names(__file__).items() if name not in ("Callable", "Problem")}
+MODELS = {name: module[1:] for name, module in stub_names(__file__).items()}
 
 
 def registry() -> dict[str, Callable[..., Problem]]:
