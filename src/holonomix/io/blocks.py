@@ -12,14 +12,14 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import google_crc32c
 import numpy as np
 
 from .disk import Folder
 from .errors import StoreDamagedError, StoreError
-from .layout import DTYPES, MOST_ROWS, column_name, whole_number
+from .layout import DTYPES, MOST_ROWS, AbstractColumn, column_name, whole_number
 
 __all__ = ["BlockColumn", "block_size", "check_keys", "stretches"]
 
@@ -33,12 +33,13 @@ def block_size(trajectories: int, bytes_per_trajectory: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockColumn:
+class BlockColumn(AbstractColumn):
     """One variable of an ensemble; `rows` is None where it has one value per trajectory.
 
     Chunks hold `chunk` trajectories and `rows_per_chunk` rows, files `block` trajectories and `rows_per_file` rows.
     """
 
+    missing: ClassVar[int] = -1
     key: str
     name: str
     dtype: str
@@ -75,14 +76,6 @@ class BlockColumn:
     # ---- places
 
     @property
-    def numpy_dtype(self) -> np.dtype:
-        return np.dtype(self.dtype).newbyteorder("<")
-
-    @property
-    def row_bytes(self) -> int:
-        return self.numpy_dtype.itemsize * math.prod(self.shape)
-
-    @property
     def chunk_size(self) -> int:
         """Bytes of a chunk with its checksum."""
         return self.chunk * self.rows_per_chunk * self.row_bytes + 4
@@ -117,11 +110,6 @@ class BlockColumn:
 
     # ---- bytes
 
-    @property
-    def fill(self) -> Any:
-        kind = self.numpy_dtype.kind
-        return complex(np.nan, np.nan) if kind == "c" else np.nan if kind == "f" else -1 if kind == "i" else 0
-
     def encode(self, values: np.ndarray, block: int, stretch: int) -> bytes:
         """A file from its values, of shape (trajectories, rows, ...)."""
         (n, m), size = self.stored(block, stretch), (self.chunk, self.rows_per_chunk)
@@ -136,15 +124,10 @@ class BlockColumn:
         return out.tobytes() + self.index(block, stretch)
 
     def index(self, block: int, stretch: int) -> bytes:
-        """Offset and length of each chunk of a file, or all ones for those that are left out."""
+        """What follows the chunks in a file."""
         if self.grid == (1, 1):
             return b""
-        n, m = self.stored(block, stretch)
-        table = np.full((*self.grid, 2), np.iinfo(np.uint64).max, "<u8")
-        table[:n, :m, 0] = np.arange(n * m, dtype=np.uint64).reshape(n, m) * self.chunk_size
-        table[:n, :m, 1] = self.chunk_size
-        data = table.tobytes()
-        return data + google_crc32c.value(data).to_bytes(4, "little")
+        return self.index_of(self.grid, self.stored(block, stretch), self.chunk_size)
 
     def read_file(self, root: Folder, block: int, stretch: int, chunks: list[int]) -> list[np.ndarray]:
         """Chunks of a file, each verified and of shape (trajectories, rows, ...)."""
@@ -176,32 +159,15 @@ class BlockColumn:
 
     def metadata(self) -> dict[str, Any]:
         """What Zarr needs to know of the array."""
-        kind = self.numpy_dtype.kind
-        fill: Any = {"f": "NaN", "c": ["NaN", "NaN"], "b": False, "i": -1}.get(kind, 0)
-        little: dict[str, Any] = {"name": "bytes"}
-        if self.numpy_dtype.itemsize > 1:
-            little["configuration"] = {"endian": "little"}
-        codecs: list[dict[str, Any]] = [little, {"name": "crc32c"}]
-        across = [max(1, n) for n in self.shape]
-        time = self.rows is not None
-        if self.grid != (1, 1):
-            index = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
-            inner = [self.chunk, *([self.rows_per_chunk] if time else []), *across]
-            options = {"chunk_shape": inner, "codecs": codecs, "index_codecs": index, "index_location": "end"}
-            codecs = [{"name": "sharding_indexed", "configuration": options}]
-        file = [self.block, *([self.rows_per_file] if time else []), *across]
-        return {
-            "zarr_format": 3,
-            "node_type": "array",
-            "shape": [self.trajectories, *([self.rows] if time else []), *self.shape],
-            "data_type": self.dtype,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": file}},
-            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
-            "fill_value": fill,
-            "codecs": codecs,
-            "attributes": {},
-            "dimension_names": ["trajectory", *(["t"] if time else []), *self.dims],
-        }
+
+        def sizes(across: int, along: int | None) -> list[int]:
+            return [across] if along is None or self.rows is None else [across, along]
+
+        chunk = sizes(self.chunk, self.rows_per_chunk) if self.grid != (1, 1) else None
+        dims = ["trajectory", *(["t"] if self.rows is not None else []), *self.dims]
+        return self.array_metadata(
+            sizes(self.trajectories, self.rows), sizes(self.block, self.rows_per_file), chunk, dims
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

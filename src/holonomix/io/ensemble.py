@@ -202,7 +202,7 @@ class EnsembleStore:
         `attachment`).
         """
         first, last = self.bounds(block)
-        with self._sharing():
+        with self._locked(fcntl.LOCK_SH):
             dirty: dict[str, list[str]] = {}
             series = {c.key: c for c in self.columns if c.rows is not None}
             parts = cast(Iterable[Mapping[str, np.ndarray]], [rows] if isinstance(rows, Mapping) else rows)
@@ -238,14 +238,13 @@ class EnsembleStore:
     def missing_blocks(self, *, verify: bool = False) -> list[int]:
         """The blocks that are still to be written; `verify=True` reads all others, and adds those that are damaged."""
         done = self.finished_blocks()
-        missing = sorted(set(range(self.blocks)) - done)
-        return missing if not verify else sorted({*missing, *(b for b in done if next(self._damaged(b), None))})
+        bad = {b for b in done if next(self._damaged(b), None)} if verify else set()
+        return sorted({*range(self.blocks)} - done | bad)
 
     def finished_blocks(self) -> set[int]:
         """The blocks that are there."""
         names = (self._root / INTERNAL / "blocks").names()
-        numbers = {int(n[:8]) for n in names if re.fullmatch(r"\d{8}\.json", n)}
-        return {number for number in numbers if number < self.blocks}
+        return {int(n[:8]) for n in names if re.fullmatch(r"\d{8}\.json", n) and int(n[:8]) < self.blocks}
 
     def progress(self) -> dict[int, int]:
         """How many trajectories ended with each status, and under -1 how many are not finished."""
@@ -257,27 +256,24 @@ class EnsembleStore:
 
     def tidy(self) -> bool:
         """Remove unfinished files of killed processes; False, and nothing done, while another process is writing."""
-        with (self._root / INTERNAL).opened() as folder:
-            lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for place in [self._root / c.name for c in self.columns] + [self._root / INTERNAL / "blocks"]:
-                for name in filter(_LEFT.fullmatch, place.names()):
-                    place.remove(name)
+            with self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                for place in [self._root / c.name for c in self.columns] + [self._root / INTERNAL / "blocks"]:
+                    for name in filter(_LEFT.fullmatch, place.names()):
+                        place.remove(name)
         except BlockingIOError:
             return False
-        finally:
-            os.close(lock)
         return True
 
     @contextlib.contextmanager
-    def _sharing(self) -> Iterator[None]:
-        """Show others that a process is writing."""
+    def _locked(self, kind: int) -> Iterator[None]:
+        """Processes that write share the lock; the one that tidies up has it alone."""
         with (self._root / INTERNAL).opened() as folder:
             lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
         try:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(lock, fcntl.LOCK_SH)
+            # a file system without locks is no reason not to write
+            with contextlib.suppress(*(OSError,) if kind == fcntl.LOCK_SH else ()):
+                fcntl.flock(lock, kind)
             yield
         finally:
             os.close(lock)
@@ -326,17 +322,16 @@ class EnsembleStore:
 
     def coordinate(self, name: str) -> np.ndarray:
         """The times `t`, or one of the coordinates, verified."""
-        column = next(c for c in self.fixed if c.name == name)
-        count = self.rows if name == "t" else self.trajectories
-        return ColumnReader(self._root, column, count).read(slice(None))
+        return next(self._reader(c) for c in self.fixed if c.name == name).read(slice(None))
+
+    def _reader(self, column: Column) -> ColumnReader:
+        return ColumnReader(self._root, column, self.rows if column.name == "t" else self.trajectories)
 
     def verify(self) -> list[str]:
         """Read everything; the names of the files that are missing or not as they were written."""
         bad = [name for block in sorted(self.finished_blocks()) for name in self._damaged(block)]
         for column in self.fixed:
-            bad += ColumnReader(
-                self._root, column, self.rows if column.name == "t" else self.trajectories
-            ).damaged_files()
+            bad += self._reader(column).damaged_files()
         for name in ("", *(c.name for c in (*self.columns, *self.fixed))):
             try:
                 intact = is_sealed((self._root / name if name else self._root).read("zarr.json", MOST_JSON))

@@ -9,10 +9,11 @@ file takes disk.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import google_crc32c
 import numpy as np
@@ -21,7 +22,7 @@ from ..columns import dims_of, name_of
 from .errors import StoreDamagedError, StoreError
 from .text import seal
 
-__all__ = ["EMPTY_GROUP", "INTERNAL", "Column", "column_name", "group_metadata", "whole_number"]
+__all__ = ["EMPTY_GROUP", "INTERNAL", "AbstractColumn", "Column", "column_name", "group_metadata", "whole_number"]
 
 INTERNAL = "holonomix"  # the subgroup with the checkpoints and the run's own files
 EMPTY_GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
@@ -51,8 +52,70 @@ def whole_number(value: object, least: int, most: int) -> int:
     return value
 
 
+def _summed(data: bytes) -> bytes:
+    """Bytes followed by their CRC-32C."""
+    return data + google_crc32c.value(data).to_bytes(4, "little")
+
+
+class AbstractColumn(abc.ABC):
+    """What the columns of runs and of ensembles have in common: values of type `dtype` and shape `shape`."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    missing: ClassVar[int] = 0  # what whole numbers that are not there show
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        return np.dtype(self.dtype).newbyteorder("<")
+
+    @property
+    def row_bytes(self) -> int:
+        return self.numpy_dtype.itemsize * math.prod(self.shape)
+
+    @property
+    def fill(self) -> Any:
+        """What stands where nothing was written: NaN where the type has one."""
+        kind = self.numpy_dtype.kind
+        return {"c": complex(np.nan, np.nan), "f": np.nan, "i": self.missing}.get(kind, 0)
+
+    def array_metadata(
+        self, lead: list[int], file: list[int], chunk: list[int] | None, dims: Iterable[str]
+    ) -> dict[str, Any]:
+        """What Zarr needs to know: the leading sizes of the array, of a file, and of the chunks in it if it is cut."""
+        kind = self.numpy_dtype.kind
+        little: dict[str, Any] = {"name": "bytes"}
+        if self.numpy_dtype.itemsize > 1:
+            little["configuration"] = {"endian": "little"}
+        across = [max(1, n) for n in self.shape]
+        codecs: list[dict[str, Any]] = [little, {"name": "crc32c"}]
+        if chunk is not None:
+            index = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+            inner = {"chunk_shape": [*chunk, *across], "codecs": codecs, "index_codecs": index}
+            codecs = [{"name": "sharding_indexed", "configuration": {**inner, "index_location": "end"}}]
+        return {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [*lead, *self.shape],
+            "data_type": self.dtype,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [*file, *across]}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+            "fill_value": {"f": "NaN", "c": ["NaN", "NaN"], "b": False, "i": self.missing}.get(kind, 0),
+            "codecs": codecs,
+            "attributes": {},
+            "dimension_names": list(dims),
+        }
+
+    def index_of(self, grid: tuple[int, ...], stored: tuple[int, ...], chunk_size: int) -> bytes:
+        """What follows the chunks of a file: offset and length of each, or all ones where it is left out."""
+        table = np.full((*grid, 2), np.iinfo(np.uint64).max, "<u8")
+        here = tuple(slice(n) for n in stored)
+        table[(*here, 0)] = np.arange(math.prod(stored), dtype=np.uint64).reshape(stored) * chunk_size
+        table[(*here, 1)] = chunk_size
+        return _summed(table.tobytes())
+
+
 @dataclasses.dataclass(frozen=True)
-class Column:
+class Column(AbstractColumn):
     """One variable: a row has shape `shape` and type `dtype`.
 
     `rows_per_chunk` rows make a chunk, and `chunks_per_file` chunks a file. `key` is what the writer calls the
@@ -90,14 +153,6 @@ class Column:
         return Column(key, name, dtype.name, tuple(int(n) for n in shape), dims, per_chunk, per_file)
 
     @property
-    def numpy_dtype(self) -> np.dtype:
-        return np.dtype(self.dtype).newbyteorder("<")
-
-    @property
-    def row_bytes(self) -> int:
-        return self.numpy_dtype.itemsize * math.prod(self.shape)
-
-    @property
     def chunk_size(self) -> int:
         """Bytes of a chunk with its checksum."""
         return self.rows_per_chunk * self.row_bytes + 4
@@ -125,15 +180,12 @@ class Column:
     # ---- bytes
 
     def blank(self) -> np.ndarray:
-        """An empty chunk: NaN where the type has one, zero elsewhere."""
-        kind = self.numpy_dtype.kind
-        fill = complex(np.nan, np.nan) if kind == "c" else np.nan if kind == "f" else 0
-        return np.full((self.rows_per_chunk, *self.shape), fill, self.numpy_dtype)
+        """An empty chunk."""
+        return np.full((self.rows_per_chunk, *self.shape), self.fill, self.numpy_dtype)
 
     def encode(self, chunk: np.ndarray) -> bytes:
         """A whole chunk with its checksum."""
-        data = chunk.astype(self.numpy_dtype, copy=False).tobytes()
-        return data + google_crc32c.value(data).to_bytes(4, "little")
+        return _summed(chunk.astype(self.numpy_dtype, copy=False).tobytes())
 
     def decode(self, data: bytes) -> np.ndarray:
         """The rows of a chunk, or a `ValueError` where they do not agree with their checksum."""
@@ -143,14 +195,10 @@ class Column:
         return np.frombuffer(body, self.numpy_dtype).reshape(self.rows_per_chunk, *self.shape)
 
     def index(self, chunks: int) -> bytes:
-        """What follows the chunks in a file that holds so many of them: offset and length of each, or all ones."""
+        """What follows the chunks in a file that holds so many of them."""
         if self.chunks_per_file == 1:
             return b""
-        table = np.full((self.chunks_per_file, 2), np.iinfo(np.uint64).max, "<u8")
-        table[:chunks, 0] = np.arange(chunks, dtype=np.uint64) * self.chunk_size
-        table[:chunks, 1] = self.chunk_size
-        data = table.tobytes()
-        return data + google_crc32c.value(data).to_bytes(4, "little")
+        return self.index_of((self.chunks_per_file,), (chunks,), self.chunk_size)
 
     @property
     def index_size(self) -> int:
@@ -160,29 +208,8 @@ class Column:
 
     def metadata(self, rows: int) -> dict[str, Any]:
         """What Zarr needs to know of the array."""
-        kind = self.numpy_dtype.kind
-        fill: Any = {"f": "NaN", "c": ["NaN", "NaN"], "b": False}.get(kind, 0)
-        little: dict[str, Any] = {"name": "bytes"}
-        if self.numpy_dtype.itemsize > 1:
-            little["configuration"] = {"endian": "little"}
-        across = [max(1, n) for n in self.shape]
-        codecs: list[dict[str, Any]] = [little, {"name": "crc32c"}]
-        if self.chunks_per_file > 1:
-            index = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
-            inner = {"chunk_shape": [self.rows_per_chunk, *across], "codecs": codecs, "index_codecs": index}
-            codecs = [{"name": "sharding_indexed", "configuration": {**inner, "index_location": "end"}}]
-        return {
-            "zarr_format": 3,
-            "node_type": "array",
-            "shape": [rows, *self.shape],
-            "data_type": self.dtype,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [self.rows_per_file, *across]}},
-            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
-            "fill_value": fill,
-            "codecs": codecs,
-            "attributes": {},
-            "dimension_names": list(self.dims),
-        }
+        chunk = [self.rows_per_chunk] if self.chunks_per_file > 1 else None
+        return self.array_metadata([rows], [self.rows_per_file], chunk, self.dims)
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
