@@ -133,7 +133,7 @@ def test_quick_division_and_root_are_rounded_and_strange_operands_take_the_caref
 class OneThread:
     """In the place of a GPU's driver: the kernel runs on this CPU, as a grid of one thread."""
 
-    capability = 90
+    capability, spills = 90, True
 
     def __init__(self, program):
         place = {"ctaid.x": 0, "ntid.x": 1, "nctaid.x": 1, "tid.x": 0}

@@ -1,4 +1,4 @@
-"""The cuda back end: all steps of all rows in one GPU kernel, one trajectory a thread, compiled through LLVM.
+"""The cuda back end: all steps of all rows in one GPU kernel, one trajectory per thread, compiled through LLVM.
 
 The driver library of the GPU is called directly; it turns PTX into machine code and keeps that in its own cache. Arrays
 stay on the device from call to call.
@@ -20,15 +20,17 @@ import numpy as np
 from .emit import KERNEL, Layout
 from .graph import Unavailable, dtype_of
 from .program import Program
-from .ptx import ALONE, Team, team_ptx
+from .ptx import ALONE, Team, limited, spilling, team_ptx
 from .runner import UnderJit, batch_axes, from_arrays, to_arrays
 
 LOCAL = 1 << 18  # bytes of arrays that a thread may have
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
-# A short program is quickest with so many registers that 16 groups of 32 threads share a processor, as measured on an
-# H200; a long one needs all it can have (ten times as many operations take three times as long with half of them).
-# Threads of a long program also need memory: with four groups of 32 per processor, most of it is in the first cache.
-SHORT, REGISTERS, GROUPS = 800, 128, 4
+# A short program, and one of a team, is quickest with so many registers that 16 groups of 32 threads share a processor,
+# as measured on an H200; a long one needs all it can have (ten times as many operations take three times as long with
+# half of them). Threads of a long program also need memory. Where NVIDIA's compiler takes it from the processor's own,
+# four blocks of 64 threads share one; else four of 32, so that most of it is in the first cache.
+SHORT, REGISTERS, BLOCKS = 800, 128, 4
+SPILLING, SPILLED = 13_000, 64  # the driver's version that can, and the threads of a block then
 _CAPABILITY, _PROCESSORS, _SHARED = (75, 76), 16, 97  # numbers of device attributes
 _DYNAMIC = 8  # number of the attribute of a function: bytes that its blocks share
 _MEMORY = (
@@ -51,6 +53,9 @@ class Driver:
         self.capability = 10 * major + minor
         self.processors = self._attribute(device, _PROCESSORS)
         self.shared = self._attribute(device, _SHARED)  # bytes that a block may have
+        version = ctypes.c_int()
+        self("cuDriverGetVersion", ctypes.byref(version))
+        self.spills = version.value >= SPILLING
         self._functions: dict[str, ctypes.c_void_p] = {}
         self._lock = threading.Lock()
 
@@ -99,7 +104,9 @@ class Driver:
         A team takes one trajectory at a time, and is a block.
         """
         threads = THREADS[short and count > 1024 * self.processors]
-        blocks = min(-(-count // threads), 1 << 30 if short else GROUPS * self.processors)
+        if not short and self.spills and count > SPILLED * self.processors:
+            threads = SPILLED
+        blocks = min(-(-count // threads), 1 << 30 if short else BLOCKS * self.processors)
         if team.threads:
             threads, blocks = team.threads, min(count, 1 << 30)
         pointer = ctypes.c_void_p(table)
@@ -118,27 +125,32 @@ class Driver:
         A callback of a compiled function may call this. Its caller waits on another stream, so nothing here may wait
         for the whole device, as to free memory in the ordinary way would.
         """
-        sizes = [-(-max(a.nbytes, 1) // 256) * 256 for a in (*inputs, *outputs)]
-        places = np.concatenate([[0], np.cumsum(sizes)])
+        words = table([0] * (len(inputs) + len(outputs)))
+        sizes = [-(-max(a.nbytes, 1) // 256) * 256 for a in (*inputs, words, *outputs)]
+        places, split = [0, *np.cumsum(sizes).tolist()], len(inputs)
+        host = np.empty(places[-1], np.uint8)  # one copy each way
+        for a, at in zip(inputs, places):
+            host[at : at + a.nbytes] = a.reshape(-1).view(np.uint8)
+        there, back = places[split + 1], places[-1] - places[split + 1]
         self("cuCtxPushCurrent_v2", self.context)
         try:
             stream, memory = ctypes.c_void_p(), ctypes.c_void_p()
             self("cuStreamCreate", ctypes.byref(stream), 1)
-            words = table([0] * len(sizes))
-            self("cuMemAllocAsync", ctypes.byref(memory), ctypes.c_size_t(int(places[-1]) + words.nbytes), stream)
-            base = memory.value or 0
-            where = [base + int(x) for x in places]
-            words = table(where[:-1])
-            for address, a in zip((*where[: len(inputs)], where[-1]), (*inputs, words), strict=True):
-                self("cuMemcpyHtoDAsync_v2", ctypes.c_void_p(address), ctypes.c_void_p(a.ctypes.data), a.nbytes, stream)
-            self.launch(function, where[-1], count, stream, short=short, team=team)
-            for address, a in zip(where[len(inputs) : -1], outputs, strict=True):
-                self("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(a.ctypes.data), ctypes.c_void_p(address), a.nbytes, stream)
+            self("cuMemAllocAsync", ctypes.byref(memory), ctypes.c_size_t(places[-1]), stream)
+            base, begin = memory.value or 0, host.ctypes.data
+            words = table([base + x for k, x in enumerate(places[:-1]) if k != split])
+            host[places[split] : places[split] + words.nbytes] = words.view(np.uint8)
+            ends = ctypes.c_void_p(base + there), ctypes.c_void_p(begin + there)
+            self("cuMemcpyHtoDAsync_v2", ctypes.c_void_p(base), ctypes.c_void_p(begin), ctypes.c_size_t(there), stream)
+            self.launch(function, base + places[split], count, stream, short=short, team=team)
+            self("cuMemcpyDtoHAsync_v2", ends[1], ends[0], ctypes.c_size_t(back), stream)
             self("cuMemFreeAsync", memory, stream)
             self("cuStreamSynchronize", stream)
             self("cuStreamDestroy_v2", stream)
         finally:
             self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        for a, at in zip(outputs, places[split + 1 :]):
+            a.reshape(-1).view(np.uint8)[:] = host[at : at + a.nbytes]
 
 
 @functools.cache
@@ -171,9 +183,11 @@ class CudaRunner(UnderJit):
             raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
         # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
         self.short = program.operations <= SHORT
-        registers = REGISTERS if self.short and not program.wide else None
-        most = self.driver.shared if program.wide else 0
-        text, self.team = team_ptx(program, self.driver.capability, registers, most)
+        text, self.team = team_ptx(program, self.driver.capability, self.driver.shared if program.wide else 0)
+        if self.team.threads or (self.short and not program.wide):
+            text = limited(text, REGISTERS)
+        elif self.driver.spills and not program.wide:
+            text = spilling(text, SPILLED)
         self._function = self.driver.function(text.encode() + b"\0", self.team.shared)
 
     def prepare(self, batch: bool) -> None:

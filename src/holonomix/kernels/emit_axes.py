@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .emit_gpu import TeamReduction
 from .emit_loops import Loops
 from .emit_scalar import Expressions
 from .graph import BOOL, FLOATS
@@ -64,10 +65,10 @@ class Axes:
         size = padded(g.length[v])
         if self.values.width > 1 and self.values.here.position == "0" and places.ndim == 1 and size <= SHUFFLE:
             return self._shuffled(v, places, kind, size)
-        if self.w.lanes > 1 and places.ndim == 1:
+        if (self.w.lanes > 1 or self.values.local) and places.ndim == 1:
             found = in_step(places, g.length[v])
             if found is not None:
-                return self._stepped(v, kind, *found, missing)
+                return (self._stepped if self.w.lanes > 1 else self._at_step)(v, kind, *found, missing)
         table = self.values.constants(_whole_rows(places), "i4")
         where = self.values.here.position if row == "0" else self.w.new(f"add i64 {self.values.here.position}, {row}")
         index = self.w.new(f"load {self.w.type('i4')}, ptr {self.values.address(table, 'i4', where)}")
@@ -87,16 +88,11 @@ class Axes:
         g = self.w.graph
         v, start = g.args[m]
         assert self.values.here is not None
-        kind, size = g.kind[m], g.length[v]
+        kind = g.kind[m]
         begin = self.literal_start(start)
         first = self.w.new(f"add i64 {self.values.here.position}, {begin}")
-        stored = self.w.stored(kind)
-        ty, zero = self.w.type(stored), self.w.literal(stored, 0)
         if self.w.lanes == 1:
-            inside = self.w.new(f"icmp ult i64 {first}, {size}")
-            safe = self.w.new(f"select i1 {inside}, i64 {first}, i64 0")
-            raw = self.w.new(f"load {ty}, ptr {self.values.address(self.values.array(v), kind, safe)}")
-            return self.w.from_memory(self.w.new(f"select i1 {inside}, {ty} {raw}, {ty} {zero}"), kind)
+            return self._if_inside(v, kind, first)
         return self.w.from_memory(self._stretch(v, kind, first), kind)
 
     def _stretch(self, v: int, kind: str, first: str, missing: bool = True) -> str:
@@ -143,6 +139,28 @@ class Axes:
             raw = self.w.new(f"shufflevector {ty} {raw}, {ty} {more}, <{L} x i32> <{mask}>")
         return self.w.from_memory(raw, kind)
 
+    def _at_step(self, v: int, kind: str, halves: int, start: int, missing: bool) -> str:
+        """The same for one element."""
+        assert self.values.here is not None
+        size, index = self.w.graph.length[v], self.values.here.position
+        if halves in (1, 4):
+            index = self.w.new(f"{'shl' if halves == 4 else 'lshr'} i64 {index}, 1")
+        if start:
+            index = self.w.new(f"add i64 {index}, {start}")
+        if halves == 0:
+            beyond = self.w.new(f"icmp sge i64 {index}, {size}")
+            index = self.w.new(f"select i1 {beyond}, i64 {self.w.new(f'sub i64 {index}, {size}')}, i64 {index}")
+        return self._if_inside(v, kind, index) if missing else self.values.fetch(self.values.array(v), kind, index)
+
+    def _if_inside(self, v: int, kind: str, index: str) -> str:
+        """The element at an index, zero outside of the vector."""
+        stored, size = self.w.stored(kind), self.w.graph.length[v]
+        ty, zero = self.w.type(stored), self.w.literal(stored, 0)
+        inside = self.w.new(f"icmp ult i64 {index}, {size}")
+        safe = self.w.new(f"select i1 {inside}, i64 {index}, i64 0")
+        raw = self.w.new(f"load {ty}, ptr {self.values.address(self.values.array(v), kind, safe)}")
+        return self.w.from_memory(self.w.new(f"select i1 {inside}, {ty} {raw}, {ty} {zero}"), kind)
+
     def literal_start(self, n: int) -> str:
         """A scalar node in a loop, as a scalar."""
         return str(int(self.w.graph.attr[n])) if self.w.graph.op[n] == "const" else self.values.names[n]
@@ -188,6 +206,11 @@ class Axes:
             for row in rows[1:]:
                 total = self.w.new(f"{add} {ty} {total}, {self._taken(m, row)}")
             return total
+        if self.values.local and len(rows) <= ROUNDS:
+            total = self.w.literal(kind, 0)
+            for row in rows:
+                total = self.w.new(f"{add} {ty} {total}, {self._taken(m, row)}")
+            return total
         head, done = self.w.labels("sum", "sumdone")
         before, at, total = self.w.label, f"%r{self.w.fresh}", f"%q{self.w.fresh}"
         self.w.put(f"br label %{head}")
@@ -210,12 +233,33 @@ class Axes:
         (v,) = g.args[m]
         n, kind, op, base = g.length[v], g.kind[m], REDUCTIONS[g.op[m]], self.values.array(v)
         rounds, rest = divmod(n, PARTIAL)
+        if self.w.target.team:
+            self.loops.unsettled = True
+            if n >= PARTIAL and kind in ("f8", "i8", "u8", BOOL):
+                positive = op == "max" and kind == "f8" and self.expressions.positive(v)
+                self.values.names[m] = self._by_team(base, kind, op, n, positive)
+                return
         partial = self._vector_partials if self.values.width > 1 else self._scalar_partials
         items = partial(base, kind, op, n, rounds, rest)
         while len(items) > 1:
             pairs = [self.expressions.combined(op, kind, items[i], items[i + 1]) for i in range(0, len(items) - 1, 2)]
             items = pairs + items[len(items) & ~1 :]
         self.values.names[m] = items[0]
+
+    def _by_team(self, base: str, kind: str, op: str, n: int, positive: bool) -> str:
+        """The same partial results, in the same order, each by threads of its own in every group of 32."""
+        team = TeamReduction(self.w, op, n)
+        if positive:  # as whole numbers
+            kind, combine = "i8", lambda a, b: self.w.new(self.w.intrinsic("smax", "i8", a, b))
+        else:
+            combine = lambda a, b: self.expressions.combined(op, kind, a, b)
+
+        def at(place: str) -> str:
+            where = self.values.address(base, kind, place)
+            return self.w.from_memory(self.w.new(f"load {self.w.type(self.w.stored(kind))}, ptr {where}"), kind)
+
+        total = team.exchanged(team.partial(at, combine, self.w.type(kind)), kind, combine)
+        return self.w.new(f"bitcast i64 {total} to double") if positive else total
 
     def _scalar_partials(self, base: str, kind: str, op: str, n: int, rounds: int, rest: int) -> list[str]:
         def at(place: str | int) -> str:

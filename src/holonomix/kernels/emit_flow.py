@@ -10,6 +10,7 @@ from .emit_fronts import Fronts
 from .emit_loops import Loops
 from .emit_scalar import Expressions
 from .graph import BOOL, Branches, Defect, Loop, Scope
+from .register_order import reordered
 from .uniform import uniform_nodes
 from .values import Values
 from .writer import Writer, scalar_type
@@ -23,6 +24,7 @@ class Flow:
         fronts = Fronts(writer, values, loops)
         program = writer.program
         self.tables: dict[int, list[str]] = {}  # arrays of constants that are read in place: where they begin, by lane
+        self.orders: dict[tuple[Scope, str], list[int]] = {}  # of blocks, where few registers decide
         self.deferred: set[int] = set()  # nodes that are emitted by hand at the end of the step
         self.uniform = uniform_nodes(program) if writer.lanes > 1 else set()
         self.projections: defaultdict[int, list[int]] = defaultdict(list)  # of each loop or branch
@@ -45,7 +47,12 @@ class Flow:
         block = self.w.program.blocks[scope]
         nodes = block.nodes
         nodes = nodes[: block.head] if part == "head" else nodes[block.head :] if part == "body" else nodes
+        self.loops.unsettled = True  # wherever it is entered from
         if self.values.schedule is None:
+            if self.w.target.local:
+                if (scope, part) not in self.orders:
+                    self.orders[scope, part] = reordered(self.w.program, nodes)
+                nodes = self.orders[scope, part]
             for n in nodes:
                 self.node(n)
             return
@@ -111,6 +118,7 @@ class Flow:
         ty = self.w.type(self.w.stored(kind))
         if g.length[table]:
             where = self.values.address(self.values.array(table), kind, self._scalar_index(index))
+            self.loops.unsettled = True
             self.values.names[n] = self.w.from_memory(self.w.new(f"load {ty}, ptr {where}"), kind)
             return
         base = self.values.name(table)
@@ -231,6 +239,7 @@ class Flow:
             )
         self.w.mask = outer
         self.w.start(done)
+        self.loops.unsettled = True
         for user in self.projections[n]:
             if g.op[user] == "proj":
                 place = self.values.arrays if g.length[user] else self.values.names
@@ -284,6 +293,7 @@ class Flow:
                 into.append(f"[ {self.values.name(results[g.attr[u]])}, %{self.w.label} ]")
             self.w.put(f"br label %{done}")
         self.w.start(done)
+        self.loops.unsettled = True
         for u, into in zip(users, incoming, strict=True):
             self.values.names[u] = self.w.new(f"phi {self.w.type(g.kind[u])} {', '.join(into)}")
 

@@ -10,10 +10,14 @@ strange, the trajectory begins again from what came in, with careful steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from .graph import BOOL
 from .writer import WARP, Writer
 
 LEAST = 623  # exponent of 2^-400: operands between it and 2^400 are treated by the quick forms
 RANGE = (2 * 400) << 21
+SECTIONS = WARP // 8  # a partial result of a reduction is found in so many sections, where the order does not matter
 _ONE, _HALF, _EIGHTHS = "0x3FF0000000000000", "0x3FE0000000000000", "0x3FD8000000000000"
 
 
@@ -93,3 +97,85 @@ class QuickMath:
         fn = self.w.declare("llvm.umax.i32", "i32 @(i32, i32)")
         worst = self.w.new(f"call i32 {fn}(i32 {self.w.new('load i32, ptr %strange')}, i32 {shifted})")
         self.w.put(f"store i32 {worst}, ptr %strange")
+
+
+class TeamReduction:
+    """A reduction over n elements by the 32 threads of each group, which all get the result.
+
+    There are eight partial results, each of every eighth element in order; then neighbors are joined, then their
+    results. A sum is rounded as this order says, and eight threads have work; the largest, smallest, all and any are
+    the same in sections, so all have. Of numbers that are equal, or not numbers, that order still chooses.
+    """
+
+    def __init__(self, writer: Writer, op: str, n: int):
+        self.w, self.op, self.n = writer, op, n
+        self.lane = writer.new(f"and i64 {writer.member}, {WARP - 1}")
+        self.sections = 1 if op in ("add", "mul") else SECTIONS
+
+    def partial(self, at: Callable[[str], str], combine: Callable[[str, str], str], ty: str) -> str:
+        """What this thread finds: `at` gives the element at a place."""
+        new = self.w.new
+        k = new(f"and i64 {self.lane}, 7")
+        most, rest = -(-self.n // 8), self.n % 8
+        if self.sections > 1:  # past its end, a section repeats the last element
+            each = -(-most // self.sections)
+            begin = new(f"mul i64 {new(f'and i64 {self.lane}, {WARP - 8}')}, {each}")
+            first = new(f"add i64 {begin}, {k}")
+            left = new(f"and i64 {new(f'sub i64 {self.n - 1}, {k}')}, -8")
+            end = new(f"add i64 {left}, {k}")
+            place = lambda r: new(self.w.intrinsic("smin", "i8", new(f"add i64 {first}, {r}"), end))
+            return self._along(at(place("0")), each - 1, lambda x, r: combine(x, at(place(r))), ty)
+        total = self._along(at(k), self.n // 8 - 1, lambda x, r: combine(x, at(new(f"add i64 {k}, {r}"))), ty)
+        if rest:
+            inside = new(f"icmp ult i64 {k}, {rest}")
+            last = new(f"select i1 {inside}, i64 {new(f'add i64 {k}, {8 * (most - 1)}')}, i64 {k}")
+            total = new(f"select i1 {inside}, {ty} {combine(total, at(last))}, {ty} {total}")
+        return total
+
+    def _along(self, total: str, count: int, join: Callable[[str, str], str], ty: str) -> str:
+        """`join(total, 8)`, `join(.., 16)` and so on, in so many steps."""
+        if count <= 16:
+            for r in range(count):
+                total = join(total, str(8 * r + 8))
+            return total
+        (head, done), before = self.w.labels("part", "partdone"), self.w.label
+        r, x = f"%r{self.w.fresh}", f"%x{self.w.fresh}"
+        self.w.put(f"br label %{head}")
+        self.w.start(head)
+        hole = self.w.hole()
+        more = join(x, r)
+        self.w.lines[hole] = (
+            f"  {r} = phi i64 [ 8, %{before} ], [ {r}n, %{head} ]\n"
+            f"  {x} = phi {ty} [ {total}, %{before} ], [ {more}, %{head} ]"
+        )
+        self.w.put(f"{r}n = add nuw nsw i64 {r}, 8")
+        self.w.put(f"br i1 {self.w.new(f'icmp sle i64 {r}n, {8 * count}')}, label %{head}, label %{done}")
+        self.w.start(done)
+        return more
+
+    def exchanged(self, total: str, kind: str, combine: Callable[[str, str], str]) -> str:
+        """Join what the threads have found, sections first, each in the order of its elements."""
+        for bit in (*((8, 16) if self.sections > 1 else ()), 1, 2, 4):
+            other = self._other(total, kind, bit)
+            if self.op in ("max", "min") and kind == "f8":
+                ty = self.w.type(kind)
+                second = self.w.new(f"icmp ne i64 {self.w.new(f'and i64 {self.lane}, {bit}')}, 0")
+                pair = ((other, total), (total, other))
+                total = combine(*(self.w.new(f"select i1 {second}, {ty} {a}, {ty} {b}") for a, b in pair))
+            else:
+                total = combine(total, other)
+        return total
+
+    def _other(self, x: str, kind: str, bit: int) -> str:
+        """The value of the thread whose number differs in one bit."""
+        new = self.w.new
+        fn = self.w.declare("llvm.nvvm.shfl.sync.bfly.i32", "i32 @(i32, i32, i32, i32)")
+        send = lambda word: new(f"call i32 {fn}(i32 -1, i32 {word}, i32 {bit}, i32 31)")
+        if kind == BOOL:
+            return new(f"icmp ne i32 {send(new(f'zext i1 {x} to i32'))}, 0")
+        word = new(f"bitcast double {x} to i64") if kind == "f8" else x
+        high = send(new(f"trunc i64 {new(f'lshr i64 {word}, 32')} to i32"))
+        high = new(f"shl i64 {new(f'zext i32 {high} to i64')}, 32")
+        low = new(f"zext i32 {send(new(f'trunc i64 {word} to i32'))} to i64")
+        word = new(f"or i64 {high}, {low}")
+        return new(f"bitcast i64 {word} to double") if kind == "f8" else word

@@ -23,6 +23,7 @@ class Loops:
 
     def __init__(self, writer: Writer, values: Values):
         self.w, self.values = writer, values
+        self.unsettled = False  # a thread of a team may still use arrays that it does not write in loops
 
     def loop(self, n: int, body: Callable[[], None], width: int | None = None) -> None:
         """Write `body` for all positions of an axis of n elements."""
@@ -52,9 +53,12 @@ class Loops:
 
     def _shared(self, n: int, body: Callable[[], None]) -> None:
         """The same by a team of threads, which take turns; all wait for the last of them."""
+        if self.unsettled:
+            self.wait()
         head, done = self.w.labels("axis", "axisdone")
         before, index = self.w.label, f"%i{self.w.fresh}"
-        mine = self.w.new(f"icmp slt i64 {self.w.member}, {n}")
+        member = self.w.target.member(self.w)  # anew, since what is computed from it should not live from loop to loop
+        mine = self.w.new(f"icmp slt i64 {member}, {n}")
         self.w.put(f"br i1 {mine}, label %{head}, label %{done}")
         self.w.start(head)
         hole = self.w.hole()
@@ -62,7 +66,7 @@ class Loops:
         body()
         following = self.w.new(f"add nuw nsw i64 {index}, {self.w.target.team}")
         more = self.w.new(f"icmp slt i64 {following}, {n}")
-        self.w.lines[hole] = f"  {index} = phi i64 [ {self.w.member}, %{before} ], [ {following}, %{self.w.label} ]"
+        self.w.lines[hole] = f"  {index} = phi i64 [ {member}, %{before} ], [ {following}, %{self.w.label} ]"
         self.w.put(f"br i1 {more}, label %{head}, label %{done}")
         self.w.start(done)
         self.values.here = None
@@ -70,6 +74,7 @@ class Loops:
 
     def wait(self) -> None:
         """All threads of a team come here before any goes on; what they have written is there for all."""
+        self.unsettled = False
         if self.w.target.team > WARP:
             self.w.put(f"call void {self.w.declare('llvm.nvvm.barrier0', 'void @()')}()")
         elif self.w.target.team:
@@ -158,3 +163,4 @@ class Loops:
         last = self.w.new(f"load {ty}, ptr {self.values.address(base, kind, str(length - 1))}")
         for k in range(length, padded(length) if self.values.width > 1 else length):
             self.w.put(f"store {ty} {last}, ptr {self.values.address(base, kind, str(k))}")
+        self.unsettled = True

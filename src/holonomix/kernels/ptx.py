@@ -41,9 +41,15 @@ def _threads(w: Writer) -> tuple[str, str]:
     return first, w.new(f"mul i64 {count}, {size}")
 
 
+def _member(w: Writer) -> str:
+    """The number of a thread in its team, which compilers do not know to be the same each time it is read."""
+    word = w.new('call i32 asm sideeffect "mov.u32 $0, %tid.x;", "=r"()')
+    return w.new(f"zext i32 {word} to i64")
+
+
 PTX = Target("ptx_kernel ", library="__nv_", local="addrspace(5) ", far=False, quick=True, threads=_threads)
-TEAMS = dataclasses.replace(PTX, local="addrspace(3) ")  # arrays are in the memory that a team shares
-LARGE, LONG = 4 * WARP, 2 * WARP  # threads of a team where an axis is so long
+TEAMS = dataclasses.replace(PTX, local="addrspace(3) ", member=_member)  # arrays are in the memory that a team shares
+LARGE, LONG = 2 * WARP, 64  # threads of a team where an axis is longer than so many elements
 
 
 @functools.cache
@@ -70,12 +76,9 @@ def libdevice() -> Path | None:
     return None
 
 
-def ptx(program: Program, capability: int, registers: int | None = None) -> str:
-    """The assembly text for a GPU of this compute capability (90 for 9.0); it is kept on disk.
-
-    A thread gets at most so many `registers`, of 255.
-    """
-    return team_ptx(program, capability, registers, 0)[0]
+def ptx(program: Program, capability: int) -> str:
+    """The assembly text for a GPU of this compute capability (90 for 9.0); it is kept on disk."""
+    return team_ptx(program, capability)[0]
 
 
 class Team(NamedTuple):
@@ -88,7 +91,7 @@ class Team(NamedTuple):
 ALONE = Team(0, 0)
 
 
-def team_ptx(program: Program, capability: int, registers: int | None, most: int) -> tuple[str, Team]:
+def team_ptx(program: Program, capability: int, most: int = 0) -> tuple[str, Team]:
     """The same, and its team: programs with long axes have one where their arrays fit in `most` bytes."""
     target, team = PTX, ALONE
     if program.wide and most:
@@ -99,12 +102,24 @@ def team_ptx(program: Program, capability: int, registers: int | None, most: int
     if target.team:
         team = Team(target.team, emitter.values.space)
         if team.shared > most:
-            return team_ptx(program, capability, registers, 0)
+            return team_ptx(program, capability)
     wanted = sorted(name[5:] for name in emitter.declared if name.startswith("__nv_"))
-    made = kept(key_of(f"ptx {capability}", text), lambda: _assembled(text, wanted, capability).encode()).decode()
-    if registers is not None:
-        made = re.sub(rf"(\.entry {KERNEL}\([^)]*\))", rf"\1\n.maxnreg {registers}", made, count=1)
-    return made, team
+    return kept(key_of(f"ptx {capability}", text), lambda: _assembled(text, wanted, capability).encode()).decode(), team
+
+
+def limited(text: str, registers: int) -> str:
+    """The text with at most so many registers per thread, of 255."""
+    return re.sub(rf"(\.entry {KERNEL}\([^)]*\))", rf"\1\n.maxnreg {registers}", text, count=1)
+
+
+def spilling(text: str, threads: int) -> str:
+    """The text with what does not fit in registers in the memory of the processor first, for blocks of `threads`.
+
+    NVIDIA's compiler does that since version 13.0.
+    """
+    text = re.sub(r"^\.version .*", ".version 9.0", text, count=1, flags=re.MULTILINE)
+    pragma = f'\\1\n.maxntid {threads}\n\\2\n.pragma "enable_smem_spilling";'
+    return re.sub(rf"(\.entry {KERNEL}\([^)]*\))([^{{]*\{{)", pragma, text, count=1)
 
 
 def _assembled(text: str, wanted: list[str], capability: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .arena import places
 from .vector_schedule import VectorSchedule
 from .wide import Numbers
 from .writer import Writer, scalar_type
@@ -39,8 +40,11 @@ class Values:
         self.names: dict[int, str] = {}
         self.arrays: dict[int, str] = {}  # vector node -> where its elements are
         self.here: Here | None = None
-        self.space = 0  # bytes of arrays that a thread of a GPU has for itself
         self.schedule = VectorSchedule(writer.program) if writer.program.wide else None
+        self.places: dict[int, int] = {}
+        self.space = 0  # bytes of arrays that a thread or a team of a GPU has for itself
+        if self.schedule and width == 1:
+            self.places, self.space = places(writer.program, self.schedule)
         self.local = writer.target.local
 
     def name(self, n: int) -> str:
@@ -90,11 +94,11 @@ class Values:
         self.w.globals[name] = f"{name} = internal constant [{len(numbers)} x {ty}] [{items}], align 64 ; {key}"
         return name
 
-    def space_for(self, n: int, kind: str) -> str:
-        """A new array for a vector of n elements."""
+    def space_for(self, node: int) -> str:
+        """A new array for a vector; arrays of a GPU may share a place, but not a name."""
+        n, kind = self.w.graph.length[node], self.w.graph.kind[node]
         if self.width == 1:
-            offset, self.space = self.space, self.space + 8 * n
-            return f"{ARENA} {offset}"
+            return f"{ARENA} {self.places[node]} {node}"
         if n <= IN_REGISTERS:
             lanes, self.w.lanes = self.w.lanes, 1
             name = self.w.reserve(padded(n) + SLACK, kind)
@@ -113,7 +117,7 @@ class Values:
             position = self.w.new(f"add i64 {self.w.new(f'mul i64 {position}, {stride}')}, {start}")
             return self.w.new(f"getelementptr inbounds {scalar}, ptr {where}, i64 {position}")
         row = self.w.new(f"getelementptr inbounds {scalar}, ptr {self.local}{where}, i64 {position}")
-        return self.local + self.w.new(f"getelementptr inbounds i8, ptr {self.local}{row}, i64 {offset}")
+        return self.local + self.w.new(f"getelementptr inbounds i8, ptr {self.local}{row}, i64 {offset.split()[0]}")
 
     def fetch(self, base: str, kind: str, position: str | None = None) -> str:
         """The elements at the position of the loop."""
@@ -132,7 +136,7 @@ class Values:
         """The array of a vector that is assigned to: a parameter of a loop, a result of a branch."""
         found = self.arrays.get(n)
         if found is None:
-            found = self.arrays[n] = self.space_for(self.w.graph.length[n], self.w.graph.kind[n])
+            found = self.arrays[n] = self.space_for(n)
             assert self.schedule is not None
             self.schedule.slots[found] = self.w.graph.length[n]
         return found

@@ -192,6 +192,9 @@ class VectorSchedule:
                         done = False
                 piece.nodes = [n for n in piece.nodes if n in used]
                 piece.kept = kept[::-1]
+        self.loops = [piece for piece in self.loops if piece.nodes]
+        for place, pieces in self.pieces.items():
+            self.pieces[place] = [piece for piece in pieces if piece.nodes]
 
     def _inside(self, n: int) -> set[int]:
         """All nodes that the bodies of a while or cond mention."""

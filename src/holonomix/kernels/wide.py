@@ -178,7 +178,32 @@ def take(g: Graph, v: int, places: np.ndarray) -> int:
         return constant_vector(g, np.where(places < 0, 0, g.attr[v].array[places]), g.kind[v])
     if n == g.length[v] and (places == np.arange(n)).all():
         return v
-    return g.node("take", (v,), g.kind[v], Numbers(places.astype(np.int32)), n)
+    return _through(g, v, places) or g.node("take", (v,), g.kind[v], Numbers(places.astype(np.int32)), n)
+
+
+def _through(g: Graph, v: int, places: np.ndarray) -> int | None:
+    """The same, read from the vectors that `v` is a copy of, where that is no more work: `v` need not be stored.
+
+    `v` is elements of another vector, or such elements with others put in between at known places.
+    """
+    if g.op[v] == "take":
+        (source,), at = g.args[v], g.attr[v].array
+        through = np.where(places < 0, -1, at[places])
+        if in_step(at, g.length[source]) is None or in_step(through, g.length[source]) is None:
+            return None
+        return take(g, source, through)
+    if g.op[v] != "select" or g.op[g.args[v][0]] != "vconst":
+        return None
+    mask, inserted, copied = g.args[v]
+    if g.length[inserted] or g.op[copied] != "take":
+        return None
+    rest = _through(g, copied, places)
+    if rest is None:
+        return None
+    mask = take(g, mask, places)
+    if g.op[mask] == "vconst":
+        return g.node("select", (mask, inserted, rest), g.kind[v], None, len(places))
+    return None if g.attr[mask] else rest  # all or none are inserted
 
 
 # -- codes -----------------------------------------------------------------------------------------

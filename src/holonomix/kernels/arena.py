@@ -1,0 +1,136 @@
+"""Places of a program's arrays in one piece of memory: two share a place where they are never needed at once.
+
+The threads of a GPU have little memory of their own, and how many trajectories a processor works on is decided by what
+each one needs. The schedule is walked through once in the order in which it is written; an array is alive from where
+it is first written to where it is last read, and to the end of every loop that reads it and began after it. The state
+and what is computed once for a trajectory are alive throughout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .graph import Branches, Loop, Scope
+
+if TYPE_CHECKING:
+    from .program import Program
+    from .vector_schedule import VectorSchedule
+
+ALIGNED = 8  # bytes of an element, whatever its type
+
+
+def places(program: Program, schedule: VectorSchedule) -> tuple[dict[int, int], int]:
+    """The offset in bytes of the array of each vector that has one, and how many bytes there are in all."""
+    g, spans = program.graph, _Lives(program, schedule).spans()
+    found: dict[int, int] = {}
+    for n in sorted(spans, key=lambda n: (-g.length[n], spans[n])):  # long ones first, as they are hardest to place
+        first, last = spans[n]
+        size, at = ALIGNED * g.length[n], 0
+        for begin, end in sorted(
+            (found[m], found[m] + ALIGNED * g.length[m]) for m in found if spans[m][0] <= last and first <= spans[m][1]
+        ):
+            if at + size <= begin:
+                break
+            at = max(at, end)
+        found[n] = at
+    return found, max((found[n] + ALIGNED * g.length[n] for n in found), default=0)
+
+
+class _Lives:
+    """One walk through the schedule, with a clock that counts pieces."""
+
+    def __init__(self, program: Program, schedule: VectorSchedule):
+        self.program, self.schedule, self.graph = program, schedule, program.graph
+        self.clock = 0
+        self.elsewhere = {n for leaf in program.consts for n in leaf.nodes}  # constants are read where they stand
+        self.first: dict[int, int] = {}
+        self.last: dict[int, int] = {}
+        self.alias: dict[int, int] = {}  # what is read where another array is
+        self.loops: list[tuple[int, set[int]]] = []  # around the place that is looked at: their start, what they use
+
+    def spans(self) -> dict[int, tuple[int, int]]:
+        program = self.program
+        for leaf in program.carry:
+            self.use(leaf.nodes)
+        self.block(self.graph.root, "all")
+        forever = set(self.first)
+        self.block(program.scope, "head")
+        self.block(program.scope, "body")
+        self.clock += 1
+        for leaf in program.step:
+            for n in leaf.nodes:
+                self.use(self.graph.args[n] if n in self.schedule.deferred else (n,))
+        self.clock += 1
+        for old, new in zip(program.carry, program.read_carry, strict=True):
+            self.alias.update(zip(new.nodes, old.nodes, strict=True))
+        self.block(program.read_scope, "all")
+        self.clock += 1
+        for leaf in program.rows:
+            self.use(leaf.nodes)
+        for n in forever:
+            self.last[n] = self.clock
+        return {n: (self.first[n], self.last[n]) for n in self.first}
+
+    def use(self, nodes) -> None:
+        """These arrays are written or read now."""
+        for n in nodes:
+            while n in self.alias:
+                n = self.alias[n]
+            if not self.graph.length[n] or self.graph.op[n] == "vconst" or n in self.elsewhere:
+                continue
+            self.first.setdefault(n, self.clock)
+            self.last[n] = self.clock
+            for _, used in self.loops:
+                used.add(n)
+
+    def block(self, scope: Scope, part: str) -> None:
+        g, direct = self.graph, self.schedule.direct
+        for piece in self.schedule.block(scope, part):
+            self.clock += 1
+            if piece.length:
+                kept = set(piece.kept)
+                inside = set(piece.nodes)
+                self.alias.update((m, direct[m]) for m in kept if m in direct)
+                self.use(a for n in piece.nodes for a in g.args[n] if a not in inside)
+                self.use(kept)
+                continue
+            for n in piece.nodes:
+                self.clock += 1
+                attr = g.attr[n]
+                if isinstance(attr, Loop):
+                    self.loop(n, attr)
+                elif isinstance(attr, Branches):
+                    self.branches(n, attr)
+                else:
+                    self.use((*g.args[n], *((n,) if g.op[n] in ("pack", "join") else ())))
+
+    def loop(self, n: int, loop: Loop) -> None:
+        g, live = self.graph, self.program.live
+        moving = [j for j, p in enumerate(loop.params) if p in live]
+        collected = [u for u in live if g.op[u] == "collected" and g.args[u][0] == n]
+        self.alias.update((u, loop.params[g.attr[u]]) for u in live if g.op[u] == "proj" and g.args[u][0] == n)
+        self.use(g.args[n][j] for j in moving)
+        self.use(loop.params[j] for j in moving)
+        self.use(collected)
+        start, used = self.clock, set()
+        self.loops.append((start, used))
+        self.use(loop.params[j] for j in moving)
+        self.block(loop.scope, "head")
+        self.block(loop.scope, "body")
+        self.clock += 1
+        self.use(loop.results[j] for j in moving)
+        self.use(loop.params[j] for j in moving)
+        self.use(collected)
+        self.loops.pop()
+        for m in used:
+            if self.first[m] <= start:
+                self.last[m] = self.clock
+
+    def branches(self, n: int, branches: Branches) -> None:
+        g, live = self.graph, self.program.live
+        users = [u for u in live if g.op[u] == "proj" and g.args[u][0] == n]
+        for scope, results in zip(branches.scopes, branches.results, strict=True):
+            self.block(scope, "all")
+            self.clock += 1
+            self.use(results[g.attr[u]] for u in users)
+            self.use(users)
