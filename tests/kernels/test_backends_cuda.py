@@ -2,7 +2,11 @@
 
 import ctypes
 import itertools
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -122,12 +126,52 @@ def test_quick_division_and_root_are_rounded_and_strange_operands_take_the_caref
     driver = OneThread(program)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda, "driver", lambda ordinal: driver)
-        out, _ = cuda.CudaRunner(program, jax.devices("cpu")[0]).run_batch(carry, (), None, rows=1, every=1)
+        out, _ = cuda.CudaRunner(program, jax.devices("cpu")[:1]).run_batch(carry, (), None, rows=1, every=1)
     with np.errstate(all="ignore"):
         want = (a / b, 1 / a, np.sqrt(a))
     for got, good in zip(out, want):
         np.testing.assert_array_equal(got, good)
         np.testing.assert_array_equal(np.signbit(got)[~np.isnan(good)], np.signbit(good)[~np.isnan(good)])
+
+
+SEVERAL = """
+import jax, numpy as np, sys
+sys.path.insert(0, sys.argv[1])
+from test_backends_cuda import *
+cuda.driver, cuda.LEAST = lambda ordinal: OneThread(program), 3
+program = kernels.lower(LOOP, CARRY, CONSTS)
+for count, used in ((12, 3), (10, 2), (7, 1)):  # so many devices that all have the same number of trajectories
+    runner = cuda.CudaRunner(program, jax.devices())
+    launched = []
+    for k, d in enumerate(runner.drivers):
+        d.launch = lambda f, table, n, short, team, k=k: (launched.append((k, n)), f(table))
+    carry, consts = starts(count), CONSTS | {"dt": np.linspace(0.005, 0.02, count)}
+    got = runner.run_batch(carry, consts, AXES, rows=2, every=30)
+    again = runner.run_batch(got[0], consts, AXES, rows=1, every=5)
+    alone = kernels.build(program)
+    want = alone.run_batch(carry, consts, AXES, rows=2, every=30)
+    more = alone.run_batch(want[0], consts, AXES, rows=1, every=5)
+    for a, b in zip(jax.tree.leaves((got, again)), jax.tree.leaves((want, more)), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    assert sorted(launched) == sorted([(k, count // used) for k in range(used)] * 2)
+    assert len(jax.tree.leaves(got)[0].devices()) == used
+"""
+
+
+@pytest.mark.slow
+def test_a_batch_is_spread_over_all_devices():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=3", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", SEVERAL, str(Path(__file__).parent)]
+    done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_custom_call_reports_what_went_wrong(program, monkeypatch):
+    monkeypatch.setattr(cuda, "driver", lambda ordinal: OneThread(program))
+    runner = cuda.CudaRunner(program, jax.devices("cpu")[:1])
+    monkeypatch.setattr(runner.driver, "enqueue", lambda *a, **k: 1 / 0)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="ZeroDivisionError"):
+        jax.block_until_ready(jax.jit(lambda c: runner.under_jit(c, CONSTS, rows=1, every=3))(CARRY))
 
 
 class OneThread:
@@ -143,6 +187,10 @@ class OneThread:
         assert text.endswith(b"\0") and b".visible .entry" in text
         return self.fn
 
+    def enqueue(self, function, words, count, stream, short, team):
+        assert stream is None
+        function(words.ctypes.data)
+
     def launch(self, function, table, count, short, team):
         function(table)
 
@@ -152,7 +200,7 @@ class OneThread:
 
 def test_the_runner_hands_over_and_brings_back(program, monkeypatch):
     monkeypatch.setattr(cuda, "driver", lambda ordinal: OneThread(program))
-    runner = cuda.CudaRunner(program, jax.devices("cpu")[0])
+    runner = cuda.CudaRunner(program, jax.devices("cpu")[:1])
     carry, consts = starts(9), CONSTS | {"dt": np.linspace(0.005, 0.02, 9)}
     native_runner = kernels.build(program)
     for given, axes in ((consts, AXES), (CONSTS, None)):

@@ -250,8 +250,10 @@ class Run:
     def call(self, table: Table, ends: np.ndarray | int, rows: int, stride: int) -> None:
         """Every trajectory goes on to its entry of `ends`."""
         plan, before, shape = self.plan, self.n if self.plan.saves else None, np.shape(self.plan.consts.n_end)
-        n_end = np.broadcast_to(np.asarray(ends, plan.consts.n_end.dtype).reshape(-1 if shape else ()), shape)
-        consts = dataclasses.replace(plan.consts, n_end=jnp.asarray(n_end) if plan.many else n_end)
+        n_end: Any = np.asarray(ends, plan.consts.n_end.dtype)
+        if plan.many:  # one number for all of them is repeated where it is needed: a GPU may be far away
+            n_end = jnp.broadcast_to(n_end, shape)
+        consts = dataclasses.replace(plan.consts, n_end=n_end if plan.many else n_end.reshape(shape))
         if plan.many:
             self.carry, out = self.choice.runner.run_batch(self.carry, consts, plan.axes, rows=rows, every=stride)
         else:

@@ -10,19 +10,23 @@ import ctypes
 import functools
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from .emit import KERNEL, Layout
+from .foreign import register
 from .graph import Unavailable, dtype_of
 from .program import Program
 from .ptx import ALONE, Team, limited, spilling, team_ptx
 from .runner import UnderJit, batch_axes, from_arrays, to_arrays
 
+LEAST = 1024  # trajectories for each of several devices
 LOCAL = 1 << 18  # bytes of arrays that a thread may have
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
 # A short program, and one of a team, is quickest with so many registers that 16 groups of 32 threads share a processor,
@@ -98,8 +102,9 @@ class Driver:
         *,
         short: bool = True,
         team: Team = ALONE,
+        wait: bool = True,
     ) -> None:
-        """Run one kernel, of a short or a long program, on `count` trajectories and wait for its end.
+        """Run one kernel, of a short or a long program, on `count` trajectories and, with `wait`, wait for its end.
 
         A team takes one trajectory at a time, and is a block.
         """
@@ -114,7 +119,24 @@ class Driver:
         self("cuCtxPushCurrent_v2", self.context)
         try:
             self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, team.shared, stream, arguments, None)
-            self("cuStreamSynchronize", stream)
+            if wait:
+                self("cuStreamSynchronize", stream)
+        finally:
+            self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def enqueue(
+        self, function: ctypes.c_void_p, words: np.ndarray, count: int, stream: int | None, *, short: bool, team: Team
+    ) -> None:
+        """Run one kernel with this table after what is in a stream already, without waiting."""
+        queue, table = ctypes.c_void_p(stream), ctypes.c_void_p()
+        self("cuCtxPushCurrent_v2", self.context)
+        try:
+            self("cuMemAllocAsync", ctypes.byref(table), ctypes.c_size_t(words.nbytes), queue)
+            self(
+                "cuMemcpyHtoDAsync_v2", table, ctypes.c_void_p(words.ctypes.data), ctypes.c_size_t(words.nbytes), queue
+            )
+            self.launch(function, table.value or 0, count, queue, short=short, team=team, wait=False)
+            self("cuMemFreeAsync", table, queue)
         finally:
             self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
@@ -125,32 +147,27 @@ class Driver:
         A callback of a compiled function may call this. Its caller waits on another stream, so nothing here may wait
         for the whole device, as to free memory in the ordinary way would.
         """
-        words = table([0] * (len(inputs) + len(outputs)))
-        sizes = [-(-max(a.nbytes, 1) // 256) * 256 for a in (*inputs, words, *outputs)]
-        places, split = [0, *np.cumsum(sizes).tolist()], len(inputs)
-        host = np.empty(places[-1], np.uint8)  # one copy each way
-        for a, at in zip(inputs, places):
-            host[at : at + a.nbytes] = a.reshape(-1).view(np.uint8)
-        there, back = places[split + 1], places[-1] - places[split + 1]
+        sizes = [-(-max(a.nbytes, 1) // 256) * 256 for a in (*inputs, *outputs)]
+        places = np.concatenate([[0], np.cumsum(sizes)])
         self("cuCtxPushCurrent_v2", self.context)
         try:
             stream, memory = ctypes.c_void_p(), ctypes.c_void_p()
             self("cuStreamCreate", ctypes.byref(stream), 1)
-            self("cuMemAllocAsync", ctypes.byref(memory), ctypes.c_size_t(places[-1]), stream)
-            base, begin = memory.value or 0, host.ctypes.data
-            words = table([base + x for k, x in enumerate(places[:-1]) if k != split])
-            host[places[split] : places[split] + words.nbytes] = words.view(np.uint8)
-            ends = ctypes.c_void_p(base + there), ctypes.c_void_p(begin + there)
-            self("cuMemcpyHtoDAsync_v2", ctypes.c_void_p(base), ctypes.c_void_p(begin), ctypes.c_size_t(there), stream)
-            self.launch(function, base + places[split], count, stream, short=short, team=team)
-            self("cuMemcpyDtoHAsync_v2", ends[1], ends[0], ctypes.c_size_t(back), stream)
+            words = table([0] * len(sizes))
+            self("cuMemAllocAsync", ctypes.byref(memory), ctypes.c_size_t(int(places[-1]) + words.nbytes), stream)
+            base = memory.value or 0
+            where = [base + int(x) for x in places]
+            words = table(where[:-1])
+            for address, a in zip((*where[: len(inputs)], where[-1]), (*inputs, words), strict=True):
+                self("cuMemcpyHtoDAsync_v2", ctypes.c_void_p(address), ctypes.c_void_p(a.ctypes.data), a.nbytes, stream)
+            self.launch(function, where[-1], count, stream, short=short, team=team)
+            for address, a in zip(where[len(inputs) : -1], outputs, strict=True):
+                self("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(a.ctypes.data), ctypes.c_void_p(address), a.nbytes, stream)
             self("cuMemFreeAsync", memory, stream)
             self("cuStreamSynchronize", stream)
             self("cuStreamDestroy_v2", stream)
         finally:
             self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-        for a, at in zip(outputs, places[split + 1 :]):
-            a.reshape(-1).view(np.uint8)[:] = host[at : at + a.nbytes]
 
 
 @functools.cache
@@ -171,14 +188,14 @@ def driver(ordinal: int) -> Driver:
 class CudaRunner(UnderJit):
     """Runs the program on a GPU; results are arrays on the device."""
 
-    def __init__(self, program: Program, device: Any = None):
-        if device is None:
-            found = [d for d in jax.devices() if d.platform == "gpu"]
-            if not found:
-                raise Unavailable("back end 'cuda' needs an NVIDIA GPU; JAX sees none")
-            device = found[0]
-        self.program, self.device = program, device
-        self.driver = driver(getattr(device, "local_hardware_id", 0) or 0)
+    def __init__(self, program: Program, devices: Sequence[Any] | None = None):
+        if devices is None:
+            devices = [d for d in jax.local_devices() if d.platform == "gpu"]
+        if not devices:
+            raise Unavailable("back end 'cuda' needs an NVIDIA GPU; JAX sees none")
+        self.program, self.devices = program, list(devices)
+        self.drivers = [driver(getattr(d, "local_hardware_id", 0) or 0) for d in devices]
+        self.device, self.driver = self.devices[0], self.drivers[0]
         if program.space > LOCAL:
             raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
         # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
@@ -188,7 +205,8 @@ class CudaRunner(UnderJit):
             text = limited(text, REGISTERS)
         elif self.driver.spills and not program.wide:
             text = spilling(text, SPILLED)
-        self._function = self.driver.function(text.encode() + b"\0", self.team.shared)
+        self._functions = [d.function(text.encode() + b"\0", self.team.shared) for d in self.drivers]
+        self._function = self._functions[0]
 
     def prepare(self, batch: bool) -> None:
         """Nothing is left to do: the kernel was compiled at once."""
@@ -198,6 +216,21 @@ class CudaRunner(UnderJit):
         p = self.program
         empty = [np.empty((0, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.carry]
         self._batch(0, empty, [np.empty(leaf.shape, dtype_of(leaf.kind)) for leaf in p.consts], [], 0, 0)
+
+    def _target(self, rows: int, every: int) -> str:
+        p, size = self.program, Layout.of(self.program).size
+
+        def call(count: int, inputs: list[int], results: list[int], stream: int | None) -> None:
+            split = len(p.carry)
+            words = np.zeros(size, np.int64)
+            words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
+            words[5:] = [*inputs[split:], *(leaf.count for leaf in p.consts), *inputs[:split], *results]
+            if count:
+                self.driver.enqueue(self._function, words, count, stream, short=self.short, team=self.team)
+
+        platform = "CUDA" if self.device.platform == "gpu" else "cpu"
+        name = f"holonomix_{platform}_{p.hash[:24]}_{rows}_{every}"
+        return register(name, platform, len(p.carry[0].shape), call)
 
     def _single(self, carry_in: list, given: list, rows: int, every: int) -> tuple[list, list]:
         lead = [np.asarray(a)[None] for a in carry_in]
@@ -234,36 +267,63 @@ class CudaRunner(UnderJit):
         """Many trajectories; carry leaves have a leading axis, constants where `consts_axes` says 0."""
         if rows < 0 or every < 0:
             raise ValueError("rows and every must not be negative")
-        p, layout = self.program, Layout.of(self.program)
-        leaves = jax.tree.leaves(carry)
-        count = int(leaves[0].shape[0])
+        p = self.program
+        count = int(jax.tree.leaves(carry)[0].shape[0])
         axes = batch_axes(p.consts_tree, consts, consts_axes)
-        carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry), self._place)
+        parts = next(k for k in range(len(self.devices), 0, -1) if count % k == 0 and (k == 1 or count >= k * LEAST))
+        split, whole = _places(tuple(self.devices[:parts]))
+        carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry), jnp.asarray)
         lead = [count if a == 0 else None for a in axes]
-        given = to_arrays(p.consts, p.consts_tree, consts, "consts", lead, self._place)
+        given = to_arrays(p.consts, p.consts_tree, consts, "consts", lead, jnp.asarray)
+        carry_in = [jax.device_put(x, split) for x in carry_in]
+        given = [jax.device_put(x, split if a == 0 else whole) for x, a in zip(given, axes, strict=True)]
         shapes = [(count, *leaf.shape) for leaf in p.carry] + [(count, rows, *leaf.shape) for leaf in p.rows]
         kinds = [dtype_of(leaf.kind) for leaf in (*p.carry, *p.rows)]
-        with jax.default_device(self.device):
-            out = _allocated(tuple(zip(shapes, map(str, kinds), strict=True)))()
-        carry_out, saved = out[: len(p.carry)], out[len(p.carry) :]
+        out = _allocated(tuple(zip(shapes, map(str, kinds), strict=True)), split)()
         if count:
-            words = np.zeros(layout.size, np.int64)
-            words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
+            jax.block_until_ready((carry_in, given, out))
+            local = [_pieces(x, self.devices[:parts]) for x in (*given, *carry_in, *out)]
             strides = [leaf.count if a == 0 else 0 for leaf, a in zip(p.consts, axes, strict=True)]
-            words[5:] = [*map(_address, given), *strides, *map(_address, (*carry_in, *carry_out, *saved))]
-            table = jax.device_put(words, self.device)
-            jax.block_until_ready((table, carry_in, given, carry_out, saved))
-            self.driver.launch(self._function, _address(table), count, short=self.short, team=self.team)
+            calls = [(k, count // parts, [x[k] for x in local], strides, rows, every) for k in range(parts)]
+            if parts == 1:
+                self._part(*calls[0])
+            else:  # one thread of the host per device
+                with ThreadPoolExecutor(parts) as pool:
+                    list(pool.map(lambda call: self._part(*call), calls))
+        carry_out, saved = out[: len(p.carry)], out[len(p.carry) :]
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
 
-    def _place(self, value: Any, dtype: Any) -> jax.Array:
-        return jax.device_put(jnp.asarray(value, dtype), self.device)
+    def _part(self, k: int, count: int, arrays: list[jax.Array], strides: list[int], rows: int, every: int) -> None:
+        """The trajectories of one device: constants, state before and after, and rows are in its memory."""
+        words, given = np.zeros(Layout.of(self.program).size, np.int64), len(strides)
+        words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
+        words[5:] = [*map(_address, arrays[:given]), *strides, *map(_address, arrays[given:])]
+        table = jax.block_until_ready(jax.device_put(words, self.devices[k]))
+        self.drivers[k].launch(self._functions[k], _address(table), count, short=self.short, team=self.team)
+
+
+@functools.lru_cache(64)
+def _places(devices: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Where arrays over trajectories are, and arrays that are the same for all of them."""
+    if len(devices) == 1:
+        here = SingleDeviceSharding(devices[0])
+        return here, here
+    mesh = Mesh(np.array(devices), ("trajectory",))
+    return NamedSharding(mesh, PartitionSpec("trajectory")), NamedSharding(mesh, PartitionSpec())
+
+
+def _pieces(array: jax.Array, devices: list[Any]) -> list[jax.Array]:
+    """The part of an array on each device."""
+    if len(devices) == 1:
+        return [array]
+    found = {shard.device: shard.data for shard in array.addressable_shards}
+    return [found[d] for d in devices]
 
 
 @functools.lru_cache(256)
-def _allocated(arrays: tuple[tuple[tuple[int, ...], str], ...]) -> Callable[[], list[jax.Array]]:
+def _allocated(arrays: tuple[tuple[tuple[int, ...], str], ...], place: Any) -> Callable[[], list[jax.Array]]:
     """A function that makes arrays of these shapes and types, in one call of the device."""
-    return jax.jit(lambda: [jnp.empty(shape, kind) for shape, kind in arrays])
+    return jax.jit(lambda: [jnp.empty(shape, kind) for shape, kind in arrays], out_shardings=place)
 
 
 def _address(array: jax.Array) -> int:

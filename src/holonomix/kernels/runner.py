@@ -16,6 +16,7 @@ import numpy as np
 
 from . import native
 from .emit import Layout
+from .foreign import called
 from .graph import defects, dtype_of
 from .program import Leaf, Program
 
@@ -132,37 +133,6 @@ class Block:
         return record, addresses
 
 
-class Packing:
-    """Arrays of given shapes and types as one array for each type: a callback takes its time for every array."""
-
-    def __init__(self, leaves: Sequence[tuple[tuple[int, ...], str]]):
-        self.shapes = [shape for shape, _ in leaves]
-        self.members: dict[Any, list[int]] = {}
-        for k, (_, kind) in enumerate(leaves):
-            self.members.setdefault(dtype_of(kind), []).append(k)
-        self.structs = [
-            jax.ShapeDtypeStruct((sum(math.prod(self.shapes[k]) for k in members),), dtype)
-            for dtype, members in self.members.items()
-        ]
-
-    def packed(self, arrays: Sequence[Any], xp: Any, lead: tuple[int, ...] = ()) -> list[Any]:
-        """One array per type, by `numpy` or `jax.numpy`; all have the leading axes `lead`."""
-        return [
-            xp.concatenate([xp.reshape(xp.asarray(arrays[k]), (*lead, -1)) for k in members], axis=-1)
-            for members in self.members.values()
-        ]
-
-    def separate(self, packed: Sequence[Any], lead: tuple[int, ...] = ()) -> list[Any]:
-        """The inverse."""
-        out: list[Any] = [None] * len(self.shapes)
-        for whole, members in zip(packed, self.members.values(), strict=True):
-            end = 0
-            for k in members:
-                begin, end = end, end + math.prod(self.shapes[k])
-                out[k] = whole[..., begin:end].reshape((*lead, *self.shapes[k]))
-        return out
-
-
 class UnderJit(abc.ABC):
     """Adds `under_jit` to a runner that takes and returns arrays of NumPy."""
 
@@ -177,40 +147,46 @@ class UnderJit(abc.ABC):
     def under_jit(self, carry, consts, *, rows: int, every):
         """`run` for use inside of `jax.jit`, as a callback; under `jax.vmap` it is one batch. `every` may be traced."""
         p = self.program
-        every = jax.numpy.asarray(every, np.int64)
+        wanted = [
+            jax.ShapeDtypeStruct(shape, dtype_of(leaf.kind))
+            for leaf, shape in (*((f, f.shape) for f in p.carry), *((f, (rows, *f.shape)) for f in p.rows))
+        ]
         given = [
-            array
+            to_arrays(leaves, tree, values, what, make=jax.numpy.asarray)
             for leaves, tree, values, what in (
                 (p.carry, p.carry_tree, carry, "carry"),
                 (p.consts, p.consts_tree, consts, "consts"),
             )
-            for array in to_arrays(leaves, tree, values, what, make=jax.numpy.asarray)
         ]
-        sent, back = Packing([(f.shape, f.kind) for f in (*p.carry, *p.consts)]), self._results(rows)
-        call = functools.partial(self._host, rows, sent, back)
-        found = jax.pure_callback(call, back.structs, every, sent.packed(given, jax.numpy), vmap_method="broadcast_all")
-        out = back.separate(found)
+        target = self._target(rows, every) if isinstance(every, int) else None
+        if target is not None:
+            out = called(target, wanted, [*given[0], *given[1]])
+        else:
+            steps, call = jax.numpy.asarray(every, np.int64), functools.partial(self._host, rows)
+            out = jax.pure_callback(call, wanted, steps, *given, vmap_method="broadcast_all")
         split = len(p.carry)
         return from_arrays(p.carry, p.carry_tree, out[:split]), from_arrays(p.rows, p.rows_tree, out[split:])
 
-    def _results(self, rows: int) -> Packing:
-        p = self.program
-        return Packing([*((f.shape, f.kind) for f in p.carry), *(((rows, *f.shape), f.kind) for f in p.rows)])
+    def _target(self, rows: int, every: int) -> str | None:
+        """The name of a custom call of XLA that does the same without a copy to the host, where there is one."""
+        return None
 
-    def _host(self, rows: int, sent: Packing, back: Packing, every, packed) -> list[np.ndarray]:
+    def _host(self, rows: int, every, carry, given) -> list[np.ndarray]:
         p = self.program
         every = np.asarray(every)
-        lead, count, split = every.shape, every.size, len(p.carry)
+        lead = every.shape
+        if not lead:
+            out, saved = self._single(carry, given, rows, int(every))
+            return [*out, *saved]
         if np.any(every != every.flat[0]):
             raise ValueError("the number of steps must be the same for all trajectories of a batch")
-        steps = int(every.flat[0])
-        if not lead:
-            given = sent.separate([_plain(a) for a in packed])
-            out, saved = self._single(given[:split], given[split:], rows, steps)
-            return back.packed([*out, *saved], np)
-        given = [_plain(a) for a in sent.separate([_plain(a).reshape(count, -1) for a in packed], (count,))]
-        out, saved = self._batch(count, given[:split], given[split:], [True] * len(p.consts), rows, steps)
-        return [a.reshape(*lead, -1) for a in back.packed([*out, *saved], np, (count,))]
+        count = every.size
+        flat = [
+            _plain(a).reshape(count, *f.shape) for a, f in zip((*carry, *given), (*p.carry, *p.consts), strict=True)
+        ]
+        lanes, split = [True] * len(given), len(carry)
+        out, saved = self._batch(count, flat[:split], flat[split:], lanes, rows, int(every.flat[0]))
+        return [a.reshape(*lead, *a.shape[1:]) for a in (*out, *saved)]
 
 
 class NativeRunner(UnderJit):
