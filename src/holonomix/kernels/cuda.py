@@ -279,7 +279,9 @@ class CudaRunner(UnderJit):
         given = [jax.device_put(x, split if a == 0 else whole) for x, a in zip(given, axes, strict=True)]
         shapes = [(count, *leaf.shape) for leaf in p.carry] + [(count, rows, *leaf.shape) for leaf in p.rows]
         kinds = [dtype_of(leaf.kind) for leaf in (*p.carry, *p.rows)]
-        out = _allocated(tuple(zip(shapes, map(str, kinds), strict=True)), split)()
+        # results of one device are not bound to it: what XLA computes from them is not compiled a second time
+        with jax.default_device(self.device):
+            out = _allocated(tuple(zip(shapes, map(str, kinds), strict=True)), split if parts > 1 else None)()
         if count:
             jax.block_until_ready((carry_in, given, out))
             local = [_pieces(x, self.devices[:parts]) for x in (*given, *carry_in, *out)]
