@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ def iterate(
     stall: float = 0.5,
     limit: Any = None,
     polish: bool = False,
+    patience: int = 1,
 ) -> Iterated:
     """Repeat `x <- body(x, r)` until the residual norm is at most `tol`.
 
@@ -47,10 +49,13 @@ def iterate(
 
     An iteration that converges linearly comes from one side and stops with a residual just below `tol` of always the
     same sign, which over many steps is a drift. `polish` uses that last residual for one more correction.
+
+    An iteration that is not monotone far from the solution compares its norm with the largest of the last `patience`.
     """
     r, norm = residual(x)
 
     def stalled(norm, previous):
+        previous = functools.reduce(jnp.maximum, previous)
         slow = (norm >= stall * previous) & (norm <= floor)
         return slow if limit is None else slow | ((norm >= previous) & (norm <= limit))
 
@@ -59,12 +64,12 @@ def iterate(
         return (norm > tol) & ~stalled(norm, previous) & (k < max_iterations)
 
     def sweep(loop):
-        x, r, norm, _, k = loop
+        x, r, norm, previous, k = loop
         x = body(x, r)
         r, new = residual(x)
-        return x, r, new, norm, k + 1
+        return x, r, new, (norm, *previous[:-1]), k + 1
 
-    start = (x, r, norm, jnp.full_like(norm, jnp.inf), jnp.asarray(0, jnp.int32))
+    start = (x, r, norm, (jnp.full_like(norm, jnp.inf),) * patience, jnp.asarray(0, jnp.int32))
     x, r, norm, previous, k = jax.lax.while_loop(more, sweep, start)
     return Iterated(body(x, r) if polish else x, norm, k, (norm <= tol) | stalled(norm, previous))
 

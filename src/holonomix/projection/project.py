@@ -22,18 +22,14 @@ from ..errors import (
     real_array,
     whole_number,
 )
-from ..linalg import Dense, implicit_root, iterate
-from ..linalg.redundant import PseudoInverse, dependent
-from ..linalg.scales import relative, stall_rule
 from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
 from ..systems.mass import check_mass
 from ..systems.problem import Problem
+from .nearest import constraint_sizes, nearest_point
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
 
 __all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "check_system", "project"]
-
-NEWTON_SIZE = 64  # unknowns up to which a projection may solve with the whole matrix
 
 # Above this many rows the rank is judged by the factors' pivots; naming the rows would take a dense eigenproblem.
 LARGE_RANK_CHECK = 600
@@ -105,62 +101,8 @@ def _nearest(
     system: AbstractSystem, q: Any, p: Any, t: Any, max_iterations: int, redundant: bool
 ) -> tuple[Any, Any, Any]:
     check_functions(system, q, p, t)
-    m = system.constraint_count(q)
-
-    def stationarity(x, args):
-        system, q, t = args
-        here, multipliers = x[: q.size].reshape(q.shape), x[q.size :]
-        pull = system.inverse_mass(q, system.linearize(here, t).transpose(multipliers))
-        return jnp.concatenate([(here - q + pull).reshape(-1), system.constraint(here, t)])
-
-    def solve(args):
-        system, q, t = args
-        eps = jnp.finfo(q.dtype).eps
-        length = lambda x: jnp.sum(x * system.mass_form(q).momentum(q, x))  # squared, in the mass metric
-
-        def residual(x):
-            r = stationarity(x, args)
-            here, off = (y[: q.size].reshape(q.shape) for y in (x, r))
-            position = jnp.sqrt(relative(length(off), length(here) + length(q)))
-            return r, jnp.maximum(position, relative(r[q.size :], constraint_sizes(system, here, t)))
-
-        def gauss_newton(x):
-            # on the constraint, with the distance to q as the objective
-            here = x[: q.size].reshape(q.shape)
-            jac = system.linearize(here, t)
-            rhs = system.constraint(here, t) + jac(q - here)
-            gram = system.gram(q, jac, jac)
-            multipliers = (gram.factor_redundant if redundant else gram.factor)(symmetric=True).solve(rhs)
-            new = q - system.inverse_mass(q, jac.transpose(multipliers))
-            return jnp.concatenate([new.reshape(-1), multipliers])
-
-        def body(x, r):
-            near = gauss_newton(x)
-            if redundant or q.size + m > NEWTON_SIZE:
-                return near
-            # far from a curved manifold Gauss-Newton goes astray; Newton's method knows the curvature
-            full = x - Dense(jax.jacfwd(lambda y: stationarity(y, args))(x)).factor().solve(r)
-            better = residual(full)[1] < residual(near)[1]
-            return jnp.where(better, full, near)
-
-        start = jnp.concatenate([q.reshape(-1), jnp.zeros(m, q.dtype)])
-        options = stall_rule(q.dtype, quadratic=False)
-        done = iterate(body, residual, start, tol=2 * eps, max_iterations=max_iterations, **options)
-        return done.x, done.converged
-
-    def pseudo(x, args):
-        jacobian = jax.jacfwd(lambda y: stationarity(y, args))(x)
-        inverse = jnp.linalg.pinv(jacobian, rtol=dependent(q.dtype))
-        return PseudoInverse(inverse, jnp.zeros_like(inverse), jnp.ones(()))
-
-    x, converged = implicit_root(solve, stationarity, (system, q, t), pseudo if redundant else None)
-    here = x[: q.size].reshape(q.shape)
+    here, converged = nearest_point(system, q, t, max_iterations, redundant)
     return here, jnp.max(jnp.abs(system.constraint(here, t))), converged
-
-
-def constraint_sizes(system: AbstractSystem, q: Any, t: Any) -> Any:
-    """The natural scale of each row of g at q: `sum_j |G_ij| |q_j|` (`linalg.scales`)."""
-    return system.linearize(q, t).row_sizes(q)
 
 
 def bend_sizes(system: AbstractSystem, q: Any, t: Any) -> Any:
