@@ -80,9 +80,9 @@ def check_same_run(saved: dict[str, np.ndarray], found: dict[str, Any], own: Ide
     for name, value in own.meta.items():
         if name not in ("program", "environment") and name in found and found[name] != value:
             raise InputError(f"the store holds a run with {name} = {found[name]}, this one has {value}; {OTHER}")
-    _check_numbers({name: x for name, x in saved.items() if name.startswith(GIVEN)}, own.arrays)
     then = found.get("environment", {})
     _check_program(found.get("program", {}), own.meta["program"], then, own.meta["environment"])
+    _check_numbers({name: x for name, x in saved.items() if name.startswith(GIVEN)}, own.arrays)
     if changes := environment_changes(then):
         warnings.warn(
             f"since the run began, {', '.join(changes)}: the last bits may differ from here on",

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
-from ..errors import InputError, one_of, whole_number
+from ..errors import InputError, one_of, real_array, whole_number
 from ..linalg import implicit_root, iterate
 from ..linalg.scales import inverse_sizes, stall_rule
 from ..status import Status
@@ -103,9 +104,9 @@ class AbstractSolver(eqx.Module):
         """The point of the manifold at time `t1` reached from `trial` along `M^-1 G(q, t)^T`."""
         t, t1 = jnp.asarray(t, q.dtype), jnp.asarray(t1, q.dtype)
         multipliers, (k, residual, converged, memory) = implicit_root(
-            lambda args: self.iterate_positions(*args),
+            _found_positions,
             _position_residual,
-            (system, q, trial, t, t1, memory),
+            (system, q, trial, t, t1, (self, memory)),
             partial(_position_factor, self.redundant is not None),
         )
         if self.redundant is not None:
@@ -118,6 +119,11 @@ class AbstractSolver(eqx.Module):
 def shifted(system: AbstractSystem, q: Any, trial: Any, t: Any, multipliers: Any) -> Any:
     """`trial - M^-1 G(q, t)^T Lambda`."""
     return trial - system.inverse_mass(q, system.linearize(q, t).transpose(multipliers))
+
+
+def _found_positions(args: Any) -> tuple[Any, Any]:
+    *problem, (solver, memory) = args
+    return solver.iterate_positions(*problem, memory)
 
 
 def _position_residual(multipliers: Any, args: Any) -> Any:
@@ -242,23 +248,22 @@ class SOR(AbstractSolver):
     way, accumulating (Andersen 1983). 1.7 is a good factor for chains.
     """
 
-    omega: float = eqx.field(static=True)
+    omega: Any  # a runtime value: a scan over it compiles once
     tol: float | None = eqx.field(static=True)
     max_iterations: int = eqx.field(static=True)
     redundant: str | None = eqx.field(static=True)
 
     def __init__(
         self,
-        omega: float = 1.7,
+        omega: Any = 1.7,
         tol: float | None = None,
         max_iterations: int = 20_000,
         redundant: str | None = None,
     ):
-        self.omega, self.tol, self.max_iterations, self.redundant = omega, tol, max_iterations, redundant
-
-    def __check_init__(self) -> None:
-        if not isinstance(self.omega, (int, float)) or not 0 < self.omega < 2:
-            raise InputError(f"omega must be a number between 0 and 2 for the relaxation to converge, not {self.omega}")
+        self.omega = real_array("omega", omega)
+        if not isinstance(omega, Tracer) and (self.omega.ndim or not 0 < float(self.omega) < 2):
+            raise InputError(f"omega must be a number between 0 and 2 for the relaxation to converge, not {omega}")
+        self.tol, self.max_iterations, self.redundant = tol, max_iterations, redundant
 
     def init(self, system: AbstractSystem, q: Any, t: Any) -> Any:
         return ()
@@ -296,7 +301,7 @@ class SOR(AbstractSolver):
         tol = 4 * jnp.finfo(q.dtype).eps if self.tol is None else self.tol
 
         def solve(args):
-            system, q, p, t = args
+            system, q, p, t, omega = args
             gram = system.gram(q, *(system.linearize(q, t),) * 2).todense()
             target = system.hidden_constraint(q, p, t)
             sizes = momentum_sizes(system, q, p, t)
@@ -307,7 +312,7 @@ class SOR(AbstractSolver):
                 return left, jnp.max(jnp.abs(left) * scale)
 
             def relax(i, mu):
-                return mu.at[i].add(self.omega * (target[i] - gram[i] @ mu) / gram[i, i])
+                return mu.at[i].add(omega * (target[i] - gram[i] @ mu) / gram[i, i])
 
             done = iterate(
                 lambda mu, _: jax.lax.fori_loop(0, mu.size, relax, mu),
@@ -323,7 +328,7 @@ class SOR(AbstractSolver):
         mu, converged = implicit_root(
             solve,
             _momentum_residual,
-            (system, q, p, jnp.asarray(t, q.dtype)),
+            (system, q, p, jnp.asarray(t, q.dtype), self.omega),
             partial(_momentum_factor, self.redundant is not None),
         )
         status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
@@ -353,12 +358,12 @@ def momentum_sizes(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
 
 
 def _momentum_residual(mu: Any, args: Any) -> Any:
-    system, q, p, t = args
+    system, q, p, t, _ = args
     return system.hidden_constraint(q, p - system.linearize(q, t).transpose(mu), t)
 
 
 def _momentum_factor(redundant: bool, mu: Any, args: Any) -> Any:
-    system, q, _, t = args
+    system, q, _, t, _ = args
     return _Negated(_gram_factor(system, q, t, redundant))
 
 
