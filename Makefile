@@ -36,7 +36,7 @@ test: $(VENV)/.stamp-test
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.stamp-test
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --jaxtyping-packages=holonomix,beartype.beartype
+	XLA_FLAGS="$(XLA_FLAGS)" $(PY) -m pytest -n $(WORKERS) --dist worksteal --jaxtyping-packages=holonomix,beartype.beartype
 
 # pyright has to see what the tests use beside the base packages (cloudpickle)
 lint: $(VENV)/.stamp-lint $(VENV)/.stamp-test

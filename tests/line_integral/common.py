@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -65,19 +64,3 @@ def one_step(problem, method, dt):
         return jnp.concatenate([new.q.reshape(-1), new.p.reshape(-1)])
 
     return flow
-
-
-def bundle_defect(problem, method, dt, q, p):
-    """`T^T (J^T W J - W) T` with T a basis of the tangent space of the cotangent bundle of the manifold."""
-    system, n = problem.system, q.size
-    z = jnp.concatenate([q.reshape(-1), p.reshape(-1)])
-
-    def conditions(z):
-        q, p = (x.reshape(problem.q0.shape) for x in jnp.split(z, 2))
-        return jnp.concatenate([system.constraint(q), system.hidden_constraint(q, p)])
-
-    J = np.asarray(jax.jit(jax.jacfwd(one_step(problem, method, dt)))(z))
-    _, _, rows = np.linalg.svd(np.asarray(jax.jacfwd(conditions)(z)))
-    T = rows[2 * system.constraint_count(q) :].T
-    W = np.block([[np.zeros((n, n)), np.eye(n)], [-np.eye(n), np.zeros((n, n))]])
-    return np.max(np.abs(T.T @ (J.T @ W @ J - W) @ T))

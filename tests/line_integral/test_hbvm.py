@@ -17,9 +17,7 @@ def free_orders(method, meshes=(10, 20, 40)):
     return np.log2(np.asarray(errors[:-1]) / np.asarray(errors[1:]))
 
 
-@pytest.mark.parametrize(
-    ("method", "order"), [(hx.Gauss(1), 2), (hx.Gauss(2), 4), (hx.Gauss(3), 6), (hx.HBVM(4, 2), 4)]
-)
+@pytest.mark.parametrize(("method", "order"), [(hx.Gauss(1), 2), (hx.Gauss(3), 6), (hx.HBVM(4, 2), 4)])
 def test_order_without_constraints(method, order):
     assert np.all(np.abs(free_orders(method) - order) < 0.2)
 
@@ -30,12 +28,6 @@ def test_energy_of_a_cubic_potential():
     assert np.max(np.abs(exact.energy_error())) < 1e-14
     control = run(problem, hx.Gauss(2), 0.5, 2000)
     assert np.max(np.abs(control.energy_error())) > 1e-6
-
-
-@pytest.mark.parametrize(("variable", "order"), [("q", 4), ("p", 2)])
-def test_order_by_variable(variable, order):
-    rates, _ = orders(hx.HBVM(6, 2), variable=variable)
-    assert np.all(np.abs(rates - order) < 0.2)
 
 
 def test_step_multiplier_has_order_one():
@@ -107,20 +99,6 @@ def test_theorem_8():
     satellites = hx.models.tethered_satellites()
     energy = [exactness(run(satellites, hx.HBVM(1, 1), h, round(2 / h)))[0] for h in (0.4, 0.2, 0.1)]
     assert np.all(np.abs(np.log2(np.asarray(energy[:-1]) / energy[1:]) - 2) < 0.2)
-
-
-def test_symmetric_and_reversible():
-    problem, q, p = generic()
-    method, system = hx.HBVM(6, 2), problem.system.prepare(q)
-    state, dt = hx.State(q, p, jnp.asarray(0.0), 0), jnp.asarray(0.1)
-    carry = method.init(system, state, dt)
-    step = jax.jit(lambda s, c: method.step(system, hx.State(s.q, s.p, s.t, 0), dt, c)[:2])
-    for _ in range(50):
-        state, carry = step(state, carry)
-    state, carry = method.reverse(system, state, carry)
-    for _ in range(50):
-        state, carry = step(state, carry)
-    assert np.max(np.abs(state.q - q)) < 1e-12 and np.max(np.abs(state.p + p)) < 1e-12
 
 
 def test_dense_mass_matrix():

@@ -7,10 +7,10 @@ import pytest
 
 import holonomix as hx
 
-from .common import exactness, generic, one_step, orders, run
+from .common import exactness, one_step, orders, run
 
 
-@pytest.mark.parametrize(("order", "meshes"), [(4, (10, 20, 40)), (6, (10, 20, 40)), (8, (8, 12, 16))])
+@pytest.mark.parametrize(("order", "meshes"), [(6, (10, 20, 40)), (8, (8, 12, 16))])
 def test_order(order, meshes):
     rates, errors = orders(hx.LineIntegral(order), meshes=meshes)
     assert np.all(np.abs(rates - order) < 0.2), (rates, errors)
@@ -76,13 +76,6 @@ def test_mass_matrix_and_several_constraints():
     system = hx.System(lambda q: q[2], lambda q: jnp.stack([q @ q - 1]), mass=matrix)
     q, p = hx.project(system, [0.6, 0.0, -0.8], [0.1, 0.5, 0.2])
     assert max(exactness(hx.simulate(system, hx.LineIntegral(4), q, p, dt=0.05, steps=400))) < 5e-15
-
-
-def test_symmetric():
-    problem, q, p = generic()
-    flow, back = (jax.jit(one_step(problem, hx.LineIntegral(4), h)) for h in (0.1, -0.1))
-    z = jnp.concatenate([q, p])
-    assert np.max(np.abs(back(flow(z)) - z)) < 1e-14
 
 
 def test_derivative_is_that_of_the_map():

@@ -17,7 +17,7 @@ from holonomix.methods.variational import (
 )
 from holonomix.methods.zhang_skeel import modified_force
 
-from .tools import slope, symplectic_defect
+from ..tools import slope, symplectic_defect
 
 STIFF = hx.models.penalized_double_pendulum()
 BODY = hx.models.magnetized_body()

@@ -11,7 +11,7 @@ from holonomix.errors import MethodError
 from holonomix.methods.registry import registry
 from holonomix.types import State
 
-LINKS = 10_000
+LINKS = 2_000
 # arrays of this many times the length of the chain are still linear: stages, factors and their levels
 MOST = 100 * LINKS
 
