@@ -194,3 +194,11 @@ def test_too_many_operations_are_refused_early():
     program_of(lambda x: jnp.sin(x).sum(), np.ones(40), limit=100)
     with pytest.raises(kernels.Unsupported, match="too many operations: 1[0-9][0-9]"):
         program_of(lambda x: jnp.sin(x).sum(), np.arange(60.0), limit=100)
+
+
+def test_lowering_does_not_grow_with_the_length_of_a_loop():
+    def powers(count):
+        return lambda x: lax.fori_loop(0, count, lambda _, y: jnp.sin(y) * x[0] + jnp.cos(y) * x[2], x[1])
+
+    short, long = (len(program_of(powers(n), X[0]).graph.op) for n in (1_000, 30_000))
+    assert short == long

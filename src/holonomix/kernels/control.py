@@ -158,6 +158,8 @@ def _scan(t: Tracer, p, *args: Array):
         stacked = t.unscalars([tables.get(y, y) for y in flat], ys)
         rows = (Wide(y[None], 0, length) if y.size else np.zeros((length, *y.shape), np.int64) for y in stacked)
         return [*t.unscalars(out, init), *rows]
+    if not ys:  # nothing to stack, however long the loop is
+        return t.unscalars(out, init)
     steps = []
     for k in range(length):
         position = a.const(k, "i8")

@@ -36,59 +36,42 @@ def time_of(system: Any, method: Any, problem: Any, h: float, steps: int = 100_0
 
 def rows(quick: bool) -> Iterator[tuple[str, str, float, float]]:
     """Section, method, printed seconds and measured time; the last method of each section is the one proposed."""
-    pendulum = hx.models.double_pendulum()
-    kinds = pendulum_methods(pendulum)
-    printed = {
-        "SHAKE": 3.8,
-        "variational Euler, penalized, h/20": 1.0,
-        "Newmark": 5.3,
-        "one-iteration Newmark": 0.2,
-        "Z&S": 0.4,
-    }
-    for name, seconds in printed.items():
-        system, method, parts = kinds[name]
+    pendulum, chain, stiff = hx.models.double_pendulum(), hx.models.chain(10), hx.models.penalized_chain(10, OMEGA)
+    dna, body, kinds = hx.models.dna_chain(), hx.models.magnetized_body(), pendulum_methods(pendulum)
+    free = body.system.penalized(10.0)
+    for (name, (system, method, parts)), seconds in zip(kinds.items(), (3.8, 1.0, 5.3, 0.2, 0.4)):
         # one iteration blows up soon with h = 0.1; a step of another size costs as much
         slow = 20 if name == "one-iteration Newmark" else 1
-        measured = time_of(system, method, pendulum, 0.1 / parts / slow) / slow
-        yield "4.1, double pendulum", name, seconds, measured
-    chain, stiff = hx.models.chain(10), hx.models.penalized_chain(10, OMEGA)
-    for name, problem, method, h, seconds in (
-        ("SHAKE, h = 0.025", chain, hx.SHAKE(), 0.025, 16.5),
-        ("SHAKE, h = 0.05", chain, hx.SHAKE(), 0.05, 8.1),
-        ("Z&S, h = 0.05", stiff, hx.ZhangSkeel(BETA), 0.05, 1.1),
+        yield "4.1, double pendulum", name, seconds, time_of(system, method, pendulum, 0.1 / parts / slow) / slow
+    for section, name, problem, system, method, h, steps, seconds in (
+        ("4.2, chain of ten", "SHAKE, h = 0.025", chain, chain.system, hx.SHAKE(), 0.025, 20_000, 16.5),
+        ("4.2, chain of ten", "SHAKE, h = 0.05", chain, chain.system, hx.SHAKE(), 0.05, 20_000, 8.1),
+        ("4.2, chain of ten", "Z&S, h = 0.05", chain, stiff.system, hx.ZhangSkeel(BETA), 0.05, 20_000, 1.1),
+        ("4.4, DNA", "Verlet", dna, dna.system, hx.StormerVerlet(), 0.2, 1_500, 23.26),
+        ("4.4, DNA", "Z&S", dna, dna.system, hx.ZhangSkeel(0.3), 2.0, 1_500, 3.24),
+        ("4.5, SO(3)", "variational Euler", body, body.system, hx.CayleyEulerSO3(), 0.1, 20_000, 1.45),
+        ("4.5, SO(3)", "Z&S", body, free, hx.ZhangSkeelSO3(BETA, "first", 1.0), 0.1, 20_000, 0.03),
     ):
-        yield "4.2, chain of ten", name, seconds, time_of(problem.system, method, problem, h, 20_000)
-    for n, *seconds in () if quick else ((7, 13472, 1549), (100, 42234, 30059)):
-        for rigid, value in zip((True, False), seconds):
+        yield section, name, seconds, time_of(system, method, problem, h, steps)
+    for n, *printed in () if quick else ((7, 13472, 1549), (100, 42234, 30059)):
+        for rigid, seconds in zip((True, False), printed):
             cluster = Cluster(n, rigid)
             bath = hx.GLA(cluster.method, friction=FRICTION, temperature=KT)
             problem, backend = cluster.problem, "native" if n == 7 else "auto"
             measured = time_of(problem.system, bath, problem, problem.dt, 2_000 if n == 7 else 100, backend)
-            yield f"4.3, {n} waters", "SHAKE" if rigid else "simplified Z&Ss", value, measured
-    dna = hx.models.dna_chain()
-    for name, method, h, seconds in (
-        ("Verlet", hx.StormerVerlet(), 0.2, 23.26),
-        ("Z&S", hx.ZhangSkeel(0.3), 2.0, 3.24),
-    ):
-        yield "4.4, DNA", name, seconds, time_of(dna.system, method, dna, h, 1_500)
-    body = hx.models.magnetized_body()
-    for name, system, method, seconds in (
-        ("variational Euler", body.system, hx.CayleyEulerSO3(), 1.45),
-        ("Z&S", body.system.penalized(10.0), hx.ZhangSkeelSO3(BETA, "first", 1.0), 0.03),
-    ):
-        yield "4.5, SO(3)", name, seconds, time_of(system, method, body, 0.1)
+            yield f"4.3, {n} waters", "SHAKE" if rigid else "simplified Z&Ss", seconds, measured
 
 
 def times(quick: bool) -> Findings:
     """Every computing time of section 4 over that of the method which the paper proposes."""
     sections: dict[str, list[tuple[str, float, float]]] = {}
-    for section, *row in rows(quick):
-        sections.setdefault(section, []).append(row)  # type: ignore[arg-type]
+    for section, name, printed, measured in rows(quick):
+        sections.setdefault(section, []).append((name, printed, measured))
     found = Findings()
     columns = ("section", "method", "us per unit of t", "ratio", "ratio printed")
     table = found.table("Times over that of the last method of each section", *columns, keys=2)
     pairs, reversed_, near = 0, [], 0
-    for section, methods in sections.items():
+    for section, methods in sorted(sections.items()):
         last, seconds, least = methods[-1]
         for name, printed, measured in methods:
             ratio, theirs = measured / least, printed / seconds
