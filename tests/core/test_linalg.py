@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from holonomix.linalg import Dense, add, implicit_root, iterate, newton_root
+from holonomix.linalg.cyclic import CyclicTridiagonal
 from holonomix.linalg.definite import signed_pivot
 from holonomix.linalg.tridiagonal import RecurrenceFactor, Tridiagonal
 
@@ -61,6 +62,24 @@ def test_a_chain_of_blocks_by_recurrence(symmetric):
         np.testing.assert_allclose(signed_pivot(factor), 1 / left.max(), rtol=1e-9)
         indefinite = Tridiagonal(matrix.lower, matrix.diagonal.at[2, 2, 5].add(-200.0), matrix.upper)
         assert signed_pivot(indefinite.factor(True)) < 0
+
+
+@pytest.mark.parametrize("n", [7, 8, 24])
+def test_rings(n):
+    rng = np.random.default_rng(n)
+    diagonal, upper = 3.0 + rng.random(n), rng.normal(size=n)
+    ring = CyclicTridiagonal(jnp.roll(upper, 1), jnp.asarray(diagonal), jnp.asarray(upper))
+    dense, right = np.diag(diagonal), rng.normal(size=n)
+    for i in range(n):
+        dense[i, (i + 1) % n] = dense[(i + 1) % n, i] = upper[i]
+    factor = jax.jit(lambda ring: ring.factor(symmetric=True))(ring)
+    np.testing.assert_allclose(factor.solve(jnp.asarray(right)), np.linalg.solve(dense, right), rtol=1e-10)
+    assert 0 < float(factor.pivot) <= 1
+    assert (signed_pivot(factor) > 0) == (np.linalg.eigvalsh(dense)[0] > 0)
+    # every difference of neighbors, once around: the last depends on the others
+    singular = CyclicTridiagonal(-jnp.ones(n), 2 * jnp.ones(n), -jnp.ones(n))
+    assert not singular.factor(symmetric=True).pivot > 1e-13
+    assert signed_pivot(CyclicTridiagonal(upper, 0.1 - diagonal, jnp.roll(upper, -1)).factor(True)) < 0
 
 
 def newton_sqrt(tol, floor=0.0, most=50):

@@ -37,15 +37,13 @@ class TridiagonalFactor(eqx.Module):
         d = b if self.last.ndim == 1 else b.reshape(-1, self.last.shape[0]).T
         kept = []
         for _, _, _, alpha, gamma in self.levels:
-            n = d.shape[-1]
-            d = d if n % 2 else _grow(d)
-            even = d[..., 0::2]
-            kept.append((even, n))
-            d = d[..., 1::2] - apply(alpha, even[..., :-1]) - apply(gamma, even[..., 1:])
+            even, odd = d[..., 0::2], d[..., 1::2]
+            kept.append(even)
+            d = odd - apply(alpha, _fit(even, odd)) - apply(gamma, _fit(even[..., 1:], odd))
         x = apply(self.last, d)
-        for (inverse, lower, upper, _, _), (d, n) in zip(reversed(self.levels), reversed(kept), strict=True):
-            after = _grow(x)
-            even = apply(inverse, d - apply(lower, _grow(x, front=True)) - apply(upper, after))
+        for (inverse, lower, upper, _, _), d in zip(reversed(self.levels), reversed(kept), strict=True):
+            n, after = x.shape[-1] + d.shape[-1], _fit(x, d)
+            even = apply(inverse, d - apply(lower, _fit(_grow(x, front=True), d)) - apply(upper, after))
             x = jnp.stack([even, after], axis=-1).reshape(x.shape[:-1] + (-1,))[..., :n]
         return x if self.last.ndim == 1 else x.T.reshape(b.shape)
 
@@ -92,23 +90,26 @@ class Tridiagonal(eqx.Module):
     diagonal: Any
     upper: Any
 
-    def factor(self, symmetric: bool = False) -> TridiagonalFactor | RecurrenceFactor:
+    def factor(self, symmetric: bool = False, scale: Any = None) -> TridiagonalFactor | RecurrenceFactor:
+        """Factors; pivots are compared with `scale`, by default the sizes of the diagonal."""
         a, b, c = self.lower, self.diagonal, self.upper
         if b.ndim > 1 and b.shape[-1] > SHORT and jax.default_backend() == "cpu":
             a, b, c = (jnp.moveaxis(x, -1, 0) for x in (a, b, c))
             return _recurrence(a, b, c, symmetric)
-        levels = []
-        scale, pivot = diagonals(b), jnp.asarray(jnp.inf, b.dtype)
+        levels, pivot = [], jnp.asarray(jnp.inf, b.dtype)
+        scale = diagonals(b) if scale is None else scale
+        mirrored = symmetric and b.ndim == 1
         while b.shape[-1] > 1:
-            if b.shape[-1] % 2 == 0:
-                a, b, c, scale = _grow(a), _grow_unit(b), _grow(c), _grow(scale, fill=1.0)
+            c = _grow(a[1:]) if mirrored else c
+            odd = b[..., 1::2]
             inverse, smallest = invert(b[..., 0::2], scale[..., 0::2])
             pivot = jnp.minimum(pivot, smallest)
-            alpha, gamma = times(a[..., 1::2], inverse[..., :-1]), times(c[..., 1::2], inverse[..., 1:])
+            before, after = (lambda x: _fit(x, odd)), (lambda x: _fit(x[..., 1:], odd))
+            alpha, gamma = times(a[..., 1::2], before(inverse)), times(c[..., 1::2], after(inverse))
             lower, upper = a[..., 0::2], c[..., 0::2]
             levels.append((inverse, lower, upper, alpha, gamma))
-            b = b[..., 1::2] - times(alpha, upper[..., :-1]) - times(gamma, lower[..., 1:])
-            a, c = -times(alpha, lower[..., :-1]), -times(gamma, upper[..., 1:])
+            b = odd - times(alpha, before(upper)) - times(gamma, after(lower))
+            a, c = -times(alpha, before(lower)), None if mirrored else -times(gamma, after(upper))
             scale = scale[..., 1::2]
         inverse, smallest = invert(b, scale)
         return TridiagonalFactor(tuple(levels), inverse, jnp.minimum(pivot, smallest))
@@ -194,11 +195,12 @@ def diagonals(b: Any) -> Any:
     return jnp.abs(b) if b.ndim == 1 else jnp.abs(jnp.diagonal(b, axis1=0, axis2=1)).T
 
 
-def _grow(x: Any, fill: float = 0.0, front: bool = False) -> Any:
-    extra = jnp.full(x.shape[:-1] + (1,), fill, x.dtype)
+def _grow(x: Any, front: bool = False) -> Any:
+    extra = jnp.zeros(x.shape[:-1] + (1,), x.dtype)
     return jnp.concatenate([extra, x] if front else [x, extra], axis=-1)
 
 
-def _grow_unit(x: Any) -> Any:
-    unit = jnp.eye(x.shape[0], dtype=x.dtype)[..., None] if x.ndim > 1 else jnp.ones(1, x.dtype)
-    return jnp.concatenate([x, unit], axis=-1)
+def _fit(x: Any, like: Any) -> Any:
+    """As many elements along the chain as `like` has: one is dropped, or a zero added, at the end."""
+    n = like.shape[-1]
+    return x[..., :n] if x.shape[-1] >= n else _grow(x)
