@@ -6,14 +6,15 @@ PIP    := $(PY) -m pip install --quiet --disable-pip-version-check -c constraint
 WORKERS ?= 2
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all lint bench docs dist clean distclean
+.PHONY: help demo test test-all lint bench bench-all docs dist clean distclean
 
 help:
 	@echo "make demo      a simulation with its certificate and picture, in out/demo"
 	@echo "make test      the tests, without the slow ones"
 	@echo "make test-all  every test"
 	@echo "make lint      ruff and pyright"
-	@echo "make bench     the scripts of benchmarks/, with the peers they compare with"
+	@echo "make bench     speed: figures with their goals, pass or miss, in a few minutes"
+	@echo "make bench-all all scripts of benchmarks/, with the peers they compare with"
 	@echo "make docs      the documentation, in out/docs"
 	@echo "make dist      wheel and sdist, in dist/"
 	@echo "make clean     remove what these made, except .venv (make distclean removes that too)"
@@ -46,6 +47,9 @@ lint: $(VENV)/.stamp-lint $(VENV)/.stamp-test
 	$(PY) -m pyright
 
 bench: $(VENV)/.stamp-bench
+	$(PY) -m holonomix bench table kernels
+
+bench-all: $(VENV)/.stamp-bench
 	$(PY) -m holonomix bench
 
 docs: $(VENV)/.stamp-docs

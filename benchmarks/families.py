@@ -15,11 +15,13 @@ import math
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jax.numpy as jnp
 import numpy as np
+from rows import Row, print_rows
 
 import holonomix as hx
 
@@ -63,13 +65,15 @@ def net(n: int) -> hx.Problem:
     return hx.Problem(system, q, jnp.zeros_like(q), 1e-3, 1.0)
 
 
-def seconds_per_step(problem: hx.Problem, method, steps: int, system: hx.System | None = None, dt=0.01) -> float:
+def seconds_per_step(
+    problem: hx.Problem, method, steps: int, system: hx.System | None = None, dt=0.01, repeats: int = 3
+) -> float:
     """The difference of a long and a short run, the best of each, so that compiling and checking do not count."""
     run = lambda k: hx.simulate(system or problem.system, method, problem.q0, problem.p0, dt=dt, steps=k, save_every=k)
     short = max(1, steps // 5)
     run(short)
     best = {short: math.inf, steps: math.inf}
-    for _ in range(3):
+    for _ in range(repeats):
         for k in best:
             began = time.process_time()
             run(k)
@@ -77,44 +81,62 @@ def seconds_per_step(problem: hx.Problem, method, steps: int, system: hx.System 
     return (best[steps] - best[short]) / (steps - short)
 
 
-def row(what: str, value: float, goal: float, note: str) -> bool:
-    good = value <= goal
-    print(f"{what:<48} {value:8.2f}   goal <= {goal:<5g} {'pass' if good else 'MISS'}   {note}", flush=True)
-    return good
-
-
-def main() -> int:
-    quick = "--quick" in sys.argv
-    count = 2_000 if quick else 20_000
-    good = True
+def ratios(count: int) -> Iterator[Row]:
+    """A step of each family over one of RATTLE, chain of 80 links."""
     chain = hx.models.chain(80)
     unit = seconds_per_step(chain, hx.RATTLE(), 5 * count)
     for name, method in FAMILIES.items():
         spent = seconds_per_step(chain, method, count)
-        good &= row(f"chain(80), {name} over RATTLE", spent / unit, RATIO, f"{spent * 1e6:.1f} us, {unit * 1e6:.1f} us")
+        yield Row(f"chain(80), {name} over RATTLE", spent / unit, RATIO, f"{spent * 1e6:.1f} us, {unit * 1e6:.1f} us")
+
+
+def exponents(count: int) -> Iterator[Row]:
+    """How a step grows from 100 to 1 000 links."""
     sizes = (100, 1000)
     for name, method in {"RATTLE": hx.RATTLE(), **FAMILIES}.items():
         times = [seconds_per_step(hx.models.chain(n), method, 300 * count // n) for n in sizes]
         exponent = math.log(times[1] / times[0]) / math.log(sizes[1] / sizes[0])
-        good &= row(f"chain(1000) over chain(100), {name}, exponent", exponent, EXPONENT, f"{times[1] * 1e6:.0f} us")
+        yield Row(f"chain(1000) over chain(100), {name}, exponent", exponent, EXPONENT, f"{times[1] * 1e6:.0f} us")
+
+
+def plain_function(count: int) -> Iterator[Row]:
+    """100 links as one plain function over the same links as `hx.Distance`."""
     chain = hx.models.chain(100)
     plain = hx.System(lambda q: jnp.sum(q[:, 1]), links)
     pairs = [(i - 1, i) for i in range(100)]
     declared = hx.System(lambda q: jnp.sum(q[:, 1]), hx.Distance(pairs, 5.0**0.5))
     times = [seconds_per_step(chain, hx.RATTLE(), 2 * count, system) for system in (declared, plain)]
-    good &= row("chain(100), a plain function over Distance", times[1] / times[0], PLAIN, f"{times[1] * 1e6:.1f} us")
+    yield Row("chain(100), a plain function over Distance", times[1] / times[0], PLAIN, f"{times[1] * 1e6:.1f} us")
+
+
+def redundant(count: int) -> Iterator[Row]:
+    """Bricard's linkage with all its rows."""
     linkage = over_constrained()
     method = hx.RATTLE(hx.SymmetricNewton(redundant="min-norm"))
     spent = seconds_per_step(linkage, method, 2 * count, dt=linkage.dt)
     rows = linkage.system.constraint_count(linkage.q0)
-    good &= row(f"Bricard, {rows} rows of rank 59, min-norm, us", spent * 1e6, LINKAGE * 1e6, "")
-    cloth = net(30)
-    spent = seconds_per_step(cloth, hx.RATTLE(), count // 20, dt=cloth.dt)
-    good &= row("net of 30 x 30 nodes, 1 740 edges, us", spent * 1e6, NET * 1e6, "")
-    rod = hx.models.cosserat_rod(200)
-    spent = seconds_per_step(rod, hx.RATTLE(), count // 5, dt=1e-4)
-    good &= row("rod of 200 nodes, us per node", spent / 200 * 1e6, NODE * 1e6, f"{spent * 1e6:.0f} us")
-    return 0 if good else 1
+    yield Row(f"Bricard, {rows} rows of rank 59, min-norm, us", spent * 1e6, LINKAGE * 1e6)
+
+
+def cloth(count: int) -> Iterator[Row]:
+    """The net of 30 x 30 nodes."""
+    problem = net(30)
+    spent = seconds_per_step(problem, hx.RATTLE(), max(25, count // 20), dt=problem.dt)
+    yield Row("net of 30 x 30 nodes, 1 740 edges, us", spent * 1e6, NET * 1e6)
+
+
+def rod(count: int) -> Iterator[Row]:
+    """The rod of 200 nodes."""
+    spent = seconds_per_step(hx.models.cosserat_rod(200), hx.RATTLE(), count // 2, dt=1e-4)
+    yield Row("rod of 200 nodes, us per node", spent / 200 * 1e6, NODE * 1e6, f"{spent * 1e6:.0f} us")
+
+
+ROWS = (ratios, exponents, plain_function, redundant, cloth, rod)
+
+
+def main() -> int:
+    count = 2_000 if "--quick" in sys.argv else 20_000
+    return print_rows(measure(count) for measure in ROWS)
 
 
 if __name__ == "__main__":

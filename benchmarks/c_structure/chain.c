@@ -1,8 +1,9 @@
 /* A chain of n pendula in the plane, unit masses and rods, V = sum of heights: RATTLE by hand.
  *
  * Newton's method for the position multipliers with the matrix G(Q) M^-1 G(q)^T refreshed in every sweep, stopped by the
- * library's rule: max_i |g_i| / (|row i|_1 max|Q|) <= eps/2, or no further progress below 1e4 eps. All linear systems are
- * tridiagonal (Thomas). Usage: chain n steps dt -> seconds a step, mean sweeps, largest |g| in units of eps |row| max|q|.
+ * library's rule: max_i |g_i| / sum_j |G_ij| |Q_j| <= eps, with the largest coordinate of a particle for all of its
+ * coordinates, or no further progress below sqrt(eps). All linear systems are tridiagonal (Thomas).
+ * Usage: chain n steps dt -> seconds per step, mean sweeps, largest residual in units of eps.
  */
 #include <float.h>
 #include <math.h>
@@ -55,7 +56,7 @@ static void shifted(void) { /* Q = Q0 - G(q)^T lam */
   }
 }
 
-static double residual(double scale) {
+static double residual(void) {
   double worst = 0, px = 0, py = 0;
   for (int i = 0; i < n; i++) {
     double dx = px - X[i], dy = py - Y[i];
@@ -64,7 +65,7 @@ static double residual(double scale) {
     worst = e > worst ? e : worst;
     px = X[i], py = Y[i];
   }
-  return worst * scale;
+  return worst;
 }
 
 int main(int argc, char **argv) {
@@ -89,20 +90,25 @@ int main(int argc, char **argv) {
       X0[i] = x[i] + dt * u[i];
       Y0[i] = y[i] + dt * v[i];
       lam[i] = 0;
-      norm[i] = 1 / ((i ? 2 : 1) * (fabs(gx[i]) + fabs(gy[i])));
-      big = fmax(big, fmax(fabs(X0[i]), fabs(Y0[i])));
+      w[i] = fmax(fabs(X0[i]), fabs(Y0[i]));
+      big = fmax(big, w[i]);
+    }
+    double least = sqrt(eps) * big;
+    for (int i = 0; i < n; i++) {
+      double sizes = fmax(w[i], least) + (i ? fmax(w[i - 1], least) : 0);
+      norm[i] = 1 / (sizes * (fabs(gx[i]) + fabs(gy[i])));
     }
     shifted();
-    double now = residual(1 / big), before = INFINITY;
+    double now = residual(), before = INFINITY;
     int k = 0;
-    while (now > 0.5 * eps && !(now >= 0.5 * before && now <= 1e4 * eps) && k < 50) {
+    while (now > eps && !(now >= 0.5 * before && now <= sqrt(eps)) && k < 50) {
       rods(X, Y, hx, hy);
       gram(hx, hy, gx, gy);
       thomas();
       for (int i = 0; i < n; i++) lam[i] += r[i];
       shifted();
       before = now;
-      now = residual(1 / big);
+      now = residual();
       k++;
     }
     sweeps += k;

@@ -20,6 +20,7 @@ from .foreign import called
 from .graph import defects, dtype_of
 from .program import Leaf, Program
 
+LARGE = 1 << 24  # bytes of memory for the arrays of one trajectory
 _pools: dict[int, ThreadPoolExecutor] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)  # a forked process has none of the threads
@@ -270,7 +271,8 @@ class NativeRunner(UnderJit):
         fn, lanes = self.compile(self.lanes), self.lanes
         groups = -(-count // lanes)
         threads = min(self.threads, groups)
-        pieces = 1 if threads == 1 else min(groups, 8 * threads)
+        share = 8 if fn.scratch < LARGE else 1  # pieces per thread: each has memory of its own
+        pieces = 1 if threads == 1 else min(groups, share * threads)
         bounds = [groups * k // pieces for k in range(pieces + 1)]
         tables, scratch = [], []
         for first, last in zip(bounds[:-1], bounds[1:], strict=True):

@@ -14,7 +14,7 @@ from .wide import in_step
 if TYPE_CHECKING:
     from .program import Program
 
-SPACE = 1 << 24  # bytes of arrays that a program may have
+SPACE = 1 << 27  # bytes of arrays of one trajectory
 REGISTER = 8  # elements in one
 LOOP = 20  # operations that take as long as the beginning and end of a loop
 PLACED = {
