@@ -104,12 +104,12 @@ class Tridiagonal(eqx.Module):
             odd = b[..., 1::2]
             inverse, smallest = invert(b[..., 0::2], scale[..., 0::2])
             pivot = jnp.minimum(pivot, smallest)
-            before, after = (lambda x: _fit(x, odd)), (lambda x: _fit(x[..., 1:], odd))
-            alpha, gamma = times(a[..., 1::2], before(inverse)), times(c[..., 1::2], after(inverse))
             lower, upper = a[..., 0::2], c[..., 0::2]
+            before, after = (tuple(_fit(x[..., k:], odd) for x in (inverse, lower, upper)) for k in (0, 1))
+            alpha, gamma = times(a[..., 1::2], before[0]), times(c[..., 1::2], after[0])
             levels.append((inverse, lower, upper, alpha, gamma))
-            b = odd - times(alpha, before(upper)) - times(gamma, after(lower))
-            a, c = -times(alpha, before(lower)), None if mirrored else -times(gamma, after(upper))
+            b = odd - times(alpha, before[2]) - times(gamma, after[1])
+            a, c = -times(alpha, before[1]), None if mirrored else -times(gamma, after[2])
             scale = scale[..., 1::2]
         inverse, smallest = invert(b, scale)
         return TridiagonalFactor(tuple(levels), inverse, jnp.minimum(pivot, smallest))
