@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.driver import executors
+from holonomix.driver import executors, run
 from holonomix.io import EnsembleStore
 
 PROBLEM = hx.models.double_pendulum()
@@ -132,6 +132,15 @@ def test_an_executor_gives_the_same_bits(tmp_path):
     same(plain, many(**FULL, executor=lambda: ThreadPoolExecutor(1)))
     with pytest.raises(hx.InputError, match="submit"):
         many(**FULL, executor=2)
+
+
+def test_rows_do_not_depend_on_where_chunks_end(monkeypatch):
+    """Nor do the step numbers of rows that a trajectory does not have."""
+    monkeypatch.setattr(run, "FIRST_CHUNK", {True: 1000})
+    whole = many(**FULL)
+    monkeypatch.setattr(run, "FIRST_CHUNK", {True: 7})
+    monkeypatch.setattr(run, "CHUNK_SECONDS", 0.0)
+    same(whole, many(**FULL))
 
 
 def test_parameters_and_steps_travel_with_their_trajectories():

@@ -21,6 +21,7 @@ from .. import columns
 from ..errors import InputError
 from ..io import EnsembleStore, StorePlace, is_store
 from ..io.blocks import block_size
+from .backends import to_host
 from .checkpoint import GIVEN, Identity, check_same_backend, check_same_run
 from .events import Found
 from .loop import LoopCarry
@@ -125,7 +126,7 @@ def values_of(plan: Plan, carry: LoopCarry, last: Rows, ends: Mapping[int, Found
     q, p, t = (np.array(last[name]) if ends else last[name] for name in ("q", "p", "t"))
     for lane, found in ends.items():
         q[lane], p[lane], t[lane] = found.q, found.p, found.t
-    status, iterations = jax.device_get((carry.status, carry.iterations))
+    status, iterations = to_host((carry.status, carry.iterations))
     values = {STATUS: status, f"{END}q": q, f"{END}p": p, f"{END}t": t}
     values |= {f"{END}steps": last["n"], f"{END}iterations": iterations}
     for name, reducer in plan.reducers.items():

@@ -22,7 +22,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
 from ..systems.scenes import scene_of
 from ..types import Array, State
-from .backends import Choice, choose
+from .backends import Choice, choose, to_host
 from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper, key_data
 from .options import Given, Options, check_concrete, check_method, check_output, check_step, check_times
@@ -117,13 +117,17 @@ class Plan(Prepared):
         """The memory of the run before its first step."""
         return self.compiled(Stepper.start, self.q0, self.p0)
 
+    def columns(self, carry: LoopCarry) -> dict[str, jax.Array]:
+        """What is shown of a carry, by column, where it is computed."""
+        return self.compiled(_read, carry)
+
     def read(self, carry: LoopCarry) -> dict[str, np.ndarray]:
-        """What is shown of a carry, by column."""
-        shown = self.compiled(_read, carry)
+        """The same on the host."""
+        shown = self.columns(carry)
         if self.saves:
-            return jax.device_get(shown)
+            return to_host(shown)
         # of ends alone, the multipliers of the last step are brought from the device when somebody asks for them
-        return shown | jax.device_get({key: x for key, x in shown.items() if not key.startswith("step/")})
+        return shown | to_host({key: x for key, x in shown.items() if not key.startswith("step/")})
 
     def choose(self, carry: LoopCarry, capacity: int = 1) -> Choice:
         """The runner; `capacity` is the number of rows that one call asks for at most."""

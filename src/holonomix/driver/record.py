@@ -158,11 +158,10 @@ class Table:
         self.valid[lane, slot] = True
 
 
-def blanked(x: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """NaN where a trajectory has no row."""
-    if x.dtype.kind != "f":
-        return x
-    return np.where(where.reshape(where.shape + (1,) * (x.ndim - 2)), np.nan, x)
+def blanked(x: np.ndarray, where: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """NaN where a trajectory has no row; whole numbers are those of its `last` state."""
+    empty = np.nan if x.dtype.kind == "f" else last[:, None]
+    return np.where(where.reshape(where.shape + (1,) * (x.ndim - 2)), empty, x)
 
 
 def free_memory() -> int | None:

@@ -54,7 +54,10 @@ class Run:
         began = time.perf_counter()
         self.plan, self.carry = plan, plan.start() if carry is None else carry
         self._shown: tuple[LoopCarry, Rows] | None = None
-        row_bytes = max(sum(x.nbytes for x in self.shown().values()), 1)
+        first = (
+            self.shown() if plan.saves or not plan.many else plan.columns(self.carry)
+        )  # of ends alone, none is shown
+        row_bytes = max(sum(x.nbytes for x in first.values()), 1)
         if in_memory and store is None and plan.wanted is None and not plan.adaptive_end:
             check_memory(plan.row_count, row_bytes, save_every=plan.every if plan.saves else None)
         budget = CHUNK_BYTES * (8 if plan.many else 1)
@@ -159,7 +162,9 @@ class Run:
                 last = float(rows["t"][0, -1])
                 rows = self.pick(rows, self.direction * last + slack(last, float(self.plan.consts.dt)))
         elif not valid.all():
-            rows = {key: blanked(x, ~valid) for key, x in rows.items()}
+            # of trajectories that have ended; what a call left there depends on where chunks end
+            last = self.shown()
+            rows = {key: blanked(x, ~valid, np.asarray(last[key])) for key, x in rows.items()}
         self.record.add(rows)
 
     def pick(self, rows: Rows, until: float) -> Rows:

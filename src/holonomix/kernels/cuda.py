@@ -304,6 +304,23 @@ class CudaRunner(UnderJit):
         self.drivers[k].launch(self._functions[k], _address(table), count, short=self.short, team=self.team)
 
 
+def fetched(array: jax.Array) -> np.ndarray:
+    """A copy on the host, in memory of NumPy, whose pages are large: many small ones take longer than the copy."""
+    try:
+        device = driver(next(iter(array.devices())).local_hardware_id or 0)
+    except Unavailable:  # a GPU of another kind
+        return np.asarray(array)
+    out = np.empty(array.shape, array.dtype)
+    jax.block_until_ready(array)
+    device("cuCtxPushCurrent_v2", device.context)
+    try:
+        place = ctypes.c_void_p(out.ctypes.data), ctypes.c_void_p(_address(array))
+        device("cuMemcpyDtoH_v2", *place, ctypes.c_size_t(out.nbytes))
+    finally:
+        device("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+    return out
+
+
 @functools.lru_cache(64)
 def _places(devices: tuple[Any, ...]) -> tuple[Any, Any]:
     """Where arrays over trajectories are, and arrays that are the same for all of them."""
