@@ -229,9 +229,19 @@ class HBVM(AbstractMethod):
         else:
             # h along_g = g(q_1) - g(q_0), so its derivative is exactly G(q_1) d gamma_0
             end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt)
-            gram = system.gram(q, end, combined(path.G, reply[0]))
-            dl = gram.factor().solve(along_g - end(defect[0].reshape(q.shape)))
-            dgamma = defect + velocities(system, q, reply @ pulls(path.G, dl))
+            factor = system.gram(q, end, combined(path.G, reply[0])).factor()
+
+            def solved(defect):
+                dl = factor.solve(along_g - end(defect[0].reshape(q.shape)))
+                return dl, defect + velocities(system, q, reply @ pulls(path.G, dl))
+
+            dl, dgamma = solved(defect)
+            if not system.dense_rows(q):
+                # one correction for what d gamma changes in the forces: the tension of a long chain is large
+                middle = q + dt / 2 * gamma[0].reshape(q.shape)
+                force = lambda x: system.gradient(x, t) + system.linearize(x, t).transpose(multipliers)
+                bent = jax.vmap(lambda v: jax.jvp(force, (middle,), (v.reshape(q.shape),))[1].reshape(-1))(dgamma)
+                dl, dgamma = solved(defect - dt**2 * (tab.X @ tab.X) @ velocities(system, q, bent))
         return jnp.concatenate([dgamma.reshape(-1), -dl]), norm
 
     def read(self, system: AbstractSystem, state: State, carry: Memory) -> State:

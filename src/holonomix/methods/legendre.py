@@ -232,11 +232,23 @@ def step_speeds(system: AbstractSystem, q: Any, gamma: Any, path: Path, multipli
     """The natural scale of a step's velocities, `(n,)`: of what `gamma` is the sum, coordinate by coordinate.
 
     `multipliers` are those at the nodes, `(k, m)`, or `(m,)`; constraint forces may cancel, so their parts count.
+
+    Positions along the step are rounded in units of q, which turns G. In a long chain, far from the origin and under a
+    large tension, that changes constraint forces by more than their own rounding.
     """
     pull = jnp.abs(velocities(system, q, path.pull))
     if path.G is not None:
         pull = pull + reaches(system, q, path.G, multipliers)
+        if not system.dense_rows(q):
+            pull = pull + jnp.abs(velocities(system, q, _turned(system, q, multipliers).reshape(1, -1)))
     return jnp.max(jnp.abs(gamma), axis=0) + jnp.abs(dt) * jnp.max(pull, axis=0)
+
+
+def _turned(system: AbstractSystem, q: Any, multipliers: Any) -> Any:
+    """The change of `G^T lambda` when the particles move by their own size, neighbors in opposite ways."""
+    sign = (-1.0) ** np.arange(q.shape[0]).reshape(-1, *(1,) * (q.ndim - 1))
+    lam = multipliers if multipliers.ndim == 1 else jnp.mean(multipliers, axis=0)
+    return jax.jvp(lambda x: system.linearize(x).transpose(lam), (q,), (sign * jnp.abs(q),))[1]
 
 
 def step_norm(defect: Any, rows: Any, jacobians: Any, speeds: Any) -> Any:
