@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from .small import UNROLL
 
@@ -49,6 +47,9 @@ def adjacency(i: np.ndarray, j: np.ndarray, n: int) -> list[list[int]]:
 
 def components(i: np.ndarray, j: np.ndarray, n: int) -> np.ndarray:
     """A label for each node; labels count up in the order of first appearance."""
+    from scipy.sparse import csr_array  # takes a third of a second to import, and small systems do not ask
+    from scipy.sparse.csgraph import connected_components
+
     return connected_components(csr_array((np.ones(i.size), (i, j)), (n, n)), directed=False)[1]
 
 

@@ -109,7 +109,7 @@ class Tridiagonal(eqx.Module):
             alpha, gamma = times(a[..., 1::2], before[0]), times(c[..., 1::2], after[0])
             levels.append((inverse, lower, upper, alpha, gamma))
             b = odd - times(alpha, before[2]) - times(gamma, after[1])
-            a, c = -times(alpha, before[1]), None if mirrored else -times(gamma, after[2])
+            a, c = -times(alpha, before[1]), c if mirrored else -times(gamma, after[2])
             scale = scale[..., 1::2]
         inverse, smallest = invert(b, scale)
         return TridiagonalFactor(tuple(levels), inverse, jnp.minimum(pivot, smallest))

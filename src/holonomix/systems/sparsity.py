@@ -13,9 +13,9 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy
 from jax.core import Tracer
 from jax.extend import core as jex_core
-from scipy import sparse
 
 __all__ = ["dependence"]
 
@@ -50,7 +50,7 @@ def dependence(closed: Any, which: int) -> Any:
     count = shape[0] if shape else 1
     per = int(np.prod(shape[1:], dtype=np.int64))
     size = count * per
-    unit = sparse.csr_array((np.ones(size, bool), (np.arange(size), np.arange(size) // per)), shape=(size, count))
+    unit = scipy.sparse.csr_array((np.ones(size, bool), (np.arange(size), np.arange(size) // per)), shape=(size, count))
     values = [Value(v.aval.shape, unit if k == which else None) for k, v in enumerate(jaxpr.invars)]
     with jax.ensure_compile_time_eval():
         result = _run(jaxpr, [_constant(c) for c in closed.consts], values, count)[0]
@@ -63,7 +63,7 @@ def _constant(value: Any) -> Value:
 
 
 def _rows(value: Value, count: int) -> Any:
-    return sparse.csr_array((value.size, count), dtype=bool) if value.rows is None else value.rows
+    return scipy.sparse.csr_array((value.size, count), dtype=bool) if value.rows is None else value.rows
 
 
 def _run(jaxpr: Any, consts: list[Value], values: list[Value], count: int) -> list[Value]:
@@ -97,7 +97,7 @@ def _apply(eqn: Any, ins: list[Value], count: int) -> list[Value]:
     if name in JOINS:
         starts = np.cumsum([0, *(x.size for x in ins)])
         places = [np.asarray(a + np.arange(x.size).reshape(x.shape)) for a, x in zip(starts, ins, strict=False)]
-        rows = sparse.vstack([_rows(x, count) for x in ins], format="csr")
+        rows = scipy.sparse.vstack([_rows(x, count) for x in ins], format="csr")
         return [Value(shapes[0], _picked(rows, JOINS[name](eqn.params, *places)))]
     if name in REDUCTIONS:
         places = _reduced(ins[0].shape, [int(k) for k in eqn.params["axes"]])
@@ -105,7 +105,7 @@ def _apply(eqn: Any, ins: list[Value], count: int) -> list[Value]:
     if name == "dot_general":
         return [Value(shapes[0], _product(eqn, ins[0], ins[1]))]
     every = _union([x.rows.max(axis=0).tocsr().reshape(1, count) for x in ins if x.rows is not None])
-    return [Value(s, sparse.csr_array(every)[np.zeros(int(np.prod(s, dtype=np.int64)), int)]) for s in shapes]
+    return [Value(s, scipy.sparse.csr_array(every)[np.zeros(int(np.prod(s, dtype=np.int64)), int)]) for s in shapes]
 
 
 def _evaluated(eqn: Any, ins: list[Value], shapes: list[Any]) -> list[Value]:
@@ -139,7 +139,7 @@ def _picked(rows: Any, source: np.ndarray) -> Any:
     picked = rows[np.maximum(source, 0)]
     if (source >= 0).all():
         return picked
-    return (sparse.diags_array((source >= 0).astype(np.int8)).tocsr() @ picked).astype(bool)
+    return (scipy.sparse.diags_array((source >= 0).astype(np.int8)).tocsr() @ picked).astype(bool)
 
 
 def _broadcast(p: Any, x: np.ndarray) -> np.ndarray:
@@ -241,7 +241,9 @@ def _reduced(shape: tuple[int, ...], axes: Sequence[int]) -> np.ndarray:
 
 
 def _gathered(places: np.ndarray, size: int, rows: Any) -> Any:
-    add = sparse.csr_array((np.ones(places.size, bool), (places, np.arange(places.size))), shape=(size, places.size))
+    add = scipy.sparse.csr_array(
+        (np.ones(places.size, bool), (places, np.arange(places.size))), shape=(size, places.size)
+    )
     return (add @ rows).astype(bool)
 
 
@@ -269,6 +271,6 @@ def _product(eqn: Any, a: Value, b: Value) -> Any:
         bt, line, k = np.nonzero(other.known.reshape(-1)[theirs])
         place = (result[bt, line] if flip else result[bt, :, line]).reshape(-1)
         source = mine[bt, :, k].reshape(-1)
-        add = sparse.csr_array((np.ones(place.size, bool), (place, source)), shape=(result.size, one.size))
+        add = scipy.sparse.csr_array((np.ones(place.size, bool), (place, source)), shape=(result.size, one.size))
         parts.append((add @ one.rows).astype(bool))
     return _union(parts)
