@@ -1,9 +1,9 @@
 """Bricard's linkage (IFToMM benchmark A04): six hinges in a ring that should be stiff by count, and moves.
 
-python examples/bricard.py [image.png]
+python examples/bricard.py
 """
 
-import sys
+import argparse
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -14,7 +14,11 @@ import holonomix as hx
 matplotlib.use("Agg")
 
 
-def main(path="bricard.png", t1=3.0):
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--t1", type=float, default=3.0, help="seconds of motion")
+    parser.add_argument("--out", default="bricard.png")
+    given = parser.parse_args()
     m = hx.models.bricard_linkage(mechanism=True)
     problem = m.problem()
     found = m.redundancy
@@ -22,7 +26,7 @@ def main(path="bricard.png", t1=3.0):
         f"{found.rows} rows on {found.coordinates} coordinates, rank {found.rank}: {found.degrees_of_freedom} freedom"
     )
     print(f"redundant: {', '.join(m.redundant_rows())}")
-    sol = hx.simulate(problem, hx.RATTLE(), dt=2e-3, steps=round(float(t1) / 2e-3), save_every=5)
+    sol = hx.simulate(problem, hx.RATTLE(), dt=2e-3, steps=round(given.t1 / 2e-3), save_every=5)
     error = m.joint_error(sol)
     print(f"joints open by at most {max(v.max() for v in error.values()):.1e}, the redundant row included")
     print(f"energy error {np.abs(sol.energy_error()).max():.1e} J")
@@ -41,8 +45,8 @@ def main(path="bricard.png", t1=3.0):
     force.set_xlabel("t [s]")
     force.legend(fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, dpi=90)
+    figure.savefig(given.out, dpi=90)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

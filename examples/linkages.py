@@ -1,9 +1,9 @@
 """Mechanisms of bars: the paths of their joints, drawn over one run each.
 
-python examples/linkages.py [image.png]
+python examples/linkages.py
 """
 
-import sys
+import argparse
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -29,7 +29,10 @@ def ends(problem, q, bond):
     return np.stack([q[k] if k >= 0 else fixed[-k - 1] for k in bond])
 
 
-def main(path="linkages.png"):
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", default="linkages.png")
+    given = parser.parse_args()
     figure, axes = plt.subplots(1, len(MECHANISMS), figsize=(16, 3.6))
     for (name, (options, t1)), ax in zip(MECHANISMS.items(), axes, strict=True):
         problem = hx.models.registry()[name](**options)
@@ -44,8 +47,8 @@ def main(path="linkages.png"):
         ax.set_title(problem.name, fontsize=9)
         ax.tick_params(labelsize=7)
     figure.tight_layout()
-    figure.savefig(path, dpi=90)
+    figure.savefig(given.out, dpi=90)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -1,9 +1,9 @@
 """A Strandbeest: twelve of Theo Jansen's legs on one crankshaft, and the path of a foot.
 
-python examples/strandbeest.py [image.png]
+python examples/strandbeest.py
 """
 
-import sys
+import argparse
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -15,7 +15,10 @@ from holonomix.models.machines import BARS, JANSEN, jansen_points
 matplotlib.use("Agg")
 
 
-def main(path="strandbeest.png"):
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", default="strandbeest.png")
+    given = parser.parse_args()
     leg = hx.models.jansen_leg(mechanism=True)
     problem = leg.problem()
     sol = hx.simulate(problem, hx.RATTLE(), dt=2e-3, steps=2000, save_every=10)
@@ -42,7 +45,7 @@ def main(path="strandbeest.png"):
         ax.set_aspect("equal")
         ax.tick_params(labelsize=7)
     figure.tight_layout()
-    figure.savefig(path, dpi=90)
+    figure.savefig(given.out, dpi=90)
 
 
 def draw(ax, points, pin, color="black"):
@@ -54,4 +57,4 @@ def draw(ax, points, pin, color="black"):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

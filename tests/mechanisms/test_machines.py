@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
-from scipy.interpolate import CubicSpline
+from scipy.spatial.transform import Rotation
 
 import holonomix as hx
 from holonomix.models.machines import JANSEN, bennett_ratio, jansen_points
@@ -55,7 +55,7 @@ def run(problem, steps, dt=None, every=1):
 def limit(problem, read, t, dt):
     """What `read(sol)` tends to at time t: two steps of the second-order method, extrapolated."""
     n = round(t / dt)
-    coarse, fine = (read(run(problem, n * k, dt / k, n * k)) for k in (1, 2))
+    coarse, fine = (np.asarray(read(run(problem, n * k, dt / k, n * k))) for k in (1, 2))
     return (4 * fine - coarse) / 3
 
 
@@ -66,120 +66,118 @@ def test_a01_against_scipy():
     swing = solve_ivp(
         lambda t, y: [y[1], -9.81 * np.sin(y[0])], (0, 10), [-np.pi / 2, 0.0], rtol=1e-12, atol=1e-13, method="DOP853"
     ).y[0, -1]
-    at = limit(problem, lambda sol: m["ball"].position(sol)[-1], 10.0, 1e-3)
-    np.testing.assert_allclose(at, [np.sin(swing), -np.cos(swing)], atol=1e-6)
+    at = limit(problem, lambda sol: [*m["ball"].position(sol)[-1], m.energy(sol)[-1]], 10.0, 1e-3)
+    np.testing.assert_allclose(at, [np.sin(swing), -np.cos(swing), 0.0], atol=1e-6)
 
 
 @pytest.mark.slow
 def test_a02_against_scipy_through_singular_positions():
-    """Two windows pass the horizontal, where all rods lie in one line, and keep to the parallelogram."""
+    """Ten seconds: two windows pass the horizontal, where all rods lie in one line, ten times, as parallelograms."""
     m = hx.models.iftomm_a02(mechanism=True)
     problem = m.problem()
     inertia, weight = 3 / 3 + 2, (3 / 2 + 2) * 9.81
     lean = solve_ivp(
         lambda t, y: [y[1], weight * np.sin(y[0]) / inertia],
-        (0, 3),
+        (0, 10),
         [0.0, 1.0],
         rtol=1e-12,
         atol=1e-13,
         method="DOP853",
     ).y[0, -1]
-    assert lean > np.pi / 2  # it has passed the horizontal
-    top = limit(problem, lambda sol: m["bar 0"].point(sol, (-0.5, 0.0))[-1], 3.0, 1e-3)
-    np.testing.assert_allclose(top, [np.sin(lean), np.cos(lean)], atol=1e-6)
+    assert lean > 10 * np.pi
+    found = limit(problem, lambda sol: [*m["bar 0"].point(sol, (-0.5, 0.0))[-1], m.energy(sol)[-1]], 10.0, 1e-3)
+    np.testing.assert_allclose(found, [np.sin(lean), np.cos(lean), inertia / 2 + weight], atol=1e-6)
 
 
 @pytest.mark.slow
 def test_a03_against_the_published_solution():
-    """Andrews' squeezer at t = 0.03 s (Test Set for IVP Solvers): crank angle 15.81077119629904."""
+    """Andrews' squeezer at t = 0.03 s (Test Set for IVP Solvers), all seven angles; its energy is the motor's work."""
+    beta, theta, gamma, phi, delta, omega, epsilon = (
+        15.81077119629904,
+        -15.75637105984298,
+        0.04082224013073101,
+        -0.5347301163226948,
+        0.5244099658805304,
+        0.5347301163226948,
+        1.048080741042263,
+    )
+    tilts = {
+        "crank": beta,
+        "rod": beta + theta,
+        "rocker": gamma,
+        "upper": delta,
+        "upper rod": phi + delta,
+        "lower": epsilon,
+        "lower rod": omega + epsilon,
+    }
     m = hx.models.iftomm_a03(mechanism=True)
     problem = m.problem()
+    start = 0.455279819163070380  # gamma: the spring starts at D = B + turn(gamma) (sd, -sc)
+    d = [np.cos(start) * 0.02 + np.sin(start) * 0.018, np.sin(start) * 0.02 - np.cos(start) * 0.018]
+    stretch = np.linalg.norm(np.add([-0.03635, 0.03273], d) - [0.014, 0.072]) - 0.07785
+    energy = 0.5 * 4530.0 * stretch**2 + 0.033 * (beta + 0.0617138900142764496)
 
     def read(sol):
-        tilt = np.unwrap(np.arctan2(*m["crank"].rotation(sol)[:, ::-1, 0].T))
-        rocker = np.arctan2(*m["rocker"].rotation(sol)[-1, ::-1, 0])
-        return np.array([tilt[-1], rocker])
+        angles = [np.unwrap(np.arctan2(*m[name].rotation(sol)[:, ::-1, 0].T))[-1] for name in tilts]
+        return np.array([*angles, m.energy(sol)[-1]])
 
     n = 6000
     coarse, fine = (read(run(problem, n * k, 0.03 / (n * k), 4 * k)) for k in (1, 2))
-    np.testing.assert_allclose((4 * fine - coarse) / 3, [15.81077119629904, 0.04082224013073101], atol=1e-6)
+    np.testing.assert_allclose((4 * fine - coarse) / 3, [*tilts.values(), energy], atol=1e-6)
 
 
-def bricard_reference(t):
-    """P3 of Bricard's linkage at time t from joint angles: product of exponentials, closed by Newton, one freedom."""
-    points = np.array([(0, 0, 0), (0, 0, 1), (1, 0, 1), (1, -1, 1), (1, -1, 0), (0, -1, 0)], float)
-    axes = [np.cross(points[k] - points[k - 1], points[(k + 1) % 6] - points[k]) for k in range(6)]
+POINTS = np.array([(0, 0, 0), (0, 0, 1), (1, 0, 1), (1, -1, 1), (1, -1, 0), (0, -1, 0)], float)
 
-    def turn(axis, point, angle):
-        x, y, z = axis
-        k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-        rotation = np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * k @ k
-        out = np.eye(4)
-        out[:3, :3], out[:3, 3] = rotation, point - rotation @ point
-        return out
 
-    def poses(angles):
-        out, total = [], np.eye(4)
-        for axis, point, angle in zip(axes, points, angles, strict=True):
-            total = total @ turn(axis, point, angle)
-            out.append(total)
-        return out
+def bricard_reduced(angles):
+    """Bricard's linkage at six joint angles, from the screws of its hinges; independent of bodies and multipliers.
 
-    def gap(rest, s):  # the second angle leads: the first one turns back at 30 degrees
-        end = poses(np.array([rest[0], s, *rest[1:]]))[-1]
-        r = end[:3, :3]
-        return np.array([r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1], *(2 * end[:3, 3])])
-
-    found = {0.0: np.zeros(6)}
-    for step in (1e-3, -1e-3):
-        rest, before = np.zeros(5), np.zeros(5)
-        for k in range(1, 1201):
-            s, guess = k * step, 2 * rest - before
-            for _ in range(12):
-                g = gap(guess, s)
-                ends = [[gap(guess + h * e, s) for e in np.eye(5)] for h in (1e-6, -1e-6)]
-                guess = guess - np.linalg.lstsq(np.subtract(*ends).T / 2e-6, g, rcond=None)[0]
-                if np.abs(g).max() < 1e-13:
-                    break
-            if np.abs(gap(guess, s)).max() > 1e-11:
-                break
-            before, rest = rest, guess
-            found[s] = np.array([guess[0], s, *guess[1:]])
-    grid = np.array(sorted(found))
-    angles = np.array([found[s] for s in grid])
-    placed = np.array([poses(a)[:5] for a in angles])
-    middle = np.array([(points[k] + points[k + 1]) / 2 for k in range(5)])
-    centers = np.einsum("skij,kj->ski", placed[:, :, :3, :3], middle) + placed[:, :, :3, 3]
-    along = np.array([points[k + 1] - points[k] for k in range(5)])
-    moments = np.array([np.eye(3) * (1 + 0.01) / 12 - np.outer(d, d) * (1 - 0.01) / 12 for d in along])
-    velocity = CubicSpline(grid, centers)(grid, 1)
-    turning = CubicSpline(grid, placed[:, :, :3, :3])(grid, 1)
-    skew = np.einsum("skij,sklj->skil", turning, placed[:, :, :3, :3])
-    spin = np.stack([skew[..., 2, 1], skew[..., 0, 2], skew[..., 1, 0]], -1)
-    local = np.einsum("skji,skj->ski", placed[:, :, :3, :3], spin)
-    inertia = (velocity**2).sum((1, 2)) + np.einsum("ski,kij,skj->s", local, moments, local)
-    mass, height = CubicSpline(grid, inertia), CubicSpline(grid, 9.81 * centers[:, :, 1].sum(1))
-    slope = lambda _, y: [y[1], -(height(y[0], 1) + 0.5 * mass(y[0], 1) * y[1] ** 2) / mass(y[0])]
-    s = solve_ivp(slope, (0, t), [0.0, 0.0], rtol=1e-11, atol=1e-12).y[0, -1]
-    at = np.einsum("skij,j->ski", placed[:, 2:3, :3, :3], points[3])[:, 0] + placed[:, 2, :3, 3]
-    return CubicSpline(grid, at)(s), s
+    The direction n in which the angles can go (a combination of screws that vanishes), the inertia for that motion,
+    the slope of the potential, and P3.
+    """
+    screws, poses, r, x = [], [], np.eye(3), np.zeros(3)
+    for k, angle in enumerate(angles):
+        axis = np.cross(POINTS[k] - POINTS[k - 1], POINTS[(k + 1) % 6] - POINTS[k])
+        point = r @ POINTS[k] + x
+        screws.append([*(r @ axis), *np.cross(point, r @ axis)])
+        r = r @ Rotation.from_rotvec(angle * axis).as_matrix()
+        x = point - r @ POINTS[k]
+        poses.append((r, x))
+    n = np.linalg.svd(np.transpose(screws))[2][-1]
+    n = n * np.sign(n[1])
+    twists, inertia, slope = np.cumsum(n[:, None] * screws, axis=0), 0.0, 0.0
+    for k, (r, x) in enumerate(poses[:5]):
+        turn, along = twists[k, :3], r @ (POINTS[k + 1] - POINTS[k])
+        velocity = twists[k, 3:] + np.cross(turn, r @ (POINTS[k] + POINTS[k + 1]) / 2 + x)
+        inertia += velocity @ velocity + (turn @ turn) * (1 + 0.01) / 12 - (turn @ along) ** 2 * (1 - 0.01) / 12
+        slope += 9.81 * velocity[1]
+    return n, inertia, slope, poses[2][0] @ POINTS[3] + poses[2][1]
 
 
 @pytest.mark.slow
 def test_a04_against_joint_angles():
+    """Ten seconds of Bricard's linkage against one equation, `(I(s) s'^2 / 2)' = -V'(s)`, along its curve of angles."""
+
+    def slope(_, z):
+        n, inertia, pull, _ = bricard_reduced(z[:6])
+        near = lambda h: bricard_reduced(z[:6] + h * n)[1]
+        h = 2e-3
+        change = (8 * (near(h) - near(-h)) - (near(2 * h) - near(-2 * h))) / (12 * h)
+        return np.append(z[6] * n, -(pull + 0.5 * change * z[6] ** 2) / inertia)
+
+    last = solve_ivp(slope, (0, 10), np.zeros(7), rtol=1e-9, atol=1e-11, method="DOP853").y[:6, -1]
     m = hx.models.iftomm_a04(mechanism=True)
     problem = m.problem()
-    expected, s = bricard_reference(0.4)
-    assert 0.1 < abs(s) < 1.1
-    at = limit(problem, lambda sol: m["rod 3"].point(sol, (0.5, 0, 0))[-1], 0.4, 1e-3)
-    np.testing.assert_allclose(at, expected, atol=1e-6)
-    sol = run(problem, 200)
+    assert m.redundant_rows() == ["joint 'hinge 4', row 3"] and m.redundancy.degrees_of_freedom == 1
+    sol = hx.simulate(problem, hx.Composition(hx.RATTLE(), order=6), dt=4e-3, t1=10.0, save_every=100)
+    np.testing.assert_allclose(m["rod 3"].point(sol, (0.5, 0, 0))[-1], bricard_reduced(last)[3], atol=1e-6)
+    np.testing.assert_allclose(m.energy(sol), -2.5 * 9.81, atol=1e-6)
     assert max(v.max() for v in m.joint_error(sol).values()) < 1e-13  # the row left out as well
 
 
 @pytest.mark.slow
 def test_a05_against_a_symmetric_model():
-    """Shaft, both arms and the slider with three coordinates: spin by conserved momentum, arm angle, slider height."""
+    """Shaft, both arms and the slider in four coordinates: spin by conserved momentum, arm angle, slider height."""
     m = hx.models.iftomm_a05(mechanism=True)
     problem = m.problem()
     rod, ball, center = 0.3, 5.0, (0.3 * 0.5 + 5.0) / 5.3
@@ -189,27 +187,35 @@ def test_a05_against_a_symmetric_model():
     def turning(a):
         return about + 2 * (cross * np.sin(a) ** 2 + own * np.cos(a) ** 2)
 
+    def spring(a, y):
+        return np.array([0.5 * np.sin(a), 1 - 0.5 * np.cos(a) - y])
+
     momentum = turning(np.pi / 6) * 2 * np.pi
 
     def slope(_, z):
-        a, y, da, dy = z
-        arm = np.array([0.5 * np.sin(a), 1 - 0.5 * np.cos(a) - y])
-        rate = np.array([0.5 * np.cos(a) * da, 0.5 * np.sin(a) * da - dy])
+        _, a, y, da, dy = z
+        arm, rate = spring(a, y), np.array([0.5 * np.cos(a) * da, 0.5 * np.sin(a) * da - dy])
         size = np.linalg.norm(arm)
         pull = 8e5 * (size - 0.5) + 4e4 * (arm @ rate) / size
         spin = momentum / turning(a)
         swing = (cross - own) * np.sin(2 * a) * spin**2 / 2 - 5.3 * 9.81 * center * np.sin(a)
         swing -= pull * (arm @ [0.5 * np.cos(a), 0.5 * np.sin(a)]) / size
         lift = 2 * pull * arm[1] / size - 3.0 * 9.81
-        return [da, dy, swing / cross, lift / 3.0]
+        return [spin, da, dy, swing / cross, lift / 3.0]
 
-    t = 0.005
-    exact = solve_ivp(
-        slope, (0, t), [np.pi / 6, 1 - np.cos(np.pi / 6), 0, 0], rtol=1e-10, atol=1e-12, method="Radau"
-    ).y[:, -1]
-    read = lambda sol: np.array([m["right hinge"].angle(sol)[-1], m["slide"].distance(sol)[-1]])
-    found = limit(problem, read, t, 2e-5)
-    np.testing.assert_allclose(found, [exact[0] - np.pi / 6, exact[1] - (1 - np.cos(np.pi / 6))], atol=1e-6)
+    def energy(a, y, da, dy):
+        kinetic = momentum**2 / turning(a) / 2 + cross * da**2 + 1.5 * dy**2
+        height = 0.3 * 0.5 + 3.0 * y + 2 * 5.3 * (1 - center * np.cos(a))
+        return kinetic + 9.81 * height + 8e5 * (np.linalg.norm(spring(a, y)) - 0.5) ** 2
+
+    start = [0.0, np.pi / 6, 1 - np.cos(np.pi / 6), 0.0, 0.0]
+    exact = solve_ivp(slope, (0, 1), start, rtol=1e-11, atol=1e-13, method="LSODA").y[:, -1]
+    joints = m["axle"].angle, m["right hinge"].angle, m["left hinge"].angle, m["slide"].distance
+    n = 25_000
+    runs = (run(problem, n * k, 1 / (n * k), 1000 * k) for k in (1, 2))
+    coarse, fine = (np.array([*(read(sol)[-1] for read in joints), m.energy(sol)[-1]]) for sol in runs)
+    spin, arm, height = exact[:3] - start[:3]
+    np.testing.assert_allclose((4 * fine - coarse) / 3, [spin, arm, -arm, height, energy(*exact[1:])], atol=1e-6)
 
 
 @pytest.mark.slow
