@@ -89,6 +89,20 @@ def test_every_item_says_what_the_paper_says():
     assert sum(item.seconds[0] for paper in _papers("all") for item in paper.items) < 600
 
 
+def test_the_pages_hold_every_item_in_full_form_with_a_verdict():
+    papers = _papers("all")
+    index = (ROOT / "docs/papers/index.md").read_text()
+    heads, total = (re.search(rf"^\| {word} \|.*$", index, re.MULTILINE)[0] for word in ("paper", "all"))
+    counts = dict(zip((x.strip() for x in heads.split("|")), (x.strip() for x in total.split("|"))))
+    items = str(sum(len(paper.items) for paper in papers))
+    assert counts["items"] == counts["full form"] == items
+    assert counts["not run"] == "0"
+    for paper in papers:
+        page = (ROOT / f"docs/papers/{paper.name}.md").read_text()
+        assert page.count("**Verdict: ") == page.count("(full form)") == len(paper.items)
+        assert all(f"{item.name}: {item.title}" in page and item.claim in page for item in paper.items)
+
+
 def test_the_form_is_kept_by_a_rotation_and_not_by_a_stretch():
     c, s = 0.6, 0.8
     assert form_defect([[c, s], [-s, c]]) < 1e-15
