@@ -16,6 +16,8 @@ import pytest
 import holonomix as hx
 from holonomix.io import Store, disk
 
+from ..io.harness import Killed, Killer
+
 PENDULUM = hx.models.planar_pendulum()
 CROSSING, TURN = hx.Event(lambda q, p: q[0]), hx.Event(lambda q, p: p[0], direction=1)
 OBSERVED = {"height": lambda q, p: q[1], "clock": lambda q, p, t: t}
@@ -40,31 +42,6 @@ KINDS = {
     "energy": (hx.HBVM(3, 1), {"t1": 8.0, "events": [CROSSING, TURN], "save_every": 3}),
 }
 KILLS = 100
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing catches it, nothing tidies up."""
-
-
-class Killer:
-    """Cuts the process off before, or in the middle of, its n-th change to the disk; after that nothing is written."""
-
-    def __init__(self, monkeypatch, at: int):
-        self.left = at
-        for name in [name for name in vars(disk) if name.startswith("do_")]:
-            monkeypatch.setattr(disk, name, self.wrap(name, getattr(disk, name)))
-
-    def wrap(self, name, original):
-        def operation(folder, *args):
-            self.left -= 1
-            if self.left == 0 and name == "do_fill":
-                target, data, _ = args
-                original(folder, target, data[: len(data) // 2], False)
-            if self.left <= 0:
-                raise Killed(name)
-            original(folder, *args)
-
-        return operation
 
 
 def run(kind, store):

@@ -7,11 +7,39 @@ from pathlib import Path
 
 import numpy as np
 
-from holonomix.io import Store
+from holonomix.io import Store, disk
 
 CHUNK_BYTES = 160  # five rows of q: chunks fill up in the middle of an append
 SHARD_BYTES = 400  # two chunks of q in a file
 TOTAL, STEP = 17, 3
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing catches it, nothing tidies up."""
+
+
+class Killer:
+    """Cuts the process off before, or in the middle of, its n-th change to the disk.
+
+    After that nothing is written: each attempt raises `later`.
+    """
+
+    def __init__(self, monkeypatch, at: int, later: type[BaseException] = Killed):
+        self.left, self.later = at, later
+        for name in [name for name in vars(disk) if name.startswith("do_")]:
+            monkeypatch.setattr(disk, name, self.wrap(name, getattr(disk, name)))
+
+    def wrap(self, name, original):
+        def operation(folder, *args):
+            self.left -= 1
+            if self.left == 0 and name == "do_fill":
+                target, data, _ = args
+                original(folder, target, data[: len(data) // 2], False)
+            if self.left <= 0:
+                raise Killed(name) if self.left == 0 else self.later("the process is dead")
+            original(folder, *args)
+
+        return operation
 
 
 def next_state(x: np.ndarray) -> np.ndarray:

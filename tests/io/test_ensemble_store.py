@@ -17,8 +17,10 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holonomix.io import EnsembleStore, Store, StoreDamagedError, StoreError, StoreExistsError, disk, verify
+from holonomix.io import EnsembleStore, Store, StoreDamagedError, StoreError, StoreExistsError, verify
 from holonomix.io.blocks import BlockColumn
+
+from .harness import Killed, Killer
 
 ROOT = Path(__file__).parents[2]
 TRAJECTORIES, ROWS, BLOCK = 23, 7, 5
@@ -166,10 +168,6 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path):
 # ---- kills and damage
 
 
-class Killed(BaseException):
-    pass
-
-
 def test_a_kill_before_every_operation_of_a_block(whole, tmp_path):
     at, cut = 0, True
     while cut:
@@ -178,22 +176,7 @@ def test_a_kill_before_every_operation_of_a_block(whole, tmp_path):
         store = make(path)
         write(store, 1)
         with pytest.MonkeyPatch.context() as patch:
-            left = at
-
-            def wrap(name, original):
-                def operation(folder, *args):
-                    nonlocal left
-                    left -= 1
-                    if left == 0:
-                        if name == "do_fill":
-                            original(folder, args[0], args[1][: len(args[1]) // 2], False)
-                        raise Killed
-                    original(folder, *args)
-
-                return operation
-
-            for name in [name for name in vars(disk) if name.startswith("do_")]:
-                patch.setattr(disk, name, wrap(name, getattr(disk, name)))
+            Killer(patch, at)
             try:
                 write(store, 0)
                 cut = False

@@ -21,36 +21,9 @@ from hypothesis import strategies as st
 
 from holonomix.io import Store, StoreDamagedError, StoreError, disk
 
-from .harness import contents, digest, drive, fresh
+from .harness import Killed, Killer, contents, digest, drive, fresh
 
 ROOT = Path(__file__).parents[2]
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing catches it, nothing tidies up."""
-
-
-class Killer:
-    """Cuts the process off before, or in the middle of, its n-th change to the disk."""
-
-    def __init__(self, monkeypatch, at: int) -> None:
-        self.left = at
-        for name in [name for name in vars(disk) if name.startswith("do_")]:
-            monkeypatch.setattr(disk, name, self.wrap(name, getattr(disk, name)))
-
-    def wrap(self, name, original):
-        def operation(folder, *args):
-            self.left -= 1
-            if self.left == 0:
-                if name == "do_fill":
-                    target, data, durable = args
-                    original(folder, target, data[: len(data) // 2], False)
-                raise Killed(name)
-            if self.left < 0:
-                raise AssertionError("the process is dead")
-            original(folder, *args)
-
-        return operation
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +56,7 @@ def whole(memory) -> Path:
 def killed_drive(path: Path, at: int) -> bool:
     """Drive until the `at`-th operation; whether the run was cut off."""
     with pytest.MonkeyPatch.context() as patch:
-        Killer(patch, at)
+        Killer(patch, at, AssertionError)
         store = None
         try:
             store = fresh(path)
