@@ -134,7 +134,8 @@ def loose_newmark(problem: Any, omega: float, h: float, tolerance: float, t1: fl
     a, largest = -np.asarray(pull(q)), 0.0
     for _ in range(round(t1 / h)):
         guess = q + h * v + h**2 / 2 * (1 - 2 * BETA) * a
-        q = fsolve(lambda x, guess=guess: x - guess + BETA * h**2 * np.asarray(pull(x)), guess, xtol=tolerance)
+        equation = lambda x, guess=guess: x - guess + BETA * h**2 * np.asarray(pull(x))
+        q = np.asarray(fsolve(equation, guess, xtol=tolerance))
         v, a = v - h / 2 * (np.asarray(pull(q)) - a), -np.asarray(pull(q))
         largest = max(largest, float(np.max(np.abs(q))))
     return largest

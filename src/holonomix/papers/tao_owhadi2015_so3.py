@@ -27,7 +27,7 @@ def figure9(quick: bool) -> Findings:
     stiff = problem.system.penalized(10.0)
     sol = hx.simulate(stiff, hx.ZhangSkeelSO3(BETA, "first", 1.0), problem.q0, problem.p0, dt=0.1, t1=5.0)
     rows, ends = np.linspace(0, 50, 6).astype(int), (-1, 0, 1)
-    figure, axes = snapshots([sol.t[k] for k in rows], x=ends, y=ends, z=ends)
+    figure, axes = snapshots([float(sol.t[k]) for k in rows], x=ends, y=ends, z=ends)
     for panel, k in zip(axes, rows):
         for axis, color, style, label in (
             (np.array([0.0, 0.0, 1.0]), "0.7", "-", "field"),
