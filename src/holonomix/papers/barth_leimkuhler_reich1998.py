@@ -275,7 +275,7 @@ PAPER = Paper(
             "The symplectic Euler method for (H - H_0)/U is symplectic and of first order, with steps that vary.",
             poincare_euler,
             "Kepler orbit of eccentricity 0.6, 20 periods",
-            seconds=(2, 2),
+            seconds=(0.9, 1.7),
         ),
         Item(
             "explicit",
@@ -284,7 +284,7 @@ PAPER = Paper(
             "Both updates of the density give methods of second order; the explicit one might be less stable.",
             explicit_update,
             "double pendulum to t = 1 with U1",
-            seconds=(5, 5),
+            seconds=(1.9, 4),
         ),
         Item(
             "figure4.1",
@@ -295,7 +295,7 @@ PAPER = Paper(
             figure4_1,
             SECTION4,
             "as the full form",
-            (2, 2),
+            (0.8, 0.8),
         ),
         Item(
             "figure4.2",
@@ -315,7 +315,7 @@ PAPER = Paper(
             figure4_3,
             SECTION4,
             "as the full form",
-            (2, 2),
+            (1, 1.2),
         ),
         Item(
             "figure4.4",
@@ -326,7 +326,7 @@ PAPER = Paper(
             figure4_4,
             SECTION4,
             "as the full form",
-            (0.8, 0.8),
+            (0.6, 0.7),
         ),
         *ROD,
         *MORE,

@@ -241,7 +241,7 @@ ITEMS = (
         reversibility,
         "double pendulum and rod, 100 steps out and 100 back",
         "U2 only",
-        (2, 36),
+        (0.5, 13),
     ),
     Item(
         "multiplier",
@@ -250,7 +250,7 @@ ITEMS = (
         "Differentiating the constraint twice gives lambda as a function of q and p, and U2 = |Lambda|.",
         multiplier,
         "double pendulum with masses 1.3 and 0.7",
-        seconds=(2, 2),
+        seconds=(1.2, 1.6),
     ),
     Item(
         "figure5.1",
@@ -269,6 +269,6 @@ ITEMS = (
         both_ends,
         "six cells, straight and buckled (ends 0.9 apart), 500 steps of 0.002",
         "four cells, 100 steps",
-        (9, 24),
+        (6, 6),
     ),
 )

@@ -309,7 +309,7 @@ ITEMS = (
         figure5_2,
         f"{ROD}, t to 1.5",
         "t to 0.5",
-        (8, 8),
+        (4, 9),
     ),
     Item(
         "figure5.3",
@@ -318,7 +318,7 @@ ITEMS = (
         "The rod hits the wall at t = 0.17; RATTLE's energy jumps there, VRATTLE's does not.",
         figure5_3,
         f"{ROD}, first step 0.02, t to 0.25",
-        seconds=(4, 11),
+        seconds=(3, 6),
     ),
     Item(
         "figure5.4",
@@ -328,7 +328,7 @@ ITEMS = (
         "still has a smaller error.",
         figure5_4,
         f"{ROD}, t to 0.25",
-        seconds=(3, 3),
+        seconds=(0.1, 0.1),
     ),
     Item(
         "figure5.5",
@@ -338,7 +338,7 @@ ITEMS = (
         figure5_5,
         f"{ROD}, seven first steps from 0.04 to 0.0025",
         "first steps 0.04, 0.02 and 0.01",
-        (6, 10),
+        (0.1, 0.2),
     ),
     Item(
         "figure5.6",
@@ -347,7 +347,7 @@ ITEMS = (
         "From rho = U(q_0) the density oscillates from step to step; from a proper start it does not.",
         figure5_6,
         f"{ROD}, first step 0.02",
-        seconds=(2, 12),
+        seconds=(1.8, 1.8),
     ),
     Item(
         "monitors",
@@ -358,6 +358,6 @@ ITEMS = (
         monitors,
         f"{ROD}, first step 0.02; four monitors of forces and speeds",
         "U1 only",
-        (15, 50),
+        (3, 40),
     ),
 )

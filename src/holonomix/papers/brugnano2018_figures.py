@@ -170,7 +170,7 @@ ITEMS = (
         figure1,
         "h = T/100, 100 periods",
         "20 periods",
-        (0.1, 0.5),
+        (0.1, 0.1),
     ),
     Item(
         "figure2",
@@ -191,7 +191,7 @@ ITEMS = (
         figure3,
         "10 000 steps, every one of them kept",
         "1 000 steps",
-        (1, 1),
+        (0.5, 0.5),
     ),
     Item(
         "theorem8",
@@ -202,6 +202,6 @@ ITEMS = (
         theorem8,
         "modified pendulum and satellites up to t = 2; symmetry over 50 steps from a generic start",
         "symmetry over 20 steps",
-        (5, 5),
+        (2, 5),
     ),
 )

@@ -256,7 +256,7 @@ CLAIMS = {
 }
 LENGTHS = {1: "n = 0 to 8", 2: "as printed", 3: "n = 0 to 8", 4: "n = 0 to 3"}
 QUICK = {1: "n = 0 to 5", 2: "as the full form", 3: "n = 0 to 3", 4: "n = 0, 1"}
-SECONDS = {1: (2, 2), 2: (2, 2), 3: (2, 3), 4: (6, 6)}
+SECONDS = {1: (1, 1), 2: (1, 1), 3: (1, 2), 4: (2, 3)}
 
 ITEMS = tuple(
     Item(

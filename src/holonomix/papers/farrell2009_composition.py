@@ -218,7 +218,7 @@ ITEMS = (
         "the simplest solution is c = (1/2, 1/2), d = (1, 0); a symmetric composition reaches order four.",
         order_conditions,
         "Henon-Heiles to t = 2, 50 to 200 steps",
-        seconds=(0.6, 0.9),
+        seconds=(0.4, 0.5),
     ),
     Item(
         "bch",
@@ -238,6 +238,6 @@ ITEMS = (
         compositions,
         "double pendulum with masses 1 and 2, RATTLE as the base method, to t = 2; also two shorter lists",
         "the three triple jumps",
-        seconds=(2, 2),
+        seconds=(0.7, 1.3),
     ),
 )

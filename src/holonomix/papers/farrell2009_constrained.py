@@ -122,7 +122,7 @@ ITEMS = (
         "Correcting one distance at a time, in any order, ends with all position and velocity constraints satisfied.",
         andersens_loop,
         "one step on a chain of four links, tolerance 1e-12, at most 500 cycles",
-        seconds=(1, 2),
+        seconds=(0.7, 2),
     ),
     Item(
         "shake_rattle",
@@ -132,6 +132,6 @@ ITEMS = (
         same_positions,
         "chain of ten, dt 0.05, 500 steps",
         "200 steps",
-        (4, 6),
+        (2, 4),
     ),
 )

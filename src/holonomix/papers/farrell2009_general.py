@@ -213,7 +213,7 @@ ITEMS = (
         runge_kutta,
         "seven tableaus of one to six stages",
         "four of the tableaus",
-        (2, 2),
+        (0.8, 1.3),
     ),
     Item(
         "multistep",
@@ -222,7 +222,7 @@ ITEMS = (
         "Integrating the interpolating polynomial of known slopes gives an m-step method, explicit if b_m = 0.",
         multistep,
         "Adams-Bashforth with 2, 3 and 4 steps; two formulas with a_0 not zero",
-        seconds=(1, 1),
+        seconds=(0.4, 0.4),
     ),
     Item(
         "partitioned",
@@ -232,7 +232,7 @@ ITEMS = (
         partitioned,
         "symplectic Euler and Lobatto IIIA-IIIB with 2, 3 and 4 stages",
         "without 4 stages",
-        (5, 5),
+        (3, 5),
     ),
     Item(
         "lemmas",

@@ -218,7 +218,7 @@ PAPER = Paper(
             functools.partial(figure_of, "figure1"),
             f"{FULL}, micro-step eps/1000",
             SHORT,
-            (20, 90),
+            (4, 17),
         ),
         Item(
             "figure2",
@@ -229,7 +229,7 @@ PAPER = Paper(
             functools.partial(figure_of, "figure2"),
             f"{FULL}, micro-step eps/100",
             SHORT,
-            (13, 30),
+            (2, 7),
         ),
         Item(
             "figure3",
@@ -239,7 +239,7 @@ PAPER = Paper(
             functools.partial(figure_of, "figure3"),
             f"{FULL}, micro-step eps/100",
             SHORT,
-            (8, 30),
+            (1.4, 4),
         ),
         Item(
             "figure4",
@@ -249,7 +249,7 @@ PAPER = Paper(
             functools.partial(figure_of, "figure4"),
             f"{FULL}, micro-step eps/100",
             SHORT,
-            (15, 30),
+            (3, 10),
         ),
         Item(
             "effective",
@@ -260,7 +260,7 @@ PAPER = Paper(
             effective,
             "Verlet with steps eps/100 to T = 2, eps = 1e-2, 1e-3, 1e-4",
             "eps = 1e-2, 1e-3",
-            (0.8, 7),
+            (0.7, 0.8),
         ),
         Item(
             "structure",
@@ -270,7 +270,7 @@ PAPER = Paper(
             structure,
             "one step of 0.1 and 20 steps forward and back, eps = 1e-2, micro-step eps/100",
             "micro-step eps/20",
-            (9, 9),
+            (11, 11),
         ),
         *LEMMAS,
     ),

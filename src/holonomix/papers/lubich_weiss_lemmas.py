@@ -156,7 +156,7 @@ ITEMS = (
         "alpha(x) and pi(x) are x + O(eps), their transposed derivatives are P(x) + O(eps).",
         lemmas,
         "double pendulum, eps = 0.1 to 0.003",
-        seconds=(7, 7),
+        seconds=(2, 6),
     ),
     Item(
         "floor",
@@ -166,6 +166,6 @@ ITEMS = (
         floor,
         "micro-steps eps/10 to eps/320",
         "micro-steps eps/10, eps/20 and eps/80",
-        (3, 11),
+        (0.5, 1.4),
     ),
 )

@@ -259,7 +259,7 @@ ITEMS = (
         figure1,
         "T = 50, omega 20, beta 0.4, h 0.1 (variational Euler: h/20); benchmark row with h/1000",
         "benchmark row with h/100",
-        (2, 4),
+        (1, 1),
     ),
     Item(
         "figure2",
@@ -270,7 +270,7 @@ ITEMS = (
         figure2,
         "Z&S with h = 0.01 to T = 50, omega 10 to 160",
         "omega 10 to 80",
-        (0.3, 1),
+        (0.5, 0.5),
     ),
     Item(
         "closed_form",
@@ -280,7 +280,7 @@ ITEMS = (
         "functions converge.",
         closed_form,
         "omega 20 and 200, window 0.3, t to 6",
-        seconds=(0.4, 0.5),
+        seconds=(0.5, 0.5),
     ),
     Item(
         "figure3",
@@ -289,6 +289,6 @@ ITEMS = (
         "SHAKE with h = 0.05 and 0.025 and Z&S with h = 0.05 agree well.",
         figure3,
         "T = 50, omega 20, beta 0.4",
-        seconds=(4, 4),
+        seconds=(3, 3),
     ),
 )

@@ -189,7 +189,7 @@ ITEMS = (
         "freedom.",
         symplecticity,
         "Jacobian of one step at a generic state; three bodies to t = 100 with three steps",
-        seconds=(10, 10),
+        seconds=(4, 8),
     ),
     Item(
         "orders",
@@ -198,7 +198,7 @@ ITEMS = (
         "Z&S, Z&Ss and the form for stiff systems are of second order and symmetric; compositions reach higher order.",
         orders,
         "penalized double pendulum, omega 5, to t = 1, three steps",
-        seconds=(4, 4),
+        seconds=(1.8, 2),
     ),
     Item(
         "stability",
@@ -207,7 +207,7 @@ ITEMS = (
         "Z&S is unconditionally linearly stable if and only if beta >= 1/4.",
         stability,
         "spectral radius over h omega for five beta",
-        seconds=(0.5, 0.5),
+        seconds=(0.3, 0.7),
     ),
     Item(
         "nonlinear",
@@ -217,6 +217,6 @@ ITEMS = (
         nonlinear,
         "nine omega from 10 to 2000, five h from 0.02 to 0.15, T = 50",
         "omega 20, 30, 36 and 2000 with h = 0.1",
-        (2, 4),
+        (2, 5),
     ),
 )

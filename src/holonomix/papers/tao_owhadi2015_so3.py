@@ -158,7 +158,7 @@ ITEMS = (
         "Z&S with h = 0.1 shows the motion of the dipole that the benchmark shows.",
         figure9,
         START,
-        seconds=(3, 4),
+        seconds=(3, 3),
     ),
     Item(
         "figure10",
@@ -168,6 +168,6 @@ ITEMS = (
         "Z&S only approximately; the trapezoidal form is of second order.",
         figure10,
         START,
-        seconds=(4, 4),
+        seconds=(1.9, 2),
     ),
 )

@@ -330,7 +330,7 @@ ITEMS = (
         "Whole classes of integrators are of third order locally, symmetric, and symplectic if f' is symmetric.",
         theorems,
         "functions f and g that have nothing to do with V, in two degrees of freedom",
-        seconds=(10, 10),
+        seconds=(5, 8),
     ),
     Item(
         "leakage",
@@ -340,7 +340,7 @@ ITEMS = (
         leakage,
         "two starts 1e-9 apart, five methods, t to 500; sections to t = 1000",
         "t to 200 and 400",
-        (2, 2),
+        (1.6, 2),
     ),
     Item(
         "appendix",

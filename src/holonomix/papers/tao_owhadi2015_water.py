@@ -335,7 +335,7 @@ ITEMS = (
         figure4,
         f"{WATER}; 8 replicas of T = 12 000",
         "4 replicas of T = 2 000",
-        (13, 20),
+        (8, 20),
     ),
     Item(
         "figure5",
@@ -345,7 +345,7 @@ ITEMS = (
         figure5,
         "7 waters, omega 500, window 0.2, t to 8; step 0.0002, and 0.05 as printed",
         "t to 2",
-        (11, 12),
+        (5, 8),
     ),
     Item(
         "figure6",
@@ -355,7 +355,7 @@ ITEMS = (
         figure6,
         f"{WATER}, without noise and friction, 20 000 steps",
         "4 000 steps",
-        (5, 17),
+        (3, 7),
     ),
     Item(
         "figure7",
@@ -365,6 +365,6 @@ ITEMS = (
         figure7,
         "100 waters, T = 1000 (20 000 steps), as long before to heat up",
         "T = 100 (2 000 steps), as long before: not yet in equilibrium, but at the same time with both methods",
-        (15, 25),
+        (7, 18),
     ),
 )
