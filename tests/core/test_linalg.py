@@ -137,3 +137,19 @@ def test_compensated_sum_of_a_million_tenths():
     plain, total, _ = jax.jit(lambda: jax.lax.fori_loop(0, 1_000_000, body, (0.0, 0.0, 0.0)))()
     assert abs(float(total) - 100_000) < 1e-10
     assert abs(float(plain) - 100_000) > 1e-7
+
+
+def test_newton_starts_where_a_row_has_only_unknowns_that_are_zero():
+    """Twenty auxiliary unknowns start at zero and have equations of their own, in units far from one."""
+    n = 20
+
+    def residual(x, scale):
+        position, auxiliary = x[:n], x[n:]
+        return jnp.concatenate(
+            [position - 1.0 - 0.1 * auxiliary / scale, 0.1 * (auxiliary - scale * jnp.cos(auxiliary / scale))]
+        )
+
+    done = newton_root(residual, jnp.concatenate([jnp.ones(n), jnp.zeros(n)]), jnp.asarray(1e-12))
+    assert bool(done.converged)
+    assert np.max(np.abs(done.x[n:] / 1e-12 - 0.7390851332151607)) < 1e-14
+    assert np.max(np.abs(done.x[:n] - 1.07390851332151607)) < 1e-14

@@ -97,8 +97,9 @@ def balanced(matrix: Any, sizes: Any, solve: Callable[[Any], Callable[[Any], Any
     the right-hand side.
     """
     rows = row_sizes(matrix, sizes)
-    # an unknown that is zero so far is measured by what it takes to change the rows
-    reach = jnp.max(jnp.abs(matrix) * inverse_sizes(rows)[:, None], axis=0)
+    # an unknown that is zero so far is measured by what it takes to change the rows that have a size
+    reach = jnp.max(jnp.abs(matrix) * jnp.where(rows > 0, inverse_sizes(rows), 0.0)[:, None], axis=0)
+    reach = jnp.where(reach > 0, reach, jnp.max(jnp.abs(matrix), axis=0))
     columns = power_of_two(jnp.where(sizes > 0, sizes, 1.0 / jnp.where(reach > 0, reach, 1.0)))
     rows = power_of_two(row_sizes(matrix, columns))
     inner = solve(matrix * (columns / rows[:, None]))
