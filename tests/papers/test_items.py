@@ -92,7 +92,7 @@ def test_every_item_says_what_the_paper_says():
 def test_the_pages_hold_every_item_in_full_form_with_a_verdict():
     papers = _papers("all")
     index = (ROOT / "docs/papers/index.md").read_text()
-    heads, total = (re.search(rf"^\| {word} \|.*$", index, re.MULTILINE)[0] for word in ("paper", "all"))
+    heads, total = (re.findall(rf"^\| {word} \|.*$", index, re.MULTILINE)[0] for word in ("paper", "all"))
     counts = dict(zip((x.strip() for x in heads.split("|")), (x.strip() for x in total.split("|"))))
     items = str(sum(len(paper.items) for paper in papers))
     assert counts["items"] == counts["full form"] == items
