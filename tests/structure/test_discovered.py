@@ -62,6 +62,69 @@ def test_the_jacobian_is_the_dense_one(fn):
     np.testing.assert_allclose(jac.todense(), jax.jacrev(fn)(q).reshape(N, -1), atol=1e-14)
 
 
+@pytest.mark.parametrize("fn", [sliced, difference, gathered, mapped])
+def test_equal_rows_share_one_program(fn):
+    """The first link hangs from the origin and has a program of its own."""
+    pattern = discover(as_callable(fn), jnp.zeros((N, 2)), ())
+    assert pattern is not None
+    assert pattern.groups is not None
+    assert len(pattern.groups) == 2
+
+
+@pytest.mark.parametrize("fn", [product, stacked])
+def test_rows_with_too_many_programs_are_differentiated_by_sweeps(fn):
+    pattern = discover(as_callable(fn), jnp.zeros((N, 2)), ())
+    assert pattern is not None
+    assert pattern.groups is None
+
+
+def test_row_programs_have_the_derivatives_of_the_function():
+    """Products of small matrices, powers, choices, constants per row, parameters, and rows in a mixed order."""
+    rng = np.random.default_rng(2)
+    q, frames = jnp.asarray(rng.normal(size=(N, 3))), jnp.asarray(rng.normal(size=(N - 1, 3, 3)))
+
+    def fn(q, params):
+        lengths = jnp.sqrt(params["scale"]) * jnp.arange(1.0, N)
+        apart = q[1:] - q[:-1]
+        turned = jnp.einsum("eij,ej->ei", frames, apart)
+        bent = jnp.where(turned[:, 0] > 0, jnp.sin(turned[:, 1]), jnp.prod(apart, axis=1))
+        rows = jnp.stack([jnp.sum(apart**2, axis=1) - lengths**2, bent / lengths], axis=1).reshape(-1)
+        ends = jnp.pad(jax.vmap(jnp.dot)(q[:4], q[:4]), (1, 0), constant_values=2.0) * params["weights"]
+        return jnp.concatenate([rows[::-1], ends])
+
+    params = {"scale": jnp.asarray(1.3), "weights": jnp.asarray(rng.normal(size=5))}
+    pattern = discover(as_callable(fn), q, (params,))
+    assert pattern is not None
+    assert pattern.groups is not None
+    system = hx.System(lambda q, params: jnp.sum(q[:, 1]), fn, params=params)
+    found, expected = jax.jit(lambda q: (system.linearize(q).todense(), jax.jacrev(fn)(q, params)))(q)
+    np.testing.assert_allclose(found, expected.reshape(found.shape), atol=1e-13)
+
+
+def test_a_derivative_rule_of_the_user_is_followed():
+    @jax.custom_jvp
+    def length(x):
+        return jnp.sqrt(x)
+
+    length.defjvp(lambda x, dx: (length(x[0]), 7.0 * dx[0]))
+    fn = lambda q: length(jnp.sum((q[1:] - q[:-1]) ** 2, axis=1)) - 1.0
+    q = jnp.asarray(np.random.default_rng(3).normal(size=(N, 2)))
+    system = hx.System(lambda q: jnp.sum(q[:, 1]), fn)
+    found, expected = jax.jit(lambda q: (system.linearize(q).todense(), jax.jacrev(fn)(q)))(q)
+    np.testing.assert_allclose(found, expected.reshape(found.shape), atol=1e-13)
+
+
+@pytest.mark.slow
+def test_a_plain_function_takes_hardly_more_operations_than_distances():
+    problem = hx.models.chain(100)
+    links = hx.Distance([(i - 1, i) for i in range(100)], 5.0**0.5)
+    plain, declared = (
+        hx.simulate(system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=2).stats["operations"]
+        for system in (hx.System(lambda q: jnp.sum(q[:, 1]), fn) for fn in (sliced, links))
+    )
+    assert plain <= 1.1 * declared
+
+
 def test_dependence_covers_the_jacobian():
     """Never less than what derivatives show, for operations with and without a rule of their own."""
     q = np.random.default_rng(1).normal(size=(20, 3))
@@ -86,7 +149,7 @@ def test_explain_says_what_was_found():
     system = hx.System(lambda q: jnp.sum(q[:, 1]), sliced)
     text = str(hx.explain(system, hx.RATTLE(), problem.q0, backend="array"))
     assert "tridiagonal" in text
-    assert "at most 2 particles found in a plain function" in text
+    assert "at most 2 particles found in a plain function, their derivatives row by row" in text
 
 
 def test_rows_that_touch_everything_stay_dense():

@@ -1,8 +1,9 @@
 """Plain constraint functions of many rows: their structure, found from the traced program.
 
-Rows that touch no particle in common get one color; one sweep of reverse mode with the rows of a color as seed then
-yields all their derivatives at once. The number of sweeps depends on how many rows meet at a particle, not on how many
-rows there are.
+Where the rows are a few functions of their particles, they are differentiated row by row (`systems.rowwise`).
+Elsewhere rows that touch no particle in common get one color; one sweep of reverse mode with the rows of a color as
+seed yields all their derivatives at once. The number of sweeps depends on how many rows meet at a particle, not on how
+many rows there are.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..linalg.indexing import Indices, take
-from .frozen import has_user_functions, program_digest
-from .sparsity import dependence
+from .frozen import has_rules, has_user_functions, program_digest
+from .rowwise import RowGroup, row_groups, row_slopes
+from .sparsity import traced_result
 
 __all__ = ["Discovered", "Pattern", "discover"]
 
@@ -28,17 +30,17 @@ _CACHED = 64
 
 
 class Pattern:
-    """The particles of every row, -1 where it has fewer than others, and the color of every row."""
+    """The particles of every row, -1 where it has fewer than others, its color, and its program where it has one."""
 
-    def __init__(self, indices: np.ndarray, colors: np.ndarray):
+    def __init__(self, indices: np.ndarray, colors: np.ndarray, groups: tuple[RowGroup, ...] | None):
         self.indices, self.colors, self.sweeps = Indices(indices), colors, int(colors.max(initial=-1)) + 1
+        self.groups = groups
 
     @property
     def text(self) -> str:
         m, most = self.indices.array.shape
-        return (
-            f"{m} rows of at most {most} particles found in a plain function, their derivatives by {self.sweeps} sweeps"
-        )
+        way = f"by {self.sweeps} sweeps" if self.groups is None else "row by row"
+        return f"{m} rows of at most {most} particles found in a plain function, their derivatives {way}"
 
 
 class Discovered(eqx.Module):
@@ -54,6 +56,9 @@ class Discovered(eqx.Module):
 
     def jacobians(self, q: Any, *extra: Any) -> list[tuple[Any, ...]]:
         """For each particle of a row `(1, coordinates, rows)`."""
+        if self.pattern.groups is not None:
+            inputs = jax.tree.leaves(eqx.filter((self.fn, extra), eqx.is_array_like))
+            return [row_slopes(self.pattern.groups, self.pattern.indices.array, q, inputs)]
         index, colors, sweeps = self.pattern.indices.array, self.pattern.colors, self.pattern.sweeps
         value, pull = jax.vjp(lambda x: jnp.asarray(self.fn(x, *extra)), q)
         lanes = [pull(jnp.asarray(colors == c, value.dtype))[0].reshape(q.shape[0], -1).T for c in range(sweeps)]
@@ -90,14 +95,19 @@ def discover(term: Any, q: Any, extra: tuple[Any, ...]) -> Pattern | None:
 
 
 def _pattern(closed: Any) -> Pattern | None:
-    rows = dependence(closed, 0)
+    result = traced_result(closed, 0)
+    rows = result.rows
     counts = np.diff(rows.indptr)
     most = int(counts.max(initial=0))
     if most == 0 or most > MOST_PARTICLES:
         return None
     rows.sort_indices()
     colors = _colored(rows.indptr, rows.indices, rows.shape[1])
-    return None if colors is None else Pattern(_table(rows.indptr, rows.indices, most), colors)
+    if colors is None:
+        return None
+    table, shape = _table(rows.indptr, rows.indices, most), closed.jaxpr.invars[0].aval.shape
+    ruled = has_rules(closed.jaxpr)  # a rule of the user's own is followed only by differentiating the whole function
+    return Pattern(table, colors, None if ruled else row_groups(result, table, int(np.prod(shape[1:], dtype=np.int64))))
 
 
 def _table(starts: np.ndarray, particles: np.ndarray, width: int) -> np.ndarray:

@@ -269,7 +269,7 @@ def program_digest(closed: Any) -> str:
     digest = hashlib.sha256()
     for _ in range(DERIVATIVES + 1):
         _feed_jaxpr(digest.update, closed.jaxpr, closed.consts)
-        if not _has_rules(closed.jaxpr):
+        if not has_rules(closed.jaxpr):
             break
         try:
             closed = _derivative(closed)
@@ -278,11 +278,12 @@ def program_digest(closed: Any) -> str:
     return digest.hexdigest()
 
 
-def _has_rules(jaxpr: Any, *kinds: str) -> bool:
+def has_rules(jaxpr: Any, *kinds: str) -> bool:
+    """Whether a program has derivative rules of the given kinds (all by default)."""
     kinds = kinds or ("custom_jvp", "custom_vjp")
     return any(
         eqn.primitive.name.startswith(kinds)
-        or any(_has_rules(inner, *kinds) for inner in jex_core.jaxprs_in_params(eqn.params))
+        or any(has_rules(inner, *kinds) for inner in jex_core.jaxprs_in_params(eqn.params))
         for eqn in jaxpr.eqns
     )
 
@@ -297,7 +298,7 @@ def _derivative(closed: Any) -> Any:
         return program(*(next(rest) if real else jax.numpy.zeros(x.shape, x.dtype) for x, real in zip(given, smooth)))
 
     args = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, real in zip(given, smooth, strict=True) if real)
-    if _has_rules(closed.jaxpr, "custom_vjp"):
+    if has_rules(closed.jaxpr, "custom_vjp"):
         return jax.make_jaxpr(lambda x, dy: jax.vjp(full, x)[1](dy))(args, jax.eval_shape(full, args))
     return jax.make_jaxpr(lambda x, dx: jax.jvp(full, (x,), (dx,)))(args, args)
 

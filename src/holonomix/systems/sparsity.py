@@ -17,7 +17,7 @@ import scipy
 from jax.core import Tracer
 from jax.extend import core as jex_core
 
-__all__ = ["dependence"]
+__all__ = ["Value", "dependence", "factors", "joined", "members", "moved", "traced_result"]
 
 # Results of a number each: every entry of the result belongs to the entries of the arguments at the same place.
 ELEMENTWISE = frozenset(
@@ -33,10 +33,15 @@ Known = np.ndarray | None
 
 
 class Value:
-    """An array of a program: its dependence (None: on nothing) and its value, where that is known."""
+    """An array of a program: its dependence (None: on nothing) and its value, where that is known.
 
-    def __init__(self, shape: Sequence[int], rows: Any = None, known: Known = None):
-        self.shape, self.rows, self.known = tuple(shape), rows, known
+    `argument` is the number of the program's argument that it is; `made` the equation that it comes from, the
+    arguments of that, and which of its results it is.
+    """
+
+    def __init__(self, shape: Sequence[int], rows: Any = None, known: Known = None, argument: int | None = None):
+        self.shape, self.rows, self.known, self.argument = tuple(shape), rows, known, argument
+        self.made: tuple[Any, list[Value], int] | None = None
 
     @property
     def size(self) -> int:
@@ -45,16 +50,22 @@ class Value:
 
 def dependence(closed: Any, which: int) -> Any:
     """The dependence of a program's first result on its argument number `which`, a SciPy CSR matrix."""
+    return traced_result(closed, which).rows
+
+
+def traced_result(closed: Any, which: int) -> Value:
+    """A program's first result with its dependence on argument number `which`, and all that it is made from."""
     jaxpr = closed.jaxpr
     shape = jaxpr.invars[which].aval.shape
     count = shape[0] if shape else 1
     per = int(np.prod(shape[1:], dtype=np.int64))
     size = count * per
     unit = scipy.sparse.csr_array((np.ones(size, bool), (np.arange(size), np.arange(size) // per)), shape=(size, count))
-    values = [Value(v.aval.shape, unit if k == which else None) for k, v in enumerate(jaxpr.invars)]
+    values = [Value(v.aval.shape, unit if k == which else None, None, k) for k, v in enumerate(jaxpr.invars)]
     with jax.ensure_compile_time_eval():
         result = _run(jaxpr, [_constant(c) for c in closed.consts], values, count)[0]
-    return _rows(result, count)
+    result.rows = _rows(result, count)
+    return result
 
 
 def _constant(value: Any) -> Value:
@@ -87,18 +98,22 @@ def _apply(eqn: Any, ins: list[Value], count: int) -> list[Value]:
         closed = isinstance(inner, jex_core.ClosedJaxpr)
         consts = [_constant(c) for c in inner.consts] if closed else []
         return _run(inner.jaxpr if closed else inner, consts, ins, count)
+    outs = _results(eqn, name, ins, shapes, count)
+    for k, value in enumerate(outs):
+        value.made = (eqn, ins, k)
+    return outs
+
+
+def _results(eqn: Any, name: str, ins: list[Value], shapes: list[Any], count: int) -> list[Value]:
     if all(x.rows is None for x in ins):
         return _evaluated(eqn, ins, shapes)
     if name in ELEMENTWISE:
         return [Value(shapes[0], _union([_spread(x, shapes[0]) for x in ins if x.rows is not None]))]
     if name in MOVES and all(x.known is not None for x in ins[1:]) and ins[0].rows is not None:
-        places = np.arange(ins[0].size).reshape(ins[0].shape)
-        return [Value(shapes[0], _picked(ins[0].rows, MOVES[name](eqn.params, places, *(x.known for x in ins[1:]))))]
+        return [Value(shapes[0], _picked(ins[0].rows, moved(eqn, ins)))]
     if name in JOINS:
-        starts = np.cumsum([0, *(x.size for x in ins)])
-        places = [np.asarray(a + np.arange(x.size).reshape(x.shape)) for a, x in zip(starts, ins, strict=False)]
         rows = scipy.sparse.vstack([_rows(x, count) for x in ins], format="csr")
-        return [Value(shapes[0], _picked(rows, JOINS[name](eqn.params, *places)))]
+        return [Value(shapes[0], _picked(rows, joined(eqn, ins)[0]))]
     if name in REDUCTIONS:
         places = _reduced(ins[0].shape, [int(k) for k in eqn.params["axes"]])
         return [Value(shapes[0], _gathered(places, int(np.prod(shapes[0], dtype=np.int64)), ins[0].rows))]
@@ -106,6 +121,19 @@ def _apply(eqn: Any, ins: list[Value], count: int) -> list[Value]:
         return [Value(shapes[0], _product(eqn, ins[0], ins[1]))]
     every = _union([x.rows.max(axis=0).tocsr().reshape(1, count) for x in ins if x.rows is not None])
     return [Value(s, scipy.sparse.csr_array(every)[np.zeros(int(np.prod(s, dtype=np.int64)), int)]) for s in shapes]
+
+
+def moved(eqn: Any, ins: list[Value]) -> np.ndarray:
+    """For every entry of the result the place in the first argument that it comes from; -1: from outside."""
+    places = np.arange(ins[0].size).reshape(ins[0].shape)
+    return MOVES[eqn.primitive.name](eqn.params, places, *(x.known for x in ins[1:]))
+
+
+def joined(eqn: Any, ins: list[Value]) -> tuple[np.ndarray, np.ndarray]:
+    """For every entry of the result its place in the concatenated arguments, and where each of these starts."""
+    starts = np.cumsum([0, *(x.size for x in ins)])[:-1]
+    places = [np.asarray(a + np.arange(x.size).reshape(x.shape)) for a, x in zip(starts, ins, strict=True)]
+    return JOINS[eqn.primitive.name](eqn.params, *places), starts
 
 
 def _evaluated(eqn: Any, ins: list[Value], shapes: list[Any]) -> list[Value]:
@@ -240,6 +268,12 @@ def _reduced(shape: tuple[int, ...], axes: Sequence[int]) -> np.ndarray:
     return np.broadcast_to(result, shape).reshape(-1)
 
 
+def members(shape: tuple[int, ...], axes: Sequence[int]) -> np.ndarray:
+    """The entries that go to each result of a reduction, `(results, entries)`."""
+    places = _reduced(shape, axes)
+    return np.argsort(places, kind="stable").reshape(int(places.max(initial=-1)) + 1, -1)
+
+
 def _gathered(places: np.ndarray, size: int, rows: Any) -> Any:
     add = scipy.sparse.csr_array(
         (np.ones(places.size, bool), (places, np.arange(places.size))), shape=(size, places.size)
@@ -247,8 +281,8 @@ def _gathered(places: np.ndarray, size: int, rows: Any) -> Any:
     return (add @ rows).astype(bool)
 
 
-def _product(eqn: Any, a: Value, b: Value) -> Any:
-    """Each result depends on a row of one side and a column of the other, less what a known zero cancels."""
+def factors(eqn: Any, a: Value, b: Value) -> tuple[np.ndarray, np.ndarray]:
+    """The entries that a product multiplies: `(batch, rows, inner)` of one side and `(batch, columns, inner)`."""
     (ca, cb), (ba, bb) = eqn.params["dimension_numbers"]
     free_a = [k for k in range(len(a.shape)) if k not in (*ca, *ba)]
     free_b = [k for k in range(len(b.shape)) if k not in (*cb, *bb)]
@@ -256,7 +290,13 @@ def _product(eqn: Any, a: Value, b: Value) -> Any:
     batch, rows, columns, inner = size(a, ba), size(a, free_a), size(b, free_b), size(a, ca)
     order = lambda x, axes: np.arange(x.size).reshape(x.shape).transpose(axes).reshape(-1)
     left = order(a, [*ba, *free_a, *ca]).reshape(batch, rows, inner)
-    right = order(b, [*bb, *free_b, *cb]).reshape(batch, columns, inner)
+    return left, order(b, [*bb, *free_b, *cb]).reshape(batch, columns, inner)
+
+
+def _product(eqn: Any, a: Value, b: Value) -> Any:
+    """Each result depends on a row of one side and a column of the other, less what a known zero cancels."""
+    left, right = factors(eqn, a, b)
+    (batch, rows, inner), columns = left.shape, right.shape[1]
     result = np.arange(batch * rows * columns).reshape(batch, rows, columns)
     parts: list[Any] = []
     for one, mine, other, theirs, flip in ((a, left, b, right, False), (b, right, a, left, True)):
