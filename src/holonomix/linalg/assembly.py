@@ -167,7 +167,12 @@ def _in_fronts(layout: Layout, edges: tuple[np.ndarray, np.ndarray], rows: np.nd
     structure, (n, r) = layout.structure, rows.shape
     if structure.kind not in ("tridiagonal", "cyclic") or structure.width * r < FRONT_BLOCK or not fronts_available():
         return layout
-    i, j = np.divmod(pair_keys(*edges, n), n)
+    keys, same = pair_keys(*edges, n), Indices(np.arange(n * r))
+    i, j = np.divmod(keys, n)
+    if r == 1 and structure.width > 1:  # a band of single entries: one array for each place in a block would be many
+        plan = plan_of(i, j, rows)
+        structure = Structure("fronts", np.arange(n), text=f"{structure.text}; {plan.text}")
+        return Layout(structure, r, (keys.size,), np.arange(n), same, same, plan, keys)
     part, place = np.divmod(layout.entry(i, j), layout.sizes[0])
     block = np.arange(r * r).reshape(r, r, 1)
     source = (part * r * r + block) * layout.sizes[0] + place
@@ -175,6 +180,5 @@ def _in_fronts(layout: Layout, edges: tuple[np.ndarray, np.ndarray], rows: np.nd
     if structure.kind == "tridiagonal" and structure.width == 1 and r <= WRITTEN_BLOCK and n > SHORT:
         return dataclasses.replace(layout, redundant_plan=plan_of(i, j, layout.inverse.array[rows], source, size))
     plan = plan_of(i, j, rows, source, size)
-    same = Indices(np.arange(n * r))
     structure = dataclasses.replace(structure, text=f"{structure.text}; {plan.text}")
     return dataclasses.replace(layout, structure=structure, order=same, inverse=same, plan=plan)
