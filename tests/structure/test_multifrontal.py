@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,3 +147,14 @@ def test_a_net_runs_as_a_kernel_with_the_same_bits_alone_and_in_lanes():
     many = hx.simulate_ensemble(system, hx.RATTLE(), starts, 0.0 * starts, save_every=20, backend="native", **run)
     for row in np.asarray(many.q):
         np.testing.assert_array_equal(row[-1], alone.q[-1])
+
+
+def test_rows_of_bodies_and_of_joints_are_assembled_in_few_operations():
+    """Six rows per body and five per hinge make a band of single entries; XLA takes long for an array per entry."""
+    arm = hx.models.seven_axis_arm(mechanism=False)
+    assert isinstance(arm, hx.Problem)
+    system, q = arm.system, arm.q0
+    linear = lambda q: system.linearize(q, 0.0)
+    gram = lambda q, jac: system.gram(q, jac, jac).matrix.entries
+    assert len(jax.make_jaxpr(gram)(q, eqx.filter_eval_shape(linear, q)).eqns) < 600
+    assert "fronts" in system.structure(q)

@@ -170,8 +170,8 @@ def _in_fronts(layout: Layout, edges: tuple[np.ndarray, np.ndarray], rows: np.nd
     keys, same = pair_keys(*edges, n), Indices(np.arange(n * r))
     i, j = np.divmod(keys, n)
     if r == 1 and structure.width > 1:  # a band of single entries: one array for each place in a block would be many
-        plan = plan_of(i, j, rows)
-        structure = Structure("fronts", np.arange(n), text=f"{structure.text}; {plan.text}")
+        plan, w = plan_of(i, j, rows), structure.width
+        structure = Structure("fronts", np.arange(n), text=f"{n} rows in a chain of {w} x {w} blocks; {plan.text}")
         return Layout(structure, r, (keys.size,), np.arange(n), same, same, plan, keys)
     part, place = np.divmod(layout.entry(i, j), layout.sizes[0])
     block = np.arange(r * r).reshape(r, r, 1)
