@@ -153,3 +153,31 @@ def test_newton_starts_where_a_row_has_only_unknowns_that_are_zero():
     assert bool(done.converged)
     assert np.max(np.abs(done.x[n:] / 1e-12 - 0.7390851332151607)) < 1e-14
     assert np.max(np.abs(done.x[:n] - 1.07390851332151607)) < 1e-14
+
+
+def test_many_unknowns_are_found_without_a_jacobian():
+    """An implicit step of a ring of pendulums, with positions and momenta in very different units."""
+    n, unit, a = 150, 1e-12, 1.7
+    units = np.repeat([1.0, unit], n)
+
+    def residual(x, a):
+        q, p = x[:n], x[n:] / unit
+        pull = -a * jnp.sin(q) + jnp.roll(q, 1) + jnp.roll(q, -1) - 2 * q
+        return jnp.concatenate([q - 1.0 - 0.3 * p, unit * (p - jnp.cos(jnp.arange(n)) - 0.3 * pull)])
+
+    def root(a, blocks=(n, n)):
+        return newton_root(residual, jnp.asarray(units) * jnp.cos(jnp.arange(2 * n)), a, blocks=blocks)
+
+    def energy(a):
+        done = root(a)
+        return jnp.sum(done.x[:n] ** 2), done
+
+    slope, done = jax.jit(jax.grad(energy, has_aux=True))(a)
+    matrix, change = jax.jit(jax.jacfwd(residual, (0, 1)))(done.x, a)
+    scaled = np.asarray(matrix) * units / units[:, None]
+    assert bool(done.converged)
+    assert np.max(np.abs(np.linalg.solve(scaled, residual(done.x, a) / units))) < 2e-15
+    moved = -np.linalg.solve(scaled, change / units)[:n]
+    assert float(slope) == pytest.approx(2 * float(np.sum(done.x[:n] * moved)), rel=1e-12)
+    assert f"{2 * n},{2 * n}]" not in str(jax.make_jaxpr(root)(a))
+    assert f"{2 * n},{2 * n}]" in str(jax.make_jaxpr(lambda a: root(a, ()))(a))

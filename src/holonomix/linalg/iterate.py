@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .scales import balanced, relative, row_sizes, size_with_margin, stall_rule
+from .krylov import LARGE, JacobianProduct, block_units
+from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
 
 __all__ = ["Iterated", "implicit_root", "iterate", "newton_root"]
@@ -115,6 +116,8 @@ def newton_root(
     *,
     max_iterations: int = 50,
     known: Callable[[Any], Any] | None = None,
+    blocks: Sequence[int] = (),
+    inverse: Callable[[Any, Any], Callable[[Any], Any]] | None = None,
 ) -> Iterated:
     """Newton's method for `residual(x, args) = 0` in a flat vector x, to round-off.
 
@@ -122,7 +125,16 @@ def newton_root(
     the unknowns are only changes of larger data (a multiplier that moves a position), `known(args)` gives the natural
     scale that the data have in each row. The Jacobian is formed by forward mode; the result has the implicit
     derivative. `args` must hold every array that the residual depends on.
+
+    With `blocks`, the lengths of the parts of x that have units of their own, more than `LARGE` unknowns are found
+    without forming the Jacobian. Its linear systems are solved by GMRES, which needs an approximate inverse:
+    `inverse(x, args)` returns it as a linear function. The default, the identity, suits `x - known - dt f(x)`.
     """
+    large = len(blocks) > 0 and start.size > LARGE
+
+    def matrix_free(x, args):
+        _, product = jax.linearize(lambda y: residual(y, args), x)
+        return JacobianProduct(product, (lambda r: r) if inverse is None else inverse(x, args))
 
     def solve(full):
         start, args = full
@@ -132,9 +144,17 @@ def newton_root(
         least = jnp.zeros_like(start) if known is None else known(args)
 
         def measured(loop):
-            x, sizes = loop
+            x, sizes, *_ = loop
             r = residual(x, args)
             return r, relative(r, sizes)
+
+        def large_body(loop, r):
+            x, _, reach = loop
+            jacobian = matrix_free(x, args)
+            # rows are weighed by their first residuals; those that start fulfilled, by sqrt(eps) of their sizes
+            sizes = jnp.maximum(jacobian.row_sizes(size_with_margin(x, start)), least)
+            reach = jnp.maximum(reach, jnp.maximum(jnp.abs(r), loose(x.dtype) * sizes))
+            return x - jacobian.solve(r, block_units(reach, blocks)), sizes, reach
 
         def body(loop, r):
             x, _ = loop
@@ -142,13 +162,28 @@ def newton_root(
             x1 = x - _solved(jacobian, size_with_margin(x, start), r)
             return x1, jnp.maximum(row_sizes(jacobian, size_with_margin(x1, start)), least)
 
-        first = (start, least)
+        first = (start, least, jnp.zeros_like(start)) if large else (start, least)
         options = stall_rule(start.dtype, quadratic=True)
-        done = iterate(body, measured, first, tol=eps / 4, max_iterations=max_iterations, **options)
+        chosen = large_body if large else body
+        done = iterate(chosen, measured, first, tol=eps / 4, max_iterations=max_iterations, **options)
         return done.x[0], (done.residual, done.iterations, done.converged)
 
-    x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
+    def accurate(x, full):
+        """Solves for derivatives: to round-off."""
+        start, args = full
+        jacobian = matrix_free(x, args)
+        units = block_units(jacobian.row_sizes(size_with_margin(x, start)), blocks)
+        return _Solver(partial(jacobian.solve, units=units, accuracy=8 * float(jnp.finfo(x.dtype).eps)))
+
+    factor = accurate if large else None
+    x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args), factor)
     return Iterated(x, norm, k, converged)
+
+
+class _Solver(NamedTuple):
+    """What `implicit_root` expects of a factor."""
+
+    solve: Callable[[Any], Any]
 
 
 def _solved(matrix: Any, sizes: Any, b: Any) -> Any:

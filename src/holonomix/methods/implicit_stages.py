@@ -31,7 +31,7 @@ def stage_slopes(
     first = [(q + dt * float(x) * dq, p + dt * float(y) * dp) for x, y in zip(a.sum(axis=1), a_hat.sum(axis=1))]
     start = jnp.concatenate([x.reshape(-1) for pair in first for x in pair])
     args = (system, q, p, jnp.stack([jnp.asarray(t, q.dtype) for t in times]), dt)
-    done = newton_root(_residual(a, a_hat), start, args)
+    done = newton_root(_residual(a, a_hat), start, args, blocks=(q.size,) * (2 * len(a)))
     stages = done.x.reshape(len(a), 2, *q.shape)
     return [vector_field(system, (z[0], z[1]), t) for z, t in zip(stages, times)], iteration_report(done)
 

@@ -131,7 +131,7 @@ class LinearMultistep(AbstractMethod):
             guess = jnp.concatenate([(z + dt * s[-1]).reshape(-1) for z, s in zip(last, slopes, strict=True)])
             weight = jnp.asarray(self.b[-1], dt.dtype)
             base = tuple(z + d for z, d in zip(last, known, strict=True))
-            done = newton_root(_implicit, guess, (system, base, weight * dt, t1))
+            done = newton_root(_implicit, guess, (system, base, weight * dt, t1), blocks=(base[0].size,) * 2)
             q, p = (x.reshape(last[0].shape) for x in jnp.split(done.x, 2))
             known = tuple(d + weight * dt * s for d, s in zip(known, vector_field(system, (q, p), t1), strict=True))
             report = iteration_report(done)

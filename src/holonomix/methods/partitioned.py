@@ -122,7 +122,8 @@ class PartitionedRungeKutta(AbstractMethod):
                 forces.append(-system.gradient(start[i] + dt**2 * system.velocity(q, pull), state.t + float(c[i]) * dt))
             report = Report.ok()
         else:
-            done = newton_root(_stages(pairs, c), start.reshape(-1), (system, start, jnp.asarray(state.t, q.dtype), dt))
+            args = (system, start, jnp.asarray(state.t, q.dtype), dt)
+            done = newton_root(_stages(pairs, c), start.reshape(-1), args, blocks=(start.size,))
             stages = done.x.reshape(start.shape)
             forces = [-system.gradient(stages[i], state.t + float(c[i]) * dt) for i in range(len(c))]
             report = iteration_report(done)

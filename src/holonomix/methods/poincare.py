@@ -71,7 +71,8 @@ class PoincareEuler(AbstractMethod):
         m = system.constraint_count(q) if system.has_constraints else 0
         start = jnp.concatenate([state.p.reshape(-1), jnp.zeros((m,), q.dtype)])
         args = (system, self.monitor, state.q, state.p, carry)
-        done = newton_root(_euler, start, args, max_iterations=self.max_iterations, known=_known_sizes)
+        options = {"max_iterations": self.max_iterations, "known": _known_sizes}
+        done = newton_root(_euler, start, args, **options, blocks=(q.size, m), inverse=_near_inverse)
         moved, mu = done.x[: q.size].reshape(q.shape), done.x[q.size :]
 
         u = self.monitor.value(system, q, moved, carry.monitor)
@@ -122,6 +123,25 @@ def _known_sizes(args: Any) -> Any:
     system, _, q, p, _ = args
     rows = system.linearize(q).row_sizes(q) if system.has_constraints else jnp.zeros((0,), q.dtype)
     return jnp.concatenate([jnp.abs(p).reshape(-1), rows])
+
+
+def _near_inverse(x: Any, args: Any) -> Any:
+    """The inverse of the Jacobian of `_euler` for h -> 0, where `K_pp = M^-1/U` and `K_qp = 0`: a solve for mu."""
+    system, monitor, q, _, carry = args
+    if not system.has_constraints:
+        return lambda r: r
+    n, moved = q.size, x[: q.size].reshape(q.shape)
+    u = monitor.value(system, q, moved, carry.monitor)
+    _, k_p = _transformed(system, monitor, q, moved, carry)
+    here, there = system.linearize(q), system.linearize(q + (carry.h * k_p + carry.low.q))
+    factor = system.gram(q, there, here).factor()
+
+    def inverse(r):
+        free = r[:n].reshape(q.shape)
+        mu = factor.solve(there(system.velocity(q, free)) - u / carry.h * r[n:])
+        return jnp.concatenate([(free - here.transpose(mu)).reshape(-1), mu])
+
+    return inverse
 
 
 def _euler(x: Any, args: Any) -> Any:

@@ -69,7 +69,8 @@ class SHAKE(AbstractMethod):
         gradient, status = system.gradient(state.q, state.t), jnp.asarray(Status.OK, jnp.int32)
         if is_general(system):
             dt, t = jnp.asarray(dt, state.q.dtype), jnp.asarray(state.t, state.q.dtype)
-            done = newton_root(_before, state.p.reshape(-1), (system, state.q, state.p, dt, t))
+            args = (system, state.q, state.p, dt, t)
+            done = newton_root(_before, state.p.reshape(-1), args, blocks=(state.p.size,))
             raw = done.x.reshape(state.q.shape)
             status = jnp.where(done.converged | jnp.isnan(dt), status, Status.NOT_CONVERGED).astype(jnp.int32)
         else:

@@ -57,7 +57,8 @@ class StormerVerlet(AbstractMethod):
                 return x - (half + dt / 2 * reduced_force(system, q, x.reshape(q.shape), t1)).reshape(-1)
 
             q, half = point.q, point.p
-            done = newton_root(residual, half.reshape(-1), (system, q, half, t1, jnp.asarray(dt, q.dtype)))
+            args = (system, q, half, t1, jnp.asarray(dt, q.dtype))
+            done = newton_root(residual, half.reshape(-1), args, blocks=(q.size,))
             report = iteration_report(done)
             force = reduced_force(system, q, done.x.reshape(q.shape), t1)
         else:
@@ -133,11 +134,11 @@ class ImplicitMidpoint(AbstractMethod):
         args = (system, state.q, state.p, t_mid, jnp.asarray(dt, state.q.dtype))
         if system.has_constraints or system.forced or not system.separable:
             start = jnp.concatenate([state.q.reshape(-1), state.p.reshape(-1)])
-            done = newton_root(_full_midpoint, start, args)
+            done = newton_root(_full_midpoint, start, args, blocks=(state.q.size,) * 2)
             q_mid, p_mid = (x.reshape(state.q.shape) for x in jnp.split(done.x, 2))
         else:
             guess = state.q + dt / 2 * system.velocity(state.q, state.p)
-            done = newton_root(_position_midpoint, guess.reshape(-1), args)
+            done = newton_root(_position_midpoint, guess.reshape(-1), args, blocks=(guess.size,))
             q_mid = done.x.reshape(state.q.shape)
             p_mid = state.p + dt / 2 * system.force(q_mid, state.p, t_mid)
         dq = dt * system.velocity(q_mid, p_mid)

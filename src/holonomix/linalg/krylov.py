@@ -1,0 +1,60 @@
+"""Newton corrections for many unknowns: linear systems whose matrix is never formed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.sparse.linalg import gmres
+from jaxtyping import Array, Float
+
+from .scales import power_of_two
+
+__all__ = ["LARGE", "JacobianProduct", "block_units"]
+
+# Beyond this many unknowns a Jacobian is not formed where products with it are enough.
+LARGE = 256
+# The relative accuracy of a Newton correction: each one reduces the residual at least about this much.
+ACCURACY = 1e-4
+# Vectors of a Krylov space, and how often it is built anew.
+SPACE, RESTARTS = 20, 20
+
+Vector = Float[Array, " n"]
+Linear = Callable[[Vector], Vector]
+
+
+class JacobianProduct(NamedTuple):
+    """A Jacobian J, known by its products, with an approximate inverse."""
+
+    product: Linear
+    inverse: Linear
+
+    def solve(self, b: Vector, units: Vector, accuracy: float = ACCURACY) -> Vector:
+        """`J^-1 b` by GMRES, to a relative residual of `accuracy` with the rows in the given units.
+
+        The approximate inverse B acts on the right, `x = B y` with `J B y = b`, so that the transposed system, which
+        reverse mode needs, has the transposed B by itself.
+        """
+
+        def solved(operator: Linear, b: Vector) -> Vector:
+            x, _ = gmres(operator, b, tol=accuracy, restart=SPACE, maxiter=RESTARTS, solve_method="incremental")
+            return x
+
+        scaled = lambda y: self.product(self.inverse(units * y)) / units
+        return self.inverse(units * jax.lax.custom_linear_solve(scaled, b / units, solved, solved))
+
+    def row_sizes(self, x: Vector) -> Vector:
+        """An estimate of `sum_j |J_ij| |x_j|`: the largest of three sums with pseudorandom signs."""
+        place = np.arange(1, x.size + 1)
+        signs = np.stack([np.where(place * root % 1 < 0.5, 1.0, -1.0) for root in (2**0.5, 3**0.5, 5**0.5)])
+        return jnp.max(jnp.abs(jax.lax.map(self.product, jnp.asarray(signs, x.dtype) * x)), axis=0)
+
+
+def block_units(sizes: Vector, blocks: Sequence[int]) -> Vector:
+    """One unit per block, the power of two below its largest size: they weigh the blocks in the norm of GMRES."""
+    ends = np.cumsum((0, *blocks))
+    largest = [jnp.max(sizes[a:b], initial=0.0) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return jnp.repeat(power_of_two(jnp.stack(largest)), np.asarray(blocks), total_repeat_length=sizes.size)
