@@ -3,8 +3,8 @@
 python benchmarks/hinges.py [--links 25 50 100 200]
 
 Times are processor seconds of this process, the difference of a long and a short run, so that compiling does not count.
-An exponent is the slope of the logarithm of the time per step; 1 is linear. Short chains run as compiled kernels and
-long ones on the array path, so the time per link jumps once, where the backend changes.
+An exponent is the slope of the logarithm of the time per step; 1 is linear. Kernels of short chains are
+unrolled, those of long ones have loops over the links.
 """
 
 import argparse

@@ -27,6 +27,7 @@ __all__ = ["Layout", "layout_of"]
 # Blocks of at least so many rows are eliminated in fronts, and sparse graphs that take so many operations: shorter
 # eliminations are written out by the kernel compiler. So is the recurrence along a chain, up to larger blocks.
 FRONT_BLOCK, FRONT_OPERATIONS, WRITTEN_BLOCK = 4, 1_500, 6
+MOST_PADDING = 2  # times as long as without padding that entries in segments may be
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,6 +42,8 @@ class Layout:
     inverse: Indices
     plan: Any = None
     keys: Any = None  # of the stored pairs, for fronts
+    stored: np.ndarray | None = None  # where the pairs are stored, for fronts in segments of equal length
+    segment: int = 0
     redundant_plan: Plan | None = None  # where redundant rows are eliminated in fronts and others are not
 
     @property
@@ -67,12 +70,47 @@ class Layout:
                 start, offset = start + c * k, offset + c * c * k
             return out
         if kind == "fronts":
-            return np.searchsorted(self.keys, np.asarray(i) * self.place.size + j)
+            found = np.searchsorted(self.keys, np.asarray(i) * self.place.size + j)
+            return found if self.stored is None else self.stored[found]
         return self.plan.entry(np.asarray(i), np.asarray(j))
+
+    def in_segments(self, blocks: list[tuple[np.ndarray, np.ndarray]], rows: np.ndarray) -> Layout:
+        """The same with the nodes `(a, b, k)` of each block stored as `a b` segments: no gather is needed.
+
+        Equal blocks are added. Where blocks overlap otherwise, or most of the segments would be empty, nothing changes.
+        """
+        n = self.place.size
+        keys = [i * n + j for i, j in blocks] + [(j * n + i).transpose(1, 0, 2) for i, j in blocks]
+        groups = list({(x.shape, x.tobytes()): x for x in keys}.values())
+        if not np.array_equal(np.sort(np.concatenate([x.reshape(-1) for x in groups])), self.keys):
+            return self
+        segment = max(x.shape[2] for x in groups)
+        size = segment * sum(x.shape[0] * x.shape[1] for x in groups)
+        if size > MOST_PADDING * self.keys.size:
+            return self
+        stored, start = np.zeros_like(self.keys), 0
+        for x in groups:
+            segments = x.reshape(-1, x.shape[2])
+            places = start + segment * np.arange(len(segments))[:, None] + np.arange(x.shape[2])
+            stored[np.searchsorted(self.keys, segments)] = places
+            start += segment * len(segments)
+        plan = plan_of(*np.divmod(self.keys, n), rows, stored[None, None], size)
+        return dataclasses.replace(self, plan=plan, sizes=(size,), stored=stored, segment=segment)
+
+    def _segments(self, pieces: Sequence[tuple[Any, np.ndarray]]) -> FrontMatrix:
+        sums: dict[int, Any] = {}
+        for values, flat in pieces:
+            first = int(flat[0])
+            sums[first] = sums[first] + values if first in sums else values
+        lanes = [values.reshape(-1, values.shape[2]) for _, values in sorted(sums.items())]
+        flat = [jnp.pad(x, ((0, 0), (0, self.segment - x.shape[1]))).reshape(-1) for x in lanes]
+        return FrontMatrix(jnp.concatenate(flat).astype(jnp.float64), self.plan)
 
     def assemble(self, pieces: Sequence[tuple[Any, np.ndarray]]) -> Any:
         """The matrix with `values (r, r, k)` added at the entries `(k,)`; negative entries are dropped."""
         bounds, r = self.offsets, self.rows
+        if self.segment:
+            return self._segments(pieces)
         homes = [np.unique(np.searchsorted(bounds, flat[flat >= 0], "right") - 1) for _, flat in pieces]
         dtype = pieces[0][0].dtype
         if all(home.size <= 1 for home in homes):

@@ -114,6 +114,8 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     layout = layout_of(i, j, rows_of)
     if layout.structure.kind == "dense":
         return _dense(parts, terms, layout.structure.text)
+    if layout.structure.kind == "fronts" and not uniform:
+        layout = layout.in_segments([(number[x], number[y]) for x, y in ends], rows_of)
     meetings = tuple(
         JunctionRows(
             (*a, left),
@@ -402,7 +404,7 @@ def structured_gram(mass: Any, left: StructuredJacobian, right: StructuredJacobi
             if entries.ndim == 1:
                 pieces.append((values, entries))
             elif layout.structure.kind == "fronts":
-                pieces.append((values.reshape(1, 1, -1), entries.reshape(-1)))
+                pieces.append((values if layout.segment else values.reshape(1, 1, -1), entries.reshape(-1)))
             else:
                 pairs = np.ndindex(*entries.shape[:2])
                 pieces += [(values[a : a + 1, b : b + 1], entries[a, b]) for a, b in pairs]
