@@ -1,5 +1,7 @@
 """No method forms an array that grows with the square of a chain's length."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from jax.extend import core as jex_core
 import holonomix as hx
 from holonomix.errors import MethodError
 from holonomix.methods.registry import registry
+from holonomix.projection import direct_momenta
 from holonomix.types import State
 
 LINKS = 2_000
@@ -57,3 +60,29 @@ def test_no_method_forms_a_matrix_of_a_long_chain(name, chain):
     except MethodError as reason:
         pytest.skip(str(reason))
     assert largest(traced(method, system, q).jaxpr) <= MOST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["AdamsMoulton", "StormerVerlet", "ImplicitMidpoint", "PoincareEuler"])
+def test_steps_without_a_jacobian_equal_those_with_one(name, monkeypatch):
+    problem = hx.models.chain(8)
+    system = problem.system.prepare(problem.q0)
+    method, q = registry()[name].default, problem.q0
+    raw = jnp.cos(jnp.arange(q.size)).reshape(q.shape)
+    p = raw - direct_momenta(system, q, raw, 0.0).correction
+
+    def run(limit):
+        monkeypatch.setattr(sys.modules["holonomix.linalg.iterate"], "LARGE", limit)
+        state = State(q, p, jnp.zeros(()), jnp.zeros((), jnp.int32))
+
+        def step(carry, _):
+            state, carry, report = method.step(system, carry[0], 0.01, carry[1])
+            return (state, carry), report
+
+        start = (state, method.init(system, state, 0.01))
+        return jax.jit(lambda start: jax.lax.scan(step, start, None, length=6))(start)
+
+    ((free, _), reports), ((dense, _), _) = run(0), run(256)
+    assert np.all(reports.status == 0) and np.max(reports.iterations) <= 8
+    assert np.max(np.abs(free.q - dense.q)) < 1e-14 * np.max(np.abs(dense.q))
+    assert np.max(np.abs(free.p - dense.p)) < 1e-13 * np.max(np.abs(dense.p))
