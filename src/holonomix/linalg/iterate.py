@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .krylov import LARGE, JacobianProduct, block_units
-from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule
+from .scales import balanced, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
 
 __all__ = ["Iterated", "implicit_root", "iterate", "newton_root"]
@@ -144,17 +144,16 @@ def newton_root(
         least = jnp.zeros_like(start) if known is None else known(args)
 
         def measured(loop):
-            x, sizes, *_ = loop
+            x, sizes = loop
             r = residual(x, args)
             return r, relative(r, sizes)
 
         def large_body(loop, r):
-            x, _, reach = loop
+            x, _ = loop
             jacobian = matrix_free(x, args)
-            # rows are weighed by their first residuals; those that start fulfilled, by sqrt(eps) of their sizes
             sizes = jnp.maximum(jacobian.row_sizes(size_with_margin(x, start)), least)
-            reach = jnp.maximum(reach, jnp.maximum(jnp.abs(r), loose(x.dtype) * sizes))
-            return x - jacobian.solve(r, block_units(reach, blocks)), sizes, reach
+            # in units of what is rounded, no block's rounding errors hide the residual of another
+            return x - jacobian.solve(r, block_units(jnp.maximum(sizes, jnp.abs(r)), blocks)), sizes
 
         def body(loop, r):
             x, _ = loop
@@ -162,7 +161,7 @@ def newton_root(
             x1 = x - _solved(jacobian, size_with_margin(x, start), r)
             return x1, jnp.maximum(row_sizes(jacobian, size_with_margin(x1, start)), least)
 
-        first = (start, least, jnp.zeros_like(start)) if large else (start, least)
+        first = (start, least)
         options = stall_rule(start.dtype, quadratic=True)
         chosen = large_body if large else body
         done = iterate(chosen, measured, first, tol=eps / 4, max_iterations=max_iterations, **options)
