@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .krylov import LARGE, JacobianProduct, block_units
-from .scales import balanced, relative, row_sizes, size_with_margin, stall_rule
+from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
 
 __all__ = ["Iterated", "implicit_root", "iterate", "newton_root"]
@@ -152,8 +152,10 @@ def newton_root(
             x, _ = loop
             jacobian = matrix_free(x, args)
             sizes = jnp.maximum(jacobian.row_sizes(size_with_margin(x, start)), least)
-            # in units of what is rounded, no block's rounding errors hide the residual of another
-            return x - jacobian.solve(r, block_units(jnp.maximum(sizes, jnp.abs(r)), blocks)), sizes
+            # in units of what is rounded, no block's rounding errors hide the residual of another; rows far below their
+            # block's size are not resolved by a norm and count with sqrt(eps) of it
+            units = block_units(jnp.maximum(sizes, jnp.abs(r)), blocks)
+            return x - jacobian.solve(r, units), jnp.maximum(sizes, loose(x.dtype) * units)
 
         def body(loop, r):
             x, _ = loop
