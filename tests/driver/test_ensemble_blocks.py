@@ -134,13 +134,14 @@ def test_an_executor_gives_the_same_bits(tmp_path):
         many(**FULL, executor=2)
 
 
-def test_rows_do_not_depend_on_where_chunks_end(monkeypatch):
-    """Nor do the step numbers of rows that a trajectory does not have."""
+def test_nothing_depends_on_where_chunks_end(tmp_path, monkeypatch):
+    """Nor do the step numbers of rows that a trajectory does not have, or the order of passages in a store."""
     monkeypatch.setattr(run, "FIRST_CHUNK", {True: 1000})
-    whole = many(**FULL)
+    whole = many(**FULL, block=3, store=tmp_path / "whole")
     monkeypatch.setattr(run, "FIRST_CHUNK", {True: 7})
     monkeypatch.setattr(run, "CHUNK_SECONDS", 0.0)
-    same(whole, many(**FULL))
+    same(whole, many(**FULL, block=3, store=tmp_path / "chunks"))
+    assert contents(tmp_path / "chunks") == contents(tmp_path / "whole")
 
 
 def test_parameters_and_steps_travel_with_their_trajectories():

@@ -114,11 +114,12 @@ class Passages:
         return lane in self.ends
 
     def to_arrays(self) -> Rows:
-        """One entry per passage."""
+        """One entry per passage, trajectory by trajectory: their order does not tell where chunks ended."""
         if not self.found:
             return {}
-        values = {name: np.stack([np.asarray(getattr(f, name)) for _, f in self.found]) for name in PLACE}
-        return values | {"trajectory": np.array([lane for lane, _ in self.found])}
+        found = sorted(self.found, key=lambda entry: entry[0])
+        values = {name: np.stack([np.asarray(getattr(f, name)) for _, f in found]) for name in PLACE}
+        return values | {"trajectory": np.array([lane for lane, _ in found])}
 
     def restore(self, arrays: Rows) -> None:
         """Note what `to_arrays` gave."""
