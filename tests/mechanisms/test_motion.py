@@ -126,6 +126,7 @@ def test_springs_dampers_and_motors_in_the_plane():
 @pytest.mark.slow
 def test_a_planar_loop_against_minimal_coordinates():
     m, base, guide, _ = slider_crank(False)
+    m.start_rate(base, 2.0)
     sol = run(m.problem(dt=1e-3), 1500)
 
     def slope(t, y):

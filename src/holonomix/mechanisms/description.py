@@ -59,7 +59,8 @@ class Description:
 
         `inertia` holds three principal moments along the body's axes or a 3 x 3 matrix, about the center of mass; in
         the plane it is one number. `position` and `rotation` (a matrix, a quaternion (w, x, y, z), or in the plane an
-        angle) place the body's frame, `center` is the center of mass in it. Velocities are in world coordinates.
+        angle) place the body's frame, `center` is the center of mass in it. Velocities are in world coordinates;
+        those of all bodies together are brought to the nearest ones that the joints allow (`start_rate` fixes a rate).
         A body without inertia about one or two of its axes (an ideal plate or rod) takes fewer coordinates.
         """
         name = self._new_name(name, "body")

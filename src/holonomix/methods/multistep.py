@@ -73,7 +73,9 @@ class LinearMultistep(AbstractMethod):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return reduced_traits(multistep_order(self.a, self.b))
+        # of the formulas that treat both ends alike those of one step alone have no starting values that do not
+        trapezoidal = self.steps == 1 and self.b[0] == self.b[1]
+        return reduced_traits(multistep_order(self.a, self.b), symmetric=trapezoidal)
 
     def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
         """Values and slopes of the last k steps, the latest last, with how many of them are there."""
