@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -14,6 +14,15 @@ from .status import Status
 __all__ = ["Array", "Info", "Report", "Sink", "State", "StepResult"]
 
 Array = jax.Array
+if TYPE_CHECKING:
+    # what a type checker is told: inside a run every value is an array of JAX
+    Numbers: TypeAlias = jax.Array
+    Real: TypeAlias = jax.Array | float
+    Index: TypeAlias = jax.Array | int
+    Key: TypeAlias = jax.Array
+else:
+    # what run-time checks accept: the arrays and numbers of NumPy and Python too
+    Numbers = Real = Index = Key = jax.Array | np.ndarray | np.generic | float | int
 
 
 class State(eqx.Module):

@@ -14,6 +14,7 @@ from ..methods.base import AbstractMethod, Traits
 from ..projection import as_state_arrays, check_start
 from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
+from ..types import Key, Numbers
 from .certificate import Certificate, Finding
 from .measure import Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
 
@@ -35,7 +36,7 @@ def certify(
     steps: int = 4000,
     measure: Iterable[str] | None = None,
     reference: AbstractMethod | None = None,
-    key: Any = None,
+    key: Key | None = None,
 ) -> Certificate:
     """Measure what `method` promises on `problem` and say for each declared property whether it is confirmed.
 
@@ -118,7 +119,7 @@ def _default_reference(method: AbstractMethod, system: AbstractSystem) -> Abstra
 
 
 def _order(
-    system: AbstractSystem, method: Any, traits: Traits, reference: Reference, span: float, dt: float
+    system: AbstractSystem, method: AbstractMethod, traits: Traits, reference: Reference, span: float, dt: float
 ) -> tuple[Any, list[Finding]]:
     by_variable = {} if isinstance(traits.order, int) else traits.order
     table = orders(system, method, reference, span, dt, multipliers="multipliers" in by_variable)
@@ -138,7 +139,7 @@ def _order(
 
 
 def _structure(
-    system: AbstractSystem, method: Any, traits: Traits, wanted: set[str], q: Any, p: Any, t: float, dt: float
+    system: AbstractSystem, method: Any, traits: Traits, wanted: set[str], q: Numbers, p: Numbers, t: float, dt: float
 ) -> list[Finding]:
     findings = []
     if system.forced:
@@ -160,13 +161,13 @@ def _structure(
 
 def _long_run(
     system: AbstractSystem,
-    method: Any,
+    method: AbstractMethod,
     traits: Traits,
     wanted: set[str],
     problem: Problem,
     dt: float,
     steps: int,
-    key: Any,
+    key: Key | None,
 ) -> list[Finding]:
     run = long_run(system, method, problem, dt, steps, key)
     over = f"over {run.steps} steps, t = {run.time:.3g}"
@@ -206,7 +207,7 @@ def _without_meaning(name: str, why: str) -> Finding:
     return Finding(name, float("nan"), note=why, applicable=False)
 
 
-def _energy_changes(system: AbstractSystem, method: Any) -> str:
+def _energy_changes(system: AbstractSystem, method: AbstractMethod) -> str:
     """Why the motion itself does not keep the energy; empty where it does."""
     if method.stochastic:
         return "a thermostat exchanges energy"

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from ..driver import simulate
-from ..driver.solution import map_rows
+from ..driver.solution import Solution, map_rows
 from ..errors import HolonomixError, InputError, MethodError, number, whole_number
 from ..methods import RATTLE, Composition
+from ..methods.base import AbstractMethod
 from ..projection import project
+from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
+from ..types import Numbers, Real
 
 __all__ = ["Comparison", "Curve", "Level", "compare"]
 
@@ -136,7 +139,7 @@ def _long_steps(dt: float, t1: float) -> int:
     return min(LONG * max(1, round(t1 / dt)), MOST_LONG_STEPS)
 
 
-def _drift(problem: Problem, method: Any, dt: float, t1: float, omega: float | None) -> float:
+def _drift(problem: Problem, method: AbstractMethod, dt: float, t1: float, omega: float | None) -> float:
     """How far the mean energy moved between the first and the last tenth of a long run; NaN where it broke off."""
     steps = _long_steps(dt, t1)
     end: dict[str, Any] = {"t1": dt * steps, "max_steps": 20 * steps} if method.adaptive else {"steps": steps}
@@ -170,7 +173,7 @@ def _exponents(levels: int) -> list[int]:
     return [0] if levels == 1 else list(range(1, 1 - levels, -1))
 
 
-def _system(problem: Any, method: Any, omega: float) -> tuple[Any, str]:
+def _system(problem: Problem, method: AbstractMethod, omega: float) -> tuple[Any, str]:
     """The system that suits the method: the problem's own, or its penalized form for methods of stiff systems."""
     system = problem.system
     try:
@@ -184,7 +187,7 @@ def _system(problem: Any, method: Any, omega: float) -> tuple[Any, str]:
     return stiff, f"omega = {omega:g}"
 
 
-def _reference(problem: Any, dt: float, t1: float) -> tuple[np.ndarray, str, float]:
+def _reference(problem: Problem, dt: float, t1: float) -> tuple[np.ndarray, str, float]:
     """The exact final position, its source and its uncertainty.
 
     A closed form, or order ten at small steps, which is none of the usual candidates; order eight checks it.
@@ -205,7 +208,7 @@ def _reference(problem: Any, dt: float, t1: float) -> tuple[np.ndarray, str, flo
     return finals[1], f"RATTLE composed to order 10, dt = {t1 / steps:.3g}", uncertainty
 
 
-def _step_cost(system: Any, method: Any, problem: Any, dt: float, halvings: int = 6) -> float:
+def _step_cost(system: AbstractSystem, method: AbstractMethod, problem: Problem, dt: float, halvings: int = 6) -> float:
     """Seconds per step: two runs of different length, so that what every run costs once drops out."""
 
     def timed(steps: int) -> float:
@@ -231,7 +234,7 @@ def _step_cost(system: Any, method: Any, problem: Any, dt: float, halvings: int 
     return math.nan if halvings == 0 else _step_cost(system, method, problem, dt / 2, halvings - 1)
 
 
-def _level(problem: Any, method: Any, dt: float, t1: float, omega: float | None, reference: np.ndarray) -> Level:
+def _level(problem: Problem, method: Any, dt: float, t1: float, omega: float | None, reference: np.ndarray) -> Level:
     system, _ = _system(problem, method, omega or 2 / dt)
     steps = max(1, round(t1 / dt))
     options: dict[str, Any] = {"t1": t1} if method.adaptive else {"steps": steps}
@@ -263,7 +266,7 @@ def _level(problem: Any, method: Any, dt: float, t1: float, omega: float | None,
     )
 
 
-def _moved_back(problem: Any, solution: Any, t1: float) -> np.ndarray:
+def _moved_back(problem: Problem, solution: Solution, t1: float) -> np.ndarray:
     """The position at t1 from the last state of an adaptive run, which lies a little later."""
     back = solution.final_t - t1
     if back == 0:
@@ -275,12 +278,12 @@ def _moved_back(problem: Any, solution: Any, t1: float) -> np.ndarray:
     return np.asarray(moved.final_q)
 
 
-def _constraint_error(system: Any, solution: Any) -> float:
+def _constraint_error(system: AbstractSystem, solution: Solution) -> float:
     """How far the run strayed from the rigid problem's manifold, whatever system it ran on."""
     if not system.has_constraints:
         return 0.0
 
-    def largest(system: Any, q: Any, p: Any, t: Any) -> Any:
+    def largest(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
         import jax.numpy as jnp
 
         return jnp.max(jnp.abs(system.constraint(q, t)))

@@ -14,6 +14,7 @@ from ..methods.composition import Composition
 from ..methods.rattle import RATTLE
 from ..methods.verlet import StormerVerlet
 from ..projection import penalty_multipliers
+from ..systems.abstract import AbstractSystem
 
 __all__ = ["LimitStudy", "limit_study"]
 
@@ -69,7 +70,7 @@ class LimitStudy:
 
 
 def limit_study(
-    system: Any,
+    system: AbstractSystem,
     q0: Any,
     p0: Any,
     *,

@@ -14,9 +14,10 @@ from ..driver.loop import Consts, LoopCarry, Stepper, make_stepper
 from ..driver.options import Options
 from ..driver.plan import Plan, make_plan
 from ..driver.run import Run
+from ..methods.base import AbstractMethod
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import State
+from ..types import Key, Numbers, Real, State
 
 __all__ = ["Trajectory", "follow", "follow_back", "one_step", "step_functions"]
 
@@ -43,14 +44,14 @@ class Trajectory(NamedTuple):
 
 def follow(
     system: AbstractSystem,
-    method: Any,
-    q: Any,
-    p: Any,
+    method: AbstractMethod,
+    q: Numbers,
+    p: Numbers,
     t: float,
     dt: float,
     steps: int,
     every: int = 0,
-    key: Any = None,
+    key: Key | None = None,
 ) -> Trajectory:
     """Take `steps` steps and save every `every`-th; with 0, only the start and the end."""
     key = jax.random.key(0) if key is None and method.stochastic else key
@@ -77,7 +78,7 @@ def _carried_out(plan: Plan, carry: LoopCarry | None) -> Trajectory:
     return Trajectory(plan, run.carry, q, p, t, status, stats["steps"], *counts, multipliers)
 
 
-def _later(consts: Consts, t: Any) -> Consts:
+def _later(consts: Consts, t: Real) -> Consts:
     return eqx.tree_at(lambda c: c.t0, consts, jnp.asarray(t, consts.t0.dtype))
 
 
@@ -94,7 +95,7 @@ def step_functions(system: Any, method: Any, t: float, dt: float, dtype: Any) ->
 
 
 def one_step(
-    stepper: Stepper, consts: Consts, q: Any, p: Any, *, shown: bool = True, carry: LoopCarry | None = None
+    stepper: Stepper, consts: Consts, q: Numbers, p: Numbers, *, shown: bool = True, carry: LoopCarry | None = None
 ) -> tuple[Any, Any]:
     """One step as a map of (q, p): of what the method shows, or of the variables its step works with.
 

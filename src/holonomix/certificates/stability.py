@@ -15,9 +15,11 @@ from ..compiled import compiled
 from ..driver import simulate
 from ..driver.solution import map_rows
 from ..errors import InputError
+from ..methods.base import AbstractMethod
 from ..status import Status
 from ..systems import System
-from ..types import State
+from ..systems.problem import Problem
+from ..types import Numbers, Real, State
 
 __all__ = ["LinearStability", "StabilityMap", "linear_stability", "stability_map"]
 
@@ -25,12 +27,12 @@ __all__ = ["LinearStability", "StabilityMap", "linear_stability", "stability_map
 class Spring(eqx.Module):
     stiffness: Any
 
-    def __call__(self, q: Any) -> Any:
+    def __call__(self, q: Numbers) -> Any:
         return 0.5 * self.stiffness * jnp.sum(q**2)
 
 
 @compiled
-def _radius(method: Any, h_omega: Any) -> Any:
+def _radius(method: AbstractMethod, h_omega: Any) -> Any:
     """The largest modulus of an eigenvalue of one step of the oscillator `q'' = -q` with `h = h omega`."""
     system = System(Spring(jnp.asarray(1.0))).prepare(jnp.zeros(1))
 
@@ -98,7 +100,7 @@ def linear_stability(methods: Mapping[str, Any] | Sequence[Any] | Any, h_omega: 
     return LinearStability(tuple(methods), h_omega, np.stack(radius))
 
 
-def _label(method: Any) -> str:
+def _label(method: AbstractMethod) -> str:
     beta = getattr(method, "beta", None)
     return method.name if beta is None else f"{method.name}(beta={beta:g})"
 
@@ -156,7 +158,7 @@ class StabilityMap:
 
 
 def stability_map(
-    problem: Any,
+    problem: Problem,
     methods: Mapping[str, Any],
     *,
     omegas: Sequence[float | int],
@@ -180,5 +182,5 @@ def stability_map(
     return StabilityMap(tuple(methods), np.asarray(omegas, float), np.asarray(steps, float), status, worst, ended)
 
 
-def _violation(stiff: Any, q: Any, p: Any, t: Any) -> Any:
+def _violation(stiff: Any, q: Numbers, p: Numbers, t: Real) -> Any:
     return jnp.max(jnp.abs(stiff.manifold(q)))

@@ -16,8 +16,10 @@ import jax
 import jax.numpy as jnp
 
 from ..errors import InputError, MethodError, one_of, whole_number
+from ..methods.base import AbstractMethod
 from ..names import BACKENDS
 from ..status import Status
+from ..systems.abstract import AbstractSystem
 from ..types import State
 from .backends import callback_runner
 from .loop import Consts, LoopCarry, Stepper
@@ -61,7 +63,7 @@ class Checkpointed:
 Adjoint = str | Reversible | Checkpointed  # the names: "checkpoint", "direct", "forward"
 
 
-def check_adjoint(adjoint: Any, method: Any, system: Any) -> None:
+def check_adjoint(adjoint: Any, method: AbstractMethod, system: AbstractSystem) -> None:
     """Raise where `adjoint` is unknown, or the method cannot walk back."""
     named = isinstance(adjoint, str) and adjoint in ("checkpoint", "direct", "forward")
     if named or isinstance(adjoint, Checkpointed):

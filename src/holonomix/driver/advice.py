@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +12,7 @@ from ..methods.base import AbstractMethod
 from ..projection import AbstractSolver, Newton, constraint_sizes
 from ..status import Status
 from ..systems.abstract import AbstractSystem
+from ..types import Numbers, Real
 from .run import Run
 from .solution import Solution
 
@@ -37,7 +37,7 @@ def failure(run: Run, solution: Solution) -> SimulationError:
     return kind(message, solution=solution, status=status, step=n + 1, time=t)
 
 
-def advice(status: Status, method: AbstractMethod, system: AbstractSystem, q: Any, t: Any) -> str:
+def advice(status: Status, method: AbstractMethod, system: AbstractSystem, q: Numbers, t: Real) -> str:
     """One sentence; `q` and `t` are those of the last good state."""
     text = status.advice
     if status == Status.NOT_CONVERGED:
@@ -60,7 +60,7 @@ def _faster_iterations(method: AbstractMethod) -> Iterator[str]:
         yield 'iteration="newton"'
 
 
-def _violation(method: AbstractMethod, system: AbstractSystem, q: Any, t: Any) -> float | None:
+def _violation(method: AbstractMethod, system: AbstractSystem, q: Numbers, t: Real) -> float | None:
     """By how much q violates the constraint, where the method lets it drift far; None elsewhere."""
     if not system.has_constraints or method.traits_on(system).constraint_exact:
         return None

@@ -14,11 +14,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..compiled import Recent, compiled
 from ..errors import InputError, one_of
 from ..names import BACKENDS
-from .loop import Consts, LoopCarry
+from .loop import Consts, LoopCarry, Stepper
 
 __all__ = ["BACKENDS", "Choice", "choose"]
 
@@ -42,7 +43,7 @@ class Choice(NamedTuple):
 
 @compiled
 def _array_run(
-    stepper: Any, carry: LoopCarry, consts: Consts, rows: Any, every: Any, capacity: int
+    stepper: Stepper, carry: LoopCarry, consts: Consts, rows: Any, every: Any, capacity: int
 ) -> tuple[LoopCarry, dict[str, Any]]:
     def inner(carry):
         def more(loop):
@@ -92,7 +93,7 @@ class ArrayRunner:
 
 @compiled
 def _array_batch(
-    stepper: Any, carry: LoopCarry, consts: Consts, axes: Consts, rows: Any, every: Any, capacity: int
+    stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts, rows: Any, every: Any, capacity: int
 ) -> tuple[LoopCarry, dict[str, Any]]:
     run = lambda carry, consts: _array_run(stepper, carry, consts, rows, every, capacity)
     return jax.vmap(run, in_axes=(0, axes))(carry, consts)
@@ -101,7 +102,7 @@ def _array_batch(
 LARGE = 1 << 22  # bytes of an array that is worth a copy of our own
 
 
-def to_host(tree: Any) -> Any:
+def to_host(tree: PyTree) -> Any:
     """`jax.device_get`, faster for large arrays of a GPU."""
     if jax.default_backend() == "gpu":
         with contextlib.suppress(ImportError):  # kernels are not available
@@ -115,14 +116,14 @@ def to_host(tree: Any) -> Any:
 _CACHE: Recent[Any] = Recent(64)
 
 
-def _signature(tree: Any) -> Any:
+def _signature(tree: PyTree) -> Any:
     leaves, treedef = jax.tree.flatten(tree)
     return treedef, tuple(
         (x.shape, str(x.dtype)) if eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct) else x for x in leaves
     )
 
 
-def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain: int) -> Any:
+def _program(backend: str, loop: Any, carry: PyTree, consts: Any, asked: bool, gain: int) -> Any:
     """The unrolled program where it is small, else one with loops over long axes where that is much shorter.
 
     Each form has a budget of operations and of work, counted and not timed, so that the choice is always the same.
@@ -159,7 +160,7 @@ def _program(backend: str, loop: Any, carry: Any, consts: Any, asked: bool, gain
     return unrolled
 
 
-def _kernel(backend: str, stepper: Any, carry: Any, consts: Any, asked: bool, batch: bool) -> Any:
+def _kernel(backend: str, stepper: Stepper, carry: PyTree, consts: Any, asked: bool, batch: bool) -> Any:
     """A compiled kernel, from the cache where the same program was built before; what went wrong is cached too."""
     from .. import kernels
 

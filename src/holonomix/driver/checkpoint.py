@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError
 from ..io.environment import current_environment, environment_changes
@@ -26,7 +27,7 @@ class DifferentBitsWarning(UserWarning):
     """A run goes on in another environment than it began in: its last bits may differ from those of an unbroken run."""
 
 
-def to_arrays(carry: Any) -> dict[str, np.ndarray]:
+def to_arrays(carry: PyTree) -> dict[str, np.ndarray]:
     """Every leaf of the carry under the name of its path."""
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(carry)}
 
@@ -91,7 +92,7 @@ def check_same_run(saved: dict[str, np.ndarray], found: dict[str, Any], own: Ide
         )
 
 
-def check_same_backend(before: Any, now: str, allow_different_bits: bool) -> None:
+def check_same_backend(before: PyTree, now: str, allow_different_bits: bool) -> None:
     """Raise when a run would go on with another backend, unless other last bits are allowed."""
     if before != now and not allow_different_bits:
         raise InputError(

@@ -16,18 +16,18 @@ import numpy as np
 
 from ..compiled import compiled
 from ..errors import ConvergenceError, InputError
-from ..methods.base import first_failure
+from ..methods.base import AbstractMethod, first_failure
 from ..projection import Newton, accepts_redundant
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import State
+from ..types import Real, State
 from .loop import Consts, LoopCarry, Stepper
 
 __all__ = ["Interpolant", "between", "disarmed", "evaluate"]
 
 
 def between(
-    method: Any, system: AbstractSystem, before: LoopCarry, after: LoopCarry, dt: Any
+    method: AbstractMethod, system: AbstractSystem, before: LoopCarry, after: LoopCarry, dt: Real
 ) -> Callable[[Any], tuple[State, Any]]:
     r"""The states within the step from `before` to `after` as a function of the time since `before`.
 

@@ -16,7 +16,7 @@ from ..linalg.scales import relative
 from ..projection import as_array, check_start, constraint_sizes, speed_sizes
 from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
-from ..types import State
+from ..types import Numbers, State
 from .interrupts import Interrupts
 from .loop import Consts, Stepper, key_data
 from .options import Given, Options, check_concrete, check_kinds, check_step
@@ -180,7 +180,7 @@ def _worth_checking(plan: Plan) -> Iterator[int]:
             yield worst
 
 
-def _off_manifold(stepper: Stepper, consts: Consts, q: Any, p: Any) -> Any:
+def _off_manifold(stepper: Stepper, consts: Consts, q: Numbers, p: Numbers) -> Any:
     """By how much a start violates `g = 0` and `G M^-1 p = 0`."""
     system = stepper.parts(consts)[0]
     g, hidden = system.constraint(q, consts.t0), system.hidden_constraint(q, p, consts.t0)

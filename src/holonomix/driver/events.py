@@ -13,11 +13,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..compiled import compiled
 from ..errors import InputError, MethodError, whole_number
+from ..methods.base import AbstractMethod
 from ..status import Status
 from ..systems.functions import user_function_errors
+from ..types import Numbers, Real
 from .dense import between, disarmed
 from .loop import AbstractWatch, Consts, LoopCarry, Stepper
 from .observe import timed
@@ -46,7 +49,7 @@ class Event(eqx.Module):
             raise InputError(f"direction must be -1, 0 or 1, not {direction!r}")
         self.fn, self.terminal, self.direction = timed(fn, "an event"), bool(terminal), int(direction)
 
-    def passed(self, before: Any, after: Any) -> Any:
+    def passed(self, before: PyTree, after: PyTree) -> Any:
         rising, falling = (before < 0) & (after >= 0), (before > 0) & (after <= 0)
         return {1: rising, -1: falling, 0: rising | falling}[self.direction]
 
@@ -72,16 +75,16 @@ class Watch(AbstractWatch):
 
     events: tuple[Event, ...]
 
-    def init(self, q: Any, p: Any, t: Any) -> Any:
+    def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.stack([jnp.asarray(e.fn(q, p, t), q.dtype).reshape(()) for e in self.events])
 
-    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any:
+    def update(self, acc: PyTree, q: Numbers, p: Numbers, t: Real) -> Any:
         return self.init(q, p, t)
 
-    def passed(self, before: Any, after: Any) -> list[Any]:
+    def passed(self, before: PyTree, after: PyTree) -> list[Any]:
         return [e.passed(before[k], after[k]) for k, e in enumerate(self.events)]
 
-    def interrupts(self, before: Any, after: Any) -> Any:
+    def interrupts(self, before: PyTree, after: PyTree) -> Any:
         passed = self.passed(before, after)
         return jnp.any(jnp.stack(passed))
 
@@ -92,7 +95,7 @@ def as_events(events: Any) -> tuple[Event, ...]:
     return tuple(e if isinstance(e, Event) else Event(e) for e in several)
 
 
-def check_events(events: tuple[Event, ...], method: Any, q: Any, p: Any, t: Any) -> None:
+def check_events(events: tuple[Event, ...], method: AbstractMethod, q: Numbers, p: Numbers, t: Real) -> None:
     """Every event gives one real number for this state, and the method has states between two steps to locate it by."""
     if events and method.stochastic:
         raise MethodError(

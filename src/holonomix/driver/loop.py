@@ -13,12 +13,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..compiled import traced_once
 from ..methods.base import AbstractMethod, first_failure
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import State
+from ..types import Numbers, Real, State
 
 __all__ = ["AbstractWatch", "Consts", "LoopCarry", "Stepper", "make_stepper"]
 
@@ -54,18 +55,18 @@ class AbstractWatch(eqx.Module):
     """A reduction that can halt the run before a step that it says is an event."""
 
     @abc.abstractmethod
-    def init(self, q: Any, p: Any, t: Any) -> Any: ...
+    def init(self, q: Numbers, p: Numbers, t: Real) -> Any: ...
 
     @abc.abstractmethod
-    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any: ...
+    def update(self, acc: PyTree, q: Numbers, p: Numbers, t: Real) -> Any: ...
 
     @abc.abstractmethod
-    def interrupts(self, before: Any, after: Any) -> Any:
+    def interrupts(self, before: PyTree, after: PyTree) -> Any:
         """Whether an event lies between these two values of the accumulator."""
 
 
 @traced_once
-def _step(method: Any, system: Any, state: State, dt: Any, memory: Any, key: Any) -> Any:
+def _step(method: AbstractMethod, system: AbstractSystem, state: State, dt: Real, memory: PyTree, key: Any) -> Any:
     return method.step(system, state, dt, memory, key)
 
 
@@ -78,7 +79,7 @@ class Stepper(eqx.Module):
     def parts(self, consts: Consts) -> Any:
         return eqx.combine(consts.arrays, self.static)
 
-    def start(self, consts: Consts, q: Any, p: Any) -> LoopCarry:
+    def start(self, consts: Consts, q: Numbers, p: Numbers) -> LoopCarry:
         system, method, observe, reducers = self.parts(consts)
         dtype = q.dtype
         state = State(q, p, jnp.asarray(consts.t0, dtype), jnp.asarray(0, jnp.result_type(int)))
@@ -133,7 +134,7 @@ class Stepper(eqx.Module):
             (status, jnp.where(good.status != Status.OK, report.residual, kept.residual), good.most_iterations),
         )
 
-    def inside(self, name: str, carry: LoopCarry, t: Any, consts: Consts) -> list[Any]:
+    def inside(self, name: str, carry: LoopCarry, t: Real, consts: Consts) -> list[Any]:
         """The values of a watch at inner points of the step to time t, where the method knows its solution there.
 
         NaN where the value before the step is: that step is taken whatever it passes.
@@ -172,7 +173,7 @@ class Stepper(eqx.Module):
         return jax.random.fold_in(jax.random.wrap_key_data(consts.key), n)
 
 
-def _shown(method: Any, system: AbstractSystem, state: State, memory: Any) -> tuple[Any, Any, Any]:
+def _shown(method: AbstractMethod, system: AbstractSystem, state: State, memory: PyTree) -> tuple[Any, Any, Any]:
     shown = method.read(system, state, memory)
     return shown.q, shown.p, shown.t
 

@@ -10,9 +10,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import InputError
 from ..systems.functions import as_callable, user_function_errors
+from ..types import Numbers, Real
 
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
 
@@ -34,7 +36,7 @@ class _Timed(eqx.Module):
     fn: Any
     takes_time: bool = eqx.field(static=True)
 
-    def __call__(self, q: Any, p: Any, t: Any) -> Any:
+    def __call__(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return self.fn(q, p, t) if self.takes_time else self.fn(q, p)
 
 
@@ -70,7 +72,7 @@ def as_observables(observe: Any) -> dict[str, _Timed]:
     return {str(name): timed(fn) for name, fn in observe.items()}
 
 
-def check_observables(observables: Mapping[str, _Timed], q: Any, p: Any, t: Any) -> None:
+def check_observables(observables: Mapping[str, _Timed], q: Numbers, p: Numbers, t: Real) -> None:
     """Every observable can be called with this state."""
     for name, fn in observables.items():
         with user_function_errors(f"observable {name!r}", q, "(q, p, t)" if fn.takes_time else "(q, p)"):
@@ -90,16 +92,16 @@ class AbstractReducer(eqx.Module):
         return self.fn.takes_time
 
     @abc.abstractmethod
-    def init(self, q: Any, p: Any, t: Any) -> Any: ...
+    def init(self, q: Numbers, p: Numbers, t: Real) -> Any: ...
 
     @abc.abstractmethod
-    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any: ...
+    def update(self, acc: PyTree, q: Numbers, p: Numbers, t: Real) -> Any: ...
 
     @abc.abstractmethod
-    def result(self, acc: Any) -> Any: ...
+    def result(self, acc: PyTree) -> Any: ...
 
 
-def check_reducers(reducers: Mapping[str, Any], q: Any, p: Any, t: Any) -> None:
+def check_reducers(reducers: Mapping[str, Any], q: Numbers, p: Numbers, t: Real) -> None:
     """Every reduction is one (ours, or an object with the same three functions) and can begin with this state."""
     for name, reducer in reducers.items():
         if not all(hasattr(reducer, part) for part in PARTS):
@@ -146,13 +148,13 @@ class Mean(AbstractReducer):
 
     fn: _Timed = eqx.field(converter=timed)
 
-    def init(self, q: Any, p: Any, t: Any) -> Any:
+    def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.zeros_like(jnp.asarray(self.fn(q, p, t))), jnp.asarray(0.0)
 
-    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any:
+    def update(self, acc: PyTree, q: Numbers, p: Numbers, t: Real) -> Any:
         return acc[0] + self.fn(q, p, t), acc[1] + 1.0
 
-    def result(self, acc: Any) -> Any:
+    def result(self, acc: PyTree) -> Any:
         return acc[0] / jnp.maximum(acc[1], 1.0).reshape(acc[1].shape + (1,) * (acc[0].ndim - acc[1].ndim))
 
 
@@ -161,13 +163,13 @@ class Minimum(AbstractReducer):
 
     fn: _Timed = eqx.field(converter=timed)
 
-    def init(self, q: Any, p: Any, t: Any) -> Any:
+    def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.asarray(self.fn(q, p, t))
 
-    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any:
+    def update(self, acc: PyTree, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.minimum(acc, self.fn(q, p, t))
 
-    def result(self, acc: Any) -> Any:
+    def result(self, acc: PyTree) -> Any:
         return acc
 
 
@@ -176,13 +178,13 @@ class Maximum(AbstractReducer):
 
     fn: _Timed = eqx.field(converter=timed)
 
-    def init(self, q: Any, p: Any, t: Any) -> Any:
+    def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.asarray(self.fn(q, p, t))
 
-    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any:
+    def update(self, acc: PyTree, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.maximum(acc, self.fn(q, p, t))
 
-    def result(self, acc: Any) -> Any:
+    def result(self, acc: PyTree) -> Any:
         return acc
 
 
@@ -191,14 +193,14 @@ class FirstPassage(AbstractReducer):
 
     fn: _Timed = eqx.field(converter=timed)
 
-    def init(self, q: Any, p: Any, t: Any) -> Any:
+    def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.asarray(self.fn(q, p, t)), jnp.asarray(jnp.inf, q.dtype)
 
-    def update(self, acc: Any, q: Any, p: Any, t: Any) -> Any:
+    def update(self, acc: PyTree, q: Numbers, p: Numbers, t: Real) -> Any:
         before, first = acc
         now = self.fn(q, p, t)
         crossed = jnp.isinf(first) & (before * now < 0)
         return jnp.where(now == 0, before, now), jnp.where(crossed, t, first)
 
-    def result(self, acc: Any) -> Any:
+    def result(self, acc: PyTree) -> Any:
         return acc[1]

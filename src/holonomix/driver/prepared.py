@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from ..compiled import Recent
 from ..methods.base import AbstractMethod
@@ -107,7 +108,7 @@ def _prepared(system: Any, method: Any, q: jax.Array, options: Options, params_a
     return Prepared(system, method, watch, reducers, redundant, stepper, consts)
 
 
-def picked(tree: Any, axes: Any, lanes: Any) -> Any:
+def picked(tree: PyTree, axes: Any, lanes: Any) -> Any:
     """What belongs to one or several trajectories; `axes` is 0 where there is an axis over them and None elsewhere."""
 
     def pick(axis: int | None, part: Any) -> Any:

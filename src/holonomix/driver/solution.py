@@ -15,6 +15,7 @@ from ..compiled import compiled
 from ..scene import Scene
 from ..status import Status
 from ..systems.abstract import AbstractSystem
+from ..types import Numbers, Real
 from .events import EventRecord
 from .plan import Plan
 from .rows import AbstractRows
@@ -184,28 +185,28 @@ def as_dataset(rows: dict[str, np.ndarray], lead: tuple[str, ...], about: dict[s
     return xarray.Dataset(data, attrs=attributes).set_coords([name for name in lead if name in data])
 
 
-def energy_of(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def energy_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return system.hamiltonian(q, p, t)
 
 
-def constraint_of(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def constraint_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return jnp.max(jnp.abs(system.constraint(q, t))) if system.has_constraints else jnp.zeros(())
 
 
-def hidden_of(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def hidden_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return jnp.max(jnp.abs(system.hidden_constraint(q, p, t))) if system.has_constraints else jnp.zeros(())
 
 
-def _constraint_forces(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def _constraint_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return system.constraint_forces(q, p, t)
 
 
-def multipliers_of(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def multipliers_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return system.multipliers(q, p, t)
 
 
 @compiled
-def _mapped(fn: Any, system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def _mapped(fn: Any, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return jax.vmap(lambda *x: fn(system, *x))(q, p, t)
 
 

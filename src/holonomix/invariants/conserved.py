@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ..errors import ShapeError
 from ..systems.abstract import AbstractSystem
+from ..types import Numbers, Real
 
 __all__ = [
     "angular_momentum",
@@ -22,23 +23,23 @@ __all__ = [
 ]
 
 
-def energy(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0) -> Any:
+def energy(system: AbstractSystem, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
     """`v^T M v / 2 + V`."""
     return system.hamiltonian(q, p, t)
 
 
-def kinetic_temperature(system: AbstractSystem, q: Any, p: Any, freedom: int | None = None) -> Any:
+def kinetic_temperature(system: AbstractSystem, q: Numbers, p: Numbers, freedom: int | None = None) -> Any:
     """`2 K/freedom`, whose mean is kT at equilibrium; by default coordinates less constraints (all independent)."""
     freedom = q.size - system.constraint_count(q) if freedom is None else freedom
     return 2 * system.kinetic(q, p) / freedom
 
 
-def linear_momentum(q: Any, p: Any) -> Any:
+def linear_momentum(q: Numbers, p: Numbers) -> Any:
     """The sum of the particles' momenta, shape (dim,)."""
     return jnp.sum(_particles(p), axis=0)
 
 
-def angular_momentum(q: Any, p: Any, center: Any = 0.0) -> Any:
+def angular_momentum(q: Numbers, p: Numbers, center: Any = 0.0) -> Any:
     """`sum_a x_i p_j - x_j p_i`, the components (i, j) of a rotation in each coordinate plane.
 
     One number in the plane; `q x p` as (x, y, z) in space; the `dim (dim - 1)/2` planes i < j in order otherwise.
@@ -54,14 +55,14 @@ def angular_momentum(q: Any, p: Any, center: Any = 0.0) -> Any:
     return jnp.stack([jnp.sum(x[:, i] * y[:, j] - x[:, j] * y[:, i]) for i, j in planes])
 
 
-def constraint_error(system: AbstractSystem, q: Any, t: Any = 0.0) -> Any:
+def constraint_error(system: AbstractSystem, q: Numbers, t: Real = 0.0) -> Any:
     """`max |g(q)|`, zero without constraints."""
     if not system.has_constraints:
         return jnp.zeros((), q.dtype)
     return jnp.max(jnp.abs(system.constraint(q, t)))
 
 
-def hidden_constraint_error(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0) -> Any:
+def hidden_constraint_error(system: AbstractSystem, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
     """`max |G M^-1 p|`, zero without constraints."""
     if not system.has_constraints:
         return jnp.zeros((), q.dtype)

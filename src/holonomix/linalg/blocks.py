@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..types import Numbers
 from .redundant import min_norm_factor
 from .small import unrolled
 from .tridiagonal import apply, diagonals, invert
@@ -23,7 +24,7 @@ class BlockDiagonalFactor(eqx.Module):
     sizes: tuple[tuple[int, int], ...] = eqx.field(static=True)
     pivot: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         parts, start = [], 0
         for factor, (size, count) in zip(self.factors, self.sizes, strict=True):
             part = b[start : start + count * size].reshape(count, size).T

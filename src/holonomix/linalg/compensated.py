@@ -10,6 +10,8 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from ..types import Numbers
+
 __all__ = ["Compensation", "add", "evened"]
 
 
@@ -20,7 +22,7 @@ class Compensation(eqx.Module):
     p: Any
 
     @staticmethod
-    def zeros(q: Any) -> Compensation:
+    def zeros(q: Numbers) -> Compensation:
         return Compensation(jnp.zeros_like(q), jnp.zeros_like(q))
 
     def reversed(self) -> Compensation:

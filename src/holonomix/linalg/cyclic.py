@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from ..types import Numbers
 from .small import unrolled
 from .tridiagonal import Tridiagonal, diagonals
 
@@ -22,7 +23,7 @@ class CyclicFactor(eqx.Module):
     schur: Any
     pivot: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         single = self.solved.ndim == 1
         size = 1 if single else self.solved.shape[0]
         y = self.chain.solve(b[:-size])

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..types import Numbers
 from .cyclic import CyclicFactor
 from .fronts import FrontFactor
 from .small import UnrolledFactor, unrolled
@@ -37,7 +38,7 @@ class OnceFactor(eqx.Module):
     matrix: Any
     smallest: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return jnp.linalg.solve(self.matrix, b)
 
 
@@ -47,7 +48,7 @@ class PivotFactor(eqx.Module):
     factor: UnrolledFactor
     smallest: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return self.factor.solve(b)
 
 
@@ -57,7 +58,7 @@ class CholeskyFactor(eqx.Module):
     lower: Any
     smallest: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return jax.scipy.linalg.cho_solve((self.lower, True), b)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..multifrontal import Plan, available, factor, plan_of, shortest, solution
 from ..multifrontal.plan import BLOCK
+from ..types import Numbers
 
 __all__ = ["FrontFactor", "FrontMatrix", "dense_fronts", "fronts_available"]
 
@@ -40,7 +41,7 @@ class FrontFactor(eqx.Module):
         """The smallest inverse of a pivot: positive where a symmetric matrix is positive definite."""
         return jnp.min(self.factors[BLOCK : BLOCK + self.plan.n])
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         one = lambda b: solution(self.plan, self.entries, self.factors, b.astype(self.factors.dtype)).astype(b.dtype)
         return one(b) if b.ndim == 1 else jax.vmap(one, in_axes=1, out_axes=1)(b)
 
@@ -73,7 +74,7 @@ class FrontMatrix(eqx.Module):
         return jnp.zeros((n, n), self.entries.dtype).at[row, column].set(self.entries[source])
 
 
-def dense_fronts(matrix: Any) -> FrontMatrix:
+def dense_fronts(matrix: Numbers) -> FrontMatrix:
     """A full matrix as one front."""
     return FrontMatrix(matrix.reshape(-1), _full_plan(matrix.shape[0]))
 

@@ -11,7 +11,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
+from ..types import Numbers
 from .krylov import LARGE, JacobianProduct, block_units
 from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
@@ -78,7 +80,7 @@ def iterate(
 def implicit_root(
     solve: Callable[[Any], tuple[Any, Any]],
     residual: Callable[[Any, Any], Any],
-    args: Any,
+    args: PyTree,
     factor: Callable[[Any, Any], Any] | None = None,
 ) -> tuple[Any, Any]:
     """`(x, aux) = solve(args)` with the derivative of `x` taken from `residual(x, args) = 0`.
@@ -187,7 +189,7 @@ class _Solver(NamedTuple):
     solve: Callable[[Any], Any]
 
 
-def _solved(matrix: Any, sizes: Any, b: Any) -> Any:
+def _solved(matrix: Numbers, sizes: Any, b: Numbers) -> Any:
     if matrix.shape[0] <= UNROLL:
         return Dense(matrix).factor().solve(b)
     return balanced(matrix, sizes, lambda scaled: partial(jnp.linalg.solve, scaled))(b)

@@ -14,6 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from ..types import Numbers
 from .fronts import FrontFactor, dense_fronts, fronts_available
 from .small import UNROLL, UnrolledFactor, diagonal_scale, unrolled
 
@@ -39,7 +40,7 @@ class MinNormFactor(eqx.Module):
     overlap: UnrolledFactor
     pivot: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return self.factor.solve(b)
 
     def shortest(self, x: Any) -> Any:
@@ -55,14 +56,14 @@ class PseudoInverse(eqx.Module):
     null: Any  # (n, n): null vectors, zero columns elsewhere
     pivot: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return self.inverse @ b
 
     def shortest(self, x: Any) -> Any:
         return x - self.null @ (self.null.T @ x)
 
 
-def min_norm_factor(a: Any, symmetric: bool = False) -> MinNormFactor | FrontFactor | PseudoInverse:
+def min_norm_factor(a: Numbers, symmetric: bool = False) -> MinNormFactor | FrontFactor | PseudoInverse:
     """Factors of a square matrix of any rank, `(n, n)` or, for n up to `UNROLL`, `(n, n, lanes)`."""
     n = a.shape[0]
     one = jnp.ones((), a.dtype)

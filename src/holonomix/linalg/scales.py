@@ -18,6 +18,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..types import Numbers
+
 __all__ = [
     "LINEAR_STALL",
     "balanced",
@@ -40,7 +42,7 @@ def row_sizes(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array
     return jnp.sum(jnp.abs(matrix * x), axis=1)
 
 
-def particle_sizes(q: Any) -> Any:
+def particle_sizes(q: Numbers) -> Any:
     """The size of each coordinate of q: that of its particle (first axis), and at least `sqrt(eps)` of the largest.
 
     A vector is rounded in units of its length whichever way it points, so a coordinate that is zero in these axes has

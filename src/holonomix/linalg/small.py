@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..types import Numbers
 from .scales import power_of_two
 
 __all__ = [
@@ -43,7 +44,7 @@ class UnrolledFactor(eqx.Module):
     inverse_pivots: tuple[Any, ...]
     pivot: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return jnp.stack(self.solved(b))
 
     def solved(self, b: Any, divide: bool = False) -> list[Any]:
@@ -75,7 +76,7 @@ class PairFactor(eqx.Module):
     def inverse_pivots(self) -> tuple[Any, Any]:
         return 1.0 / self.matrix[0][0], self.matrix[0][0] * self.inverse
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         (a00, a01), (a10, a11) = self.matrix
         return jnp.stack([(a11 * b[0] - a01 * b[1]) * self.inverse, (a00 * b[1] - a10 * b[0]) * self.inverse])
 
@@ -88,7 +89,7 @@ class EliminatedFactor(eqx.Module):
     inverse_pivots: tuple[Any, ...]
     pivot: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         """For one right-hand side `(n,)`, or several side by side `(n, k)`."""
         heads, flat = [], b.ndim == 1
         for column in self.columns:
@@ -112,7 +113,7 @@ class DenseFactor(eqx.Module):
     scale: Any
     pivot: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         scale = self.scale if b.ndim == 1 else self.scale[:, None]
         return scale * jax.scipy.linalg.lu_solve((self.lu, self.permutation), scale * b)
 
@@ -147,7 +148,7 @@ class Dense(eqx.Module):
         return self.matrix
 
 
-def diagonal_scale(a: Any) -> Any:
+def diagonal_scale(a: Numbers) -> Any:
     """Powers of two near `1/sqrt|a_ii|`; for a vanishing diagonal entry the largest entry of its row counts."""
     diagonal = jnp.abs(jnp.diagonal(a))
     return 1.0 / power_of_two(jnp.sqrt(jnp.where(diagonal > 0, diagonal, jnp.max(jnp.abs(a), axis=1))))
@@ -169,7 +170,7 @@ def _pair(a00: Any, a01: Any, a10: Any, a11: Any) -> PairFactor:
     return PairFactor(((a00, a01), (a10, a11)), inverse, pivot)
 
 
-def eliminated(a: Any, n: int, symmetric: bool, scale: Any = None) -> EliminatedFactor:
+def eliminated(a: Numbers, n: int, symmetric: bool, scale: Any = None) -> EliminatedFactor:
     """The factors as vectors; `scale` are the entries that the pivots are compared with, if not those of `a`."""
     rows, columns, inverse = [], [], []
     scale = [diagonal_size(a[k, k]) for k in range(n)] if scale is None else scale
@@ -209,19 +210,19 @@ def unrolled(a: Any, n: int, symmetric: bool, dependent: float = 0.0) -> Unrolle
     return UnrolledFactor(tuple(lower), upper, tuple(inverse), 1.0 / reduce(jnp.maximum, growth))
 
 
-def solve(matrix: Any, b: Any, symmetric: bool = False) -> Any:
+def solve(matrix: Numbers, b: Numbers, symmetric: bool = False) -> Any:
     """`x` with `matrix x = b` for a small dense matrix."""
     return Dense(matrix).factor(symmetric).solve(b)
 
 
-def small_product(a: Any, b: Any) -> Any:
+def small_product(a: Numbers, b: Numbers) -> Any:
     """`a b^T`. Small ones are sums, which XLA fuses with what surrounds them: a call costs more than the product."""
     if a.shape[0] * b.shape[0] * a.shape[1] > 4096:
         return a @ b.T
     return jnp.sum(a[:, None, :] * b[None, :, :], axis=-1)
 
 
-def root(matrix: Any) -> Any:
+def root(matrix: Numbers) -> Any:
     """Lower triangular `L` with `L L^T = matrix`, symmetric positive definite; unrolled where small."""
     n = matrix.shape[0]
     if n > UNROLL:

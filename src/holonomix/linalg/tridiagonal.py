@@ -16,6 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..types import Numbers
 from .small import EliminatedFactor, diagonal_size, eliminated
 
 __all__ = ["RecurrenceFactor", "Tridiagonal", "TridiagonalFactor", "apply", "invert", "lane_products", "times"]
@@ -33,7 +34,7 @@ class TridiagonalFactor(eqx.Module):
     last: Any
     pivot: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         d = b if self.last.ndim == 1 else b.reshape(-1, self.last.shape[0]).T
         kept = []
         for _, _, _, alpha, gamma in self.levels:
@@ -61,7 +62,7 @@ class RecurrenceFactor(eqx.Module):
         """The smallest inverse of a pivot: positive where a symmetric matrix is positive definite."""
         return jnp.min(jnp.stack(self.diagonal.inverse_pivots))
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         d = b.reshape(self.lower.shape[:2])
 
         def forward(y, row):
@@ -160,7 +161,7 @@ def lane_products(x: Any, y: Any) -> Any:
     return jax.lax.fori_loop(0, -(-n // TILE), tile, empty)
 
 
-def invert(a: Any, scale: Any) -> tuple[Any, Any]:
+def invert(a: Numbers, scale: Any) -> tuple[Any, Any]:
     """The inverses of numbers `(n,)` or small matrices `(b, b, n)`, and the smallest pivot relative to `scale`.
 
     Gauss-Jordan elimination in as many vectorized steps as there are rows; no pivoting, as everywhere in this package.
@@ -180,17 +181,17 @@ def invert(a: Any, scale: Any) -> tuple[Any, Any]:
     return work[:, b:], 1.0 / jnp.max(reduce(jnp.maximum, growth))
 
 
-def times(a: Any, b: Any) -> Any:
+def times(a: Numbers, b: Numbers) -> Any:
     """The products of two stacks of numbers or matrices."""
     return a * b if a.ndim == 1 else jnp.sum(a[:, :, None] * b[None], axis=1)
 
 
-def apply(a: Any, x: Any) -> Any:
+def apply(a: Numbers, x: Any) -> Any:
     """A stack of numbers or matrices times a stack of vectors."""
     return a * x if a.ndim == 1 else jnp.sum(a * x[None], axis=1)
 
 
-def diagonals(b: Any) -> Any:
+def diagonals(b: Numbers) -> Any:
     """The absolute diagonals of a stack of numbers `(n,)` or of matrices, `(b, n)`."""
     return jnp.abs(b) if b.ndim == 1 else jnp.abs(jnp.diagonal(b, axis1=0, axis2=1)).T
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import InputError, one_of
 from ..linalg import Compensation, add, newton_root
@@ -19,7 +20,7 @@ from ..projection import SOR, AbstractSolver, Newton
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .bordered import solve_together
 from .equations import reduced_force
@@ -87,12 +88,12 @@ class AbstractVariableStep(AbstractMethod):
     def _order(self) -> int:
         return 1 if self.start == "naive" else 2
 
-    def validate(self, system: AbstractSystem, state: State, dt: Any) -> None:
+    def validate(self, system: AbstractSystem, state: State, dt: Real) -> None:
         check_monitor(self.monitor, system, state.q, state.p, dt)
 
     # -- the start ------------------------------------------------------------------------------------------------
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Stagger:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Stagger:
         q, p, t = state.q, state.p, jnp.asarray(state.t, state.q.dtype)
         gradient = system.gradient(q)
         memory = self.monitor.start(system, q, p, dt)
@@ -114,7 +115,7 @@ class AbstractVariableStep(AbstractMethod):
         low, low_t = Compensation.zeros(q), jnp.zeros((), q.dtype)
         return Stagger(half, density, h, low, low_t, gradient, multipliers, memory, solver, status)
 
-    def _slope(self, system: AbstractSystem, q: Any, p: Any, t: Any, memory: Any, u: Any, dt: Any) -> Any:
+    def _slope(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real, memory: PyTree, u: Any, dt: Real) -> Any:
         """dU/dt along the motion at the start; one-sided, by a difference, where U has a kink there."""
         v, force = system.velocity(q, p), reduced_force(system, q, p, t)
         if self.start == "smooth":
@@ -124,7 +125,7 @@ class AbstractVariableStep(AbstractMethod):
 
     # -- one step -------------------------------------------------------------------------------------------------
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Stagger, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: Stagger, key: Any = None) -> StepResult:
         ahead = self._ahead(system, state, carry)
         good = ahead.report.status == Status.OK
         q, t = jnp.where(good, ahead.q, state.q), jnp.asarray(state.t, state.q.dtype)
@@ -183,7 +184,7 @@ class AbstractVariableStep(AbstractMethod):
         return _Ahead(half, low_p, density, step, q1, reach - (q1 - q), multipliers, solver, report)
 
     def _explicit(
-        self, system: AbstractSystem, q: Any, t: Any, density: Any, carry: Stagger
+        self, system: AbstractSystem, q: Numbers, t: Real, density: Any, carry: Stagger
     ) -> tuple[Any, Any, Report]:
         """The impulse `c lambda` for a density that is known: SHAKE's problem, by any solver."""
         if not system.has_constraints:
@@ -207,7 +208,7 @@ class AbstractVariableStep(AbstractMethod):
         status = _flag(~done.converged, Status.NOT_CONVERGED)
         return done.x[:-1], done.x[-1], Report(status, done.iterations, done.residual)
 
-    def _whole(self, system: AbstractSystem, q: Any, t: Any, carry: Stagger) -> tuple[Any, Any]:
+    def _whole(self, system: AbstractSystem, q: Numbers, t: Real, carry: Stagger) -> tuple[Any, Any]:
         """`p_n = P(q_n) [p_{n-1/2} - h/(2 rho_{n-1/2}) grad V(q_n)]`, with multipliers of its own."""
         p = carry.half + (carry.low.p - carry.h / (2 * carry.density) * carry.gradient)
         if not system.has_constraints:
@@ -221,7 +222,7 @@ class AbstractVariableStep(AbstractMethod):
         p, status = self._whole(system, state.q, state.t, carry)
         return State(state.q, jnp.where(status == Status.OK, p, jnp.nan), state.t, state.n)
 
-    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
         return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
 
     def reverse(self, system: AbstractSystem, state: State, carry: Stagger) -> tuple[State, Stagger]:
@@ -240,7 +241,7 @@ def _lengths(carry: Stagger, density: Any) -> tuple[Any, Any]:
     return carry.h / density, carry.h / 2 * (1 / carry.density + 1 / density)
 
 
-def _density_residual(x: Any, args: Any) -> Any:
+def _density_residual(x: Any, args: PyTree) -> Any:
     """`rho_+ + rho_- - U(q, p_+) - U(q, p_-)` in units of `rho_-`, for `x = rho_+/rho_-`, without constraints."""
     system, monitor, q, u, carry = args
     p = carry.half + (carry.low.p - _lengths(carry, x[0] * carry.density)[1] * carry.gradient)

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import InputError, MethodError, whole_number
 from ..projection import AbstractSolver
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Real, Report, State, StepResult
 
 __all__ = ["EXPLICIT", "KINDS", "AbstractMethod", "Traits", "first_failure", "shown_momentum", "solver_report"]
 
@@ -82,32 +83,32 @@ class AbstractMethod(eqx.Module):
         """Declared traits by kind of system; a kind that is missing cannot be treated."""
 
     @abc.abstractmethod
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any: ...
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any: ...
 
     @abc.abstractmethod
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult: ...
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Any = None) -> StepResult: ...
 
-    def read(self, system: AbstractSystem, state: State, carry: Any) -> State:
+    def read(self, system: AbstractSystem, state: State, carry: PyTree) -> State:
         """The state to show: whole-step momentum, for methods whose memory is staggered."""
         return state
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         """The state and carry from which the same method walks back."""
         back = State(state.q, -state.p, state.t, state.n)
         return back, self.init(system, back, jnp.nan)
 
-    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         """The carry after the momentum was replaced at the same position: what a thermostat hands to the next step.
 
         Built afresh unless a method knows which of its parts depend on the position alone.
         """
         return self.init(system, state, dt)
 
-    def resize(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def resize(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         """The carry that `step(system, state, dt, ...)` expects when the step before had another size."""
         return carry
 
-    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
         """The state to show after a step of another size, with its status: points between steps are made of it.
 
         `state` and `carry` are those of the run; `dt` is not zero and may point backwards. A one-step method takes a
@@ -119,7 +120,7 @@ class AbstractMethod(eqx.Module):
         new, carry, report = self.step(system, state, dt, self.resize(system, state, dt, carry))
         return self.read(system, new, carry), report.status
 
-    def path(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Path | None:
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path | None:
         """The solution over the next step as a function of the time since `state.t`, where the step has one.
 
         It takes the place of `substep` between steps, and events are watched for inside of the step as well.
@@ -151,10 +152,10 @@ class AbstractMethod(eqx.Module):
     def check_conditions(self, system: AbstractSystem) -> None:
         """Raise `MethodError` for conditions that no declared trait can express."""
 
-    def validate(self, system: AbstractSystem, state: State, dt: Any) -> None:
+    def validate(self, system: AbstractSystem, state: State, dt: Real) -> None:
         """Raise when the start, with its numbers, does not suit the method (a monitor that is not positive there)."""
 
-    def statistics(self, carry: Any) -> dict[str, Any]:
+    def statistics(self, carry: PyTree) -> dict[str, Any]:
         """Numbers that the method's memory holds about the run, such as an acceptance rate."""
         return {}
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg import Iterated, implicit_root, iterate
 from ..linalg.scales import inverse_sizes, stall_rule
@@ -40,7 +41,7 @@ class Bordered(NamedTuple):
         return jnp.concatenate([y - z * last, last[None]])
 
 
-def solve_together(solver: Any, start: Any, args: Any) -> Iterated:
+def solve_together(solver: Any, start: Any, args: PyTree) -> Iterated:
     """`x = (mu, rho_+)` by Newton's method, or with the symmetric Gram matrix at q_n for `SymmetricNewton`.
 
     `args = (system, monitor, q, t, U(q, p_-), carry)`. The derivative is that of the implicit function.
@@ -78,7 +79,7 @@ def solve_together(solver: Any, start: Any, args: Any) -> Iterated:
     return Iterated(x, norm, k, converged)
 
 
-def _trial(mu: Any, density: Any, args: Any) -> tuple[Any, Any, Any]:
+def _trial(mu: Any, density: Any, args: PyTree) -> tuple[Any, Any, Any]:
     """`p_+`, `q_{n+1}` and `t_{n+1}` for a guess of impulse and density."""
     system, _, q, t, _, carry = args
     kick = carry.h / 2 * (1 / carry.density + 1 / density)
@@ -87,14 +88,14 @@ def _trial(mu: Any, density: Any, args: Any) -> tuple[Any, Any, Any]:
     return p, q + (step * system.velocity(q, p) + carry.low.q), t + step
 
 
-def _residual(x: Any, args: Any) -> Any:
+def _residual(x: Any, args: PyTree) -> Any:
     system, monitor, q, _, u, carry = args
     p, q1, t1 = _trial(x[:-1], x[-1], args)
     balance = x[-1] + carry.density - u - monitor.value(system, q, p, carry.monitor)
     return jnp.concatenate([system.constraint(q1, t1), balance[None]])
 
 
-def _jacobian(x: Any, args: Any, frozen: Any) -> Bordered:
+def _jacobian(x: Any, args: PyTree, frozen: Any) -> Bordered:
     system, monitor, q, t, _, carry = args
     density, step = x[-1], carry.h / x[-1]
     p, q1, t1 = _trial(x[:-1], density, args)

@@ -10,12 +10,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError, MethodError, number_list, whole_number
 from ..linalg import Compensation
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Key, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .kick_drift import PhasePoint
 from .rattle import RATTLE
@@ -86,10 +87,10 @@ class Composition(AbstractMethod):
     def check_conditions(self, system: AbstractSystem) -> None:
         self.method.check_conditions(system)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.init(system, state, dt)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         def substep(loop, gamma):
             state, carry, status, iterations, residual = loop
             carry = self.method.resize(system, state, gamma * dt, carry)
@@ -111,13 +112,13 @@ class Composition(AbstractMethod):
         last = jax.tree.map(lambda x: x[-1], multipliers)
         return state, carry, Report(status, iterations, residual, last)
 
-    def read(self, system: AbstractSystem, state: State, carry: Any) -> State:
+    def read(self, system: AbstractSystem, state: State, carry: PyTree) -> State:
         return self.method.read(system, state, carry)
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         return self.method.reverse(system, state, carry)
 
-    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         return self.method.renew(system, state, dt, carry)
 
 
@@ -177,10 +178,10 @@ class Splitting(AbstractMethod):
             )
         }
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         def stage(point, weights):
             c, d, when = weights
             point = point.moved(dt * c * system.velocity(point.q, point.p))

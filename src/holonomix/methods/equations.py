@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report
+from ..types import Numbers, Real, Report
 from .base import EXPLICIT, Traits
 
 __all__ = ["iteration_report", "reduced_force", "reduced_traits", "vector_field"]
@@ -23,7 +23,7 @@ def reduced_traits(order: int, symmetric: bool = False, symplectic: bool = False
     }
 
 
-def reduced_force(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def reduced_force(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     """`F - G^T Lambda(q, p)`: the force of the index-reduced equations, an ordinary differential equation.
 
     Its solutions stay on the manifold only as well as the integrator is accurate: this is the drifting control.
@@ -34,7 +34,7 @@ def reduced_force(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
     return force - system.linearize(q, t).transpose(system.multipliers(q, p, t))
 
 
-def vector_field(system: AbstractSystem, z: tuple[Any, Any], t: Any) -> tuple[Any, Any]:
+def vector_field(system: AbstractSystem, z: tuple[Any, Any], t: Real) -> tuple[Any, Any]:
     """`(q', p')` of the (index-reduced) equations of motion."""
     q, p = z
     return system.velocity(q, p), reduced_force(system, q, p, t)

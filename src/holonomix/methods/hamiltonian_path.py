@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg.scales import inverse_sizes
 from ..systems.abstract import AbstractSystem
+from ..types import Numbers, Real
 from .legendre import Tables, coefficients, step_norm
 from .rounding import returned
 from .stages import combined, pulls, rates, velocities
@@ -34,13 +36,13 @@ class Nodes(NamedTuple):
     G: Any  # a stack of k Jacobians, None without constraints
 
 
-def start_slopes(system: AbstractSystem, q: Any, p: Any, t: Any, s: int) -> Any:
+def start_slopes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, s: int) -> Any:
     """A first guess of gamma: the motion without constraint forces, as if it were uniform."""
     slope = jnp.concatenate([system.velocity(q, p).reshape(-1), system.force(q, p, t).reshape(-1)])
     return jnp.zeros((s, slope.size), q.dtype).at[0].set(slope)
 
 
-def equations(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> Nodes:
+def equations(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> Nodes:
     """The equations at `gamma` and lambda; `args` is `(system, q, low_q, p, t, dt)`."""
     system, q, low, p, t, dt = args
     n, shape, m = q.size, q.shape, multipliers.size
@@ -63,12 +65,12 @@ def equations(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> Nodes:
     return Nodes(gamma - field, along_g, field, G)
 
 
-def residual(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> Any:
+def residual(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> Any:
     nodes = equations(gamma, multipliers, args, tab)
     return jnp.concatenate([nodes.defect.reshape(-1), nodes.along_g])
 
 
-def correction(gamma: Any, multipliers: Any, args: Any, tab: Tables) -> tuple[Any, Any]:
+def correction(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> tuple[Any, Any]:
     """One sweep: gamma by its fixed point, lambda such that the end of the step is on the manifold.
 
     The response of the positions to lambda takes the mass at the start of the step.

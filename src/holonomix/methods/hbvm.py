@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import one_of
 from ..linalg import Compensation, add
 from ..projection import direct_momenta
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Key, Numbers, Real, Report, State
 from .base import EXPLICIT, AbstractMethod, Traits, shown_momentum
 from .composition import Composition
 from .equations import iteration_report, reduced_force
@@ -126,7 +127,7 @@ class HBVM(AbstractMethod):
         )
         return {"free": free, "constrained": constrained}
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Memory:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Memory:
         q, p = state.q, state.p
         gamma = self._first_guess(system, q, p, state.t)
         low = Compensation.zeros(q)
@@ -139,13 +140,13 @@ class HBVM(AbstractMethod):
         """Is the energy of the raw state exact for the common polynomials: links (2), quartic wells (4)?"""
         return self.degree >= (2 if system.has_constraints else 4)
 
-    def _first_guess(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+    def _first_guess(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
         if not system.separable:
             return start_slopes(system, q, p, t, self.s)
         return jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, p).reshape(-1))
 
     def step(
-        self, system: AbstractSystem, state: State, dt: Any, carry: Memory, key: Any = None
+        self, system: AbstractSystem, state: State, dt: Real, carry: Memory, key: Key | None = None
     ) -> tuple[State, Memory, Report]:
         q, low = state.q, carry.low
         p, low_p = add(state.p, jnp.zeros_like(q), low.p)  # a start that is corrected has more than round-off there
@@ -172,12 +173,12 @@ class HBVM(AbstractMethod):
         memory = Memory(low, carry.energy, gamma, multipliers)
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
-    def _split(self, x: Any, system: AbstractSystem, q: Any) -> tuple[Any, Any]:
+    def _split(self, x: Any, system: AbstractSystem, q: Numbers) -> tuple[Any, Any]:
         width = q.size if system.separable else 2 * q.size
         return x[: self.s * width].reshape(self.s, width), x[self.s * width :]
 
     def _push(
-        self, system: AbstractSystem, start: Any, gamma: Any, multipliers: Any, t: Any, dt: Any
+        self, system: AbstractSystem, start: Any, gamma: Any, multipliers: Numbers, t: Real, dt: Real
     ) -> tuple[Any, Any]:
         """`psi + rho lambda` as (s, n), and the path it comes from."""
         tab = tables(self.k, self.s)
@@ -185,7 +186,7 @@ class HBVM(AbstractMethod):
         force = path.pull if path.G is None else path.pull + pulls(path.G, multipliers)
         return coefficients(tab, force), path
 
-    def _equations(self, x: Any, args: Any) -> tuple[Any, Any, Any]:
+    def _equations(self, x: Any, args: PyTree) -> tuple[Any, Any, Any]:
         """The residuals of (54) and of the constraint, and the path."""
         system, q, low, p, t, dt = args
         tab = tables(self.k, self.s)
@@ -199,14 +200,14 @@ class HBVM(AbstractMethod):
             along_g = tab.b @ rates(path.G, path.du) + returned(system, q, t, dt, path.G)
         return defect, along_g, path
 
-    def _residual(self, x: Any, args: Any) -> Any:
+    def _residual(self, x: Any, args: PyTree) -> Any:
         system, q, *_ = args
         if not system.separable:
             return residual(*self._split(x, system, q), args, tables(self.k, self.s))
         defect, along_g, _ = self._equations(x, args)
         return jnp.concatenate([defect.reshape(-1), along_g])
 
-    def _correction(self, x: Any, args: Any) -> tuple[Any, Any]:
+    def _correction(self, x: Any, args: PyTree) -> tuple[Any, Any]:
         system, q, low, _, t, dt = args
         if not system.separable:
             return correction(*self._split(x, system, q), args, tables(self.k, self.s))
@@ -254,7 +255,7 @@ class HBVM(AbstractMethod):
         gamma = self._first_guess(system, back.q, back.p, back.t)
         return back, Memory(carry.low.reversed(), carry.energy, gamma, carry.multipliers)
 
-    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Memory) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: Memory) -> tuple[State, Any]:
         """With constraints another method of order four: a short step magnifies the normal part of a raw momentum."""
         if not system.has_constraints:
             return super().substep(system, state, dt, carry)
@@ -265,7 +266,7 @@ class HBVM(AbstractMethod):
         return inner.substep(system, shown, dt, inner.init(system, shown, dt))
 
 
-def _start_correction(system: AbstractSystem, state: State, dt: Any) -> Any:
+def _start_correction(system: AbstractSystem, state: State, dt: Real) -> Any:
     """`(h^2/12) G^T lambda'(0)`, with lambda' along the exact motion."""
     q, p, t = state.q, state.p, jnp.asarray(state.t, state.q.dtype)
     rates = (system.velocity(q, p), reduced_force(system, q, p, t), jnp.ones_like(t))

@@ -9,12 +9,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import MethodError, number, whole_number
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .langevin import FIXED_MANIFOLD, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE
@@ -107,10 +108,10 @@ class ConstrainedHMC(AbstractMethod):
     def check_conditions(self, system: AbstractSystem) -> None:
         self.method.check_conditions(system)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.init(system, state, dt), Tally.zeros()
 
-    def statistics(self, carry: Any) -> dict[str, Any]:
+    def statistics(self, carry: PyTree) -> dict[str, Any]:
         """Rates over the run so far: `acceptance`, `unsolved` and `irreversible` per proposed trajectory."""
         tally = carry[1]
         total = jnp.maximum(tally.proposed, 1)
@@ -145,7 +146,7 @@ class ConstrainedHMC(AbstractMethod):
         report = Report(status, iterations, jnp.asarray(0.0, p.dtype), rates)
         return State(state.q, state.p, start.t + dt, start.n), (inner, tally), report
 
-    def _refresh(self, system: AbstractSystem, state: State, dt: Any, key: Any) -> Any:
+    def _refresh(self, system: AbstractSystem, state: State, dt: Real, key: Key | None) -> Any:
         """A momentum from the Gaussian on the tangent space: fresh, or what is left of the old one plus noise."""
         span = self.inner_steps * dt
         if self.friction is None:
@@ -165,7 +166,7 @@ class ConstrainedHMC(AbstractMethod):
         )
 
     def _trajectory(
-        self, system: AbstractSystem, start: State, dt: Any, memory: Any
+        self, system: AbstractSystem, start: State, dt: Real, memory: PyTree
     ) -> tuple[State, Any, Any, Any, Any]:
         """`inner_steps` steps, each followed by one back; the first failure or loss freezes the state."""
 
@@ -187,7 +188,7 @@ class ConstrainedHMC(AbstractMethod):
         loop = (start, memory, ok.status, jnp.asarray(False), ok.iterations)
         return jax.lax.fori_loop(0, self.inner_steps, advance, loop)
 
-    def _returns(self, system: AbstractSystem, q: Any, there: Any, again: Any) -> Any:
+    def _returns(self, system: AbstractSystem, q: Numbers, there: Any, again: Any) -> Any:
         """Whether a step back came home: to within `return_tol` of the way there, or to round-off of q.
 
         Squared lengths in the mass metric: the same in all units, and wherever the origin is.

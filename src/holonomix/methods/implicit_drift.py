@@ -12,12 +12,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg import Compensation, implicit_root, iterate, newton_root
 from ..linalg.scales import inverse_sizes, particle_sizes, relative, stall_rule
 from ..projection import AbstractSolver
 from ..status import Status
 from ..systems.abstract import AbstractSystem
+from ..types import Numbers, Real
 from .kick_drift import Drift, PhasePoint
 
 __all__ = ["implicit_kick_drift", "is_general"]
@@ -29,7 +31,7 @@ def is_general(system: AbstractSystem) -> bool:
 
 
 def implicit_kick_drift(
-    system: AbstractSystem, solver: AbstractSolver, start: PhasePoint, dt: Any, t: Any, memory: Any = ()
+    system: AbstractSystem, solver: AbstractSolver, start: PhasePoint, dt: Real, t: Real, memory: PyTree = ()
 ) -> Drift:
     """From (q, p) to p+ and the point of the manifold at t + dt."""
     q, p, low = start
@@ -43,7 +45,7 @@ def implicit_kick_drift(
     return Drift(point, pull * dt, k, residual, status, memory)
 
 
-def _held(system: AbstractSystem, q: Any, t: Any, pull: Any) -> Any:
+def _held(system: AbstractSystem, q: Numbers, t: Real, pull: Any) -> Any:
     return system.linearize(q, t).transpose(pull) if system.has_constraints else jnp.zeros_like(q)
 
 
@@ -51,7 +53,7 @@ def _held(system: AbstractSystem, q: Any, t: Any, pull: Any) -> Any:
 
 
 def _together(
-    system: AbstractSystem, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any
+    system: AbstractSystem, solver: Any, q: Numbers, p: Numbers, low: Any, dt: Real, t: Real
 ) -> tuple[Any, Any, Any, Any]:
     n, m = q.size, system.constraint_count(q)
     guess = q + dt * system.velocity(q, p)
@@ -61,7 +63,7 @@ def _together(
     return done.x[2 * n :], q1, half, (done.iterations, done.residual, done.converged)
 
 
-def _residual(x: Any, args: Any) -> Any:
+def _residual(x: Any, args: PyTree) -> Any:
     system, q, p, low_q, dt, t = args
     n = q.size
     half, q1, pull = x[:n].reshape(q.shape), x[n : 2 * n].reshape(q.shape), x[2 * n :]
@@ -75,7 +77,7 @@ def _residual(x: Any, args: Any) -> Any:
 
 
 def _sweeps(
-    system: AbstractSystem, solver: Any, q: Any, p: Any, low: Any, dt: Any, t: Any
+    system: AbstractSystem, solver: Any, q: Numbers, p: Numbers, low: Any, dt: Real, t: Real
 ) -> tuple[Any, Any, Any, Any]:
     m = system.constraint_count(q)
     start = system.force(q, p, t)
@@ -118,14 +120,14 @@ def _sweeps(
     return x[:m], q + (dt * system.velocity(q, half) + low.q), half, info
 
 
-def _swept(x: Any, args: Any) -> Any:
+def _swept(x: Any, args: PyTree) -> Any:
     """p+ for given multipliers and force."""
     system, q, p, _, dt, t, _ = args
     m = x.size - q.size
     return p + dt / 2 * x[m:].reshape(q.shape) - _held(system, q, t, x[:m])
 
 
-def _sweep_residual(x: Any, args: Any) -> Any:
+def _sweep_residual(x: Any, args: PyTree) -> Any:
     system, q, _, low_q, dt, t, _ = args
     m = x.size - q.size
     half = _swept(x, args)

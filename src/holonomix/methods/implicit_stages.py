@@ -14,14 +14,14 @@ import numpy as np
 
 from ..linalg import newton_root
 from ..systems.abstract import AbstractSystem
-from ..types import Report, State
+from ..types import Real, Report, State
 from .equations import iteration_report, vector_field
 
 __all__ = ["stage_slopes"]
 
 
 def stage_slopes(
-    system: AbstractSystem, state: State, dt: Any, a: np.ndarray, a_hat: np.ndarray
+    system: AbstractSystem, state: State, dt: Real, a: np.ndarray, a_hat: np.ndarray
 ) -> tuple[list[tuple[Any, Any]], Report]:
     """`(q', p')` at every stage, and how the iteration ended. Stage i is at the time `t + dt sum_j a_ij`."""
     q, p = state.q, state.p

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import MethodError, one_of, whole_number
 from ..linalg import newton_root
@@ -21,7 +22,7 @@ from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..systems.stiff import StiffSystem
-from ..types import Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
 from .verlet import StormerVerlet
@@ -36,7 +37,7 @@ class AbstractImpulse(AbstractMethod):
     substeps: eqx.AbstractVar[int]
 
     @abc.abstractmethod
-    def kick(self, system: StiffSystem, q: Any) -> tuple[Any, Any]:
+    def kick(self, system: StiffSystem, q: Numbers) -> tuple[Any, Any]:
         """The slow force that a kick gives, and the status of what had to be solved for it."""
 
     def __check_init__(self) -> None:
@@ -46,18 +47,18 @@ class AbstractImpulse(AbstractMethod):
         assert isinstance(system, StiffSystem)
         oscillator(self, system).check(system.fast)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         assert isinstance(system, StiffSystem)
         return self.kick(system, state.q)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         assert isinstance(system, StiffSystem)
         return kicked_step(self, system, state, dt, carry, self.kick)
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         return State(state.q, -state.p, state.t, state.n), carry
 
-    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         return carry
 
 
@@ -80,7 +81,7 @@ class Impulse(AbstractImpulse):
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, symplectic=True, treats=(Capability.MASS,))}
 
-    def kick(self, system: StiffSystem, q: Any) -> tuple[Any, Any]:
+    def kick(self, system: StiffSystem, q: Numbers) -> tuple[Any, Any]:
         return -system.slow.gradient(q), jnp.asarray(Status.OK, jnp.int32)
 
 
@@ -111,7 +112,7 @@ class MollifiedImpulse(AbstractImpulse):
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, symplectic=True, treats=(Capability.MASS,))}
 
-    def kick(self, system: StiffSystem, q: Any) -> tuple[Any, Any]:
+    def kick(self, system: StiffSystem, q: Numbers) -> tuple[Any, Any]:
         def mollified(x):
             point, converged = foot(system, x) if self.mollifier == "projection" else nearest(system, x)
             return system.slow.potential(point), converged
@@ -138,7 +139,7 @@ class ProjectedImpulse(AbstractImpulse):
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, treats=(Capability.MASS,))}
 
-    def kick(self, system: StiffSystem, q: Any) -> tuple[Any, Any]:
+    def kick(self, system: StiffSystem, q: Numbers) -> tuple[Any, Any]:
         tangent = direct_momenta(system.constrained(), q, -system.slow.gradient(q))
         return tangent.p, tangent.status
 
@@ -197,7 +198,7 @@ def nearest(system: StiffSystem, x: Any) -> tuple[Any, Any]:
     return done.x[: x.size].reshape(x.shape), done.converged
 
 
-def _nearest_residual(unknown: Any, args: Any) -> Any:
+def _nearest_residual(unknown: Any, args: PyTree) -> Any:
     rigid, x = args
     here, mu = unknown[: x.size].reshape(x.shape), unknown[x.size :]
     g, pull = jax.vjp(rigid.constraint, here)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from jaxtyping import PyTree
+
 from ..linalg import Compensation, add
 from ..projection import AbstractSolver
 from ..projection.solvers import MomentumSolve
 from ..systems.abstract import AbstractSystem
-from ..types import Report, State
+from ..types import Real, Report, State
 
 __all__ = ["Drift", "PhasePoint", "kick_drift", "project_momentum"]
 
@@ -38,7 +40,7 @@ class PhasePoint(NamedTuple):
         q, low_q = add(self.q, self.low.q, reach)
         return PhasePoint(q, self.p, Compensation(low_q, self.low.p))
 
-    def drifted(self, system: AbstractSystem, dt: Any) -> PhasePoint:
+    def drifted(self, system: AbstractSystem, dt: Real) -> PhasePoint:
         """q + dt M^-1 p, with the low part of p."""
         behind = self.low.q + dt * system.velocity(self.q, self.low.p)
         q, low_q = add(self.q, behind, dt * system.velocity(self.q, self.p))
@@ -52,7 +54,7 @@ class PhasePoint(NamedTuple):
         """The same point; without its low parts where they are not wanted."""
         return self if low else PhasePoint(self.q, self.p, Compensation.zeros(self.q))
 
-    def state(self, t: Any, n: Any) -> State:
+    def state(self, t: Real, n: Any) -> State:
         return State(self.q, self.p, t, n)
 
 
@@ -71,7 +73,7 @@ class Drift(NamedTuple):
 
 
 def kick_drift(
-    system: AbstractSystem, solver: AbstractSolver, start: PhasePoint, push: Any, dt: Any, t: Any, memory: Any
+    system: AbstractSystem, solver: AbstractSolver, start: PhasePoint, push: Any, dt: Real, t: Real, memory: PyTree
 ) -> Drift:
     """`p+ = p + push - G(q)^T pull`, `q1 = q + dt M^-1 p+`, with the `pull` for which `g(q1, t + dt) = 0`."""
     q, low = start.q, start.low
@@ -91,7 +93,7 @@ def kick_drift(
 
 
 def project_momentum(
-    system: AbstractSystem, solver: AbstractSolver, point: PhasePoint, push: Any, t: Any
+    system: AbstractSystem, solver: AbstractSolver, point: PhasePoint, push: Any, t: Real
 ) -> tuple[PhasePoint, MomentumSolve | None]:
     """`p + push`, projected onto the tangent space at q: `G M^-1 p + g_t = 0`."""
     if not system.has_constraints:

@@ -14,13 +14,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from ..errors import InputError, MethodError, real_array, whole_number
 from ..projection import AbstractSolver, Newton, accepts_redundant, direct_momenta
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
 
@@ -119,7 +120,7 @@ class GLA(AbstractMethod):
     def check_conditions(self, system: AbstractSystem) -> None:
         self.method.check_conditions(system)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.init(system, state, dt)
 
     def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
@@ -133,7 +134,7 @@ class GLA(AbstractMethod):
         return state, carry, Report(status, report.iterations, report.residual, report.multipliers)
 
     def _thermalize(
-        self, system: AbstractSystem, state: State, dt: Any, span: Any, carry: Any, key: Any
+        self, system: AbstractSystem, state: State, dt: Real, span: Any, carry: PyTree, key: Key | None
     ) -> tuple[State, Any, Any]:
         """The Ornstein-Uhlenbeck flow over `span`, and the carry that goes with the new momentum."""
         rates = {"friction": self.friction, "temperature": self.temperature, "redundant": redundancy(self)}
@@ -141,7 +142,7 @@ class GLA(AbstractMethod):
         state = State(state.q, p, state.t, state.n)
         return state, self.method.renew(system, state, dt, carry), status
 
-    def read(self, system: AbstractSystem, state: State, carry: Any) -> State:
+    def read(self, system: AbstractSystem, state: State, carry: PyTree) -> State:
         return self.method.read(system, state, carry)
 
 
@@ -178,7 +179,7 @@ class GeodesicBAOAB(AbstractMethod):
             "constrained": Traits(2, constraint_exact=True, hidden_exact=True, treats=treats),
         }
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         memory = self.solver.init(system, state.q, state.t) if system.has_constraints else ()
         return system.gradient(state.q, state.t), memory
 
@@ -197,7 +198,7 @@ class GeodesicBAOAB(AbstractMethod):
         return State(q, p, t + dt, state.n), (gradient, memory), report
 
     def _geodesic(
-        self, system: AbstractSystem, q: Any, p: Any, span: Any, t: Any, memory: Any
+        self, system: AbstractSystem, q: Numbers, p: Numbers, span: Any, t: Real, memory: PyTree
     ) -> tuple[Any, Any, Any, Report]:
         """Free motion on the manifold over `span`, in `geodesic_steps` RATTLE steps."""
         h = span / self.geodesic_steps

@@ -18,7 +18,7 @@ from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate
 from ..linalg.scales import inverse_sizes, relative, stall_rule
 from ..systems.abstract import AbstractSystem
-from ..types import State
+from ..types import Numbers, Real, State
 from .stages import reaches, row_sizes, velocities
 
 __all__ = [
@@ -164,7 +164,7 @@ class Path(NamedTuple):
     G: Any  # a stack of k Jacobians, None without constraints
 
 
-def along(system: AbstractSystem, start: Any, gamma: Any, t: Any, dt: Any, tab: Tables) -> Path:
+def along(system: AbstractSystem, start: Any, gamma: Any, t: Real, dt: Real, tab: Tables) -> Path:
     """Follow `u(c h) = q + (low + h I(c) gamma)` through the nodes; `start = (q, low)` as in compensated sums."""
     q, low = start
     shape, m = q.shape, system.constraint_count(q)
@@ -190,7 +190,7 @@ class Increments(NamedTuple):
     low: Compensation
 
 
-def compensated(system: AbstractSystem, state: State, low: Compensation, dt: Any, bend: Any, kick: Any) -> Increments:
+def compensated(system: AbstractSystem, state: State, low: Compensation, dt: Real, bend: Any, kick: Any) -> Increments:
     """`q + dt (M^-1 p + bend)` and `p + dt kick`; the low part of the momentum moves the position too."""
     q1, low_q = accumulate(state.q, low.q, dt * system.inverse_mass(state.q, state.p))
     q1, low_q = accumulate(q1, low_q, dt * (bend.reshape(q1.shape) + system.inverse_mass(state.q, low.p)))
@@ -228,7 +228,7 @@ def coefficients(tab: Tables, values: Any) -> Any:
     return jnp.stack(rows).reshape(s, *values.shape[1:])
 
 
-def step_speeds(system: AbstractSystem, q: Any, gamma: Any, path: Path, multipliers: Any, dt: Any) -> Any:
+def step_speeds(system: AbstractSystem, q: Numbers, gamma: Any, path: Path, multipliers: Numbers, dt: Real) -> Any:
     """The natural scale of a step's velocities, `(n,)`: of what `gamma` is the sum, coordinate by coordinate.
 
     `multipliers` are those at the nodes, `(k, m)`, or `(m,)`; constraint forces may cancel, so their parts count.
@@ -244,7 +244,7 @@ def step_speeds(system: AbstractSystem, q: Any, gamma: Any, path: Path, multipli
     return jnp.max(jnp.abs(gamma), axis=0) + jnp.abs(dt) * jnp.max(pull, axis=0)
 
 
-def _turned(system: AbstractSystem, q: Any, multipliers: Any) -> Any:
+def _turned(system: AbstractSystem, q: Numbers, multipliers: Numbers) -> Any:
     """The change of `G^T lambda` when the particles move by their own size, neighbors in opposite ways."""
     sign = (-1.0) ** np.arange(q.shape[0]).reshape(-1, *(1,) * (q.ndim - 1))
     lam = multipliers if multipliers.ndim == 1 else jnp.mean(multipliers, axis=0)

@@ -9,12 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Key, Numbers, Real, Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .legendre import (
@@ -131,7 +132,7 @@ class LineIntegral(AbstractMethod):
         free = Traits(2 * self.s, True, energy_exact=True, treats=(Capability.FORCE, Capability.TIME))
         return {"free": free, "constrained": constrained}
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Memory:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Memory:
         q, m = state.q, system.constraint_count(state.q)
         gamma = jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, state.p).reshape(-1))
         rest = jnp.zeros((self.R - 1, m), q.dtype)
@@ -139,7 +140,7 @@ class LineIntegral(AbstractMethod):
         return Memory(Compensation.zeros(q), conserved_energy(system, q, state.p), gamma, multipliers)
 
     def step(
-        self, system: AbstractSystem, state: State, dt: Any, carry: Memory, key: Any = None
+        self, system: AbstractSystem, state: State, dt: Real, carry: Memory, key: Key | None = None
     ) -> tuple[State, Memory, Report]:
         q, low = state.q, carry.low
         guess = continuation(self.s) @ carry.gamma, continuation(self.R) @ carry.multipliers
@@ -155,10 +156,10 @@ class LineIntegral(AbstractMethod):
         named = {"lambda": multipliers[0]} if system.has_constraints else {}
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
-    def _split(self, x: Any, q: Any) -> tuple[Any, Any]:
+    def _split(self, x: Any, q: Numbers) -> tuple[Any, Any]:
         return x[: self.s * q.size].reshape(self.s, q.size), x[self.s * q.size :].reshape(self.R, -1)
 
-    def _equations(self, x: Any, args: Any) -> Pieces:
+    def _equations(self, x: Any, args: PyTree) -> Pieces:
         system, q, low, p, t, dt = args
         tab, shape = tables(self.k, self.s), q.shape
         gamma, multipliers = self._split(x, q)
@@ -182,11 +183,11 @@ class LineIntegral(AbstractMethod):
         p1 = p - dt * push[0].reshape(shape)
         return Pieces(defect, phi, system.hidden_constraint(q1, p1, t + dt), push, path, q1, p1)
 
-    def _residual(self, x: Any, args: Any) -> Any:
+    def _residual(self, x: Any, args: PyTree) -> Any:
         e = self._equations(x, args)
         return jnp.concatenate([e.defect.reshape(-1), e.phi[:-1].reshape(-1), e.hidden])
 
-    def _factor(self, x: Any, args: Any) -> Any:
+    def _factor(self, x: Any, args: PyTree) -> Any:
         """For structured rows one Gram matrix, at the mean of the predicted step: serves every sweep."""
         system, q, low, _, t, dt = args
         tab = tables(self.k, self.s)
@@ -197,7 +198,7 @@ class LineIntegral(AbstractMethod):
         middle = combined(along(system, (q, low), self._split(x, q)[0], t, dt, tab).G, tab.b)
         return one_block(system, q, weights, dt, middle)
 
-    def _correction(self, x: Any, args: Any, near: Any) -> tuple[Any, Any]:
+    def _correction(self, x: Any, args: PyTree, near: Any) -> tuple[Any, Any]:
         system, q, _, _, t, dt = args
         e = self._equations(x, args)
         tab, R, G = tables(self.k, self.s), self.R, e.path.G
@@ -232,7 +233,7 @@ class LineIntegral(AbstractMethod):
             dgamma = dgamma + response(force(dl))
         return jnp.concatenate([dgamma.reshape(-1), -dl.reshape(-1)]), norm
 
-    def _moments(self, end: Any, G: Any, v: Any) -> Any:
+    def _moments(self, end: Any, G: Any, v: Numbers) -> Any:
         """`sum_j d phi_i / d gamma_j v_j` for i < R - 1, from `h phi_i = [P_i g] - int P_i' g`."""
         tab, R = tables(self.k, self.s), self.R
         at_end = end(v[0].reshape(end.shape))

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation, add
@@ -17,7 +18,7 @@ from ..linalg.scales import inverse_sizes
 from ..projection import direct_momenta
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State
+from ..types import Key, Numbers, Real, Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .equations import iteration_report
 from .legendre import basis, integrals, slopes, solve_step
@@ -142,7 +143,7 @@ class LobattoIIIAB(AbstractMethod):
         free = Traits(order, symmetric=True, symplectic=True, treats=(Capability.TIME,))
         return {"free": free, "constrained": constrained}
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Memory:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Memory:
         q, p, t, inner = state.q, state.p, state.t, self.s - 1
         velocity = system.velocity(q, p).reshape(-1)
         multipliers = system.multipliers(q, p, t)
@@ -151,7 +152,7 @@ class LobattoIIIAB(AbstractMethod):
         )
 
     def step(
-        self, system: AbstractSystem, state: State, dt: Any, carry: Memory, key: Any = None
+        self, system: AbstractSystem, state: State, dt: Real, carry: Memory, key: Key | None = None
     ) -> tuple[State, Memory, Report]:
         q, low, tab = state.q, carry.low, lobatto(self.s)
         # the multipliers enter linearly: where they start does not matter
@@ -179,11 +180,11 @@ class LobattoIIIAB(AbstractMethod):
             report,
         )
 
-    def _split(self, x: Any, q: Any) -> tuple[Any, Any]:
+    def _split(self, x: Any, q: Numbers) -> tuple[Any, Any]:
         inner = self.s - 1
         return x[: inner * q.size].reshape(inner, q.size), x[inner * q.size :].reshape(inner, -1)
 
-    def _stages(self, slopes: Any, multipliers: Any, args: Any) -> tuple[Any, Any, Any]:
+    def _stages(self, slopes: Any, multipliers: Numbers, args: PyTree) -> tuple[Any, Any, Any]:
         """Forces with constraint forces at the first s - 1 stages, Jacobians at all s, and the stage momenta."""
         system, q, low, p, t, dt = args
         tab, m = lobatto(self.s), system.constraint_count(q)
@@ -200,7 +201,7 @@ class LobattoIIIAB(AbstractMethod):
         momenta = p.reshape(-1) - dt * (tab.a_hat[:, :-1] @ force)
         return force, G, momenta
 
-    def _equations(self, x: Any, args: Any) -> tuple[Any, Any, Any]:
+    def _equations(self, x: Any, args: PyTree) -> tuple[Any, Any, Any]:
         system, q, low, _, t, dt = args
         tab = lobatto(self.s)
         slopes, multipliers = self._split(x, q)
@@ -217,11 +218,11 @@ class LobattoIIIAB(AbstractMethod):
         g = jax.vmap(violation)(slopes, jnp.asarray(tab.c[1:], q.dtype))
         return defect, g, G
 
-    def _residual(self, x: Any, args: Any) -> Any:
+    def _residual(self, x: Any, args: PyTree) -> Any:
         defect, g, _ = self._equations(x, args)
         return jnp.concatenate([defect.reshape(-1), g.reshape(-1)])
 
-    def _factor(self, x: Any, args: Any) -> Any:
+    def _factor(self, x: Any, args: PyTree) -> Any:
         """`d g_i / d L_j` through the positions, factored at the predicted stages; serves every sweep of the step."""
         system, q, _, _, _, dt = args
         tab = lobatto(self.s)
@@ -242,12 +243,12 @@ class LobattoIIIAB(AbstractMethod):
             near = one_block(system, q, through(self.s), dt, combined(G, tab.b))
         return inverse_sizes(speeds), per_row, after, before, near
 
-    def _response(self, dl: Any, before: Any, args: Any) -> Any:
+    def _response(self, dl: Any, before: Any, args: PyTree) -> Any:
         """How multipliers at the first s - 1 stages move the mean velocities of the last s - 1."""
         system, q, *_, dt = args
         return (dt * through(self.s)) @ velocities(system, q, pulls(before, dl))
 
-    def _bent(self, x: Any, args: Any) -> Callable[[Any], Any]:
+    def _bent(self, x: Any, args: PyTree) -> Callable[[Any], Any]:
         """Changes of the slopes, less what they change in the forces of the inner stages; for structured rows only."""
         system, q, low, _, t, dt = args
         if system.dense_rows(q) or self.s == 2:
@@ -266,7 +267,7 @@ class LobattoIIIAB(AbstractMethod):
 
         return bent
 
-    def _correction(self, x: Any, args: Any, prepared: Any) -> tuple[Any, Any]:
+    def _correction(self, x: Any, args: PyTree, prepared: Any) -> tuple[Any, Any]:
         defect, g, _ = self._equations(x, args)
         if not args[0].has_constraints:
             return defect.reshape(-1), jnp.max(jnp.abs(defect) * prepared)

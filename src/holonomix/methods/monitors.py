@@ -13,11 +13,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..compiled import compiled
 from ..errors import InputError, MethodError, real_array
 from ..systems.abstract import AbstractSystem
 from ..systems.functions import as_callable, user_function_errors
+from ..types import Numbers
 from .equations import reduced_force
 
 __all__ = [
@@ -47,7 +49,7 @@ def _weight_or_none(x: Any) -> Any:
     return None if x is None else real_array("weight", x)
 
 
-def natural_time(system: AbstractSystem, q: Any, p: Any) -> Any:
+def natural_time(system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
     """The time in which the forces at a state change its motion, in any units; zero where it has no scale at all.
 
     `pi sqrt(W / F^T M^-1 F)` with the forces `F = -grad V` and the energy `W = max(|q| |F|, 2 T)`, which is half a
@@ -78,7 +80,7 @@ class AbstractMonitor(eqx.Module):
     def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
         return ()
 
-    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+    def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:
         return self(system, q, p)
 
 
@@ -118,7 +120,7 @@ class ForceMonitor(AbstractSpeedMonitor):
     default the second term is the acceleration `M^-1 grad V` times the `natural_time` of the start, in any units.
     """
 
-    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+    def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:
         return self.speed(system, q, p, system.gradient(q), memory)
 
 
@@ -142,7 +144,7 @@ class MultiplierMonitor(AbstractMonitor):
         work, size = jnp.sum(jnp.abs(system.gradient(q) * q)), jnp.max(system.linearize(q).row_sizes(q))
         return 0.5 * jnp.maximum(own, jnp.where(size > 0, work / size, 0.0))
 
-    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+    def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:
         floor = memory if self.floor is None else self.floor
         return jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2) + floor**2)
 
@@ -174,7 +176,7 @@ class ArcLengthMonitor(AbstractSpeedMonitor):
     `weight` turns a force into a speed, as in `ForceMonitor`; by default it is the natural time of the start there too.
     """
 
-    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+    def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:
         return self.speed(system, q, p, reduced_force(system, q, p, jnp.zeros((), q.dtype)), memory)
 
 
@@ -208,12 +210,12 @@ class FastestParticleMonitor(AbstractMonitor):
         fastest = jnp.maximum(_largest_square(system.velocity(q, p)), _largest_square(gained))
         return 0.1 * jnp.where(fastest > 0, jnp.sqrt(jnp.where(fastest > 0, fastest, 1.0)), 0.0)
 
-    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+    def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:
         floor = memory if self.floor is None else self.floor
         return jnp.sqrt(_largest_square(system.velocity(q, p)) + floor**2)
 
 
-def _largest_square(v: Any) -> Any:
+def _largest_square(v: Numbers) -> Any:
     """The largest squared speed of a particle."""
     rows = v.reshape(v.shape[0], -1) if v.ndim > 1 else v.reshape(1, -1)
     return jnp.max(jnp.sum(rows**2, axis=1))
@@ -253,7 +255,7 @@ class StepBounds(AbstractMonitor):
         level = self.monitor.value(system, q, p, inner) * (1 / self.dt_min - first) / (first - 1 / self.dt_max)
         return inner, level
 
-    def value(self, system: AbstractSystem, q: Any, p: Any, memory: Any) -> Any:
+    def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:
         inner, level = memory
         u = self.monitor.value(system, q, p, inner)
         return 1 / self.dt_max + (1 / self.dt_min - 1 / self.dt_max) * u / (u + level)
@@ -302,7 +304,7 @@ def check_monitor(monitor: AbstractMonitor, system: AbstractSystem, q: Any, p: A
 
 
 @compiled
-def _evaluate(monitor: AbstractMonitor, system: AbstractSystem, q: Any, p: Any) -> Any:
+def _evaluate(monitor: AbstractMonitor, system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
     return monitor(system, q, p)
 
 

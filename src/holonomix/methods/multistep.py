@@ -10,11 +10,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError, number_list
 from ..linalg import Compensation, add, newton_root
 from ..systems.abstract import AbstractSystem
-from ..types import Report, State, StepResult
+from ..types import Key, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report, reduced_traits, vector_field
 
@@ -77,7 +78,7 @@ class LinearMultistep(AbstractMethod):
         trapezoidal = self.steps == 1 and self.b[0] == self.b[1]
         return reduced_traits(multistep_order(self.a, self.b), symmetric=trapezoidal)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         """Values and slopes of the last k steps, the latest last, with how many of them are there."""
         q, p = state.q, state.p
         slope = vector_field(system, (q, p), state.t)
@@ -85,7 +86,7 @@ class LinearMultistep(AbstractMethod):
         values, slopes = (stack(q), stack(p)), tuple(stack(x) for x in slope)
         return Compensation.zeros(q), values, slopes, jnp.asarray(1, jnp.int32)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, values, slopes, known = carry
         dt = jnp.asarray(dt, state.q.dtype)
         t, t1 = jnp.asarray(state.t, state.q.dtype), state.t + dt
@@ -99,7 +100,7 @@ class LinearMultistep(AbstractMethod):
         slopes = tuple(jnp.concatenate([v[1:], x[None]]) for v, x in zip(slopes, new, strict=True))
         return State(q, p, t1, state.n), (low, values, slopes, jnp.minimum(known + 1, self.steps)), report
 
-    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
         q, p, _, report = self._starting(system, state, dt, jnp.asarray(state.t, state.q.dtype), carry[0])
         return State(q, p, state.t + dt, state.n), report.status
 
@@ -142,7 +143,7 @@ class LinearMultistep(AbstractMethod):
         return q, p, Compensation(low_q, low_p), report
 
 
-def _implicit(x: Any, args: Any) -> Any:
+def _implicit(x: Any, args: PyTree) -> Any:
     system, base, weight, t = args
     z = tuple(y.reshape(base[0].shape) for y in jnp.split(x, 2))
     slope = vector_field(system, (z[0], z[1]), t)

@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from ..errors import number, real_array
 from ..linalg import Compensation, Iterated, implicit_root, iterate
@@ -16,7 +17,7 @@ from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.curvature import curvature
 from ..systems.stiff import StiffSystem
-from ..types import Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint
@@ -41,10 +42,10 @@ class AbstractImplicit(AbstractMethod):
 
     beta: eqx.AbstractVar[Any]
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         return reverse_momentum(state, carry)
 
-    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
 
 
@@ -68,10 +69,10 @@ class Newmark(AbstractImplicit):
     def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=vanishes(self.beta)))
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return Compensation.zeros(state.q), system.gradient(state.q)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         q, p = state.q, state.p
         low, gradient = carry
         shift = self.beta * dt**2
@@ -102,10 +103,10 @@ class LinearlyImplicitNewmark(AbstractImplicit):
     def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2))
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return Compensation.zeros(state.q), system.gradient(state.q)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         q, p = state.q, state.p
         low, gradient = carry
         shift = self.beta * dt**2
@@ -139,18 +140,18 @@ class PushforwardNewmark(AbstractImplicit):
     def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self._started(system, state, dt, Compensation.zeros(state.q), once=True)
 
-    def resize(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def resize(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         return self._started(system, state, dt, carry[0])
 
-    def _started(self, system: AbstractSystem, state: State, dt: Any, low: Compensation, once: bool = False) -> Any:
+    def _started(self, system: AbstractSystem, state: State, dt: Real, low: Compensation, once: bool = False) -> Any:
         gradient, done = self._gradient(system, state.q, dt, once)
         # without a first gradient no step may be taken; a reversal asks for one with an unknown step
         return low, jnp.where(done.converged | jnp.isnan(dt), gradient, jnp.nan)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, gradient = carry
         half = PhasePoint.of(state, low).kicked(-dt / 2 * gradient)
         point = half.moved(dt * system.velocity(state.q, half.p))
@@ -158,7 +159,7 @@ class PushforwardNewmark(AbstractImplicit):
         end = point.kicked(-dt / 2 * gradient)
         return end.state(state.t + dt, state.n), (end.low, gradient), iteration_report(done)
 
-    def _gradient(self, system: AbstractSystem, x: Any, dt: Any, once: bool = False) -> tuple[Any, Iterated]:
+    def _gradient(self, system: AbstractSystem, x: Any, dt: Real, once: bool = False) -> tuple[Any, Iterated]:
         """`-M a`: the gradient of V at the point `x + beta h^2 a`, which lies implicitly downhill from x."""
         shift = self.beta * dt**2
         done = implicit_position(system, x, shift, x, self.max_iterations, once)
@@ -173,7 +174,7 @@ def _moved(state: State, low: Compensation, reach: Any) -> PhasePoint:
     return PhasePoint(state.q, state.p, Compensation(jnp.zeros_like(low.q), low.p)).moved(reach)
 
 
-def reverse_momentum(state: State, carry: Any) -> tuple[State, Any]:
+def reverse_momentum(state: State, carry: PyTree) -> tuple[State, Any]:
     """Momentum and its low part reversed; the force depends on the position alone."""
     low, *rest = carry
     return State(state.q, -state.p, state.t, state.n), (low.reversed(), *rest)
@@ -184,7 +185,7 @@ def full_system(system: AbstractSystem) -> Any:
     return system.full if isinstance(system, StiffSystem) else system
 
 
-def predictor(system: AbstractSystem, q: Any, p: Any, low: Any, gradient: Any, dt: Any, beta: Any) -> Any:
+def predictor(system: AbstractSystem, q: Numbers, p: Numbers, low: Any, gradient: Any, dt: Real, beta: Any) -> Any:
     """`h v + h^2/2 (1 - 2 beta) a`, what is explicit in a Newmark step."""
     return low + system.velocity(q, dt * p - dt**2 / 2 * (1 - 2 * beta) * gradient)
 
@@ -219,7 +220,7 @@ def implicit_position(
     return Iterated(x, norm, k, converged)
 
 
-def _position_residual(y: Any, args: Any) -> Any:
+def _position_residual(y: Any, args: PyTree) -> Any:
     system, origin, shift, _ = args
     return y - origin + shift * system.velocity(y, system.gradient(y))
 

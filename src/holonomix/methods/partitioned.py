@@ -8,12 +8,13 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError
 from ..linalg import Compensation, newton_root
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Key, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .implicit_stages import stage_slopes
@@ -97,10 +98,10 @@ class PartitionedRungeKutta(AbstractMethod):
         treats = (Capability.TIME, *((Capability.MASS, Capability.MAGNETIC) if t.same_weights else ()))
         return {"free": Traits(t.order, symmetric=t.symmetric, symplectic=t.symplectic, treats=treats)}
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         q, p = state.q, state.p
         t = self.tableau
         a, a_hat = np.asarray(t.a), np.asarray(t.a_hat)

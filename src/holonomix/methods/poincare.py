@@ -8,13 +8,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg import Compensation, add, newton_root
 from ..projection import Newton, direct_momenta
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
 from .rattle import verlet_substep
@@ -57,16 +58,16 @@ class PoincareEuler(AbstractMethod):
         constrained = Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)
         return {"free": Traits(1, symplectic=True), "constrained": constrained}
 
-    def validate(self, system: AbstractSystem, state: State, dt: Any) -> None:
+    def validate(self, system: AbstractSystem, state: State, dt: Real) -> None:
         check_monitor(self.monitor, system, state.q, state.p, dt, even=False)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Poincare:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Poincare:
         q, p = state.q, state.p
         memory = self.monitor.start(system, q, p, dt)
         h = dt * self.monitor.value(system, q, p, memory)
         return Poincare(system.hamiltonian(q, p), h, memory, Compensation.zeros(q), jnp.zeros((), q.dtype))
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Poincare, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: Poincare, key: Any = None) -> StepResult:
         q, t = state.q, jnp.asarray(state.t, state.q.dtype)
         m = system.constraint_count(q) if system.has_constraints else 0
         start = jnp.concatenate([state.p.reshape(-1), jnp.zeros((m,), q.dtype)])
@@ -101,7 +102,7 @@ class PoincareEuler(AbstractMethod):
         new_state, new_carry = jax.tree.map(lambda a, b: jnp.where(failed == Status.OK, a, b), new, old)
         return new_state, new_carry, Report(failed, done.iterations, done.residual, multipliers)
 
-    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
         return verlet_substep(system, Newton(), state, dt)
 
     def reverse(self, system: AbstractSystem, state: State, carry: Poincare) -> tuple[State, Poincare]:
@@ -109,7 +110,7 @@ class PoincareEuler(AbstractMethod):
         return State(state.q, -state.p, state.t, state.n), back
 
 
-def _transformed(system: AbstractSystem, monitor: Any, q: Any, p: Any, carry: Poincare) -> tuple[Any, Any]:
+def _transformed(system: AbstractSystem, monitor: Any, q: Numbers, p: Numbers, carry: Poincare) -> tuple[Any, Any]:
     """`K_q` and `K_p` of `K = (H - H_0)/U`."""
 
     def k(q, p):
@@ -118,14 +119,14 @@ def _transformed(system: AbstractSystem, monitor: Any, q: Any, p: Any, carry: Po
     return jax.grad(k, (0, 1))(q, p)
 
 
-def _known_sizes(args: Any) -> Any:
+def _known_sizes(args: PyTree) -> Any:
     """The scales that p and q have in the rows of `_euler`."""
     system, _, q, p, _ = args
     rows = system.linearize(q).row_sizes(q) if system.has_constraints else jnp.zeros((0,), q.dtype)
     return jnp.concatenate([jnp.abs(p).reshape(-1), rows])
 
 
-def _near_inverse(x: Any, args: Any) -> Any:
+def _near_inverse(x: Any, args: PyTree) -> Any:
     """The inverse of the Jacobian of `_euler` for h -> 0, where `K_pp = M^-1/U` and `K_qp = 0`: a solve for mu."""
     system, monitor, q, _, carry = args
     if not system.has_constraints:
@@ -144,7 +145,7 @@ def _near_inverse(x: Any, args: Any) -> Any:
     return inverse
 
 
-def _euler(x: Any, args: Any) -> Any:
+def _euler(x: Any, args: PyTree) -> Any:
     system, monitor, q, p, carry = args
     moved = x[: q.size].reshape(q.shape)
     k_q, k_p = _transformed(system, monitor, q, moved, carry)

@@ -7,12 +7,13 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg import Compensation
 from ..projection import AbstractSolver, Newton
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Key, Real, Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Traits, solver_report
 from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift, project_momentum
@@ -53,12 +54,12 @@ class RATTLE(AbstractMethod):
         )
         return _VERLET | {"constrained": constrained}
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         q = state.q
         memory = self.solver.init(system, q, state.t) if system.has_constraints else ()
         return Compensation.zeros(q), system.gradient(q, state.t), memory
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, gradient, memory = carry
         start, t1 = PhasePoint.of(state, low).kept(self.compensated), state.t + dt
 
@@ -80,17 +81,17 @@ class RATTLE(AbstractMethod):
             report = solver_report(drift, tangent.status, lr=lr, lv=lv)
         return end.state(t1, state.n), (end.kept(self.compensated).low, gradient, drift.memory), report
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         low, gradient, memory = carry
         back = State(state.q, -state.p, state.t, state.n)
         return back, (low.reversed(), gradient, memory)
 
-    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         low, gradient, memory = carry
         return Compensation(low.q, jnp.zeros_like(state.p)), gradient, memory
 
 
-def verlet_substep(system: AbstractSystem, solver: AbstractSolver, shown: State, dt: Any) -> tuple[State, Any]:
+def verlet_substep(system: AbstractSystem, solver: AbstractSolver, shown: State, dt: Real) -> tuple[State, Any]:
     """One step of RATTLE (Verlet without constraints) from a state as shown: `substep` of methods of order two."""
     method = RATTLE(solver)
     state, _, report = method.step(system, shown, dt, method.init(system, shown, dt))

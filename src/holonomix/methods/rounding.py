@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from ..linalg import Compensation
 from ..systems.abstract import AbstractSystem
+from ..types import Numbers, Real
 from .stages import row_sizes
 
 __all__ = ["conserved_energy", "energy_returned", "returned"]
@@ -20,7 +21,7 @@ __all__ = ["conserved_energy", "energy_returned", "returned"]
 RETURNED, LARGEST_RETURNED = 2.0**-7, 64
 
 
-def returned(system: AbstractSystem, q: Any, t: Any, dt: Any, G: Any) -> Any:
+def returned(system: AbstractSystem, q: Numbers, t: Real, dt: Real, G: Any) -> Any:
     """What `d/dt g` must make up for over a step from q, from the Jacobians `G` along it: round-off or zero.
 
     An error of g above round-off belongs to the method or to the start, and stays.
@@ -31,14 +32,14 @@ def returned(system: AbstractSystem, q: Any, t: Any, dt: Any, G: Any) -> Any:
     return jax.lax.stop_gradient(jnp.where(small, RETURNED / dt * g, 0.0))  # no part of the method's derivative
 
 
-def conserved_energy(system: AbstractSystem, q: Any, p: Any) -> Any:
+def conserved_energy(system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
     """The energy at the start, for `energy_returned`; None where forces or time change the energy."""
     if not system.conservative or system.rheonomic:
         return None
     return jax.lax.stop_gradient(system.hamiltonian(q, p))
 
 
-def energy_returned(system: AbstractSystem, q: Any, p: Any, low: Compensation, energy: Any) -> Compensation:
+def energy_returned(system: AbstractSystem, q: Numbers, p: Numbers, low: Compensation, energy: Any) -> Compensation:
     """The low parts after a step, with a part of what rounding has done to the energy since the start removed.
 
     The momentum changes along `M v`, which keeps it tangent, by less than an ulp. Like `returned`, this leaves an error

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
 from ..errors import InputError
 from ..linalg import Compensation
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Key, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import reduced_force, reduced_traits, vector_field
 from .implicit_stages import stage_slopes
@@ -48,10 +49,10 @@ class RungeKutta(AbstractMethod):
     def traits(self) -> Mapping[str, Traits]:
         return reduced_traits(self.tableau.order, self.tableau.symmetric, self.tableau.symplectic)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         a = self.tableau.matrix
         if self.tableau.explicit:
             slopes, report = [], Report.ok()
@@ -65,7 +66,7 @@ class RungeKutta(AbstractMethod):
         return end.state(state.t + dt, state.n), end.low, report
 
 
-def _combine(z: tuple[Any, Any], dt: Any, weights: Any, slopes: list[Any]) -> tuple[Any, Any]:
+def _combine(z: tuple[Any, Any], dt: Real, weights: Any, slopes: list[Any]) -> tuple[Any, Any]:
     for w, k in zip(map(float, weights), slopes):  # an explicit stage uses those before it
         if w:
             z = jax.tree.map(lambda a, b, w=w: a + dt * w * b, z, k)
@@ -101,10 +102,10 @@ class SymplecticEuler(AbstractMethod):
             "constrained": Traits(1, treats=(*treats, Capability.MOVING)),
         }
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         point = PhasePoint.of(state, carry).kicked(dt * reduced_force(system, state.q, state.p, state.t))
         point = point.moved(dt * system.velocity(state.q, point.p))
         return point.state(state.t + dt, state.n), point.low, Report.ok()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import one_of
 from ..linalg import Compensation, newton_root
@@ -14,7 +15,7 @@ from ..projection import AbstractSolver, Newton
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Key, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure, shown_momentum, solver_report
 from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift
@@ -65,7 +66,7 @@ class SHAKE(AbstractMethod):
             )
         }
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         gradient, status = system.gradient(state.q, state.t), jnp.asarray(Status.OK, jnp.int32)
         if is_general(system):
             dt, t = jnp.asarray(dt, state.q.dtype), jnp.asarray(state.t, state.q.dtype)
@@ -78,7 +79,7 @@ class SHAKE(AbstractMethod):
         memory = self.solver.init(system, state.q, state.t)
         return Compensation.zeros(state.q), raw, gradient, jnp.asarray(dt, state.q.dtype), memory, status
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, raw, gradient, _, memory, begun = carry
         start, t1, size = PhasePoint(state.q, raw, low), state.t + dt, jnp.asarray(dt, state.q.dtype)
         if is_general(system):
@@ -102,7 +103,7 @@ class SHAKE(AbstractMethod):
             report = solver_report(drift, ahead.status, **{"lambda": ahead.multipliers / dt**2})
         return end.state(t1, state.n), (end.low, end.p, gradient, size, drift.memory, begun), report
 
-    def read(self, system: AbstractSystem, state: State, carry: Any) -> State:
+    def read(self, system: AbstractSystem, state: State, carry: PyTree) -> State:
         _, raw, gradient, dt, _, _ = carry
         if is_general(system):
             p = raw + dt / 2 * system.force(state.q, raw, state.t)
@@ -110,10 +111,10 @@ class SHAKE(AbstractMethod):
             p = raw - dt / 2 * gradient if self.form == "leapfrog" else raw
         return State(state.q, shown_momentum(self.solver.momenta(system, state.q, p, state.t)), state.t, state.n)
 
-    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
         return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         low, raw, gradient, dt, memory, begun = carry
         start = PhasePoint(state.q, raw, low)
         if is_general(system):
@@ -126,7 +127,7 @@ class SHAKE(AbstractMethod):
         return State(state.q, -raw, state.t, state.n), (low.reversed(), -raw, gradient, dt, memory, begun)
 
 
-def _before(raw: Any, args: Any) -> Any:
+def _before(raw: Any, args: PyTree) -> Any:
     """The momentum before a kick that ends at p."""
     system, q, p, dt, t = args
     raw = raw.reshape(q.shape)

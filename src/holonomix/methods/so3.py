@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from ..errors import MethodError, number, one_of
 from ..linalg import Compensation, newton_root, solve
 from ..linalg.rotations import hat, vee
 from ..systems.abstract import AbstractSystem
 from ..systems.stiff import StiffSystem
-from ..types import State, StepResult
+from ..types import Key, Numbers, Real, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint
@@ -52,11 +53,11 @@ class CayleyEulerSO3(AbstractMethod):
         check_rotations(self, system, system)
         check_inertia(self, system)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         check_shape(self, state.q.shape)
         return ()
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         rotation, h = state.q, jnp.asarray(dt, state.q.dtype)
         second = system.momentum(rotation, jnp.eye(3, dtype=h.dtype))
         inertia = jnp.trace(second) * jnp.eye(3, dtype=h.dtype) - second
@@ -73,7 +74,7 @@ class CayleyEulerSO3(AbstractMethod):
         p = rotation @ hat(omega) @ second
         return State(rotation, p, state.t + dt, state.n), (), iteration_report(done)
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         return State(state.q, -state.p, state.t, state.n), ()
 
 
@@ -110,20 +111,20 @@ class ZhangSkeelSO3(AbstractMethod):
         assert isinstance(system, StiffSystem)
         check_rotations(self, system, system.constrained())
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         check_shape(self, state.q.shape)
         if self.form == "first":
             return Compensation.zeros(state.q)
         force, factor = self._force(system, state.q, dt, once=True)
         return Compensation.zeros(state.q), force, factor.smallest
 
-    def resize(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def resize(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         if self.form == "first":
             return carry
         force, factor = self._force(system, state.q, dt)
         return carry[0], force, factor.smallest
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         if self.form == "trapezoidal":
             return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
         force, factor = self._force(system, state.q, dt)
@@ -132,15 +133,15 @@ class ZhangSkeelSO3(AbstractMethod):
         report = definite_report(factor.smallest, self.definite)
         return point.state(state.t + dt, state.n), point.low, report
 
-    def _force(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+    def _force(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
         return modified_force(system, q, dt, self.beta, 2 * self.c, once)
 
-    def renew(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         low, *rest = (carry,) if self.form == "first" else carry
         low = Compensation(low.q, jnp.zeros_like(state.p))
         return (low, *rest) if rest else low
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         if self.form == "trapezoidal":
             return reverse_momentum(state, carry)
         return State(state.q, -state.p, state.t, state.n), carry.reversed()
@@ -214,7 +215,7 @@ def cross(a: Any, b: Any) -> Any:
     return hat(a) @ b
 
 
-def _cayley_residual(w: Any, args: Any) -> Any:
+def _cayley_residual(w: Any, args: PyTree) -> Any:
     inertia, target, h = args
     return solve(inertia, _cotangent(h * w, inertia @ w) - target, symmetric=True)
 

@@ -17,6 +17,7 @@ import numpy as np
 from ..linalg import Dense
 from ..systems.abstract import AbstractSystem
 from ..systems.mass import DiagonalMass
+from ..types import Numbers, Real
 
 __all__ = [
     "all_blocks",
@@ -34,13 +35,13 @@ __all__ = [
 REFINEMENTS = 2
 
 
-def pulls(jacobians: Any, multipliers: Any) -> Any:
+def pulls(jacobians: Any, multipliers: Numbers) -> Any:
     """`G_l^T lambda_l`, `(points, n)`; multipliers are `(points, m)`, or `(m,)` for the same everywhere."""
     axis = None if multipliers.ndim == 1 else 0
     return jax.vmap(lambda G, y: G.transpose(y).reshape(-1), in_axes=(0, axis))(jacobians, multipliers)
 
 
-def rates(jacobians: Any, v: Any) -> Any:
+def rates(jacobians: Any, v: Numbers) -> Any:
     """`G_l v_l`, `(points, m)`, for flat velocities `(points, n)`."""
     return jax.vmap(lambda G, v: G(v.reshape(G.shape)))(jacobians, v)
 
@@ -50,7 +51,7 @@ def combined(jacobians: Any, weights: Any) -> Any:
     return jax.tree.map(lambda x: jnp.tensordot(jnp.asarray(weights, x.dtype), x, axes=1), jacobians)
 
 
-def reaches(system: AbstractSystem, q: Any, jacobians: Any, multipliers: Any) -> Any:
+def reaches(system: AbstractSystem, q: Numbers, jacobians: Any, multipliers: Numbers) -> Any:
     """`|G_l M^-1|^T |lambda_l|`, `(points, n)`; multipliers `(m,)` serve all points."""
     mass = system.mass_form(q)
     if isinstance(mass, DiagonalMass):
@@ -64,7 +65,7 @@ def row_sizes(jacobians: Any, speeds: Any) -> Any:
     return jax.vmap(lambda G: G(speeds.reshape(G.shape)))(jax.tree.map(jnp.abs, jacobians))
 
 
-def velocities(system: AbstractSystem, q: Any, rows: Any) -> Any:
+def velocities(system: AbstractSystem, q: Numbers, rows: Any) -> Any:
     """`M^-1` applied to each row of a matrix of flat momenta (the last axis is the coordinate)."""
     flat = rows.reshape(-1, q.size)
     return system.mass_form(q).right(q, flat).reshape(rows.shape)
@@ -96,7 +97,7 @@ def all_blocks(product: Callable[[Any], Any], shape: tuple[int, int], dtype: Any
     return AllBlocks(Dense(jax.vmap(product)(unit).reshape(size, size).T).factor())
 
 
-def one_block(system: AbstractSystem, q: Any, weights: np.ndarray, dt: Any, G: Any) -> OneBlock:
+def one_block(system: AbstractSystem, q: Numbers, weights: np.ndarray, dt: Real, G: Any) -> OneBlock:
     """Factors of `h w (x) G M^-1 G^T` for a Jacobian in the middle of the step: one structured factorization."""
     small = jnp.asarray(np.linalg.inv(weights), q.dtype) / dt
     return OneBlock(small, system.gram(q, G, G).factor(symmetric=True))

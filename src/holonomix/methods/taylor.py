@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import InputError, MethodError, flag
 from ..linalg import Compensation, add
@@ -18,7 +19,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
 from ..taylor.arithmetic import over, times
-from ..types import Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Path, Traits, first_failure, solver_report
 from .kick_drift import PhasePoint
 from .rounding import conserved_energy, energy_returned
@@ -35,7 +36,7 @@ class SolutionSeries(NamedTuple):
     p: Sequence[Any]
 
 
-def solution_series(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, unit: Any = 1.0) -> SolutionSeries:
+def solution_series(system: AbstractSystem, q: Numbers, p: Any, t: Real, order: int, unit: Any = 1.0) -> SolutionSeries:
     r"""The series of the solution of `q' = H_p`, `p' = F - G^T lambda` through (q, p), up to `order`.
 
     Time is measured in units of `unit`, so that coefficients stay of moderate size whatever the unit of time is.
@@ -48,7 +49,7 @@ def solution_series(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, 
     leaves, tree = jax.tree.flatten(arrays)
 
     def form(looped: bool) -> Any:
-        def run(q: Any, p: Any, t: Any, unit: Any, *leaves: Any) -> list[Any]:
+        def run(q: Numbers, p: Numbers, t: Real, unit: Any, *leaves: Any) -> list[Any]:
             whole = eqx.combine(jax.tree.unflatten(tree, leaves), static)
             try:
                 return _coefficients(whole, q, p, t, order, unit, looped)
@@ -63,7 +64,7 @@ def solution_series(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, 
     return SolutionSeries(found[: order + 1], found[order + 1 :])
 
 
-def _coefficients(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, unit: Any, looped: bool) -> list[Any]:
+def _coefficients(system: AbstractSystem, q: Numbers, p: Any, t: Any, order: int, unit: Any, looped: bool) -> list[Any]:
     qs, ps, clock = Series(q), Series(p), Series(t, unit)
     units = jnp.broadcast_to(unit, q.shape)
     velocity = SeriesProgram(lambda q, p: [system.velocity(q, p)], [qs, ps])
@@ -84,7 +85,7 @@ def _coefficients(system: AbstractSystem, q: Any, p: Any, t: Any, order: int, un
 
     else:
 
-        def constrained(q: Any, p: Any, multipliers: Any, t: Any) -> list[Any]:
+        def constrained(q: Numbers, p: Numbers, multipliers: Numbers, t: Real) -> list[Any]:
             _, pull = jax.vjp(lambda x: system.constraint(x, t), q)
             return [system.force(q, p, t) - pull(multipliers)[0]]
 
@@ -128,7 +129,7 @@ def _number(n: Any) -> Any:
     return float(n) if isinstance(n, int) else n
 
 
-def _increment(terms: Any, h: Any) -> Any:
+def _increment(terms: Any, h: Real) -> Any:
     """`sum_{n >= 1} c[n] h^n` by Horner's rule, smallest terms first."""
     total = terms[-1]
     for n in reversed(range(1, len(terms) - 1)):
@@ -142,8 +143,8 @@ def _advance(
     series: SolutionSeries,
     state: State,
     low: Compensation,
-    h: Any,
-    t1: Any,
+    h: Real,
+    t1: Real,
 ) -> tuple[State, Compensation, Report]:
     """The state at t1, a step of h units ahead, brought back to the manifold where there is a solver for that."""
     point = PhasePoint.of(state, low).moved(_increment(series.q, h)).kicked(_increment(series.p, h))
@@ -201,10 +202,10 @@ class Taylor(_AbstractTaylor):
     def traits(self) -> Mapping[str, Traits]:
         return _traits(self.derivatives, self.solver is not None)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         series = self._series(system, state, self.derivatives, dt)
         return _advance(system, self.solver, series, state, carry, 1.0, state.t + dt)
 
@@ -244,11 +245,11 @@ class TaylorAdaptive(_AbstractTaylor):
     def traits(self) -> Mapping[str, Traits]:
         return _traits(self.order, True)
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         energy = conserved_energy(system, state.q, state.p)
         return Compensation.zeros(state.q), jnp.zeros((), state.q.dtype), energy
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, low_t, energy = carry
         series = self._series(system, state, self.order, dt)
         h = self._size(series)
@@ -259,11 +260,11 @@ class TaylorAdaptive(_AbstractTaylor):
         report = Report(first_failure(report.status, small), report.iterations, report.residual)
         return State(new.q, new.p, t, state.n), (low, low_t, energy), report
 
-    def path(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Path:
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
         low, low_t, _ = carry
         series = self._series(system, state, self.order, dt)
 
-        def at(time: Any) -> tuple[Any, Any]:
+        def at(time: Real) -> tuple[Any, Any]:
             h = (time - low_t) / dt  # the state belongs to the time t + low_t
             return state.q + (low.q + _increment(series.q, h)), state.p + (low.p + _increment(series.p, h))
 
@@ -281,7 +282,7 @@ class TaylorAdaptive(_AbstractTaylor):
             h = jnp.minimum(h, jnp.where(top > 0, radius * math.exp(-2 - 0.7 / (n - 1)), h))
         return h
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         low, low_t, energy = carry
         back = State(state.q, -state.p, state.t, state.n)
         return back, (low.reversed(), -low_t, energy)

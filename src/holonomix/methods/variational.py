@@ -8,13 +8,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import InputError
 from ..linalg import newton_root
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..systems.functions import as_callable
-from ..types import Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 
@@ -102,7 +103,7 @@ class ZhangSkeelLagrangian(eqx.Module):
         return lagrangian
 
 
-def _kinetic(system: AbstractSystem, q: Any, v: Any) -> Any:
+def _kinetic(system: AbstractSystem, q: Numbers, v: Numbers) -> Any:
     return 0.5 * jnp.sum(v * system.momentum(q, v))
 
 
@@ -158,10 +159,10 @@ class VariationalIntegrator(AbstractMethod):
         treats = (Capability.MASS,) if general else ()
         return {"free": Traits(self.claimed, symmetric=self.symmetric, symplectic=True, treats=treats)}
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return ()
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         q, p, h = state.q, state.p, jnp.asarray(dt, state.q.dtype)
         guess = jnp.concatenate(
             [(q + h * system.velocity(q, p)).reshape(-1), jnp.zeros(self.auxiliary * q.size, q.dtype)]
@@ -179,15 +180,15 @@ class VariationalIntegrator(AbstractMethod):
         bound = self.lagrangian.bind(system) if hasattr(self.lagrangian, "bind") else self.lagrangian
         return bound if self.auxiliary else lambda q0, q1, h, a: bound(q0, q1, h)
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         return State(state.q, -state.p, state.t, state.n), ()
 
 
-def _split(x: Any, q: Any) -> tuple[Any, Any]:
+def _split(x: Any, q: Numbers) -> tuple[Any, Any]:
     return x[: q.size].reshape(q.shape), x[q.size :].reshape(-1, *q.shape)
 
 
-def _euler_lagrange(x: Any, args: Any) -> Any:
+def _euler_lagrange(x: Any, args: PyTree) -> Any:
     """`h (p_n + D_1 L_d) = 0`, scaled to lengths, and `D_a L_d = 0`."""
     method, system, q, p, h = args
     q1, a = _split(x, q)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg import Compensation, newton_root
 from ..projection import Newton
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Report, State, StepResult
+from ..types import Key, Real, Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Traits
 from .equations import iteration_report, reduced_force
 from .kick_drift import PhasePoint
@@ -40,10 +41,10 @@ class StormerVerlet(AbstractMethod):
             "constrained": Traits(2, symmetric=True, treats=(Capability.FORCE, Capability.TIME, Capability.MOVING)),
         }
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return Compensation.zeros(state.q), reduced_force(system, state.q, state.p, state.t)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, force = carry
         if not system.separable:
             state, (low, *_), report = RATTLE().step(system, state, dt, (low, force, ()))
@@ -67,10 +68,10 @@ class StormerVerlet(AbstractMethod):
         end = point.kicked(dt / 2 * force)
         return end.state(t1, state.n), (end.low, force), report
 
-    def substep(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> tuple[State, Any]:
+    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
         return verlet_substep(system, Newton(), self.read(system, state, carry), dt)
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         back = State(state.q, -state.p, state.t, state.n)
         return back, (carry[0].reversed(), reduced_force(system, back.q, back.p, back.t))
 
@@ -89,22 +90,22 @@ class Leapfrog(AbstractMethod):
     def traits(self) -> Mapping[str, Traits]:
         return {"free": Traits(2, symmetric=True, symplectic=True, treats=(Capability.TIME,))}
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         force = system.force(state.q, state.p, state.t)
         return Compensation.zeros(state.q), state.p - dt / 2 * force, force, jnp.asarray(dt, state.q.dtype)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, half, force, _ = carry
         end = PhasePoint(state.q, half, low).kicked(dt * force).drifted(system, dt)
         force = system.force(end.q, end.p, state.t + dt)
         carry = (end.low, end.p, force, jnp.asarray(dt, end.q.dtype))
         return end.state(state.t + dt, state.n), carry, Report.ok()
 
-    def read(self, system: AbstractSystem, state: State, carry: Any) -> State:
+    def read(self, system: AbstractSystem, state: State, carry: PyTree) -> State:
         _, half, force, dt = carry
         return State(state.q, half + dt / 2 * force, state.t, state.n)
 
-    def reverse(self, system: AbstractSystem, state: State, carry: Any) -> tuple[State, Any]:
+    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         low, half, force, dt = carry
         half = -(half + dt * force)
         return State(state.q, half, state.t, state.n), (low.reversed(), half, force, dt)
@@ -126,10 +127,10 @@ class ImplicitMidpoint(AbstractMethod):
             "constrained": Traits(2, symmetric=True, treats=(*EXPLICIT, Capability.MOVING)),
         }
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return Compensation.zeros(state.q)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         t_mid = state.t + dt / 2
         args = (system, state.q, state.p, t_mid, jnp.asarray(dt, state.q.dtype))
         if system.has_constraints or system.forced or not system.separable:
@@ -147,13 +148,13 @@ class ImplicitMidpoint(AbstractMethod):
         return end.state(state.t + dt, state.n), end.low, iteration_report(done)
 
 
-def _position_midpoint(x: Any, args: Any) -> Any:
+def _position_midpoint(x: Any, args: PyTree) -> Any:
     system, q, p, t, dt = args
     mid = x.reshape(q.shape)
     return (mid - q - dt / 2 * system.velocity(q, p + dt / 2 * system.force(mid, p, t))).reshape(-1)
 
 
-def _full_midpoint(x: Any, args: Any) -> Any:
+def _full_midpoint(x: Any, args: PyTree) -> Any:
     system, q, p, t, dt = args
     q_mid, p_mid = (y.reshape(q.shape) for y in jnp.split(x, 2))
     rq = q_mid - q - dt / 2 * system.velocity(q_mid, p_mid)

@@ -9,12 +9,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg import Compensation
 from ..systems.abstract import AbstractSystem
 from ..systems.curvature import curvature
 from ..systems.stiff import StiffSystem
-from ..types import State, StepResult
+from ..types import Key, Numbers, Real, State, StepResult
 from .base import Traits
 from .kick_drift import PhasePoint
 from .newmark import AbstractImplicit, as_beta, definite_report, full_system, vanishes
@@ -28,18 +29,18 @@ class AbstractFiltered(AbstractImplicit):
     definite: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
-    def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+    def force_at(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
         """The force, and the factors of the matrix that filtered it (`once`: computed a single time in a run)."""
 
-    def init(self, system: AbstractSystem, state: State, dt: Any) -> Any:
+    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         force, factor = self.force_at(system, state.q, dt, once=True)
         return Compensation.zeros(state.q), force, factor.smallest
 
-    def resize(self, system: AbstractSystem, state: State, dt: Any, carry: Any) -> Any:
+    def resize(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
         force, factor = self.force_at(system, state.q, dt)
         return carry[0], force, factor.smallest
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         return verlet_step(system, state, dt, carry, lambda q: self.force_at(system, q, dt), self.definite)
 
 
@@ -65,7 +66,7 @@ class ZhangSkeel(AbstractFiltered):
     def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
 
-    def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+    def force_at(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
         return modified_force(system, q, dt, self.beta, once=once)
 
 
@@ -86,7 +87,7 @@ class ZhangSkeelSimplified(AbstractFiltered):
     def traits(self) -> Mapping[str, Traits]:
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=vanishes(self.beta)))
 
-    def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+    def force_at(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
         a, factor = filtered(full_system(system), system.gradient(q), q, self.beta * dt**2, once=once)
         return system.momentum(q, a), factor
 
@@ -110,14 +111,14 @@ class StiffZhangSkeel(AbstractFiltered):
     def traits(self) -> Mapping[str, Traits]:
         return {"stiff": Traits(2, symmetric=True, symplectic=vanishes(self.beta))}
 
-    def force_at(self, system: AbstractSystem, q: Any, dt: Any, once: bool = False) -> tuple[Any, Any]:
+    def force_at(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
         assert isinstance(system, StiffSystem)
         a, factor = filtered(system.fast, system.gradient(q), q, self.beta * dt**2, once=once)
         return system.momentum(q, a), factor
 
 
 def filtered(
-    system: AbstractSystem, gradient: Any, q: Any, shift: Any, weight: Any = 1.0, once: bool = False
+    system: AbstractSystem, gradient: Any, q: Numbers, shift: Any, weight: Any = 1.0, once: bool = False
 ) -> tuple[Any, Any]:
     """`a = -(weight M + shift V'')^-1 gradient` with the Hessian of `system`, and the factors."""
     factor = curvature(system, q, shift, weight).factor(once)
@@ -125,7 +126,7 @@ def filtered(
 
 
 def modified_force(
-    system: AbstractSystem, q: Any, dt: Any, beta: Any, weight: Any = 1.0, once: bool = False
+    system: AbstractSystem, q: Numbers, dt: Real, beta: Any, weight: Any = 1.0, once: bool = False
 ) -> tuple[Any, Any]:
     """`-grad W` of the modified potential `W = V - (beta h^2/2) grad V^T (weight M + beta h^2 V'')^-1 grad V`."""
     shift = beta * dt**2
@@ -136,7 +137,7 @@ def modified_force(
     return weight * system.momentum(q, a) - 0.5 * shift**2 * bend, factor
 
 
-def verlet_step(system: AbstractSystem, state: State, dt: Any, carry: Any, force_at: Any, watch: bool) -> StepResult:
+def verlet_step(system: AbstractSystem, state: State, dt: Real, carry: Any, force_at: Any, watch: bool) -> StepResult:
     """Half kick, drift, half kick; the status says whether the matrices at both ends were definite."""
     low, force, before = carry
     half = PhasePoint.of(state, low).kicked(dt / 2 * force)

@@ -10,10 +10,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError
 from ..systems import System
 from ..systems.problem import Problem
+from ..types import Numbers
 from .water import UNITS
 
 __all__ = ["butane", "butane_positions", "dihedral"]
@@ -67,20 +69,20 @@ def butane_positions(angle: Any) -> Any:
     return jnp.stack([first, jnp.zeros_like(first), middle, last])
 
 
-def dihedral(q: Any) -> Any:
+def dihedral(q: Numbers) -> Any:
     """The angle between the planes of the first and the last three atoms, in (-pi, pi]; 0 is trans."""
     a, b, c = q[1] - q[0], q[2] - q[1], q[3] - q[2]
     m, n = jnp.cross(a, b), jnp.cross(b, c)
     return jnp.arctan2(-jnp.sqrt(jnp.sum(b * b)) * jnp.dot(a, n), -jnp.dot(m, n))
 
 
-def _torsion(q: Any, params: Any) -> Any:
+def _torsion(q: Numbers, params: PyTree) -> Any:
     a, b, c = q[1] - q[0], q[2] - q[1], q[3] - q[2]
     m, n = jnp.cross(a, b), jnp.cross(b, c)
     cosine = -jnp.sum(m * n) / jnp.sqrt(jnp.sum(m * m) * jnp.sum(n * n))
     return jnp.polyval(params["torsion"][::-1], cosine)
 
 
-def _distances(q: Any, params: Any) -> Any:
+def _distances(q: Numbers, params: PyTree) -> Any:
     i, j = np.array(_BONDS + _ANGLES).T
     return jnp.sum((q[i] - q[j]) ** 2, axis=-1) - params["lengths"] ** 2

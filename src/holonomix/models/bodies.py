@@ -10,12 +10,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError
 from ..linalg.rotations import hat, vee
 from ..scene import Frame, Scene, ShapeMark
 from ..systems import System
 from ..systems.problem import Problem
+from ..types import Numbers
 from .checks import finite, is_traced, vector
 
 __all__ = ["heavy_top", "magnetized_body", "rigid_body"]
@@ -24,17 +26,17 @@ ROWS, COLUMNS = np.triu_indices(3)
 WEIGHTS = np.where(ROWS == COLUMNS, 1.0, np.sqrt(2.0))
 
 
-def orthonormality(q: Any, *params: Any) -> Any:
+def orthonormality(q: Numbers, *params: Any) -> Any:
     """The upper triangle of `R^T R - I`, off-diagonal entries times sqrt 2."""
     return (q.T @ q - jnp.eye(3, dtype=q.dtype))[ROWS, COLUMNS] * WEIGHTS
 
 
-def spatial_momentum(q: Any, p: Any) -> Any:
+def spatial_momentum(q: Numbers, p: Numbers) -> Any:
     """The angular momentum in space, `R J Omega`."""
     return vee(p @ q.T - q @ p.T)
 
 
-def free(q: Any, params: Any) -> Any:
+def free(q: Numbers, params: PyTree) -> Any:
     return jnp.zeros((), q.dtype)
 
 
@@ -43,7 +45,7 @@ def rigid_body(
     inertia: Any = (1.0, 1.0, 1.0),
     rotation: Any = None,
     angular_velocity: Any = (1.0, 0.2, 0.1),
-    params: Any = None,
+    params: PyTree | None = None,
     name: str = "rigid body",
     **options: Any,
 ) -> Problem:
@@ -83,7 +85,7 @@ def _scene(inertia: np.ndarray) -> Scene:
     return Scene(3, frames=(body,), anchors=((0.0, 0.0, 0.0),), layout="rotation")
 
 
-def dipole(q: Any, params: Any) -> Any:
+def dipole(q: Numbers, params: PyTree) -> Any:
     return params["field"] * q[2, 2]
 
 
@@ -99,7 +101,7 @@ def magnetized_body(
     )
 
 
-def top_weight(q: Any, params: Any) -> Any:
+def top_weight(q: Numbers, params: PyTree) -> Any:
     return params["weight"] * jnp.sum(q[2] * params["center"])
 
 

@@ -6,16 +6,18 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError
 from ..systems import System
 from ..systems.problem import Problem
+from ..types import Numbers
 from .checks import finite, is_traced, positive, vector
 
 __all__ = ["kepler", "tethered_satellites"]
 
 
-def attraction(q: Any, params: Any) -> Any:
+def attraction(q: Numbers, params: PyTree) -> Any:
     """`-mu / |q|` of one particle of unit mass."""
     return -params["mu"] / jnp.sqrt(jnp.sum(q**2))
 
@@ -39,7 +41,7 @@ def kepler(eccentricity: Any = 0.6, mu: Any = 1.0) -> Problem:
     return Problem(system, q, p, period / 200, 10 * period, reference, "kepler", invariants)
 
 
-def _spin(q: Any, p: Any) -> Any:
+def _spin(q: Numbers, p: Numbers) -> Any:
     return q[0] * p[1] - q[1] * p[0]
 
 
@@ -67,12 +69,12 @@ def _ellipse(e: float, mu: float) -> Any:
     return reference
 
 
-def attractions(q: Any, params: Any) -> Any:
+def attractions(q: Numbers, params: PyTree) -> Any:
     """`-mu sum m_i / |q_i|`."""
     return -params["mu"] * jnp.sum(params["masses"] / jnp.sqrt(jnp.sum(q**2, axis=1)))
 
 
-def tethers(q: Any, params: Any) -> Any:
+def tethers(q: Numbers, params: PyTree) -> Any:
     """`|q_1 - q_2|^2 - L_1^2`, `|q_2 - q_3|^2 - L_2^2`, `|q_3 - q_1|^2 - L_3^2`."""
     return jnp.sum((q - jnp.roll(q, -1, axis=0)) ** 2, axis=1) - params["lengths"] ** 2
 
@@ -105,5 +107,5 @@ def tethered_satellites(height: Any = 20.0, masses: Any = 1.0, length: Any = 1.0
     return Problem(system, q, p, 0.1, 100.0, None, "tethered satellites", invariants, ((0, 1), (1, 2), (2, 0)))
 
 
-def _total_spin(q: Any, p: Any) -> Any:
+def _total_spin(q: Numbers, p: Numbers) -> Any:
     return jnp.sum(jnp.cross(q, p), axis=0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 from scipy.special import ellipj, ellipk, ellipkinc
 
 from ..errors import InputError, whole_number
@@ -17,6 +18,7 @@ from ..linalg import UNROLL
 from ..systems import Distance, System
 from ..systems.problem import Problem
 from ..systems.scenes import particle_scene
+from ..types import Numbers
 from .checks import finite, is_traced, positive, vector
 
 __all__ = ["chain", "conical_pendulum", "double_pendulum", "modified_pendulum", "planar_pendulum", "spherical_pendulum"]
@@ -24,22 +26,22 @@ __all__ = ["chain", "conical_pendulum", "double_pendulum", "modified_pendulum", 
 SQRT2, SQRT5 = float(np.sqrt(2.0)), float(np.sqrt(5.0))
 
 
-def weight(q: Any, params: Any) -> Any:
+def weight(q: Numbers, params: PyTree) -> Any:
     """`gravity * m * height` of one particle."""
     return params["gravity"] * params["mass"] * q[-1]
 
 
-def rod(q: Any, params: Any) -> Any:
+def rod(q: Numbers, params: PyTree) -> Any:
     """One rod from the origin."""
     return jnp.reshape(jnp.sum(q**2) - params["length"] ** 2, (1,))
 
 
-def weights(q: Any, params: Any) -> Any:
+def weights(q: Numbers, params: PyTree) -> Any:
     """`gravity * sum m_i y_i`."""
     return params["gravity"] * jnp.sum(params["masses"] * q[:, -1])
 
 
-def rods(q: Any, params: Any) -> Any:
+def rods(q: Numbers, params: PyTree) -> Any:
     """A rod from the origin to particle 0, and from each particle to the next."""
     before = jnp.concatenate([jnp.zeros_like(q[:1]), q[:-1]])
     return jnp.sum((q - before) ** 2, axis=1) - params["lengths"] ** 2
@@ -72,7 +74,7 @@ def planar_pendulum(
     return Problem(system, q, p, 0.1, 10.0, reference, "planar pendulum", bonds=((-1, 0),), scene=scene)
 
 
-def _pendulum_reference(angle: Any, rate: Any, params: Any) -> Any:
+def _pendulum_reference(angle: Any, rate: Any, params: PyTree) -> Any:
     angle, rate = float(angle), float(rate)
     length, mass = float(params["length"]), float(params["mass"])
     w = float(np.sqrt(params["gravity"] / params["length"]))
@@ -125,7 +127,7 @@ def spherical_pendulum(
     )
 
 
-def vertical_momentum(q: Any, p: Any) -> Any:
+def vertical_momentum(q: Numbers, p: Numbers) -> Any:
     """The angular momentum about the z axis of one particle."""
     return q[0] * p[1] - q[1] * p[0]
 
@@ -164,11 +166,11 @@ def _circle(radius: float, height: float, rate: float, mass: float) -> Any:
     return reference
 
 
-def quartic_height(q: Any, params: Any) -> Any:
+def quartic_height(q: Numbers, params: PyTree) -> Any:
     return params["strength"] * q[2] ** 4
 
 
-def sextic_surface(q: Any, params: Any) -> Any:
+def sextic_surface(q: Numbers, params: PyTree) -> Any:
     return jnp.reshape(q[0] ** 6 + q[1] ** 4 + q[2] ** 2 - params["level"], (1,))
 
 
@@ -232,5 +234,5 @@ def _linked(
     return Problem(system, q, p, dt, t1, None, name, {}, bonds, scene=scene)
 
 
-def link_lengths(params: Any) -> Any:
+def link_lengths(params: PyTree) -> Any:
     return params["lengths"]

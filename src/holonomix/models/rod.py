@@ -16,6 +16,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError, ShapeError, whole_number
 from ..linalg.indexing import Indices
@@ -23,6 +24,7 @@ from ..scene import Plane, Polyline, Scene
 from ..systems import BlockMass, Local, System
 from ..systems.problem import Problem
 from ..systems.structured import AbstractLocal
+from ..types import Numbers
 from .checks import finite, is_traced, positive, vector
 
 __all__ = ["Cells", "backbone", "cosserat_rod", "wall_distances"]
@@ -116,20 +118,20 @@ def backbone(q: Any, root: bool = True) -> np.ndarray:
     return np.concatenate([np.zeros_like(centers[..., :1, :]), centers], axis=-2) if root else centers
 
 
-def wall_distances(q: Any, params: Any) -> Any:
+def wall_distances(q: Numbers, params: PyTree) -> Any:
     """The distance of every node from every wall, `(nodes, walls)`: what `WallMonitor` watches."""
     return params["walls"][:, 3] - q[:, :3] @ params["walls"][:, :3].T
 
 
-def _clamped_energy(q: Any, params: Any) -> Any:
+def _clamped_energy(q: Numbers, params: PyTree) -> Any:
     return _elastic(jnp.concatenate([params["root"][None], q]), params) + _external(q, params)
 
 
-def _free_energy(q: Any, params: Any) -> Any:
+def _free_energy(q: Numbers, params: PyTree) -> Any:
     return _elastic(q, params) + _external(q, params)
 
 
-def _elastic(q: Any, params: Any) -> Any:
+def _elastic(q: Numbers, params: PyTree) -> Any:
     d1, d2 = q[:, 3:6], q[:, 6:9]
     m1, m2 = (d1[1:] + d1[:-1]) / 2, (d2[1:] + d2[:-1]) / 2
     b1, b2 = (d1[1:] - d1[:-1]) / params["ds"], (d2[1:] - d2[:-1]) / params["ds"]
@@ -139,13 +141,13 @@ def _elastic(q: Any, params: Any) -> Any:
     return params["ds"] / 2 * jnp.sum(k1 * u1**2 + k2 * u2**2 + k3 * u3**2)
 
 
-def _external(q: Any, params: Any) -> Any:
+def _external(q: Numbers, params: PyTree) -> Any:
     """Walls of Lennard-Jones kind, and gravity along -z."""
     inverse = (params["reach"] / wall_distances(q, params)) ** 6
     return params["attraction"] * jnp.sum(inverse**2 - 2 * inverse) + params["weight"] * jnp.sum(q[:, 2])
 
 
-def _frame(x: Any, params: Any) -> Any:
+def _frame(x: Any, params: PyTree) -> Any:
     """The directors of one node are orthonormal."""
     d1, d2 = x[0, 3:6], x[0, 6:9]
     return jnp.stack([d1 @ d2, d1 @ d1 - 1.0, d2 @ d2 - 1.0])
@@ -198,9 +200,9 @@ def _cross(a: Any, b: Any, axis: int = -1) -> Any:
     return jnp.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=axis)
 
 
-def _momentum(q: Any, p: Any) -> Any:
+def _momentum(q: Numbers, p: Numbers) -> Any:
     return jnp.sum(p[:, :3], axis=0)
 
 
-def _angular_momentum(q: Any, p: Any) -> Any:
+def _angular_momentum(q: Numbers, p: Numbers) -> Any:
     return jnp.sum(_cross(q.reshape(-1, 3), p.reshape(-1, 3)), axis=0)

@@ -11,11 +11,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..linalg.indexing import Indices
 from ..systems import Distance, StiffSystem, System
 from ..systems.curvature import LocalEnergy
 from ..systems.problem import Problem
+from ..types import Numbers
 from .checks import finite, positive, vector
 from .pendula import chain, double_pendulum
 
@@ -28,16 +30,16 @@ __all__ = [
 ]
 
 
-def stretches(q: Any, params: Any) -> Any:
+def stretches(q: Numbers, params: PyTree) -> Any:
     """`|x_1| - l_1` and `|x_2 - x_1| - l_2`."""
     return jnp.stack([jnp.sqrt(jnp.sum(q[0] ** 2)), jnp.sqrt(jnp.sum((q[1] - q[0]) ** 2))]) - params["lengths"]
 
 
-def springs(q: Any, params: Any) -> Any:
+def springs(q: Numbers, params: PyTree) -> Any:
     return 0.5 * jnp.sum((params["alpha"] * stretches(q, params)) ** 2)
 
 
-def heights(q: Any, params: Any) -> Any:
+def heights(q: Numbers, params: PyTree) -> Any:
     return params["gravity"] * (q[0, 1] + q[1, 1])
 
 
@@ -70,7 +72,7 @@ def penalized_double_pendulum(omega: Any = 20.0, **options: Any) -> Problem:
     return Problem(system, rigid.q0, rigid.p0, 0.1, 50.0, name="penalized double pendulum", bonds=rigid.bonds)
 
 
-def rod_lengths(params: Any) -> Any:
+def rod_lengths(params: PyTree) -> Any:
     return params["lengths"]
 
 
@@ -92,13 +94,13 @@ class AngleMass(eqx.Module):
 
     lengths: Any
 
-    def __call__(self, q: Any) -> Any:
+    def __call__(self, q: Numbers) -> Any:
         l1, l2 = self.lengths[0], self.lengths[1]
         mixed = l1 * l2 * jnp.cos(q[0] - q[1])
         return jnp.stack([jnp.stack([2 * l1**2, mixed]), jnp.stack([mixed, l2**2])])
 
 
-def angle_potential(q: Any, params: Any) -> Any:
+def angle_potential(q: Numbers, params: PyTree) -> Any:
     l = params["lengths"]
     return -params["gravity"] * (2 * l[0] * jnp.cos(q[0]) + l[1] * jnp.cos(q[1]))
 
@@ -121,15 +123,15 @@ def morse(theta: Any, a: Any, x0: Any) -> Any:
 class DnaEnergy(eqx.Module):
     """`sum (theta_{k+1} - theta_k)^2/2 + epsilon sum U(theta_k)` on a ring."""
 
-    def __call__(self, q: Any, params: Any) -> Any:
+    def __call__(self, q: Numbers, params: PyTree) -> Any:
         return self.pairs(jnp.stack([q, jnp.roll(q, -1)], axis=1), params)
 
-    def pairs(self, x: Any, params: Any) -> Any:
+    def pairs(self, x: Any, params: PyTree) -> Any:
         """The same from the neighbors `x[k] = (theta_k, theta_{k+1})`."""
         stretch = 0.5 * jnp.sum((x[:, 1] - x[:, 0]) ** 2)
         return stretch + params["epsilon"] * jnp.sum(morse(x[:, 0], params["a"], params["x0"]))
 
-    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy]:
+    def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy]:
         k = np.arange(q.shape[0])
         ring = Indices(np.stack([k, np.roll(k, -1)], axis=1))
         gather = lambda x: jnp.stack([x, jnp.roll(x, -1)], axis=1)

@@ -9,21 +9,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import ConstraintRankError, InconsistentStateError, InputError, ShapeError
 from ..systems import System
 from ..systems.problem import Problem
+from ..types import Numbers
 from .checks import finite, is_traced, positive
 
 __all__ = ["bead_on_surface", "ellipsoid", "torus"]
 
 
-def torus(q: Any, radii: Any) -> Any:
+def torus(q: Numbers, radii: Any) -> Any:
     """`(sqrt(x^2 + y^2) - R)^2 + z^2 - r^2` with `radii = (R, r)`."""
     return (jnp.sqrt(q[0] ** 2 + q[1] ** 2) - radii[0]) ** 2 + q[2] ** 2 - radii[1] ** 2
 
 
-def ellipsoid(q: Any, axes: Any) -> Any:
+def ellipsoid(q: Numbers, axes: Any) -> Any:
     """`x^2/a^2 + y^2/b^2 + z^2/c^2 - 1`."""
     return jnp.sum((q / axes) ** 2) - 1.0
 
@@ -34,12 +36,12 @@ class _Surface(eqx.Module):
     fn: Callable[..., Any] = eqx.field(static=True)
     takes_params: bool = eqx.field(static=True)
 
-    def __call__(self, q: Any, params: Any) -> Any:
+    def __call__(self, q: Numbers, params: PyTree) -> Any:
         value = self.fn(q, params["surface"]) if self.takes_params else self.fn(q)
         return jnp.reshape(value, (1,))
 
 
-def _weight(q: Any, params: Any) -> Any:
+def _weight(q: Numbers, params: PyTree) -> Any:
     return params["mass"] * params["gravity"] * q[-1]
 
 
@@ -87,7 +89,7 @@ def bead_on_surface(
     return Problem(system, q, _tangent(system, q, p), 0.05, 20.0, None, name, invariants)
 
 
-def _tangent(system: Any, q: Any, p: Any) -> Any:
+def _tangent(system: Any, q: Numbers, p: Numbers) -> Any:
     """p without its part along the normal; a start off the surface or at a singular point is refused."""
     value, normal = jax.value_and_grad(lambda x: system.constraint(x)[0])(q)
     square = jnp.sum(normal**2)
@@ -102,5 +104,5 @@ def _tangent(system: Any, q: Any, p: Any) -> Any:
     return p - normal * (jnp.sum(normal * p) / square)
 
 
-def _vertical_momentum(q: Any, p: Any) -> Any:
+def _vertical_momentum(q: Numbers, p: Numbers) -> Any:
     return q[0] * p[1] - q[1] * p[0]

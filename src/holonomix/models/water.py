@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..compiled import compiled
 from ..errors import InputError, whole_number
 from ..scene import Bond, Particles, Scene
 from ..systems import Distance, Pairs, System
 from ..systems.problem import Problem
+from ..types import Numbers
 
 __all__ = ["UNITS", "Units", "oxygen_distances", "radial_histogram", "water_cluster"]
 
@@ -89,7 +91,7 @@ def water_cluster(
     return Problem(system, q, p, dt, 2000 * dt, None, f"{n} {kind} waters", invariants, bonds, scene=scene)
 
 
-def oxygen_distances(q: Any) -> Any:
+def oxygen_distances(q: Numbers) -> Any:
     """The distances between oxygens, one for each pair of molecules."""
     i, j = np.triu_indices(q.shape[-2] // 3, 1)
     oxygen = q[..., ::3, :]
@@ -106,7 +108,7 @@ def radial_histogram(rows: Any, bins: int = 100, low: float = 2.4, high: float =
 # -- the model ------------------------------------------------------------------------------------------------------
 
 
-def _pair(a: Any, b: Any, params: Any) -> Any:
+def _pair(a: Any, b: Any, params: PyTree) -> Any:
     """Two molecules, each with rows O, H, H: Coulomb forces between all atoms, Lennard-Jones between oxygens."""
     inverse = _inverse_root(jnp.sum((a[:, None] - b[None]) ** 2, axis=-1))
     charge = params["charges"]
@@ -138,7 +140,7 @@ def _rigid(n: int, kcal: float) -> System:
     return System(potential, Distance(sides, lengths), mass, params=params)
 
 
-def _angular_momentum(q: Any, p: Any) -> Any:
+def _angular_momentum(q: Numbers, p: Numbers) -> Any:
     return jnp.sum(jnp.cross(q, p), axis=0)
 
 

@@ -11,6 +11,7 @@ from ..linalg import Dense, implicit_root, iterate
 from ..linalg.redundant import PseudoInverse, dependent
 from ..linalg.scales import relative, stall_rule
 from ..systems.abstract import AbstractSystem
+from ..types import Numbers, Real
 
 __all__ = ["constraint_sizes", "nearest_point"]
 
@@ -23,12 +24,12 @@ INNER_TOLERANCE, INNER_ITERATIONS = 1e-4, 100
 PATIENCE = 4
 
 
-def constraint_sizes(system: AbstractSystem, q: Any, t: Any) -> Any:
+def constraint_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
     """The natural scale of each row of g at q: `sum_j |G_ij| |q_j|` (`linalg.scales`)."""
     return system.linearize(q, t).row_sizes(q)
 
 
-def nearest_point(system: AbstractSystem, q: Any, t: Any, max_iterations: int, redundant: bool) -> tuple[Any, Any]:
+def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: int, redundant: bool) -> tuple[Any, Any]:
     """The nearest point of the manifold, and whether the iteration converged.
 
     The nearest point x and multipliers l solve `M (x - q) + G(x)^T l = 0`, `g(x) = 0`. Gauss-Newton steps leave out the
@@ -86,14 +87,14 @@ def nearest_point(system: AbstractSystem, q: Any, t: Any, max_iterations: int, r
 
 def _with_curvature(
     system: AbstractSystem,
-    q: Any,
-    t: Any,
+    q: Numbers,
+    t: Real,
     here: Any,
     old: Any,
     jac: Any,
     factor: Any,
     step: Any,
-    multipliers: Any,
+    multipliers: Numbers,
 ) -> Any:
     """Newton's step from the step of Gauss-Newton, by conjugate gradients in the tangent space.
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ..systems.abstract import AbstractSystem
 from ..systems.islands import IslandConstraint, IslandFactor, IslandJacobian, flat
+from ..types import Numbers, Real
 
 __all__ = ["IslandPositionProblem", "PositionProblem", "position_problem"]
 
@@ -35,19 +36,19 @@ class PositionProblem(eqx.Module):
     def row_sizes(self) -> Any:
         return self.jac.row_sizes(self.trial)
 
-    def here(self, multipliers: Any) -> Any:
+    def here(self, multipliers: Numbers) -> Any:
         return self.trial - self.system.inverse_mass(self.q, self.jac.transpose(multipliers))
 
-    def values(self, multipliers: Any) -> Any:
+    def values(self, multipliers: Numbers) -> Any:
         return self.system.constraint(self.here(multipliers), self.t1)
 
-    def factor(self, multipliers: Any) -> Any:
+    def factor(self, multipliers: Numbers) -> Any:
         return self.system.gram(self.q, self.system.linearize(self.here(multipliers), self.t1), self.jac).factor()
 
     def start_factor(self) -> Any:
         return self.system.gram(self.q, self.jac, self.jac).factor(symmetric=True)
 
-    def natural(self, multipliers: Any) -> Any:
+    def natural(self, multipliers: Numbers) -> Any:
         return multipliers
 
 
@@ -84,7 +85,7 @@ class IslandPositionProblem(eqx.Module):
 
 
 def position_problem(
-    system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, split: bool
+    system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, t1: Real, split: bool
 ) -> PositionProblem | IslandPositionProblem:
     """The line through `trial`; islands are taken split where there are any and `split` allows it."""
     constraint = system.islands(q) if split else None
@@ -94,7 +95,7 @@ def position_problem(
     return IslandPositionProblem(constraint, constraint.gather(trial), jac, jac.weighted(system.mass_form(q), q.shape))
 
 
-def island_momenta(system: AbstractSystem, constraint: IslandConstraint, q: Any, p: Any) -> tuple[Any, Any, Any]:
+def island_momenta(system: AbstractSystem, constraint: IslandConstraint, q: Numbers, p: Any) -> tuple[Any, Any, Any]:
     """`(mu, G^T mu, pivot)` of the momentum problem."""
     jac = constraint.linearize(constraint.gather(q))
     factor = jac.factor(jac.weighted(system.mass_form(q), q.shape), symmetric=True)

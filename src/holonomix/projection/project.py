@@ -26,6 +26,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
 from ..systems.mass import check_mass
 from ..systems.problem import Problem
+from ..types import Numbers, Real
 from .nearest import constraint_sizes, nearest_point
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
 
@@ -98,14 +99,14 @@ def project(
 
 @compiled
 def _nearest(
-    system: AbstractSystem, q: Any, p: Any, t: Any, max_iterations: int, redundant: bool
+    system: AbstractSystem, q: Numbers, p: Numbers, t: Real, max_iterations: int, redundant: bool
 ) -> tuple[Any, Any, Any]:
     check_functions(system, q, p, t)
     here, converged = nearest_point(system, q, t, max_iterations, redundant)
     return here, jnp.max(jnp.abs(system.constraint(here, t))), converged
 
 
-def bend_sizes(system: AbstractSystem, q: Any, t: Any) -> Any:
+def bend_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
     """`(G M^-1 G^T)_ii^2 / |g_i''(d_i, d_i)|` with `d_i = M^-1 G_i^T`: the size of g over a radius of curvature.
 
     The terms of a curved g are this large even where q is zero (a pendulum that hangs at the origin), and so is their
@@ -124,7 +125,7 @@ def bend_sizes(system: AbstractSystem, q: Any, t: Any) -> Any:
 
 
 def check_rank(
-    system: AbstractSystem, q: Any, t: Any = 0.0, *, rows: int | None = None, tolerance: float = 1e-10
+    system: AbstractSystem, q: Numbers, t: Real = 0.0, *, rows: int | None = None, tolerance: float = 1e-10
 ) -> None:
     """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q.
 
@@ -168,13 +169,13 @@ def check_rank(
 
 
 @compiled_for_one_run
-def _smallest_pivot(system: AbstractSystem, q: Any, t: Any) -> Any:
+def _smallest_pivot(system: AbstractSystem, q: Numbers, t: Real) -> Any:
     jac = system.linearize(q, t)
     return system.gram(q, jac, jac).factor(symmetric=True).pivot
 
 
 @compiled_for_one_run
-def _dense_gram(system: AbstractSystem, q: Any, t: Any) -> tuple[Any, Any]:
+def _dense_gram(system: AbstractSystem, q: Numbers, t: Real) -> tuple[Any, Any]:
     """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q."""
     mass = system.mass_form(q)
     way = jnp.max(jnp.abs(q)) * jnp.cos(jnp.arange(q.size)).reshape(q.shape)
@@ -183,14 +184,14 @@ def _dense_gram(system: AbstractSystem, q: Any, t: Any) -> tuple[Any, Any]:
     return gram, jnp.sqrt(jnp.clip(jnp.diag(size), 0.0))
 
 
-def _check_finite(q: Any, p: Any) -> None:
+def _check_finite(q: Numbers, p: Numbers) -> None:
     for name, x in (("q", q), ("p", p)):
         bad = int(np.sum(~np.isfinite(np.asarray(x))))
         if bad:
             raise NonFiniteError(f"{name} has {bad} entries that are NaN or infinite")
 
 
-def check_functions(system: AbstractSystem, q: Any, p: Any, t: Any) -> None:
+def check_functions(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> None:
     """The user's functions can be called and differentiated with this start.
 
     Only shapes are looked at: called while a function is traced, it costs nothing when that runs again.
@@ -212,7 +213,7 @@ def check_functions(system: AbstractSystem, q: Any, p: Any, t: Any) -> None:
             raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
 
 
-def _check_constraint(system: AbstractSystem, q: Any, t: Any, form: str) -> None:
+def _check_constraint(system: AbstractSystem, q: Numbers, t: Real, form: str) -> None:
     def g(x):
         return system.constraint(x, t)
 
@@ -230,7 +231,7 @@ def _check_constraint(system: AbstractSystem, q: Any, t: Any, form: str) -> None
 
 
 def check_start(
-    system: AbstractSystem, q: Any, p: Any, t: Any = 0.0, *, tolerance: float | None = None, redundant: bool = False
+    system: AbstractSystem, q: Numbers, p: Any, t: Any = 0.0, *, tolerance: float | None = None, redundant: bool = False
 ) -> None:
     """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows.
 
@@ -275,17 +276,17 @@ def check_start(
         )
 
 
-def _row_name(system: AbstractSystem, q: Any, k: int) -> str:
+def _row_name(system: AbstractSystem, q: Numbers, k: int) -> str:
     """`constraint 3`, or what the user called it."""
     return str(system.constraint_rows(q)[k])
 
 
-def _of_name(system: AbstractSystem, q: Any, k: int) -> str:
+def _of_name(system: AbstractSystem, q: Numbers, k: int) -> str:
     name = _row_name(system, q, k)
     return "" if name == f"constraint {k}" else f" ({name})"
 
 
-def _row_names(system: AbstractSystem, q: Any, numbers: list[int]) -> str:
+def _row_names(system: AbstractSystem, q: Numbers, numbers: list[int]) -> str:
     names = [_row_name(system, q, k) for k in numbers]
     if all(name == f"constraint {k}" for name, k in zip(names, numbers, strict=True)):
         return f"rows {numbers}"
@@ -296,7 +297,7 @@ _bend_sizes = compiled(bend_sizes)
 
 
 @compiled_for_one_run
-def _evaluated(system: AbstractSystem, q: Any, p: Any, t: Any) -> tuple[Any, ...]:
+def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> tuple[Any, ...]:
     """Potential, gradient, constraint, hidden constraint and the natural scales of both, in one compiled call."""
     check_functions(system, q, p, t)
     gradient = system.gradient(q, t)
@@ -306,7 +307,7 @@ def _evaluated(system: AbstractSystem, q: Any, p: Any, t: Any) -> tuple[Any, ...
     return system.potential(q, t), gradient, *held, constraint_sizes(system, q, t), speed_sizes(system, q, p, t)
 
 
-def speed_sizes(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def speed_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     """The natural scale of the hidden constraint: of the velocity, or of one that the forces give over the size of q.
 
     The second keeps the rounding of a momentum that ought to be zero from being judged against itself.

@@ -21,12 +21,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from ..errors import InputError, one_of, real_array, whole_number
 from ..linalg import implicit_root, iterate
 from ..linalg.scales import inverse_sizes, stall_rule
 from ..status import Status
 from ..systems.abstract import AbstractSystem
+from ..types import Numbers, Real
 from .position_problem import island_momenta, position_problem
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
@@ -89,7 +91,7 @@ class AbstractSolver(eqx.Module):
         one_of("redundant", self.redundant, (None, "min-norm"))
 
     @abc.abstractmethod
-    def init(self, system: AbstractSystem, q: Any, t: Any) -> Any: ...
+    def init(self, system: AbstractSystem, q: Numbers, t: Real) -> Any: ...
 
     @abc.abstractmethod
     def iterate_positions(
@@ -98,7 +100,7 @@ class AbstractSolver(eqx.Module):
         """`(Lambda, (iterations, residual, converged, memory))`."""
 
     @abc.abstractmethod
-    def momenta(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> MomentumSolve: ...
+    def momenta(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> MomentumSolve: ...
 
     def positions(self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any = ()) -> PositionSolve:
         """The point of the manifold at time `t1` reached from `trial` along `M^-1 G(q, t)^T`."""
@@ -116,17 +118,17 @@ class AbstractSolver(eqx.Module):
         return PositionSolve(q1, multipliers, k, residual, status, memory)
 
 
-def shifted(system: AbstractSystem, q: Any, trial: Any, t: Any, multipliers: Any) -> Any:
+def shifted(system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, multipliers: Numbers) -> Any:
     """`trial - M^-1 G(q, t)^T Lambda`."""
     return trial - system.inverse_mass(q, system.linearize(q, t).transpose(multipliers))
 
 
-def _found_positions(args: Any) -> tuple[Any, Any]:
+def _found_positions(args: PyTree) -> tuple[Any, Any]:
     *problem, (solver, memory) = args
     return solver.iterate_positions(*problem, memory)
 
 
-def _position_residual(multipliers: Any, args: Any) -> Any:
+def _position_residual(multipliers: Numbers, args: PyTree) -> Any:
     system, q, trial, t, t1, _ = args
     return system.constraint(shifted(system, q, trial, t, multipliers), t1)
 
@@ -138,7 +140,7 @@ class _Negated(NamedTuple):
         return -self.factor.solve(b)
 
 
-def _position_factor(redundant: bool, multipliers: Any, args: Any) -> Any:
+def _position_factor(redundant: bool, multipliers: Numbers, args: PyTree) -> Any:
     system, q, trial, t, t1, _ = args
     q1 = shifted(system, q, trial, t, multipliers)
     gram = system.gram(q, system.linearize(q1, t1), system.linearize(q, t))
@@ -161,7 +163,7 @@ def _measure(line: Any, tol: float | None) -> tuple[Any, Any, Any]:
     return (residual, ROUND_OFF * eps, 1.0) if tol is None else (residual, tol, _largest(sizes))
 
 
-def _largest(tree: Any) -> Any:
+def _largest(tree: PyTree) -> Any:
     """The maximum over all arrays of a tree; arrays of one shape are compared side by side first."""
     first, *rest = jax.tree.leaves(tree)
     if any(x.shape != first.shape for x in rest):
@@ -176,7 +178,7 @@ class Newton(AbstractSolver):
     max_iterations: int = eqx.field(static=True, default=50)
     redundant: str | None = eqx.field(static=True, default=None)
 
-    def init(self, system: AbstractSystem, q: Any, t: Any) -> Any:
+    def init(self, system: AbstractSystem, q: Numbers, t: Real) -> Any:
         return ()
 
     def iterate_positions(
@@ -193,7 +195,7 @@ class Newton(AbstractSolver):
         done = iterate(body, residual, line.zero, tol=tol, max_iterations=self.max_iterations, **options)
         return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
-    def momenta(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> MomentumSolve:
+    def momenta(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> MomentumSolve:
         return direct_momenta(system, q, p, t, self.redundant)
 
 
@@ -209,10 +211,10 @@ class SymmetricNewton(AbstractSolver):
     slow: int = eqx.field(static=True, default=7)
     redundant: str | None = eqx.field(static=True, default=None)
 
-    def init(self, system: AbstractSystem, q: Any, t: Any) -> Any:
+    def init(self, system: AbstractSystem, q: Numbers, t: Real) -> Any:
         return (self._factor(system, q, t), jnp.asarray(0, jnp.int32)) if self.frozen else ()
 
-    def _factor(self, system: AbstractSystem, q: Any, t: Any) -> Any:
+    def _factor(self, system: AbstractSystem, q: Numbers, t: Real) -> Any:
         return _gram_factor(system, q, t, self.redundant is not None)
 
     def iterate_positions(
@@ -237,7 +239,7 @@ class SymmetricNewton(AbstractSolver):
             memory = (jax.tree.map(lambda a, b: jnp.where(stale, a, b), fresh, factor), refreshed + stale)
         return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
-    def momenta(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> MomentumSolve:
+    def momenta(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> MomentumSolve:
         return direct_momenta(system, q, p, t, self.redundant)
 
 
@@ -265,7 +267,7 @@ class SOR(AbstractSolver):
             raise InputError(f"omega must be a number between 0 and 2 for the relaxation to converge, not {omega}")
         self.tol, self.max_iterations, self.redundant = tol, max_iterations, redundant
 
-    def init(self, system: AbstractSystem, q: Any, t: Any) -> Any:
+    def init(self, system: AbstractSystem, q: Numbers, t: Real) -> Any:
         return ()
 
     def iterate_positions(
@@ -297,7 +299,7 @@ class SOR(AbstractSolver):
         )
         return done.x, (done.iterations, done.residual, done.converged, memory)
 
-    def momenta(self, system: AbstractSystem, q: Any, p: Any, t: Any) -> MomentumSolve:
+    def momenta(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> MomentumSolve:
         tol = 4 * jnp.finfo(q.dtype).eps if self.tol is None else self.tol
 
         def solve(args):
@@ -345,24 +347,24 @@ def _sum(a: Any, b: Any) -> Any:
     return jax.tree.map(jnp.add, a, b)
 
 
-def _gram_factor(system: AbstractSystem, q: Any, t: Any, redundant: bool = False) -> Any:
+def _gram_factor(system: AbstractSystem, q: Numbers, t: Real, redundant: bool = False) -> Any:
     jac = system.linearize(q, t)
     gram = system.gram(q, jac, jac)
     return gram.factor_redundant(symmetric=True) if redundant else gram.factor(symmetric=True)
 
 
-def momentum_sizes(system: AbstractSystem, q: Any, p: Any, t: Any) -> Any:
+def momentum_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     """The natural scale of each row of the hidden constraint: `sum_j |G_ij| |v_j|`, and `|g_t|` where g moves."""
     sizes = system.linearize(q, t).row_sizes(system.velocity(q, p))
     return sizes + jnp.abs(system.hidden_constraint(q, jnp.zeros_like(p), t)) if system.rheonomic else sizes
 
 
-def _momentum_residual(mu: Any, args: Any) -> Any:
+def _momentum_residual(mu: Any, args: PyTree) -> Any:
     system, q, p, t, _ = args
     return system.hidden_constraint(q, p - system.linearize(q, t).transpose(mu), t)
 
 
-def _momentum_factor(redundant: bool, mu: Any, args: Any) -> Any:
+def _momentum_factor(redundant: bool, mu: Any, args: PyTree) -> Any:
     system, q, _, t, _ = args
     return _Negated(_gram_factor(system, q, t, redundant))
 

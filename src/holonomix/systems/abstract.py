@@ -18,6 +18,7 @@ from ..compiled import traced_once
 from ..errors import InputError
 from ..linalg import Dense
 from ..linalg.small import small_product
+from ..types import Numbers, Real
 from .capabilities import Capability
 from .constraints import Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure, structured_gram, structured_jacobian
@@ -54,11 +55,11 @@ class AbstractSystem(eqx.Module):
         """`free`, `constrained` or `stiff`: what the traits of methods are declared for."""
 
     @abc.abstractmethod
-    def prepare(self, q: Any) -> AbstractSystem:
+    def prepare(self, q: Numbers) -> AbstractSystem:
         """The same system as steps use it: its mass in final form, its functions frozen as they are now."""
 
     @abc.abstractmethod
-    def try_out(self, q: Any) -> None:
+    def try_out(self, q: Numbers) -> None:
         """Call every function of the user once, the way a run does; shapes are all that matters."""
 
     @abc.abstractmethod
@@ -133,7 +134,7 @@ class AbstractSystem(eqx.Module):
         }
         return frozenset(c for c, needed in found.items() if needed)
 
-    def mass_form(self, q: Any) -> AbstractMass:
+    def mass_form(self, q: Numbers) -> AbstractMass:
         """The mass in the form that its structure asks for."""
         if isinstance(self.mass, Parametrized):
             return PositionMass(BoundMass(self.mass, self.params))
@@ -146,12 +147,12 @@ class AbstractSystem(eqx.Module):
         """The potential as a function of q (and of t, default 0)."""
         return self._potential
 
-    def _potential(self, q: Any, t: Any = 0.0) -> Any:
+    def _potential(self, q: Numbers, t: Real = 0.0) -> Any:
         extra = () if self.params is None else (self.params,)
         return jnp.asarray(evaluate_potential(self.potential_fn, q, t, extra), jnp.result_type(q))
 
     @traced_once
-    def gradient(self, q: Any, t: Any = 0.0) -> Any:
+    def gradient(self, q: Numbers, t: Real = 0.0) -> Any:
         """grad V, in the shape of q."""
         return jax.grad(self._potential)(q, t)
 
@@ -160,37 +161,37 @@ class AbstractSystem(eqx.Module):
         """The vector potential as a function of q, or None."""
         return None if self.vector_fn is None else self._vector
 
-    def _vector(self, q: Any) -> Any:
+    def _vector(self, q: Numbers) -> Any:
         return self.vector_fn(q) if self.params is None else self.vector_fn(q, self.params)
 
-    def inverse_mass(self, q: Any, x: Any) -> Any:
+    def inverse_mass(self, q: Numbers, x: Any) -> Any:
         """M(q)^-1 x for a force or a change of momentum."""
         return self.mass_form(q).velocity(q, x)
 
-    def velocity(self, q: Any, p: Any) -> Any:
+    def velocity(self, q: Numbers, p: Numbers) -> Any:
         """M(q)^-1 p, or M(q)^-1 (p - A(q)) where there is a vector potential."""
         return self.inverse_mass(q, p if self.vector_fn is None else p - self._vector(q))
 
-    def momentum(self, q: Any, v: Any) -> Any:
+    def momentum(self, q: Numbers, v: Numbers) -> Any:
         """M(q) v, plus A(q) where there is a vector potential."""
         mechanical = self.mass_form(q).momentum(q, v)
         return mechanical if self.vector_fn is None else mechanical + self._vector(q)
 
-    def kinetic(self, q: Any, p: Any) -> Any:
+    def kinetic(self, q: Numbers, p: Numbers) -> Any:
         """`v^T M v / 2`."""
         mechanical = p if self.vector_fn is None else p - self._vector(q)
         return 0.5 * jnp.sum(mechanical * self.velocity(q, p))
 
-    def hamiltonian(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+    def hamiltonian(self, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
         """The energy `v^T M v / 2 + V`, as a function of position, canonical momentum and time."""
         return self.kinetic(q, p) + self._potential(q, t)
 
-    def force(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+    def force(self, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
         """`-H_q` plus the applied force: everything that drives p except the constraint forces."""
         f = -self.gradient(q, t) if self.separable else -jax.grad(self.hamiltonian)(q, p, t)
         return f + self.applied_force(q, self.velocity(q, p), t) if self.forced else f
 
-    def applied_force(self, q: Any, v: Any, t: Any) -> Any:
+    def applied_force(self, q: Numbers, v: Numbers, t: Real) -> Any:
         """The user's `force(q, v, t)`."""
         extra = (self.params,) if isinstance(self.force_fn, Parametrized) else ()
         return self.force_fn(q, v, t, *extra)
@@ -202,13 +203,13 @@ class AbstractSystem(eqx.Module):
         """The constraint as a function of q (and of t, default 0), or None."""
         return self._constraint if self.constraint_terms else None
 
-    def _terms(self, t: Any) -> tuple[tuple[Any, Any], ...]:
+    def _terms(self, t: Real) -> tuple[tuple[Any, Any], ...]:
         """Every term with the arguments it takes beside q."""
         extra = () if self.params is None else (self.params,)
         return tuple((term, (t, *extra) if isinstance(term, Rheonomic) else extra) for term in self.constraint_terms)
 
     @traced_once
-    def _constraint(self, q: Any, t: Any = 0.0) -> Any:
+    def _constraint(self, q: Numbers, t: Real = 0.0) -> Any:
         parts = [jnp.asarray(term(q, *extra)) for term, extra in self._terms(t)]
         if not parts:
             return jnp.zeros((0,), q.dtype)
@@ -220,11 +221,11 @@ class AbstractSystem(eqx.Module):
                 )
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
-    def constraint_rows(self, q: Any) -> list[Row]:
+    def constraint_rows(self, q: Numbers) -> list[Row]:
         """Number and name of every row of the constraint."""
         return named_rows(self._terms(0.0), q)
 
-    def constraint_forces(self, q: Any, p: Any, t: Any = 0.0) -> dict[str, Any]:
+    def constraint_forces(self, q: Numbers, p: Numbers, t: Real = 0.0) -> dict[str, Any]:
         """The force `-G^T lambda` of each named constraint, each in the shape of q; rows without a name stand alone."""
         if not self.constraint_terms:
             return {}
@@ -238,37 +239,37 @@ class AbstractSystem(eqx.Module):
         forces = -jax.vmap(self.linearize(q, t).transpose)(jnp.asarray(chosen, q.dtype) * multipliers)
         return dict(zip(members, forces, strict=True))
 
-    def constraint_count(self, q: Any) -> int:
+    def constraint_count(self, q: Numbers) -> int:
         """m, the number of constraint equations."""
         return jax.eval_shape(self._constraint, q).shape[0]
 
     @traced_once
-    def linearize(self, q: Any, t: Any = 0.0) -> Any:
+    def linearize(self, q: Numbers, t: Real = 0.0) -> Any:
         """`G(q)` as an object that applies itself and its transpose."""
         structured = self._structured(q)
         if structured is None:
             return dense_jacobian(lambda x: self._constraint(x, t), q, self.constraint_count(q))
         return structured_jacobian(structured, self._terms(t), q)
 
-    def gram(self, q: Any, left: Any, right: Any) -> Any:
+    def gram(self, q: Numbers, left: Any, right: Any) -> Any:
         """`G_left M(q)^-1 G_right^T`, in a form with `.factor(symmetric)`."""
         mass = self.mass_form(q)
         if self._structured(q) is not None:
             return structured_gram(mass, left, right)
         return Dense(small_product(mass.right(q, left.matrix), right.matrix))
 
-    def structure(self, q: Any) -> str:
+    def structure(self, q: Numbers) -> str:
         """Which solver the multipliers get, and why, in a sentence or two."""
         return find_structure(self._terms(0.0), self.mass_form(q), q)[1]
 
-    def _structured(self, q: Any) -> Structured | None:
+    def _structured(self, q: Numbers) -> Structured | None:
         return find_structure(self._terms(0.0), self.mass_form(q), q)[0] if self.constraint_terms else None
 
-    def dense_rows(self, q: Any) -> bool:
+    def dense_rows(self, q: Numbers) -> bool:
         """Whether the Jacobian of the constraint is held as a matrix: few rows, or no structure."""
         return self._structured(q) is None
 
-    def islands(self, q: Any) -> IslandConstraint | None:
+    def islands(self, q: Numbers) -> IslandConstraint | None:
         """The constraint as many small groups of rows side by side, where it is that and nothing else."""
         found = self._structured(q)
         if found is None or found.plain or found.patterns or found.coupling.islands is None:
@@ -276,12 +277,12 @@ class AbstractSystem(eqx.Module):
         terms, extra = zip(*self._terms(0.0), strict=True)
         return IslandConstraint(terms, extra, found.coupling.islands)
 
-    def hidden_constraint(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+    def hidden_constraint(self, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
         """`G M^-1 p` (plus dg/dt for a rheonomic constraint): zero when the velocity is tangent."""
         t = jnp.asarray(t, q.dtype)
         return jax.jvp(self._constraint, (q, t), (self.velocity(q, p), jnp.ones_like(t)))[1]
 
-    def multipliers(self, q: Any, p: Any, t: Any = 0.0) -> Any:
+    def multipliers(self, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
         """`Lambda(q, p)`: the multipliers that keep the hidden constraint along the motion.
 
         `Lambda = (G M^-1 G^T)^-1 d/dt [G M^-1 p]` with p driven by the applied forces alone; for constant mass and

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import small_product
+from ..types import Numbers
 from .functions import as_callable
 from .names import Name, check_name
 
@@ -39,11 +40,11 @@ class DenseJacobian(eqx.Module):
     matrix: Any
     shape: tuple[int, ...] = eqx.field(static=True)
 
-    def __call__(self, v: Any) -> Any:
+    def __call__(self, v: Numbers) -> Any:
         """`G v`."""
         return small_product(v.reshape(1, -1), self.matrix)[0]
 
-    def transpose(self, multipliers: Any) -> Any:
+    def transpose(self, multipliers: Numbers) -> Any:
         """`G^T lambda` in the shape of q."""
         return small_product(multipliers[None], self.matrix.T)[0].reshape(self.shape)
 
@@ -51,7 +52,7 @@ class DenseJacobian(eqx.Module):
         """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
         return row_sizes(self.matrix, particle_sizes(q).reshape(-1))
 
-    def reach(self, mass: Any, q: Any, multipliers: Any) -> Any:
+    def reach(self, mass: Any, q: Numbers, multipliers: Numbers) -> Any:
         """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
         return jnp.sum(jnp.abs(mass.right(q, self.matrix)) * jnp.abs(multipliers)[:, None], axis=0)
 
@@ -59,7 +60,7 @@ class DenseJacobian(eqx.Module):
         return self.matrix
 
 
-def dense_jacobian(g: Any, q: Any, m: int) -> DenseJacobian:
+def dense_jacobian(g: Any, q: Numbers, m: int) -> DenseJacobian:
     """The Jacobian of `g` at q by reverse mode (or forward mode where there are more constraints than coordinates)."""
     transform = jax.jacrev if m <= q.size else jax.jacfwd
     return DenseJacobian(transform(g)(q).reshape(m, q.size), q.shape)

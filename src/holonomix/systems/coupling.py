@@ -22,6 +22,7 @@ from ..linalg.indexing import Indices, add_at, take
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import UNROLL, Dense
 from ..linalg.tridiagonal import Tridiagonal, lane_products
+from ..types import Numbers
 from .discovered import Discovered, Pattern, discover
 from .islands import Islands, islands_of, sum_of
 from .structured import AbstractLocal, weave
@@ -178,7 +179,7 @@ class Structured:
     patterns: tuple[tuple[int, Pattern], ...] = ()  # of the structured ones that are plain functions
 
 
-def find_structure(terms: tuple[tuple[Any, Any], ...], mass: Any, q: Any) -> tuple[Structured | None, str]:
+def find_structure(terms: tuple[tuple[Any, Any], ...], mass: Any, q: Numbers) -> tuple[Structured | None, str]:
     """The structure of a list of (term, further arguments), or None where a dense matrix serves; and the reason."""
     local = tuple(k for k, (term, _) in enumerate(terms) if isinstance(term, AbstractLocal))
     rows = [_row_count(term, q, extra) for term, extra in terms]
@@ -215,11 +216,11 @@ def find_structure(terms: tuple[tuple[Any, Any], ...], mass: Any, q: Any) -> tup
     return Structured(coupling, layout, local, plain, tuple(patterns.items())), text
 
 
-def _row_count(term: Any, q: Any, extra: Any) -> int:
+def _row_count(term: Any, q: Numbers, extra: Any) -> int:
     return jax.eval_shape(lambda x: jnp.asarray(term(x, *extra)), q).shape[0]
 
 
-def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q: Any) -> StructuredJacobian:
+def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q: Numbers) -> StructuredJacobian:
     """Each structured term's own Jacobian, and dense rows for the plain callables."""
     patterns = dict(found.patterns)
     views = {k: Discovered(terms[k][0], patterns[k]) if k in patterns else terms[k][0] for k in found.local}
@@ -245,7 +246,7 @@ class StructuredJacobian(eqx.Module):
         out = _by_term(self, parts) + ([] if full is None else [full])
         return _unsort(jnp.concatenate(out) if len(out) > 1 else out[0], self.layout)
 
-    def _split(self, multipliers: Any) -> list[Any]:
+    def _split(self, multipliers: Numbers) -> list[Any]:
         """Multipliers of the structured rows as `(rows, blocks)` for every part."""
         out, k, start = [], 0, 0
         for period in self.coupling.periods:
@@ -261,16 +262,16 @@ class StructuredJacobian(eqx.Module):
         for slopes, part in zip(self.slopes, self.coupling.parts, strict=True):
             yield [(x, np.where(index < 0, -1, index)) for x, index in zip(slopes, part.indices.T, strict=True)]
 
-    def structured(self, v: Any) -> list[Any]:
+    def structured(self, v: Numbers) -> list[Any]:
         """`G v` without the full rows, `(rows, blocks)` for every part."""
         lanes = v.reshape(self.shape[0], -1).T
         return [sum_of(jnp.sum(x * take(lanes, at)[None], axis=1) for x, at in slots) for slots in self._slots()]
 
-    def __call__(self, v: Any) -> Any:
+    def __call__(self, v: Numbers) -> Any:
         """`G v`."""
         return self._natural(self.structured(v), None if self.full is None else self.full @ v.reshape(-1))
 
-    def transpose(self, multipliers: Any) -> Any:
+    def transpose(self, multipliers: Numbers) -> Any:
         """`G^T lambda` in the shape of q."""
         multipliers = take(multipliers, self.layout)
         pieces = []
@@ -290,7 +291,7 @@ class StructuredJacobian(eqx.Module):
         ]
         return self._natural(parts, None if self.full is None else row_sizes(self.full, q.reshape(-1)))
 
-    def reach(self, mass: Any, q: Any, multipliers: Any) -> Any:
+    def reach(self, mass: Any, q: Numbers, multipliers: Numbers) -> Any:
         """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
         full = None if self.full is None else mass.right(q, self.full)
         weighted = StructuredJacobian(self.weighted(mass).slopes, full, self.coupling, self.layout, self.shape)

@@ -20,6 +20,7 @@ import numpy as np
 from ..linalg.assembly import Layout, layout_of
 from ..linalg.definite import UNROLL_DEFINITE, Definite, signed_pivot
 from ..linalg.indexing import Indices, take
+from ..types import Numbers
 from .abstract import AbstractSystem
 from .mass import BlockMass, DenseMass
 
@@ -34,7 +35,7 @@ class LocalEnergy(NamedTuple):
     energy: Callable[[Any], Any]
     scale: Any = 1.0
 
-    def hessians(self, q: Any) -> Any:
+    def hessians(self, q: Numbers) -> Any:
         """One Hessian a block, `(blocks, particles, coordinates, particles, coordinates)`.
 
         Blocks do not meet inside the energy, so one directional derivative serves all of them at once.
@@ -47,7 +48,7 @@ class LocalEnergy(NamedTuple):
         return self.scale * columns.reshape(s, d, k, s, d).transpose(2, 3, 4, 0, 1)
 
 
-def curvature(system: AbstractSystem, q: Any, shift: Any, weight: Any = 1.0) -> Any:
+def curvature(system: AbstractSystem, q: Numbers, shift: Any, weight: Any = 1.0) -> Any:
     """`weight M + shift V''(q)` over the flattened q, with `.factor(once)` giving `.solve(b)` and `.smallest` (pivot).
 
     `system` is the System whose potential is meant (`stiff.full`, `stiff.fast`, ...); its mass is constant.
@@ -59,12 +60,12 @@ def curvature(system: AbstractSystem, q: Any, shift: Any, weight: Any = 1.0) -> 
     return Definite(shift * hessian + weight * mass_matrix(system, q))
 
 
-def curvature_structure(system: AbstractSystem, q: Any) -> str:
+def curvature_structure(system: AbstractSystem, q: Numbers) -> str:
     """How `M + shift V''` would be solved, in words."""
     return _find(system, q)[2]
 
 
-def mass_matrix(system: AbstractSystem, q: Any) -> Any:
+def mass_matrix(system: AbstractSystem, q: Numbers) -> Any:
     """The constant mass as a matrix over the flattened q."""
     mass = system.mass_form(q)
     if isinstance(mass, DenseMass):
@@ -78,7 +79,7 @@ def mass_matrix(system: AbstractSystem, q: Any) -> Any:
 # -- what the potential is made of -----------------------------------------------------------------------------------
 
 
-def _find(system: AbstractSystem, q: Any) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
+def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
     if q.size <= UNROLL_DEFINITE:
         return None, None, f"{q.size} coordinates: unrolled elimination"
     if not system.mass_form(q).particlewise:
@@ -94,20 +95,20 @@ def _find(system: AbstractSystem, q: Any) -> tuple[list[LocalEnergy] | None, Pat
     return parts, pattern if structure.kind != "dense" else None, structure.text
 
 
-def local_energies(potential: Any, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+def local_energies(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
     """The potential as local energies, nothing for what is linear in q; None where its locality is not known."""
     if hasattr(potential, "local_energies"):
         return potential.local_energies(q, extra)
     return [] if _is_linear(potential, q, extra) else None
 
 
-def combined(potentials: list[Any], q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+def combined(potentials: list[Any], q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
     """The local energies of a sum."""
     found = [local_energies(p, q, extra) for p in potentials]
     return None if any(x is None for x in found) else [part for x in found for part in x or ()]
 
 
-def _is_linear(potential: Any, q: Any, extra: tuple[Any, ...]) -> bool:
+def _is_linear(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> bool:
     """Whether the second derivative vanishes by the look of the program: no output depends on the direction."""
     gradient = jax.grad(lambda x: jnp.asarray(potential(x, *extra)))
     like = jax.ShapeDtypeStruct(q.shape, q.dtype)
@@ -187,7 +188,7 @@ class CurvatureFactor(eqx.Module):
 
 
 def _structured(
-    system: AbstractSystem, q: Any, shift: Any, weight: Any, parts: list[LocalEnergy], pattern: Pattern
+    system: AbstractSystem, q: Numbers, shift: Any, weight: Any, parts: list[LocalEnergy], pattern: Pattern
 ) -> Curvature:
     n = q.shape[0]
     d = q.size // n

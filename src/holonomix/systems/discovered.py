@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..linalg.indexing import Indices, take
+from ..types import Numbers
 from .frozen import has_rules, has_user_functions, program_digest
 from .rowwise import RowGroup, row_groups, row_slopes
 from .sparsity import traced_result
@@ -54,7 +55,7 @@ class Discovered(eqx.Module):
     def indices(self) -> Indices:
         return self.pattern.indices
 
-    def jacobians(self, q: Any, *extra: Any) -> list[tuple[Any, ...]]:
+    def jacobians(self, q: Numbers, *extra: Any) -> list[tuple[Any, ...]]:
         """For each particle of a row `(1, coordinates, rows)`."""
         if self.pattern.groups is not None:
             inputs = jax.tree.leaves(eqx.filter((self.fn, extra), eqx.is_array_like))
@@ -70,7 +71,7 @@ class Discovered(eqx.Module):
 _patterns: OrderedDict[Any, Pattern | None] = OrderedDict()
 
 
-def discover(term: Any, q: Any, extra: tuple[Any, ...]) -> Pattern | None:
+def discover(term: Any, q: Numbers, extra: tuple[Any, ...]) -> Pattern | None:
     """The pattern of a term's rows, or None where they touch too many particles for it to be of use."""
     known = None
     if not has_user_functions(term):  # a frozen program is known by what it computes, and need not be traced again

@@ -12,6 +12,7 @@ from jax.core import Tracer
 
 from ..errors import InputError
 from ..linalg import UNROLL, Dense
+from ..types import Numbers
 from .abstract import AbstractSystem
 from .stiff import StiffSystem
 from .system import System
@@ -67,12 +68,12 @@ class Corrected(eqx.Module):
     system: AbstractSystem
     temperature: Any
 
-    def __call__(self, q: Any, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: Any) -> Any:
         system = self.system.with_params(*params) if params else self.system
         return self.potential(q, *params) + self.temperature * fixman_potential(system, q)
 
 
-def log_determinant(matrix: Any) -> Any:
+def log_determinant(matrix: Numbers) -> Any:
     """`log det` of a symmetric positive definite matrix; unrolled where small, like every solve of a step."""
     if matrix.shape[0] > UNROLL:
         return jnp.linalg.slogdet(matrix)[1]

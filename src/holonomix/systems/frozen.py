@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jex_core
+from jaxtyping import PyTree
 
 from ..compiled import Recent
 from .closures import Closure
@@ -125,7 +126,7 @@ class Recorder:
 _known: Recent[tuple[Programs | None, ...]] = Recent(256)
 
 
-def freeze(tree: Any, try_out: Callable[[Any], Any], *like: Any) -> Any:
+def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: Any) -> Any:
     """`tree` with every user function in it replaced by what it computes now.
 
     `try_out(tree)` calls the functions the way a run will. A function that it does not call stays as it is, and so does
@@ -176,7 +177,7 @@ def _key(leaves: list[Any], places: list[int], treedef: Any, like: Any) -> Any:
     return key
 
 
-def identity(tree: Any) -> Hashable | None:
+def identity(tree: PyTree) -> Hashable | None:
     """Equal for two trees only if they are certainly the same: arrays, settings, and what functions compute.
 
     None where that cannot be told without looking closer.
@@ -196,7 +197,7 @@ def _is_foreign(x: Any) -> bool:
     return type(x).__module__.partition(".")[0] not in ("builtins", _PACKAGE) or _is_user_function(x)
 
 
-def has_user_functions(tree: Any) -> bool:
+def has_user_functions(tree: PyTree) -> bool:
     """Whether there is anything to freeze."""
     return any(_is_user_function(x) for x in jax.tree.leaves(tree, is_leaf=_is_user_function))
 
@@ -293,7 +294,7 @@ def _derivative(closed: Any) -> Any:
     program, given = jex_core.jaxpr_as_fun(closed), closed.in_avals
     smooth = [jax.numpy.issubdtype(x.dtype, jax.numpy.inexact) for x in given]
 
-    def full(args: Any) -> Any:
+    def full(args: PyTree) -> Any:
         rest = iter(args)
         return program(*(next(rest) if real else jax.numpy.zeros(x.shape, x.dtype) for x, real in zip(given, smooth)))
 
@@ -371,7 +372,7 @@ def _text(value: Any) -> str:
     return _ADDRESS.sub("0x", repr(value))
 
 
-def digest_of(tree: Any) -> dict[str, str]:
+def digest_of(tree: PyTree) -> dict[str, str]:
     """What the static parts of a tree are, by path: names of classes, settings, and hashes of user functions.
 
     Two trees with the same entries and the same arrays compute the same; a differing entry says what differs.

@@ -17,6 +17,7 @@ import jax
 from jax import errors as jax_errors
 
 from ..errors import HolonomixError, InputError
+from ..types import Numbers
 from .closures import hoisted
 
 __all__ = ["Fixed", "as_callable", "user_function_errors"]
@@ -47,7 +48,7 @@ def as_callable(fn: Any) -> Any:
 
 
 @contextlib.contextmanager
-def user_function_errors(what: str, q: Any, form: str) -> Iterator[None]:
+def user_function_errors(what: str, q: Numbers, form: str) -> Iterator[None]:
     """Whatever a user's function raises becomes an `InputError` that says which function, where, and what to try.
 
     `form` is how the function is called, such as "(q)".

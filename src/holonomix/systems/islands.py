@@ -19,6 +19,7 @@ import numpy as np
 from ..linalg.indexing import Indices, add_at, take
 from ..linalg.scales import loose
 from ..linalg.small import UnrolledFactor, unrolled
+from ..types import Numbers
 from .structured import weave
 
 __all__ = ["IslandConstraint", "IslandFactor", "IslandJacobian", "Islands", "flat", "islands_of", "sum_of"]
@@ -151,7 +152,7 @@ class IslandConstraint(eqx.Module):
     extra: tuple[Any, ...]
     islands: Islands = eqx.field(static=True)
 
-    def gather(self, q: Any) -> list[Any]:
+    def gather(self, q: Numbers) -> list[Any]:
         """The particles of each class, `(..., blocks)`."""
         lanes = jnp.moveaxis(q, 0, -1)
         return [take(lanes, column) for column in self.islands.classes]

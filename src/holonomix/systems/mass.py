@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import InputError, ShapeError
 from ..linalg import Dense, root
 from ..linalg.indexing import take
+from ..types import Numbers
 
 __all__ = [
     "AbstractMass",
@@ -36,17 +37,17 @@ class AbstractMass(eqx.Module):
     particlewise: ClassVar[bool] = False  # no two particles (entries of the first axis of q) are coupled
 
     @abc.abstractmethod
-    def velocity(self, q: Any, p: Any) -> Any: ...
+    def velocity(self, q: Numbers, p: Numbers) -> Any: ...
 
     @abc.abstractmethod
-    def momentum(self, q: Any, v: Any) -> Any: ...
+    def momentum(self, q: Numbers, v: Numbers) -> Any: ...
 
     @abc.abstractmethod
-    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
         """`L xi` with `L L^T = kT M`: a standard normal `xi` becomes a momentum of the given temperature kT."""
 
     @abc.abstractmethod
-    def right(self, q: Any, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Any) -> Any:
         """`rows M^-1` for a matrix whose rows are flat covectors."""
 
 
@@ -61,17 +62,17 @@ class DiagonalMass(AbstractMass):
     def __init__(self, value: Any):
         self.value, self.inverse = value, 1.0 / value
 
-    def velocity(self, q: Any, p: Any) -> Any:
+    def velocity(self, q: Numbers, p: Numbers) -> Any:
         return p * self.inverse
 
-    def momentum(self, q: Any, v: Any) -> Any:
+    def momentum(self, q: Numbers, v: Numbers) -> Any:
         return v * self.value
 
-    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
         # one root of the product, whose units are those of a squared momentum: the same bits in all units
         return jnp.sqrt(self.value * temperature) * xi
 
-    def right(self, q: Any, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Any) -> Any:
         if jnp.ndim(self.inverse) == 0:
             return rows * self.inverse
         return rows * jnp.broadcast_to(self.inverse, q.shape).reshape(-1)
@@ -90,16 +91,16 @@ class DenseMass(AbstractMass):
     matrix: Any
     inverse: Any
 
-    def velocity(self, q: Any, p: Any) -> Any:
+    def velocity(self, q: Numbers, p: Numbers) -> Any:
         return (self.inverse @ p.reshape(-1)).reshape(p.shape)
 
-    def momentum(self, q: Any, v: Any) -> Any:
+    def momentum(self, q: Numbers, v: Numbers) -> Any:
         return (self.matrix @ v.reshape(-1)).reshape(v.shape)
 
-    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
         return jnp.sqrt(temperature) * (root(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
 
-    def right(self, q: Any, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Any) -> Any:
         return rows @ self.inverse
 
 
@@ -118,23 +119,23 @@ class BlockMass(AbstractMass):
         self.matrix = jnp.asarray(matrix, jnp.result_type(float))
         self.inverse = jnp.linalg.inv(self.matrix) if inverse is None else inverse
 
-    def _times(self, matrix: Any, x: Any) -> Any:
+    def _times(self, matrix: Numbers, x: Any) -> Any:
         flat = x.reshape(x.shape[0], -1)
         if matrix.ndim == 2:
             return (flat @ matrix.T).reshape(x.shape)
         return jnp.einsum("nij,nj->ni", matrix, flat).reshape(x.shape)
 
-    def velocity(self, q: Any, p: Any) -> Any:
+    def velocity(self, q: Numbers, p: Numbers) -> Any:
         return self._times(self.inverse, p)
 
-    def momentum(self, q: Any, v: Any) -> Any:
+    def momentum(self, q: Numbers, v: Numbers) -> Any:
         return self._times(self.matrix, v)
 
-    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
         lower = root(self.matrix) if self.matrix.ndim == 2 else jax.vmap(root)(self.matrix)
         return jnp.sqrt(temperature) * self._times(lower, xi)
 
-    def right(self, q: Any, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Any) -> Any:
         return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
 
     def right_local(self, slopes: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
@@ -152,19 +153,19 @@ class PositionMass(AbstractMass):
 
     fn: Any
 
-    def matrix_at(self, q: Any) -> Any:
+    def matrix_at(self, q: Numbers) -> Any:
         return self.fn(q)
 
-    def velocity(self, q: Any, p: Any) -> Any:
+    def velocity(self, q: Numbers, p: Numbers) -> Any:
         return Dense(self.fn(q)).factor(symmetric=True).solve(p.reshape(-1)).reshape(p.shape)
 
-    def momentum(self, q: Any, v: Any) -> Any:
+    def momentum(self, q: Numbers, v: Numbers) -> Any:
         return (self.fn(q) @ v.reshape(-1)).reshape(v.shape)
 
-    def root(self, q: Any, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
         return jnp.sqrt(temperature) * (root(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
 
-    def right(self, q: Any, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Any) -> Any:
         factor = Dense(self.fn(q)).factor(symmetric=True)
         return jax.vmap(factor.solve)(rows)
 
@@ -175,7 +176,7 @@ class BoundMass(eqx.Module):
     fn: Callable[..., Any]
     params: Any
 
-    def __call__(self, q: Any) -> Any:
+    def __call__(self, q: Numbers) -> Any:
         return self.fn(q, self.params)
 
 
@@ -202,7 +203,7 @@ def as_mass(mass: Any, q: Any) -> AbstractMass:
     )
 
 
-def _inverse(matrix: Any) -> Any:
+def _inverse(matrix: Numbers) -> Any:
     factor = Dense(matrix).factor(symmetric=True)
     return jax.vmap(factor.solve, in_axes=1, out_axes=1)(jnp.eye(matrix.shape[0], dtype=matrix.dtype))
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
+from ..types import Numbers
 from .functions import as_callable
 
 __all__ = ["Named", "Row", "as_terms", "check_name", "named_rows"]
@@ -89,7 +90,7 @@ def _named(term: Any, name: Any) -> Any:
     return new
 
 
-def named_rows(terms: tuple[tuple[Any, Any], ...], q: Any) -> list[Row]:
+def named_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
     """Every row of a list of (term, further arguments)."""
     names: list[str | None] = []
     for term, extra in terms:
@@ -108,5 +109,5 @@ def named_rows(terms: tuple[tuple[Any, Any], ...], q: Any) -> list[Row]:
     return [Row(number, name, at, place[name] == 1) for number, name, at in rows]
 
 
-def _count(term: Any, q: Any, extra: Any) -> int:
+def _count(term: Any, q: Numbers, extra: Any) -> int:
     return jax.eval_shape(lambda x: jnp.asarray(term(x, *extra)), q).shape[0]

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import InputError, ShapeError
 from ..linalg.indexing import Indices, take
+from ..types import Numbers, Real
 from .functions import as_callable
 from .signatures import TimeDependent, required_arguments
 
@@ -48,7 +49,7 @@ class LocalPotential(eqx.Module):
         self.fn = as_callable(fn)
         self.data = None if data is None else jax.tree.map(jnp.asarray, data)
 
-    def gather(self, q: Any) -> Any:
+    def gather(self, q: Numbers) -> Any:
         """The particles of each term, `(terms, particles, ...)`."""
         lanes, index = jnp.moveaxis(q, 0, -1), self.indices.array
         return jnp.moveaxis(jnp.stack([take(lanes, index[:, s]) for s in range(index.shape[1])]), -1, 0)
@@ -58,7 +59,7 @@ class LocalPotential(eqx.Module):
         one = lambda x, data: self.fn(x, *(() if self.data is None else (data,)), *extra)
         return jnp.sum(jax.vmap(one, in_axes=(-1, 0))(jnp.moveaxis(x, 0, -1), self.data))
 
-    def __call__(self, q: Any, *extra: Any) -> Any:
+    def __call__(self, q: Numbers, *extra: Any) -> Any:
         return self.energy(self.gather(q), *extra)
 
     def __add__(self, other: Any) -> SumPotential:
@@ -66,7 +67,7 @@ class LocalPotential(eqx.Module):
 
     __radd__ = __add__
 
-    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> Any:
+    def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> Any:
         from .curvature import LocalEnergy
 
         return [LocalEnergy(self.indices, self.gather, lambda x: self.energy(x, *extra))]
@@ -94,7 +95,7 @@ class Pairs(eqx.Module):
         self.indices = Indices(array)
         self.fn = as_callable(fn)
 
-    def __call__(self, q: Any, *extra: Any) -> Any:
+    def __call__(self, q: Numbers, *extra: Any) -> Any:
         index = self.indices.array
         lanes = jnp.moveaxis(q, 0, -1)
         x = jnp.stack([take(lanes, index[:, s]) for s in range(index.shape[1])])
@@ -139,7 +140,7 @@ class SumPotential(eqx.Module):
             flat += term.terms if isinstance(term, SumPotential) else (as_callable(term),)
         self.terms = tuple(flat)
 
-    def __call__(self, q: Any, *extra: Any) -> Any:
+    def __call__(self, q: Numbers, *extra: Any) -> Any:
         return sum((term(q, *extra) for term in self.terms[1:]), self.terms[0](q, *extra))
 
     def __add__(self, other: Any) -> SumPotential:
@@ -147,7 +148,7 @@ class SumPotential(eqx.Module):
 
     __radd__ = __add__
 
-    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> Any:
+    def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> Any:
         from .curvature import combined
 
         return combined(list(self.terms), q, extra)
@@ -170,7 +171,7 @@ def depends_on_time(potential: Any) -> bool:
     return isinstance(potential, TimeDependent)
 
 
-def evaluate_potential(potential: Any, q: Any, t: Any, extra: tuple[Any, ...]) -> Any:
+def evaluate_potential(potential: Any, q: Numbers, t: Real, extra: tuple[Any, ...]) -> Any:
     """V at (q, t)."""
     if isinstance(potential, SumPotential) and depends_on_time(potential):
         first, *rest = (evaluate_potential(term, q, t, extra) for term in potential.terms)

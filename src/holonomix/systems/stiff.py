@@ -15,10 +15,12 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..compiled import compiled
 from ..errors import ConvergenceError, InputError, ShapeError, real_array
 from ..linalg import newton_root
+from ..types import Numbers
 from .abstract import AbstractSystem
 from .curvature import LocalEnergy, combined, local_energies
 from .frozen import freeze
@@ -41,10 +43,10 @@ class StiffPotential(eqx.Module):
     fn: Any
     epsilon: Any
 
-    def __call__(self, q: Any, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: Any) -> Any:
         return self.fn(q, *params) / self.epsilon**2
 
-    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+    def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
         found = local_energies(self.fn, q, extra)
         return None if found is None else [part._replace(scale=part.scale / self.epsilon**2) for part in found]
 
@@ -55,10 +57,10 @@ class TotalPotential(eqx.Module):
     slow: Any
     stiff: StiffPotential
 
-    def __call__(self, q: Any, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: Any) -> Any:
         return self.slow(q, *params) + self.stiff(q, *params)
 
-    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+    def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
         return combined([self.slow, self.stiff], q, extra)
 
 
@@ -67,10 +69,10 @@ class Penalty(eqx.Module):
 
     terms: tuple[Any, ...]
 
-    def __call__(self, q: Any, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: Any) -> Any:
         return sum(0.5 * jnp.sum(jnp.asarray(term(q, *params)) ** 2) for term in self.terms)
 
-    def local_energies(self, q: Any, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+    def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
         if not all(isinstance(term, AbstractLocal) for term in self.terms):
             return None
         return [
@@ -173,12 +175,12 @@ class StiffSystem(AbstractSystem):
         """The same system with other parameter values; nothing is recompiled."""
         return eqx.tree_at(lambda s: s.params, self, self.slow.with_params(params).params, is_leaf=lambda x: x is None)
 
-    def prepare(self, q: Any) -> StiffSystem:
+    def prepare(self, q: Numbers) -> StiffSystem:
         """The same system with its mass in final form and its functions frozen as they are now."""
         now = freeze(self, lambda system: system.try_out(q), q)
         return eqx.tree_at(lambda s: s.mass, now, now.slow.prepare(q).mass, is_leaf=lambda x: x is now.mass)
 
-    def try_out(self, q: Any) -> None:
+    def try_out(self, q: Numbers) -> None:
         """Call every function of the user once, the way a run does; shapes are all that matters."""
         self.full.try_out(q)
         self.constrained().try_out(q)
@@ -190,7 +192,7 @@ class StiffSystem(AbstractSystem):
         """`g` as a function of q."""
         return self.constrained().constraint
 
-    def foot(self, q: Any) -> tuple[Any, Any]:
+    def foot(self, q: Numbers) -> tuple[Any, Any]:
         """`X = q + M(q)^-1 G(q)^T lambda` with `g(X) = 0`, and lambda (Lubich & Weiss (9), (15)); differentiable.
 
         Where there is no such point it raises, or inside a transformation gives NaN.
@@ -204,13 +206,13 @@ class StiffSystem(AbstractSystem):
         lost = lambda x: jnp.where(converged, x, jnp.nan)
         return lost(point), lost(multipliers)
 
-    def solve_foot(self, q: Any) -> tuple[Any, Any, Any]:
+    def solve_foot(self, q: Numbers) -> tuple[Any, Any, Any]:
         """The point and the multipliers of `foot`, and whether Newton's method converged."""
         start = jnp.zeros(self.constrained().constraint_count(q), q.dtype)
         done = newton_root(_foot_residual, start, (self.constrained(), q), known=_foot_sizes)
         return _moved(self.constrained(), q, done.x), done.x, done.converged
 
-    def tangent(self, q: Any, p: Any) -> Any:
+    def tangent(self, q: Numbers, p: Numbers) -> Any:
         """`P(q) p`, `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the part of a momentum or force along the manifold."""
         rigid = self.constrained()
         jac = rigid.linearize(q)
@@ -224,12 +226,12 @@ class StiffSystem(AbstractSystem):
         return foot, self.tangent(foot, p)
 
     @compiled
-    def frequencies(self, q: Any) -> Any:
+    def frequencies(self, q: Numbers) -> Any:
         """`omega_k`, ascending: fast frequencies times eps at the point of the manifold that belongs to q."""
         return self._modes(self.foot(q)[0])[0]
 
     @compiled
-    def actions(self, q: Any, p: Any) -> Any:
+    def actions(self, q: Numbers, p: Numbers) -> Any:
         """`I_k`, energy over frequency of each fast oscillation: the adiabatic invariants (Lubich & Weiss (20))."""
         rigid, foot = self.constrained(), self.foot(q)[0]
         omega, modes = self._modes(foot)
@@ -237,7 +239,7 @@ class StiffSystem(AbstractSystem):
         b = modes.T @ rigid.linearize(foot)(rigid.velocity(q, p))
         return (b**2 / 2 + omega**2 * a**2 / (2 * self.epsilon**2)) / omega
 
-    def fast_energy(self, q: Any, p: Any) -> Any:
+    def fast_energy(self, q: Numbers, p: Numbers) -> Any:
         """The energy of the oscillations across the manifold, `V/eps^2` and the kinetic energy normal to it."""
         rigid = self.constrained()
         v = rigid.velocity(q, p)
@@ -253,14 +255,14 @@ class StiffSystem(AbstractSystem):
             return level
         return level + rigid.kinetic(q, p - self.tangent(q, p))
 
-    def correction(self, q: Any, actions: Any) -> Any:
+    def correction(self, q: Numbers, actions: Any) -> Any:
         """`W(q) = sum_k I_k omega_k(q)`; the modes are held fixed under differentiation, which is exact and safe at
         crossings (the first derivative of an eigenvalue does not see its vector move)."""
         _, modes = jax.lax.stop_gradient(self._modes(q))
         square = jax.vmap(lambda c: self._quotient(q, c), in_axes=1)(modes)
         return jnp.sum(actions * jnp.sqrt(square))
 
-    def _modes(self, q: Any) -> tuple[Any, Any]:
+    def _modes(self, q: Numbers) -> tuple[Any, Any]:
         """`S c_k = omega_k^2 B c_k` with `B = G M^-1 G^T`, `S = G M^-1 V'' M^-1 G^T`, `c_k^T B c_k = 1`."""
         rigid = self.constrained()
         jac = rigid.linearize(q)
@@ -271,7 +273,7 @@ class StiffSystem(AbstractSystem):
         square, modes = generalized_modes(flat @ bend.reshape(m, -1).T, jax.vmap(jac)(directions))
         return jnp.sqrt(square), modes
 
-    def _quotient(self, q: Any, c: Any) -> Any:
+    def _quotient(self, q: Numbers, c: Any) -> Any:
         """`c^T S(q) c / c^T B(q) c`."""
         rigid = self.constrained()
         pull = jax.vjp(rigid.constraint, q)[1](c)[0]
@@ -279,21 +281,21 @@ class StiffSystem(AbstractSystem):
         bend = jax.jvp(jax.grad(self._stiff), (q,), (u,))[1]
         return jnp.sum(u * bend) / jnp.sum(u * pull)
 
-    def _stiff(self, q: Any) -> Any:
+    def _stiff(self, q: Numbers) -> Any:
         return self.stiff_fn(q) if self.params is None else self.stiff_fn(q, self.params)
 
 
-def _moved(rigid: System, q: Any, multipliers: Any) -> Any:
+def _moved(rigid: System, q: Numbers, multipliers: Numbers) -> Any:
     pull = jax.vjp(rigid.constraint, q)[1](multipliers)[0]
     return q + rigid.velocity(q, pull)
 
 
-def _foot_residual(multipliers: Any, args: Any) -> Any:
+def _foot_residual(multipliers: Numbers, args: PyTree) -> Any:
     rigid, q = args
     return rigid.constraint(_moved(rigid, q, multipliers))
 
 
-def _foot_sizes(args: Any) -> Any:
+def _foot_sizes(args: PyTree) -> Any:
     rigid, q = args
     return rigid.linearize(q).row_sizes(q)
 
@@ -319,7 +321,7 @@ class EffectivePotential(eqx.Module):
     stiff: StiffSystem
     actions: Any
 
-    def __call__(self, q: Any, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: Any) -> Any:
         stiff = self.stiff.with_params(*params) if params else self.stiff
         return stiff.slow.potential(q) + stiff.correction(q, self.actions)
 
@@ -344,7 +346,7 @@ def effective(stiff: Any, q0: Any, p0: Any, *, margin: float = 0.02) -> System:
     return System(potential, stiff.manifold_terms, stiff.mass, stiff.force_fn, stiff.params)
 
 
-def resonance_watch(system: AbstractSystem, q: Any, p: Any) -> ResonanceWatch | None:
+def resonance_watch(system: AbstractSystem, q: Numbers, p: Numbers) -> ResonanceWatch | None:
     """A watch for resonances of the fast oscillations that a run of `system` follows or has averaged away.
 
     None where no oscillation carries energy (only those act on the slow motion), where there is one frequency, or more

@@ -18,6 +18,7 @@ from jax.core import Tracer
 
 from ..errors import InputError, ShapeError, real_array
 from ..linalg.indexing import Indices, run_of, take
+from ..types import Numbers
 from .functions import as_callable
 from .names import Name, check_name
 
@@ -58,7 +59,7 @@ class AbstractLocal(eqx.Module):
     def parts(self) -> tuple[slice, ...]:
         return tuple(slice(a, None, self.period) for a in range(self.period))
 
-    def _extended(self, q: Any) -> tuple[Any, int]:
+    def _extended(self, q: Numbers) -> tuple[Any, int]:
         """The particles along the last axis after the fixed points, and how many of these there are."""
         lanes = jnp.moveaxis(q, 0, -1)
         fixed = -min(0, int(self.indices.array.min()))
@@ -71,17 +72,17 @@ class AbstractLocal(eqx.Module):
         # the fixed points come first, the last one foremost: then -1, 0, 1, ... is a plain range
         return jnp.concatenate([anchors, lanes], axis=-1), fixed
 
-    def _particles(self, q: Any, part: slice) -> list[Any]:
+    def _particles(self, q: Numbers, part: slice) -> list[Any]:
         self.check(q)
         extended, fixed = self._extended(q)
         index = self.indices.array[part]
         return [take(extended, index[:, s] + fixed) for s in range(index.shape[1])]
 
-    def __call__(self, q: Any, *extra: Any) -> Any:
+    def __call__(self, q: Numbers, *extra: Any) -> Any:
         rows = [self.lane_values(self._particles(q, part), self.lane_data(part, extra), extra) for part in self.parts]
         return weave(rows)
 
-    def jacobians(self, q: Any, *extra: Any) -> list[tuple[Any, ...]]:
+    def jacobians(self, q: Numbers, *extra: Any) -> list[tuple[Any, ...]]:
         """For each part and each of its particles `(rows, coordinates, blocks)`."""
         out = []
         for part in self.parts:
@@ -89,7 +90,7 @@ class AbstractLocal(eqx.Module):
             out.append(tuple(x.reshape(x.shape[0], -1, x.shape[-1]) for x in slopes))
         return out
 
-    def gather(self, q: Any) -> Any:
+    def gather(self, q: Numbers) -> Any:
         """The particles of each block, `(blocks, particles, ...)`."""
         return jnp.moveaxis(jnp.stack(self._particles(q, slice(None))), -1, 0)
 
@@ -98,7 +99,7 @@ class AbstractLocal(eqx.Module):
         lanes = jnp.moveaxis(x, 0, -1)
         return self.lane_values(list(lanes), self.lane_data(slice(None), extra), extra).T
 
-    def check(self, q: Any) -> None:
+    def check(self, q: Numbers) -> None:
         """Raise when an index has no particle or fixed point."""
         index = self.indices.array
         if np.ndim(q) == 0 or index.max(initial=-1) >= np.shape(q)[0]:

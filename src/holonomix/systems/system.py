@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ..errors import InputError
+from ..types import Numbers
 from .abstract import AbstractSystem
 from .frozen import freeze
 from .functions import as_callable
@@ -92,7 +93,7 @@ class System(AbstractSystem):
     def kind(self) -> str:
         return "constrained" if self.has_constraints else "free"
 
-    def prepare(self, q: Any) -> System:
+    def prepare(self, q: Numbers) -> System:
         """The same system as steps use it: its mass in final form, its functions frozen as they are now.
 
         A constant mass matrix is factored once, not in every step. What a function closes over may change later: the
@@ -103,7 +104,7 @@ class System(AbstractSystem):
             return now
         return eqx.tree_at(lambda s: s.mass, now, as_mass(now.mass, q), is_leaf=lambda x: x is now.mass)
 
-    def try_out(self, q: Any) -> None:
+    def try_out(self, q: Numbers) -> None:
         """Call every function of the user once, the way a run does; shapes are all that matters."""
         q = jnp.asarray(q)
         t = jnp.zeros((), q.dtype)

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ..types import Index
+
 if TYPE_CHECKING:
     from .series import Series
 
@@ -76,7 +78,7 @@ def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> 
     return total
 
 
-def square(a: Series, n: Any) -> Any:
+def square(a: Series, n: Index) -> Any:
     """`sum_j a[j] a[n - j]`, with every product formed once where the orders are unrolled."""
     if a.buffer is not None:
         return convolve(a, a, n)

@@ -15,6 +15,7 @@ import jax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jaxtyping import PyTree
 
 __all__ = ["Form", "in_two_forms", "two_forms_p"]
 
@@ -71,7 +72,7 @@ def _jvp(primals: Any, tangents: Any, *, looped: Form, **_: Any) -> Any:
 ad.primitive_jvps[two_forms_p] = _jvp
 
 
-def _batch(arrays: Any, axes: Any, *, looped: Form, **_: Any) -> Any:
+def _batch(arrays: PyTree, axes: Any, *, looped: Form, **_: Any) -> Any:
     results = jax.vmap(lambda *x: list(looped.fn(*x)), in_axes=tuple(axes))(*arrays)
     return results, [0] * len(results)
 

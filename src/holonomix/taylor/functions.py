@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from ..types import Index
 from .arithmetic import minus, over, scaled, weighted
 from .series import Node, Series, SeriesProgram
 
@@ -17,15 +18,15 @@ __all__ = ["FUNCTION_RULES"]
 Rule = Callable[[Node, Any], Any]
 
 
-def _exp(node: Node, n: Any) -> Any:
+def _exp(node: Node, n: Index) -> Any:
     return scaled(weighted(node.inputs[0], node.output, n), 1.0 / n)
 
 
-def _exp2(node: Node, n: Any) -> Any:
+def _exp2(node: Node, n: Index) -> Any:
     return scaled(weighted(node.inputs[0], node.output, n), math.log(2.0) / n)
 
 
-def _expm1(node: Node, n: Any) -> Any:
+def _expm1(node: Node, n: Index) -> Any:
     if "whole" not in node.memory:
         node.memory["whole"] = Series(node.output[0] + 1.0)
     whole = node.memory["whole"]
@@ -33,12 +34,12 @@ def _expm1(node: Node, n: Any) -> Any:
     return whole[n]
 
 
-def _log(node: Node, n: Any) -> Any:
+def _log(node: Node, n: Index) -> Any:
     (a,), c = node.inputs, node.output
     return over(minus(a[n], scaled(weighted(c, a, n, n - 1), 1.0 / n)), a[0])
 
 
-def _log1p(node: Node, n: Any) -> Any:
+def _log1p(node: Node, n: Index) -> Any:
     (a,), c = node.inputs, node.output
     if "shifted" not in node.memory:
         node.memory["shifted"] = Series(a[0] + 1.0)
@@ -50,7 +51,7 @@ def _log1p(node: Node, n: Any) -> Any:
 def _pair(first: Callable[..., Any], second: Callable[..., Any], sign: float, shown: int) -> Rule:
     """`s' = c a'`, `c' = sign s a'` together: sine and cosine, or their hyperbolic forms."""
 
-    def rule(node: Node, n: Any) -> Any:
+    def rule(node: Node, n: Index) -> Any:
         (a,) = node.inputs
         if "s" not in node.memory:
             node.memory |= {"s": Series(first(a[0])), "c": Series(second(a[0]))}
@@ -70,7 +71,7 @@ class _Expression:
         self.program = SeriesProgram(lambda *x: [fn(*x)], inputs)
         (self.value,) = self.program.results
 
-    def advance(self, n: Any) -> None:
+    def advance(self, n: Index) -> None:
         self.program.advance(n)
 
     def series(self) -> Iterator[Series]:
@@ -80,7 +81,7 @@ class _Expression:
 def _integral(slope: Callable[[Node], _Expression]) -> Rule:
     """`c' = w a'`, where `slope(node)` makes the series of w, whose coefficients up to n - 1 are needed."""
 
-    def rule(node: Node, n: Any) -> Any:
+    def rule(node: Node, n: Index) -> Any:
         if "slope" not in node.memory:
             node.memory["slope"] = slope(node)
         else:
@@ -99,7 +100,7 @@ def _of_output(fn: Callable[[Any], Any]) -> Rule:
     return _integral(lambda node: _Expression(fn, node.output))
 
 
-def _atan2(node: Node, n: Any) -> Any:
+def _atan2(node: Node, n: Index) -> Any:
     """`c' = (x y' - y x') / (x^2 + y^2)`."""
     if "r2" not in node.memory:
         y, x = (v if isinstance(v, Series) else Series(jnp.broadcast_to(v, node.output.shape)) for v in node.inputs)

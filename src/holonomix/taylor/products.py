@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..types import Index
 from .arithmetic import convolve, inner, minus, over, plus, scaled, square, times, weighted
 from .series import Node, Series
 
@@ -18,7 +19,7 @@ __all__ = ["PRODUCT_RULES", "monomial"]
 Rule = Callable[[Node, Any], Any]
 
 
-def _mul(node: Node, n: Any) -> Any:
+def _mul(node: Node, n: Index) -> Any:
     a, b = node.inputs
     if not isinstance(a, Series):
         return scaled(b[n], a)
@@ -50,7 +51,7 @@ def _div(node: Node, n: Any) -> Any:
     return over(minus(top, convolve(b, node.output, n, 1, n)), b[0])
 
 
-def _integer_pow(node: Node, n: Any) -> Any:
+def _integer_pow(node: Node, n: Index) -> Any:
     (a,), k = node.inputs, node.params["y"]
     if k == 2:
         return square(a, n)
@@ -77,7 +78,7 @@ class Product:
         self.parts = [left, left if even else Product(factors[half:])]
         self.value = Series(self.parts[0].value[0] * self.parts[1].value[0])
 
-    def advance(self, n: Any) -> Any:
+    def advance(self, n: Index) -> Any:
         """Coefficient n; the factors must hold theirs."""
         if self.parts:
             left, right = self.parts
@@ -109,20 +110,20 @@ def _power(node: Node, n: Any, a: Series, k: Any) -> Any:
     return over(total, a[0])
 
 
-def _sqrt(node: Node, n: Any) -> Any:
+def _sqrt(node: Node, n: Index) -> Any:
     # by the power rule: the shorter recurrence over s^[j] s^[n-j] loses several more digits
     return _power(node, n, node.inputs[0], 0.5)
 
 
-def _rsqrt(node: Node, n: Any) -> Any:
+def _rsqrt(node: Node, n: Index) -> Any:
     return _power(node, n, node.inputs[0], -0.5)
 
 
-def _cbrt(node: Node, n: Any) -> Any:
+def _cbrt(node: Node, n: Index) -> Any:
     return _power(node, n, node.inputs[0], 1.0 / 3.0)
 
 
-def _pow(node: Node, n: Any) -> Any:
+def _pow(node: Node, n: Index) -> Any:
     a, k = node.inputs
     if not isinstance(k, Series):
         return _power(node, n, a, k)
@@ -179,7 +180,7 @@ def _as_power(node: Node) -> Any:
     return (base, k + m, c * d) if name == "mul" else (base, k - m, c / d)
 
 
-def _monomial_rule(node: Node, n: Any) -> Any:
+def _monomial_rule(node: Node, n: Index) -> Any:
     base, k, factor = node.output.monomial
     if k == 0.0:
         return None
@@ -194,7 +195,7 @@ def _monomial_rule(node: Node, n: Any) -> Any:
     return _power(node, n, base, k)
 
 
-def _reduce_prod(node: Node, n: Any) -> Any:
+def _reduce_prod(node: Node, n: Index) -> Any:
     """A product along axes, one factor after the other."""
     (a,), axes = node.inputs, node.params["axes"]
     if "product" not in node.memory:

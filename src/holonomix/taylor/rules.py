@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from ..types import Index
 from .arithmetic import scaled
 from .functions import FUNCTION_RULES
 from .products import PRODUCT_RULES
@@ -44,7 +45,7 @@ _VALUES = {
 }
 
 
-def _linear(node: Node, n: Any) -> Any:
+def _linear(node: Node, n: Index) -> Any:
     return _apply_linear(node, [x[n] if isinstance(x, Series) else None for x in node.inputs])
 
 
@@ -64,7 +65,7 @@ def _apply_linear(node: Node, terms: list[Any]) -> Any:
     return node.bind(*(x if k in values else centers[k] for k, x in enumerate(filled)))
 
 
-def _select(node: Node, n: Any) -> Any:
+def _select(node: Node, n: Index) -> Any:
     """`which` follows the center; the cases go coefficient by coefficient."""
     which, *cases = node.inputs
     terms = [x[n] if isinstance(x, Series) else None for x in cases]
@@ -77,12 +78,12 @@ def _select(node: Node, n: Any) -> Any:
 # -- branches ----------------------------------------------------------------------------------------------------------
 
 
-def _abs(node: Node, n: Any) -> Any:
+def _abs(node: Node, n: Index) -> Any:
     (a,) = node.inputs
     return scaled(a[n], jnp.sign(a[0]))
 
 
-def _extreme(node: Node, n: Any) -> Any:
+def _extreme(node: Node, n: Index) -> Any:
     """`max` and `min`: the coefficient of the argument that the center takes."""
     centers = [center(x) for x in node.inputs]
     terms = [x[n] if isinstance(x, Series) else None for x in node.inputs]
@@ -94,7 +95,7 @@ def _extreme(node: Node, n: Any) -> Any:
     return jnp.where(first, left, right)
 
 
-def _reduce_extreme(node: Node, n: Any) -> Any:
+def _reduce_extreme(node: Node, n: Index) -> Any:
     """`reduce_max` and `reduce_min`: the coefficients of the entry that is first attained."""
     (a,) = node.inputs
     if a[n] is None:
@@ -105,12 +106,12 @@ def _reduce_extreme(node: Node, n: Any) -> Any:
     return jnp.sum(share * a[n], axis=axes)
 
 
-def _flat(node: Node, n: Any) -> Any:
+def _flat(node: Node, n: Index) -> Any:
     """Functions that are constant between jumps."""
     return None
 
 
-def _clamp(node: Node, n: Any) -> Any:
+def _clamp(node: Node, n: Index) -> Any:
     low, x, high = node.inputs
     if not isinstance(x, Series) or x[n] is None:
         return None

@@ -16,6 +16,8 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
+from ..types import Index
+
 __all__ = ["Node", "Series", "SeriesError", "SeriesProgram", "center", "loop"]
 
 LONGEST_LOOP = 256
@@ -43,7 +45,7 @@ class Series:
         self._pile: Any = None  # terms 0 to _piled - 1 in one array, the order first
         self._piled = 0
 
-    def __getitem__(self, n: Any) -> Any:
+    def __getitem__(self, n: Index) -> Any:
         if self.buffer is not None:
             return (
                 self.buffer[0] if isinstance(n, int) and n == 0 else lax.dynamic_index_in_dim(self.buffer, n, 0, False)
@@ -94,7 +96,7 @@ class Series:
         rows = [zero if x is None else jnp.asarray(x, self.dtype) for x in self.terms[:size]]
         return jnp.stack(rows + [zero] * (size - len(rows)))
 
-    def shifted(self, n: Any, first: int) -> Any:
+    def shifted(self, n: Index, first: int) -> Any:
         """Rows `self[n - j]` for j from `first` to the last order, zero where `n - j` is negative."""
         size = len(self.buffer)
         back = jnp.concatenate([self.buffer[::-1], jnp.zeros_like(self.buffer)])
@@ -128,7 +130,7 @@ class Node:
         """The operation itself on plain arrays."""
         return self.equation.primitive.bind(*values, **self.equation.params)
 
-    def advance(self, n: Any) -> None:
+    def advance(self, n: Index) -> None:
         self.output.put(n, self.rule(self, n))
 
     def series(self) -> Iterator[Series]:
@@ -230,14 +232,14 @@ class SeriesProgram:
             for cases in zip(*found, strict=True)
         ]
 
-    def advance(self, n: Any) -> list[Any]:
+    def advance(self, n: Index) -> list[Any]:
         """Coefficient n of every result; None where it is zero by structure."""
         if not (isinstance(n, int) and n == 0):
             for node in self.nodes:
                 node.advance(n)
         return self.coefficients(n)
 
-    def coefficients(self, n: Any) -> list[Any]:
+    def coefficients(self, n: Index) -> list[Any]:
         """Coefficient n of every result, which must have been computed."""
         first = isinstance(n, int) and n == 0
         return [(x[n] if isinstance(x, Series) else (x if first else None)) for x in self.results]
@@ -256,7 +258,7 @@ def loop(programs: Sequence[SeriesProgram], advance: Callable[[Any], None], firs
     states = list(found.values())
     buffers = [x.into_buffer(size) for x in states]
 
-    def body(n: Any, buffers: list[Any]) -> list[Any]:
+    def body(n: Index, buffers: list[Any]) -> list[Any]:
         for x, buffer in zip(states, buffers, strict=True):
             x.buffer = buffer
         advance(n)
