@@ -27,6 +27,7 @@ import holonomix as hx
 
 FAMILIES = {"HBVM(4, 2)": hx.HBVM(4, 2), "LineIntegral(4)": hx.LineIntegral(4), "LobattoIIIAB(3)": hx.LobattoIIIAB(3)}
 FAMILIES["Gauss(2)"] = hx.Gauss(2)
+LEAST = 0.2  # seconds
 RATIO, EXPONENT, PLAIN = 30.0, 1.1, 1.3
 LINKAGE, NET, NODE = 60e-6, 2e-3, 1.5e-6
 
@@ -66,12 +67,19 @@ def net(n: int) -> hx.Problem:
 
 
 def seconds_per_step(
-    problem: hx.Problem, method, steps: int, system: hx.System | None = None, dt=0.01, repeats: int = 3
+    problem: hx.Problem, method, steps: int, system: hx.System | None = None, dt=0.01, repeats: int = 3, least=LEAST
 ) -> float:
-    """The difference of a long and a short run, the best of each, so that compiling and checking do not count."""
+    """The difference of a long and a short run, the best of each, so that compiling and checking do not count.
+
+    The long run has at least `steps` steps and takes at least `least` seconds: what a call costs varies by a
+    millisecond.
+    """
     run = lambda k: hx.simulate(system or problem.system, method, problem.q0, problem.p0, dt=dt, steps=k, save_every=k)
+    run(1)
+    began = time.process_time()
+    run(steps)
+    steps = max(steps, math.ceil(steps * least / (time.process_time() - began)))
     short = max(1, steps // 5)
-    run(short)
     best = {short: math.inf, steps: math.inf}
     for _ in range(repeats):
         for k in best:

@@ -55,7 +55,7 @@ def small_steps() -> Iterator[Row]:
 
     problem, costs = hx.models.dna_chain(), []
     for method, h in ((hx.StormerVerlet(), 0.2), (hx.ZhangSkeel(0.3), 1.2)):
-        costs.append(families.seconds_per_step(problem, method, round(40_000 / h), dt=h, repeats=8) / h)
+        costs.append(families.seconds_per_step(problem, method, round(40_000 / h), dt=h, repeats=8, least=0.0) / h)
     note = f"{costs[0] * 1e6:.2f} us, {costs[1] * 1e6:.2f} us per unit of time"
     yield Row("DNA chain, Verlet over Z&S", costs[0] / costs[1], 3.0, note, least=True)
 
