@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # waiting threads of BLAS would count as CPU time
+
 import numpy as np
 from rows import Row, print_rows
 
