@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from holonomix.cli.papers import PAPERS, _papers
-from holonomix.papers.items import Findings, Item, Paper, Verdict, form_defect, panels
+from holonomix.papers.items import Findings, Item, Paper, Verdict, form_defect
 from holonomix.papers.report import run_item, write_report
 
 ROOT = Path(__file__).parents[2]
@@ -47,9 +47,8 @@ def test_an_item_without_comparison_has_no_verdict():
 def draw(quick):
     found = compared((True, ""), (not quick, "a sign"))
     found.table("numbers | more", "n", "error").add(3, 0.25)
-    figure, axes = panels()
+    axes = found.panels("line")
     axes.plot([0, 1], [0, 1])
-    found.figure("line", figure)
     return found
 
 

@@ -16,7 +16,7 @@ import holonomix as hx
 
 from .barth_leimkuhler_reich1998_more import ITEMS as MORE
 from .barth_leimkuhler_reich1998_rod import ITEMS as ROD
-from .items import Findings, Item, Paper, legend, order_of, panels, worst
+from .items import Findings, Paper, item, legend, order_of, worst
 
 __all__ = ["PAPER", "pendulum_run"]
 
@@ -27,6 +27,7 @@ METHODS = {
     "U2": hx.VRATTLE(hx.MultiplierMonitor(floor=0.5)),
     "U2, floor 0.01": hx.VRATTLE(hx.MultiplierMonitor(floor=0.01)),
 }
+SECTION4 = "double pendulum, m2/m1 = 1000, from (pi/2, 0) at rest, t to 4, 32 000 steps for every method"
 RATIO = "section 4: the mass ratio 1000 is m2/m1, a light inner mass"
 SIGN = "section 4: the equations of the outer mass have the opposite sign of lambda2"
 
@@ -77,11 +78,19 @@ def draw_errors(axes: Any, names: tuple[str, ...]) -> None:
     axes.set(xlabel="$t$", ylabel="$|H - H_0|$", ylim=(1e-13, 1e-1))
 
 
-def figure4_1(quick: bool) -> Findings:
-    """Trajectories, and the energy error of RATTLE and VRATTLE with U1."""
-    found = Findings()
+@item(
+    "figure4.1",
+    "energy error of RATTLE and VRATTLE with U1",
+    "page 7, section 4, Figure 4.1",
+    SECTION4,
+    seconds=(0.8, 0.8),
+)
+def figure4_1(found: Findings, quick: bool) -> None:
+    """The energy error of VRATTLE with U1 is much smaller than that of RATTLE with as many steps, but both have peaks
+    at the cusps: U1 leaves out the constraint force.
+    """
     runs = {name: pendulum_run(name, STEPS) for name in ("RATTLE", "U1")}
-    figure, (left, right) = panels(1, 2, (7.0, 3.0))
+    (left, right) = found.panels("figure4.1", 1, 2, (7.0, 3.0))
     sol = runs["U1"]
     keep = np.unique(np.searchsorted(sol.t, np.linspace(0, END, 4000)).clip(max=len(sol.t) - 1))
     for k, label in enumerate(("inner mass", "outer mass")):
@@ -91,7 +100,6 @@ def figure4_1(quick: bool) -> Findings:
     draw_errors(right, ("RATTLE", "U1"))
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-    found.figure("figure4.1", figure)
     table = found.table(f"t in [0, 4], {STEPS} steps", "method", "largest energy error", "over its median")
     for name, sol in runs.items():
         table.add(name, worst(sol), prominence(sol))
@@ -111,19 +119,17 @@ def figure4_1(quick: bool) -> Findings:
         f"Control: with m1/m2 = 1000 as printed, the largest multiplier is {np.max(np.abs(other.multipliers)):.2g}, "
         f"with m2/m1 = 1000 it is {np.max(np.abs(runs['RATTLE'].multipliers)):.2g}."
     )
-    return found
 
 
-def figure4_2(quick: bool) -> Findings:
-    """`dt^2 |lambda_n|` along RATTLE."""
+@item("figure4.2", "multipliers along RATTLE", "pages 7 and 8, section 4, Figure 4.2", SECTION4, seconds=(0.1, 0.1))
+def figure4_2(found: Findings, quick: bool) -> None:
+    """The constraint force, scaled by the square of the step, peaks where the energy error does."""
     sol, dt = pendulum_run("RATTLE", STEPS), END / STEPS
     size = np.linalg.norm(sol.multipliers, axis=1)
-    figure, axes = panels()
+    axes = found.panels("figure4.2")
     keep = np.unique(np.linspace(0, len(sol.t) - 1, 4000).astype(int))
     axes.semilogy(sol.t[keep], dt**2 * size[keep], lw=0.8)
     axes.set(xlabel="$t$", ylabel=r"$\Delta t^2 |\lambda_n|$", ylim=(1e-16, 1e-3))
-    found = Findings()
-    found.figure("figure4.2", figure)
     table = found.table("|lambda| along RATTLE", "smallest", "median", "largest")
     table.add(size.min(), np.median(size), size.max())
     ratio = float(size.max() / np.median(size))
@@ -135,18 +141,22 @@ def figure4_2(quick: bool) -> Findings:
     found.compare(
         "the energy changes most where lambda peaks", "at the cusps", f"{near:.1e} apart in time", near < 0.02
     )
-    return found
 
 
-def figure4_3(quick: bool) -> Findings:
-    """Energy errors of RATTLE, U1 and U2: the peaks are gone with U2."""
+@item(
+    "figure4.3",
+    "energy error with the multiplier monitor U2",
+    "page 9, section 4, Figure 4.3",
+    SECTION4,
+    seconds=(1, 1.2),
+)
+def figure4_3(found: Findings, quick: bool) -> None:
+    """The peaks of the energy error are eliminated by the monitor U2."""
     names = ("RATTLE", "U1", "U2")
     runs = {name: pendulum_run(name, STEPS) for name in names}
-    figure, axes = panels(size=(3.4, 2.8))
+    axes = found.panels("figure4.3", size=(3.4, 2.8))
     draw_errors(axes, names)
-    legend(figure, axes)
-    found = Findings()
-    found.figure("figure4.3", figure)
+    legend(axes)
     columns = ("method", "steps", "largest energy error", "over its median", "iterations per step")
     table = found.table("t in [0, 4], as many steps for every method", *columns)
     for name, sol in runs.items():
@@ -169,13 +179,12 @@ def figure4_3(quick: bool) -> Findings:
         f"{e['RATTLE']:.1e}, {e['U1']:.1e}, {e['U2']:.1e}",
         e["RATTLE"] > e["U1"] > e["U2"],
     )
-    return found
 
 
-def figure4_4(quick: bool) -> Findings:
-    """Step sizes of U1 and U2."""
-    figure, axes = panels()
-    found = Findings()
+@item("figure4.4", "step sizes with U1 and U2", "pages 9 and 10, section 4, Figure 4.4", SECTION4, seconds=(0.6, 0.7))
+def figure4_4(found: Findings, quick: bool) -> None:
+    """The largest step with U2 is several orders of magnitude larger than with U1, the smallest several smaller."""
+    axes = found.panels("figure4.4")
     table = found.table("Step sizes", "monitor", "smallest", "largest", "ratio")
     sizes = {}
     for name in ("U1", "U2", "U2, floor 0.01"):
@@ -186,8 +195,7 @@ def figure4_4(quick: bool) -> Findings:
         sizes[name] = step.min(), step.max()
         table.add(name, *sizes[name], step.max() / step.min())
     axes.set(xlabel="$t$", ylabel=r"$\Delta t$")
-    legend(figure, axes)
-    found.figure("figure4.4", figure)
+    legend(axes)
     (low1, high1), (low2, high2) = sizes["U1"], sizes["U2, floor 0.01"]
     found.compare(
         "U2 takes larger and smaller steps than U1",
@@ -205,13 +213,18 @@ def figure4_4(quick: bool) -> Findings:
         "where our run "
         "without a floor fails; with a floor of 0.01, and as many steps for both monitors, the ranges differ by less",
     )
-    return found
 
 
-def explicit_update(quick: bool) -> Findings:
-    """The explicit update of the density, (3.15), beside the semi-explicit one, (3.14)."""
+@item(
+    "explicit",
+    "explicit update of the density",
+    "pages 5 and 6, section 3, equations (3.14) and (3.15)",
+    "double pendulum to t = 1 with U1",
+    seconds=(1.9, 4),
+)
+def explicit_update(found: Findings, quick: bool) -> None:
+    """Both updates of the density give methods of second order; the explicit one might be less stable."""
     problem = hx.models.double_pendulum(masses=(1.0, 2.0), angles=(0.7, 0.2))
-    found = Findings()
     columns = ("update", "order", "error at the smallest step", "oscillation of the step")
     table = found.table("Double pendulum to t = 1; oscillation from a naive start, relative", *columns)
     waves = {}
@@ -235,13 +248,18 @@ def explicit_update(quick: bool) -> Findings:
         waves["explicit"] >= waves["semi-explicit"],
         why="here the explicit update oscillates less",
     )
-    return found
 
 
-def poincare_euler(quick: bool) -> Findings:
-    """Section 2: symplectic Euler for the Poincare-transformed Hamiltonian."""
+@item(
+    "section2",
+    "symplectic steps of variable size (Poincare transformation)",
+    "page 3, section 2",
+    "Kepler orbit of eccentricity 0.6, 20 periods",
+    seconds=(0.9, 1.7),
+)
+def poincare_euler(found: Findings, quick: bool) -> None:
+    """The symplectic Euler method for (H - H_0)/U is symplectic and of first order, with steps that vary."""
     problem = hx.models.kepler(0.6)
-    found = Findings()
     exact = hx.integrate(problem, hx.Composition(hx.StormerVerlet(), 8), dt=0.005, steps=200)
     steps, errors = (0.004, 0.002, 0.001), []
     for dt in steps:
@@ -260,75 +278,10 @@ def poincare_euler(quick: bool) -> Findings:
         f"largest over that of two periods {drift:.2f}",
         drift < 1.2,
     )
-    return found
 
 
-SECTION4 = "double pendulum, m2/m1 = 1000, from (pi/2, 0) at rest, t to 4, 32 000 steps for every method"
 PAPER = Paper(
     "barth_leimkuhler_reich1998",
     "Barth, Leimkuhler & Reich, A time-reversible variable-stepsize integrator for constrained dynamics (1998)",
-    (
-        Item(
-            "section2",
-            "symplectic steps of variable size (Poincare transformation)",
-            "page 3, section 2",
-            "The symplectic Euler method for (H - H_0)/U is symplectic and of first order, with steps that vary.",
-            poincare_euler,
-            "Kepler orbit of eccentricity 0.6, 20 periods",
-            seconds=(0.9, 1.7),
-        ),
-        Item(
-            "explicit",
-            "explicit update of the density",
-            "pages 5 and 6, section 3, equations (3.14) and (3.15)",
-            "Both updates of the density give methods of second order; the explicit one might be less stable.",
-            explicit_update,
-            "double pendulum to t = 1 with U1",
-            seconds=(1.9, 4),
-        ),
-        Item(
-            "figure4.1",
-            "energy error of RATTLE and VRATTLE with U1",
-            "page 7, section 4, Figure 4.1",
-            "The energy error of VRATTLE with U1 is much smaller than that of RATTLE with as many steps, but both have "
-            "peaks at the cusps: U1 leaves out the constraint force.",
-            figure4_1,
-            SECTION4,
-            "as the full form",
-            (0.8, 0.8),
-        ),
-        Item(
-            "figure4.2",
-            "multipliers along RATTLE",
-            "pages 7 and 8, section 4, Figure 4.2",
-            "The constraint force, scaled by the square of the step, peaks where the energy error does.",
-            figure4_2,
-            SECTION4,
-            "as the full form",
-            (0.1, 0.1),
-        ),
-        Item(
-            "figure4.3",
-            "energy error with the multiplier monitor U2",
-            "page 9, section 4, Figure 4.3",
-            "The peaks of the energy error are eliminated by the monitor U2.",
-            figure4_3,
-            SECTION4,
-            "as the full form",
-            (1, 1.2),
-        ),
-        Item(
-            "figure4.4",
-            "step sizes with U1 and U2",
-            "pages 9 and 10, section 4, Figure 4.4",
-            "The largest step with U2 is several orders of magnitude larger than with U1, the smallest several "
-            "smaller.",
-            figure4_4,
-            SECTION4,
-            "as the full form",
-            (0.6, 0.7),
-        ),
-        *ROD,
-        *MORE,
-    ),
+    (poincare_euler, explicit_update, figure4_1, figure4_2, figure4_3, figure4_4, *ROD, *MORE),
 )

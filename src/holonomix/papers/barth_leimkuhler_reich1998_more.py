@@ -11,7 +11,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.models.rod import backbone, wall_distances
 
-from .items import Findings, Item, order_of, panels
+from .items import Findings, item, legend, order_of
 
 __all__ = ["ITEMS"]
 
@@ -19,11 +19,18 @@ __all__ = ["ITEMS"]
 # -- sections 2 and 3: time reversal -----------------------------------------------------------------------------------
 
 
-def reversibility(quick: bool) -> Findings:
-    """VRATTLE forward and back: q, -p and -t give the start again."""
+@item(
+    "reversibility",
+    "time reversal of the variable steps",
+    "pages 4 to 6, sections 2 and 3",
+    "double pendulum and rod, 100 steps out and 100 back",
+    quick="U2 only",
+    seconds=(0.5, 13),
+)
+def reversibility(found: Findings, quick: bool) -> None:
+    """The scheme (3.9) to (3.14) is invariant under the reversal (q, p, t) to (q, -p, -t)."""
     pendulum = hx.models.double_pendulum((1.0, 1.0), masses=(1e-3, 1.0), angles=(np.pi / 2, 0.0))
     rod = hx.models.cosserat_rod()
-    found = Findings()
     table = found.table(
         "Forward, reversed, and as many steps again", "method", "problem", "distance from the start", keys=2
     )
@@ -39,14 +46,20 @@ def reversibility(quick: bool) -> Findings:
         away = float(certificate["symmetric"].measured)
         table.add(name, "rod" if problem is rod else "double pendulum", away)
         found.compare(f"{name}: symmetric under (q, p, t) -> (q, -p, -t)", "yes", f"returns to {away:.0e}", away < 1e-9)
-    return found
 
 
 # -- section 4: the multiplier as a function of the state --------------------------------------------------------------
 
 
-def multiplier(quick: bool) -> Findings:
-    """Lemmas 4.1 and 4.2, equation (4.3) and the derivative of U2 that follows (4.4)."""
+@item(
+    "multiplier",
+    "the multiplier as a function of the state",
+    "pages 7 to 9, section 4, Lemmas 4.1 and 4.2, equations (4.3) and (4.4)",
+    "double pendulum with masses 1.3 and 0.7",
+    seconds=(1.2, 1.6),
+)
+def multiplier(found: Findings, quick: bool) -> None:
+    """Differentiating the constraint twice gives lambda as a function of q and p, and U2 = |Lambda|."""
     problem = hx.models.double_pendulum((1.0, 1.0), masses=(1.3, 0.7), angles=(0.9, 0.2))
     run = lambda n: hx.simulate(problem, hx.Composition(hx.RATTLE(), 8), dt=0.01, steps=n)
     sol = run(60)
@@ -54,7 +67,6 @@ def multiplier(quick: bool) -> Findings:
     mass = jnp.asarray([[1.3], [0.7]])
     v, system = p / mass, problem.system
     g = system.constraint
-    found = Findings()
     # Lemma 4.1 along the motion, with the acceleration from differences
     h = 0.01
     acceleration = (sol.q[51] - 2 * sol.q[50] + sol.q[49]) / h**2
@@ -93,7 +105,6 @@ def multiplier(quick: bool) -> Findings:
         off < 1e-12 * max(size, 1.0),
         why="autodiff gives another value",
     )
-    return found
 
 
 # -- section 5: the rod ------------------------------------------------------------------------------------------------
@@ -113,9 +124,16 @@ def frame(s: np.ndarray) -> tuple[np.ndarray, ...]:
     return z, c * normal + t * binormal, -t * normal + c * binormal, tangent
 
 
-def figure5_1(quick: bool) -> Findings:
-    """The sketch of a Cosserat rod, from frames that satisfy the constraints, and the strains (5.1)."""
-    figure, axes = panels(size=(3.4, 3.6), subplot_kw={"projection": "3d"})
+@item(
+    "figure5.1",
+    "sketch of a Cosserat rod, and its strains",
+    "pages 11 and 12, section 5, Figure 5.1, equation (5.1)",
+    "a twisted helix, 40 to 160 cells",
+    seconds=(0.1, 0.1),
+)
+def figure5_1(found: Findings, quick: bool) -> None:
+    """Directors turn along the rod as d_i' = u x d_i, with the strains u from d1, d2 and their derivatives."""
+    axes = found.panels("figure5.1", size=(3.4, 3.6), subplot_kw={"projection": "3d"})
     s = np.linspace(0, 1, 161)
     z, d1, d2, d3 = frame(s)
     loop = np.linspace(0, 2 * np.pi, 41)
@@ -129,9 +147,7 @@ def figure5_1(quick: bool) -> Findings:
     axes.set(xlabel="$x$", ylabel="$y$", zlabel="$z$")
     axes.locator_params(nbins=3)
     axes.set_box_aspect((1, 1, 1.6), zoom=0.85)
-    figure.legend(loc="outside upper center", ncols=3)
-    found = Findings()
-    found.figure("figure5.1", figure)
+    legend(axes)
     ortho = max(float(np.max(np.abs(np.sum(a * b, axis=1) - c))) for a, b, c in ((d1, d2, 0), (d1, d1, 1), (d2, d2, 1)))
     cross = float(np.max(np.abs(np.cross(d1, d2) - d3)))
     found.compare(
@@ -169,7 +185,6 @@ def figure5_1(quick: bool) -> Findings:
         correction="section 5: the strain is u3 = d2 . d1'",
     )
     found.note("The paper's figure is a drawing; this one is drawn from frames that satisfy its constraints.")
-    return found
 
 
 def clamped_twice(cells: int, bend: float) -> tuple[Any, Any]:
@@ -191,10 +206,17 @@ def clamped_twice(cells: int, bend: float) -> tuple[Any, Any]:
     return hx.System(lambda q: rod.system.potential(q), rows, mass=mass), jnp.asarray(q)
 
 
-def both_ends(quick: bool) -> Findings:
-    """A rod clamped at both ends: rank of its constraints, straight and buckled, and a motion."""
+@item(
+    "both_ends",
+    "a rod clamped at both ends",
+    "pages 12 to 14, section 5 (the paper fixes one end)",
+    "six cells, straight and buckled (ends 0.9 apart), 500 steps of 0.002",
+    quick="four cells, 100 steps",
+    seconds=(6, 6),
+)
+def both_ends(found: Findings, quick: bool) -> None:
+    """After discretization the rod is a constrained system to which RATTLE applies."""
     cells = 4 if quick else 6
-    found = Findings()
     table = found.table(f"Rod of {cells} cells, both ends clamped", "shape", "rows", "rank", "smallest singular value")
     ranks = {}
     for name, bend in (("straight", 0.0), ("buckled", 0.63)):
@@ -216,59 +238,18 @@ def both_ends(quick: bool) -> Findings:
     sol = hx.simulate(system, hx.RATTLE(), q, p, dt=0.002, steps=100 if quick else 500, backend="array")
     energy = float(np.max(np.abs(sol.energy_error())) / np.max(np.abs(sol.energy())))
     held = float(np.max(sol.constraint_error()))
-    figure, axes = panels(size=(3.4, 2.8))
+    axes = found.panels("both_ends", size=(3.4, 2.8))
     for k, style in zip(np.linspace(0, len(sol.t) - 1, 4).astype(int), ("-", "--", "-.", ":")):
         line = backbone(sol.q[k])
         axes.plot(line[:, 1], line[:, 2], ls=style, marker="o", ms=2, label=f"$t = {sol.t[k]:.2f}$")
     axes.set(xlabel="$y$", ylabel="$z$")
-    figure.legend(loc="outside upper center", ncols=2)
-    found.figure("both_ends", figure)
+    legend(axes, 2)
     found.compare(
         "RATTLE on the buckled rod",
         "applies",
         f"constraints to {held:.0e}, energy to {energy:.1e}",
         held < 1e-11 and energy < 0.01,
     )
-    return found
 
 
-ITEMS = (
-    Item(
-        "reversibility",
-        "time reversal of the variable steps",
-        "pages 4 to 6, sections 2 and 3",
-        "The scheme (3.9) to (3.14) is invariant under the reversal (q, p, t) to (q, -p, -t).",
-        reversibility,
-        "double pendulum and rod, 100 steps out and 100 back",
-        "U2 only",
-        (0.5, 13),
-    ),
-    Item(
-        "multiplier",
-        "the multiplier as a function of the state",
-        "pages 7 to 9, section 4, Lemmas 4.1 and 4.2, equations (4.3) and (4.4)",
-        "Differentiating the constraint twice gives lambda as a function of q and p, and U2 = |Lambda|.",
-        multiplier,
-        "double pendulum with masses 1.3 and 0.7",
-        seconds=(1.2, 1.6),
-    ),
-    Item(
-        "figure5.1",
-        "sketch of a Cosserat rod, and its strains",
-        "pages 11 and 12, section 5, Figure 5.1, equation (5.1)",
-        "Directors turn along the rod as d_i' = u x d_i, with the strains u from d1, d2 and their derivatives.",
-        figure5_1,
-        "a twisted helix, 40 to 160 cells",
-        seconds=(0.1, 0.1),
-    ),
-    Item(
-        "both_ends",
-        "a rod clamped at both ends",
-        "pages 12 to 14, section 5 (the paper fixes one end)",
-        "After discretization the rod is a constrained system to which RATTLE applies.",
-        both_ends,
-        "six cells, straight and buckled (ends 0.9 apart), 500 steps of 0.002",
-        "four cells, 100 steps",
-        (6, 6),
-    ),
-)
+ITEMS = (reversibility, multiplier, figure5_1, both_ends)

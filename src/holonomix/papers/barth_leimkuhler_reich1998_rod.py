@@ -10,12 +10,13 @@ import numpy as np
 import holonomix as hx
 from holonomix.models.rod import backbone, wall_distances
 
-from .items import Findings, Item, legend, log_ticks, panels, snapshots, worst
+from .items import Findings, item, legend, log_ticks, snapshots, worst
 
 __all__ = ["ITEMS", "rod_run"]
 
 ROD_END = 0.25
 WALL = hx.WallMonitor(wall_distances, power=3.0)
+ROD = "N = 10 cells, length 1, a1 = a2 = 0.1, K = 0.01, walls with eps 0.1, delta 0.25, U3 with alpha 3"
 MASS = "section 5: the strain is u3 = d2 . d1', and the mass matrix of a node is not diagonal"
 
 
@@ -48,19 +49,25 @@ def nearest(q: np.ndarray) -> np.ndarray:
     return np.min(walls[:, 3] - q[..., :3] @ walls[:, :3].T, axis=(1, 2))
 
 
-def figure5_2(quick: bool) -> Findings:
-    """Snapshots of the rod in its box."""
+@item(
+    "figure5.2",
+    "snapshots of the rod in its box",
+    "pages 13 and 14, section 5, Figure 5.2",
+    f"{ROD}, t to 1.5",
+    quick="t to 0.5",
+    seconds=(4, 9),
+)
+def figure5_2(found: Findings, quick: bool) -> None:
+    """An inextensible, unshearable rod undergoes large deformations and collides with the sides of a box."""
     end = 0.5 if quick else 1.5
     sol = rod_run(0.02, end=end)
     rows = np.minimum(np.searchsorted(sol.t, np.linspace(0.0, end, 6)), len(sol.t) - 1)
-    figure, axes = snapshots([sol.t[k] for k in rows], x=(-1, 0, 0.5), y=(-1, 0, 1), z=(0, 1, 2))
+    axes = snapshots(found, "figure5.2", [sol.t[k] for k in rows], x=(-1, 0, 0.5), y=(-1, 0, 1), z=(0, 1, 2))
     for panel, k in zip(axes, rows):
         line = backbone(sol.q[k])
         _draw_box(panel)
         panel.plot(*line.T, "o-", ms=2, lw=1.2)
         panel.view_init(18, -70)
-    found = Findings()
-    found.figure("figure5.2", figure)
     gap, bend = nearest(sol.q), np.max(np.linalg.norm(np.diff(backbone(sol.q), n=2, axis=1), axis=2))
     table = found.table(f"Rod in the box, t to {end:g}", "steps", "nearest to a wall", "at t", "constraint error")
     table.add(sol.stats["steps"], gap.min(), f"{sol.t[int(np.argmin(gap))]:.3f}", np.max(sol.constraint_error()))
@@ -68,7 +75,6 @@ def figure5_2(quick: bool) -> Findings:
     found.compare(
         "large deformations", "yes", f"kink between neighboring cells up to {bend / 0.1:.2f} rad", bend / 0.1 > 0.1
     )
-    return found
 
 
 def _draw_box(panel: Any) -> None:
@@ -81,19 +87,24 @@ def _draw_box(panel: Any) -> None:
         panel.plot((x, x), (-1, 1), (2, 2), color="0.6", lw=0.7, ls="-")
 
 
-def figure5_3(quick: bool) -> Findings:
-    """Total energy with the same first step for both methods: RATTLE jumps at the collision."""
+@item(
+    "figure5.3",
+    "energy with the same first step",
+    "pages 14 and 15, section 5, Figure 5.3",
+    f"{ROD}, first step 0.02, t to 0.25",
+    seconds=(3, 6),
+)
+def figure5_3(found: Findings, quick: bool) -> None:
+    """The rod hits the wall at t = 0.17; RATTLE's energy jumps there, VRATTLE's does not."""
     h0 = 0.02
     runs = {"RATTLE": fixed_rod_run(h0), "VRATTLE": rod_run(h0)}
-    figure, axes = panels()
-    found = Findings()
+    axes = found.panels("figure5.3")
     table = found.table("First step 0.02", "method", "steps", "largest energy error")
     for (name, sol), marker in zip(runs.items(), "os"):
         axes.plot(sol.t, sol.energy(), marker=marker, ms=4 if name == "RATTLE" else 2, label=name)
         table.add(name, sol.stats["steps"], worst(sol))
     axes.set(xlabel="$t$", ylabel="energy $H$")
-    legend(figure, axes)
-    found.figure("figure5.3", figure)
+    legend(axes)
     fine = rod_run(0.01)
     hit = float(fine.t[int(np.argmin(nearest(fine.q)))])
     found.compare("time of the collision", "about 0.17", f"{hit:.3f}", abs(hit - 0.17) < 0.02)
@@ -105,21 +116,27 @@ def figure5_3(quick: bool) -> Findings:
         jump > 10,
         correction=MASS,
     )
-    return found
 
 
-def figure5_4(quick: bool) -> Findings:
-    """Energy error through the collision: RATTLE with h = 0.0029, VRATTLE with 0.02 and 0.04."""
+@item(
+    "figure5.4",
+    "energy error through the collision",
+    "page 15, section 5, Figure 5.4",
+    f"{ROD}, t to 0.25",
+    seconds=(0.1, 0.1),
+)
+def figure5_4(found: Findings, quick: bool) -> None:
+    """RATTLE with h = 0.0029 takes as many steps as VRATTLE with 0.02; VRATTLE with 0.04 takes half as many and still
+    has a smaller error.
+    """
     runs = {"RATTLE, 0.0029": fixed_rod_run(0.0029), "VRATTLE, 0.02": rod_run(0.02), "VRATTLE, 0.04": rod_run(0.04)}
-    figure, axes = panels(size=(3.4, 2.8))
-    found = Findings()
+    axes = found.panels("figure5.4", size=(3.4, 2.8))
     table = found.table("Energy error through the collision", "run", "steps", "largest")
     for name, sol in runs.items():
         axes.semilogy(sol.t[1:], np.abs(sol.energy_error()[1:]), label=name)
         table.add(name, sol.stats["steps"], worst(sol))
     axes.set(xlabel="$t$", ylabel="$|H - H_0|$")
-    legend(figure, axes, 2)
-    found.figure("figure5.4", figure)
+    legend(axes, 2)
     rattle, fine, coarse = runs.values()
     found.compare(
         "largest error of VRATTLE at 0.04 and of RATTLE at 0.0029",
@@ -148,28 +165,33 @@ def figure5_4(quick: bool) -> Findings:
         f"{worst(rattle) / worst(fine):.1f} times less",
         worst(fine) < worst(rattle),
     )
-    return found
 
 
-def figure5_5(quick: bool) -> Findings:
-    """Work and largest energy error."""
+@item(
+    "figure5.5",
+    "work and energy error",
+    "page 16, section 5, Figure 5.5",
+    f"{ROD}, seven first steps from 0.04 to 0.0025",
+    quick="first steps 0.04, 0.02 and 0.01",
+    seconds=(0.1, 0.2),
+)
+def figure5_5(found: Findings, quick: bool) -> None:
+    """VRATTLE outperforms RATTLE at every tolerance, most at severe ones."""
     work: dict[str, list[tuple[int, float]]] = {"VRATTLE": [], "RATTLE": []}
     for h0 in (0.04, 0.02, 0.01) if quick else (0.04, 0.028, 0.02, 0.014, 0.01, 0.005, 0.0025):
         sol = rod_run(h0)
         n = sol.stats["steps"]
         work["VRATTLE"].append((n, worst(sol)))
         work["RATTLE"].append((n, worst(fixed_rod_run(ROD_END / n))))
-    found = Findings()
     table = found.table("Steps and largest energy error", "steps", "VRATTLE", "RATTLE", "RATTLE / VRATTLE")
     for (n, a), (_, b) in zip(work["VRATTLE"], work["RATTLE"]):
         table.add(n, a, b, b / a)
-    figure, axes = panels()
+    axes = found.panels("figure5.5")
     for (name, points), marker in zip(work.items(), "os"):
         axes.loglog(*zip(*points), marker=marker, label=name)
     axes.set(xlabel="steps", ylabel="largest $|H - H_0|$")
     log_ticks(axes, (50, 100, 200, 500))
-    legend(figure, axes)
-    found.figure("figure5.5", figure)
+    legend(axes)
     ratios = [b / a for (_, a), (_, b) in zip(work["VRATTLE"], work["RATTLE"])]
     found.compare(
         "VRATTLE errs less with the same work",
@@ -185,14 +207,19 @@ def figure5_5(quick: bool) -> Findings:
         why="both methods are of order two, so that their errors both fall as the square of the steps and the gain "
         "tends to a constant; the gain seen in the paper's picture must end at finer tolerances",
     )
-    return found
 
 
-def figure5_6(quick: bool) -> Findings:
-    """Density and physical step from a naive and from a proper start: the naive density oscillates."""
-    figure, axes = panels(2, 2, (7.0, 4.0), sharex=True, sharey="col")
+@item(
+    "figure5.6",
+    "start of the density",
+    "pages 16 and 17, section 5, Figure 5.6",
+    f"{ROD}, first step 0.02",
+    seconds=(1.8, 1.8),
+)
+def figure5_6(found: Findings, quick: bool) -> None:
+    """From rho = U(q_0) the density oscillates from step to step; from a proper start it does not."""
+    axes = found.panels("figure5.6", 2, 2, (7.0, 4.0), sharex=True, sharey="col")
     h0, u0 = 0.02, 0.5**-3
-    found = Findings()
     columns = ("start", "oscillation of rho, relative", "oscillation of h/rho")
     table = found.table("Largest third difference, which oscillation from step to step makes large", *columns)
     size = {}
@@ -208,7 +235,6 @@ def figure5_6(quick: bool) -> Findings:
         table.add(start, size[start], third_step)
     for panel in axes[1]:
         panel.set_xlabel("$t$")
-    found.figure("figure5.6", figure)
     found.compare(
         "rho oscillates from the naive start, not from the proper one",
         "with substantial amplitude",
@@ -245,14 +271,22 @@ def figure5_6(quick: bool) -> Findings:
         why="U is a maximum over the nodes, which are equally far from the wall at the vertical start: backward, the "
         "nearest node hardly moves; our proper start takes the slope of U forward",
     )
-    return found
 
 
-def monitors(quick: bool) -> Findings:
-    """The monitor of the walls beside those of the vector field, with the same first step and at equal work."""
+@item(
+    "monitors",
+    "wall and vector-field monitors on the rod",
+    "page 15, section 5, below Figure 5.4",
+    f"{ROD}, first step 0.02; four monitors of forces and speeds",
+    quick="U1 only",
+    seconds=(3, 40),
+)
+def monitors(found: Findings, quick: bool) -> None:
+    """A standard step control by the normed vector field was able to control the energy fluctuation too, but the
+    distance to the walls typically gives better results.
+    """
     h0 = 0.02
     coarse, goal = worst(fixed_rod_run(h0)), rod_run(h0).stats["steps"]
-    found = Findings()
     columns = (
         "monitor",
         "steps",
@@ -296,68 +330,6 @@ def monitors(quick: bool) -> Findings:
         min(worse) > 1,
         why="with as many steps the wall monitor errs more than one of them",
     )
-    return found
 
 
-ROD = "N = 10 cells, length 1, a1 = a2 = 0.1, K = 0.01, walls with eps 0.1, delta 0.25, U3 with alpha 3"
-ITEMS = (
-    Item(
-        "figure5.2",
-        "snapshots of the rod in its box",
-        "pages 13 and 14, section 5, Figure 5.2",
-        "An inextensible, unshearable rod undergoes large deformations and collides with the sides of a box.",
-        figure5_2,
-        f"{ROD}, t to 1.5",
-        "t to 0.5",
-        (4, 9),
-    ),
-    Item(
-        "figure5.3",
-        "energy with the same first step",
-        "pages 14 and 15, section 5, Figure 5.3",
-        "The rod hits the wall at t = 0.17; RATTLE's energy jumps there, VRATTLE's does not.",
-        figure5_3,
-        f"{ROD}, first step 0.02, t to 0.25",
-        seconds=(3, 6),
-    ),
-    Item(
-        "figure5.4",
-        "energy error through the collision",
-        "page 15, section 5, Figure 5.4",
-        "RATTLE with h = 0.0029 takes as many steps as VRATTLE with 0.02; VRATTLE with 0.04 takes half as many and "
-        "still has a smaller error.",
-        figure5_4,
-        f"{ROD}, t to 0.25",
-        seconds=(0.1, 0.1),
-    ),
-    Item(
-        "figure5.5",
-        "work and energy error",
-        "page 16, section 5, Figure 5.5",
-        "VRATTLE outperforms RATTLE at every tolerance, most at severe ones.",
-        figure5_5,
-        f"{ROD}, seven first steps from 0.04 to 0.0025",
-        "first steps 0.04, 0.02 and 0.01",
-        (0.1, 0.2),
-    ),
-    Item(
-        "figure5.6",
-        "start of the density",
-        "pages 16 and 17, section 5, Figure 5.6",
-        "From rho = U(q_0) the density oscillates from step to step; from a proper start it does not.",
-        figure5_6,
-        f"{ROD}, first step 0.02",
-        seconds=(1.8, 1.8),
-    ),
-    Item(
-        "monitors",
-        "wall and vector-field monitors on the rod",
-        "page 15, section 5, below Figure 5.4",
-        "A standard step control by the normed vector field was able to control the energy fluctuation too, but the "
-        "distance to the walls typically gives better results.",
-        monitors,
-        f"{ROD}, first step 0.02; four monitors of forces and speeds",
-        "U1 only",
-        (3, 40),
-    ),
-)
+ITEMS = (figure5_2, figure5_3, figure5_4, figure5_5, figure5_6, monitors)

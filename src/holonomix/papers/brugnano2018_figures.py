@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 import holonomix as hx
 
 from .brugnano2018_tables import PROBLEMS, Run, hidden_constraint, solve
-from .items import Findings, Item, draw_rounding, legend, panels
+from .items import Findings, draw_rounding, item, legend
 
 __all__ = ["ITEMS", "conical_run", "theorem8_errors"]
 
@@ -24,27 +24,40 @@ def conical_run(periods: int) -> tuple[Run, np.ndarray]:
     return run, np.max(np.abs(run.z - np.concatenate([q, p], axis=1)), axis=1)
 
 
-def figure1(quick: bool) -> Findings:
-    """The solution error of HBVM(2, 2) on the conical pendulum grows linearly."""
+@item(
+    "figure1",
+    "error of HBVM(2, 2) over 100 periods",
+    "section 5.2, Figure 1",
+    "h = T/100, 100 periods",
+    quick="20 periods",
+    seconds=(0.1, 0.1),
+)
+def figure1(found: Findings, quick: bool) -> None:
+    """The solution error on the conical pendulum grows linearly in time."""
     run, error = conical_run(20 if quick else 100)
-    found = Findings()
     slope = float(np.polyfit(np.log(run.t[100:]), np.log(np.maximum.accumulate(error)[100:]), 1)[0])
     table = found.table("Solution error", "t", "error")
     for k in np.linspace(0, len(error) - 1, 6).astype(int)[1:]:
         table.add(f"{run.t[k]:.1f}", float(error[k]))
     found.compare("the error grows as t^a", "a = 1 (linear)", f"a = {slope:.3f}", abs(slope - 1) < 0.05)
-    figure, axes = panels()
+    axes = found.panels("figure1")
     periods = error[1:].reshape(-1, 100)
     for name, values in (("largest", periods.max(axis=1)), ("smallest", periods.min(axis=1))):
         axes.plot(run.t[100::100], values, label=f"{name} of each period")
-    legend(figure, axes)
+    legend(axes)
     axes.set(xlabel="$t$", ylabel=r"$\|(q, p)_n - (q, p)(t_n)\|_\infty$")
-    found.figure("figure1", figure)
-    return found
 
 
-def figure2(quick: bool) -> Findings:
-    """Errors of multiplier, energy, constraint and hidden constraint in the run of figure 1."""
+@item(
+    "figure2",
+    "multiplier, energy and constraints over 100 periods",
+    "section 5.2, Figure 2",
+    "h = T/100, 100 periods",
+    quick="20 periods",
+    seconds=(0.1, 0.1),
+)
+def figure2(found: Findings, quick: bool) -> None:
+    """The errors of the multiplier, the Hamiltonian, the constraint and the hidden constraint are negligible."""
     run, _ = conical_run(20 if quick else 100)
     energy = 0.5 * np.sum(run.p**2, axis=1) + run.q[:, 2]
     curves = {
@@ -53,27 +66,34 @@ def figure2(quick: bool) -> Findings:
         "$|H - H_0|$": np.abs(energy - energy[0])[1:],
         "$|g|$": np.abs(np.sum(run.q**2, axis=1) - 1)[1:],
     }
-    found = Findings()
     table = found.table(f"Largest errors over {len(run.t) - 1} steps", "quantity", "error")
     # one panel per quantity: at round-off the curves would cover each other
-    figure, axes = panels(4, 1, (3.4, 5.6), sharex=True)
+    axes = found.panels("figure2", 4, 1, (3.4, 5.6), sharex=True)
     for panel, (name, curve) in zip(axes, curves.items(), strict=True):
         table.add(name, np.max(curve))
         draw_rounding(panel, run.t[1:], curve)
         panel.set(ylabel=name)
     axes[-1].set(xlabel="$t$")
-    found.figure("figure2", figure)
     largest = max(float(np.max(curve)) for curve in curves.values())
     found.compare("all four errors", "negligible", f"at most {largest:.1e}", largest < 1e-11)
-    return found
 
 
 def _constraint(system: hx.System, q: Any, p: Any) -> Any:
     return system.constraint(q)
 
 
-def figure3(quick: bool) -> Findings:
-    """The satellites over 10^4 steps: hidden constraint, Hamiltonian and the three constraints."""
+@item(
+    "figure3",
+    "tethered satellites over 10 000 steps",
+    "section 5.4, Figure 3",
+    "10 000 steps, every one of them kept",
+    quick="1 000 steps",
+    seconds=(0.5, 0.5),
+)
+def figure3(found: Findings, quick: bool) -> None:
+    """With HBVM(6, 2) and h = 0.1 the motion is qualitatively right over 10^4 steps, and energy and constraints are
+    conserved.
+    """
     problem = PROBLEMS[4]()
     observe = {"hidden": Partial(hidden_constraint, problem.system), "g": Partial(_constraint, problem.system)}
     sol = hx.simulate(
@@ -87,13 +107,11 @@ def figure3(quick: bool) -> Findings:
     hidden = np.sum(np.abs(sol.observables["hidden"]), axis=1)
     energy = np.abs(sol.energy_error())
     curves = {"$|G p|_1$": hidden, "$|H - H_0|$": energy} | {f"$|g_{k + 1}|$": g[:, k] for k in range(3)}
-    figure, axes = panels(len(curves), 1, (3.4, 6.0), sharex=True)
+    axes = found.panels("figure3", len(curves), 1, (3.4, 6.0), sharex=True)
     for panel, (name, curve) in zip(axes, curves.items(), strict=True):
         draw_rounding(panel, sol.t[1:], curve[1:])
         panel.set(ylabel=name)
     axes[-1].set(xlabel="$t$")
-    found = Findings()
-    found.figure("figure3", figure)
     planes = float(np.max(np.abs(sol.q[:, :, 1] - np.asarray([0.5, -0.5, 0.0]))))
     table = found.table(f"Largest errors over every one of {sol.stats['steps']} steps", "quantity", "error")
     for name, curve in (("energy", energy), ("constraints", g), ("hidden constraints, 1-norm", hidden)):
@@ -108,7 +126,6 @@ def figure3(quick: bool) -> Findings:
         f"{early:.1e} in the first half, {late:.1e} after",
         late < 2 * early,
     )
-    return found
 
 
 def theorem8_errors(problem: Any, method: Any, meshes: tuple[float, ...]) -> list[tuple[float, float]]:
@@ -125,9 +142,18 @@ THEOREM8 = (
 )
 
 
-def theorem8(quick: bool) -> Findings:
-    """With too few nodes energy and constraint err by O(h^2k), with enough they are at round-off; symmetry."""
-    found = Findings()
+@item(
+    "theorem8",
+    "conservation, its order, and symmetry",
+    "section 4, Theorem 8, equation (55)",
+    "modified pendulum and satellites up to t = 2; symmetry over 50 steps from a generic start",
+    quick="symmetry over 20 steps",
+    seconds=(2, 5),
+)
+def theorem8(found: Findings, quick: bool) -> None:
+    """Energy and constraint are exact if their degree is at most 2k/s and err by O(h^2k) otherwise; the method is
+    symmetric.
+    """
     view = found.table("Energy and constraint errors up to t = 2", "problem", "method", "h", "e_H", "e_g", keys=2)
     for number, k, s, meshes, *exact in THEOREM8:
         problem = PROBLEMS[number]()
@@ -147,7 +173,6 @@ def theorem8(quick: bool) -> Findings:
     found.compare("symmetric: forward, and back with -p", "returns to the start", f"to {away:.1e}", away < 1e-11)
     control = symmetry_defect(PROBLEMS[3](), hx.RK4(), 0.1, 20, project=True)
     found.note(f"Control: RK4 on the equations of index one comes back to within {control:.1e} only.")
-    return found
 
 
 def symmetry_defect(problem: Any, method: Any, dt: float, steps: int, project: bool = False) -> float:
@@ -161,47 +186,4 @@ def symmetry_defect(problem: Any, method: Any, dt: float, steps: int, project: b
     return float(jnp.maximum(jnp.max(jnp.abs(back[0] - q)), jnp.max(jnp.abs(back[1] + p))))
 
 
-ITEMS = (
-    Item(
-        "figure1",
-        "error of HBVM(2, 2) over 100 periods",
-        "section 5.2, Figure 1",
-        "The solution error on the conical pendulum grows linearly in time.",
-        figure1,
-        "h = T/100, 100 periods",
-        "20 periods",
-        (0.1, 0.1),
-    ),
-    Item(
-        "figure2",
-        "multiplier, energy and constraints over 100 periods",
-        "section 5.2, Figure 2",
-        "The errors of the multiplier, the Hamiltonian, the constraint and the hidden constraint are negligible.",
-        figure2,
-        "h = T/100, 100 periods",
-        "20 periods",
-        (0.1, 0.1),
-    ),
-    Item(
-        "figure3",
-        "tethered satellites over 10 000 steps",
-        "section 5.4, Figure 3",
-        "With HBVM(6, 2) and h = 0.1 the motion is qualitatively right over 10^4 steps, and energy and constraints are "
-        "conserved.",
-        figure3,
-        "10 000 steps, every one of them kept",
-        "1 000 steps",
-        (0.5, 0.5),
-    ),
-    Item(
-        "theorem8",
-        "conservation, its order, and symmetry",
-        "section 4, Theorem 8, equation (55)",
-        "Energy and constraint are exact if their degree is at most 2k/s and err by O(h^2k) otherwise; the method is "
-        "symmetric.",
-        theorem8,
-        "modified pendulum and satellites up to t = 2; symmetry over 50 steps from a generic start",
-        "symmetry over 20 steps",
-        (2, 5),
-    ),
-)
+ITEMS = (figure1, figure2, figure3, theorem8)

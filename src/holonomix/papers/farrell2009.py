@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.linalg import null_space
 
 import holonomix as hx
 from holonomix.methods.partitioned import LOBATTO_IIIAB, SYMPLECTIC_EULER
@@ -20,7 +21,7 @@ from .farrell2009_composition import ITEMS as COMPOSITION
 from .farrell2009_composition import distance, run
 from .farrell2009_constrained import ITEMS as CONSTRAINED
 from .farrell2009_general import ITEMS as GENERAL
-from .items import Findings, Item, Paper, log_ticks, order_of, panels, wedge_form
+from .items import Findings, Paper, item, log_ticks, order_of, wedge_form
 
 __all__ = ["PAPER", "euler_bound", "measured_orders", "sweeps", "wedge_defects"]
 
@@ -65,11 +66,17 @@ def measured_orders(
     return slope(steps), slope(ends), np.asarray(steps), np.asarray(ends)
 
 
-def orders(quick: bool) -> Findings:
-    """Local and global order of every classical method."""
-    found = Findings()
+@item(
+    "orders",
+    "order of the classical methods",
+    "pages 5 to 14, sections 3 to 5",
+    "twelve methods on Henon-Heiles to t = 2",
+    seconds=(3, 3),
+)
+def orders(found: Findings, quick: bool) -> None:
+    """Euler, Taylor, Runge-Kutta, multistep and partitioned methods have the stated orders."""
     table = found.table("Order of the classical methods", "method", "local", "p + 1", "global", "p")
-    figure, axes = panels(size=(7.0, 3.2))
+    axes = found.panels("orders", size=(7.0, 3.2))
     worst = 0.0
     for k, (name, make) in enumerate(CLASSICAL.items()):
         method = make()
@@ -81,8 +88,7 @@ def orders(quick: bool) -> Findings:
         axes.loglog([2.0 / n for n in counts], ends, marker="os^vD<>ph*Xd"[k], label=name)
     axes.set(xlabel=r"$\Delta t$", ylabel="error of $(q, p)$ at $t = 2$")
     log_ticks(axes, (0.005, 0.01, 0.02, 0.05))
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", ncols=1)
-    found.figure("orders", figure)
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", ncols=1)
     found.compare(
         "exponents of the error of one step and of the whole",
         "p + 1 and p for every method",
@@ -92,7 +98,6 @@ def orders(quick: bool) -> Findings:
         "method ends with dt^(p-1)/p!, the multistep formula has a term a_0 z_{n+1-m}, and a local error O(dt^(p+1)) "
         "that is not divided by dt gives order p",
     )
-    return found
 
 
 # -- section 3.1: the bound of Euler's method --------------------------------------------------------------------------
@@ -123,9 +128,15 @@ def euler_bound(
     return rows
 
 
-def euler(quick: bool) -> Findings:
-    """The error of Euler's method under its bound."""
-    found = Findings()
+@item(
+    "euler",
+    "error bound of Euler's method",
+    "pages 6 to 8, section 3.1, Theorems 2 and 3",
+    "pendulum to t = 3, 100 to 800 steps, bound checked at every step",
+    seconds=(0.2, 0.2),
+)
+def euler(found: Findings, quick: bool) -> None:
+    """The error of Euler's method is at most dt M/(2 L) (e^(L t) - 1)."""
     table = found.table("Euler's method on the pendulum, t to 3", "steps", "largest error", "bound", "error times n")
     rows = euler_bound()
     for n, error, bound, _ in rows:
@@ -134,7 +145,6 @@ def euler(quick: bool) -> Findings:
     order = order_of([1 / n for n, *_ in rows], [error for _, error, *_ in rows])
     found.compare("error over bound, largest over all steps", "at most 1", ratio, ratio <= 1)
     found.compare("the error is proportional to dt", "order 1", f"order {order:.2f}", abs(order - 1) < 0.1)
-    return found
 
 
 # -- section 6.3: the multipliers --------------------------------------------------------------------------------------
@@ -156,9 +166,16 @@ def sweeps(name: str, steps: int = 200) -> float:
     return float(sol.stats["mean_iterations"])
 
 
-def multipliers(quick: bool) -> Findings:
-    """Iterations of the multiplier solvers on the chain of ten."""
-    found = Findings()
+@item(
+    "multipliers",
+    "iterations for the multipliers",
+    "pages 17 and 18, section 6.3.1",
+    "chain of ten, dt 0.05, tolerance 1e-10, 200 steps",
+    quick="50 steps",
+    seconds=(2, 2),
+)
+def multipliers(found: Findings, quick: bool) -> None:
+    """Coordinate resetting, Newton and quasi-Newton iterations all find the multipliers."""
     steps = 50 if quick else 200
     table = found.table(f"Mean iterations per step, chain of ten, dt 0.05, {steps} steps", "solver", "iterations")
     counts = {name: sweeps(name, steps) for name in SOLVERS}
@@ -178,7 +195,6 @@ def multipliers(quick: bool) -> Findings:
         newton <= quasi < shake,
         correction="section 6.3.1: the tolerance bounds |g_i(Q)|, not g_i(Q)",
     )
-    return found
 
 
 # -- section 6.4: symplecticity ----------------------------------------------------------------------------------------
@@ -208,12 +224,12 @@ def wedge_defects() -> dict[str, float]:
         return wedge_form(jax.jit(jax.jacfwd(step))(z0)), step(z0)
 
     rows = np.asarray(system.linearize(q).todense())
-    positions = np.block([[_null(rows), np.zeros((n, n))], [np.zeros((n, _null(rows).shape[1])), np.eye(n)]])
+    positions = np.block([[null_space(rows), np.zeros((n, n))], [np.zeros((n, null_space(rows).shape[1])), np.eye(n)]])
     both = jax.jacfwd(lambda z: jnp.concatenate([
         system.constraint(z[:n].reshape(q.shape)),
         system.hidden_constraint(z[:n].reshape(q.shape), z[n:].reshape(q.shape)),
     ]))(z0)  # fmt: skip
-    tangent = _null(np.asarray(both))
+    tangent = null_space(np.asarray(both))
     shake, after = one(hx.SHAKE("velocity"))
     rattle, _ = one(hx.RATTLE())
     end_q, end_p = (x.reshape(q.shape) for x in jnp.split(after, 2))
@@ -225,14 +241,15 @@ def wedge_defects() -> dict[str, float]:
     }
 
 
-def _null(rows: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the null space."""
-    return np.linalg.svd(rows)[2][rows.shape[0] :].T
-
-
-def wedge(quick: bool) -> Findings:
-    """The wedge product under velocity-level SHAKE and RATTLE."""
-    found = Findings()
+@item(
+    "wedge",
+    "SHAKE and RATTLE are symplectic",
+    "pages 20 to 24, section 6.4",
+    "Jacobian of one step of 0.05 on the double pendulum",
+    seconds=(3, 6),
+)
+def wedge(found: Findings, quick: bool) -> None:
+    """Both methods keep the wedge product dq ^ dp."""
     table = found.table("One step of 0.05 on the double pendulum", "what", "largest entry")
     defects = wedge_defects()
     for name, value in defects.items():
@@ -244,52 +261,10 @@ def wedge(quick: bool) -> Findings:
         f"Controls: in the ambient space RATTLE's defect is {ambient:.2g}, where nothing is promised, and SHAKE's "
         f"velocities have |G v| = {hidden:.1e}."
     )
-    return found
 
 
 PAPER = Paper(
     "farrell2009",
     "Farrell, Hamiltonian mechanics and the construction of numerical integrators (2009)",
-    (
-        Item(
-            "orders",
-            "order of the classical methods",
-            "pages 5 to 14, sections 3 to 5",
-            "Euler, Taylor, Runge-Kutta, multistep and partitioned methods have the stated orders.",
-            orders,
-            "twelve methods on Henon-Heiles to t = 2",
-            seconds=(3, 3),
-        ),
-        Item(
-            "euler",
-            "error bound of Euler's method",
-            "pages 6 to 8, section 3.1, Theorems 2 and 3",
-            "The error of Euler's method is at most dt M/(2 L) (e^(L t) - 1).",
-            euler,
-            "pendulum to t = 3, 100 to 800 steps, bound checked at every step",
-            seconds=(0.2, 0.2),
-        ),
-        Item(
-            "multipliers",
-            "iterations for the multipliers",
-            "pages 17 and 18, section 6.3.1",
-            "Coordinate resetting, Newton and quasi-Newton iterations all find the multipliers.",
-            multipliers,
-            "chain of ten, dt 0.05, tolerance 1e-10, 200 steps",
-            "50 steps",
-            (2, 2),
-        ),
-        *GENERAL,
-        *CONSTRAINED,
-        Item(
-            "wedge",
-            "SHAKE and RATTLE are symplectic",
-            "pages 20 to 24, section 6.4",
-            "Both methods keep the wedge product dq ^ dp.",
-            wedge,
-            "Jacobian of one step of 0.05 on the double pendulum",
-            seconds=(3, 6),
-        ),
-        *COMPOSITION,
-    ),
+    (orders, euler, multipliers, *GENERAL, *CONSTRAINED, wedge, *COMPOSITION),
 )

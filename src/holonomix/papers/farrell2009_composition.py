@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg import expm, logm
 
 import holonomix as hx
 from holonomix.methods.composition import splitting_defect
 
-from .items import Findings, Item, legend, log_ticks, order_of, panels
+from .items import Findings, item, legend, log_ticks, order_of
 
 __all__ = ["ITEMS", "bch_remainders", "bch_terms", "composition_order"]
 
@@ -28,8 +29,17 @@ def distance(a: tuple[Any, Any], b: tuple[Any, Any]) -> float:
 # -- section 7.2: the coefficients -------------------------------------------------------------------------------------
 
 
-def order_conditions(quick: bool) -> Findings:
-    """The three conditions of order two, their simplest solution, and the printed sign of the momentum's update."""
+@item(
+    "order_conditions",
+    "order conditions of splittings",
+    "pages 25 to 28, section 7.2, equations (27) and (29)",
+    "Henon-Heiles to t = 2, 50 to 200 steps",
+    seconds=(0.4, 0.5),
+)
+def order_conditions(found: Findings, quick: bool) -> None:
+    """A product of flows with coefficients c, d has order two if sum c = sum d = 1 and the AB terms add up to 1/2; the
+    simplest solution is c = (1/2, 1/2), d = (1, 0); a symmetric composition reaches order four.
+    """
     w1 = 1 / (2 - 2 ** (1 / 3))
     w0 = 1 - 2 * w1
     lists = {
@@ -37,7 +47,6 @@ def order_conditions(quick: bool) -> Findings:
         "c = (1), d = (1)": ((1.0,), (1.0,), 1),
         "fourth order, from (29)": ((w1 / 2, (w0 + w1) / 2, (w0 + w1) / 2, w1 / 2), (w1, w0, w1, 0.0), 4),
     }
-    found = Findings()
     columns = ("coefficients", "sum c - 1", "sum d - 1", "AB - 1/2", "measured order", "expected")
     table = found.table("Conditions of section 7.2, and the order on Henon-Heiles", *columns)
     problem, span, counts = hx.models.henon_heiles(), 2.0, (50, 100, 200)
@@ -76,7 +85,6 @@ def order_conditions(quick: bool) -> Findings:
         away > 0.01 and distance(run(problem, hx.Splitting(), span / 200, 200), exact) < 1e-3,
         correction="section 7.1: the momentum's update has a minus sign",
     )
-    return found
 
 
 # -- Definition 12 -----------------------------------------------------------------------------------------------------
@@ -117,32 +125,20 @@ def bch_remainders(product: str, misprint: bool = False, size: int = 5, seed: in
     scales = np.array([0.16, 0.12, 0.09, 0.0675])
     left = []
     for s in scales:
-        factors = [_exp(s * x), _exp(s * y)] + ([_exp(s * x)] if product == "XYX" else [])
-        left.append(np.abs(_log(np.linalg.multi_dot(factors)) - bch_terms(s * x, s * y, product, misprint)).max())
+        factors = [expm(s * x), expm(s * y)] + ([expm(s * x)] if product == "XYX" else [])
+        left.append(np.abs(logm(np.linalg.multi_dot(factors)) - bch_terms(s * x, s * y, product, misprint)).max())
     return scales, np.asarray(left)
 
 
-def _exp(a: np.ndarray) -> np.ndarray:
-    total = term = np.eye(len(a))
-    for k in range(1, 30):
-        term = term @ a / k
-        total = total + term
-    return total
-
-
-def _log(a: np.ndarray) -> np.ndarray:
-    """By the series of `2 artanh((a - 1)/(a + 1))`, for matrices near the identity."""
-    one = np.eye(len(a))
-    z = np.linalg.solve(a + one, a - one)
-    total, power = np.zeros_like(a), z
-    for k in range(60):
-        total, power = total + 2 * power / (2 * k + 1), power @ z @ z
-    return total
-
-
-def bch(quick: bool) -> Findings:
-    """The Baker-Campbell-Hausdorff formulas on random matrices: the remainder's order."""
-    found = Findings()
+@item(
+    "bch",
+    "Baker-Campbell-Hausdorff formulas",
+    "page 27, section 7.3, Definition 12",
+    "random 5 x 5 matrices at four scales",
+    seconds=(0.1, 0.1),
+)
+def bch(found: Findings, quick: bool) -> None:
+    """log(e^X e^Y) and log(e^X e^Y e^X) are given up to the terms of fifth order."""
     table = found.table("Order of what the formulas leave out, random 5 x 5 matrices", "formula", "remainder", "order")
     orders = {}
     for name, product, misprint in (
@@ -162,7 +158,6 @@ def bch(quick: bool) -> Findings:
         abs(corrected - 7) < 0.2 and abs(printed - 5) < 0.2,
         correction="Definition 12: the fifth-order term of e^X e^Y e^X is [Y,X,X,X,Y]/45, a bracket of five",
     )
-    return found
 
 
 # -- section 7.3 -------------------------------------------------------------------------------------------------------
@@ -180,11 +175,18 @@ def composition_order(scheme: str, counts: tuple[int, ...], span: float = 2.0) -
     return slope, errors, len(method.scheme.coefficients)
 
 
-def compositions(quick: bool) -> Findings:
-    """Triple-jump compositions: order against cost, beside shorter lists of the same order."""
-    found = Findings()
+@item(
+    "compositions",
+    "compositions of even order",
+    "pages 27 to 29, section 7.3",
+    "double pendulum with masses 1 and 2, RATTLE as the base method, to t = 2; also two shorter lists",
+    quick="the three triple jumps",
+    seconds=(0.7, 1.3),
+)
+def compositions(found: Findings, quick: bool) -> None:
+    """Composing a symmetric method of order 2p three times gives order 2p + 2; order p takes 3^(p/2 - 1) base steps."""
     table = found.table("Compositions of RATTLE, unequal masses", "scheme", "order", "base steps", "3^(p/2 - 1)")
-    figure, axes = panels(size=(3.4, 3.0))
+    axes = found.panels("compositions", size=(3.4, 3.0))
     counts = {"triple-jump-8": (40, 50, 64), "suzuki-umeno-8": (12, 16, 20)}
     names = list(COMPOSITIONS)[:3] if quick else list(COMPOSITIONS)
     for scheme, marker in zip(names, "os^vD"):
@@ -204,40 +206,7 @@ def compositions(quick: bool) -> Findings:
             found.compare(f"{scheme} (not in the paper): order", p, f"{order:.2f}", abs(order - p) < 0.2)
     axes.set(xlabel="base steps to $t = 2$", ylabel="largest error of $(q, p)$")
     log_ticks(axes, (200, 500, 1000, 2000))
-    legend(figure, axes, 2)
-    found.figure("compositions", figure)
-    return found
+    legend(axes, 2)
 
 
-ITEMS = (
-    Item(
-        "order_conditions",
-        "order conditions of splittings",
-        "pages 25 to 28, section 7.2, equations (27) and (29)",
-        "A product of flows with coefficients c, d has order two if sum c = sum d = 1 and the AB terms add up to 1/2; "
-        "the simplest solution is c = (1/2, 1/2), d = (1, 0); a symmetric composition reaches order four.",
-        order_conditions,
-        "Henon-Heiles to t = 2, 50 to 200 steps",
-        seconds=(0.4, 0.5),
-    ),
-    Item(
-        "bch",
-        "Baker-Campbell-Hausdorff formulas",
-        "page 27, section 7.3, Definition 12",
-        "log(e^X e^Y) and log(e^X e^Y e^X) are given up to the terms of fifth order.",
-        bch,
-        "random 5 x 5 matrices at four scales",
-        seconds=(0.1, 0.1),
-    ),
-    Item(
-        "compositions",
-        "compositions of even order",
-        "pages 27 to 29, section 7.3",
-        "Composing a symmetric method of order 2p three times gives order 2p + 2; order p takes 3^(p/2 - 1) base "
-        "steps.",
-        compositions,
-        "double pendulum with masses 1 and 2, RATTLE as the base method, to t = 2; also two shorter lists",
-        "the three triple jumps",
-        seconds=(0.7, 1.3),
-    ),
-)
+ITEMS = (order_conditions, bch, compositions)

@@ -8,7 +8,7 @@ import numpy as np
 
 import holonomix as hx
 
-from .items import Findings, Item, order_of
+from .items import Findings, item, order_of
 
 __all__ = ["ITEMS", "andersen"]
 
@@ -56,9 +56,15 @@ def andersen(dt: float = 0.05, links: int = 4, reset: bool = False, tol: float =
     return new[1:], end[1:], cycles
 
 
-def andersens_loop(quick: bool) -> Findings:
-    """Andersen's iteration, with corrections that add up and as printed."""
-    found = Findings()
+@item(
+    "andersen",
+    "Andersen's loop for RATTLE",
+    "pages 18 to 20, section 6.3.2",
+    "one step on a chain of four links, tolerance 1e-12, at most 500 cycles",
+    seconds=(0.7, 2),
+)
+def andersens_loop(found: Findings, quick: bool) -> None:
+    """Correcting one distance at a time, in any order, ends with all position and velocity constraints satisfied."""
     start = hx.models.chain(4)
     exact = hx.integrate(start, hx.RATTLE(), dt=0.05, steps=21)
     table = found.table("One step of 0.05 on a chain of four", "loop", "cycles", "error of q", "error of v")
@@ -76,16 +82,22 @@ def andersens_loop(quick: bool) -> Findings:
         errors["corrections add up"] < 1e-9 and cycles["as printed"] == 500 and errors["as printed"] > 1e-6,
         correction="section 6.3.2: the corrections of v_{n+1/2} add up; the printed update starts from v_n every time",
     )
-    return found
 
 
-def same_positions(quick: bool) -> Findings:
-    """SHAKE and RATTLE on the chain of ten."""
+@item(
+    "shake_rattle",
+    "SHAKE and RATTLE have the same positions",
+    "pages 15 to 17, sections 6.1 and 6.2, equations (14) to (22); page 29, conclusion",
+    "chain of ten, dt 0.05, 500 steps",
+    quick="200 steps",
+    seconds=(2, 4),
+)
+def same_positions(found: Findings, quick: bool) -> None:
+    """RATTLE has the positions of SHAKE and velocities that satisfy the hidden constraint; both have order two."""
     problem = hx.models.chain(10)
     steps = 200 if quick else 500
     run_of = lambda method: hx.simulate(problem, method, dt=0.05, steps=steps)
     rattle = run_of(hx.RATTLE())
-    found = Findings()
     table = found.table(f"Largest difference from RATTLE's positions over {steps} steps", "method", "difference")
     for name, method in (
         ("SHAKE, leapfrog form", hx.SHAKE("leapfrog")),
@@ -111,27 +123,6 @@ def same_positions(quick: bool) -> Findings:
     )
     hidden = float(np.max(rattle.hidden_constraint_error()))
     found.compare("RATTLE's velocities satisfy G v = 0", "yes", f"to {hidden:.1e}", hidden < 1e-10)
-    return found
 
 
-ITEMS = (
-    Item(
-        "andersen",
-        "Andersen's loop for RATTLE",
-        "pages 18 to 20, section 6.3.2",
-        "Correcting one distance at a time, in any order, ends with all position and velocity constraints satisfied.",
-        andersens_loop,
-        "one step on a chain of four links, tolerance 1e-12, at most 500 cycles",
-        seconds=(0.7, 2),
-    ),
-    Item(
-        "shake_rattle",
-        "SHAKE and RATTLE have the same positions",
-        "pages 15 to 17, sections 6.1 and 6.2, equations (14) to (22); page 29, conclusion",
-        "RATTLE has the positions of SHAKE and velocities that satisfy the hidden constraint; both have order two.",
-        same_positions,
-        "chain of ten, dt 0.05, 500 steps",
-        "200 steps",
-        (2, 4),
-    ),
-)
+ITEMS = (andersens_loop, same_positions)

@@ -13,7 +13,7 @@ from holonomix.methods.partitioned import LOBATTO_IIIAB, SYMPLECTIC_EULER
 from holonomix.methods.tableaus import CLASSICAL, KUTTA3, Tableau, gauss_tableau, radau_tableau
 
 from .farrell2009_composition import distance, run
-from .items import Findings, Item, form_defect, order_of
+from .items import Findings, form_defect, item, order_of
 
 __all__ = ["ITEMS"]
 
@@ -56,11 +56,18 @@ def difference_defect(problem: Any, method: Any, dt: float, momentum: float = 0.
     return form_defect(np.transpose(columns))
 
 
-def runge_kutta(quick: bool) -> Findings:
-    """s-stage Runge-Kutta methods of any coefficients, explicit and implicit."""
+@item(
+    "runge_kutta",
+    "s-stage Runge-Kutta methods, explicit and implicit",
+    "pages 9 to 12, section 3.4",
+    "seven tableaus of one to six stages",
+    quick="four of the tableaus",
+    seconds=(0.8, 1.3),
+)
+def runge_kutta(found: Findings, quick: bool) -> None:
+    """The class of s-stage methods is given by b_j and a_jk, chosen to match a Taylor method."""
     problem = hx.models.henon_heiles()
     tableaus = (KUTTA3, CLASSICAL, BUTCHER, gauss_tableau(1), gauss_tableau(2), gauss_tableau(3), radau_tableau(2))
-    found = Findings()
     columns = ("tableau", "stages", "implicit", "order", "expected", "symplectic defect of one step")
     table = found.table("Runge-Kutta methods on Henon-Heiles to t = 2", *columns)
     off, right = 0.0, True
@@ -84,13 +91,19 @@ def runge_kutta(quick: bool) -> Findings:
         "the defect is at round-off for those tableaus and no others" if right else "not so",
         right,
     )
-    return found
 
 
-def partitioned(quick: bool) -> Findings:
-    """Partitioned methods where H is not separable: the double pendulum in angles, with a mass M(q)."""
+@item(
+    "partitioned",
+    "partitioned methods where H is not separable",
+    "pages 13 and 14, section 5",
+    "symplectic Euler and Lobatto IIIA-IIIB with 2, 3 and 4 stages",
+    quick="without 4 stages",
+    seconds=(3, 5),
+)
+def partitioned(found: Findings, quick: bool) -> None:
+    """Systems u' = g(u, v), v' = h(u, v) can be treated with one set of coefficients for u and another for v."""
     problem = hx.models.double_pendulum_angles()
-    found = Findings()
     columns = ("pair", "stages", "order", "expected", "symplectic defect of one step")
     table = found.table("Double pendulum in angles, u' = g(u, v), v' = h(u, v), to t = 1", *columns)
     off, worst = 0.0, 0.0
@@ -108,12 +121,17 @@ def partitioned(quick: bool) -> Findings:
         off < 0.25,
     )
     found.compare("these pairs are symplectic (not in the paper)", "(no statement)", f"to {worst:.0e}", worst < 1e-9)
-    return found
 
 
-def multistep(quick: bool) -> Findings:
-    """Adams formulas as integrals of interpolating polynomials, (4) with Definition 5."""
-    found = Findings()
+@item(
+    "multistep",
+    "multistep methods from interpolating polynomials",
+    "pages 12 and 13, section 4, Definitions 4 and 5",
+    "Adams-Bashforth with 2, 3 and 4 steps; two formulas with a_0 not zero",
+    seconds=(0.4, 0.4),
+)
+def multistep(found: Findings, quick: bool) -> None:
+    """Integrating the interpolating polynomial of known slopes gives an m-step method, explicit if b_m = 0."""
     table = found.table("Coefficients b_j of Adams-Bashforth", "steps m", "from the polynomial", "off the library by")
     worst = 0.0
     for m in (2, 3, 4):
@@ -143,13 +161,18 @@ def multistep(quick: bool) -> Findings:
             abs(slope - p) < 0.2,
             correction="Definition 4: the formula has all terms down to a_0 z_{n+1-m}",
         )
-    return found
 
 
-def lemmas(quick: bool) -> Findings:
-    """Theorems 1, 4 and 5 and Lemmas 1 to 3, on numbers."""
+@item(
+    "lemmas",
+    "Taylor's theorem, the bound of Lemma 1, and the wedge product",
+    "pages 5 to 10, Theorems 1 and 4, Lemma 1; pages 20 to 23, Theorem 5, Lemmas 2 and 3",
+    "numbers drawn at random",
+    seconds=(0.1, 0.1),
+)
+def lemmas(found: Findings, quick: bool) -> None:
+    """Remainders of Taylor polynomials, (1 + x)^m <= e^(m x), and rules of the wedge product."""
     rng = np.random.default_rng(0)
-    found = Findings()
     # Theorem 1 and 4: what a Taylor polynomial of degree p leaves is O(h^{p+1})
     steps = np.array([0.2, 0.1, 0.05])
     one = [abs(np.exp(h) - (1 + h + h**2 / 2)) for h in steps]
@@ -201,46 +224,6 @@ def lemmas(quick: bool) -> Findings:
         f"defect {kept:.0e} for a kick with a symmetric matrix, {lost:.2f} for another map",
         kept < 1e-13 and lost > 0.01,
     )
-    return found
 
 
-ITEMS = (
-    Item(
-        "runge_kutta",
-        "s-stage Runge-Kutta methods, explicit and implicit",
-        "pages 9 to 12, section 3.4",
-        "The class of s-stage methods is given by b_j and a_jk, chosen to match a Taylor method.",
-        runge_kutta,
-        "seven tableaus of one to six stages",
-        "four of the tableaus",
-        (0.8, 1.3),
-    ),
-    Item(
-        "multistep",
-        "multistep methods from interpolating polynomials",
-        "pages 12 and 13, section 4, Definitions 4 and 5",
-        "Integrating the interpolating polynomial of known slopes gives an m-step method, explicit if b_m = 0.",
-        multistep,
-        "Adams-Bashforth with 2, 3 and 4 steps; two formulas with a_0 not zero",
-        seconds=(0.4, 0.4),
-    ),
-    Item(
-        "partitioned",
-        "partitioned methods where H is not separable",
-        "pages 13 and 14, section 5",
-        "Systems u' = g(u, v), v' = h(u, v) can be treated with one set of coefficients for u and another for v.",
-        partitioned,
-        "symplectic Euler and Lobatto IIIA-IIIB with 2, 3 and 4 stages",
-        "without 4 stages",
-        (3, 5),
-    ),
-    Item(
-        "lemmas",
-        "Taylor's theorem, the bound of Lemma 1, and the wedge product",
-        "pages 5 to 10, Theorems 1 and 4, Lemma 1; pages 20 to 23, Theorem 5, Lemmas 2 and 3",
-        "Remainders of Taylor polynomials, (1 + x)^m <= e^(m x), and rules of the wedge product.",
-        lemmas,
-        "numbers drawn at random",
-        seconds=(0.1, 0.1),
-    ),
-)
+ITEMS = (runge_kutta, multistep, partitioned, lemmas)

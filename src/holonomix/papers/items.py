@@ -32,14 +32,15 @@ __all__ = [
     "Paper",
     "Table",
     "Verdict",
+    "item",
     "journal_style",
     "legend",
     "log_ticks",
     "order_of",
-    "panels",
 ]
 
 Cell = str | float | int | np.floating | np.integer | None
+ItemFunction = Callable[["Findings", bool], None]
 STYLE = Path(__file__).with_name("journal.mplstyle")
 
 
@@ -96,8 +97,14 @@ class Findings:
         self.tables.append(Table(title, columns, keys))
         return self.tables[-1]
 
-    def figure(self, name: str, figure: Figure) -> None:
-        self.figures[name] = figure
+    def panels(
+        self, name: str, rows: int = 1, columns: int = 1, size: tuple[float, float] | None = None, **options: Any
+    ) -> Any:
+        """The axes of a new figure; `size` in inches, where 3.4 is one column and 7 are two."""
+        from matplotlib.figure import Figure
+
+        self.figures[name] = Figure(figsize=size)
+        return self.figures[name].subplots(rows, columns, **options)
 
     def compare(
         self, what: str, paper: Cell, found: Cell, holds: bool | np.bool_, *, correction: str = "", why: str = ""
@@ -140,6 +147,20 @@ class Item:
     seconds: tuple[float | int, float | int] = (5, 5)  # CPU time of the quick and of the full form, about
 
 
+def item(name: str, title: str, source: str, full: str, **options: Any) -> Callable[[ItemFunction], Item]:
+    """Make an item of a function that fills `Findings`; its docstring is the paper's claim in our words."""
+
+    def declare(fill: ItemFunction) -> Item:
+        def run(quick: bool) -> Findings:
+            found = Findings()
+            fill(found, quick)
+            return found
+
+        return Item(name, title, source, " ".join((fill.__doc__ or "").split()), run, full, **options)
+
+    return declare
+
+
 @dataclasses.dataclass(frozen=True)
 class Paper:
     """A paper and its items."""
@@ -167,17 +188,9 @@ def journal_style() -> Iterator[None]:
         yield
 
 
-def panels(rows: int = 1, columns: int = 1, size: tuple[float, float] | None = None, **options: Any) -> tuple[Any, Any]:
-    """A figure and its axes; `size` in inches, where 3.4 is one column and 7 are two."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size)
-    return figure, figure.subplots(rows, columns, **options)
-
-
-def legend(figure: Any, axes: Any, columns: int = 3) -> None:
+def legend(axes: Any, columns: int = 3) -> None:
     """One legend above the panels, where it hides no data."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=columns)
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=columns)
 
 
 def log_ticks(axes: Any, values: Sequence[float]) -> None:
@@ -186,18 +199,17 @@ def log_ticks(axes: Any, values: Sequence[float]) -> None:
     axes.xaxis.set_minor_formatter("")
 
 
-def snapshots(times: Sequence[float], **ticks: Sequence[float]) -> tuple[Any, list[Any]]:
+def snapshots(found: Findings, name: str, times: Sequence[float], **ticks: Sequence[float]) -> list[Any]:
     """Six panels in space, one per time; `x`, `y` and `z` are the ticks, the ends of which are the limits."""
-    figure, axes = panels(2, 3, (7.0, 5.2), subplot_kw={"projection": "3d"})
-    for panel, t in zip(axes.flat, times, strict=True):
-        for name, values in ticks.items():
-            limits = {f"{name}lim": (values[0], values[-1]), f"{name}ticks": values, f"{name}label": f"${name}$"}
-            panel.set(**limits)
-            panel.tick_params(axis=name, pad=-2)
-            getattr(panel, f"{name}axis").labelpad = -4
+    axes = list(found.panels(name, 2, 3, (7.0, 5.2), subplot_kw={"projection": "3d"}).flat)
+    for panel, t in zip(axes, times, strict=True):
+        for x, values in ticks.items():
+            panel.set(**{f"{x}lim": (values[0], values[-1]), f"{x}ticks": values, f"{x}label": f"${x}$"})
+            panel.tick_params(axis=x, pad=-2)
+            getattr(panel, f"{x}axis").labelpad = -4
         panel.set_title(f"$t = {t:.2f}$", y=0.97)
         panel.set_box_aspect(None, zoom=0.85)
-    return figure, list(axes.flat)
+    return axes
 
 
 def draw_rounding(panel: Any, t: np.ndarray, error: np.ndarray, block: int = 100) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 import holonomix as hx
 
-from .items import Findings, Item, Paper, legend, log_ticks, order_of, panels, symplectic_defect
+from .items import Findings, Item, Paper, item, legend, log_ticks, order_of, symplectic_defect
 from .lubich_weiss_lemmas import END, FINEST, readings
 from .lubich_weiss_lemmas import ITEMS as LEMMAS
 
@@ -73,7 +73,7 @@ def figure_of(item: str, quick: bool) -> Findings:
     found = Findings()
     columns = ("eps", "h", "position", "projected momentum", "momentum", "drift of I_1", "drift of I_2", "floor of I_2")
     table = found.table(f"{name}, T = 4, micro-step eps/{per_eps}: largest errors", *columns, keys=2)
-    figure, axes = panels(1, 3, (7.0, 2.6))
+    axes = found.panels(item, 1, 3, (7.0, 2.6))
     best, drifts, floors, wholes = {}, [], [], []
     for eps, marker in zip(scales, "os^"):
         problem, fine = pendulum(eps)
@@ -94,8 +94,7 @@ def figure_of(item: str, quick: bool) -> Findings:
             panel.loglog(steps, 0.1 * np.asarray(steps) ** 2, color="0.5", ls="-", lw=0.7, label="$0.1 h^2$")
         panel.set(xlabel="$h$", ylabel=label)
         log_ticks(panel, steps[::2] if len(steps) > 3 else steps)
-    legend(figure, axes[0], 4)
-    found.figure(item, figure)
+    legend(axes[0], 4)
     smallest = best[scales[-1]]
     order = order_of(steps, smallest[:, 0])
     if bad:
@@ -142,9 +141,18 @@ def verlet_floor(problem: Any, micro: float) -> float:
     return abs(action) * (frequency * micro / float(system.epsilon)) ** 2 / 4
 
 
-def effective(quick: bool) -> Findings:
-    """The resolved motion against the effective system, with and without the correction potential."""
-    found = Findings()
+@item(
+    "effective",
+    "the effective system",
+    "sections 1.2 and 3, equations (8), (13) and (21)",
+    "Verlet with steps eps/100 to T = 2, eps = 1e-2, 1e-3, 1e-4",
+    quick="eps = 1e-2, 1e-3",
+    seconds=(0.7, 0.8),
+)
+def effective(found: Findings, quick: bool) -> None:
+    """The motion is that of the constrained system with the correction potential W = sum I_k omega_k, up to O(eps), and
+    its actions are constant up to O(eps).
+    """
     columns = ("eps", "with W", "without W", "projected momentum", "drift of I_1")
     table = found.table("Resolved motion to T = 2 against the limit", *columns)
     scales = (1e-2, 1e-3) if quick else (1e-2, 1e-3, 1e-4)
@@ -172,14 +180,20 @@ def effective(quick: bool) -> Findings:
     found.compare(
         "without the correction potential", "another motion", f"{min(wrong):.2g} away for every eps", min(wrong) > 0.1
     )
-    return found
 
 
-def structure(quick: bool) -> Findings:
-    """Symplectic defect and reversibility of the three methods."""
+@item(
+    "structure",
+    "symplecticity and symmetry",
+    "section 2.3, last paragraph",
+    "one step of 0.1 and 20 steps forward and back, eps = 1e-2, micro-step eps/100",
+    quick="micro-step eps/20",
+    seconds=(11, 11),
+)
+def structure(found: Findings, quick: bool) -> None:
+    """Impulse and Mollified Impulse methods are symplectic and symmetric; the Projected one is symmetric only."""
     eps, h, substeps = 1e-2, 0.1, 200 if quick else 1000
     problem = hx.models.stiff_spring_double_pendulum(eps)
-    found = Findings()
     table = found.table(
         f"eps 1e-2, h 0.1, micro-step {h / substeps:g}", "method", "symplectic defect", "forward and back, 20 steps"
     )
@@ -200,7 +214,6 @@ def structure(quick: bool) -> Findings:
             (defect < 1e-8) == symplectic,
         )
         found.compare(f"{name}: symmetric", "yes", f"comes back to {back:.1e}", back < 1e-10)
-    return found
 
 
 ALPHA = "stiff spring double pendulum, l1 = l2 = 1, alpha = (1, 2) (the paper gives none), start (14), T = 4"
@@ -251,27 +264,8 @@ PAPER = Paper(
             SHORT,
             (3, 10),
         ),
-        Item(
-            "effective",
-            "the effective system",
-            "sections 1.2 and 3, equations (8), (13) and (21)",
-            "The motion is that of the constrained system with the correction potential W = sum I_k omega_k, up to "
-            "O(eps), and its actions are constant up to O(eps).",
-            effective,
-            "Verlet with steps eps/100 to T = 2, eps = 1e-2, 1e-3, 1e-4",
-            "eps = 1e-2, 1e-3",
-            (0.7, 0.8),
-        ),
-        Item(
-            "structure",
-            "symplecticity and symmetry",
-            "section 2.3, last paragraph",
-            "Impulse and Mollified Impulse methods are symplectic and symmetric; the Projected one is symmetric only.",
-            structure,
-            "one step of 0.1 and 20 steps forward and back, eps = 1e-2, micro-step eps/100",
-            "micro-step eps/20",
-            (11, 11),
-        ),
+        effective,
+        structure,
         *LEMMAS,
     ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.methods.impulse import foot, nearest
 
-from .items import Findings, Item, legend, order_of, panels
+from .items import Findings, item, legend, order_of
 
 __all__ = ["ITEMS"]
 
@@ -46,11 +46,17 @@ def transformed(angles: Any, fast: Any) -> Any:
     return point + jnp.tensordot(fast, rows, axes=1)
 
 
-def lemmas(quick: bool) -> Findings:
-    """The mollifiers alpha and pi differ from the identity, and their derivatives from P, by O(eps)."""
+@item(
+    "lemmas",
+    "the mollifiers, and the transformed variables",
+    "Lemmas 2.1 and 5.1, equations (18) and (22)",
+    "double pendulum, eps = 0.1 to 0.003",
+    seconds=(2, 6),
+)
+def lemmas(found: Findings, quick: bool) -> None:
+    """alpha(x) and pi(x) are x + O(eps), their transposed derivatives are P(x) + O(eps)."""
     system = hx.models.stiff_spring_double_pendulum(1e-2).system
     angles, fast = jnp.asarray([0.6, 1.3]), jnp.asarray([0.7, -0.4])
-    found = Findings()
     columns = ("eps", "|alpha - x|", "|alpha'^T - P|", "|pi - x|", "|pi'^T - P|", "|alpha - pi|")
     table = found.table("Mollifiers at x = chi(q_0, eps q_1)", *columns)
     scales, rows = (1e-1, 3e-2, 1e-2, 3e-3), []
@@ -101,16 +107,22 @@ def lemmas(quick: bool) -> Findings:
         "in the mass metric. Normal coordinates are such a choice (a change of q_1 along each line makes V quadratic "
         "and leaves pi alone), and in them (22) is the slow potential at the nearest point: figure4 uses (22) itself."
     )
-    return found
 
 
-def floor(quick: bool) -> Findings:
-    """The drift of the second action over the micro-step: Verlet's own error, then O(eps)."""
+@item(
+    "floor",
+    "the drift of the second action",
+    "section 2.1, text below (14)",
+    "micro-steps eps/10 to eps/320",
+    quick="micro-steps eps/10, eps/20 and eps/80",
+    seconds=(0.5, 1.4),
+)
+def floor(found: Findings, quick: bool) -> None:
+    """Micro-steps of eps/100 are small enough to have no significant influence."""
     eps, h = 1e-3, 0.1
     problem = hx.models.stiff_spring_double_pendulum(eps)
     system = problem.system
     action, frequency = float(system.actions(problem.q0, problem.p0)[1]), float(system.frequencies(problem.q0)[1])
-    found = Findings()
     table = found.table(
         "Mollified Impulse, eps 1e-3, h 0.1, T = 4", "micro-step", "drift of I_1", "drift of I_2", "floor of I_2"
     )
@@ -138,34 +150,12 @@ def floor(quick: bool) -> Findings:
         f"{second[-1] / eps:.2g} eps",
         second[-1] < 5 * eps,
     )
-    figure, axes = panels()
+    axes = found.panels("floor")
     axes.loglog([1 / n for n in parts], second, marker="o", label="$I_2$")
     axes.loglog([1 / n for n in parts], level, ls="--", label=r"$I_2 (\omega_2 \delta/\varepsilon)^2/4$")
     axes.loglog([1 / n for n in parts], first, marker="s", label="$I_1$")
     axes.set(xlabel=r"micro-step $\delta/\varepsilon$", ylabel="drift of the actions")
-    legend(figure, axes)
-    found.figure("floor", figure)
-    return found
+    legend(axes)
 
 
-ITEMS = (
-    Item(
-        "lemmas",
-        "the mollifiers, and the transformed variables",
-        "Lemmas 2.1 and 5.1, equations (18) and (22)",
-        "alpha(x) and pi(x) are x + O(eps), their transposed derivatives are P(x) + O(eps).",
-        lemmas,
-        "double pendulum, eps = 0.1 to 0.003",
-        seconds=(2, 6),
-    ),
-    Item(
-        "floor",
-        "the drift of the second action",
-        "section 2.1, text below (14)",
-        "Micro-steps of eps/100 are small enough to have no significant influence.",
-        floor,
-        "micro-steps eps/10 to eps/320",
-        "micro-steps eps/10, eps/20 and eps/80",
-        (0.5, 1.4),
-    ),
-)
+ITEMS = (lemmas, floor)

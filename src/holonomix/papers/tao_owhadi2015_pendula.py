@@ -12,7 +12,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.methods.partitioned import SYMPLECTIC_EULER
 
-from .items import Findings, Item, legend, log_ticks, panels, rigid_reference
+from .items import Findings, item, legend, log_ticks, rigid_reference
 
 __all__ = ["ITEMS"]
 
@@ -37,14 +37,23 @@ def pendulum_methods(problem: Any) -> dict[str, tuple[Any, Any, int]]:
     }
 
 
-def figure1(quick: bool) -> Findings:
-    """Errors of the second pendulum, row by row as in the paper."""
+@item(
+    "figure1",
+    "errors of the double pendulum",
+    "section 4.1, Figure 1",
+    "T = 50, omega 20, beta 0.4, h 0.1 (variational Euler: h/20); benchmark row with h/1000",
+    quick="benchmark row with h/100",
+    seconds=(1, 1),
+)
+def figure1(found: Findings, quick: bool) -> None:
+    """Newmark with one iteration errs much; Z&S errs as little as fully solved Newmark, and more than SHAKE because the
+    penalized model is itself an approximation.
+    """
     problem, t1, h = hx.models.double_pendulum(), 50.0, 0.1
     exact = rigid_reference(problem, h, t1)
     rows = pendulum_methods(problem)
-    found = Findings()
     table = found.table("Double pendulum to T = 50, omega 20, beta 0.4, h 0.1", "method", "largest error of x2, y2")
-    figure, axes = panels(6, 1, (3.4, 7.0), sharex=True)
+    axes = found.panels("figure1", 6, 1, (3.4, 7.0), sharex=True)
     errors = {}
     euler = hx.methods.VariationalIntegrator(hx.methods.variational.EulerLagrangian())
     angles, parts = hx.models.double_pendulum_angles(), 100 if quick else 1000
@@ -67,8 +76,7 @@ def figure1(quick: bool) -> Findings:
     lines[1].set_label("$y_2$")
     axes[3].set_ylabel("error of position")
     axes[-1].set_xlabel("$t$")
-    legend(figure, axes[-1], 2)
-    found.figure("figure1", figure)
+    legend(axes[-1], 2)
     e = errors
     found.compare(
         "one-iteration Newmark errs much more than Newmark",
@@ -91,7 +99,6 @@ def figure1(quick: bool) -> Findings:
             f"The paper's kind of benchmark has an error of {e[benchmark]:.3g} itself with h/{parts}; ours is RATTLE "
             f"raised to order eight."
         )
-    return found
 
 
 def _from_angles(q: np.ndarray, problem: Any) -> np.ndarray:
@@ -100,11 +107,20 @@ def _from_angles(q: np.ndarray, problem: Any) -> np.ndarray:
     return np.cumsum(arms, axis=1)
 
 
-def figure2(quick: bool) -> Findings:
-    """The constraint as omega grows, and multipliers from windowed means."""
+@item(
+    "figure2",
+    "constraints and multipliers of the penalized pendulum",
+    "section 4.1, Figure 2",
+    "Z&S with h = 0.01 to T = 50, omega 10 to 160",
+    quick="omega 10 to 80",
+    seconds=(0.5, 0.5),
+)
+def figure2(found: Findings, quick: bool) -> None:
+    """omega^2 |g(q(T))| stays bounded as omega grows, and multipliers from window means of width 0.2 agree with
+    SHAKE's.
+    """
     problem, t1 = hx.models.double_pendulum(), 50.0
     omegas = (10, 20, 40, 80) if quick else (10, 20, 40, 80, 160)
-    found = Findings()
     table = found.table("omega^2 |g|, Z&S with h = 0.01", "omega", "at T = 50", "largest up to T")
     last, largest = [], []
     for omega in omegas:
@@ -124,7 +140,7 @@ def figure2(quick: bool) -> Findings:
     )
     sol = hx.simulate(problem.system.penalized(OMEGA), hx.ZhangSkeel(BETA), problem.q0, problem.p0, dt=0.01, t1=t1)
     exact = rigid_reference(problem, 0.01, t1)
-    figure, (left, right) = panels(1, 2, (7.0, 2.8))
+    (left, right) = found.panels("figure2", 1, 2, (7.0, 2.8))
     rms = {}
     for window, label in ((0.0, r"$\omega^2 g_1$"), (0.2, "mean over 0.2")):
         t, lam = hx.penalty_multipliers(sol, window)
@@ -139,7 +155,6 @@ def figure2(quick: bool) -> Findings:
     left.set(xlabel=r"$\omega$", ylabel=r"$\omega^2 |g|$", ylim=(0, None))
     log_ticks(left, omegas)
     left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-    found.figure("figure2", figure)
     size = float(np.sqrt(np.mean(exact.multipliers**2)))
     table = found.table("Lagrange multipliers at omega 20", "quantity", "root mean square")
     table.add("lambda", size)
@@ -151,14 +166,21 @@ def figure2(quick: bool) -> Findings:
         f"rms differences {rms[0.2]:.3f} and {rms[0.0]:.2f} (lambda: {size:.2f})",
         rms[0.2] < 0.1 * size and rms[0.0] > 3 * rms[0.2],
     )
-    return found
 
 
-def closed_form(quick: bool) -> Findings:
-    """Section 3: `V = (q2 - q1)^2/2`, `g = q1`: `omega^2 q1` has no limit, its mean over a window tends to cos t."""
+@item(
+    "closed_form",
+    "two-scale convergence in closed form",
+    "section 3, equations (1.8), (1.11) and (3.1)",
+    "omega 20 and 200, window 0.3, t to 6",
+    seconds=(0.5, 0.5),
+)
+def closed_form(found: Findings, quick: bool) -> None:
+    """omega^2 g has no limit, but its mean over a window tends to the multiplier, and window means of bounded functions
+    converge.
+    """
     system = hx.System(lambda q: 0.5 * (q[1] - q[0]) ** 2, lambda q: q[:1])
-    figure, axes = panels(1, 2, (7.0, 2.6), sharey=True)
-    found = Findings()
+    axes = found.panels("closed_form", 1, 2, (7.0, 2.6), sharey=True)
     columns = ("omega", "error of q1", "rms omega^2 q1 - cos t", "rms mean - cos t", "(1.11)")
     table = found.table("Penalized motion to t = 6; window 0.3", *columns)
     rows = []
@@ -185,8 +207,7 @@ def closed_form(quick: bool) -> Findings:
         panel.plot(sol.t, np.cos(sol.t), "k--", lw=1, label=r"$\cos t$")
         panel.set(title=rf"$\omega = {omega:g}$", xlabel="$t$")
     axes[0].set_ylabel(r"$\lambda$")
-    legend(figure, axes[0])
-    found.figure("closed_form", figure)
+    legend(axes[0])
     (error, raw0, mean0, weak0), (error1, raw1, mean1, weak1) = rows
     found.compare(
         "closed form of q1",
@@ -202,20 +223,19 @@ def closed_form(quick: bool) -> Findings:
         mean1 < 0.05 and mean1 < mean0,
     )
     found.compare("(1.11) for tanh(q1 + q2)", "tends to 0", f"{weak0:.1e}, then {weak1:.1e}", weak1 < 0.1 * weak0)
-    return found
 
 
 # -- section 4.2: a chain ----------------------------------------------------------------------------------------------
 
 
-def figure3(quick: bool) -> Findings:
-    """A chain of ten pendula: SHAKE at two steps and Z&S on the penalty."""
+@item("figure3", "chain of ten pendula", "section 4.2, Figure 3", "T = 50, omega 20, beta 0.4", seconds=(3, 3))
+def figure3(found: Findings, quick: bool) -> None:
+    """SHAKE with h = 0.05 and 0.025 and Z&S with h = 0.05 agree well."""
     problem, t1 = hx.models.chain(10), 50.0
     stiff = hx.models.penalized_chain(10, OMEGA)
     exact = rigid_reference(problem, 0.05, t1)
-    found = Findings()
     table = found.table("Chain of ten to T = 50, omega 20", "method", "largest error of a coordinate")
-    figure, (path, errors) = panels(2, 1, (3.4, 4.2), sharex=True)
+    (path, errors) = found.panels("figure3", 2, 1, (3.4, 4.2), sharex=True)
     worst = {}
     for name, system, method, h, width in (
         ("SHAKE, $h = 0.05$", problem.system, hx.SHAKE(), 0.05, 3.6),
@@ -230,8 +250,7 @@ def figure3(quick: bool) -> Findings:
         errors.semilogy(sol.t[1:], error[1:], lw=0.9, label=name)
     path.set(ylabel="$x_{10}$")
     errors.set(xlabel="$t$", ylabel="largest error", ylim=(1e-6, 0.1))
-    legend(figure, errors, 2)
-    found.figure("figure3", figure)
+    legend(errors, 2)
     coarse, fine, penalty = worst.values()
     found.compare(
         "trajectories of SHAKE and Z&S",
@@ -246,49 +265,6 @@ def figure3(quick: bool) -> Findings:
         f"error {coarse / fine:.2f} times smaller",
         abs(coarse / fine - 4) < 0.5,
     )
-    return found
 
 
-ITEMS = (
-    Item(
-        "figure1",
-        "errors of the double pendulum",
-        "section 4.1, Figure 1",
-        "Newmark with one iteration errs much; Z&S errs as little as fully solved Newmark, and more than SHAKE because "
-        "the penalized model is itself an approximation.",
-        figure1,
-        "T = 50, omega 20, beta 0.4, h 0.1 (variational Euler: h/20); benchmark row with h/1000",
-        "benchmark row with h/100",
-        (1, 1),
-    ),
-    Item(
-        "figure2",
-        "constraints and multipliers of the penalized pendulum",
-        "section 4.1, Figure 2",
-        "omega^2 |g(q(T))| stays bounded as omega grows, and multipliers from window means of width 0.2 agree with "
-        "SHAKE's.",
-        figure2,
-        "Z&S with h = 0.01 to T = 50, omega 10 to 160",
-        "omega 10 to 80",
-        (0.5, 0.5),
-    ),
-    Item(
-        "closed_form",
-        "two-scale convergence in closed form",
-        "section 3, equations (1.8), (1.11) and (3.1)",
-        "omega^2 g has no limit, but its mean over a window tends to the multiplier, and window means of bounded "
-        "functions converge.",
-        closed_form,
-        "omega 20 and 200, window 0.3, t to 6",
-        seconds=(0.5, 0.5),
-    ),
-    Item(
-        "figure3",
-        "chain of ten pendula",
-        "section 4.2, Figure 3",
-        "SHAKE with h = 0.05 and 0.025 and Z&S with h = 0.05 agree well.",
-        figure3,
-        "T = 50, omega 20, beta 0.4",
-        seconds=(3, 3),
-    ),
-)
+ITEMS = (figure1, figure2, closed_form, figure3)

@@ -11,7 +11,7 @@ from scipy.optimize import fsolve
 
 import holonomix as hx
 
-from .items import Findings, Item, legend, order_of, panels, symplectic_defect
+from .items import Findings, item, legend, order_of, symplectic_defect
 
 __all__ = ["ITEMS"]
 
@@ -22,14 +22,22 @@ def one_dimension(q: Any) -> Any:
     return jnp.sum(jnp.cosh(q))
 
 
-def symplecticity(quick: bool) -> Findings:
-    """`|J^T W J - W|` of one step; Z&Ss where remark 2.14 promises it; momenta of three free bodies."""
+@item(
+    "symplecticity",
+    "symplecticity and momentum maps",
+    "Theorems 1.2, 2.4 and 2.12, Remark 2.14",
+    "Jacobian of one step at a generic state; three bodies to t = 100 with three steps",
+    seconds=(4, 8),
+)
+def symplecticity(found: Findings, quick: bool) -> None:
+    """Z&S is symplectic and conserves momentum maps; Z&Ss is not symplectic in general, but is in one degree of
+    freedom.
+    """
     problem = hx.models.penalized_double_pendulum(OMEGA)
     q = problem.q0 + 0.01 * jax.random.normal(jax.random.key(0), problem.q0.shape)
     p = problem.p0 + jax.random.normal(jax.random.key(1), problem.q0.shape)
     single = hx.System(one_dimension)
     point = jnp.asarray([0.7]), jnp.asarray([0.4])
-    found = Findings()
     table = found.table("Symplectic defect of one step", "method", "problem", "defect", keys=2)
     for name, system, method, start, h, expected, source in (
         ("Z&S", problem.system, hx.ZhangSkeel(BETA), (q, p), 0.1, True, "Theorem 2.12"),
@@ -66,19 +74,24 @@ def symplecticity(quick: bool) -> Findings:
         abs(slope - 4) < 0.4,
     )
     found.note("The three bodies are ours: the paper prints no figure for a momentum map.")
-    return found
 
 
 def _end(sol: Any) -> tuple[np.ndarray, np.ndarray]:
     return sol.q[-1], sol.p[-1]
 
 
-def orders(quick: bool) -> Findings:
-    """Corollary 2.8, theorem 2.9 and remark 2.11: order, reversal, and a composition of order four."""
+@item(
+    "orders",
+    "order and symmetry",
+    "Corollary 2.8, Theorem 2.9, Remark 2.11",
+    "penalized double pendulum, omega 5, to t = 1, three steps",
+    seconds=(1.8, 2),
+)
+def orders(found: Findings, quick: bool) -> None:
+    """Z&S, Z&Ss and the form for stiff systems are of second order and symmetric; compositions reach higher order."""
     problem = hx.models.penalized_double_pendulum(5.0)
     start, t1 = (problem.q0, problem.p0), 1.0
     exact = _end(hx.simulate(problem.system, hx.Composition(hx.StormerVerlet(), 8), *start, dt=0.0025, steps=400))
-    found = Findings()
     table = found.table("Penalized double pendulum, omega 5, to t = 1", "method", "order", "forward and back")
     for name, method, order in (
         ("Z&S", hx.ZhangSkeel(BETA), 2),
@@ -96,14 +109,13 @@ def orders(quick: bool) -> Findings:
         where = "Remark 2.11" if order == 4 else "Corollary 2.8"
         found.compare(f"{name}: order ({where})", order, f"{slope:.2f}", abs(slope - order) < 0.2)
         found.compare(f"{name}: symmetric (Theorem 2.9)", "yes", f"comes back to {back:.1e}", back < 1e-11)
-    return found
 
 
-def stability(quick: bool) -> Findings:
-    """Theorem 2.5."""
+@item("stability", "linear stability", "Theorem 2.5", "spectral radius over h omega for five beta", seconds=(0.3, 0.7))
+def stability(found: Findings, quick: bool) -> None:
+    """Z&S is unconditionally linearly stable if and only if beta >= 1/4."""
     methods = {f"beta {b:g}": hx.ZhangSkeel(b) for b in (0.0, 0.2, 0.2499, 0.25, 0.4)}
     scan = hx.linear_stability(methods)
-    found = Findings()
     table = found.table("First unstable h omega", "beta", "measured", "2/sqrt(1 - 4 beta)")
     right = True
     for limit, method in zip(scan.limit(), methods.values(), strict=True):
@@ -116,15 +128,13 @@ def stability(quick: bool) -> Findings:
         "limits as 2/sqrt(1 - 4 beta), none from 1/4 on",
         right,
     )
-    figure, axes = panels()
+    axes = found.panels("stability")
     for k, (name, radius) in enumerate(zip(scan.names, scan.radius, strict=True)):
         # the last three lie on each other, each narrower than the one before
         style = {} if k < 2 else {"lw": (3.6, 2.2, 0.8)[k - 2], "ls": "-"}
         axes.loglog(scan.h_omega, radius, label=name.replace("beta", r"$\beta =$"), **style)
     axes.set(xlabel=r"$h \omega$", ylabel="spectral radius")
-    legend(figure, axes)
-    found.figure("stability", figure)
-    return found
+    legend(axes)
 
 
 def loose_newmark(problem: Any, omega: float, h: float, tolerance: float, t1: float = 50.0) -> float:
@@ -141,8 +151,16 @@ def loose_newmark(problem: Any, omega: float, h: float, tolerance: float, t1: fl
     return largest
 
 
-def nonlinear(quick: bool) -> Findings:
-    """Where the methods fail on the double pendulum, over omega."""
+@item(
+    "nonlinear",
+    "nonlinear stability at large omega",
+    "section 4.1, text below Figure 1",
+    "nine omega from 10 to 2000, five h from 0.02 to 0.15, T = 50",
+    quick="omega 20, 30, 36 and 2000 with h = 0.1",
+    seconds=(2, 5),
+)
+def nonlinear(found: Findings, quick: bool) -> None:
+    """At omega = 2000 Z&S, Newmark and the implicit midpoint rule all become unstable."""
     problem = hx.models.double_pendulum()
     kinds = {
         "Z&S": hx.ZhangSkeel(BETA),
@@ -153,7 +171,6 @@ def nonlinear(quick: bool) -> Findings:
     omegas = (20, 30, 36, 2000) if quick else (10, 20, 30, 36, 50, 100, 300, 1000, 2000)
     steps = (0.1,) if quick else (0.02, 0.04, 0.07, 0.1, 0.15)
     scan = hx.stability_map(problem, kinds, omegas=omegas, steps=steps, t1=50.0)
-    found = Findings()
     table = found.table("h = 0.1, T = 50: how it ended, largest |g|", "method", *(f"omega {w}" for w in omegas))
     for name in kinds:
         cells = [scan.of(name, w, 0.1) for w in omegas]
@@ -177,46 +194,6 @@ def nonlinear(quick: bool) -> Findings:
         f"Z&S is not stable at every omega: with h = 0.1 it fails from omega = {min(limit) if limit else 'none'} on, "
         f"where M + beta h^2 V'' is no longer positive definite (omega h^2 above about 0.3)."
     )
-    return found
 
 
-ITEMS = (
-    Item(
-        "symplecticity",
-        "symplecticity and momentum maps",
-        "Theorems 1.2, 2.4 and 2.12, Remark 2.14",
-        "Z&S is symplectic and conserves momentum maps; Z&Ss is not symplectic in general, but is in one degree of "
-        "freedom.",
-        symplecticity,
-        "Jacobian of one step at a generic state; three bodies to t = 100 with three steps",
-        seconds=(4, 8),
-    ),
-    Item(
-        "orders",
-        "order and symmetry",
-        "Corollary 2.8, Theorem 2.9, Remark 2.11",
-        "Z&S, Z&Ss and the form for stiff systems are of second order and symmetric; compositions reach higher order.",
-        orders,
-        "penalized double pendulum, omega 5, to t = 1, three steps",
-        seconds=(1.8, 2),
-    ),
-    Item(
-        "stability",
-        "linear stability",
-        "Theorem 2.5",
-        "Z&S is unconditionally linearly stable if and only if beta >= 1/4.",
-        stability,
-        "spectral radius over h omega for five beta",
-        seconds=(0.3, 0.7),
-    ),
-    Item(
-        "nonlinear",
-        "nonlinear stability at large omega",
-        "section 4.1, text below Figure 1",
-        "At omega = 2000 Z&S, Newmark and the implicit midpoint rule all become unstable.",
-        nonlinear,
-        "nine omega from 10 to 2000, five h from 0.02 to 0.15, T = 50",
-        "omega 20, 30, 36 and 2000 with h = 0.1",
-        (2, 5),
-    ),
-)
+ITEMS = (symplecticity, orders, stability, nonlinear)

@@ -9,25 +9,27 @@ import numpy as np
 
 import holonomix as hx
 
-from .items import Findings, Item, legend, order_of, panels, rigid_reference, snapshots
+from .items import Findings, item, legend, order_of, rigid_reference, snapshots
 
 __all__ = ["ITEMS"]
 
 BETA = 0.4
+START = "R(0) = I, Omega(0) = (1, 0.2, 0.1), omega 10, beta 0.4, h 0.1, t to 5"
 FORCE = (
     "section 4.5: the penalty enters the action with a minus sign, and f_k is a_k - 2 omega^2 beta^2 h^4 (a R^T a + "
     "a a^T R + R a^T a)"
 )
 
 
-def figure9(quick: bool) -> Findings:
-    """Snapshots of the dipole: benchmark and Z&S."""
+@item("figure9", "snapshots of a magnetized body", "section 4.5, Figure 9", START, seconds=(3, 3))
+def figure9(found: Findings, quick: bool) -> None:
+    """Z&S with h = 0.1 shows the motion of the dipole that the benchmark shows."""
     problem = hx.models.magnetized_body()
     exact = rigid_reference(problem, 0.01, 5.0)
     stiff = problem.system.penalized(10.0)
     sol = hx.simulate(stiff, hx.ZhangSkeelSO3(BETA, "first", 1.0), problem.q0, problem.p0, dt=0.1, t1=5.0)
     rows, ends = np.linspace(0, 50, 6).astype(int), (-1, 0, 1)
-    figure, axes = snapshots([float(sol.t[k]) for k in rows], x=ends, y=ends, z=ends)
+    axes = snapshots(found, "figure9", [float(sol.t[k]) for k in rows], x=ends, y=ends, z=ends)
     for panel, k in zip(axes, rows):
         for axis, color, style, label in (
             (np.array([0.0, 0.0, 1.0]), "0.7", "-", "field"),
@@ -35,9 +37,7 @@ def figure9(quick: bool) -> Findings:
             (sol.q[k, :, 2], "#D55E00", "--", "dipole, Z&S with $h = 0.1$"),
         ):
             panel.quiver(0, 0, 0, *axis, color=color, linestyle=style, lw=1.5, arrow_length_ratio=0.15, label=label)
-    legend(figure, axes[0])
-    found = Findings()
-    found.figure("figure9", figure)
+    legend(axes[0])
     table = found.table("Angle between the two dipoles", "t", "degrees")
     angles = []
     for k in range(51):
@@ -52,20 +52,21 @@ def figure9(quick: bool) -> Findings:
         max(angles) < 10,
         correction=FORCE,
     )
-    return found
 
 
-def figure10(quick: bool) -> Findings:
-    """Energy, orthogonality and error: Z&S in one panel column, variational Euler on the group in the other."""
+@item("figure10", "energy, group structure and error on SO(3)", "section 4.5, Figure 10", START, seconds=(1.9, 2))
+def figure10(found: Findings, quick: bool) -> None:
+    """Both methods preserve the energy and follow the benchmark; variational Euler keeps R^T R = I to round-off, Z&S
+    only approximately; the trapezoidal form is of second order.
+    """
     problem, h, t1 = hx.models.magnetized_body(), 0.1, 5.0
     stiff = problem.system.penalized(10.0)
     exact = rigid_reference(problem, 0.01, t1)
     # the printed recursion starts with W_0 = Omega(0), that is with the momentum (1 + h^2 |Omega|^2/4) Omega
     printed = 1 + h**2 * 1.05 / 4
-    found = Findings()
     columns = ("method", "largest error of R", "largest |R^T R - I|", "range of the energy")
     table = found.table("h 0.1, omega 10, beta 0.4, t to 5 (Frobenius norms)", *columns)
-    figure, axes = panels(3, 2, (7.0, 5.0), sharex=True)
+    axes = found.panels("figure10", 3, 2, (7.0, 5.0), sharex=True)
     seen = {}
     for name, system, method, factor, column in (
         ("Z&S, c = 1 (printed)", stiff, hx.ZhangSkeelSO3(BETA, "first", 1.0), 1.0, 0),
@@ -89,7 +90,6 @@ def figure10(quick: bool) -> Findings:
         axes[row, 0].set_ylabel(label)
     for panel in axes[-1]:
         panel.set_xlabel("$t$")
-    found.figure("figure10", figure)
     (e1, g1, _), (e2, g2, _) = list(seen.values())[:2]
     found.compare("structure: variational Euler", "R^T R = I up to round-off", f"to {g2:.0e}", g2 < 1e-12)
     found.compare("structure: Z&S", "only approximately", f"to {g1:.3f}", 1e-6 < g1 < 0.2, correction=FORCE)
@@ -115,7 +115,6 @@ def figure10(quick: bool) -> Findings:
             why="the energy drifts by more than a tenth of its oscillation",
         )
     _orders(found)
-    return found
 
 
 def _orders(found: Findings) -> None:
@@ -149,25 +148,4 @@ def _orders(found: Findings) -> None:
         )
 
 
-START = "R(0) = I, Omega(0) = (1, 0.2, 0.1), omega 10, beta 0.4, h 0.1, t to 5"
-ITEMS = (
-    Item(
-        "figure9",
-        "snapshots of a magnetized body",
-        "section 4.5, Figure 9",
-        "Z&S with h = 0.1 shows the motion of the dipole that the benchmark shows.",
-        figure9,
-        START,
-        seconds=(3, 3),
-    ),
-    Item(
-        "figure10",
-        "energy, group structure and error on SO(3)",
-        "section 4.5, Figure 10",
-        "Both methods preserve the energy and follow the benchmark; variational Euler keeps R^T R = I to round-off, "
-        "Z&S only approximately; the trapezoidal form is of second order.",
-        figure10,
-        START,
-        seconds=(1.9, 2),
-    ),
-)
+ITEMS = (figure9, figure10)

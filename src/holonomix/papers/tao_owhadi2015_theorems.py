@@ -15,7 +15,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.methods.partitioned import SYMPLECTIC_EULER
 
-from .items import Findings, Item, form_defect, legend, order_of, panels, rigid_reference, symplectic_defect
+from .items import Findings, form_defect, item, legend, order_of, rigid_reference, symplectic_defect
 
 __all__ = ["ITEMS"]
 
@@ -46,9 +46,15 @@ def regularized(h: float) -> tuple[Vector, Vector]:
     return a, lambda x: a(x) + h**4 * TURN(x)
 
 
-def theorems(quick: bool) -> Findings:
-    """Theorems 2.4 (1), 2.7 and 2.9, Lemma 2.13, Remarks 2.14 and 2.15."""
-    found = Findings()
+@item(
+    "theorems",
+    "consistency, symmetry and symplecticity for arbitrary f",
+    "Theorems 2.4 (1), 2.7 and 2.9, Lemma 2.13, Remarks 2.14 and 2.15, Integrator 2.6",
+    "functions f and g that have nothing to do with V, in two degrees of freedom",
+    seconds=(5, 8),
+)
+def theorems(found: Findings, quick: bool) -> None:
+    """Whole classes of integrators are of third order locally, symmetric, and symplectic if f' is symmetric."""
     x0, v0 = np.array([0.7, -0.4]), np.array([0.3, 0.5])
     exact_force: Vector = lambda x: -np.linalg.solve(MASS, PULL(x))
 
@@ -135,7 +141,6 @@ def theorems(quick: bool) -> Findings:
         f"largest |x| over 2000 steps {bounded:.2f} from |x| = 1",
         bounded < 10,
     )
-    return found
 
 
 def _solve_defects() -> tuple[float, float, float]:
@@ -192,14 +197,21 @@ def separation(problem: Any, system: Any, method: Any, h: float, t1: float) -> f
     return float(np.max(apart) / apart[0])
 
 
-def leakage(quick: bool) -> Findings:
-    """Whether a trajectory that is regular (chaotic) stays so under each method."""
+@item(
+    "leakage",
+    "regular and chaotic regions",
+    "section 4.1, Results",
+    "two starts 1e-9 apart, five methods, t to 500; sections to t = 1000",
+    quick="t to 200 and 400",
+    seconds=(1.6, 2),
+)
+def leakage(found: Findings, quick: bool) -> None:
+    """None of the symplectic simulations leaks between regular and chaotic regions."""
     t1 = 200.0 if quick else 500.0
     starts = {
         "regular (the paper's)": hx.models.double_pendulum(),
         "chaotic": hx.models.double_pendulum(angles=(2.2, 2.4)),
     }
-    found = Findings()
     table = found.table(f"Growth of a distance of 1e-9 up to t = {t1:g}", "method", *starts)
     rows: dict[str, list[float]] = {}
     for name, stiff, method, parts in (
@@ -234,7 +246,7 @@ def leakage(quick: bool) -> Findings:
         "The chaotic start, from angles 2.2 and 2.4, is ours, with h = 0.02: there Z&S with h = 0.1 ends with a matrix "
         "that is not positive definite."
     )
-    figure, axes = panels(1, 3, (7.0, 2.7), sharey=True, sharex=True)
+    axes = found.panels("leakage", 1, 3, (7.0, 2.7), sharey=True, sharex=True)
     problem = starts["regular (the paper's)"]
     for panel, (name, system, method, h) in zip(
         axes,
@@ -249,8 +261,6 @@ def leakage(quick: bool) -> Findings:
         panel.plot(phi, rate, ".", ms=1.5)
         panel.set(title=name, xlabel=r"$\phi$", xticks=(-0.5, 0, 0.5))
     axes[0].set_ylabel(r"$d\phi/dt$")
-    found.figure("leakage", figure)
-    return found
 
 
 def section(sol: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -268,11 +278,17 @@ def section(sol: Any) -> tuple[np.ndarray, np.ndarray]:
 # -- appendix ----------------------------------------------------------------------------------------------------------
 
 
-def appendix(quick: bool) -> Findings:
-    """Lemmas A.1 and A.2 and Remark A.3: how |g| and the error fall with omega; Figure A1 from a computed motion."""
+@item(
+    "appendix",
+    "size of g and of the error over omega; Figure A1",
+    "appendix, Lemmas A.1 and A.2, Remark A.3, Figure A1",
+    "Verlet with omega h = 0.05 to t = 5, omega 10 to 80",
+    seconds=(2, 2),
+)
+def appendix(found: Findings, quick: bool) -> None:
+    """|g| is O(1/omega) from any start, O(1/omega^2) from a tangent one, and so is the error."""
     problem = hx.models.double_pendulum()
     omegas = (10.0, 20.0, 40.0, 80.0)
-    found = Findings()
     table = found.table(
         "Penalized double pendulum to t = 5", "omega", "|g|, tangent start", "|g|, other start", "error of q"
     )
@@ -307,7 +323,7 @@ def appendix(quick: bool) -> Findings:
         f"O(omega^-{orders[2]:.2f})",
         orders[2] > 1.8,
     )
-    figure, axes = panels(size=(3.4, 1.9))
+    axes = found.panels("figureA1", size=(3.4, 1.9))
     system = hx.models.planar_pendulum().system.penalized(OMEGA)
     sol = hx.simulate(system, hx.StormerVerlet(), [0.6, -0.8], [0.0, 0.0], dt=0.002, t1=3.0)
     radius = np.linalg.norm(sol.q, axis=1)
@@ -316,39 +332,8 @@ def appendix(quick: bool) -> Findings:
     axes.plot(np.cos(angle), np.sin(angle), "k--", lw=0.9, label="manifold $g = 0$ (slow, $x$)")
     axes.plot(*drawn.T, lw=0.8, ls="-", label="motion, distance $y$ times 60 (fast)")
     axes.set(aspect="equal", xlabel="$q_1$", ylabel="$q_2$")
-    legend(figure, axes, 1)
-    found.figure("figureA1", figure)
+    legend(axes, 1)
     found.note("Figure A1 is a sketch in the paper; here it is drawn from a computed motion of a penalized pendulum.")
-    return found
 
 
-ITEMS = (
-    Item(
-        "theorems",
-        "consistency, symmetry and symplecticity for arbitrary f",
-        "Theorems 2.4 (1), 2.7 and 2.9, Lemma 2.13, Remarks 2.14 and 2.15, Integrator 2.6",
-        "Whole classes of integrators are of third order locally, symmetric, and symplectic if f' is symmetric.",
-        theorems,
-        "functions f and g that have nothing to do with V, in two degrees of freedom",
-        seconds=(5, 8),
-    ),
-    Item(
-        "leakage",
-        "regular and chaotic regions",
-        "section 4.1, Results",
-        "None of the symplectic simulations leaks between regular and chaotic regions.",
-        leakage,
-        "two starts 1e-9 apart, five methods, t to 500; sections to t = 1000",
-        "t to 200 and 400",
-        (1.6, 2),
-    ),
-    Item(
-        "appendix",
-        "size of g and of the error over omega; Figure A1",
-        "appendix, Lemmas A.1 and A.2, Remark A.3, Figure A1",
-        "|g| is O(1/omega) from any start, O(1/omega^2) from a tangent one, and so is the error.",
-        appendix,
-        "Verlet with omega h = 0.05 to t = 5, omega 10 to 80",
-        seconds=(2, 2),
-    ),
-)
+ITEMS = (theorems, leakage, appendix)

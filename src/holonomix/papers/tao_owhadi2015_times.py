@@ -10,7 +10,7 @@ import jax
 
 import holonomix as hx
 
-from .items import Findings, Item
+from .items import Findings, item
 from .tao_owhadi2015_pendula import BETA, OMEGA, pendulum_methods
 from .tao_owhadi2015_water import FRICTION, KT, Cluster
 
@@ -62,12 +62,22 @@ def rows(quick: bool) -> Iterator[tuple[str, str, float, float]]:
             yield f"4.3, {n} waters", "SHAKE" if rigid else "simplified Z&Ss", seconds, measured
 
 
-def times(quick: bool) -> Findings:
-    """Every computing time of section 4 over that of the method which the paper proposes."""
+@item(
+    "times",
+    "computing times",
+    "sections 4.1 to 4.5, text",
+    "compiled code, CPU time, the best of five runs",
+    quick="without the waters",
+    seconds=(5, 10),
+)
+def times(found: Findings, quick: bool) -> None:
+    """Seconds in Matlab: double pendulum 3.8 (SHAKE), 1.0 (variational Euler), 5.3 (Newmark), 0.2 (one iteration of
+    it), 0.4 (Z&S); chain 16.5 and 8.1 (SHAKE), 1.1 (Z&S); 7 waters 13472 (SHAKE), 1549 (Z&Ss); 100 waters 42234, 30059;
+    DNA 23.26 (Verlet), 3.24 (Z&S); SO(3) 1.45 (variational Euler), 0.03 (Z&S).
+    """
     sections: dict[str, list[tuple[str, float, float]]] = {}
     for section, name, printed, measured in rows(quick):
         sections.setdefault(section, []).append((name, printed, measured))
-    found = Findings()
     columns = ("section", "method", "us per unit of t", "ratio", "ratio printed")
     table = found.table("Times over that of the last method of each section", *columns, keys=2)
     pairs, reversed_, near = 0, [], 0
@@ -97,20 +107,6 @@ def times(quick: bool) -> Findings:
         "Left out: the benchmark's 91.3 s in section 4.1, whose step is not printed, and the shares of the solves in "
         "section 4.3, which a compiled step does not tell apart."
     )
-    return found
 
 
-ITEMS = (
-    Item(
-        "times",
-        "computing times",
-        "sections 4.1 to 4.5, text",
-        "Seconds in Matlab: double pendulum 3.8 (SHAKE), 1.0 (variational Euler), 5.3 (Newmark), 0.2 (one iteration of "
-        "it), 0.4 (Z&S); chain 16.5 and 8.1 (SHAKE), 1.1 (Z&S); 7 waters 13472 (SHAKE), 1549 (Z&Ss); 100 waters "
-        "42234, 30059; DNA 23.26 (Verlet), 3.24 (Z&S); SO(3) 1.45 (variational Euler), 0.03 (Z&S).",
-        times,
-        "compiled code, CPU time, the best of five runs",
-        "without the waters",
-        (5, 10),
-    ),
-)
+ITEMS = (times,)

@@ -18,7 +18,7 @@ import holonomix as hx
 from holonomix.models.water import UNITS, oxygen_distances
 from holonomix.projection import penalty_multipliers
 
-from .items import Findings, Item, legend, panels
+from .items import Findings, item, legend
 
 __all__ = ["ITEMS", "Cluster", "nve", "sample_distances", "total_variation"]
 
@@ -26,6 +26,7 @@ EV = UNITS["eV"]
 KT = EV.boltzmann * 232.0
 FRICTION, BETA = 0.01, 0.4
 BINS, RANGE = 100, (2.4, 7.4)
+WATER = "7 TIP3P waters, omega 20, h 0.05, gamma 0.01, 1/kT = 50 (232 K), Newmark's beta 0.4 (not printed)"
 
 
 class Cluster:
@@ -114,22 +115,28 @@ def compare_distances(n: int, steps: int, replicas: int, seed: int = 0, **option
     }
 
 
-def _draw_distances(found: dict[str, Any]) -> Any:
+def _draw_distances(found: Findings, name: str, seen: dict[str, Any]) -> None:
     center = RANGE[0] + (np.arange(BINS) + 0.5) * (RANGE[1] - RANGE[0]) / BINS
-    figure, axes = panels()
-    for name, key in (("RATTLE", "rigid"), ("stiff Z&Ss", "stiff")):
-        axes.plot(center, found[key].mean(axis=0), label=name)
+    axes = found.panels(name)
+    for label, key in (("RATTLE", "rigid"), ("stiff Z&Ss", "stiff")):
+        axes.plot(center, seen[key].mean(axis=0), label=label)
     axes.set(xlabel="O-O distance / Å", ylabel="share per bin of 0.05 Å")
-    legend(figure, axes, 2)
-    return figure
+    legend(axes, 2)
 
 
-def figure4(quick: bool) -> Findings:
-    """Oxygen-oxygen distances of 7 waters at 232 K: stiff Z&Ss + GLA against RATTLE + GLA."""
+@item(
+    "figure4",
+    "O-O distances of 7 waters",
+    "section 4.3, Figure 4",
+    f"{WATER}; 8 replicas of T = 12 000",
+    quick="4 replicas of T = 2 000",
+    seconds=(8, 20),
+)
+def figure4(found: Findings, quick: bool) -> None:
+    """SHAKE and simplified Z&Ss, both with GLA, sample the same distribution of O-O distances."""
     steps, replicas = (40_000, 4) if quick else (240_000, 8)
     seen = compare_distances(7, steps, replicas)
     length = steps * 0.05 * EV.femtoseconds / 1000
-    found = Findings()
     table = found.table(
         f"{replicas} replicas of {length:.0f} ps: total variation of the distributions", "between", "distance"
     )
@@ -155,13 +162,20 @@ def figure4(quick: bool) -> Findings:
         "The paper prints no units; eV, Angstrom and amu fit its figures (unit of time 10.18 fs). The friction is "
         "taken as a rate."
     )
-    found.figure("figure4", _draw_distances(seen))
-    return found
+    _draw_distances(found, "figure4", seen)
 
 
-def figure7(quick: bool) -> Findings:
-    """The same for 100 waters, one run of each method, as in the paper."""
-    found, steps = Findings(), 2_000 if quick else 20_000
+@item(
+    "figure7",
+    "O-O distances of 100 waters",
+    "section 4.3, Figure 7",
+    "100 waters, T = 1000 (20 000 steps), as long before to heat up",
+    quick="T = 100 (2 000 steps), as long before: not yet in equilibrium, but at the same time with both methods",
+    seconds=(7, 18),
+)
+def figure7(found: Findings, quick: bool) -> None:
+    """With 100 waters the distributions of SHAKE and simplified Z&Ss agree too."""
+    steps = 2_000 if quick else 20_000
     seen = compare_distances(100, steps, 1, heat=True, backend="auto")
     table = found.table(f"100 waters, {steps} steps (T = {steps // 20})", "method", "2K/(dof kT)")
     for name, x in seen["temperature"].items():
@@ -173,8 +187,7 @@ def figure7(quick: bool) -> Findings:
         seen["pooled"] < 0.1,
         why="one run of each method, which wander apart",
     )
-    found.figure("figure7", _draw_distances(seen))
-    return found
+    _draw_distances(found, "figure7", seen)
 
 
 # -- figure 5: multipliers -------------------------------------------------------------------------------------------
@@ -202,19 +215,25 @@ def multipliers(t1: float, omega: float = 500.0, window: float = 0.2, h: float |
     return {"t": t, "rigid": values, "stiff": mean[:, :3], "raw": raw[:, :3], "raw_t": np.asarray(sol.t)}
 
 
-def figure5(quick: bool) -> Findings:
-    """Multipliers of the first molecule, omega = 500: the averaged penalty force is the constraint force."""
+@item(
+    "figure5",
+    "multipliers of a water molecule",
+    "section 4.3, Figure 5",
+    "7 waters, omega 500, window 0.2, t to 8; step 0.0002, and 0.05 as printed",
+    quick="t to 2",
+    seconds=(5, 8),
+)
+def figure5(found: Findings, quick: bool) -> None:
+    """Window means of the penalty force at omega = 500 agree with SHAKE's multipliers."""
     t1 = 2.0 if quick else 8.0
     seen = multipliers(t1)
-    figure, axes = panels(3, 1, (3.4, 4.4), sharex=True)
+    axes = found.panels("figure5", 3, 1, (3.4, 4.4), sharex=True)
     for k, panel in enumerate(axes):
         panel.plot(seen["t"], seen["stiff"][:, k], color="C1", ls="-", label="stiff Z&Ss, mean over 0.2", lw=0.4)
         panel.plot(seen["t"], seen["rigid"][:, k], "k--", label="RATTLE", lw=0.8)
         panel.set(ylabel=rf"$\lambda_{k + 1}$ / eV Å$^{{-2}}$")
     axes[-1].set(xlabel="$t$ / 10.18 fs")
-    legend(figure, axes[0], 2)
-    found = Findings()
-    found.figure("figure5", figure)
+    legend(axes[0], 2)
     rms = lambda x: float(np.sqrt(np.mean(x**2)))
     size, error = rms(seen["rigid"]), rms(seen["stiff"] - seen["rigid"])
     spread = float(
@@ -241,7 +260,6 @@ def figure5(quick: bool) -> Findings:
         why="the step does not resolve the springs (h omega = 25), and Z&Ss then holds omega^2 g at lambda + beta h^2 "
         "omega^2 g''(v, v); the paper's picture needs a smaller step",
     )
-    return found
 
 
 # -- figure 6: energy and momenta without noise -----------------------------------------------------------------------
@@ -276,16 +294,23 @@ def nve(steps: int, every: int = 20, newmark_steps: int | None = None) -> dict[s
     return found
 
 
-def figure6(quick: bool) -> Findings:
-    """Conservation of energy, linear and angular momentum by RATTLE, stiff Z&Ss and Newmark with one iteration."""
+@item(
+    "figure6",
+    "conservation without noise",
+    "section 4.3, Figure 6",
+    f"{WATER}, without noise and friction, 20 000 steps",
+    quick="4 000 steps",
+    seconds=(3, 7),
+)
+def figure6(found: Findings, quick: bool) -> None:
+    """Simplified Z&Ss, though not symplectic, preserves energy and momenta better than partially solved Newmark."""
     seen = nve(4000 if quick else 20_000)
-    figure, axes = panels(3, 1, (3.4, 5.8), sharex=True)
+    axes = found.panels("figure6", 3, 1, (3.4, 5.8), sharex=True)
     labels = {
         "energy": "$|H - H_0|$ / eV",
         "linear momentum": r"$|P - P_0|$ / amu Å $\tau^{-1}$",
         "angular momentum": r"$|L - L_0|$ / amu Å$^2$ $\tau^{-1}$",
     }
-    found = Findings()
     columns = ("method", "range of the energy / eV", "second half - first", "linear momentum", "angular momentum")
     table = found.table("Largest changes", *columns)
     size, drift, spin = {}, {}, {}
@@ -302,8 +327,7 @@ def figure6(quick: bool) -> Findings:
         panel.locator_params(axis="y", numticks=5)
         panel.yaxis.set_minor_formatter("")
     axes[-1].set(xlabel=r"$t / \tau$, $\tau = 10.18$ fs")
-    legend(figure, axes[0], 2)
-    found.figure("figure6", figure)
+    legend(axes[0], 2)
     newmark, stiff = "one-iteration Newmark", "stiff Z&Ss"
     found.compare(
         "energy: simplified Z&Ss against partially solved Newmark",
@@ -322,49 +346,6 @@ def figure6(quick: bool) -> Findings:
     )
     linear = max(float(np.max(series["linear momentum"])) for series in seen.values())
     found.compare("linear momentum", "preserved", f"to {linear:.0e}", linear < 1e-11)
-    return found
 
 
-WATER = "7 TIP3P waters, omega 20, h 0.05, gamma 0.01, 1/kT = 50 (232 K), Newmark's beta 0.4 (not printed)"
-ITEMS = (
-    Item(
-        "figure4",
-        "O-O distances of 7 waters",
-        "section 4.3, Figure 4",
-        "SHAKE and simplified Z&Ss, both with GLA, sample the same distribution of O-O distances.",
-        figure4,
-        f"{WATER}; 8 replicas of T = 12 000",
-        "4 replicas of T = 2 000",
-        (8, 20),
-    ),
-    Item(
-        "figure5",
-        "multipliers of a water molecule",
-        "section 4.3, Figure 5",
-        "Window means of the penalty force at omega = 500 agree with SHAKE's multipliers.",
-        figure5,
-        "7 waters, omega 500, window 0.2, t to 8; step 0.0002, and 0.05 as printed",
-        "t to 2",
-        (5, 8),
-    ),
-    Item(
-        "figure6",
-        "conservation without noise",
-        "section 4.3, Figure 6",
-        "Simplified Z&Ss, though not symplectic, preserves energy and momenta better than partially solved Newmark.",
-        figure6,
-        f"{WATER}, without noise and friction, 20 000 steps",
-        "4 000 steps",
-        (3, 7),
-    ),
-    Item(
-        "figure7",
-        "O-O distances of 100 waters",
-        "section 4.3, Figure 7",
-        "With 100 waters the distributions of SHAKE and simplified Z&Ss agree too.",
-        figure7,
-        "100 waters, T = 1000 (20 000 steps), as long before to heat up",
-        "T = 100 (2 000 steps), as long before: not yet in equilibrium, but at the same time with both methods",
-        (7, 18),
-    ),
-)
+ITEMS = (figure4, figure5, figure6, figure7)
