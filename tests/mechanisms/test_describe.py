@@ -256,7 +256,10 @@ def started(m, *rates):
         (lambda m: m.gear("g", hinge(m), m["j"], ratio=2.0), "joint 'g' needs two different joints"),
         (lambda m: m.torque(m["a"], (1, 2)), "torque must be 3 numbers"),
         (lambda m: m.force(m.ground, (1, 2, 3)), "a force cannot act on the ground"),
-        (lambda m: started(m, 1.0, 2.0).problem(), "joint 'j' cannot start with the rate 1: .* another start rate"),
+        (
+            lambda m: started(m, 1.0, 2.0).problem(),
+            r"the rate 1 of joint 'j' by 0\.5, the rate 2 of joint 'j' by 0\.5\. L",
+        ),
     ],
 )
 def test_bad_descriptions_are_named(make, text):

@@ -1,6 +1,7 @@
 """URDF and MJCF files: what is read, what is warned about, and errors that name file and element."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,8 +67,11 @@ def test_mimic_and_loop_joints_close_loops(tmp_path):
         '<loop_joint name="C" type="revolute"><link1 link="b" xyz="1 0 0"/><link2 link="c" xyz="0 0 1"/>'
         '<axis xyz="0 1 0"/></loop_joint>',
     )
-    m = hx.Mechanism.from_urdf(write(tmp_path, text), positions={"A": 0.1, "D": 0.12, "B": -0.1, "G": -0.2})
-    m.problem()
+    start = {"positions": {"A": 0.1, "D": 0.12, "B": -0.1, "G": -0.2}, "velocities": {"A": 2.0}}
+    m = hx.Mechanism.from_urdf(write(tmp_path, text), **start)
+    problem = m.problem()
+    row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
+    np.testing.assert_allclose([m[x].rate(row)[0] for x in "ABDG"], [2.0, -2.0, 2.0, -4.0], rtol=1e-13)
     assert m.redundancy.degrees_of_freedom == 1
     assert len(m.redundancy.dropped) == 3  # a plane loop in space
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConvergenceError, InputError
+from ..errors import ConvergenceError
 from .bodies import KINDS, Body, expand, pull
 from .joints import Joint
 
-__all__ = ["Equations", "Redundancy", "close", "find_redundant", "tangent"]
+__all__ = ["Equations", "Redundancy", "close", "find_redundant", "row_sizes"]
 
 RANK = 1e-9  # singular values of the scaled Jacobian below this share of the largest count as zero
 STEP = 1e-2  # how far (in units of the size of the mechanism) other positions for the rank decision are
@@ -99,7 +99,7 @@ def close(equations: Equations, q: np.ndarray, t: float, what: str, iterations: 
     if not equations.bodies:
         return q
     sizes = equations.sizes(q)
-    units = _row_sizes(equations.jacobian(q, t), sizes)
+    units = row_sizes(equations.jacobian(q, t), sizes)
     g = equations.values(q, t) / units
     damping = 0.0
     best = float(np.abs(g).max(initial=0.0))
@@ -140,36 +140,10 @@ def close(equations: Equations, q: np.ndarray, t: float, what: str, iterations: 
     return q
 
 
-def _row_sizes(jacobian: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def row_sizes(jacobian: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """How much each row changes when the coordinates change by their sizes."""
     found = np.linalg.norm(jacobian * sizes, axis=1)
     return np.where(found > 0, found, 1.0)
-
-
-def tangent(
-    equations: Equations, q: np.ndarray, v: np.ndarray, rate: np.ndarray, t: float, wanted: list[Any]
-) -> np.ndarray:
-    """The velocity nearest to v with `G v + g_t = 0` and the wanted rates of joints; redundant rows do no harm."""
-    a, root = equations.scaled(q, t)
-    for _, slopes, value in wanted:
-        row = np.zeros_like(q)
-        for number, slope in slopes.items():
-            at = list(equations.bodies[number].particles)
-            row[at] += pull(equations.bodies[number].kind, q[at], slope)
-        a, rate = np.vstack([a, row.reshape(-1) / root]), np.append(rate, -value)
-    units = _row_sizes(a * root, equations.sizes(q))
-    a, rate = a / units[:, None], rate / units
-    scaled = v.reshape(-1) * root
-    for _ in range(2):
-        scaled = scaled - np.linalg.lstsq(a, a @ scaled + rate, rcond=RANK)[0]
-    left = (a @ scaled + rate)[len(rate) - len(wanted) :]
-    for (joint, _, value), gap in zip(wanted, left, strict=True):
-        if abs(gap) > 1e-9 * float(np.abs(rate).max()):
-            raise InputError(
-                f"joint {joint.name!r} cannot start with the rate {value:g}: a drive, another start rate or a dead "
-                "point prevents it"
-            )
-    return (scaled / root).reshape(q.shape)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -176,6 +176,7 @@ class Body(BodyResults):
         self.center = np.zeros(dimension) if center is None else np.asarray(center, float)
         self.origin, self.attitude = np.zeros(dimension), np.eye(dimension)
         self.velocity0, self.spin0 = np.zeros(dimension), np.zeros(3 if dimension == 3 else ())
+        self.given: set[str] = set()  # which of "velocity" and "angular velocity" were given and so are kept
         self.first = -1  # its first particle
         self.shapes: list[tuple[AbstractShape, np.ndarray, np.ndarray]] = []
         self.color = ""

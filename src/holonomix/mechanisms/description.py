@@ -36,6 +36,7 @@ class Description:
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
         self._applied: list[Any] = []
         self._rates: list[tuple[Joint, int, float]] = []
+        self._configured: dict[str, np.ndarray] = {}  # rates given to `configure`
         self._particles = 0
 
     # -- bodies ---------------------------------------------------------------------------------------------------
@@ -59,17 +60,16 @@ class Description:
 
         `inertia` holds three principal moments along the body's axes or a 3 x 3 matrix, about the center of mass; in
         the plane it is one number. `position` and `rotation` (a matrix, a quaternion (w, x, y, z), or in the plane an
-        angle) place the body's frame, `center` is the center of mass in it. Velocities are in world coordinates;
-        those of all bodies together are brought to the nearest ones that the joints allow (`start_rate` fixes a rate).
+        angle) place the body's frame, `center` is the center of mass in it. `velocity` (of the
+        origin of that frame) and `angular_velocity` are in world coordinates; a given one is kept, and what is not
+        given, here and for other bodies, follows from the joints, as near to rest as possible.
         A body without inertia about one or two of its axes (an ideal plate or rod) takes fewer coordinates.
         """
         name = self._new_name(name, "body")
         made = make_inertia(name, self.dimensions, mass, inertia, shape, density)
-        body = self._add_body(name, made, position, velocity, center)
-        why = f"body {name!r}"
-        body.attitude = rotation_matrix(why, rotation, self.dimensions)
-        if angular_velocity is not None:
-            body.spin0 = self._turning(why, "angular_velocity", angular_velocity)
+        body = self._add_body(name, made, position, center)
+        body.attitude = rotation_matrix(f"body {name!r}", rotation, self.dimensions)
+        self.start_velocity(body, velocity, angular_velocity)
         if shape is not None:
             body.shapes.append((shape, body.center, np.eye(3)))
         body.color = color
@@ -94,18 +94,17 @@ class Description:
         if not (np.isfinite(value) and value > 0):
             raise InputError(f"body {name!r}: mass must be a positive number, not {mass!r}")
         kind = "point" if self.dimensions == 3 else "planar point"
-        body = self._add_body(name, Inertia(kind, value, np.eye(self.dimensions), ()), position, velocity, None)
+        body = self._add_body(name, Inertia(kind, value, np.eye(self.dimensions), ()), position, None)
+        self.start_velocity(body, velocity)
         body.color = color
         return body
 
-    def _add_body(self, name: str, inertia: Inertia, position: Any, velocity: Any, center: Any) -> Body:
+    def _add_body(self, name: str, inertia: Inertia, position: Any, center: Any) -> Body:
         why, dim = f"body {name!r}", self.dimensions
         center = None if center is None else numbers(why, "center", center, dim)
         body = Body(name, dim, inertia, center, len(self.bodies))
         if position is not None:
             body.origin = numbers(why, "position", position, dim)
-        if velocity is not None:
-            body.velocity0 = numbers(why, "velocity", velocity, dim)
         body.first, body.owner = self._particles, self
         self._particles += KINDS[body.kind]
         self.bodies.append(body)
@@ -283,8 +282,25 @@ class Description:
         row = PhaseRow(((1.0, coordinate),), 0.0, motion)
         return self._add_joint(Joint(name, "drive", joint.a, joint.b, [row], joint.place, joint.axis))
 
+    def start_velocity(self, body: Body, velocity: Any = None, angular_velocity: Any = None) -> None:
+        """The velocity of a body's origin at the start, or its angular velocity, or both, in world coordinates.
+
+        As in `body`, for bodies that exist: those of the gallery, or of files.
+        """
+        why = f"body {self._own_body('a start velocity', body).name!r}"
+        if body.fixed or ("point" in body.kind and angular_velocity is not None):
+            raise InputError(
+                f"{why} is a {body.kind}: it cannot be given {'a' if body.fixed else 'an angular'} velocity"
+            )
+        if velocity is not None:
+            body.velocity0 = numbers(why, "velocity", velocity, self.dimensions)
+            body.given.add("velocity")
+        if angular_velocity is not None:
+            body.spin0 = self._turning(why, "angular_velocity", angular_velocity)
+            body.given.add("angular velocity")
+
     def start_rate(self, joint: Joint, rate: float, which: int = 0) -> None:
-        """The rate that a joint has at the start; the other velocities are the nearest ones that go with it."""
+        """The rate that a joint has at the start; velocities that are not given are the nearest to rest with it."""
         self._position("a start rate", joint, which)
         self._rates.append((joint, which, number(f"joint {joint.name!r}: its rate", rate)))
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import ConstraintRankError, HolonomixError, InputError
 from ..systems import System
 from ..systems.problem import Problem
-from .assembly import Equations, Redundancy, close, find_redundant, tangent
+from .assembly import Equations, Redundancy, close, find_redundant
 from .bodies import KINDS, Body
 from .description import Description
 from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, make_pairs
@@ -22,6 +22,7 @@ from .joints import Joint
 from .pictures import make_scene
 from .terms import coordinate_of, local_terms, packed, rigid_terms
 from .tree import configure
+from .velocities import given_by_body, given_by_joint, start_velocities
 
 __all__ = ["Mechanism"]
 
@@ -67,13 +68,18 @@ class Mechanism(Description):
     def configure(self, positions: Any = None, velocities: Any = None) -> Mechanism:
         """Places the bodies by joint positions and rates given by name, from the ground outward; returns the mechanism.
 
-        Joints that are not named get zero. Joints that close loops are left to `assemble` (or `problem`).
+        Joints that are not named get the position zero; joints that close loops are left to `assemble` (or `problem`).
+        `velocities` replaces the velocities given to the bodies: named rates are kept exactly, other joints of a tree
+        rest, and those of loops get what follows.
         """
-        configure(self, positions or {}, velocities or {})
+        configure(self, positions or {}, velocities)
         return self
 
     def problem(self, dt: float = 1e-3, t1: float = 10.0, *, t0: float = 0.0, name: str = "") -> Problem:
         """The mechanism as a `Problem`: assembled, velocities made consistent, redundant rows left out.
+
+        Velocities given to bodies and joints are kept, the others are the nearest to rest that go with them; an
+        `InputError` names those that contradict the joints or each other.
 
         `m.redundancy` then says how many rows depend on others; their joints keep all their rows for the reactions.
         `ConstraintRankError` where the mechanism stands in a singular position.
@@ -82,9 +88,10 @@ class Mechanism(Description):
         equations = self.equations
         q = close(equations, q, t0, self.name)
         self._drop(equations, q, t0)
-        frames = equations.frames(q)
-        wanted = [(joint, joint.coordinates[which].slopes(frames), rate) for joint, which, rate in self._rates]
-        v = tangent(equations, q, v, self._drive_rates(equations, t0), t0, wanted)
+        given = [one for body in self.bodies for one in given_by_body(equations, q, body)]
+        rates = [(self[name], k, x) for name, several in self._configured.items() for k, x in enumerate(several)]
+        given += [given_by_joint(equations, q, *rate) for rate in (*self._rates, *rates)]
+        v = start_velocities(equations, q, v, self._drive_rates(equations, t0), t0, given, self.name)
         sizes = equations.sizes(q).reshape(q.shape)
         q, v = (np.where(np.abs(x) <= 1e-15 * sizes * np.abs(x / sizes).max(), 0.0, x) for x in (q, v))  # no noise
         mass = jnp.asarray(np.repeat(masses[:, None], self.dimensions, axis=1))

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["configure"]
 
 
-def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Mapping[str, Any]) -> None:
+def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Mapping[str, Any] | None) -> None:
     """Moves bodies so that joints have the given positions and rates (zero where none is given).
 
     Joints are followed from the ground in the order they were made; one between two bodies that are already placed
-    closes a loop and is left to `assemble`.
+    closes a loop and is left to `assemble`. Without `velocities` those of bodies and joints stay as they were given.
     """
-    for given in (positions, velocities):
+    for given in (positions, velocities or {}):
         for name in given:
             joint = mechanism[name]
             if not getattr(joint, "coordinates", None):
                 raise InputError(f"{name!r} is not a joint with a position")
+    if velocities is not None:
+        mechanism._configured = {name: _numbers(mechanism[name], given) for name, given in velocities.items()}
     placed = {-1}
     skipped = ("drive", "distance", "point_on_line", "point_on_plane")
     waiting = [joint for joint in mechanism.joints if joint.place is not None and joint.kind not in skipped]
@@ -38,12 +40,17 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
             placed.add(waiting[0].a.number if waiting else -1)  # a free body: it stays where it is
             continue
         joint = ready[0]
-        x, rate = (_numbers(joint, given.get(joint.name, 0.0)) for given in (positions, velocities))
-        _place(joint, x, rate, joint.a.number in placed, placed)
+        x = _numbers(joint, positions.get(joint.name, 0.0))
+        rate = mechanism._configured.get(joint.name, np.zeros(0))
+        x, rate = (np.pad(given, (0, max(len(joint.coordinates) - len(given), 0))) for given in (x, rate))
+        forward = joint.a.number in placed
+        if velocities is not None:
+            (joint.b if forward else joint.a).given.clear()
+        _place(joint, x, rate, forward, placed)
 
 
 def _numbers(joint: Joint, given: Any) -> np.ndarray:
-    """One number for each position of a joint; those that are not given are zero."""
+    """Numbers for the first positions of a joint."""
     count = max(len(joint.coordinates), 1)
     try:
         values = np.atleast_1d(np.asarray(given, float))
@@ -53,7 +60,7 @@ def _numbers(joint: Joint, given: Any) -> np.ndarray:
         raise InputError(
             f"joint {joint.name!r} has {count} position{'s' * (count > 1)}, so {given!r} is no value of it"
         )
-    return np.concatenate([values, np.zeros(count - len(values))])
+    return values
 
 
 def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed: set[int]) -> None:
@@ -89,11 +96,13 @@ def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed:
     sign = 1.0 if forward else -1.0
     near_point, far_point = (place.point_a, place.point_b) if forward else (place.point_b, place.point_a)
     far.origin = origin_near + near.attitude @ near_point + sign * push - far.attitude @ far_point
-    far.spin0 = spin_near + sign * swing
+    if "angular velocity" not in far.given:
+        far.spin0 = spin_near + sign * swing
     joint_velocity = velocity_near + _turning(spin_near, near.attitude @ near_point)
     # the point of a that touches b moves with a also along the slide
     carried = _turning(spin_near if forward else far.spin0, push)
-    far.velocity0 = joint_velocity + sign * (slide + carried) - _turning(far.spin0, far.attitude @ far_point)
+    if "velocity" not in far.given:
+        far.velocity0 = joint_velocity + sign * (slide + carried) - _turning(far.spin0, far.attitude @ far_point)
     placed.add(far.number)
 
 
