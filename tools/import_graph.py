@@ -4,7 +4,7 @@
     python tools/import_graph.py --check   # exit code 1 where it differs, or where an import goes upward
 
 An edge from A to B means that a module of A imports one of B. Only edges that are not implied by others are drawn.
-Results and problems draw themselves: they import the packages of pictures when they are asked to (dotted).
+Results and problems draw themselves without importing what draws them: see `holonomix/pictures.py`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,17 @@ SOURCE = ROOT / "src" / "holonomix"
 PAGE = ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- import graph: begin -->", "<!-- import graph: end -->"
 ENTRY = {"__init__", "__main__"}  # the public names, loaded lazily from everywhere
-PICTURES = {"plotting", "viewer"}  # imported inside the methods that draw
 
 
 def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imports_of(path: Path, pictures: bool) -> set[str]:
-    """The packages of holonomix that a module imports at any depth, type-checking blocks left out.
-
-    `pictures` gives only those that are imported inside a function in order to draw, otherwise all others.
-    """
+def imports_of(path: Path) -> set[str]:
+    """The packages of holonomix that a module imports at any depth, type-checking blocks left out."""
     parts = ("holonomix", *path.relative_to(SOURCE).parts[:-1])
     found = set()
     tree = ast.parse(path.read_text())
-    top = {id(n) for n in tree.body}
     skipped = {id(n) for block in ast.walk(tree) if _type_checking(block) for n in ast.walk(block)}
     for node in ast.walk(tree):
         if id(node) in skipped:
@@ -46,9 +41,7 @@ def imports_of(path: Path, pictures: bool) -> set[str]:
             names = [(*module, alias.name) for alias in node.names] if len(module) == 1 else [module]
         else:
             continue
-        named = {n[1] for n in names if n[0] == "holonomix" and len(n) > 1}
-        drawn = named & PICTURES if id(node) not in top and package_of(path) not in PICTURES else set()
-        found |= drawn if pictures else named - drawn
+        found |= {n[1] for n in names if n[0] == "holonomix" and len(n) > 1}
     return {name for name in found if (SOURCE / name).is_dir() or (SOURCE / f"{name}.py").exists()}
 
 
@@ -56,15 +49,13 @@ def _type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def edges(pictures: bool = False) -> set[tuple[str, str]]:
+def edges() -> set[tuple[str, str]]:
     """(package, imported package) for all pairs of packages."""
     found = set()
     for path in SOURCE.rglob("*.py"):
         package = package_of(path)
         if package not in ENTRY:
-            found |= {
-                (package, other) for other in imports_of(path, pictures) if other != package and other not in ENTRY
-            }
+            found |= {(package, other) for other in imports_of(path) if other != package and other not in ENTRY}
     return found
 
 
@@ -111,7 +102,6 @@ def reduced(graph: set[tuple[str, str]]) -> set[tuple[str, str]]:
 def drawing(graph: set[tuple[str, str]]) -> str:
     lines = ["```mermaid", "graph TD"]
     lines += [f"    {a} --> {b}" for a, b in sorted(reduced(graph))]
-    lines += [f"    {a} -.-> {b}" for a, b in sorted(edges(pictures=True) - graph)]
     return "\n".join([BEGIN, *lines, "```", END])
 
 

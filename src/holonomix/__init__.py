@@ -14,6 +14,7 @@ import os
 import sys
 from typing import Any
 
+from . import pictures
 from .lazy import stub_names
 
 __version__ = "0.1.0"
@@ -36,6 +37,7 @@ if os.environ.get("HOLONOMIX_XLA_FLAGS", "1") != "0":
             _flags = f"{_flags} {_option}".strip()
     os.environ["XLA_FLAGS"] = _flags
 
+pictures.SOURCES.update(plotting=f"{__name__}.plotting", viewer=f"{__name__}.viewer")
 _HOME = stub_names(__file__)  # name -> module
 
 

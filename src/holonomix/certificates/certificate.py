@@ -6,6 +6,8 @@ import dataclasses
 import io
 from typing import Any
 
+from .. import pictures
+
 __all__ = ["Certificate", "Finding"]
 
 _WORDS = {True: "confirmed", False: "FAILED", None: "-"}
@@ -64,9 +66,7 @@ class Certificate:
 
     def plot(self) -> Any:
         """A figure: errors over step sizes, and every finding with its verdict."""
-        from ..plotting import plot_certificate
-
-        return plot_certificate(self)
+        return pictures.plotting.plot_certificate(self)
 
     def _repr_png_(self) -> bytes:
         return self.plot()._repr_png_()

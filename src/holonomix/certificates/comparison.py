@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import pictures
 from ..driver import simulate
 from ..driver.solution import Solution, map_rows
 from ..errors import HolonomixError, InputError, MethodError, number, whole_number
@@ -89,9 +90,7 @@ class Comparison:
 
     def plot(self) -> Any:
         """The work-precision diagram: error over work, and error over the step; notebooks show it."""
-        from ..plotting import work_precision
-
-        return work_precision(self)
+        return pictures.plotting.work_precision(self)
 
     def _repr_png_(self) -> bytes:
         return self.plot()._repr_png_()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import columns
+from .. import columns, pictures
 from ..errors import InputError, ShapeError, SimulationError
 from ..io import EnsembleStore
 from ..status import Status
@@ -154,24 +154,19 @@ class Ensemble(AbstractRows):
 
     def plot(self, entry: int = 0) -> Any:
         """A figure of one entry of q: over time for some trajectories, or a histogram where only ends are kept."""
-        from ..plotting import plot_ensemble
-
-        return plot_ensemble(self, entry)
+        return pictures.plotting.plot_ensemble(self, entry)
 
     def view(self, path: Any = None, *, open: bool | None = None) -> Any:
         """Write the ensemble as a page for the browser and return its path; without `path` it is opened, too.
 
         With `save_every`, up to forty trajectories move together; with `coordinates`, reductions are shown as a map.
         """
-        from ..viewer import show_page
-
-        return show_page(self, path, open=open)
+        return pictures.viewer.show_page(self, path, open=open)
 
     def _repr_html_(self) -> str:
-        from ..plotting import facts_html
-
         counts = {str(Status(int(k)).name): int(n) for k, n in zip(*np.unique(self.status, return_counts=True))}
-        return facts_html({"trajectories": len(self), **counts, "backend": self.stats["backend"]}, self.plot())
+        facts = {"trajectories": len(self), **counts, "backend": self.stats["backend"]}
+        return pictures.plotting.facts_html(facts, self.plot())
 
     def __repr__(self) -> str:
         return f"Ensemble({len(self)} trajectories, {int(self.ok.sum())} finished, backend {self.stats['backend']})"

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import columns
+from .. import columns, pictures
 from ..compiled import compiled
 from ..scene import Scene
 from ..status import Status
@@ -130,41 +130,31 @@ class Solution(AbstractRows):
 
     def plot(self, **options: Any) -> Any:
         """A figure of the trajectory and of the errors of energy and constraints; notebooks show it."""
-        from ..plotting import plot_solution
-
-        return plot_solution(self, **options)
+        return pictures.plotting.plot_solution(self, **options)
 
     def phase(self, first: Any = 0, second: Any = None) -> Any:
         """A figure of one coordinate against another, or against its own momentum.
 
         A number counts the entries of q in order; `second=None` takes the momentum of the same entry.
         """
-        from ..plotting import plot_phase
-
-        return plot_phase(self, first, second)
+        return pictures.plotting.plot_phase(self, first, second)
 
     def animate(self, path: Any, *, frames: int = 150, fps: int = 25, **options: Any) -> Any:
         """Write the motion as a file, `.gif` (or `.mp4` where ffmpeg is installed), and return its path.
 
         Frames are equally spaced in time, the nearest saved row each.
         """
-        from ..plotting import animate
-
-        return animate(self, path, frames=frames, fps=fps, **options)
+        return pictures.plotting.animate(self, path, frames=frames, fps=fps, **options)
 
     def view(self, path: Any = None, *, open: bool | None = None, certificate: Any = None) -> Any:
         """Write the run as a page for the browser and return its path; without `path` it is opened, too.
 
         A `certificate` of the method becomes a tab of the page.
         """
-        from ..viewer import show_page
-
-        return show_page(self, path, open=open, certificate=certificate)
+        return pictures.viewer.show_page(self, path, open=open, certificate=certificate)
 
     def _repr_html_(self) -> str:
-        from ..plotting import solution_html
-
-        return solution_html(self)
+        return pictures.plotting.solution_html(self)
 
     def __repr__(self) -> str:
         return (

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import pictures
 from ..errors import InputError
 from ..scene import Scene
 from .abstract import AbstractSystem
@@ -43,7 +44,6 @@ class Problem:
 
     def _repr_html_(self) -> str:
         """What notebooks show: the numbers of the problem and a picture of its start."""
-        from ..plotting import facts_html, plot_problem
-
         facts = {"problem": self.name, "shape of q": np.shape(self.q0), "dt": self.dt, "t1": self.t1}
-        return facts_html({k: v for k, v in facts.items() if v != ""}, plot_problem(self))
+        picture = pictures.plotting.plot_problem(self)
+        return pictures.plotting.facts_html({k: v for k, v in facts.items() if v != ""}, picture)
