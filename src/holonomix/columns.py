@@ -16,8 +16,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["OBSERVABLE", "RESERVED", "STEP", "dims_of", "name_of", "row_dims", "select", "visible"]
-
 OBSERVABLE, STEP, MEMORY = "obs/", "step/", "memory/"
 TRAJECTORY, TIME = "trajectory", "t"
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status", "time", "trajectory", "holonomix")

@@ -12,25 +12,6 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = [
-    "ConstraintRankError",
-    "ConvergenceError",
-    "HolonomixError",
-    "InconsistentStateError",
-    "InputError",
-    "MethodError",
-    "NonFiniteError",
-    "ShapeError",
-    "SimulationError",
-    "flag",
-    "number",
-    "number_list",
-    "one_of",
-    "real_array",
-    "refusing",
-    "whole_number",
-]
-
 
 class HolonomixError(Exception):
     """The root of all errors of this package."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-__all__ = ["stub_names"]
-
 
 def stub_names(file: str) -> dict[str, str]:
     """Name -> module, from the relative imports of the `.pyi` beside an `__init__.py`, which type checkers read too."""

@@ -19,8 +19,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cache_root", "keyed_hash", "private_directory", "trim"]
-
 OFF = {"", "0", "off", "no", "none", "false"}
 SECRET = "secret.key"
 log = logging.getLogger("holonomix")

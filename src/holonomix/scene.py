@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Bond", "Frame", "JointMark", "Particles", "Plane", "Polyline", "Scene", "ShapeMark"]
-
 Numbers = tuple[float, ...]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Status"]
-
 
 class Status(enum.IntEnum):
     """How a step, a trajectory or a run ended. Zero is success; it is threaded through the compiled loops as an int."""

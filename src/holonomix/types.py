@@ -11,8 +11,6 @@ import numpy as np
 
 from .status import Status
 
-__all__ = ["Array", "Info", "Report", "Sink", "State", "StepResult"]
-
 Array = jax.Array
 if TYPE_CHECKING:
     # what a type checker is told: inside a run every value is an array of JAX

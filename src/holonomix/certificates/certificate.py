@@ -8,8 +8,6 @@ from typing import Any
 
 from .. import pictures
 
-__all__ = ["Certificate", "Finding"]
-
 _WORDS = {True: "confirmed", False: "FAILED", None: "-"}
 
 

@@ -20,8 +20,6 @@ from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
 from ..types import Numbers, Real
 
-__all__ = ["Comparison", "Curve", "Level", "compare"]
-
 REPEATS = 3
 TIMED_SECONDS = 0.05  # a run this long is enough to see the cost of a step beside what every run costs once
 MOST_STEPS = 1 << 20

@@ -16,8 +16,6 @@ from ..methods.verlet import StormerVerlet
 from ..projection import penalty_multipliers
 from ..systems.abstract import AbstractSystem
 
-__all__ = ["LimitStudy", "limit_study"]
-
 
 @dataclasses.dataclass(frozen=True)
 class LimitStudy:

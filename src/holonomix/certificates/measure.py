@@ -16,8 +16,6 @@ from ..projection import bend_sizes, constraint_sizes, speed_sizes
 from ..status import Status
 from .runs import Trajectory, follow, follow_back, one_step, step_functions
 
-__all__ = ["LongRun", "Orders", "Reference", "long_run", "orders", "reversal", "symplectic_defect", "wedge_defect"]
-
 # an error counts as above round-off beyond this multiple of the reference's uncertainty
 CLEAR = 15.0
 # an error beyond this size, relative to the values, says nothing about an order

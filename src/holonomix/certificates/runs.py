@@ -19,8 +19,6 @@ from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..types import Key, Numbers, Real, State
 
-__all__ = ["Trajectory", "follow", "follow_back", "one_step", "step_functions"]
-
 
 class Trajectory(NamedTuple):
     """A run: its plan, its memory at the end, the rows it saved (the start first), and what its steps reported."""

@@ -21,8 +21,6 @@ from ..systems import System
 from ..systems.problem import Problem
 from ..types import Numbers, Real, State
 
-__all__ = ["LinearStability", "StabilityMap", "linear_stability", "stability_map"]
-
 
 class Spring(eqx.Module):
     stiffness: Any

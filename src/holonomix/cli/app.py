@@ -10,21 +10,6 @@ import typer
 from .exits import stop_on_terminate
 from .suggest import complete_method, complete_model
 
-__all__ = [
-    "Backend",
-    "Directory",
-    "Dt",
-    "Executor",
-    "Json",
-    "MaybeMethod",
-    "Model",
-    "Omega",
-    "Quiet",
-    "Sets",
-    "T1",
-    "app",
-]
-
 HELP = """Simulate mechanical systems with holonomic constraints.
 
   holonomix run double-pendulum            a model by name, with its own step

@@ -13,8 +13,6 @@ import holonomix
 from .exits import CommandError
 from .suggest import unknown
 
-__all__ = ["run_scripts", "scripts"]
-
 
 def scripts() -> dict[str, Path]:
     """Name -> script, from the source tree that this package runs from, or from the current directory."""

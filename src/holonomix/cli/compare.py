@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holonomix.certificates.comparison import Comparison
 
-__all__ = ["table", "winners"]
-
 
 def table(comparison: Comparison) -> Any:
     """The runs at the chosen step side by side."""

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from holonomix.private import cache_root, private_directory, trim
 
-__all__ = ["cache_directory", "set_up_jax"]
-
 MOST_BYTES, MOST_SECONDS = 1 << 30, 90 * 86400.0
 
 

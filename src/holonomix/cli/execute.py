@@ -39,18 +39,6 @@ from .trust import SEAL, is_own_seal, sealed, trusted_file
 if TYPE_CHECKING:  # JAX is imported after `set_up_jax`
     from holonomix.systems.abstract import AbstractSystem
 
-__all__ = [
-    "Job",
-    "described",
-    "free_directory",
-    "job_from",
-    "resume",
-    "saved_run",
-    "start",
-    "summarize",
-    "warn_of_changes",
-]
-
 DEFAULT_METHODS = {"constrained": "rattle", "free": "stormer-verlet", "stiff": "zhang-skeel"}
 _ROWS_AT_ONCE = 1 << 16
 

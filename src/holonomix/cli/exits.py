@@ -13,8 +13,6 @@ from typing import Any, NoReturn
 
 from holonomix.errors import HolonomixError, InconsistentStateError, SimulationError
 
-__all__ = ["CommandError", "Exit", "guarded", "stop_on_terminate"]
-
 
 class Exit(enum.IntEnum):
     """What a script can tell from the exit status."""

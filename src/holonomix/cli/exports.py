@@ -12,8 +12,6 @@ from holonomix.io.formats import FORMATS, save_rows
 
 from .exits import CommandError
 
-__all__ = ["write"]
-
 
 def write(
     directory: Path, target: Path, *, species: str, dimension: int | None, every: int, trajectory: int | None = None

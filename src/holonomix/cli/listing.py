@@ -10,17 +10,6 @@ from typing import Any
 from .exits import CommandError
 from .suggest import kebab, unknown
 
-__all__ = [
-    "describe_method",
-    "describe_model",
-    "draw_model",
-    "method_rows",
-    "model_rows",
-    "print_methods",
-    "print_models",
-    "sketched_model",
-]
-
 
 def model_rows() -> list[dict[str, Any]]:
     """Every model with its arguments and the first line of its description."""

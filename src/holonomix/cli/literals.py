@@ -11,8 +11,6 @@ from typing import Any
 
 from .exits import CommandError
 
-__all__ = ["assignment", "dumps", "is_huge", "literal", "merged", "parsed"]
-
 MOST_PARTS = 16  # in a dotted key
 MOST_CHARACTERS = 100_000  # in a value on the command line
 _TOKENS = re.compile(r"""\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[A-Za-z0-9_-]+|\.|\s+|.""")

@@ -16,8 +16,6 @@ from holonomix.errors import HolonomixError
 from .exits import CommandError
 from .suggest import kebab, suggestion
 
-__all__ = ["parse_method"]
-
 # parameters that hold an object: numbers in a short form skip them, a further name fills the first of the methods
 _OBJECTS = {"method", "inner", "solver", "scheme", "tableau", "monitor", "c", "d"}
 _LONGEST = 500

@@ -9,8 +9,6 @@ from typing import Any
 from .exits import CommandError
 from .suggest import kebab, unknown
 
-__all__ = ["PAPERS", "list_items", "reproduce"]
-
 PAPERS = {
     "farrell2009": "Farrell, Hamiltonian mechanics and the construction of numerical integrators",
     "tao_owhadi2015": "Tao & Owhadi, Variational and linearly implicit integrators, with applications",

@@ -10,8 +10,6 @@ import typer
 
 from .exits import CommandError
 
-__all__ = ["make_console", "print_json", "read_certificate", "report", "report_sweep"]
-
 FEWEST_STEPS_TO_TIME = 10_000  # what fewer take is mostly start-up
 
 

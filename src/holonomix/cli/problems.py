@@ -17,8 +17,6 @@ from .exits import CommandError
 from .runfile import UNITS, RunSpec
 from .suggest import kebab, unknown
 
-__all__ = ["file_digest", "load_problem", "make_model", "time_value"]
-
 USER_MODULE = "holonomix_user_system"
 ROBOTS = (".urdf", ".xml")
 

@@ -13,8 +13,6 @@ from .runfile import KEYS, RunSpec, read_run_file, validate
 from .suggest import suggestion
 from .trust import check_stored_run_file
 
-__all__ = ["number", "spec_from", "whole_number"]
-
 _TEXTS = {"method", "backend", "model", "system", "out"}
 
 

@@ -15,8 +15,6 @@ from .exits import CommandError
 from .literals import dumps, is_huge, parsed
 from .suggest import suggestion, unknown
 
-__all__ = ["KEYS", "RunSpec", "parse_run_file", "read_run_file", "validate"]
-
 OBSERVABLES = (
     "energy",
     "constraint_error",

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["sketch"]
-
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of a letter, by row and column
 
 

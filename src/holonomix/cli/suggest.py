@@ -8,8 +8,6 @@ from pathlib import Path
 
 from holonomix.lazy import stub_names
 
-__all__ = ["complete_method", "complete_model", "kebab", "suggestion", "unknown"]
-
 
 def complete_model(incomplete: str) -> list[str]:
     """For the shell: models that begin like this."""

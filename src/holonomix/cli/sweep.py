@@ -26,8 +26,6 @@ from .suggest import kebab
 if TYPE_CHECKING:  # JAX is imported after `set_up_jax`
     from holonomix.systems.abstract import AbstractSystem
 
-__all__ = ["Axis", "axes_of", "executor_from", "points_of", "resume_sweep", "run_sweep"]
-
 MOST_POINTS = 10_000_000
 KINDS = (
     "a list of numbers, { from = 0.0, to = 1.0, count = 11 }, { from = 1.0, to = 100.0, count = 11, scale = 'log' }, "

@@ -10,8 +10,6 @@ from rich.console import Console
 
 from holonomix.io import Store
 
-__all__ = ["TextProgress"]
-
 
 class TextProgress:
     """A store that says from time to time how far it is. `total` is the number of steps, None when it is not known."""

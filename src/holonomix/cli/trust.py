@@ -18,8 +18,6 @@ from holonomix.private import keyed_hash
 from .exits import CommandError
 from .runfile import RunSpec
 
-__all__ = ["SEAL", "check_stored_run_file", "is_own_seal", "sealed", "trusted_file"]
-
 SEAL = "run.seal"
 
 

@@ -24,8 +24,6 @@ from ..types import State
 from .backends import callback_runner
 from .loop import Consts, LoopCarry, Stepper
 
-__all__ = ["Adjoint", "Checkpointed", "Reversible", "advance", "check_adjoint"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Reversible:

@@ -16,8 +16,6 @@ from ..types import Numbers, Real
 from .run import Run
 from .solution import Solution
 
-__all__ = ["advice", "failure"]
-
 OFF = 1e-3  # relative violation of a constraint from which a state counts as having left the manifold
 
 

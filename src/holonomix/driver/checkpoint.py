@@ -17,8 +17,6 @@ from ..io.environment import current_environment, environment_changes
 from ..systems.frozen import digest_of
 from .plan import Plan
 
-__all__ = ["DifferentBitsWarning", "Identity", "check_same_backend", "check_same_run", "from_arrays", "to_arrays"]
-
 GIVEN = "given:"
 OTHER = "choose another directory for this one, or continue that one with what it began with"
 

@@ -23,8 +23,6 @@ from ..systems.abstract import AbstractSystem
 from ..types import Real, State
 from .loop import Consts, LoopCarry, Stepper
 
-__all__ = ["Interpolant", "between", "disarmed", "evaluate"]
-
 
 def between(
     method: AbstractMethod, system: AbstractSystem, before: LoopCarry, after: LoopCarry, dt: Real

@@ -25,8 +25,6 @@ from .dense import between, disarmed
 from .loop import AbstractWatch, Consts, LoopCarry, Stepper
 from .observe import timed
 
-__all__ = ["Event", "EventRecord", "Found", "Watch", "as_events", "check_events", "locate", "records_of"]
-
 MOST_HALVINGS = 60
 
 

@@ -25,8 +25,6 @@ from .blocks import Block, lanes_of, run_block
 from .checkpoint import DifferentBitsWarning
 from .ensemble_plan import Request
 
-__all__ = ["check_executor", "completed", "packed_block"]
-
 ATTEMPTS = 3  # losses in a row, without a block that was finished in between
 AT_ONCE = 256  # blocks handed to the executor at a time
 LOST = ("KilledWorker", "CommClosedError", "TerminatedWorkerError")  # of Dask and loky

@@ -8,8 +8,6 @@ import jax
 
 from .plan import plan_shapes
 
-__all__ = ["Explanation", "explain"]
-
 
 class Explanation(str):
     """The text of `explain`, with its figures as attributes: `backend`, `operations`, `reason`."""

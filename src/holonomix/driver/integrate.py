@@ -17,8 +17,6 @@ from .loop import Consts, LoopCarry, Stepper
 from .options import Options
 from .plan import plan_pure
 
-__all__ = ["integrate"]
-
 
 def integrate(
     system: Any,

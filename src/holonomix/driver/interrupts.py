@@ -14,8 +14,6 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-__all__ = ["Interrupts", "interruptible"]
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -21,9 +21,6 @@ from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real, State
 
-__all__ = ["AbstractWatch", "Consts", "LoopCarry", "Stepper", "make_stepper"]
-
-
 PARTS = 4  # of a step in which events are watched for, where the method knows its solution over the step
 
 

@@ -18,17 +18,6 @@ from ..types import Numbers, Real
 
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
 
-__all__ = [
-    "FirstPassage",
-    "Maximum",
-    "Mean",
-    "Minimum",
-    "as_observables",
-    "as_reducers",
-    "check_observables",
-    "check_reducers",
-]
-
 
 class _Timed(eqx.Module):
     """A function of (q, p) or (q, p, t) called as a function of (q, p, t)."""

@@ -15,9 +15,6 @@ from ..methods.base import AbstractMethod
 from ..projection import check_system
 from ..systems.problem import Problem
 
-__all__ = ["Given", "Options", "check_concrete", "check_kinds", "check_method", "check_step", "slack"]
-
-
 MOST_STEPS = 1 << 53  # up to here `n dt` knows n exactly
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from .. import columns
 
-__all__ = ["AbstractRows"]
-
 
 class AbstractRows(abc.ABC):
     """Results whose arrays are in `rows`, by the keys of `holonomix.columns`; those in a store are loaded when used."""

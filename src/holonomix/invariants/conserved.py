@@ -13,15 +13,6 @@ from ..errors import ShapeError
 from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real
 
-__all__ = [
-    "angular_momentum",
-    "constraint_error",
-    "energy",
-    "hidden_constraint_error",
-    "kinetic_temperature",
-    "linear_momentum",
-]
-
 
 def energy(system: AbstractSystem, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
     """`v^T M v / 2 + V`."""

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-__all__ = ["Trend", "along", "drift", "trend"]
-
 
 def along(invariants: Mapping[str, Callable[[Any, Any], Any]], q: Any, p: Any) -> dict[str, np.ndarray]:
     """Each invariant, a function of (q, p), on every row of a trajectory."""

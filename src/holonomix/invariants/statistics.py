@@ -12,8 +12,6 @@ import numpy as np
 
 from ..errors import InputError
 
-__all__ = ["autocorrelation_time", "autocovariance", "effective_sample_size", "split_r_hat"]
-
 
 def autocovariance(x: Any) -> np.ndarray:
     """The autocovariance of each chain along the draws, lag 0 first, divided by the number of draws (by FFT)."""

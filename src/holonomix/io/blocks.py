@@ -21,8 +21,6 @@ from .disk import Folder
 from .errors import StoreDamagedError, StoreError
 from .layout import DTYPES, MOST_ROWS, AbstractColumn, column_name, whole_number
 
-__all__ = ["BlockColumn", "block_size", "check_keys", "stretches"]
-
 CHUNK_LEAST, CHUNK_MOST, FILE_MOST, BLOCK_BYTES = 1 << 13, 1 << 18, 1 << 26, 1 << 25
 MOST_CHUNKS = 8192  # in a file
 

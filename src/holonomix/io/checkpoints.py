@@ -25,8 +25,6 @@ from .errors import StoreError
 from .layout import MOST_ROWS, Column, columns_from, whole_number
 from .text import MOST_JSON, signed, unsigned
 
-__all__ = ["Checkpoint", "kept", "load", "numbers", "prune", "save"]
-
 MOST_ARRAYS = 1 << 36  # bytes in the arrays of a checkpoint
 _OURS = re.compile(r"\d{8}\.(json|npz)|\.\d{8}\.(json|npz)\.tmp")
 _HEADER = 10_000

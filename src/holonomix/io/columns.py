@@ -15,8 +15,6 @@ from .errors import StoreDamagedError, StoreError
 from .layout import Column
 from .text import seal
 
-__all__ = ["ColumnReader", "ColumnWriter", "remove_column"]
-
 _OURS = re.compile(r"zarr\.json|c(\.\d+)+|\.(zarr\.json|c(\.\d+)+)\.tmp")
 
 

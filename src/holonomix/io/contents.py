@@ -17,8 +17,6 @@ from .errors import StoreDamagedError, StoreError, StoreVersionError
 from .layout import INTERNAL, MOST_ROWS, Column, columns_from, whole_number
 from .text import MOST_JSON, is_sealed, read_json, scalar_attributes, unsigned
 
-__all__ = ["Contents", "damaged_metadata", "intact_checkpoints", "open_contents"]
-
 log = logging.getLogger("holonomix")
 
 

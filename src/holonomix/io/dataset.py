@@ -18,8 +18,6 @@ from .ensemble import EnsembleStore
 from .errors import StoreNotFoundError
 from .text import scalar_attributes
 
-__all__ = ["ensemble_dataset", "lazy_dataset", "sweep_dataset"]
-
 
 @runtime_checkable
 class RowReader(Protocol):

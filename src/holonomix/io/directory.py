@@ -22,8 +22,6 @@ from .errors import StoreBusyError, StoreDamagedError, StoreError, StoreExistsEr
 from .layout import EMPTY_GROUP, INTERNAL, group_metadata
 from .text import as_json, read_json, signed
 
-__all__ = ["FORMAT", "create", "discard", "is_ensemble", "is_store", "read_format", "take_lock", "version"]
-
 FORMAT = 2
 ABANDONED = 60.0  # seconds after which an unfinished store without a lock file has no owner any more
 log = logging.getLogger("holonomix")

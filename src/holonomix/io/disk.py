@@ -20,8 +20,6 @@ from typing import IO
 
 from .errors import StoreDamagedError, StoreFullError, StoreLinkError, StoreWriteError
 
-__all__ = ["Folder", "hidden_name", "make_directory", "replacing", "translated", "write_atomic"]
-
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _LINKED = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in place of a file must not block

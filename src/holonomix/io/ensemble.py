@@ -40,8 +40,6 @@ from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVers
 from .layout import EMPTY_GROUP, INTERNAL, MOST_ROWS, Column, whole_number
 from .text import MOST_JSON, is_sealed, scalar_attributes, seal, signed, unsigned
 
-__all__ = ["EnsembleStore", "StorePlace"]
-
 STATUS, REDUCED, END = "status", "reduced/", "end/"
 MOST_ATTACHED = 1 << 34
 _LEFT = re.compile(r"\.(c(\.\d+)+|\d{8}\.(json|bin))\.[0-9a-f]{12}\.tmp")

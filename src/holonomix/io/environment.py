@@ -14,8 +14,6 @@ import platform
 from collections.abc import Mapping
 from importlib import metadata
 
-__all__ = ["current_environment", "environment_changes"]
-
 _PACKAGES = ("holonomix", "jax", "jaxlib", "equinox", "numpy", "llvmlite")
 
 

@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from holonomix.errors import HolonomixError
 
-__all__ = [
-    "StoreBusyError",
-    "StoreDamagedError",
-    "StoreError",
-    "StoreExistsError",
-    "StoreFullError",
-    "StoreLinkError",
-    "StoreNotFoundError",
-    "StoreVersionError",
-    "StoreWriteError",
-]
-
 
 class StoreError(HolonomixError):
     """The root of the store's errors."""

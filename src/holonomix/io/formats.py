@@ -16,8 +16,6 @@ from ..errors import InputError
 from . import disk
 from .xyz import export_xyz
 
-__all__ = ["FORMATS", "save_rows"]
-
 
 def save_rows(
     data: Any, path: str | os.PathLike[str], *, every: int = 1, species: str = "X", dimension: int | None = None

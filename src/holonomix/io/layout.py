@@ -22,8 +22,6 @@ from ..columns import dims_of, name_of
 from .errors import StoreDamagedError, StoreError
 from .text import seal
 
-__all__ = ["EMPTY_GROUP", "INTERNAL", "AbstractColumn", "Column", "column_name", "group_metadata", "whole_number"]
-
 INTERNAL = "holonomix"  # the subgroup with the checkpoints and the run's own files
 EMPTY_GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 CHUNK_BYTES, SHARD_BYTES = 1 << 18, 1 << 24

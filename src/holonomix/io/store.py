@@ -38,8 +38,6 @@ from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVers
 from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, group_metadata
 from .text import MOST_JSON, as_json, read_json, scalar_attributes, signed
 
-__all__ = ["Store"]
-
 log = logging.getLogger("holonomix")
 ENVIRONMENT = "environment"  # the key in the run's description
 SPARING = 20.0  # checkpoints take at most one part in so many of the time

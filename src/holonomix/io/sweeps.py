@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["open_sweep"]
-
 
 def open_sweep(path: str | os.PathLike[str]) -> Any:
     """An `xarray.Dataset` of the trajectories of a sweep; a sweep over methods has the coordinate `method`.

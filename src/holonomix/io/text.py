@@ -12,8 +12,6 @@ from typing import Any
 from .disk import Folder
 from .errors import StoreDamagedError, StoreError
 
-__all__ = ["as_json", "is_sealed", "parse_json", "read_json", "scalar_attributes", "seal", "signed", "unsigned"]
-
 MOST_JSON = 16 << 20  # bytes in a JSON file of a store
 SEAL = "holonomix_sha256"
 _BLANK = "0" * 64

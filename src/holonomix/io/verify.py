@@ -10,8 +10,6 @@ from .disk import Folder
 from .ensemble import EnsembleStore
 from .store import Store
 
-__all__ = ["verify"]
-
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
     """Read everything in a store; the names of the files that are missing or not as they were written."""

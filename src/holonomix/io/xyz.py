@@ -12,8 +12,6 @@ import numpy as np
 from . import disk
 from .errors import StoreError
 
-__all__ = ["export_xyz"]
-
 _BATCH = 1024
 
 

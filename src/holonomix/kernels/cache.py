@@ -16,8 +16,6 @@ from pathlib import Path
 
 from ..private import cache_root, keyed_hash, private_directory, trim
 
-__all__ = ["folder", "load", "save"]
-
 MOST_BYTES, MOST_SECONDS, LARGEST = 1 << 29, 90 * 86400.0, 1 << 26
 _HASH = 32
 _saved = itertools.count()

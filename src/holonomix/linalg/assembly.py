@@ -22,8 +22,6 @@ from .indexing import Indices, add_at
 from .sparse import SparseMatrix, symbolic
 from .tridiagonal import SHORT, Tridiagonal
 
-__all__ = ["Layout", "layout_of"]
-
 # Blocks of at least so many rows are eliminated in fronts, and sparse graphs that take so many operations: shorter
 # eliminations are written out by the kernel compiler. So is the recurrence along a chain, up to larger blocks.
 FRONT_BLOCK, FRONT_OPERATIONS, WRITTEN_BLOCK = 4, 1_500, 6

@@ -13,8 +13,6 @@ from .redundant import min_norm_factor
 from .small import unrolled
 from .tridiagonal import apply, diagonals, invert
 
-__all__ = ["BlockDiagonal", "BlockDiagonalFactor"]
-
 # Up to this size the elimination is unrolled over the whole stack; above it that would take long to compile.
 UNROLLED_BLOCK = 6
 

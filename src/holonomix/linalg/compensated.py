@@ -12,8 +12,6 @@ import jax.numpy as jnp
 
 from ..types import Numbers
 
-__all__ = ["Compensation", "add", "evened"]
-
 
 class Compensation(eqx.Module):
     """The parts of q and p below their last bit."""

@@ -11,8 +11,6 @@ from ..types import Numbers
 from .small import unrolled
 from .tridiagonal import Tridiagonal, diagonals
 
-__all__ = ["CyclicFactor", "CyclicTridiagonal"]
-
 
 class CyclicFactor(eqx.Module):
     """The factored chain, `T^-1 F` for the border column F, the border row and the factored Schur complement."""

@@ -19,15 +19,6 @@ from .small import UnrolledFactor, unrolled
 from .sparse import SparseFactor
 from .tridiagonal import RecurrenceFactor, TridiagonalFactor
 
-__all__ = [
-    "UNROLL_DEFINITE",
-    "CholeskyFactor",
-    "Definite",
-    "OnceFactor",
-    "PivotFactor",
-    "signed_pivot",
-]
-
 # Symmetric elimination is half the work of a general one, so it is unrolled a little further.
 UNROLL_DEFINITE = 24
 

@@ -14,8 +14,6 @@ from ..multifrontal import Plan, available, factor, plan_of, shortest, solution
 from ..multifrontal.plan import BLOCK
 from ..types import Numbers
 
-__all__ = ["FrontFactor", "FrontMatrix", "dense_fronts", "fronts_available"]
-
 
 def fronts_available(dtype: Any = None) -> bool:
     """Whether this process computes on a CPU, in double precision, and can make machine code."""

@@ -11,8 +11,6 @@ import numpy as np
 
 from .small import UNROLL
 
-__all__ = ["Structure", "adjacency", "analyze", "components", "cuthill_mckee", "unique_edges"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Structure:

@@ -16,8 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Indices", "Run", "add_at", "incoming", "run_of", "take"]
-
 MAX_RUNS = 16
 
 

@@ -18,8 +18,6 @@ from ..types import Numbers
 from .fronts import FrontFactor, dense_fronts, fronts_available
 from .small import UNROLL, UnrolledFactor, diagonal_scale, unrolled
 
-__all__ = ["DEPENDENT", "MinNormFactor", "PseudoInverse", "min_norm_factor"]
-
 # Below this ratio of a pivot to the diagonal entry it came from, a row counts as dependent.
 DEPENDENT = 1e-9
 

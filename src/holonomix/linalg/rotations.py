@@ -6,8 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-__all__ = ["hat", "vee"]
-
 
 def hat(w: Any) -> Any:
     """The skew matrix of a vector: `hat(w) x` is the cross product `w x x`."""

@@ -20,19 +20,6 @@ from jaxtyping import Array, Float
 
 from ..types import Numbers
 
-__all__ = [
-    "LINEAR_STALL",
-    "balanced",
-    "inverse_sizes",
-    "loose",
-    "particle_sizes",
-    "power_of_two",
-    "relative",
-    "row_sizes",
-    "size_with_margin",
-    "stall_rule",
-]
-
 # Up to this many eps a linearly convergent iteration that has become slow is accepted.
 LINEAR_STALL = 1e4
 

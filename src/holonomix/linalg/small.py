@@ -18,19 +18,6 @@ import jax.numpy as jnp
 from ..types import Numbers
 from .scales import power_of_two
 
-__all__ = [
-    "UNROLL",
-    "Dense",
-    "DenseFactor",
-    "EliminatedFactor",
-    "PairFactor",
-    "UnrolledFactor",
-    "diagonal_scale",
-    "diagonal_size",
-    "small_product",
-    "solve",
-]
-
 UNROLL = 16
 # Up to this size the unrolled elimination works on single numbers, beyond it on rows and columns.
 SCALARS = 4

@@ -21,8 +21,6 @@ from .indexing import add_at, take
 from .small import Dense
 from .tridiagonal import apply, diagonals, invert, times
 
-__all__ = ["SparseFactor", "SparseMatrix", "Symbolic", "symbolic"]
-
 # Fill beyond this multiple of a dense triangle's share makes a dense factorization the better choice.
 DENSE_FILL = 0.25
 # Rows of the dense core, and of a matrix up to which there is none: the kernel compiler takes small ones as they are.

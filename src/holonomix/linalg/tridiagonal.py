@@ -19,8 +19,6 @@ import jax.numpy as jnp
 from ..types import Numbers
 from .small import EliminatedFactor, diagonal_size, eliminated
 
-__all__ = ["RecurrenceFactor", "Tridiagonal", "TridiagonalFactor", "apply", "invert", "lane_products", "times"]
-
 # Shorter chains of blocks are reduced, which the kernel compiler turns into straight-line code.
 SHORT = 8
 # Lanes that are worked on together in long loops: what they need fits a core's own cache.

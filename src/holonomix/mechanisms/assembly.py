@@ -11,8 +11,6 @@ from ..errors import ConvergenceError
 from .bodies import KINDS, Body, expand, pull
 from .joints import Joint
 
-__all__ = ["Equations", "Redundancy", "close", "find_redundant", "row_sizes"]
-
 RANK = 1e-9  # singular values of the scaled Jacobian below this share of the largest count as zero
 STEP = 1e-2  # how far (in units of the size of the mechanism) other positions for the rank decision are
 

@@ -18,8 +18,6 @@ from ..errors import InputError
 from .results import BodyResults
 from .shapes import AbstractShape
 
-__all__ = ["KINDS", "Body", "Inertia", "expand", "make_inertia", "pull", "rotation_matrix"]
-
 # kind -> particles
 KINDS = {"rigid": 4, "plate": 3, "rod": 2, "point": 1, "planar": 2, "planar point": 1}
 VANISHING = 1e-11  # Euler moments below this share of the largest count as zero

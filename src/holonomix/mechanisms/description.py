@@ -14,8 +14,6 @@ from .forces import AppliedForce, AppliedTorque
 from .forms import PhaseRow
 from .joints import Joint, coupling_row, make_joint, numbers, vector
 
-__all__ = ["Description"]
-
 
 class Description:
     """Bodies, joints and forces of a mechanism, by name."""

@@ -13,16 +13,6 @@ from .bodies import Body
 from .forms import Vector
 from .terms import JointCoordinate, frames_of
 
-__all__ = [
-    "AppliedForce",
-    "AppliedTorque",
-    "JointForce",
-    "JointSpring",
-    "MechanismForce",
-    "MechanismPotential",
-    "Pairs",
-]
-
 
 class Pairs(eqx.Module):
     """Differences of two points for springs between the same kinds of bodies: `(springs, dim)`."""

@@ -15,8 +15,6 @@ import numpy as np
 
 from .bodies import Body
 
-__all__ = ["Coordinate", "PhaseRow", "ProductRow", "Row", "Vector"]
-
 Frames = Sequence[Any]  # the frame of every body by its number, (..., dim + 1, dim)
 
 

@@ -17,8 +17,6 @@ from .bodies import Body
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .results import JointResults
 
-__all__ = ["KINDS", "Joint", "Place", "coupling_row", "make_joint", "place_joint", "vector"]
-
 AXIS = ("revolute", "prismatic", "cylindrical", "planar", "screw", "universal", "point_on_line", "point_on_plane")
 KINDS = {
     3: (*AXIS, "spherical", "fixed", "distance"),

@@ -24,8 +24,6 @@ from .terms import coordinate_of, local_terms, packed, rigid_terms
 from .tree import configure
 from .velocities import given_by_body, given_by_joint, start_velocities
 
-__all__ = ["Mechanism"]
-
 
 class Mechanism(Description):
     """Bodies, joints, springs and motors that become a `Problem`: `m = hx.Mechanism(gravity=(0, 0, -9.81))`.

@@ -16,8 +16,6 @@ from .mechanism import Mechanism
 from .mjcf_geometry import Defaults, Given, geom_inertia, geom_pose, geom_shape, orientation
 from .xml_files import HERE, Pose, after, attribute_numbers, composite, moved, naming, read_xml, required, warn_about
 
-__all__ = ["from_mjcf"]
-
 LEFT_OUT = ("actuator", "contact", "tendon", "sensor", "keyframe", "deformable", "extension")
 GENERATED = ("include", "replicate", "composite", "flexcomp", "attach")
 CORRECTIONS = ("settotalmass", "boundmass", "boundinertia", "balanceinertia")

@@ -12,8 +12,6 @@ from .bodies import rotation_matrix
 from .shapes import AbstractShape, Box, Cylinder, Sphere
 from .xml_files import attribute_numbers, turn_about
 
-__all__ = ["Defaults", "Given", "geom_inertia", "geom_pose", "geom_shape", "orientation"]
-
 WATER = 1000.0  # MuJoCo's density of geoms
 MASSLESS = ("plane", "hfield", "mesh", "sdf")
 

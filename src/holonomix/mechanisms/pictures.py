@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from .bodies import Body
     from .mechanism import Mechanism
 
-__all__ = ["make_scene"]
-
 
 def make_scene(mechanism: Mechanism) -> Scene:
     """What a picture of the mechanism shows; bodies without a shape are drawn as lines from joint to joint."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .joints import Joint
     from .mechanism import Mechanism
 
-__all__ = ["BodyResults", "JointResults", "cross"]
-
 
 def cross(a: Any, b: Any) -> Any:
     """`a x b`; in the plane the number `a_1 b_2 - a_2 b_1`."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from ..errors import InputError
 
-__all__ = ["AbstractShape", "Box", "Cylinder", "Plate", "Rod", "Sphere"]
-
 
 @dataclasses.dataclass(frozen=True)
 class AbstractShape(abc.ABC):

@@ -18,8 +18,6 @@ from ..systems.coupling import find_structure
 from .bodies import KINDS, Body, expand
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 
-__all__ = ["JointCoordinate", "coordinate_of", "local_terms", "packed", "rigid_terms", "row_bodies"]
-
 # Between these numbers of rows one dense matrix is faster to compile and to factor, unless the band is narrow.
 DENSE_FROM, DENSE_TO = 17, 600
 NARROW, SPARSE = 6, 16

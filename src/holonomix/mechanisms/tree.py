@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .joints import Joint
     from .mechanism import Mechanism
 
-__all__ = ["configure"]
-
 
 def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Mapping[str, Any] | None) -> None:
     """Moves bodies so that joints have the given positions and rates (zero where none is given).

@@ -27,8 +27,6 @@ from .xml_files import (
     warn_about,
 )
 
-__all__ = ["from_urdf"]
-
 KINDS = {"revolute": "revolute", "continuous": "revolute", "prismatic": "prismatic", "planar": "planar"}
 IGNORED = {"limit": "limits of joints", "safety_controller": "safety controllers", "calibration": "calibrations"}
 SKIPPED = ("transmission", "gazebo", "sensor", "material")

@@ -11,8 +11,6 @@ from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, pull
 from .joints import Joint
 
-__all__ = ["Given", "given_by_body", "given_by_joint", "start_velocities"]
-
 AGREE = 1e-6  # given velocities may contradict the joints, or each other, by this share of the largest one
 
 

@@ -14,21 +14,6 @@ import numpy as np
 
 from ..errors import InputError
 
-__all__ = [
-    "HERE",
-    "Pose",
-    "UnsupportedWarning",
-    "after",
-    "attribute_numbers",
-    "composite",
-    "moved",
-    "naming",
-    "read_xml",
-    "required",
-    "roll_pitch_yaw",
-    "warn_about",
-]
-
 LARGEST_FILE = 64 << 20
 
 Pose = tuple[np.ndarray, np.ndarray]

@@ -27,8 +27,6 @@ from .equations import reduced_force
 from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monitor, check_monitor
 from .rattle import verlet_substep
 
-__all__ = ["AbstractVariableStep", "AdaptiveVerlet", "Stagger", "VRATTLE", "VSHAKE"]
-
 UPDATES, STARTS = ("semi-explicit", "explicit"), ("smooth", "forward", "naive")
 
 

@@ -18,8 +18,6 @@ from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Real, Report, State, StepResult
 
-__all__ = ["EXPLICIT", "KINDS", "AbstractMethod", "Traits", "first_failure", "shown_momentum", "solver_report"]
-
 KINDS = ("free", "constrained", "stiff")
 
 # What an ordinary differential equation may have: for methods that integrate the (index-reduced) equations of motion.

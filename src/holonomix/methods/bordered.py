@@ -21,8 +21,6 @@ from ..linalg import Iterated, implicit_root, iterate
 from ..linalg.scales import inverse_sizes, stall_rule
 from ..projection import SymmetricNewton
 
-__all__ = ["solve_together"]
-
 # The density equation is solved to this many units in the last place of rho: a monitor has round-off of its own.
 ROUND_OFF = 8.0
 

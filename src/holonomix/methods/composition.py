@@ -22,8 +22,6 @@ from .kick_drift import PhasePoint
 from .rattle import RATTLE
 from .schemes import Scheme, find_scheme, given_scheme
 
-__all__ = ["Composition", "Splitting", "splitting_defect"]
-
 
 class Composition(AbstractMethod):
     r"""Symmetric composition `Phi_{gamma_s dt} o ... o Phi_{gamma_1 dt}` of a symmetric one-step method of order two.

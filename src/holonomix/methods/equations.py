@@ -12,8 +12,6 @@ from ..systems.capabilities import Capability
 from ..types import Numbers, Real, Report
 from .base import EXPLICIT, Traits
 
-__all__ = ["iteration_report", "reduced_force", "reduced_traits", "vector_field"]
-
 
 def reduced_traits(order: int, symmetric: bool = False, symplectic: bool = False) -> dict[str, Traits]:
     """Traits of a method for ordinary differential equations, applied to the index-reduced equations of motion."""

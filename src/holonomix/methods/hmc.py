@@ -20,8 +20,6 @@ from .base import AbstractMethod, Traits, first_failure
 from .langevin import FIXED_MANIFOLD, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE
 
-__all__ = ["ConstrainedHMC"]
-
 # A step back that ends within this many eps of q has returned.
 RETURNED = 1e3
 

@@ -22,8 +22,6 @@ from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real
 from .kick_drift import Drift, PhasePoint
 
-__all__ = ["implicit_kick_drift", "is_general"]
-
 
 def is_general(system: AbstractSystem) -> bool:
     """Whether the plain form (H = T(p) + V, no applied force) does not apply."""

@@ -17,8 +17,6 @@ from ..systems.abstract import AbstractSystem
 from ..types import Real, Report, State
 from .equations import iteration_report, vector_field
 
-__all__ = ["stage_slopes"]
-
 
 def stage_slopes(
     system: AbstractSystem, state: State, dt: Real, a: np.ndarray, a_hat: np.ndarray

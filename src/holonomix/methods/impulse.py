@@ -27,8 +27,6 @@ from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
 from .verlet import StormerVerlet
 
-__all__ = ["Impulse", "MollifiedImpulse", "ProjectedImpulse"]
-
 
 class AbstractImpulse(AbstractMethod):
     """Kick, oscillate, kick: what the three methods share."""

@@ -16,8 +16,6 @@ from ..projection.solvers import MomentumSolve
 from ..systems.abstract import AbstractSystem
 from ..types import Real, Report, State
 
-__all__ = ["Drift", "PhasePoint", "kick_drift", "project_momentum"]
-
 
 class PhasePoint(NamedTuple):
     """A position and a momentum with the parts of both that rounding left."""

@@ -25,9 +25,6 @@ from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
 
-__all__ = ["GLA", "GeodesicBAOAB", "Thermalized", "ornstein_uhlenbeck", "tangent_momentum"]
-
-
 FIXED_MANIFOLD = {Capability.MOVING: "it samples on a fixed manifold"}
 
 

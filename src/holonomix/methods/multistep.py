@@ -19,8 +19,6 @@ from ..types import Key, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report, reduced_traits, vector_field
 
-__all__ = ["AdamsBashforth", "AdamsMoulton", "LinearMultistep", "adams_coefficients", "multistep_order"]
-
 
 class LinearMultistep(AbstractMethod):
     r"""`sum_j a_j z_{n+j} = dt sum_j b_j f_{n+j}`, j = 0..k, for `z_{n+k}`; `a_k = 1`. `LinearMultistep(a, b)`.

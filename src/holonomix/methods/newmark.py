@@ -22,8 +22,6 @@ from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint
 
-__all__ = ["LinearlyImplicitNewmark", "Newmark", "PushforwardNewmark"]
-
 REFERENCE = "Newmark 1959; Kane, Marsden, Ortiz & West 2000; Tao & Owhadi 2015"
 
 

@@ -21,8 +21,6 @@ from .implicit_stages import stage_slopes
 from .kick_drift import PhasePoint
 from .lobatto import lobatto
 
-__all__ = ["LOBATTO_IIIAB", "SYMPLECTIC_EULER", "VERLET", "PartitionedRungeKutta", "PartitionedTableau", "lobatto_pair"]
-
 
 class PartitionedTableau(eqx.Module):
     """Coefficients `a`, `b` for the positions and `a_hat`, `b_hat` for the momenta, and the order they give."""

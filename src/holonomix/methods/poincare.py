@@ -20,8 +20,6 @@ from .base import AbstractMethod, Traits, first_failure
 from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
 from .rattle import verlet_substep
 
-__all__ = ["Poincare", "PoincareEuler"]
-
 
 class Poincare(eqx.Module):
     """Constants of the transformed Hamiltonian, and what rounding left over."""

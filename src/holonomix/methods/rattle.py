@@ -18,8 +18,6 @@ from .base import EXPLICIT, AbstractMethod, Traits, solver_report
 from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift, project_momentum
 
-__all__ = ["RATTLE", "verlet_substep"]
-
 _VERLET = {"free": Traits(2, symmetric=True, symplectic=True, treats=EXPLICIT)}
 
 

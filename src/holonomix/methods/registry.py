@@ -10,8 +10,6 @@ from pathlib import Path
 from ..lazy import stub_names
 from .base import AbstractMethod, Traits
 
-__all__ = ["Entry", "registry"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Entry:

@@ -12,8 +12,6 @@ from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real
 from .stages import row_sizes
 
-__all__ = ["conserved_energy", "energy_returned", "returned"]
-
 # The fraction of a rounding error in g or in the energy that one step removes. Rounding errors are not random: the
 # product of a number with dt = 0.05 (whose bits repeat) has only five different rounding errors, which depend on its
 # size. So g changes by about eps dt in each step, mostly to the same side, and without this the errors add up. Removing

@@ -22,8 +22,6 @@ from .implicit_stages import stage_slopes
 from .kick_drift import PhasePoint
 from .tableaus import CLASSICAL, EULER, KUTTA3, MIDPOINT, Tableau, gauss_tableau, radau_tableau
 
-__all__ = ["RK4", "ExplicitEuler", "ExplicitMidpoint", "RungeKutta", "SymplecticEuler", "Tableau"]
-
 
 class RungeKutta(AbstractMethod):
     r"""Runge-Kutta method of a tableau: `k_i = f(z + dt sum_j a_ij k_j)`, `z_{n+1} = z + dt sum_i b_i k_i`.

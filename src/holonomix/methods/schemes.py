@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from ..errors import InputError, whole_number
 
-__all__ = ["SCHEMES", "Scheme", "composition_order", "find_scheme", "given_scheme", "suzuki", "triple_jump"]
-
 # A step of more substeps than this has no use: round-off and cost grow with their number.
 MOST_SUBSTEPS = 10_000
 # The order of given coefficients is looked for up to here; the number of conditions grows like 1.6^order.

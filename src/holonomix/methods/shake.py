@@ -21,8 +21,6 @@ from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift
 from .rattle import verlet_substep
 
-__all__ = ["SHAKE"]
-
 
 class SHAKE(AbstractMethod):
     r"""SHAKE (Ryckaert, Ciccotti & Berendsen 1977).

@@ -28,8 +28,6 @@ from .kick_drift import PhasePoint
 from .newmark import as_beta, definite_report, reverse_momentum
 from .zhang_skeel import modified_force, verlet_step
 
-__all__ = ["CayleyEulerSO3", "ZhangSkeelSO3", "cayley", "hat", "vee"]
-
 
 class CayleyEulerSO3(AbstractMethod):
     r"""Variational Euler on SO(3) with the Cayley map, for any inertia J and potential V(R).

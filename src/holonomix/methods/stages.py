@@ -19,18 +19,6 @@ from ..systems.abstract import AbstractSystem
 from ..systems.mass import DiagonalMass
 from ..types import Numbers, Real
 
-__all__ = [
-    "all_blocks",
-    "combined",
-    "one_block",
-    "pulls",
-    "rates",
-    "reaches",
-    "row_sizes",
-    "solve_blocks",
-    "velocities",
-]
-
 # Corrections of a solve with one Gram matrix for all stages. Two leave as many sweeps as an exact solve takes.
 REFINEMENTS = 2
 

@@ -11,8 +11,6 @@ from numpy.polynomial import Polynomial
 
 from ..errors import InputError, number_list, whole_number
 
-__all__ = ["CLASSICAL", "EULER", "KUTTA3", "MIDPOINT", "Tableau", "collocation", "gauss_tableau", "radau_tableau"]
-
 
 class Tableau(eqx.Module):
     """Butcher's coefficients `a`, weights `b`, and the order they give.

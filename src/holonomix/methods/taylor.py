@@ -24,8 +24,6 @@ from .base import EXPLICIT, AbstractMethod, Path, Traits, first_failure, solver_
 from .kick_drift import PhasePoint
 from .rounding import conserved_energy, energy_returned
 
-__all__ = ["Taylor", "TaylorAdaptive", "solution_series"]
-
 LONGEST_STEP = 1e3  # of TaylorAdaptive, in units of dt: the limit where the series has no higher coefficients
 
 

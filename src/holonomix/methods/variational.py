@@ -19,15 +19,6 @@ from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 
-__all__ = [
-    "EulerLagrangian",
-    "MidpointLagrangian",
-    "NewmarkLagrangian",
-    "TrapezoidalLagrangian",
-    "VariationalIntegrator",
-    "ZhangSkeelLagrangian",
-]
-
 
 class EulerLagrangian(eqx.Module):
     """`L_d = h L(q_0, (q_1 - q_0)/h)`: variational Euler, order one; implicit when the mass depends on the position."""

@@ -18,8 +18,6 @@ from .equations import iteration_report, reduced_force
 from .kick_drift import PhasePoint
 from .rattle import RATTLE, verlet_substep
 
-__all__ = ["ImplicitMidpoint", "Leapfrog", "StormerVerlet"]
-
 
 class StormerVerlet(AbstractMethod):
     r"""Velocity Verlet: half kick, drift, half kick.

@@ -20,8 +20,6 @@ from .base import Traits
 from .kick_drift import PhasePoint
 from .newmark import AbstractImplicit, as_beta, definite_report, full_system, vanishes
 
-__all__ = ["StiffZhangSkeel", "ZhangSkeel", "ZhangSkeelSimplified", "modified_force"]
-
 
 class AbstractFiltered(AbstractImplicit):
     """Velocity Verlet with a force that a linear solve has filtered: what the three methods share."""

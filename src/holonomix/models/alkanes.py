@@ -18,8 +18,6 @@ from ..systems.problem import Problem
 from ..types import Numbers
 from .water import UNITS
 
-__all__ = ["butane", "butane_positions", "dihedral"]
-
 BOND, ANGLE = 1.53, 109.467  # Angstrom and degrees
 MASSES = (15.035, 14.027, 14.027, 15.035)
 TORSION = (1116.0, 1462.0, -1578.0, -368.0, 3156.0, -3788.0)  # kelvin, powers of cos(dihedral), 0 is trans

@@ -20,8 +20,6 @@ from ..systems.problem import Problem
 from ..types import Numbers
 from .checks import finite, is_traced, vector
 
-__all__ = ["heavy_top", "magnetized_body", "rigid_body"]
-
 ROWS, COLUMNS = np.triu_indices(3)
 WEIGHTS = np.where(ROWS == COLUMNS, 1.0, np.sqrt(2.0))
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from ..errors import InputError, ShapeError, real_array
 
-__all__ = ["finite", "is_traced", "positive", "vector"]
-
 
 def is_traced(*values: Any) -> bool:
     """Whether a value is known only symbolically, inside `jit`, `grad` or `vmap`."""

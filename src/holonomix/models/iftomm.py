@@ -14,8 +14,6 @@ from ..mechanisms import Box, Mechanism, Rod
 from ..mechanisms.xml_files import composite
 from ..systems.problem import Problem
 
-__all__ = ["iftomm_a01", "iftomm_a02", "iftomm_a03", "iftomm_a04", "iftomm_a05"]
-
 GRAVITY = 9.81
 
 

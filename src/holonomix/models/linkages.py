@@ -15,8 +15,6 @@ from ..systems import Distance, Local, System
 from ..systems.problem import Problem
 from .checks import finite, positive, vector
 
-__all__ = ["four_bar", "mobile", "planar_ring", "rigid_molecules", "slider_crank", "watt"]
-
 
 def falling(q: Any, params: Any) -> Any:
     """`gravity * sum m_i y_i`, the last coordinate up."""

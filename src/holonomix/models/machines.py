@@ -15,16 +15,6 @@ from ..mechanisms import Box, Cylinder, Mechanism
 from ..systems.problem import Problem
 from .iftomm import finished, iftomm_a04
 
-__all__ = [
-    "bennett_linkage",
-    "bricard_linkage",
-    "gyroscope",
-    "jansen_leg",
-    "seven_axis_arm",
-    "stewart_platform",
-    "strandbeest",
-]
-
 ARM = Path(__file__).parent / "data" / "seven_axis_arm.urdf"
 
 # Theo Jansen's "holy numbers", in centimeters

@@ -14,8 +14,6 @@ from ..systems.problem import Problem
 from ..types import Numbers
 from .checks import finite, is_traced, positive, vector
 
-__all__ = ["kepler", "tethered_satellites"]
-
 
 def attraction(q: Numbers, params: PyTree) -> Any:
     """`-mu / |q|` of one particle of unit mass."""

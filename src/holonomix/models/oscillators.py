@@ -12,8 +12,6 @@ from ..systems import System
 from ..systems.problem import Problem
 from .checks import finite, is_traced, positive, vector
 
-__all__ = ["harmonic_oscillator", "henon_heiles"]
-
 
 def springs(q: Any, params: Any) -> Any:
     return 0.5 * jnp.sum(params["mass"] * params["frequencies"] ** 2 * q**2)

@@ -21,8 +21,6 @@ from ..systems.scenes import particle_scene
 from ..types import Numbers
 from .checks import finite, is_traced, positive, vector
 
-__all__ = ["chain", "conical_pendulum", "double_pendulum", "modified_pendulum", "planar_pendulum", "spherical_pendulum"]
-
 SQRT2, SQRT5 = float(np.sqrt(2.0)), float(np.sqrt(5.0))
 
 

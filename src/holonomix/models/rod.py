@@ -27,8 +27,6 @@ from ..systems.structured import AbstractLocal
 from ..types import Numbers
 from .checks import finite, is_traced, positive, vector
 
-__all__ = ["Cells", "backbone", "cosserat_rod", "wall_distances"]
-
 # inward distance of the point z from a wall (n, c): c - n.z
 BOX = ((1.0, 0.0, 0.0, 0.5), (-1.0, 0.0, 0.0, 1.0), (0.0, 1.0, 0.0, 1.0), (0.0, -1.0, 0.0, 1.0), (0.0, 0.0, 1.0, 2.0))
 

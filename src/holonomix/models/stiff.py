@@ -21,14 +21,6 @@ from ..types import Numbers
 from .checks import finite, positive, vector
 from .pendula import chain, double_pendulum
 
-__all__ = [
-    "dna_chain",
-    "double_pendulum_angles",
-    "penalized_chain",
-    "penalized_double_pendulum",
-    "stiff_spring_double_pendulum",
-]
-
 
 def stretches(q: Numbers, params: PyTree) -> Any:
     """`|x_1| - l_1` and `|x_2 - x_1| - l_2`."""

@@ -17,8 +17,6 @@ from ..systems.problem import Problem
 from ..types import Numbers
 from .checks import finite, is_traced, positive
 
-__all__ = ["bead_on_surface", "ellipsoid", "torus"]
-
 
 def torus(q: Numbers, radii: Any) -> Any:
     """`(sqrt(x^2 + y^2) - R)^2 + z^2 - r^2` with `radii = (R, r)`."""

@@ -22,8 +22,6 @@ from ..systems import Distance, Pairs, System
 from ..systems.problem import Problem
 from ..types import Numbers
 
-__all__ = ["UNITS", "Units", "oxygen_distances", "radial_histogram", "water_cluster"]
-
 CHARGES = (-0.834, 0.417, 0.417)
 MASSES = (15.9994, 1.00794, 1.00794)
 BOND, ANGLE = 0.9572, 104.52

@@ -19,8 +19,6 @@ import functools
 from .plan import BLOCK
 from .writer import Writer
 
-__all__ = ["functions"]
-
 PANELS = (4, 2, 1)  # numbers of pivots whose rows are taken off the others at once
 
 

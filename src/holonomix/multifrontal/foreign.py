@@ -15,8 +15,6 @@ import jax
 
 from .code import functions
 
-__all__ = ["available", "register"]
-
 _lock = threading.Lock()
 # bytes from the start of a call frame to the lists of arguments and results, and in a buffer to its data
 ARGUMENTS, RESULTS, DATA = 40 + 32, 40 + 40 + 32, 24

@@ -19,8 +19,6 @@ from jaxtyping import Array, Float
 from .foreign import register
 from .plan import Plan
 
-__all__ = ["factor", "shortest", "solution"]
-
 factor_p = Primitive("multifrontal_factor")
 solve_p = Primitive("multifrontal_solve")
 shorten_p = Primitive("multifrontal_shorten")

@@ -18,8 +18,6 @@ import heapq
 import numpy as np
 from jaxtyping import Int
 
-__all__ = ["BLOCK", "HEADER", "RECORD", "Plan", "plan_of"]
-
 BLOCK = 8  # numbers that are worked on together; rows of fronts are padded to whole blocks
 HEADER, RECORD = 16, 16  # integers before the records of the fronts, and of each
 BASIS = 1 << 21  # numbers that the null vectors of redundant rows may take

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 
 from .plan import BLOCK, HEADER, RECORD
 
-__all__ = ["Writer"]
-
 FRONT = ("f", "p", "held", "rows", "upper", "lower", "given", "count", "joined", "children", "left", "first", "half")
 
 

@@ -18,8 +18,6 @@ from .barth_leimkuhler_reich1998_more import ITEMS as MORE
 from .barth_leimkuhler_reich1998_rod import ITEMS as ROD
 from .items import Findings, Paper, item, legend, order_of, worst
 
-__all__ = ["PAPER", "pendulum_run"]
-
 STEPS, END = 32_000, 4.0
 METHODS = {
     "RATTLE": hx.RATTLE(),

@@ -13,9 +13,6 @@ from holonomix.models.rod import backbone, wall_distances
 
 from .items import Findings, item, legend, order_of
 
-__all__ = ["ITEMS"]
-
-
 # -- sections 2 and 3: time reversal -----------------------------------------------------------------------------------
 
 

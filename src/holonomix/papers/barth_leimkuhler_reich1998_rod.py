@@ -12,8 +12,6 @@ from holonomix.models.rod import backbone, wall_distances
 
 from .items import Findings, item, legend, log_ticks, snapshots, worst
 
-__all__ = ["ITEMS", "rod_run"]
-
 ROD_END = 0.25
 WALL = hx.WallMonitor(wall_distances, power=3.0)
 ROD = "N = 10 cells, length 1, a1 = a2 = 0.1, K = 0.01, walls with eps 0.1, delta 0.25, U3 with alpha 3"

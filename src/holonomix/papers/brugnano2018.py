@@ -11,8 +11,6 @@ from .brugnano2018_tables import ITEMS as TABLES
 from .brugnano2018_theory import ITEMS as THEORY
 from .items import Paper
 
-__all__ = ["PAPER"]
-
 PAPER = Paper(
     "brugnano2018",
     "Brugnano, Gurioli, Iavernaro & Weinmueller, Line integral solution of Hamiltonian systems with holonomic "

@@ -13,8 +13,6 @@ import holonomix as hx
 from .brugnano2018_tables import PROBLEMS, Run, hidden_constraint, solve
 from .items import Findings, draw_rounding, item, legend
 
-__all__ = ["ITEMS", "conical_run", "theorem8_errors"]
-
 
 def conical_run(periods: int) -> tuple[Run, np.ndarray]:
     """HBVM(2, 2) with h = T/100, and the solution error at every step."""

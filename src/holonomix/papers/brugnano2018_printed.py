@@ -9,8 +9,6 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-__all__ = ["PRINTED", "RATES"]
-
 Rows = dict[tuple[int, int], list[tuple[int, str, str, str]]]
 PRINTED: Rows = {}  # (table, s) -> rows of (n, e_s, e_lambda, e_hc)
 RATES: Rows = {}  # (table, s) -> rows of (n, rate of e_s, of e_lambda, of e_hc)

@@ -26,8 +26,6 @@ import holonomix as hx
 from .brugnano2018_printed import PRINTED, RATES
 from .items import Findings, Item
 
-__all__ = ["ITEMS", "PROBLEMS", "Row", "Run", "solve", "table"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Run:

@@ -14,8 +14,6 @@ import holonomix as hx
 from .brugnano2018_tables import PROBLEMS, solve
 from .items import Findings, item, order_of
 
-__all__ = ["ITEMS"]
-
 
 def legendre(j: int) -> Polynomial:
     """`P_j`, orthonormal on [0, 1]."""

@@ -23,8 +23,6 @@ from .farrell2009_constrained import ITEMS as CONSTRAINED
 from .farrell2009_general import ITEMS as GENERAL
 from .items import Findings, Paper, item, log_ticks, order_of, wedge_form
 
-__all__ = ["PAPER", "euler_bound", "measured_orders", "sweeps", "wedge_defects"]
-
 CLASSICAL: dict[str, Callable[[], Any]] = {
     "Euler (3.1)": hx.ExplicitEuler,
     "Taylor, order 2 (3.3)": lambda: hx.Taylor(2),

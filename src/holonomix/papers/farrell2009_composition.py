@@ -12,8 +12,6 @@ from holonomix.methods.composition import splitting_defect
 
 from .items import Findings, item, legend, log_ticks, order_of
 
-__all__ = ["ITEMS", "bch_remainders", "bch_terms", "composition_order"]
-
 
 def run(problem: Any, method: Any, dt: float, steps: int) -> tuple[Any, Any]:
     """The end of a run. (`simulate` compiles once for all step counts, `integrate` once for each.)"""

@@ -10,8 +10,6 @@ import holonomix as hx
 
 from .items import Findings, item, order_of
 
-__all__ = ["ITEMS", "andersen"]
-
 
 def andersen(dt: float = 0.05, links: int = 4, reset: bool = False, tol: float = 1e-12) -> tuple[Any, Any, int]:
     """One step of RATTLE by Andersen's loop on a hanging chain of unit masses: positions, velocities and cycles.

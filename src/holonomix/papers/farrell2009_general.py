@@ -15,8 +15,6 @@ from holonomix.methods.tableaus import CLASSICAL, KUTTA3, Tableau, gauss_tableau
 from .farrell2009_composition import distance, run
 from .items import Findings, form_defect, item, order_of
 
-__all__ = ["ITEMS"]
-
 # six stages, order five: Butcher 1964
 BUTCHER = Tableau(
     "Butcher, 6 stages",

@@ -26,19 +26,6 @@ import holonomix as hx
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Findings",
-    "Item",
-    "Paper",
-    "Table",
-    "Verdict",
-    "item",
-    "journal_style",
-    "legend",
-    "log_ticks",
-    "order_of",
-]
-
 Cell = str | float | int | np.floating | np.integer | None
 ItemFunction = Callable[["Findings", bool], None]
 STYLE = Path(__file__).with_name("journal.mplstyle")

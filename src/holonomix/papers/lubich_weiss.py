@@ -20,8 +20,6 @@ from .items import Findings, Item, Paper, item, legend, log_ticks, order_of, sym
 from .lubich_weiss_lemmas import END, FINEST, readings
 from .lubich_weiss_lemmas import ITEMS as LEMMAS
 
-__all__ = ["PAPER", "errors"]
-
 METHODS: dict[str, tuple[str, Callable[[int], Any]]] = {
     "figure1": ("Impulse", lambda n: hx.Impulse(substeps=n)),
     "figure2": ("Mollified", lambda n: hx.MollifiedImpulse(substeps=n)),

@@ -14,9 +14,6 @@ from holonomix.methods.impulse import foot, nearest
 
 from .items import Findings, item, legend, order_of
 
-__all__ = ["ITEMS"]
-
-
 END, FINEST = 4.0, 0.025
 ROWS = round(END / FINEST) + 1
 

@@ -19,8 +19,6 @@ from .items import Findings, Item, Paper, journal_style, timed
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["run_item", "write_report"]
-
 MARKS = {
     "agrees": "agrees",
     "agrees after correction": "agrees after correcting a misprint",

@@ -15,8 +15,6 @@ from .tao_owhadi2015_theorems import ITEMS as THEOREMS
 from .tao_owhadi2015_times import ITEMS as TIMES
 from .tao_owhadi2015_water import ITEMS as WATER
 
-__all__ = ["PAPER"]
-
 PAPER = Paper(
     "tao_owhadi2015",
     "Tao & Owhadi, Variational and linearly implicit integrators, with applications (2015)",

@@ -11,8 +11,6 @@ import holonomix as hx
 
 from .items import Findings, item, legend
 
-__all__ = ["ITEMS", "transitions"]
-
 CLOSED = float(np.arccos(0.7))  # the two closed configurations are this angle and 2 pi minus it
 
 

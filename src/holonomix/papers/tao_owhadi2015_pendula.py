@@ -14,8 +14,6 @@ from holonomix.methods.partitioned import SYMPLECTIC_EULER
 
 from .items import Findings, item, legend, log_ticks, rigid_reference
 
-__all__ = ["ITEMS"]
-
 BETA, OMEGA = 0.4, 20.0
 SIGN = "sections 4.1 and 4.2: the potential is V = +sum y"
 

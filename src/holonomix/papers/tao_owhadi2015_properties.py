@@ -13,8 +13,6 @@ import holonomix as hx
 
 from .items import Findings, item, legend, order_of, symplectic_defect
 
-__all__ = ["ITEMS"]
-
 BETA, OMEGA = 0.4, 20.0
 
 

@@ -11,8 +11,6 @@ import holonomix as hx
 
 from .items import Findings, item, legend, order_of, rigid_reference, snapshots
 
-__all__ = ["ITEMS"]
-
 BETA = 0.4
 START = "R(0) = I, Omega(0) = (1, 0.2, 0.1), omega 10, beta 0.4, h 0.1, t to 5"
 FORCE = (

@@ -17,8 +17,6 @@ from holonomix.methods.partitioned import SYMPLECTIC_EULER
 
 from .items import Findings, form_defect, item, legend, order_of, rigid_reference, symplectic_defect
 
-__all__ = ["ITEMS"]
-
 BETA, OMEGA = 0.4, 20.0
 Vector = Callable[[np.ndarray], np.ndarray]
 

@@ -14,8 +14,6 @@ from .items import Findings, item
 from .tao_owhadi2015_pendula import BETA, OMEGA, pendulum_methods
 from .tao_owhadi2015_water import FRICTION, KT, Cluster
 
-__all__ = ["ITEMS"]
-
 
 def time_of(system: Any, method: Any, problem: Any, h: float, steps: int = 100_000, backend: str = "auto") -> float:
     """Microseconds of CPU time per unit of t, compiled, nothing saved: the best of five, less that of one step."""

@@ -20,8 +20,6 @@ from holonomix.projection import penalty_multipliers
 
 from .items import Findings, item, legend
 
-__all__ = ["ITEMS", "Cluster", "nve", "sample_distances", "total_variation"]
-
 EV = UNITS["eV"]
 KT = EV.boltzmann * 232.0
 FRICTION, BETA = 0.01, 0.4

@@ -15,8 +15,6 @@ from .solution import draw_bodies, limits, plot_scene
 if TYPE_CHECKING:
     from ..driver import Solution
 
-__all__ = ["animate"]
-
 
 def animate(
     solution: Solution,

@@ -8,8 +8,6 @@ import numpy as np
 
 from .notebook import Picture
 
-__all__ = ["plot_certificate"]
-
 _COLORS = {True: "tab:green", False: "tab:red", None: "tab:gray"}
 _MARKS = {True: "confirmed", False: "FAILED", None: ""}
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from .notebook import Picture
 
-__all__ = ["plot_ensemble"]
-
 MOST = 200  # trajectories drawn
 
 

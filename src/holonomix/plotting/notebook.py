@@ -13,8 +13,6 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from ..driver import Solution
 
-__all__ = ["Picture", "facts_html", "solution_html"]
-
 
 class Picture(Figure):
     """A matplotlib figure that a notebook shows without `%matplotlib`."""

@@ -6,8 +6,6 @@ import numpy as np
 
 from ..scene import Frame, Scene, ShapeMark
 
-__all__ = ["outlines"]
-
 CIRCLE = np.stack([np.cos(np.linspace(0, 2 * np.pi, 33)), np.sin(np.linspace(0, 2 * np.pi, 33))], axis=1)
 CORNERS = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]) / 2
 

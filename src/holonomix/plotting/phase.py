@@ -13,8 +13,6 @@ from .notebook import Picture
 if TYPE_CHECKING:
     from ..driver import Solution
 
-__all__ = ["plot_phase", "poincare", "spectrum"]
-
 
 def _entry(solution: Solution | EventRecord, which: str, k: int) -> tuple[np.ndarray, str]:
     values = solution.q if which == "q" else solution.p

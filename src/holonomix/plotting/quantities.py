@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..driver import Solution
     from ..systems.problem import Problem
 
-__all__ = ["invariants", "multipliers"]
-
 MOST_CURVES = 12
 
 

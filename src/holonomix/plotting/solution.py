@@ -13,17 +13,6 @@ from ..systems.scenes import particle_scene, scene_of
 from .notebook import Picture
 from .outlines import outlines
 
-__all__ = [
-    "draw_bodies",
-    "limits",
-    "plot_constraints",
-    "plot_energy",
-    "plot_problem",
-    "plot_scene",
-    "plot_solution",
-    "plot_trajectory",
-]
-
 TINY = 1e-17  # what a logarithmic axis shows for zero
 MOST_POINTS = 4000  # a path drawn with more says no more
 MOST_BINS = 800  # an error drawn over more rows than twice this shows the range within each of so many windows

@@ -7,8 +7,6 @@ from typing import Any
 
 from .notebook import Picture
 
-__all__ = ["work_precision"]
-
 
 def work_precision(comparison: Any) -> Picture:
     """The work-precision diagram of `hx.compare(problem, methods)`: error over work, and error over the step."""

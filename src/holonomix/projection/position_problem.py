@@ -16,8 +16,6 @@ from ..systems.abstract import AbstractSystem
 from ..systems.islands import IslandConstraint, IslandFactor, IslandJacobian, flat
 from ..types import Numbers, Real
 
-__all__ = ["IslandPositionProblem", "PositionProblem", "position_problem"]
-
 
 class PositionProblem(eqx.Module):
     """Rows in the order of the constraint, positions in the shape of q."""

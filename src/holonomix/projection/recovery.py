@@ -12,8 +12,6 @@ from ..compiled import compiled
 from ..errors import InputError
 from ..systems.stiff import Penalty
 
-__all__ = ["penalty_multipliers", "stiff_multipliers"]
-
 
 def stiff_multipliers(stiff: Any, q: Any) -> Any:
     """The multipliers that the stiff force stands for at q: `grad V/eps^2 = G^T lambda` on the span of G.

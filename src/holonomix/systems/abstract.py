@@ -28,8 +28,6 @@ from .names import Row, named_rows
 from .potentials import depends_on_time, evaluate_potential
 from .signatures import Parametrized
 
-__all__ = ["AbstractSystem"]
-
 S = TypeVar("S", bound="AbstractSystem")
 
 

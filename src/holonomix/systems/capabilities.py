@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Capability"]
-
 
 class Capability(enum.Enum):
     """One thing that a system may need; the value is its short name in tables."""

@@ -15,8 +15,6 @@ import equinox as eqx
 import jax
 from jax.core import Tracer
 
-__all__ = ["Closure", "closes_over_tracers", "hoisted"]
-
 
 class Closure(eqx.Module):
     """A function whose traced cells and default arguments are leaves; the rest of it is static."""

@@ -18,8 +18,6 @@ from ..types import Numbers
 from .functions import as_callable
 from .names import Name, check_name
 
-__all__ = ["DenseJacobian", "Rheonomic"]
-
 
 class Rheonomic(eqx.Module):
     """A constraint `g(q, t) = 0` that depends on time: `Rheonomic(lambda q, t: ...)` (or `(q, t, params)`)."""

@@ -27,8 +27,6 @@ from .discovered import Discovered, Pattern, discover
 from .islands import Islands, islands_of, sum_of
 from .structured import AbstractLocal, weave
 
-__all__ = ["Coupling", "Structured", "StructuredGram", "StructuredJacobian", "coupling_of", "find_structure"]
-
 # Beyond this many meetings of rows the matrix is as good as dense, and the index lists would not fit either.
 MAX_MEETINGS = 20_000_000
 

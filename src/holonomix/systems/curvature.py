@@ -24,8 +24,6 @@ from ..types import Numbers
 from .abstract import AbstractSystem
 from .mass import BlockMass, DenseMass
 
-__all__ = ["LocalEnergy", "curvature", "curvature_structure", "mass_matrix"]
-
 
 class LocalEnergy(NamedTuple):
     """`scale * energy(x)`, a sum over blocks of particles `x = gather(q)`, shape `(blocks, particles, ...)`."""

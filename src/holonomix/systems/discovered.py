@@ -23,8 +23,6 @@ from .frozen import has_rules, has_user_functions, program_digest
 from .rowwise import RowGroup, row_groups, row_slopes
 from .sparsity import traced_result
 
-__all__ = ["Discovered", "Pattern", "discover"]
-
 # Rows that touch more particles than this, or need more sweeps, are left to dense algebra.
 MOST_PARTICLES, MOST_SWEEPS = 12, 24
 _CACHED = 64

@@ -17,8 +17,6 @@ from .abstract import AbstractSystem
 from .stiff import StiffSystem
 from .system import System
 
-__all__ = ["fixman", "fixman_potential"]
-
 
 def fixman(system: AbstractSystem, temperature: Any) -> System:
     r"""The constrained system that samples at `kT = temperature` as its stiff counterpart does (Fixman 1974).

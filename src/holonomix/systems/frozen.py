@@ -28,8 +28,6 @@ from .closures import Closure
 from .functions import Fixed
 from .stamps import stamp
 
-__all__ = ["Frozen", "digest_of", "freeze", "has_user_functions", "identity", "program_digest"]
-
 _PACKAGE = __name__.partition(".")[0]
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 Signature = tuple[Any, ...]

@@ -20,8 +20,6 @@ from ..errors import HolonomixError, InputError
 from ..types import Numbers
 from .closures import hoisted
 
-__all__ = ["Fixed", "as_callable", "user_function_errors"]
-
 _TRACED = (
     jax_errors.ConcretizationTypeError,
     jax_errors.TracerArrayConversionError,

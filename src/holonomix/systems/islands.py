@@ -22,8 +22,6 @@ from ..linalg.small import UnrolledFactor, unrolled
 from ..types import Numbers
 from .structured import weave
 
-__all__ = ["IslandConstraint", "IslandFactor", "IslandJacobian", "Islands", "flat", "islands_of", "sum_of"]
-
 LARGEST = 6  # rows of an island up to which its elimination is unrolled over all of them
 MOST = 256  # arrays, rows times coordinates: beyond it the program would take long to compile
 

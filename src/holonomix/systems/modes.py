@@ -6,8 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-__all__ = ["generalized_modes"]
-
 
 def generalized_modes(s: Any, b: Any) -> tuple[Any, Any]:
     """`S c_k = w_k B c_k` with `c_k^T B c_k = 1`: eigenvalues ascending and modes as columns; S symmetric, B definite.

@@ -19,8 +19,6 @@ from ..errors import InputError
 from ..types import Numbers
 from .functions import as_callable
 
-__all__ = ["Named", "Row", "as_terms", "check_name", "named_rows"]
-
 Name = str | tuple[str, ...] | None
 
 

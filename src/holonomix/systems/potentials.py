@@ -19,8 +19,6 @@ from ..types import Numbers, Real
 from .functions import as_callable
 from .signatures import TimeDependent, required_arguments
 
-__all__ = ["LocalPotential", "Pairs", "SumPotential", "as_potential", "depends_on_time", "evaluate_potential"]
-
 # Up to this many pairs all are evaluated at once; above it the loop runs over the distance of two groups in the list.
 UNROLLED_PAIRS = 2000
 

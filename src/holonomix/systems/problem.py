@@ -13,8 +13,6 @@ from ..errors import InputError
 from ..scene import Scene
 from .abstract import AbstractSystem
 
-__all__ = ["Problem"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Problem:

@@ -12,8 +12,6 @@ import numpy as np
 from ..compiled import compiled
 from ..errors import InputError
 
-__all__ = ["ResonanceWarning", "ResonanceWatch", "resonances"]
-
 MOST_ROWS = 256
 
 

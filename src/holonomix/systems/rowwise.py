@@ -20,8 +20,6 @@ import numpy as np
 from ..linalg.indexing import take
 from .sparsity import ELEMENTWISE, JOINS, MOVES, Value, factors, joined, members, moved
 
-__all__ = ["RowGroup", "row_groups", "row_slopes"]
-
 # Beyond these limits the program of the rows is longer than the sweeps of reverse mode that it saves.
 MOST_GROUPS, MOST_OPERATIONS, MOST_TERMS, MOST_CONSTANTS = 8, 500, 16, 100
 REDUCTIONS = {"reduce_sum": operator.add, "reduce_prod": operator.mul}

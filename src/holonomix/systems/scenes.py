@@ -11,8 +11,6 @@ from ..scene import Bond, Particles, Scene
 from .problem import Problem
 from .structured import Distance
 
-__all__ = ["particle_scene", "scene_of"]
-
 
 def scene_of(system: Any, shape: tuple[int, ...], problem: Problem | None = None) -> Scene | None:
     """What a picture shows, or None where coordinates are no positions: then only curves can be drawn.

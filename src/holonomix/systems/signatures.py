@@ -16,8 +16,6 @@ import equinox as eqx
 from .closures import Closure
 from .functions import Fixed, as_callable
 
-__all__ = ["Parametrized", "TimeDependent", "required_arguments", "with_params"]
-
 
 class TimeDependent(eqx.Module):
     """A potential that depends on time: `TimeDependent(lambda q, t: ...)`, or `(q, t, params)`.

@@ -17,8 +17,6 @@ import scipy
 from jax.core import Tracer
 from jax.extend import core as jex_core
 
-__all__ = ["Value", "dependence", "factors", "joined", "members", "moved", "traced_result"]
-
 # Results of a number each: every entry of the result belongs to the entries of the arguments at the same place.
 ELEMENTWISE = frozenset(
     """abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type copy cos cosh

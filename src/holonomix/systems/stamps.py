@@ -16,8 +16,6 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-__all__ = ["stamp"]
-
 _LIBRARIES = {
     "builtins",
     "equinox",

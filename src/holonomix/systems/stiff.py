@@ -30,8 +30,6 @@ from .resonance import ResonanceWatch, resonances
 from .structured import AbstractLocal
 from .system import System
 
-__all__ = ["StiffSystem", "effective", "penalized", "resonance_watch"]
-
 MOST_FREQUENCIES = 32
 # Relative deviations from the manifold and its tangent space that carry no oscillation.
 NO_ENERGY = 1e-12

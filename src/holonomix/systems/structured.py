@@ -22,8 +22,6 @@ from ..types import Numbers
 from .functions import as_callable
 from .names import Name, check_name
 
-__all__ = ["AbstractLocal", "Distance", "Local"]
-
 MAX_PERIOD = 16
 
 

@@ -21,8 +21,6 @@ from .names import as_terms
 from .potentials import as_potential
 from .signatures import Parametrized, with_params
 
-__all__ = ["System"]
-
 
 class System(AbstractSystem):
     """`System(potential, constraint=None, mass=1.0, force=None, params=None, vector_potential=None)`.

@@ -14,8 +14,6 @@ from ..types import Index
 if TYPE_CHECKING:
     from .series import Series
 
-__all__ = ["convolve", "inner", "minus", "over", "plus", "scaled", "square", "times", "weighted"]
-
 # Arithmetic on coefficients, None standing for zero. Operators take several times as long to trace as `lax` does.
 
 

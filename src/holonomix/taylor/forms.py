@@ -17,8 +17,6 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import PyTree
 
-__all__ = ["Form", "in_two_forms", "two_forms_p"]
-
 
 class Form:
     """A function of flat arrays, with a text that stays the same from run to run."""

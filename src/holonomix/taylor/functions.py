@@ -13,8 +13,6 @@ from ..types import Index
 from .arithmetic import minus, over, scaled, weighted
 from .series import Node, Series, SeriesProgram
 
-__all__ = ["FUNCTION_RULES"]
-
 Rule = Callable[[Node, Any], Any]
 
 

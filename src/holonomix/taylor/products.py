@@ -14,8 +14,6 @@ from ..types import Index
 from .arithmetic import convolve, inner, minus, over, plus, scaled, square, times, weighted
 from .series import Node, Series
 
-__all__ = ["PRODUCT_RULES", "monomial"]
-
 Rule = Callable[[Node, Any], Any]
 
 

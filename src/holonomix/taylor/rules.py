@@ -21,8 +21,6 @@ from .functions import FUNCTION_RULES
 from .products import PRODUCT_RULES
 from .series import Node, Series, center
 
-__all__ = ["RULES"]
-
 Rule = Callable[[Node, Any], Any]
 
 

@@ -18,8 +18,6 @@ from jax.extend.core import Literal, jaxpr_as_fun
 
 from ..types import Index
 
-__all__ = ["Node", "Series", "SeriesError", "SeriesProgram", "center", "loop"]
-
 LONGEST_LOOP = 256
 
 

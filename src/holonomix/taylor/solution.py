@@ -11,8 +11,6 @@ import jax.numpy as jnp
 from ..errors import InputError, whole_number
 from .series import Series, SeriesProgram
 
-__all__ = ["evaluate", "series"]
-
 
 def series(f: Callable[..., Any], z: Any, order: int, t: Any = None) -> Any:
     """Normalized Taylor coefficients of the solution of `z' = f(z)` through z, or of `z' = f(z, t)` where t is given.

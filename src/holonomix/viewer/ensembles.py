@@ -16,8 +16,6 @@ from .recording import Reader, Recording, Table, stored_scene
 if TYPE_CHECKING:
     from holonomix.driver import Ensemble
 
-__all__ = ["from_ensemble", "from_ensemble_store", "ghosts", "map_of"]
-
 MOST_GHOSTS = 40
 MOST_POINTS = 40_000  # of a map
 COLORS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#65a30d")

@@ -27,8 +27,6 @@ from .recording import Reader, Recording, from_solution, from_store
 if TYPE_CHECKING:
     from holonomix.driver import Ensemble, Solution
 
-__all__ = ["follow", "page_of", "show_page", "write_page"]
-
 FRAMES = 2000
 MOST_NUMBERS = 160_000  # coordinates in all frames of a page: about 0.9 MB
 WINDOWS = 4  # of a run that is too long to be shown whole

@@ -10,8 +10,6 @@ import numpy as np
 
 from .recording import Recording, Table
 
-__all__ = ["certificate_table", "kept_table", "portraits"]
-
 MOST_COORDINATES = 4
 MOST_ROWS = 1 << 21  # that are read for sections and spectra
 PHASE_ROWS = 2500

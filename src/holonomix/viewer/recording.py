@@ -16,8 +16,6 @@ from holonomix.systems.scenes import particle_scene
 if TYPE_CHECKING:
     from holonomix.driver import Solution
 
-__all__ = ["Recording", "Table", "from_solution", "from_store", "stored_scene"]
-
 ERRORS = ("constraint_error", "hidden_constraint_error")
 MOST_COMPONENTS = 10  # curves per chart
 MOST_CHARTS = 8
