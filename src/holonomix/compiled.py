@@ -100,15 +100,18 @@ _ARRAY = _Array()
 _programs: Recent[_Program] = Recent(LIMIT, _Program.drop)
 
 
+_ARRAYS = (jax.Array, np.ndarray, np.generic)
+
+
 def _is_array(x: Any) -> bool:
-    return isinstance(x, (jax.Array, np.ndarray, np.generic))
+    return isinstance(x, _ARRAYS)
 
 
 def _separated(fn: Callable[..., Any], args: Any, options: Any) -> tuple[Any, Any, tuple[Any, ...], list[Any]]:
     """The key of a call, and what it is made of: structure, static leaves, arrays."""
     leaves, treedef = jax.tree.flatten((args, options))
-    static = tuple(_ARRAY if _is_array(x) else x for x in leaves)
-    arrays = [x for x in leaves if _is_array(x)]
+    arrays = [x for x in leaves if isinstance(x, _ARRAYS)]
+    static = tuple(_ARRAY if isinstance(x, _ARRAYS) else x for x in leaves)
     kinds = tuple((x.shape, x.dtype) for x in arrays)
     # the type too, because 1 == 1.0 == True
     return (fn, treedef, tuple((type(x), x) for x in static), kinds), treedef, static, arrays
@@ -128,20 +131,20 @@ def _compiled(fn: Callable[P, R], quick: bool) -> Callable[P, R]:
     @functools.wraps(fn)
     def call(*args: P.args, **options: P.kwargs) -> R:
         key, treedef, static, arrays = _separated(fn, args, options)
-
-        def program(nested: bool) -> _Program:
-            found = _programs.get((nested, key))
-            if found is None:
+        for nested in (True,) if any(isinstance(x, Tracer) for x in arrays) else (False, True):
+            if nested and quick:
+                break
+            program = _programs.get((nested, key))
+            if program is None:
                 statistics["compiled"] += 1
-                found = _Program(fn, treedef, static, None if nested else _options(quick))
-            return _programs.put((nested, key), found)
-
-        if not any(isinstance(x, Tracer) for x in arrays):
+                program = _Program(fn, treedef, static, None if nested else _options(quick))
+                _programs.put((nested, key), program)
             try:
-                return program(nested=False)(arrays)
+                return program(arrays)
             except ValueError:  # JAX takes options of the compiler outside of transformations only
-                pass
-        return fn(*args, **options) if quick else program(nested=True)(arrays)
+                if nested:
+                    raise
+        return fn(*args, **options)
 
     return call
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -44,6 +46,43 @@ def test_a_problem_stands_for_its_parts():
     swept = hx.simulate_ensemble(PROBLEM, hx.RATTLE(), dt=np.array([0.01, PROBLEM.dt]), steps=10)
     np.testing.assert_array_equal(swept.q[1], long.q[10])
     assert hx.explain(PROBLEM, hx.RATTLE()).backend == "native"
+
+
+def test_a_warm_call_goes_through_few_functions():
+    """What is prepared is not walked through again: `benchmarks/call_path.py` lists the way."""
+    for run, files, functions in ((one, 18, 86), (many, 17, 88)):
+        run(steps=100)
+        entered = calls_of_the_package(lambda run=run: run(steps=100))
+        assert len({file for file, _ in entered}) <= files
+        assert len(entered) <= functions
+
+
+def calls_of_the_package(call):
+    """The functions of the package that `call` enters: file and name with line."""
+    package, entered = os.path.dirname(hx.__file__), set()
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(package) and not code.co_name.startswith("<"):
+            entered.add((code.co_filename, f"{code.co_name}:{code.co_firstlineno}"))
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+def test_a_constant_mass_is_checked_once_for_all_starts(monkeypatch):
+    one(steps=3)
+    module = sys.modules["holonomix.projection.project"]
+    monkeypatch.setattr(module, "check_mass", lambda *_: pytest.fail("checked again"))
+    assert one(1, steps=3).status == hx.Status.OK
+    monkeypatch.undo()
+    heavy = hx.System(lambda q: q[1], lambda q: q @ q - 1, mass=-2.5)
+    with pytest.raises(hx.InputError, match=r"-2\.5"):
+        jax.jit(lambda q: hx.integrate(heavy, hx.RATTLE(), q, 0 * q, dt=0.1, steps=2))(jnp.array([1.0, 0.0]))
 
 
 def test_what_was_prepared_is_found_again(monkeypatch):

@@ -11,7 +11,7 @@ import numpy as np
 from ..driver.options import MOST_STEPS, check_method
 from ..errors import InputError, MethodError, whole_number
 from ..methods.base import AbstractMethod, Traits
-from ..projection import as_state_arrays, check_start
+from ..projection import as_state_arrays, check_constant_mass, check_start
 from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
 from ..types import Key, Numbers
@@ -60,6 +60,7 @@ def certify(
         raise InputError(f"{steps:.3g} steps are more than can be counted")
     q0, p0 = as_state_arrays(problem.q0, problem.p0)
     check_method(method, problem.system)
+    check_constant_mass(problem.system, q0)
     check_start(problem.system, q0, p0)
     system = problem.system.prepare(q0)
     traits = method.traits_on(system)

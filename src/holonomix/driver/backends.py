@@ -5,7 +5,6 @@ All of them advance a `LoopCarry` by whole rows: `runner.run(carry, consts, rows
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 from typing import Any, NamedTuple
@@ -97,20 +96,6 @@ def _array_batch(
 ) -> tuple[LoopCarry, dict[str, Any]]:
     run = lambda carry, consts: _array_run(stepper, carry, consts, rows, every, capacity)
     return jax.vmap(run, in_axes=(0, axes))(carry, consts)
-
-
-LARGE = 1 << 22  # bytes of an array that is worth a copy of our own
-
-
-def to_host(tree: PyTree) -> Any:
-    """`jax.device_get`, faster for large arrays of a GPU."""
-    if jax.default_backend() == "gpu":
-        with contextlib.suppress(ImportError):  # kernels are not available
-            from ..kernels.cuda import fetched
-
-            large = lambda x: isinstance(x, jax.Array) and x.nbytes >= LARGE and len(x.devices()) == 1
-            tree = jax.tree.map(lambda x: fetched(x) if large(x) else x, tree)
-    return jax.device_get(tree)
 
 
 _CACHE: Recent[Any] = Recent(64)

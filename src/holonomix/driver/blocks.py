@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,11 +20,10 @@ from .. import columns
 from ..errors import InputError
 from ..io import EnsembleStore, StorePlace, is_store
 from ..io.blocks import block_size
-from .backends import to_host
 from .checkpoint import GIVEN, Identity, check_same_backend, check_same_run
 from .events import Found
 from .loop import LoopCarry
-from .plan import Plan
+from .plan import Plan, to_host
 from .record import Rows, scene_entry
 from .run import Run
 from .solution import map_lanes, multipliers_of
@@ -65,6 +63,11 @@ class Block:
     def count(self) -> int:
         return len(self.values[STATUS])
 
+    @property
+    def steps(self) -> int:
+        """Steps that were taken, by all trajectories together."""
+        return int(np.sum(self.values[f"{END}steps"]))
+
     def as_stored(self) -> tuple[Rows, np.ndarray, bytes]:
         """What a store has beside the rows: values, statuses, and the events as a file."""
         values = {key.removeprefix(REDUCED): x for key, x in self.values.items() if key != STATUS}
@@ -92,33 +95,40 @@ def run_block(
 ) -> Block:
     """Run the trajectories of `plan`, of which the first `count` are kept, as block `number` of the ensemble."""
     run = Run(plan, in_memory=store is None)
-
-    def parts() -> Iterator[Rows]:
-        begun = 0
-        for _ in run.chunks():
-            if after_chunk is not None:
-                after_chunk(run)
-            for part in run.record.taken() if store is not None else ():
-                begun += part["t"].shape[1]
-                yield as_stored(plan, part, count)
-        if store is not None and (missing := plan.row_count - begun):
-            row = {key: np.repeat(x, missing, axis=1) for key, x in run.first_row().items()}
-            yield as_stored(
-                plan, {k: np.full_like(x, np.nan) if x.dtype.kind == "f" else x for k, x in row.items()}, count
-            )
-
-    def end() -> Block:
-        rows = {key: x[:count] for key, x in run.record.collected().items()} if store is None else None
-        values = values_of(plan, run.carry, run.shown(), run.passages.ends, count)
-        found = run.passages.to_arrays()
-        inside = found["trajectory"] < count if found else None  # within the block
-        return Block(values, {key: x[inside] for key, x in found.items()}, rows, run.stats())
-
     if store is not None:
-        store.stream_block(number, parts(), lambda: end().as_stored())
-    else:
-        deque(parts(), 0)
-    return end()
+        store.stream_block(number, _streamed(run, count, after_chunk), lambda: ended(run, count, False).as_stored())
+        return ended(run, count, False)
+    for _ in run.chunks():
+        if after_chunk is not None:
+            after_chunk(run)
+    return ended(run, count)
+
+
+def _streamed(run: Run, count: int, after_chunk: Callable[[Run], None] | None) -> Iterator[Rows]:
+    """The rows of a run, as a store has them, while it advances."""
+    plan, begun = run.plan, 0
+    for _ in run.chunks():
+        if after_chunk is not None:
+            after_chunk(run)
+        for part in run.record.taken():
+            begun += part["t"].shape[1]
+            yield as_stored(plan, part, count)
+    if not plan.saves:
+        yield as_stored(plan, run.first_row(), count)
+    elif missing := plan.row_count - begun:
+        row = {key: np.repeat(x, missing, axis=1) for key, x in run.first_row().items()}
+        yield as_stored(plan, {k: np.full_like(x, np.nan) if x.dtype.kind == "f" else x for k, x in row.items()}, count)
+
+
+def ended(run: Run, count: int, in_memory: bool = True) -> Block:
+    """What is left of the first `count` trajectories of a run at its end."""
+    rows = {key: x[:count] for key, x in run.rows().items()} if in_memory else None
+    values = values_of(run.plan, run.carry, run.shown(), run.passages.ends, count)
+    found: Rows = {}
+    if run.passages.found:
+        found = run.passages.to_arrays()
+        found = {key: x[found["trajectory"] < count] for key, x in found.items()}
+    return Block(values, found, rows, run.stats())
 
 
 def values_of(plan: Plan, carry: LoopCarry, last: Rows, ends: Mapping[int, Found], count: int | None = None) -> Rows:
@@ -173,7 +183,7 @@ def shares_time(plan: Plan) -> bool:
 def as_stored(plan: Plan, rows: Rows, count: int | None = None) -> Rows:
     """Rows (trajectory, row, ...) as a store has them: with multipliers, and without times that are shared."""
     rows = columns.visible(rows)
-    if plan.system.has_constraints:
+    if plan.constrained:
         rows["multipliers"] = map_lanes(multipliers_of, plan, rows["q"], rows["p"], rows["t"])
     rows["time"] = rows.pop("t")
     if plan.saves and shares_time(plan):
@@ -227,10 +237,11 @@ def open_store(
             "give max_steps=, the number of steps that a trajectory may take"
         )
     one = plan.part(np.zeros(1, int))
-    carry = one.start()
-    row = as_stored(one, {key: x[:, None] for key, x in one.read(carry).items()})
+    carry, shown = one.start()
+    shown = to_host(shown)
+    row = as_stored(one, {key: x[:, None] for key, x in shown.items()})
     specs = {key: jax.ShapeDtypeStruct((rows, *x.shape[2:]), x.dtype) for key, x in row.items()}
-    values = {key: x[0] for key, x in values_of(one, carry, one.read(carry), {}).items() if key != STATUS}
+    values = {key: x[0] for key, x in values_of(one, carry, shown, {}).items() if key != STATUS}
     size = sum(rows * x.nbytes for x in row.values()) + sum(x.nbytes for x in values.values())
     t = float(plan.consts.t0) + np.arange(rows) * plan.every * float(plan.consts.dt) if "time" not in row else None
     return EnsembleStore.create(

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import whole_number
 from ..io import EnsembleStore
 from ..status import Status
-from .blocks import Block, default_block, lanes_of, open_store, run_block
+from .blocks import Block, default_block, joined, lanes_of, open_store, run_block, stored
 from .ensemble_plan import Request
 from .executors import check_executor, completed, packed_block
 from .plan import Plan
@@ -25,7 +25,7 @@ GOOD = (Status.OK, Status.TERMINATED)
 
 
 class Cut:
-    """The blocks of one ensemble. Without store and executor there is one."""
+    """The blocks of one ensemble that goes to a store, is run by an executor, or has a size of blocks given."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Cut:
         least = 256 if executor is None else 1
         if store is not None or executor is not None:
             one = plan.part(np.zeros(1, int))
-            carry = one.start()
+            carry, shown = one.start()
             self.backend = plan.choose(carry).name
             if store is None:
-                row_bytes = sum(x.nbytes for x in one.read(carry).values())
+                row_bytes = sum(x.nbytes for x in shown.values())
                 if not plan.adaptive_end:
                     check_memory(plan.row_count, row_bytes * plan.count, save_every=plan.every if plan.saves else None)
                 size = size or default_block(plan, plan.row_count * row_bytes, least)
@@ -79,20 +79,26 @@ class Cut:
         """Steps that trajectories have taken before this call, on average."""
         return self.plan.steps * (self.plan.count - self.left) // self.plan.count
 
-    def run(self, bar: Progress) -> dict[int, Block]:
-        """Run what is missing."""
+    def run(self, bar: Progress | None) -> tuple[Block, int]:
+        """Run what is missing: all trajectories as one block, and the number of steps that were taken."""
         blocks: dict[int, Block] = {}
         for number, block in self._by_executor() if self.executor is not None else self._here(bar):
             blocks[number] = block
             self.left -= block.count
             self.failed += int(np.count_nonzero(~np.isin(block.values["status"], GOOD)))
-            bar.update_many(self.begun(), self.plan.count - self.left, self.failed, self.left)
-        return blocks
+            if bar is not None:
+                bar.update_many(self.begun(), self.plan.count - self.left, self.failed, self.left)
+        ran = [blocks[number] for number in sorted(blocks)]
+        whole = stored(self.plan, self.store) if self.store is not None else joined(ran, self.size)
+        stats = {"backend": self.backend, **(ran[0].stats if ran else {})}
+        return dataclasses.replace(whole, stats=stats), sum(b.steps for b in ran)
 
-    def _here(self, bar: Progress) -> Iterator[tuple[int, Block]]:
+    def _here(self, bar: Progress | None) -> Iterator[tuple[int, Block]]:
         whole = self.size >= self.plan.count
 
         def show(run: Run) -> None:
+            if bar is None:
+                return
             if whole:
                 return run.show(bar)
             share = self.size * run.done // max(self.plan.count, 1)
@@ -101,7 +107,7 @@ class Cut:
         for number in self.missing:
             first, last = self.bounds(number)
             part = self.plan if whole else self.plan.part(lanes_of(self.plan.count, first, self.size))
-            block = run_block(part, last - first, self.store, number, show if bar.shown else None)
+            block = run_block(part, last - first, self.store, number, show)
             self.backend = block.stats["backend"]
             yield number, block
 

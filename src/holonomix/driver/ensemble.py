@@ -14,7 +14,7 @@ from .. import columns, pictures
 from ..errors import InputError, ShapeError, SimulationError
 from ..io import EnsembleStore
 from ..status import Status
-from .blocks import Block, joined, load_rows, shares_time, stored
+from .blocks import Block, ended, load_rows, shares_time
 from .cut import Cut
 from .ensemble_plan import Request
 from .events import EventRecord, records_of
@@ -23,6 +23,7 @@ from .options import Options
 from .plan import Plan
 from .progress import Progress
 from .rows import AbstractRows
+from .run import Run
 from .solution import as_dataset, constraint_of, energy_of, hidden_of, map_lanes, multipliers_of
 
 __all__ = ["Ensemble", "FailedTrajectoriesWarning", "simulate_ensemble"]
@@ -224,15 +225,26 @@ def simulate_ensemble(
     )
     request, problem = Request.of(system, method, q0, p0, options)
     plan = request.plan(problem)
-    labels = _labels(coordinates, plan.count)
-    cut = Cut(request, plan, store, block, executor, labels, allow_different_bits)
-    bar = Progress(progress, plan.steps, 0.0, f"{method.name} x {plan.count}", cut.begun())
+    labels = _labels(coordinates, plan.count) if coordinates else {}
+    cut = None
+    if store is not None or executor is not None or block is not None:
+        cut = Cut(request, plan, store, block, executor, labels, allow_different_bits)
+    bar = None
+    if progress is not None and progress is not False:
+        bar = Progress(progress, plan.steps, 0.0, f"{method.name} x {plan.count}", cut.begun() if cut else 0)
     began = time.perf_counter()
     try:
-        blocks = cut.run(bar)
+        if cut is not None:
+            whole, taken = cut.run(bar)
+        else:
+            run = Run(plan)
+            run.go(bar)
+            whole = ended(run, plan.count)
+            taken = whole.steps
     finally:
-        bar.close()
-    ensemble = _ensemble(cut, blocks, time.perf_counter() - began)
+        if bar is not None:
+            bar.close()
+    ensemble = _ensemble(plan, whole, taken, time.perf_counter() - began, cut.store if cut else None, labels)
     if not ensemble.ok.all():
         _report_failures(ensemble, throw)
     return ensemble
@@ -244,8 +256,8 @@ def _names(status: np.ndarray) -> np.ndarray:
     return np.array([Status(int(code)).name for code in codes])[where]
 
 
-def _labels(coordinates: Mapping[str, Any] | None, count: int) -> dict[str, np.ndarray]:
-    labels = {name: np.asarray(x) for name, x in (coordinates or {}).items()}
+def _labels(coordinates: Mapping[str, Any], count: int) -> dict[str, np.ndarray]:
+    labels = {name: np.asarray(x) for name, x in coordinates.items()}
     for name, x in labels.items():
         if x.shape != (count,):
             raise ShapeError(f"coordinates[{name!r}] has shape {x.shape}: {count} trajectories need ({count},)")
@@ -254,14 +266,12 @@ def _labels(coordinates: Mapping[str, Any] | None, count: int) -> dict[str, np.n
     return labels
 
 
-def _ensemble(cut: Cut, blocks: dict[int, Block], seconds: float) -> Ensemble:
-    plan, store, kinds = cut.plan, cut.store, len(cut.plan.watch.events)
-    ran = [blocks[number] for number in sorted(blocks)]
-    whole = stored(plan, store) if store is not None else joined(ran, cut.size)
-    values, rows = whole.values, whole.rows
-    stats = {"backend": cut.backend, **(ran[0].stats if ran else {})}
-    taken = sum(float(np.sum(b.values["end/steps"])) for b in ran)
-    stats |= {"iterations": values["end/iterations"], "wall_time": seconds}
+def _ensemble(
+    plan: Plan, whole: Block, taken: int, seconds: float, store: EnsembleStore | None, labels: dict[str, np.ndarray]
+) -> Ensemble:
+    """The result of a run that took so many steps in so many seconds."""
+    kinds, values, rows = len(plan.watch.events), whole.values, whole.rows
+    stats = whole.stats | {"iterations": values["end/iterations"], "wall_time": seconds}
     stats["trajectory_steps_per_second"] = taken / seconds if seconds else 0.0
     return Ensemble(
         plan,
@@ -271,11 +281,11 @@ def _ensemble(cut: Cut, blocks: dict[int, Block], seconds: float) -> Ensemble:
         status=values["status"],
         steps=values["end/steps"],
         final=(values["end/q"], values["end/p"], values["end/t"]),
-        reduced=columns.select(values, "reduced/"),
+        reduced={name: values[f"reduced/{name}"] for name in plan.reducers},
         stats=stats,
         events=records_of(whole.found, kinds, plan.count, plan.q0.shape[1:]) if kinds else [],
         store=store,
-        coordinates=cut.labels,
+        coordinates=labels,
     )
 
 

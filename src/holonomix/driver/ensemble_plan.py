@@ -78,7 +78,7 @@ class Request:
 
     def plan(self, problem: Problem | None = None) -> Plan:
         """The plan of all its trajectories."""
-        q0, p0, options = as_array("q0", self.q0), as_array("p0", self.p0), self.options
+        q0, p0, options = jnp.asarray(self.q0), jnp.asarray(self.p0), self.options
         parts = prepare(self.system, self.method, q0.shape[1:], q0.dtype, options, self.axes["params"])
         keys = None if self.keys is None else jnp.asarray(self.keys)
         axes = _axes_of(parts.consts, self.axes, keys is not None)
@@ -162,11 +162,11 @@ def _axes_of(consts: Consts, axes: dict[str, Any], keys: bool) -> Consts:
 def _check_starts(plan: Plan, t0: float) -> None:
     """Fully check the first start and the worst one; one that is not finite gets its status in the run."""
     for k in _worth_checking(plan):
-        q, p, system = plan.q0[k], plan.p0[k], plan.lane_system(k)
+        q, p, system = plan.q0[k], plan.p0[k], plan.system if plan.shared_system else plan.lane_system(k)
         dt = np.broadcast_to(plan.consts.dt, plan.count)[k]
         try:
             check_start(system, q, p, t0, redundant=plan.redundant)
-            plan.method.validate(system, State(q, p, jnp.asarray(t0, q.dtype), jnp.asarray(0)), dt)
+            plan.method.validate(system, State(q, p, np.asarray(t0, q.dtype), np.asarray(0)), dt)
         except InputError as error:
             what = f"trajectory {k} (the first axis counts trajectories: q0 has shape {plan.q0.shape}): "
             raise type(error)(what + str(error)) from error
@@ -174,7 +174,7 @@ def _check_starts(plan: Plan, t0: float) -> None:
 
 def _worth_checking(plan: Plan) -> Iterator[int]:
     yield 0
-    if plan.system.has_constraints:
+    if plan.constrained:
         off = np.nan_to_num(np.asarray(plan.compiled(_off_manifold, plan.q0, plan.p0)), nan=0.0, posinf=0.0)
         if worst := int(np.argmax(off)):
             yield worst

@@ -5,6 +5,7 @@ It holds one trajectory or many. `compiled` functions of a plan work on all its 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..compiled import compiled, compiled_for_one_run
 from ..errors import InputError
@@ -21,14 +23,14 @@ from ..scene import Scene
 from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
 from ..systems.scenes import scene_of
-from ..types import Array, State
-from .backends import Choice, choose, to_host
+from ..types import Array, Numbers, State
+from .backends import Choice, choose
 from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper, key_data
 from .options import Given, Options, check_concrete, check_method, check_output, check_step, check_times
 from .prepared import Prepared, picked, prepare
 
-__all__ = ["Plan", "make_plan", "plan_pure", "plan_shapes"]
+__all__ = ["Plan", "make_plan", "plan_pure", "plan_shapes", "to_host"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,31 +59,30 @@ class Plan(Prepared):
     ) -> Plan:
         """The plan of `parts` with the numbers of a run; of many trajectories where `rest` has `axes`."""
         like, every, t1 = parts.consts, options.save_every, None if options.t1 is None else float(options.t1)
-        dt, t0, t_end = (jnp.asarray(x, q0.dtype) for x in (options.dt, options.t0, np.inf if t1 is None else t1))
+        dt, t0, t_end = (_number(x, q0.dtype) for x in (options.dt, options.t0, np.inf if t1 is None else t1))
         n_end = jnp.broadcast_to(like.n_end, len(q0)) if "axes" in rest else like.n_end
         saving = {"every": max(steps, 1) if every is None else int(every), "saves": every is not None}
         consts = Consts(like.arrays, dt, t0, t_end, n_end, keys)
         own = {**vars(parts), "consts": consts, "q0": q0, "p0": p0, "steps": steps, "t1": t1}
         return Plan(**own, **saving, backend=options.backend, **rest)
 
-    @property
-    def many(self) -> bool:
-        return self.axes is not None
+    many: bool = dataclasses.field(init=False)
+    count: int = dataclasses.field(init=False)  # of trajectories
+    row_count: int = dataclasses.field(init=False)  # of a run that gets to its last step
+    shared_system: bool = dataclasses.field(init=False)  # whether all trajectories have the same
+    adaptive_end: bool = dataclasses.field(init=False)  # whether the method's own time decides when the run ends
 
-    @property
-    def count(self) -> int:
-        """The number of trajectories."""
-        return len(self.q0) if self.many else 1
-
-    @property
-    def row_count(self) -> int:
-        """The rows of a run that gets to its last step."""
-        return self.steps // self.every + 1 if self.saves else 1
-
-    @property
-    def adaptive_end(self) -> bool:
-        """Whether the method's own time decides when the run ends."""
-        return self.method.adaptive and self.t1 is not None
+    def __post_init__(self) -> None:
+        many = self.axes is not None
+        derived = {
+            "many": many,
+            "count": len(self.q0) if many else 1,
+            "row_count": self.steps // self.every + 1 if self.saves else 1,
+            "shared_system": self.axes is None or not jax.tree.leaves(self.axes.arrays),
+            "adaptive_end": self.method.adaptive and self.t1 is not None,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)  # the class is frozen
 
     @functools.cached_property
     def scene(self) -> Scene | None:
@@ -99,8 +100,7 @@ class Plan(Prepared):
 
     def lane_system(self, k: int) -> AbstractSystem:
         """The system of one trajectory."""
-        shared = self.axes is None or not jax.tree.leaves(self.axes.arrays)
-        return self.system if shared else self.stepper.parts(self.lane(k))[0]
+        return self.system if self.shared_system else self.stepper.parts(self.lane(k))[0]
 
     def part(self, lanes: np.ndarray) -> Plan:
         """The same run with some of its trajectories."""
@@ -113,17 +113,13 @@ class Plan(Prepared):
             return _for_one(fn, self.stepper, self.consts, *args)
         return _over_lanes(fn, self.stepper, self.consts, self.axes, *args)
 
-    def start(self) -> LoopCarry:
-        """The memory of the run before its first step."""
-        return self.compiled(Stepper.start, self.q0, self.p0)
-
-    def columns(self, carry: LoopCarry) -> dict[str, jax.Array]:
-        """What is shown of a carry, by column, where it is computed."""
-        return self.compiled(_read, carry)
+    def start(self) -> tuple[LoopCarry, dict[str, jax.Array]]:
+        """The memory of the run before its first step, and what is shown of it by column, where it was computed."""
+        return self.compiled(_start, self.q0, self.p0)
 
     def read(self, carry: LoopCarry) -> dict[str, np.ndarray]:
-        """The same on the host."""
-        shown = self.columns(carry)
+        """What is shown of a carry, by column, on the host."""
+        shown = self.compiled(_read, carry)
         if self.saves:
             return to_host(shown)
         # of ends alone, the multipliers of the last step are brought from the device when somebody asks for them
@@ -155,8 +151,32 @@ def _over_lanes(fn: Callable[..., Any], stepper: Stepper, consts: Consts, axes: 
     return jax.vmap(functools.partial(fn, stepper), in_axes=(axes, *(0 for _ in args)))(consts, *args)
 
 
+def _start(stepper: Stepper, consts: Consts, q: Numbers, p: Numbers) -> tuple[LoopCarry, dict[str, Any]]:
+    carry = stepper.start(consts, q, p)
+    return carry, stepper.read(carry, consts)
+
+
 def _read(stepper: Stepper, consts: Consts, carry: LoopCarry) -> dict[str, Any]:
     return stepper.read(carry, consts)
+
+
+def _number(x: Any, dtype: np.dtype) -> Any:
+    """Of one number that is known, an array of NumPy, which is made in no time."""
+    return jnp.asarray(x, dtype) if isinstance(x, jax.Array) or np.ndim(x) else np.asarray(x, dtype)
+
+
+LARGE = 1 << 22  # bytes of an array that is worth a copy of our own
+
+
+def to_host(tree: PyTree) -> Any:
+    """`jax.device_get`, faster for large arrays of a GPU."""
+    if jax.default_backend() == "gpu":
+        with contextlib.suppress(ImportError):  # kernels are not available
+            from ..kernels.cuda import fetched
+
+            large = lambda x: isinstance(x, jax.Array) and x.nbytes >= LARGE and len(x.devices()) == 1
+            tree = jax.tree.map(lambda x: fetched(x) if large(x) else x, tree)
+    return jax.device_get(tree)
 
 
 # ---- building one
@@ -180,7 +200,7 @@ def make_plan(system: Any, method: Any, q0: Any, p0: Any, options: Options, *, s
     check_output(method, wanted, options.dense, stored, t0 + dt * steps if options.t1 is None else options.t1, dt)
     Interrupts.poll()
     check_start(parts.system, q0, p0, t0, redundant=parts.redundant)
-    method.validate(parts.system, State(q0, p0, jnp.asarray(t0, q0.dtype), jnp.asarray(0)), dt)
+    method.validate(parts.system, State(q0, p0, np.asarray(t0, q0.dtype), np.asarray(0)), dt)
     Interrupts.poll()
     key = None if options.key is None else key_data(options.key)
     return Plan.of(parts, q0, p0, options, steps, key, wanted=wanted, problem=problem)

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from ..compiled import Recent
 from ..methods.base import AbstractMethod
-from ..projection import accepts_redundant, check_functions
+from ..projection import accepts_redundant, check_constant_mass, check_functions
 from ..systems.abstract import AbstractSystem
 from ..systems.frozen import freeze, identity
 from ..systems.system import System
@@ -29,13 +29,15 @@ __all__ = ["Prepared", "picked", "prepare"]
 class Prepared:
     """System and method with the user's functions in them as they were, and the loop made of them.
 
-    `redundant` says whether constraints may depend on each other. `choices` are the runners found so far.
+    `constrained` says whether there are constraints, `redundant` whether they may depend on each other. `choices` are
+    the runners found so far.
     """
 
     system: AbstractSystem
     method: AbstractMethod
     watch: Watch
     reducers: dict[str, Any]
+    constrained: bool
     redundant: bool
     stepper: Stepper
     consts: Consts
@@ -71,6 +73,7 @@ def _prepared(system: Any, method: Any, q: jax.Array, options: Options, params_a
         system = system.with_params(picked(params, params_axes, 0))
     if redundant and isinstance(system, System) and system.has_constraints:
         system = system.accepting_redundant()
+    check_constant_mass(system, q)
     system, t, one = system.prepare(q), jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
 
     def step(method: AbstractMethod) -> None:
@@ -105,7 +108,7 @@ def _prepared(system: Any, method: Any, q: jax.Array, options: Options, params_a
         dtype=q.dtype,
         dense=options.dense or options.save_at is not None,
     )
-    return Prepared(system, method, watch, reducers, redundant, stepper, consts)
+    return Prepared(system, method, watch, reducers, system.has_constraints, redundant, stepper, consts)
 
 
 def picked(tree: PyTree, axes: Any, lanes: Any) -> Any:

@@ -1,9 +1,8 @@
-"""A progress bar for long runs; silent unless asked for."""
+"""A progress bar for long runs."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from ..errors import InputError
 
@@ -18,12 +17,9 @@ class Progress:
     `first` is the step that a resumed run begins with.
     """
 
-    def __init__(self, shown: bool | Any, total: int | None, span: float, label: str, first: int = 0):
-        self.bar: Any = None
+    def __init__(self, shown: object, total: int | None, span: float, label: str, first: int = 0):
         self.began = time.perf_counter()
         self.counted: tuple[int, float] | None = None  # the end of the first chunk: steps, time
-        if shown is None or shown is False:
-            return
         import rich
         import rich.console
         from rich import progress as rich_progress
@@ -49,10 +45,6 @@ class Progress:
             label, total=span if total is None else total, completed=done, rate="compiling", errors=""
         )
 
-    @property
-    def shown(self) -> bool:
-        return self.bar is not None
-
     def _rate(self, n: int) -> str:
         """Steps per second since the first chunk ended: that chunk includes the compilation."""
         now = time.perf_counter()
@@ -62,8 +54,6 @@ class Progress:
         return f"{(n - self.counted[0]) / max(now - self.counted[1], 1e-9):,.0f} steps/s"
 
     def update(self, n: int, elapsed: float, energy: float | None, constraint: float) -> None:
-        if self.bar is None:
-            return
         errors = f"solver residual {constraint:.1e}"
         if energy is not None:
             errors = f"energy {energy:+.1e}  constraint {constraint:.1e}"
@@ -71,12 +61,8 @@ class Progress:
 
     def update_many(self, n: int, finished: int, failed: int, left: int) -> None:
         """For an ensemble: how many trajectories have ended, how many of them by failing, and how many go on."""
-        if self.bar is None:
-            return
         counts = f"{left} running, {finished} ended, {failed} failed"
         self.bar.update(self.task, completed=n, rate=self._rate(n), errors=counts)
 
     def close(self) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
+        self.bar.stop()

@@ -76,7 +76,7 @@ class Record:
     def as_stored(self, rows: Rows) -> Rows:
         """Rows of one trajectory as a sink takes them."""
         out = {key: x[0] for key, x in columns.visible(rows).items()}
-        if self.plan.system.has_constraints:
+        if self.plan.constrained:
             out["multipliers"] = map_rows(multipliers_of, self.plan.system, out["q"], out["p"], out["t"])
         return out
 
@@ -86,16 +86,15 @@ class Record:
         return parts
 
     def collected(self) -> Rows:
-        """All rows: (row, ...) of one trajectory; of many (trajectory, row, ...), or (trajectory, ...) at the end."""
+        """All rows: (row, ...) of one trajectory; of many (trajectory, row, ...)."""
         if self.sink is not None:
             return self.sink.load()
         parts = self.parts
         if not self.plan.many:
             return {key: np.concatenate([part[key][0] for part in parts]) for key in parts[0]}
-        rows = parts[0]
-        if len(parts) > 1:
-            rows = {key: np.concatenate([part[key] for part in parts], axis=1) for key in rows}
-        return rows if self.plan.saves else {key: x[:, 0] for key, x in rows.items()}
+        if len(parts) == 1:
+            return parts[0]
+        return {key: np.concatenate([part[key] for part in parts], axis=1) for key in parts[0]}
 
 
 class Passages:

@@ -27,7 +27,7 @@ from .events import Found, locate
 from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper
 from .options import slack
-from .plan import Plan
+from .plan import Plan, to_host
 from .progress import Progress
 from .record import Passages, Record, Rows, Table, blanked, check_memory
 
@@ -52,11 +52,10 @@ class Run:
         in_memory: bool = True,
     ):
         began = time.perf_counter()
-        self.plan, self.carry = plan, plan.start() if carry is None else carry
-        self._shown: tuple[LoopCarry, Rows] | None = None
-        first = (
-            self.shown() if plan.saves or not plan.many else plan.columns(self.carry)
-        )  # of ends alone, none is shown
+        self.plan, (self.carry, first) = plan, plan.start() if carry is None else (carry, plan.read(carry))
+        self._shown: tuple[LoopCarry, Rows] | None = None  # of ends alone, the start is not shown
+        if plan.saves or not plan.many:
+            self._shown = self.carry, to_host(first)
         row_bytes = max(sum(x.nbytes for x in first.values()), 1)
         if in_memory and store is None and plan.wanted is None and not plan.adaptive_end:
             check_memory(plan.row_count, row_bytes, save_every=plan.every if plan.saves else None)
@@ -102,8 +101,8 @@ class Run:
             self.behind = self.first_row()
 
     def checkpoint(self) -> None:
-        if self.record.sink is None:
-            return
+        """Send the memory of the run to the store."""
+        assert self.record.sink is not None
         arrays = self.identity.arrays | {f"carry:{name}": x for name, x in to_arrays(self.carry).items()}
         arrays |= {f"events:{name}": x for name, x in self.passages.to_arrays().items()}
         meta = self.identity.meta | {
@@ -116,10 +115,10 @@ class Run:
         self.record.sink.checkpoint(arrays, meta)
 
     def close(self) -> None:
-        if self.record.sink is None:
-            return
-        end = {"status": Status(int(self.status[0])).name}
-        self.record.sink.close({**end, "n": self.done, "rows": self.record.rows})
+        """Tell the store how the run ended."""
+        if self.record.sink is not None:
+            end = {"status": Status(int(self.status[0])).name}
+            self.record.sink.close({**end, "n": self.done, "rows": self.record.rows})
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -150,6 +149,10 @@ class Run:
         """The states of one trajectory between its steps."""
         return Interpolant(self.plan.stepper, self.plan.consts, self.carry)
 
+    def rows(self) -> Rows:
+        """All rows: (row, ...) of one trajectory; of many (trajectory, row, ...), or (trajectory, ...) at the end."""
+        return self.record.collected() if self.plan.saves or not self.plan.many else self.shown()
+
     def keep(self, rows: Rows, valid: np.ndarray) -> None:
         """Keep the rows of a chunk, (trajectory, row, ...), of which `valid` are good."""
         if not self.plan.many:
@@ -158,6 +161,8 @@ class Run:
             if not rows["n"].size:
                 return
             self.last_n = int(rows["n"][0, -1])
+            if self.last_n == int(self.carry.state.n):
+                self._shown = self.carry, {key: x[0, -1, ...] for key, x in rows.items()}
             if self.plan.wanted is not None:
                 last = float(rows["t"][0, -1])
                 rows = self.pick(rows, self.direction * last + slack(last, float(self.plan.consts.dt)))
@@ -190,7 +195,7 @@ class Run:
     def go(self, bar: Progress | None = None) -> None:
         """Advance to the end."""
         for _ in self.chunks():
-            if bar is not None and bar.shown:
+            if bar is not None:
                 self.show(bar)
 
     def chunks(self) -> Iterator[None]:
@@ -204,7 +209,8 @@ class Run:
                 taken = self.chunk(chunk)
                 elapsed = time.perf_counter() - tick
                 yield
-                self.checkpoint()
+                if self.record.sink is not None:
+                    self.checkpoint()
                 interrupts.check()
                 chunk = max(1, int(taken * min(64.0, CHUNK_SECONDS / max(elapsed, 1e-6))))
             self.finish()
@@ -322,14 +328,13 @@ class Run:
                 self.keep(self.first_row(), np.ones((1, 1), bool))
             if not self.record.rows:  # no wanted time was reached
                 self.record.parts.append(self.pick(self.first_row(), -np.inf))
-        elif not plan.saves and not self.record.rows:
-            self.record.add(self.first_row())
         elif plan.saves and not plan.adaptive_end and self.record.rows < plan.row_count:
             # every trajectory stopped early: the rows that are missing are blank
             missing = plan.row_count - self.record.rows
             blank = {key: np.repeat(x, missing, axis=1) for key, x in self.first_row().items()}
             self.keep(blank, np.zeros(blank["n"].shape, bool))
-        self.checkpoint()
+        if self.record.sink is not None:
+            self.checkpoint()
         if plan.adaptive_end and (short := self.live()).any():
             # after the checkpoint: with more steps the run may go on
             status = np.where(short, Status.UNREACHED, self.status).astype(np.int32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..status import Status
 from ..systems import resonance_watch
 from .advice import failure
@@ -70,12 +72,15 @@ def simulate(
     run = Run(plan, store=store, allow_different_bits=allow_different_bits)
     if not method.stochastic:  # noise changes the actions anyway
         run.record.resonance = resonance_watch(plan.system, plan.q0, plan.p0)
-    length = float(plan.consts.dt) * plan.steps if plan.t1 is None else plan.t1 - float(plan.consts.t0)
-    bar = Progress(progress, None if plan.adaptive_end else plan.steps, abs(length), method.name, run.first)
+    bar = None
+    if progress is not None and progress is not False:
+        length = float(plan.consts.dt) * plan.steps if plan.t1 is None else plan.t1 - float(plan.consts.t0)
+        bar = Progress(progress, None if plan.adaptive_end else plan.steps, abs(length), method.name, run.first)
     try:
         run.go(bar)
     finally:
-        bar.close()
+        if bar is not None:
+            bar.close()
         run.close()
     last, end, kinds = run.shown(), run.passages.ends.get(0), len(plan.watch.events)
     solution = Solution(
@@ -83,7 +88,7 @@ def simulate(
         run.record.collected,
         status=Status(int(run.carry.status)),
         stats=run.stats(),
-        final=(last["q"], last["p"], float(last["t"])) if end is None else (end.q, end.p, end.t),
+        final=(np.array(last["q"]), np.array(last["p"]), float(last["t"])) if end is None else (end.q, end.p, end.t),
         interpolant=run.interpolant if dense else None,
         events=records_of(run.passages.to_arrays(), kinds, 1, plan.q0.shape)[0] if kinds else [],
     )

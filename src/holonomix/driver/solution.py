@@ -219,7 +219,7 @@ def map_rows(fn: Any, system: AbstractSystem, q: np.ndarray, p: np.ndarray, t: n
 
 def map_lanes(fn: Any, plan: Plan, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
     """`fn(system, q, p, t)` on rows (trajectory, row, ...), each trajectory with its own parameters."""
-    if plan.axes is not None and not jax.tree.leaves(plan.axes.arrays):
+    if plan.shared_system:
         flat = map_rows(fn, plan.system, *(x.reshape(-1, *x.shape[2:]) for x in (q, p, t)))
         return flat.reshape(*t.shape, *flat.shape[1:])
     return np.stack([map_rows(fn, plan.lane_system(k), q[k], p[k], t[k]) for k in range(len(q))])

@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from .emit import KERNEL, Layout
 from .foreign import register
-from .graph import Unavailable, dtype_of
+from .graph import Unavailable
 from .program import Program
 from .ptx import ALONE, Team, limited, spilling, team_ptx
 from .runner import UnderJit, batch_axes, from_arrays, to_arrays
@@ -214,8 +214,8 @@ class CudaRunner(UnderJit):
     def prepare_callback(self) -> None:
         """Reserve what threads need; in a callback, the device could not be waited for."""
         p = self.program
-        empty = [np.empty((0, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.carry]
-        self._batch(0, empty, [np.empty(leaf.shape, dtype_of(leaf.kind)) for leaf in p.consts], [], 0, 0)
+        empty = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in p.carry]
+        self._batch(0, empty, [np.empty(leaf.shape, leaf.dtype) for leaf in p.consts], [], 0, 0)
 
     def _target(self, rows: int, every: int) -> str:
         p, size = self.program, Layout.of(self.program).size
@@ -240,11 +240,11 @@ class CudaRunner(UnderJit):
     def _batch(self, count: int, carry_in, given, per_lane, rows: int, every: int) -> tuple[list, list]:
         p, layout = self.program, Layout.of(self.program)
         inputs = [
-            np.ascontiguousarray(a, dtype_of(leaf.kind))
+            np.ascontiguousarray(a, leaf.dtype)
             for a, leaf in zip((*given, *carry_in), (*p.consts, *p.carry), strict=True)
         ]
-        outputs = [np.empty((count, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.carry]
-        outputs += [np.empty((count, rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.rows]
+        outputs = [np.empty((count, *leaf.shape), leaf.dtype) for leaf in p.carry]
+        outputs += [np.empty((count, rows, *leaf.shape), leaf.dtype) for leaf in p.rows]
         lanes = per_lane or [False] * len(given)
         strides = [leaf.count if lane else 0 for leaf, lane in zip(p.consts, lanes, strict=True)]
 
@@ -278,7 +278,7 @@ class CudaRunner(UnderJit):
         carry_in = [jax.device_put(x, split) for x in carry_in]
         given = [jax.device_put(x, split if a == 0 else whole) for x, a in zip(given, axes, strict=True)]
         shapes = [(count, *leaf.shape) for leaf in p.carry] + [(count, rows, *leaf.shape) for leaf in p.rows]
-        kinds = [dtype_of(leaf.kind) for leaf in (*p.carry, *p.rows)]
+        kinds = [leaf.dtype for leaf in (*p.carry, *p.rows)]
         # results of one device are not bound to it: what XLA computes from them is not compiled a second time
         with jax.default_device(self.device):
             out = _allocated(tuple(zip(shapes, map(str, kinds), strict=True)), split if parts > 1 else None)()

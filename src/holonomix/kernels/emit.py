@@ -9,6 +9,7 @@ those of the scalar form.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from .emit_axes import Axes
@@ -38,27 +39,27 @@ class Layout:
 
     FIRST, LAST, BATCH, ROWS, EVERY = range(5)
 
-    @property
+    @functools.cached_property
     def const_pointers(self) -> int:
         return 5
 
-    @property
+    @functools.cached_property
     def const_strides(self) -> int:
         return self.const_pointers + self.consts
 
-    @property
+    @functools.cached_property
     def carry_in(self) -> int:
         return self.const_strides + self.consts
 
-    @property
+    @functools.cached_property
     def carry_out(self) -> int:
         return self.carry_in + self.carry
 
-    @property
+    @functools.cached_property
     def row_pointers(self) -> int:
         return self.carry_out + self.carry
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
         return self.row_pointers + self.rows
 

@@ -117,9 +117,6 @@ class NativeFunction(NamedTuple):
     scratch: int  # bytes of memory that each call needs
     library: Any  # the code, which lives as long as whoever can call it
 
-    def __call__(self, words: int) -> None:
-        self.call(words)
-
 
 def function(program: Program, lanes: int) -> NativeFunction:
     """The kernel compiled for so many lanes."""

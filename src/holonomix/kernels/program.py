@@ -6,6 +6,7 @@ that ends a loop. Back ends read the schedule and the graph, nothing else.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ from . import (  # noqa: F401  (they register their rules)
     rules_indexing,
     rules_wide,
 )
-from .graph import STRAIGHT_LINE_LIMIT, Branches, Graph, Loop, Scope, Unsupported, defects, type_of
+from .graph import STRAIGHT_LINE_LIMIT, Branches, Graph, Loop, Scope, Unsupported, defects, dtype_of, type_of
 from .passes import fuse, share_reciprocals
 from .trace import Tracer, is_key, refuse_unknown
 from .vector_schedule import SPACE, VectorSchedule
@@ -48,9 +49,13 @@ class Leaf:
     starts: tuple[int, ...] = ()
     stride: int = 1
 
-    @property
+    @functools.cached_property
     def count(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
+
+    @functools.cached_property
+    def dtype(self) -> np.dtype:
+        return dtype_of(self.kind)
 
 
 @dataclass

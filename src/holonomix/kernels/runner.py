@@ -17,7 +17,7 @@ import numpy as np
 from . import native
 from .emit import Layout
 from .foreign import called
-from .graph import defects, dtype_of
+from .graph import defects
 from .program import Leaf, Program
 
 LARGE = 1 << 24  # bytes of memory for the arrays of one trajectory
@@ -30,8 +30,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _contiguous(value: Any, dtype: Any) -> np.ndarray:
-    return np.asarray(value, dtype=dtype, order="C")
+_contiguous = functools.partial(np.asarray, order="C")
 
 
 def to_arrays(
@@ -50,7 +49,7 @@ def to_arrays(
     for k, (leaf, value) in enumerate(zip(leaves, flat, strict=True)):
         if leaf.key is not None:
             value = jax.random.key_data(value)
-        array = make(value, dtype_of(leaf.kind))
+        array = make(value, leaf.dtype)
         lead = batch[k] if batch else None
         expected = leaf.shape if lead is None else (lead, *leaf.shape)
         if array.shape != expected:
@@ -111,7 +110,7 @@ class Block:
 
     def __init__(self, leaves: Sequence[Leaf]):
         self.offsets, end = [], 0
-        formats = [(dtype_of(leaf.kind), leaf.shape) for leaf in leaves]
+        formats = [(leaf.dtype, leaf.shape) for leaf in leaves]
         for dtype, shape in formats:
             self.offsets.append(end)
             end += -(-dtype.itemsize * math.prod(shape) // 64) * 64
@@ -149,7 +148,7 @@ class UnderJit(abc.ABC):
         """`run` for use inside of `jax.jit`, as a callback; under `jax.vmap` it is one batch. `every` may be traced."""
         p = self.program
         wanted = [
-            jax.ShapeDtypeStruct(shape, dtype_of(leaf.kind))
+            jax.ShapeDtypeStruct(shape, leaf.dtype)
             for leaf, shape in (*((f, f.shape) for f in p.carry), *((f, (rows, *f.shape)) for f in p.rows))
         ]
         given = [
@@ -238,21 +237,21 @@ class NativeRunner(UnderJit):
     def _single(self, carry_in: list, given: list, rows: int, every: int) -> tuple[list, list]:
         inputs, sources = self._inputs.filled((*given, *carry_in))
         outputs, targets = self._carry.allocate()
-        saved = [np.empty((rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in self.program.rows]
+        saved = [np.empty((rows, *leaf.shape), leaf.dtype) for leaf in self.program.rows]
         count = len(given)
         pointers = [*sources[:count], *([0] * count), *sources[count:], *targets, *map(_own_address, saved)]
         words = _words(pointers, 1, rows, every)
         words[Layout.LAST] = 1
-        call = self.compile(1)
-        scratch = self._scratch(words, call.scratch) if call.scratch else None
-        call(_own_address(words))
+        fn = self.compile(1)
+        scratch = self._scratch(words, fn.scratch) if fn.scratch else None
+        fn.call(_own_address(words))
         del scratch, inputs  # not before the call
         return [outputs[name] for name in self._carry.names], saved
 
     def _batch(self, count: int, carry_in, given, per_lane, rows: int, every: int) -> tuple[list, list]:
         p = self.program
         carry_out = [np.empty_like(a) for a in carry_in]
-        saved = [np.empty((count, rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.rows]
+        saved = [np.empty((count, rows, *leaf.shape), leaf.dtype) for leaf in p.rows]
         strides = [leaf.count if lane else 0 for leaf, lane in zip(p.consts, per_lane, strict=True)]
         tail = [_address(a) for part in (carry_in, carry_out, saved) for a in part]
         words = _words([*map(_address, given), *strides, *tail], count, rows, every)
@@ -278,14 +277,15 @@ class NativeRunner(UnderJit):
         for first, last in zip(bounds[:-1], bounds[1:], strict=True):
             table = words.copy()
             table[Layout.FIRST], table[Layout.LAST] = first, last
-            scratch.append(self._scratch(table, fn.scratch))
+            if fn.scratch:
+                scratch.append(self._scratch(table, fn.scratch))
             tables.append(table)
         if threads == 1:
             for table in tables:
-                fn(table.ctypes.data)
+                fn.call(_own_address(table))
             return
         pool = _pools.get(threads)
         if pool is None:
             pool = _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="holonomix-kernel")
-        for future in [pool.submit(fn, table.ctypes.data) for table in tables]:
+        for future in [pool.submit(fn.call, _own_address(table)) for table in tables]:
             future.result()

@@ -3,6 +3,7 @@
 from .project import as_array as as_array
 from .project import as_state_arrays as as_state_arrays
 from .project import bend_sizes as bend_sizes
+from .project import check_constant_mass as check_constant_mass
 from .project import check_functions as check_functions
 from .project import check_rank as check_rank
 from .project import check_start as check_start

@@ -24,16 +24,26 @@ from ..errors import (
 )
 from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
-from ..systems.mass import check_mass
+from ..systems.mass import PositionMass, check_mass, check_matrix, checked_shape
 from ..systems.problem import Problem
-from ..types import Numbers, Real
+from ..types import Array, Numbers, Real
 from .nearest import constraint_sizes, nearest_point
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
 
-__all__ = ["as_array", "as_state_arrays", "check_functions", "check_rank", "check_start", "check_system", "project"]
+__all__ = [
+    "as_array",
+    "as_state_arrays",
+    "check_constant_mass",
+    "check_functions",
+    "check_rank",
+    "check_start",
+    "check_system",
+    "project",
+]
 
 # Above this many rows the rank is judged by the factors' pivots; naming the rows would take a dense eigenproblem.
 LARGE_RANK_CHECK = 600
+DEPENDENT = 1e-10  # the smallest eigenvalue of G M^-1 G^T, with ones on its diagonal, of rows that are independent
 
 
 def check_system(system: Any) -> None:
@@ -124,25 +134,23 @@ def bend_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
     return jax.lax.map(row, jnp.eye(m, dtype=q.dtype))
 
 
-def check_rank(
-    system: AbstractSystem, q: Numbers, t: Real = 0.0, *, rows: int | None = None, tolerance: float = 1e-10
-) -> None:
-    """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q.
-
-    `rows` is the number of constraints, where it is known.
-    """
+def check_rank(system: AbstractSystem, q: Numbers, t: Real = 0.0) -> None:
+    """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q."""
     if not system.has_constraints:
         return
-    m = system.constraint_count(q) if rows is None else rows
-    if m > LARGE_RANK_CHECK:
-        pivot = float(_smallest_pivot(system, q, jnp.asarray(t, q.dtype)))
-        if not pivot > singular_pivot(q.dtype):
+    _judge_rank(system, q, *map(np.asarray, _rank(system, q, jnp.asarray(t, q.dtype))))
+
+
+def _judge_rank(system: AbstractSystem, q: Numbers, gram: np.ndarray, bend: np.ndarray) -> None:
+    """Judge what `gram_of` found."""
+    if not gram.ndim:
+        if not gram > singular_pivot(q.dtype):
             raise ConstraintRankError(
-                f"the {m} constraints are redundant or singular at the start: the smallest relative pivot of "
-                f"G M^-1 G^T is {pivot:.2g}; check a smaller model of the same kind, whose rows can be named"
+                f"the {system.constraint_count(q)} constraints are redundant or singular at the start: the smallest "
+                f"relative pivot of G M^-1 G^T is {gram:.2g}; check a smaller model of the same kind, whose rows can "
+                "be named"
             )
         return
-    gram, bend = (np.asarray(x) for x in _dense_gram(system, q, jnp.asarray(t, q.dtype)))
     diagonal = np.sqrt(np.clip(np.diag(gram), 0.0, None))
     # a gradient is zero when it is no larger than what an ulp of q makes of it
     flat = diagonal <= 16 * np.finfo(gram.dtype).eps * bend
@@ -154,12 +162,12 @@ def check_rank(
         )
     scaled = gram / np.outer(diagonal, diagonal)
     values, vectors = np.linalg.eigh(scaled)
-    if values[0] > tolerance:
+    if values[0] > DEPENDENT:
         return
-    weights = np.abs(vectors[:, values <= tolerance]).max(axis=1)
+    weights = np.abs(vectors[:, values <= DEPENDENT]).max(axis=1)
     involved = [int(i) for i in np.flatnonzero(weights > 1e-3 * weights.max())]
     condition = np.inf if values[0] <= 0 else float(values[-1] / values[0])
-    rank = int(np.sum(values > tolerance))
+    rank = int(np.sum(values > DEPENDENT))
     raise ConstraintRankError(
         f"the {len(values)} constraints have rank {rank} at the start: {_row_names(system, q, involved)} depend on "
         "each other "
@@ -168,20 +176,23 @@ def check_rank(
     )
 
 
-@compiled_for_one_run
-def _smallest_pivot(system: AbstractSystem, q: Numbers, t: Real) -> Any:
-    jac = system.linearize(q, t)
-    return system.gram(q, jac, jac).factor(symmetric=True).pivot
+def gram_of(system: AbstractSystem, q: Numbers, t: Real) -> tuple[Array, Array]:
+    """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q.
 
-
-@compiled_for_one_run
-def _dense_gram(system: AbstractSystem, q: Numbers, t: Real) -> tuple[Any, Any]:
-    """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q."""
+    Of many rows, the smallest pivot of the matrix in place of both.
+    """
+    if system.constraint_count(q) > LARGE_RANK_CHECK:
+        jac = system.linearize(q, t)
+        pivot = system.gram(q, jac, jac).factor(symmetric=True).pivot
+        return pivot, pivot
     mass = system.mass_form(q)
     way = jnp.max(jnp.abs(q)) * jnp.cos(jnp.arange(q.size)).reshape(q.shape)
     rows, bends = jax.jvp(lambda x: system.linearize(x, t).todense(), (q,), (way,))
     gram, size = (mass.right(q, x) @ x.T for x in (rows, bends))
     return gram, jnp.sqrt(jnp.clip(jnp.diag(size), 0.0))
+
+
+_rank = compiled_for_one_run(gram_of)
 
 
 def _check_finite(q: Numbers, p: Numbers) -> None:
@@ -240,9 +251,9 @@ def check_start(
     eps = float(jnp.finfo(q.dtype).eps)
     tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
     _check_finite(q, p)
-    with user_function_errors("mass", q, "(q)"):
-        check_mass(system.mass_form(q), q)
-    found = _evaluated(system, q, p, jnp.asarray(t, q.dtype))
+    *found, mass, gram, bend = _evaluated(system, q, p, q.dtype.type(t), redundant)
+    if mass is not None:
+        check_matrix(mass)
     potential, gradient, g, hidden, sizes, speeds = (np.asarray(x) for x in found)
     for name, x in (("potential", potential), ("gradient of the potential", gradient)):
         if not np.all(np.isfinite(x)):
@@ -250,7 +261,7 @@ def check_start(
                 f"the {name} is not finite at the start: {x.reshape(-1)[:6]}; start elsewhere, or look for "
                 "a logarithm, root or quotient that has no value or slope there"
             )
-    if not system.has_constraints:
+    if not g.size:
         return
     if not np.all(np.isfinite(g)):
         raise NonFiniteError(
@@ -266,7 +277,7 @@ def check_start(
             "use `q, p = hx.project(system, q, p)` to move it there"
         )
     if not redundant:
-        check_rank(system, q, t, rows=len(g))
+        _judge_rank(system, q, np.asarray(gram), np.asarray(bend))
     off = np.abs(hidden) > tolerance * speeds
     if np.any(off):
         k = int(np.argmax(np.where(off, np.abs(hidden), 0.0)))
@@ -297,14 +308,30 @@ _bend_sizes = compiled(bend_sizes)
 
 
 @compiled_for_one_run
-def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> tuple[Any, ...]:
-    """Potential, gradient, constraint, hidden constraint and the natural scales of both, in one compiled call."""
+def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundant: bool) -> tuple[Any, ...]:
+    """Everything that `check_start` judges, in one compiled call.
+
+    Potential, gradient, constraint, hidden constraint and the natural scales of both; the mass matrix where it depends
+    on q; and what tells the rank, unless rows may be `redundant`.
+    """
+    mass = None
+    if isinstance(form := system.mass_form(q), PositionMass):
+        with user_function_errors("mass", q, "(q)"):
+            mass = checked_shape(form.matrix_at(q), q)
     check_functions(system, q, p, t)
-    gradient = system.gradient(q, t)
+    first = system.potential(q, t), system.gradient(q, t)
     if not system.has_constraints:
-        return system.potential(q, t), gradient, *(jnp.zeros(0),) * 4
+        return *first, *(jnp.zeros(0),) * 4, mass, None, None
     held = system.constraint(q, t), system.hidden_constraint(q, p, t)
-    return system.potential(q, t), gradient, *held, constraint_sizes(system, q, t), speed_sizes(system, q, p, t)
+    rank = (None, None) if redundant else gram_of(system, q, t)
+    return *first, *held, constraint_sizes(system, q, t), speed_sizes(system, q, p, t), mass, *rank
+
+
+def check_constant_mass(system: AbstractSystem, q: Numbers) -> None:
+    """A mass that is the same everywhere is positive and fits q: one check serves every start."""
+    if not system.position_mass and not any(isinstance(x, Tracer) for x in jax.tree.leaves(system.mass)):
+        with jax.ensure_compile_time_eval():  # its numbers are known inside of `jit` too
+            check_mass(system.mass_form(q), q)
 
 
 def speed_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:

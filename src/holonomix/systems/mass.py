@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import InputError, ShapeError
 from ..linalg import Dense, root
 from ..linalg.indexing import take
-from ..types import Numbers
+from ..types import Array, Numbers
 
 __all__ = [
     "AbstractMass",
@@ -28,6 +28,8 @@ __all__ = [
     "PositionMass",
     "as_mass",
     "check_mass",
+    "check_matrix",
+    "checked_shape",
 ]
 
 
@@ -225,12 +227,23 @@ def check_mass(mass: AbstractMass, q: Any) -> None:
         if float(jnp.min(jnp.linalg.eigvalsh(mass.matrix))) <= 0:
             raise InputError("a mass matrix of BlockMass is not positive definite")
         return
-    matrix = np.asarray(mass.matrix if isinstance(mass, DenseMass) else mass.matrix_at(q))  # pyright: ignore
-    size = int(np.prod(np.shape(q)))
+    if isinstance(mass, DenseMass | PositionMass):
+        check_matrix(checked_shape(mass.matrix if isinstance(mass, DenseMass) else mass.matrix_at(q), q))
+
+
+def checked_shape(matrix: Numbers, q: Numbers) -> Array:
+    """A mass matrix of the right shape for q, as an array; only its shape is looked at."""
+    matrix, size = jnp.asarray(matrix), int(np.prod(np.shape(q)))
     if matrix.shape != (size, size):
         raise ShapeError(
             f"the mass matrix has shape {matrix.shape}; q has {size} coordinates, so {(size, size)} is needed"
         )
+    return matrix
+
+
+def check_matrix(given: Numbers) -> None:
+    """Raise unless a mass matrix is finite, symmetric and positive definite."""
+    matrix = np.asarray(given)
     if not np.all(np.isfinite(matrix)):
         raise InputError("the mass matrix has entries that are not finite")
     skew = float(np.max(np.abs(matrix - matrix.T)))
