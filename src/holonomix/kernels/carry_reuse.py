@@ -56,10 +56,8 @@ def _reachable(g: Graph, scope: Scope, roots: list[int]) -> list[int]:
         found.add(n)
         work.extend(g.args[n])
         attr = g.attr[n]
-        if isinstance(attr, Loop):
-            work += [attr.go, *attr.results, *attr.collect]
-        elif isinstance(attr, Branches):
-            work += [m for r in attr.results for m in r]
+        if isinstance(attr, Loop | Branches):
+            work += attr.uses
     return sorted(found)
 
 
@@ -81,9 +79,7 @@ def _find(g: Graph, n: int, args: list[int], scope: Scope) -> int | None:
 
 def _replace(g: Graph, loop: Loop, replaced: dict[int, int], first: int) -> None:
     get = replaced.get
-    loop.go = get(loop.go, loop.go)
-    loop.results = [get(m, m) for m in loop.results]
-    loop.collect = [get(m, m) for m in loop.collect]
+    loop.replace(get)
     for n in range(first, len(g.op)):
         if n in replaced:
             continue
@@ -91,12 +87,8 @@ def _replace(g: Graph, loop: Loop, replaced: dict[int, int], first: int) -> None
         if any(a in replaced for a in args):
             g.args[n] = tuple(get(a, a) for a in args)
         attr = g.attr[n]
-        if isinstance(attr, Loop):
-            attr.go = get(attr.go, attr.go)
-            attr.results = [get(m, m) for m in attr.results]
-            attr.collect = [get(m, m) for m in attr.collect]
-        elif isinstance(attr, Branches):
-            attr.results = [[get(m, m) for m in r] for r in attr.results]
+        if isinstance(attr, Loop | Branches):
+            attr.replace(get)
 
 
 def rebuild(t: Tracer, n: int, mapping: dict[int, int], args: tuple[int, ...]) -> int:

@@ -39,7 +39,7 @@ import contextlib
 import os
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,6 +145,20 @@ class Loop:
     trips: int | None = None
     collect: list[int] = field(default_factory=list)
 
+    @property
+    def scopes(self) -> list[Scope]:
+        return [self.scope]
+
+    @property
+    def uses(self) -> list[int]:
+        """The nodes that are taken from inside."""
+        return [self.go, *self.results, *self.collect]
+
+    def replace(self, get: Callable[[int, int], int]) -> None:
+        """Take other nodes: `get(n, n)` in place of `n`."""
+        self.go, self.results = get(self.go, self.go), [get(m, m) for m in self.results]
+        self.collect = [get(m, m) for m in self.collect]
+
 
 @dataclass
 class Branches:
@@ -152,6 +166,13 @@ class Branches:
 
     scopes: list[Scope]
     results: list[list[int]]
+
+    @property
+    def uses(self) -> list[int]:
+        return [m for r in self.results for m in r]
+
+    def replace(self, get: Callable[[int, int], int]) -> None:
+        self.results = [[get(m, m) for m in r] for r in self.results]
 
 
 class Graph:

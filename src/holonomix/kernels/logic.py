@@ -36,6 +36,10 @@ class Logic:
     def const(self, value, kind: str) -> int:
         return self.graph.constant(value, kind)
 
+    def unit(self, n: int) -> int:
+        """A one of the type of `n`."""
+        return self.graph.one[self.graph.kind[n]]
+
     def split(self, n: int) -> tuple[float, int]:
         """`n` as an exact factor (a power of two with sign) and the rest."""
         g = self.graph

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .graph import Branches, Loop, Scope
+from .graph import Branches, Loop
 
 if TYPE_CHECKING:
     from .vector_schedule import Piece, VectorSchedule
@@ -55,15 +55,10 @@ def read_by(schedule: VectorSchedule, n: int) -> set[int]:
 
 def _inside(schedule: VectorSchedule, n: int) -> set[int]:
     attr = schedule.graph.attr[n]
-    scopes: list[Scope] = []
-    out: set[int] = set()
-    if isinstance(attr, Loop):
-        scopes = [attr.scope]
-        out.update([attr.go, *attr.results, *attr.collect])
-    elif isinstance(attr, Branches):
-        scopes = attr.scopes
-        out.update(m for r in attr.results for m in r)
-    for scope in scopes:
+    if not isinstance(attr, Loop | Branches):
+        return set()
+    out = set(attr.uses)
+    for scope in attr.scopes:
         for piece in schedule.block(scope, "all"):
             for m in piece.nodes:
                 out |= read_by(schedule, m)

@@ -285,12 +285,10 @@ def _schedule(program: Program) -> None:
     _split(program, program.scope, program.halted)
     for n in live:
         attr = g.attr[n]
+        for s in attr.scopes if isinstance(attr, Loop | Branches) else ():
+            blocks.setdefault(s, Block())
         if isinstance(attr, Loop):
-            blocks.setdefault(attr.scope, Block())
             _split(program, attr.scope, attr.go)
-        elif isinstance(attr, Branches):
-            for s in attr.scopes:
-                blocks.setdefault(s, Block())
 
 
 def _split(program: Program, scope: Scope, test: int) -> None:
@@ -316,9 +314,7 @@ def _count(program: Program, scope: Scope) -> int:
     g, total = program.graph, 0
     for n in program.blocks[scope].nodes:
         attr = g.attr[n]
-        if isinstance(attr, Loop):
-            total += 1 + _count(program, attr.scope)
-        elif isinstance(attr, Branches):
+        if isinstance(attr, Loop | Branches):
             total += 1 + sum(_count(program, s) for s in attr.scopes)
         elif g.op[n] not in FREE:
             total += 1

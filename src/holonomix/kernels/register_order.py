@@ -102,29 +102,21 @@ def _used_later(program: Program, here: set[int], last: set[int]) -> set[int]:
     out.update(g.args[n][k] for n in last for k in (0, 2))  # the old state is read again where a step fails
     for n in program.live - here - last:
         attr = g.attr[n]
-        if isinstance(attr, Loop):
-            out.update((attr.go, *attr.results, *attr.collect))
-        elif isinstance(attr, Branches):
-            out.update(m for r in attr.results for m in r)
-        out.update(g.args[n])
+        out.update(g.args[n], attr.uses if isinstance(attr, Loop | Branches) else ())
     return out & here
 
 
 def _inside(program: Program, n: int) -> set[int]:
     """All nodes that the bodies of a while or cond mention."""
-    g, attr, out = program.graph, program.graph.attr[n], set()
-    scopes: list[Scope] = []
-    if isinstance(attr, Loop):
-        scopes = [attr.scope]
-        out.update((attr.go, *attr.results, *attr.collect))
-    elif isinstance(attr, Branches):
-        scopes = list(attr.scopes)
-        out.update(m for r in attr.results for m in r)
-    for scope in scopes:
+    g, attr = program.graph, program.graph.attr[n]
+    if not isinstance(attr, Loop | Branches):
+        return set()
+    out = set(attr.uses)
+    for scope in attr.scopes:
         for m in program.blocks[scope].nodes:
             out.update(g.args[m])
             out |= _inside(program, m)
-    return {a for a in out if not any(_within(g.scope[a], s) for s in scopes)}
+    return {a for a in out if not any(_within(g.scope[a], s) for s in attr.scopes)}
 
 
 def _within(inner: Scope | None, outer: Scope) -> bool:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
 from .trace import RULES, Array, Tracer, rule
 
+# name: the parameters, and what they do to arrays of nodes
+MOVES: dict[str, tuple[str, Callable[..., list[Array]]]] = {
+    "squeeze": ("dimensions", lambda p, a: [a.reshape(p.outs[0].shape)]),
+    "expand_dims": ("dimensions", lambda p, a: [a.reshape(p.outs[0].shape)]),
+    "transpose": ("permutation", lambda p, a: [np.transpose(a, p.permutation)]),
+    "rev": ("dimensions", lambda p, a: [np.flip(a, p.dimensions)]),
+    "tile": ("reps", lambda p, a: [np.tile(a, p.reps)]),
+    "split": ("sizes axis", lambda p, a: np.split(a, np.cumsum(p.sizes)[:-1], axis=p.axis)),
+    "concatenate": ("dimension", lambda p, *arrays: [np.concatenate(arrays, axis=p.dimension)]),
+    "stack": ("axis", lambda p, *arrays: [np.stack(arrays, axis=p.axis)]),
+    "unstack": ("axis", lambda p, a: list(np.moveaxis(a, p.axis, 0))),
+}
+for _name, (_honors, _move) in MOVES.items():
+    rule(_name, honors=_honors)(lambda t, p, *arrays, move=_move: move(p, *arrays))
+
 
 @rule("reshape", honors="new_sizes dimensions")
 def _reshape(t: Tracer, p, a: Array, *dynamic):
-    if p.dimensions is not None:
-        a = np.transpose(a, p.dimensions)
-    return [a.reshape(p.new_sizes)]
-
-
-@rule("transpose", honors="permutation")
-def _transpose(t: Tracer, p, a: Array):
-    return [np.transpose(a, p.permutation)]
+    return [(a if p.dimensions is None else np.transpose(a, p.dimensions)).reshape(p.new_sizes)]
 
 
 @rule("broadcast_in_dim", honors="shape broadcast_dimensions")
@@ -28,56 +38,16 @@ def _broadcast(t: Tracer, p, a: Array, *dynamic):
     return [np.broadcast_to(a.reshape(shape), p.shape)]
 
 
-@rule("squeeze", honors="dimensions")
-def _squeeze(t: Tracer, p, a: Array):
-    return [a.reshape(p.outs[0].shape)]
-
-
-@rule("expand_dims", honors="dimensions")
-def _expand(t: Tracer, p, a: Array):
-    return [a.reshape(p.outs[0].shape)]
-
-
 @rule("slice", honors="start_indices limit_indices strides")
 def _slice(t: Tracer, p, a: Array):
     strides = p.strides or (1,) * a.ndim
     return [a[tuple(slice(*s) for s in zip(p.start_indices, p.limit_indices, strides, strict=True))]]
 
 
-@rule("split", honors="sizes axis")
-def _split(t: Tracer, p, a: Array):
-    return np.split(a, np.cumsum(p.sizes)[:-1], axis=p.axis)
-
-
-@rule("concatenate", honors="dimension")
-def _concatenate(t: Tracer, p, *arrays: Array):
-    return [np.concatenate(arrays, axis=p.dimension)]
-
-
-@rule("stack", honors="axis")
-def _stack(t: Tracer, p, *arrays: Array):
-    return [np.stack(arrays, axis=p.axis)]
-
-
-@rule("unstack", honors="axis")
-def _unstack(t: Tracer, p, a: Array):
-    return list(np.moveaxis(a, p.axis, 0))
-
-
-@rule("tile", honors="reps")
-def _tile(t: Tracer, p, a: Array):
-    return [np.tile(a, p.reps)]
-
-
 @rule("empty", "zeros_like", "empty2", honors="shape dtype")
 def _zeros(t: Tracer, p, *like: Array):
     out = p.outs[0]
     return [np.full(out.shape, t.graph.zero[type_of(out.dtype)], np.int64)]
-
-
-@rule("rev", honors="dimensions")
-def _rev(t: Tracer, p, a: Array):
-    return [np.flip(a, p.dimensions)]
 
 
 @rule("pad", honors="padding_config")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import numpy as np
 
@@ -70,6 +72,15 @@ for _name, _op in (("population_count", "popcount"), ("clz", "clz")):
     _plain(_name, "unary", _op)
 for _name in ("max", "min"):
     _plain(_name, "extremum", _name)
+for _name, _call in {
+    "square": lambda alg, n: alg.mul(n, n),
+    "one_minus_square": lambda alg, n: alg.mul(alg.add(alg.unit(n), n), alg.sub(alg.unit(n), n)),
+    "log2": lambda alg, n: alg.div(alg.unary("log", n), alg.const(np.log(2), alg.graph.kind[n])),
+    "rsqrt": lambda alg, n: alg.div(alg.unit(n), alg.unary("sqrt", n)),
+    "logistic": lambda alg, n: alg.div(alg.unit(n), alg.add(alg.unit(n), alg.unary("exp", alg.neg(n)))),
+    "clamp": lambda alg, low, n, high: alg.extremum("min", alg.extremum("max", low, n), high),
+}.items():
+    rule(_name)(lambda t, p, *arrays, call=_call: [t.each(partial(call, t.algebra), *arrays)])
 _plain("not", "invert")
 _plain("rem", "rem")
 _plain("is_finite", "is_finite")
@@ -118,22 +129,6 @@ def _integer_pow(t: Tracer, p, a: Array):
     return [t.each(lambda n: t.algebra.power(n, p.y), a)]
 
 
-@rule("square")
-def _square(t: Tracer, p, a: Array):
-    return [t.each(lambda n: t.algebra.mul(n, n), a)]
-
-
-@rule("one_minus_square")
-def _one_minus_square(t: Tracer, p, a: Array):
-    alg = t.algebra
-
-    def one(n: int) -> int:
-        unit = t.graph.one[t.graph.kind[n]]
-        return alg.mul(alg.add(unit, n), alg.sub(unit, n))
-
-    return [t.each(one, a)]
-
-
 @rule("polynomial", honors="unroll")
 def _polynomial(t: Tracer, p, x: Array, *coefficients: Array):
     """Horner's scheme; the coefficients come from the lowest degree on."""
@@ -148,39 +143,10 @@ def _polynomial(t: Tracer, p, x: Array, *coefficients: Array):
     return [t.each(one, x, *coefficients)]
 
 
-@rule("log2")
-def _log2(t: Tracer, p, a: Array):
-    alg = t.algebra
-    return [t.each(lambda n: alg.div(alg.unary("log", n), alg.const(np.log(2), t.graph.kind[n])), a)]
-
-
-@rule("rsqrt")
-def _rsqrt(t: Tracer, p, a: Array):
-    alg = t.algebra
-    return [t.each(lambda n: alg.div(t.graph.one[t.graph.kind[n]], alg.unary("sqrt", n)), a)]
-
-
-@rule("logistic")
-def _logistic(t: Tracer, p, a: Array):
-    alg = t.algebra
-
-    def one(n: int) -> int:
-        unit = t.graph.one[t.graph.kind[n]]
-        return alg.div(unit, alg.add(unit, alg.unary("exp", alg.neg(n))))
-
-    return [t.each(one, a)]
-
-
 @rule("round", honors="rounding_method")
 def _round(t: Tracer, p, a: Array):
     name = "round_even" if int(p.rounding_method) == 1 else "round_away"
     return [t.each(lambda n: t.algebra.unary(name, n), a)]
-
-
-@rule("clamp")
-def _clamp(t: Tracer, p, low: Array, x: Array, high: Array):
-    alg = t.algebra
-    return [t.each(lambda lo, n, hi: alg.extremum("min", alg.extremum("max", lo, n), hi), low, x, high)]
 
 
 @rule("select_n")

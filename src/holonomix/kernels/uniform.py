@@ -94,5 +94,5 @@ class _Uniform:
         for m in self.program.blocks[scope].nodes:
             self.found.discard(m)
             attr = g.attr[m]
-            for s in [attr.scope] if isinstance(attr, Loop) else attr.scopes if isinstance(attr, Branches) else []:
+            for s in attr.scopes if isinstance(attr, Loop | Branches) else ():
                 self._forget(s)

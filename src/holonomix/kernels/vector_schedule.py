@@ -17,33 +17,13 @@ if TYPE_CHECKING:
 SPACE = 1 << 27  # bytes of arrays of one trajectory
 REGISTER = 8  # elements in one
 LOOP = 20  # operations that take as long as the beginning and end of a loop
-PLACED = {
-    "vconst",
-    "proj",
-    "collected",
-    "param",
-    "pack",
-    "join",
-    "ffactor",
-    "fsolve",
-    "fshorten",
-}  # vectors that are in memory without a loop
-FROM_MEMORY = {
-    "take",
-    "gsum",
-    "window",
-    "load",
-    "rsum",
-    "rprod",
-    "rmax",
-    "rmin",
-    "rand",
-    "ror",
-}  # read their vector from memory
-CHEAP = {
-    "add", "sub", "mul", "neg", "fma", "fms", "fnma", "select", "abs", "max", "min", "and", "or", "xor", "not", "lt",
-    "le", "gt", "ge", "eq", "ne", "convert", "same",
-}  # fmt: skip
+# vectors that are in memory without a loop
+PLACED: set[str] = set("vconst proj collected param pack join ffactor fsolve fshorten".split())
+# read their vector from memory
+FROM_MEMORY: set[str] = set("take gsum window load rsum rprod rmax rmin rand ror".split())
+CHEAP: set[str] = set(
+    "add sub mul neg fma fms fnma select abs max min and or xor not lt le gt ge eq ne convert same".split()
+)
 
 
 @dataclass
@@ -202,20 +182,13 @@ class VectorSchedule:
         if found is not None:
             return found
         g, attr = self.graph, self.graph.attr[n]
-        out: set[int] = set()
-        scopes: list[Scope] = []
-        if isinstance(attr, Loop):
-            scopes = [attr.scope]
-            out.update([attr.go, *attr.results, *attr.collect])
-        elif isinstance(attr, Branches):
-            scopes = attr.scopes
-            out.update(m for r in attr.results for m in r)
-        for scope in scopes:
+        if not isinstance(attr, Loop | Branches):
+            return set()
+        out = self.inner[n] = set(attr.uses)
+        for scope in attr.scopes:
             for m in self.program.blocks[scope].nodes:
                 out.update(g.args[m])
-                if isinstance(g.attr[m], Loop | Branches):
-                    out |= self._inside(m)
-        self.inner[n] = out
+                out |= self._inside(m)
         return out
 
     def _pieces(self, nodes: list[int]) -> list[Piece]:
