@@ -16,7 +16,7 @@ FIRST_STEP = {"U1": 2.1221e-4, "U2": 3.1396e-4}
 def worst(method, dt):
     problem = whip()
     end = {"t1": 4.0} if method.adaptive else {"steps": 32_000}
-    sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=dt, **end)
+    sol = hx.simulate(problem, method, dt=dt, **end)
     return sol, float(np.max(np.abs(sol.energy_error())))
 
 
@@ -104,7 +104,7 @@ def test_a_solver_that_stops_early_does_not_come_back():
 def test_vshake_has_the_positions_of_vrattle():
     problem = whip()
     ends = [
-        hx.integrate(problem.system, method, problem.q0, problem.p0, dt=1e-3, steps=500, adjoint="forward")
+        hx.integrate(problem, method, dt=1e-3, steps=500, adjoint="forward")
         for method in (hx.VRATTLE(), hx.VSHAKE(), hx.VSHAKE(solver=hx.SymmetricNewton()))
     ]
     for q, p in ends[1:]:
@@ -115,7 +115,7 @@ def test_vshake_has_the_positions_of_vrattle():
 def test_the_momentum_shown_is_tangent():
     problem = whip()
     for method in (hx.VRATTLE(), hx.VSHAKE()):
-        sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=1e-3, steps=300)
+        sol = hx.simulate(problem, method, dt=1e-3, steps=300)
         assert np.max(sol.hidden_constraint_error()) < 1e-12
 
 
@@ -123,7 +123,7 @@ def test_step_multipliers_approximate_lambda_to_second_order():
     problem = hx.models.double_pendulum(angles=(1.0, 0.3))
 
     def error(dt):
-        sol = hx.simulate(problem.system, hx.VRATTLE(), problem.q0, problem.p0, dt=dt, steps=round(2 / dt))
+        sol = hx.simulate(problem, hx.VRATTLE(), dt=dt, steps=round(2 / dt))
         # row n holds the lambda of the step that left row n - 1
         return np.max(np.abs(sol.step_multipliers["lambda"][1:] - sol.multipliers[:-1]))
 
@@ -135,7 +135,7 @@ def test_step_multipliers_approximate_lambda_to_second_order():
 def test_derivatives_are_those_of_the_map():
     def end(theta):
         start = hx.models.double_pendulum(angles=jnp.stack([theta, 0.3]))
-        q, _ = hx.integrate(start.system, hx.VRATTLE(), start.q0, start.p0, dt=0.05, steps=10, adjoint="direct")
+        q, _ = hx.integrate(start, hx.VRATTLE(), dt=0.05, steps=10, adjoint="direct")
         return q[1, 0]
 
     reverse = float(jax.jit(jax.grad(end))(1.0))

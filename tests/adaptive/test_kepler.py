@@ -16,10 +16,10 @@ PERIOD = 2 * np.pi
 
 def test_energy_stays_bounded_over_a_thousand_periods_far_below_fixed_steps():
     problem = hx.models.kepler(0.9)
-    sol = hx.simulate(problem.system, hx.AdaptiveVerlet(), problem.q0, problem.p0, dt=5e-4, t1=1000 * PERIOD)
+    sol = hx.simulate(problem, hx.AdaptiveVerlet(), dt=5e-4, t1=1000 * PERIOD)
     n = sol.stats["steps"]
     error = np.abs(sol.energy_error())
-    fixed = hx.simulate(problem.system, hx.StormerVerlet(), problem.q0, problem.p0, dt=1000 * PERIOD / n, steps=n)
+    fixed = hx.simulate(problem, hx.StormerVerlet(), dt=1000 * PERIOD / n, steps=n)
     assert np.max(error) < 1.001 * np.max(error[: n // 100])  # what ten periods show is all there is
     assert np.max(np.abs(fixed.energy_error())) > 50 * np.max(error)
 
@@ -37,7 +37,7 @@ def test_order_and_reversal(update):
 
 def test_negative_steps_run_backwards():
     problem = hx.models.kepler(0.6)
-    sol = hx.simulate(problem.system, hx.AdaptiveVerlet(), problem.q0, problem.p0, dt=-0.01, t1=-3.0)
+    sol = hx.simulate(problem, hx.AdaptiveVerlet(), dt=-0.01, t1=-3.0)
     assert sol.t[-1] <= -3.0 and np.all(np.diff(sol.t) < 0)
     q, _ = problem.reference(sol.t)
     assert np.max(np.abs(sol.q - q)) < 5e-3
@@ -46,10 +46,7 @@ def test_negative_steps_run_backwards():
 def test_save_at_interpolates_in_physical_time():
     problem = hx.models.kepler(0.6)
     times = np.linspace(0.0, 6.0, 31)
-    coarse, fine = (
-        hx.simulate(problem.system, hx.AdaptiveVerlet(), problem.q0, problem.p0, dt=dt, save_at=times)
-        for dt in (0.01, 0.005)
-    )
+    coarse, fine = (hx.simulate(problem, hx.AdaptiveVerlet(), dt=dt, save_at=times) for dt in (0.01, 0.005))
     q, p = problem.reference(times)
     np.testing.assert_allclose(coarse.t, times, atol=1e-14)
     errors = [np.max(np.abs(sol.q - q)) for sol in (coarse, fine)]
@@ -120,10 +117,10 @@ def test_the_defect_would_show():
 
 def test_poincare_euler_keeps_the_energy_near_and_the_constraints():
     problem = hx.models.kepler(0.6)
-    sol = hx.simulate(problem.system, hx.PoincareEuler(), problem.q0, problem.p0, dt=2e-3, t1=50 * PERIOD)
+    sol = hx.simulate(problem, hx.PoincareEuler(), dt=2e-3, t1=50 * PERIOD)
     first = np.max(np.abs(sol.energy_error()[: len(sol.t) // 25]))
     assert np.max(np.abs(sol.energy_error())) < 1.05 * first
     constrained = generic_pendulum()
-    sol = hx.simulate(constrained.system, hx.PoincareEuler(), constrained.q0, constrained.p0, dt=0.01, steps=300)
+    sol = hx.simulate(constrained, hx.PoincareEuler(), dt=0.01, steps=300)
     assert np.max(sol.constraint_error()) < 1e-13
     assert np.max(sol.hidden_constraint_error()) < 1e-13

@@ -44,7 +44,7 @@ def test_a_function_of_q_and_p_is_a_monitor_and_its_scale_does_not_matter():
     ends = []
     for scale in (1.0, 8.0):  # a power of two: the same bits
         monitor = lambda q, p, scale=scale: scale * jnp.sqrt(jnp.sum(p**2) + 1 / jnp.sum(q**2) ** 2)
-        ends.append(hx.integrate(KEPLER.system, hx.AdaptiveVerlet(monitor), KEPLER.q0, KEPLER.p0, dt=0.01, steps=200))
+        ends.append(hx.integrate(KEPLER, hx.AdaptiveVerlet(monitor), dt=0.01, steps=200))
     np.testing.assert_array_equal(ends[0][0], ends[1][0])
 
 
@@ -62,14 +62,14 @@ def test_a_function_of_q_and_p_is_a_monitor_and_its_scale_does_not_matter():
 def test_bad_monitors_are_refused_before_the_run(monitor, words):
     for method in (hx.AdaptiveVerlet(monitor), hx.AdaptiveVerlet(monitor, update="explicit")):
         with pytest.raises(hx.InputError, match=words):
-            hx.simulate(KEPLER.system, method, KEPLER.q0, KEPLER.p0, dt=0.01, steps=10)
+            hx.simulate(KEPLER, method, dt=0.01, steps=10)
 
 
 def test_oddness_is_found_even_at_rest():
     problem = hx.models.double_pendulum()  # starts at rest, where any function of p alone looks even
     method = hx.VRATTLE(lambda q, p: 1.0 + p[0, 0] ** 3)
     with pytest.raises(hx.InputError, match="a momentum drawn at random"):
-        hx.simulate(problem.system, method, problem.q0, problem.p0, dt=0.01, steps=10)
+        hx.simulate(problem, method, dt=0.01, steps=10)
 
 
 def test_a_monitor_that_fails_on_the_way_keeps_what_was_computed():
@@ -102,7 +102,7 @@ def test_a_step_that_underflows_is_reported():
 
 def test_a_time_out_of_reach_is_reported():
     with pytest.raises(hx.SimulationError, match="target time was not reached") as caught:
-        hx.simulate(KEPLER.system, hx.AdaptiveVerlet(), KEPLER.q0, KEPLER.p0, dt=0.01, t1=100.0, max_steps=50)
+        hx.simulate(KEPLER, hx.AdaptiveVerlet(), dt=0.01, t1=100.0, max_steps=50)
     assert caught.value.status == Status.UNREACHED
     assert len(caught.value.solution.t) == 51
 
@@ -111,11 +111,11 @@ def test_step_bounds_hold_and_keep_reversibility():
     problem = hx.models.kepler(0.9)
     dt, low, high = 2e-3, 1e-3, 0.02
     bounded = hx.AdaptiveVerlet(hx.StepBounds(hx.ForceMonitor(), low, high))
-    sol = hx.simulate(problem.system, bounded, problem.q0, problem.p0, dt=dt, t1=7.0)
+    sol = hx.simulate(problem, bounded, dt=dt, t1=7.0)
     steps = np.diff(sol.t)
     assert steps[0] == pytest.approx(dt, rel=1e-2)
     assert low < np.min(steps) and np.max(steps) < high
-    free = hx.simulate(problem.system, hx.AdaptiveVerlet(), problem.q0, problem.p0, dt=dt, t1=7.0)
+    free = hx.simulate(problem, hx.AdaptiveVerlet(), dt=dt, t1=7.0)
     assert np.max(np.diff(free.t)) > 2 * high  # without bounds it goes beyond
     assert there_and_back(problem, bounded, dt, 500)[0] < 1e-12
 
@@ -125,7 +125,7 @@ def test_step_bounds_are_checked():
         hx.StepBounds(hx.ForceMonitor(), 0.1, 0.01)
     method = hx.AdaptiveVerlet(hx.StepBounds(hx.ForceMonitor(), 1e-3, 1e-2))
     with pytest.raises(hx.InputError, match="must lie between"):
-        hx.simulate(KEPLER.system, method, KEPLER.q0, KEPLER.p0, dt=0.1, steps=3)
+        hx.simulate(KEPLER, method, dt=0.1, steps=3)
 
 
 def test_arguments_are_checked():
@@ -136,7 +136,7 @@ def test_arguments_are_checked():
         hx.VRATTLE(hx.WallMonitor(lambda q: q), solver=hx.SOR()).order == 2
     )  # the density is explicit: any solver will do
     with pytest.raises(hx.MethodError, match="without constraints use ForceMonitor"):
-        hx.simulate(KEPLER.system, hx.AdaptiveVerlet(hx.MultiplierMonitor()), KEPLER.q0, KEPLER.p0, dt=0.1, steps=3)
+        hx.simulate(KEPLER, hx.AdaptiveVerlet(hx.MultiplierMonitor()), dt=0.1, steps=3)
     with pytest.raises(hx.MethodError):
         hx.VRATTLE().check(KEPLER.system)
     pushed = hx.System(lambda q: jnp.sum(q**2), force=lambda q, v, t: -v)
@@ -155,7 +155,7 @@ def test_new_floors_and_steps_do_not_recompile():
     @eqx.filter_jit
     def run(method, dt):
         traces.append(1)
-        return hx.integrate(PENDULUM.system, method, PENDULUM.q0, PENDULUM.p0, dt=dt, steps=3)
+        return hx.integrate(PENDULUM, method, dt=dt, steps=3)
 
     for floor in (0.5, 0.7):
         for dt in (0.01, 0.02):

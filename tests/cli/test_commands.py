@@ -55,16 +55,7 @@ def test_run_a_model(here):
     assert summary["status"] == "OK" and summary["steps"] == 1000 and summary["rows"] == 101
     assert summary["constraint_error"] < 1e-13
     problem = hx.models.double_pendulum()
-    sol = hx.simulate(
-        problem.system,
-        hx.RATTLE(),
-        problem.q0,
-        problem.p0,
-        dt=problem.dt,
-        steps=1000,
-        save_every=10,
-        backend=summary["backend"],
-    )
+    sol = hx.simulate(problem, hx.RATTLE(), dt=problem.dt, steps=1000, save_every=10, backend=summary["backend"])
     data = xr.open_zarr("run1")
     assert data.q.values.tobytes() == np.asarray(sol.q).tobytes()
     assert data.p.values.tobytes() == np.asarray(sol.p).tobytes()
@@ -255,7 +246,7 @@ def test_damaged_and_newer_stores(here):
 
 def test_a_store_written_from_python_is_sent_back_there(here):
     problem = hx.models.planar_pendulum()
-    hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.1, steps=5, store="run1")
+    hx.simulate(problem, hx.RATTLE(), dt=0.1, steps=5, store="run1")
     assert "written from Python" in said("resume", "run1", code=Exit.STORE)
 
 

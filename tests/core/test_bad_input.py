@@ -197,7 +197,7 @@ def test_methods_that_cannot_be_composed_are_named():
 def test_newton_that_does_not_converge_says_where_and_what_to_try():
     problem = hx.models.double_pendulum(angles=(2.0, 2.5))
     with pytest.raises(hx.ConvergenceError) as caught:
-        hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.9, steps=500, backend="array")
+        hx.simulate(problem, hx.RATTLE(), dt=0.9, steps=500, backend="array")
     error = caught.value
     text = str(error)
     assert f"step {error.step}" in text and f"{error.time:g}" in text and "residual" in text and "iterations" in text

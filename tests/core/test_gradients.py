@@ -23,7 +23,7 @@ def single(length):
 def final_height(length, model=double, method=None, steps=1000):
     """The height of the last bob after `steps` RATTLE steps, as a function of the first rod's length."""
     problem = model(length)
-    q, _ = hx.integrate(problem.system, method or hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=steps)
+    q, _ = hx.integrate(problem, method or hx.RATTLE(), dt=0.01, steps=steps)
     return q.reshape(-1, 2)[-1, 1]
 
 

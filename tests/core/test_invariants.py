@@ -55,7 +55,7 @@ def test_a_trend_tells_drift_from_oscillation():
 
 def test_user_invariants_along_a_run():
     problem = hx.models.tethered_satellites()
-    sol = hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.1, steps=200, backend="native")
+    sol = hx.simulate(problem, hx.RATTLE(), dt=0.1, steps=200, backend="native")
     kept = invariants.along({**problem.invariants, "x": lambda q, p: q[2, 0]}, sol.q, sol.p)
     assert kept["angular momentum"].shape == (201, 3)
     assert invariants.drift(kept["angular momentum"]) < 1e-12

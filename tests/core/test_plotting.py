@@ -11,7 +11,7 @@ import holonomix as hx
 
 def solve(problem, method=None, steps=20):
     method = method or hx.RATTLE()
-    return hx.simulate(problem.system, method, problem.q0, problem.p0, dt=problem.dt, steps=steps)
+    return hx.simulate(problem, method, dt=problem.dt, steps=steps)
 
 
 @pytest.mark.parametrize("name", ["double_pendulum", "spherical_pendulum", "kepler", "harmonic_oscillator"])

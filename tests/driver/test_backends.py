@@ -42,7 +42,7 @@ def simulated(name, kind, backend):
     if problem.system.kind != kind:
         pytest.skip(f"no {kind} model of rotation matrices is registered")
     options = {"dt": 0.01, "steps": STEPS, "save_every": 5, "key": jax.random.key(1) if method.stochastic else None}
-    return hx.simulate(problem.system, method, problem.q0, problem.p0, **options, backend=backend)
+    return hx.simulate(problem, method, **options, backend=backend)
 
 
 @pytest.mark.parametrize(("name", "kind"), [sometimes(*case) for case in CASES])
@@ -100,10 +100,10 @@ def test_backends_unknown_operation_is_named():
 
 def test_backends_kernels_are_reused_for_new_numbers(monkeypatch):
     problem = hx.models.double_pendulum()
-    hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=5)
+    hx.simulate(problem, hx.RATTLE(), dt=0.01, steps=5)
     monkeypatch.setattr("holonomix.kernels.lower", lambda *_: pytest.fail("lowered again"))
     other = hx.models.double_pendulum(gravity=2.0)
-    again = hx.simulate(other.system, hx.RATTLE(), other.q0, other.p0, dt=0.02, steps=5)
+    again = hx.simulate(other, hx.RATTLE(), dt=0.02, steps=5)
     assert again.stats["backend"] == "native"
 
 

@@ -75,8 +75,8 @@ def test_moving_constraints_hold_between_steps():
 def test_order_eight_holds_between_steps():
     method = hx.Composition(hx.RATTLE(), order=8)
     times = np.linspace(0.0, 3.95, 80)
-    at_steps = hx.simulate(RIGID.system, method, RIGID.q0, RIGID.p0, dt=0.1, t1=4.0)
-    between = hx.simulate(RIGID.system, method, RIGID.q0, RIGID.p0, dt=0.1, t1=4.0, save_at=times)
+    at_steps = hx.simulate(RIGID, method, dt=0.1, t1=4.0)
+    between = hx.simulate(RIGID, method, dt=0.1, t1=4.0, save_at=times)
     error, reference = (np.max(np.abs(x.energy_error())) for x in (between, at_steps))
     assert error < 4 * reference, (error, reference)
     exact_q, exact_p = RIGID.reference(times)
@@ -87,7 +87,7 @@ def test_order_eight_holds_between_steps():
 
 
 def test_the_curve_is_smooth_where_steps_meet():
-    sol = hx.simulate(RIGID.system, hx.RATTLE(), RIGID.q0, RIGID.p0, dt=0.1, steps=4, dense=True)
+    sol = hx.simulate(RIGID, hx.RATTLE(), dt=0.1, steps=4, dense=True)
     small = 1e-4
     left, here, right = (sol.at(0.2 + d)[0] for d in (-small, 0.0, small))
     kink = np.max(np.abs(right - 2 * here + left)) / small
@@ -96,8 +96,8 @@ def test_the_curve_is_smooth_where_steps_meet():
 
 
 def test_a_record_of_events_prints_in_one_line():
-    sol = hx.simulate(RIGID.system, hx.RATTLE(), RIGID.q0, RIGID.p0, dt=0.05, t1=20.0, events=lambda q, p: q[0])
+    sol = hx.simulate(RIGID, hx.RATTLE(), dt=0.05, t1=20.0, events=lambda q, p: q[0])
     text = repr(sol.events[0])
     assert "\n" not in text and len(text) < 120 and f"{len(sol.events[0].t)} passages" in text, text
-    none = hx.simulate(RIGID.system, hx.RATTLE(), RIGID.q0, RIGID.p0, dt=0.05, steps=2, events=lambda q, p: q[1] - 9.0)
+    none = hx.simulate(RIGID, hx.RATTLE(), dt=0.05, steps=2, events=lambda q, p: q[1] - 9.0)
     assert repr(none.events[0]) == "EventRecord(0 passages, q and p of shape (2,))"

@@ -14,7 +14,7 @@ PERIOD = 4 * ellipk(0.25)
 
 
 def run(method, problem=PENDULUM, **options):
-    return hx.simulate(problem.system, method, problem.q0, problem.p0, **options)
+    return hx.simulate(problem, method, **options)
 
 
 def between(method, dt, **options):
@@ -159,6 +159,6 @@ def test_random_methods_have_no_states_at_which_an_event_could_be_located():
     problem = hx.models.planar_pendulum()
     options = {"dt": 0.1, "steps": 20, "key": jax.random.key(0), "events": lambda q, p: q[0]}
     with pytest.raises(hx.MethodError, match="FirstPassage"):
-        hx.simulate(problem.system, hx.GLA(), problem.q0, problem.p0, **options)
+        hx.simulate(problem, hx.GLA(), **options)
     with pytest.raises(hx.MethodError, match="FirstPassage"):
         hx.simulate_ensemble(problem.system, hx.GLA(), problem.q0[None], problem.p0[None], **options)

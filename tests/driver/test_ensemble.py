@@ -53,7 +53,7 @@ def test_parameters_may_differ():
         PROBLEM.system.with_params(params), hx.RATTLE(), PROBLEM.q0, PROBLEM.p0, dt=0.02, steps=30, in_axes=axes
     )
     single = hx.models.double_pendulum(gravity=gravity[3])
-    one = hx.simulate(single.system, hx.RATTLE(), single.q0, single.p0, dt=0.02, steps=30)
+    one = hx.simulate(single, hx.RATTLE(), dt=0.02, steps=30)
     np.testing.assert_allclose(ensemble.q[3], one.final_q, atol=1e-13)
 
 

@@ -15,7 +15,7 @@ SMALL = hx.models.planar_pendulum(angle=1.0)  # what does not depend on the syst
 
 def run(problem=PROBLEM, **changes):
     options = {"dt": 0.02, "steps": 40} | changes
-    return hx.integrate(problem.system, hx.RATTLE(), problem.q0, problem.p0, **options)
+    return hx.integrate(problem, hx.RATTLE(), **options)
 
 
 def test_rows_are_the_multiples_of_save_every():
@@ -29,15 +29,15 @@ def test_rows_are_the_multiples_of_save_every():
 
 def test_agrees_with_simulate_and_runs_backwards():
     q, p = run()
-    sol = hx.simulate(PROBLEM.system, hx.RATTLE(), PROBLEM.q0, PROBLEM.p0, dt=0.02, steps=40, backend="array")
+    sol = hx.simulate(PROBLEM, hx.RATTLE(), dt=0.02, steps=40, backend="array")
     np.testing.assert_allclose(sol.final_q, q, rtol=0, atol=1e-14)
     back, _ = hx.integrate(PROBLEM.system, hx.RATTLE(), q, p, dt=-0.02, steps=40, t0=0.8)
     np.testing.assert_allclose(back, PROBLEM.q0, atol=1e-12)
 
 
 def test_an_adaptive_method_runs_backwards():
-    q, _, info = hx.integrate(PROBLEM.system, hx.VRATTLE(), PROBLEM.q0, PROBLEM.p0, dt=-0.02, steps=20, info=True)
-    ahead = hx.integrate(PROBLEM.system, hx.VRATTLE(), PROBLEM.q0, PROBLEM.p0, dt=0.02, steps=20)
+    q, _, info = hx.integrate(PROBLEM, hx.VRATTLE(), dt=-0.02, steps=20, info=True)
+    ahead = hx.integrate(PROBLEM, hx.VRATTLE(), dt=0.02, steps=20)
     assert int(info.stats["steps"]) == 20 and float(info.t) < -0.1
     np.testing.assert_allclose(q, ahead[0], atol=1e-12)  # from rest the motion is even in time
 
@@ -46,7 +46,7 @@ def test_vmap_and_jit_give_the_same_numbers():
     scale = jnp.array([0.9, 1.0, 1.1])
 
     def final(factor):
-        return hx.integrate(PROBLEM.system, hx.RATTLE(), PROBLEM.q0, PROBLEM.p0, dt=0.02 * factor, steps=20)[0]
+        return hx.integrate(PROBLEM, hx.RATTLE(), dt=0.02 * factor, steps=20)[0]
 
     together = jax.jit(jax.vmap(final))(scale)
     np.testing.assert_allclose(together[1], run(steps=20)[0], atol=1e-14)

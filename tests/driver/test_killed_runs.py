@@ -46,16 +46,7 @@ KILLS = 100
 
 def run(kind, store):
     method, options = KINDS[kind]
-    return hx.simulate(
-        PENDULUM.system,
-        method,
-        PENDULUM.q0,
-        PENDULUM.p0,
-        dt=0.2,
-        observe=OBSERVED,
-        store=store,
-        **({"backend": "array"} | options),
-    )
+    return hx.simulate(PENDULUM, method, dt=0.2, observe=OBSERVED, store=store, **{"backend": "array"} | options)
 
 
 def bits(sol):

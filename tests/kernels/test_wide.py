@@ -222,7 +222,7 @@ def test_water_runs_in_loops(monkeypatch):
 
     def run(backend):
         start = {"dt": problem.dt, "steps": 8, "key": jax.random.key(1), "backend": backend}
-        return hx.simulate(problem.system, method, problem.q0, problem.p0, **start)
+        return hx.simulate(problem, method, **start)
 
     loops = run("auto")
     monkeypatch.setattr(backends, "_CACHE", Recent(8))

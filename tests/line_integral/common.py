@@ -13,7 +13,7 @@ def generic():
     """The modified pendulum after t = 0.7: a start with `lambda'(0) != 0`, as (problem, q, p)."""
     problem = hx.models.modified_pendulum()
     method = hx.Composition(hx.RATTLE(), order=8)
-    sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=0.7 / 140, steps=140, save_every=140)
+    sol = hx.simulate(problem, method, dt=0.7 / 140, steps=140, save_every=140)
     return problem, *hx.project(problem.system, sol.final_q, sol.final_p)
 
 

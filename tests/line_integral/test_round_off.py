@@ -13,7 +13,7 @@ from holonomix.methods.legendre import tables
 def test_the_constraint_does_not_drift(method):
     # without a return of what rounding left, g is off by 2e-14 after this many steps, and by 5e-14 after a million
     problem = hx.models.spherical_pendulum()
-    sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=0.05, steps=400_000, save_every=4000)
+    sol = hx.simulate(problem, method, dt=0.05, steps=400_000, save_every=4000)
     assert sol.constraint_error().max() < 2e-15
 
 

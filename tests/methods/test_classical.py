@@ -47,7 +47,7 @@ def test_one_step_on_the_harmonic_oscillator():
     }
     for name, (q1, p1) in expected.items():
         method = hx.methods.registry()[name].default
-        q, p = hx.integrate(problem.system, method, problem.q0, problem.p0, dt=h, steps=1)
+        q, p = hx.integrate(problem, method, dt=h, steps=1)
         np.testing.assert_allclose([q[0], p[0]], [q1, p1], atol=1e-15, err_msg=name)
 
 
@@ -55,7 +55,7 @@ def test_energy_stays_with_verlet_and_drifts_with_rk4():
     problem = hx.models.kepler(0.6)
 
     def trend(method):
-        sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=0.05, steps=8000, save_every=16)
+        sol = hx.simulate(problem, method, dt=0.05, steps=8000, save_every=16)
         return hx.invariants.trend(sol.t, sol.energy_error())
 
     assert not trend(hx.StormerVerlet()).grows
@@ -66,7 +66,7 @@ def test_index_reduced_methods_leave_the_manifold_and_rattle_does_not():
     problem = hx.models.double_pendulum()
 
     def worst(method):
-        sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=0.05, steps=2000, save_every=10)
+        sol = hx.simulate(problem, method, dt=0.05, steps=2000, save_every=10)
         return sol.constraint_error().max()
 
     assert worst(hx.RK4()) > 1e-4

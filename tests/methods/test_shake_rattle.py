@@ -14,7 +14,7 @@ PROBLEM = hx.models.double_pendulum(masses=(1.3, 0.7))
 
 
 def run(method, problem=PROBLEM, dt=0.02, steps=500, **options):
-    return hx.simulate(problem.system, method, problem.q0, problem.p0, dt=dt, steps=steps, **options)
+    return hx.simulate(problem, method, dt=dt, steps=steps, **options)
 
 
 @pytest.mark.parametrize("form", ["leapfrog", "velocity"])

@@ -36,7 +36,7 @@ def test_implicit_stages_keep_quadratic_invariants_and_radau_does_not():
 @pytest.mark.slow
 def test_partitioned_methods_treat_a_mass_that_depends_on_the_position():
     problem = hx.models.double_pendulum_angles()
-    end = lambda method, n: hx.simulate(problem.system, method, problem.q0, problem.p0, dt=1 / n, steps=n).p[-1]
+    end = lambda method, n: hx.simulate(problem, method, dt=1 / n, steps=n).p[-1]
     exact, lobatto = end(hx.RK4(), 1000), hx.PartitionedRungeKutta(LOBATTO_IIIAB[3])
     errors = [np.max(np.abs(end(lobatto, n) - exact)) for n in (8, 16)]
     assert np.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.2)

@@ -111,7 +111,7 @@ def test_a_bead_on_a_surface_of_ones_own():
     problem = hx.models.bead_on_surface(saddle, q0=(1.0, 2.0, 2.0), p0=(1.0, 0.0, 0.0), gravity=1.0)
     assert abs(float(problem.system.hidden_constraint(problem.q0, problem.p0)[0])) < 1e-15
     ellipsoid = hx.models.bead_on_surface("ellipsoid")
-    sol = hx.simulate(ellipsoid.system, hx.RATTLE(), ellipsoid.q0, ellipsoid.p0, dt=0.05, steps=100)
+    sol = hx.simulate(ellipsoid, hx.RATTLE(), dt=0.05, steps=100)
     speed = np.linalg.norm(sol.p, axis=1)
     assert np.ptp(speed) < 1e-3  # a geodesic has constant speed
 

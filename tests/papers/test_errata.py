@@ -155,7 +155,7 @@ def test_remainder_of_a_triple_jump():
 
 def test_andersens_corrections_add_up():
     problem = hx.models.chain(4)
-    exact = hx.integrate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.05, steps=21)
+    exact = hx.integrate(problem, hx.RATTLE(), dt=0.05, steps=21)
     q, v, cycles = andersen()
     assert np.max(np.abs(q - exact[0])) < 1e-10 and np.max(np.abs(v - exact[1])) < 1e-10 and cycles < 300
     assert andersen(reset=True)[2] == 500  # as printed it does not end
@@ -217,7 +217,7 @@ def test_whip_needs_a_light_inner_mass():
     largest = []
     for masses in ((1e-3, 1.0), (1.0, 1e-3)):  # and as printed, m1/m2 = 1000
         problem = hx.models.double_pendulum((1.0, 1.0), masses=masses, angles=(np.pi / 2, 0.0))
-        sol = hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=2.5e-4, steps=16_000)
+        sol = hx.simulate(problem, hx.RATTLE(), dt=2.5e-4, steps=16_000)
         largest.append(np.max(np.abs(sol.multipliers)) / np.median(np.max(np.abs(sol.multipliers), axis=1)))
     assert largest[0] > 20 * largest[1]
 

@@ -65,11 +65,11 @@ def test_variational_euler_in_generalised_coordinates_is_symplectic():
 
 def test_generalised_coordinates_of_the_double_pendulum():
     angles, rods = hx.models.double_pendulum_angles(), hx.models.double_pendulum()
-    exact = hx.simulate(rods.system, hx.RATTLE(), rods.q0, rods.p0, dt=0.001, steps=2000, save_every=2000).final_q
+    exact = hx.simulate(rods, hx.RATTLE(), dt=0.001, steps=2000, save_every=2000).final_q
     places = []
     for steps in (200, 400):
         euler = VariationalIntegrator(EulerLagrangian())
-        end = hx.simulate(angles.system, euler, angles.q0, angles.p0, dt=2 / steps, steps=steps).final_q
+        end = hx.simulate(angles, euler, dt=2 / steps, steps=steps).final_q
         arms = np.array([1.0, np.sqrt(2)])[:, None] * np.stack([np.sin(end), -np.cos(end)], axis=1)
         places.append(np.max(np.abs(np.cumsum(arms, axis=0) - exact)))
     assert places[0] < 0.05 and 1.7 < places[0] / places[1] < 2.3  # order one
@@ -177,7 +177,7 @@ def test_orders_from_a_generic_start(method, order):
 
 
 def test_figure_ten():
-    exact = hx.simulate(BODY.system, hx.RATTLE(), BODY.q0, BODY.p0, dt=0.001, t1=5.0, save_every=100).q
+    exact = hx.simulate(BODY, hx.RATTLE(), dt=0.001, t1=5.0, save_every=100).q
     far = lambda sol: np.max(np.sqrt(np.sum((sol.q - exact) ** 2, axis=(1, 2))))
     stiff = BODY.system.penalized(10.0)
     run = lambda s, m, p=BODY.p0: hx.simulate(s, m, BODY.q0, p, dt=0.1, t1=5.0)
@@ -199,7 +199,7 @@ def test_penalty_holds_the_rotation(omega):
 def test_heavy_top_keeps_its_vertical_momentum(method):
     top = hx.models.heavy_top()
     vertical = top.invariants["vertical angular momentum"]
-    sol = hx.simulate(top.system, method, top.q0, top.p0, dt=0.02, steps=200)
+    sol = hx.simulate(top, method, dt=0.02, steps=200)
     assert np.ptp(np.asarray(jax.jit(jax.vmap(vertical))(jnp.asarray(sol.q), jnp.asarray(sol.p)))) < 1e-12
     assert np.max(sol.constraint_error()) < 1e-12
 

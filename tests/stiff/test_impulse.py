@@ -37,7 +37,7 @@ def test_mollified_kick_is_the_closed_form():
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 def test_the_first_action_tells_the_methods_apart(make):
     problem = hx.models.stiff_spring_double_pendulum(1e-3)
-    sol = hx.simulate(problem.system, make(substeps=10_000), problem.q0, problem.p0, dt=0.2, t1=4.0)
+    sol = hx.simulate(problem, make(substeps=10_000), dt=0.2, t1=4.0)
     actions = jax.jit(jax.vmap(problem.system.actions))(jnp.asarray(sol.q), jnp.asarray(sol.p))
     drift = float(np.max(np.abs(actions[:, 0] - actions[0, 0])))
     assert drift > 0.1 if make is hx.Impulse else drift < 1e-4

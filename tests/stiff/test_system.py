@@ -159,7 +159,7 @@ def test_multipliers_and_limit_of_the_double_pendulum():
     g = np.max(np.abs(hx.penalty_multipliers(loose, 0.0)[1])) / 40**2
     assert g > 5 * study.constraint[1]  # O(1/omega) from a start that is not tangent
     with pytest.raises(hx.InputError, match="stiff system"):
-        hx.penalty_multipliers(hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.1, steps=2), 0.2)
+        hx.penalty_multipliers(hx.simulate(problem, hx.RATTLE(), dt=0.1, steps=2), 0.2)
 
 
 def test_what_needs_a_stiff_system_or_a_sensible_number_says_so():

@@ -35,7 +35,7 @@ def test_a_braced_ring_is_redundant():
 
 def test_watts_middle_moves_on_a_line():
     watt = hx.models.watt()
-    sol = hx.simulate(watt.system, hx.RATTLE(), watt.q0, watt.p0, dt=0.02, steps=80)
+    sol = hx.simulate(watt, hx.RATTLE(), dt=0.02, steps=80)
     middle = sol.q[:, 2]
     assert np.abs(middle[:, 1]).max() > 0.25
     assert np.abs(middle[:, 0]).max() < 0.01 * np.abs(middle[:, 1]).max()

@@ -75,7 +75,7 @@ def test_a_molecule_in_a_cluster_moves_as_if_alone():
         mass=jnp.broadcast_to(masses[:, None], (3, 3)),
         params=params,
     )
-    many = hx.integrate(cluster.system, hx.RATTLE(), cluster.q0, cluster.p0, dt=0.02, steps=50)
+    many = hx.integrate(cluster, hx.RATTLE(), dt=0.02, steps=50)
     one = hx.integrate(alone, hx.RATTLE(), cluster.q0[part], cluster.p0[part], dt=0.02, steps=50)
     np.testing.assert_allclose(many[0][part], one[0], atol=1e-12)
     np.testing.assert_allclose(many[1][part], one[1], atol=1e-11)

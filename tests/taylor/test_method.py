@@ -39,10 +39,7 @@ def test_the_tolerance_acts_and_points_between_steps_are_as_good():
 @pytest.mark.slow
 def test_steps_follow_the_motion_and_not_dt():
     problem = double_pendulum()
-    counts = [
-        hx.simulate(problem.system, hx.TaylorAdaptive(), problem.q0, problem.p0, dt=dt, t1=5.0).stats["steps"]
-        for dt in (0.1, 0.001)
-    ]
+    counts = [hx.simulate(problem, hx.TaylorAdaptive(), dt=dt, t1=5.0).stats["steps"] for dt in (0.1, 0.001)]
     assert abs(counts[0] - counts[1]) <= 3 and counts[0] < 60
 
 
@@ -72,7 +69,7 @@ def test_other_systems_against_rattle_of_order_two(kind):
 def test_a_chain_with_structured_constraints():
     """The series goes through gathers and scatters; one structured factorization serves all orders."""
     problem = hx.models.chain(20)
-    sol = hx.simulate(problem.system, hx.Taylor(8), problem.q0, problem.p0, dt=0.02, steps=20, backend="array")
+    sol = hx.simulate(problem, hx.Taylor(8), dt=0.02, steps=20, backend="array")
     assert np.max(np.abs(sol.energy_error())) < 1e-9 * 20 and np.max(sol.constraint_error()) < 1e-12
 
 
@@ -80,11 +77,7 @@ def test_fixed_and_adaptive_form_share_the_series():
     """The drifting form leaves the manifold, the default does not."""
     problem = hx.models.planar_pendulum(angle=1.0)
     drift, kept = (
-        np.max(
-            hx.simulate(
-                problem.system, hx.Taylor(3, project=project), problem.q0, problem.p0, dt=0.1, steps=200
-            ).constraint_error()
-        )
+        np.max(hx.simulate(problem, hx.Taylor(3, project=project), dt=0.1, steps=200).constraint_error())
         for project in (False, True)
     )
     assert drift > 1e-6 and kept < 1e-14
