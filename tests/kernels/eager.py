@@ -67,51 +67,15 @@ def _reduce(fn):
     return lambda p, x: fn(x, axis=tuple(p["axes"]))
 
 
-NUMPY = {
-    name: lambda p, *a, fn=fn: fn(*a)
-    for name, fn in {
-        "add": np.add,
-        "add_any": np.add,
-        "sub": np.subtract,
-        "mul": np.multiply,
-        "neg": np.negative,
-        "max": np.maximum,
-        "min": np.minimum,
-        "abs": np.abs,
-        "floor": np.floor,
-        "ceil": np.ceil,
-        "sin": np.sin,
-        "cos": np.cos,
-        "tanh": np.tanh,
-        "exp": np.exp,
-        "log": np.log,
-        "log1p": np.log1p,
-        "expm1": np.expm1,
-        "sqrt": np.sqrt,
-        "cbrt": np.cbrt,
-        "asin": np.arcsin,
-        "atan": np.arctan,
-        "atan2": np.arctan2,
-        "sinh": np.sinh,
-        "asinh": np.arcsinh,
-        "exp2": np.exp2,
-        "square": np.square,
-        "lt": np.less,
-        "le": np.less_equal,
-        "gt": np.greater,
-        "ge": np.greater_equal,
-        "eq": np.equal,
-        "ne": np.not_equal,
-        "and": np.bitwise_and,
-        "or": np.bitwise_or,
-        "xor": np.bitwise_xor,
-        "not": np.invert,
-        "is_finite": np.isfinite,
-        "copy": np.array,
-        "stop_gradient": np.array,
-        "clamp": lambda lo, x, hi: np.minimum(np.maximum(x, lo), hi),
-    }.items()
-} | {
+SAME_NAME = "abs floor ceil sin cos tanh exp log log1p expm1 sqrt cbrt sinh exp2 square".split()
+FUNCTIONS = {name: getattr(np, name) for name in SAME_NAME} | {
+    "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "max": np.maximum,
+    "min": np.minimum, "asin": np.arcsin, "atan": np.arctan, "atan2": np.arctan2, "asinh": np.arcsinh, "lt": np.less,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "is_finite": np.isfinite,
+    "copy": np.array, "stop_gradient": np.array, "clamp": lambda lo, x, hi: np.minimum(np.maximum(x, lo), hi),
+}  # fmt: skip
+NUMPY = {name: lambda p, *a, fn=fn: fn(*a) for name, fn in FUNCTIONS.items()} | {
     "integer_pow": lambda p, x: x ** p["y"] if p["y"] >= 0 else 1 / x ** -p["y"],
     "transpose": lambda p, x: np.transpose(x, p["permutation"]),
     "concatenate": lambda p, *xs: np.concatenate(xs, p["dimension"]),
@@ -135,15 +99,8 @@ NUMPY = {
     "cummin": _cumulative(np.minimum.accumulate),
 }
 RESHAPED = {"reshape", "squeeze", "expand_dims"}
-CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "remat": "jaxpr",
-    "checkpoint": "jaxpr",
-}
+CALLS = dict.fromkeys(("jit", "pjit", "remat", "checkpoint"), "jaxpr")
+CALLS |= dict.fromkeys(("closed_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 
 
 EXACT = set(

@@ -71,19 +71,19 @@ BINARY = {
 
 @op(3)
 def _unary(d: Draw) -> None:
-    name = d.one_of(list(UNARY))
+    name = d.one_of(*UNARY)
     d.add(name, UNARY[name], d.pick())
 
 
 @op(1, rough=True)
 def _steps(d: Draw) -> None:
-    name = d.one_of(list(STEPS))
+    name = d.one_of(*STEPS)
     d.add(name, STEPS[name], d.pick())
 
 
 @op(4)
 def _binary(d: Draw) -> None:
-    name = d.one_of(list(BINARY))
+    name = d.one_of(*BINARY)
     x = d.pick()
     y = d.pick(where=lambda s: _broadcast(s.shape, d.shape(x)))
     if _broadcast(d.shape(y), d.shape(x)):
@@ -100,29 +100,27 @@ def _integers(d: Draw) -> None:
     dtype = d.specs[x].dtype
     c = dtype.type(d.integer(1, 6))
     fn = d.one_of(
-        [
-            lambda x: x + c,
-            lambda x: x - c,
-            lambda x: x * c,
-            lambda x: x // c,
-            lambda x: x % c,
-            lambda x: x & c,
-            lambda x: x | c,
-            lambda x: x ^ c,
-            lambda x: ~x,
-            lambda x: x << 1,
-            lambda x: x >> 1,
-            jnp.abs,
-            jnp.sign,
-            lambda x: jnp.clip(x, 1, 5).astype(dtype),
-            lambda x: jnp.maximum(x, c),
-            lambda x: jnp.minimum(x, c),
-            lambda x: x**2,
-            jax.lax.population_count,
-            jax.lax.clz,
-            lambda x: jnp.gcd(x, c),
-            lambda x: -x,
-        ]
+        lambda x: x + c,
+        lambda x: x - c,
+        lambda x: x * c,
+        lambda x: x // c,
+        lambda x: x % c,
+        lambda x: x & c,
+        lambda x: x | c,
+        lambda x: x ^ c,
+        lambda x: ~x,
+        lambda x: x << 1,
+        lambda x: x >> 1,
+        jnp.abs,
+        jnp.sign,
+        lambda x: jnp.clip(x, 1, 5).astype(dtype),
+        lambda x: jnp.maximum(x, c),
+        lambda x: jnp.minimum(x, c),
+        lambda x: x**2,
+        jax.lax.population_count,
+        jax.lax.clz,
+        lambda x: jnp.gcd(x, c),
+        lambda x: -x,
     )
     d.add("integers", fn, x)
 
@@ -133,26 +131,24 @@ def _integer_pair(d: Draw) -> None:
     y = d.pick("int", where=lambda s: _broadcast(s.shape, d.shape(x)) and s.dtype == d.specs[x].dtype)
     if d.specs[y].dtype == d.specs[x].dtype and _broadcast(d.shape(y), d.shape(x)):
         fn = d.one_of(
-            [
-                jnp.add,
-                jnp.subtract,
-                jnp.multiply,
-                jnp.maximum,
-                jnp.bitwise_xor,
-                jnp.bitwise_and,
-                lambda x, y: x // jnp.where(y == 0, 1, y).astype(y.dtype),
-                jnp.less,
-                jnp.equal,
-            ]
+            jnp.add,
+            jnp.subtract,
+            jnp.multiply,
+            jnp.maximum,
+            jnp.bitwise_xor,
+            jnp.bitwise_and,
+            lambda x, y: x // jnp.where(y == 0, 1, y).astype(y.dtype),
+            jnp.less,
+            jnp.equal,
         )
         d.add("integer pair", fn, x, y)
 
 
 @op(1, rough=True)
 def _types(d: Draw) -> None:
-    kind = d.one_of(["int", "bool", "float"])
+    kind = d.one_of("int", "bool", "float")
     x = d.pick(kind)
-    dtype = d.one_of(INTEGERS)
+    dtype = d.one_of(*INTEGERS)
     if kind == "float":
         d.add("to int", lambda x: jnp.floor(4 * jnp.tanh(x) + ODD).astype(dtype), x)
     else:
@@ -178,7 +174,7 @@ def _truth(d: Draw) -> None:
     x = d.pick("bool")
     y = d.pick("bool", where=lambda s: _broadcast(s.shape, d.shape(x)))
     if _broadcast(d.shape(y), d.shape(x)):
-        d.add("truth", d.one_of([jnp.logical_and, jnp.logical_or, jnp.logical_xor, lambda x, y: ~x & y]), x, y)
+        d.add("truth", d.one_of(jnp.logical_and, jnp.logical_or, jnp.logical_xor, lambda x, y: ~x & y), x, y)
 
 
 # -- places ------------------------------------------------------------------------------------------------
@@ -186,43 +182,39 @@ def _truth(d: Draw) -> None:
 
 @op(1.5)
 def _static_index(d: Draw) -> None:
-    x = d.pick(d.one_of(["float", "float", "int"]), 1)
+    x = d.pick(d.one_of("float", "float", "int"), 1)
     n = d.shape(x)[0]
     perm = np.asarray(d.rng.permutation(n))
     some = np.asarray(d.rng.integers(-n, n, d.integer(1, 5)))
     a, b, c = sorted(d.rng.integers(0, n + 1, 3).tolist())
     fn = d.one_of(
-        [
-            lambda x: x[perm],
-            lambda x: x[some],
-            lambda x: x[a : max(b, a + 1)],
-            lambda x: x[::-1],
-            lambda x: x[::2],
-            lambda x: x[a % n],
-            lambda x: x[-1],
-            lambda x: jnp.roll(x, c),
-            lambda x: jnp.flip(x),
-            lambda x: x[..., None],
-            lambda x: jnp.take(x, some, axis=-1, mode="clip"),
-            lambda x: x[None],
-        ]
+        lambda x: x[perm],
+        lambda x: x[some],
+        lambda x: x[a : max(b, a + 1)],
+        lambda x: x[::-1],
+        lambda x: x[::2],
+        lambda x: x[a % n],
+        lambda x: x[-1],
+        lambda x: jnp.roll(x, c),
+        lambda x: jnp.flip(x),
+        lambda x: x[..., None],
+        lambda x: jnp.take(x, some, axis=-1, mode="clip"),
+        lambda x: x[None],
     )
     d.add("static index", fn, x)
 
 
 @op(2)
 def _runtime_index(d: Draw) -> None:
-    x, i = d.pick(d.one_of(["float", "float", "int", "bool"]), 1), d.index()
-    mode, wrap = d.one_of([None, "clip"]), d.one_of(["clip", "wrap"])
+    x, i = d.pick(d.one_of("float", "float", "int", "bool"), 1), d.index()
+    mode, wrap = d.one_of(None, "clip"), d.one_of("clip", "wrap")
     fn = d.one_of(
-        [
-            lambda x, i: x[i],
-            lambda x, i: x.at[i].get(mode=mode),
-            lambda x, i: jnp.take(x, i, axis=0, mode=wrap),
-            lambda x, i: jax.lax.dynamic_index_in_dim(x, i, 0, False),
-            lambda x, i: jax.lax.dynamic_slice_in_dim(x, i, max(1, x.shape[0] // 2)),
-            lambda x, i: x.at[i].get(mode="fill", fill_value=1),
-        ]
+        lambda x, i: x[i],
+        lambda x, i: x.at[i].get(mode=mode),
+        lambda x, i: jnp.take(x, i, axis=0, mode=wrap),
+        lambda x, i: jax.lax.dynamic_index_in_dim(x, i, 0, False),
+        lambda x, i: jax.lax.dynamic_slice_in_dim(x, i, max(1, x.shape[0] // 2)),
+        lambda x, i: x.at[i].get(mode="fill", fill_value=1),
     )
     d.add("runtime index", fn, x, i)
 
@@ -233,12 +225,10 @@ def _runtime_indices(d: Draw) -> None:
     if np.prod(d.shape(i)) > 12:
         return
     fn = d.one_of(
-        [
-            lambda x, i: x[i],
-            lambda x, i: jnp.take(x, i, axis=0, mode="clip"),
-            lambda x, i: jnp.take(x, i, axis=0, mode="wrap"),
-            lambda x, i: jax.vmap(lambda k: x[k])(i),
-        ]
+        lambda x, i: x[i],
+        lambda x, i: jnp.take(x, i, axis=0, mode="clip"),
+        lambda x, i: jnp.take(x, i, axis=0, mode="wrap"),
+        lambda x, i: jax.vmap(lambda k: x[k])(i),
     )
     if np.prod(d.shape(x)) * np.prod(d.shape(i)) < 400:
         d.add("runtime indices", fn, x, i)
@@ -253,16 +243,14 @@ def _along_axis(d: Draw) -> None:
 @op(2)
 def _update(d: Draw) -> None:
     x, i, v = d.pick("float", 1), d.index(), d.pick("float", 0, 0)
-    mode = d.one_of([None, "clip", "drop", "promise_in_bounds"])
+    mode = d.one_of(None, "clip", "drop", "promise_in_bounds")
     mode = None if mode == "promise_in_bounds" else mode
     fn = d.one_of(
-        [
-            lambda x, i, v: x.at[i].set(v, mode=mode),
-            lambda x, i, v: x.at[i].add(v, mode=mode),
-            lambda x, i, v: x.at[i].multiply(v, mode=mode),
-            lambda x, i, v: x.at[-1].set(v),
-            lambda x, i, v: x.at[::2].add(v),
-        ]
+        lambda x, i, v: x.at[i].set(v, mode=mode),
+        lambda x, i, v: x.at[i].add(v, mode=mode),
+        lambda x, i, v: x.at[i].multiply(v, mode=mode),
+        lambda x, i, v: x.at[-1].set(v),
+        lambda x, i, v: x.at[::2].add(v),
     )
     d.add("update", fn, x, i, v)
 
@@ -271,15 +259,13 @@ def _update(d: Draw) -> None:
 def _rough_update(d: Draw) -> None:
     x, i, v = d.pick("float", 1), d.index(), d.pick("float", 0, 0)
     fn = d.one_of(
-        [
-            lambda x, i, v: x.at[i].min(v),
-            lambda x, i, v: x.at[i].max(v),
-            lambda x, i, v: x.at[i].apply(jnp.sin),
-            lambda x, i, v: x.at[i].divide(v * v + 2),
-            lambda x, i, v: x.at[i].power(2),
-            lambda x, i, v: jax.lax.dynamic_update_index_in_dim(x, x[0] * v, i, 0),
-            lambda x, i, v: jax.lax.dynamic_update_slice_in_dim(x, x[: max(1, x.shape[0] // 2)] * v, i, 0),
-        ]
+        lambda x, i, v: x.at[i].min(v),
+        lambda x, i, v: x.at[i].max(v),
+        lambda x, i, v: x.at[i].apply(jnp.sin),
+        lambda x, i, v: x.at[i].divide(v * v + 2),
+        lambda x, i, v: x.at[i].power(2),
+        lambda x, i, v: jax.lax.dynamic_update_index_in_dim(x, x[0] * v, i, 0),
+        lambda x, i, v: jax.lax.dynamic_update_slice_in_dim(x, x[: max(1, x.shape[0] // 2)] * v, i, 0),
     )
     d.add("rough update", fn, x, i, v)
 
@@ -289,7 +275,7 @@ def _updates(d: Draw) -> None:
     x, i = d.pick("float", 1, 1), d.pick("int", 1, 1)
     if d.shape(i)[0] * d.shape(x)[0] < 400:
         values = np.asarray(d.rng.standard_normal(d.shape(i)))
-        d.add("updates", d.one_of([lambda x, i: x.at[i].add(values), lambda x, i: x.at[i].add(values, mode="clip")]),
+        d.add("updates", d.one_of(lambda x, i: x.at[i].add(values), lambda x, i: x.at[i].add(values, mode="clip")),
               x, i)  # fmt: skip
 
 
@@ -300,10 +286,8 @@ def _static_updates(d: Draw) -> None:
     at = np.asarray(d.rng.permutation(n)[: d.integer(1, n + 1)])
     repeated = np.asarray(d.rng.integers(0, n, d.integer(1, 2 * n)))
     fn = d.one_of(
-        [
-            lambda x: x.at[at].set(jnp.cos(x[: len(at)])),
-            lambda x: x.at[repeated].add(0.3),
-            lambda x: jax.ops.segment_sum(jnp.sin(x), jnp.asarray(np.resize(repeated, n)), n),
-        ]
+        lambda x: x.at[at].set(jnp.cos(x[: len(at)])),
+        lambda x: x.at[repeated].add(0.3),
+        lambda x: jax.ops.segment_sum(jnp.sin(x), jnp.asarray(np.resize(repeated, n)), n),
     )
     d.add("static updates", fn, x)

@@ -20,7 +20,7 @@ def _state(d: Draw) -> list[int]:
     """Values for a loop to carry: floats, sometimes with an integer or a truth value."""
     at = [d.pick("float", 0, 2, where=lambda s: np.prod(s.shape) < 20 or d.n > 20), d.pick("float", 0, 1)]
     if d.rng.random() < 0.5:
-        at.append(d.pick(d.one_of(["int", "bool"]), 0, 1))
+        at.append(d.pick(d.one_of("int", "bool"), 0, 1))
     return at
 
 
@@ -35,7 +35,7 @@ def _chosen(d: Draw, name: str, fn: Callable, at: list[int]) -> None:
 def _cond(d: Draw) -> None:
     at = _state(d)
     inputs = _like(d, *at)
-    count = d.one_of([2, 2, 3])
+    count = d.one_of(2, 2, 3)
     branches = [d.body(inputs, inputs, d.integer(1, 8)) for _ in range(count)]
     if count == 2:
         c = d.pick("bool", 0, 0)
@@ -74,7 +74,7 @@ def _fori(d: Draw) -> None:
 def _scan(d: Draw) -> None:
     at, xs = _state(d), d.pick("float", 1, 2)
     inputs, row = _like(d, *at), Spec(d.shape(xs)[1:], d.specs[xs].dtype)
-    ys = Spec(d.one_of([(), (2,), (d.n,)]), np.float64)
+    ys = Spec(d.one_of((), (2,), (d.n,)), np.float64)
     if np.prod(d.shape(xs)) > 40 or d.shape(xs)[0] > 12:
         return
     body = d.body([*inputs, row], [*inputs, ys], d.integer(1, 5))
@@ -99,7 +99,7 @@ def _vmap(d: Draw) -> None:
     axis = d.integer(0, len(d.shape(x)))
     rest = tuple(m for k, m in enumerate(d.shape(x)) if k != axis)
     inputs = [Spec(rest, d.specs[x].dtype), *_like(d, y)]
-    out = Spec(d.one_of([(), (2,)]), np.float64)
+    out = Spec(d.one_of((), (2,)), np.float64)
     body = d.body(inputs, [out], d.integer(1, 5))
     d.add("vmap", lambda x, y: jax.vmap(body, in_axes=(axis, None))(x, y)[0], x, y)
 
@@ -115,19 +115,17 @@ def _gradient(d: Draw) -> None:
 
 @op(0.7, rough=True)
 def _random(d: Draw) -> None:
-    i, shape = d.index(), d.one_of([(), (3,), (d.n,)])
+    i, shape = d.index(), d.one_of((), (3,), (d.n,))
     draw = d.one_of(
-        [
-            lambda k: jax.random.uniform(k, shape),
-            lambda k: jax.random.normal(k, shape),
-            lambda k: jax.random.randint(k, shape, 0, 5),
-            lambda k: jax.random.bernoulli(k, 0.4, shape),
-            lambda k: jax.random.exponential(k, shape),
-            lambda k: jax.random.normal(jax.random.split(k, 3)[1], shape),
-            lambda k: jax.random.bits(k, shape) % 7,
-        ]
+        lambda k: jax.random.uniform(k, shape),
+        lambda k: jax.random.normal(k, shape),
+        lambda k: jax.random.randint(k, shape, 0, 5),
+        lambda k: jax.random.bernoulli(k, 0.4, shape),
+        lambda k: jax.random.exponential(k, shape),
+        lambda k: jax.random.normal(jax.random.split(k, 3)[1], shape),
+        lambda k: jax.random.bits(k, shape) % 7,
     )
-    make = d.one_of([jax.random.key, jax.random.PRNGKey])
+    make = d.one_of(jax.random.key, jax.random.PRNGKey)
     fold = d.rng.random() < 0.5
 
     def fn(i):

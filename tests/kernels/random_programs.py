@@ -67,7 +67,7 @@ class Draw:
         self.specs.append(spec)
         return len(self.specs) - 1
 
-    def one_of(self, items):
+    def one_of(self, *items):
         return items[int(self.rng.integers(len(items)))]
 
     def integer(self, low: int, high: int) -> int:
@@ -81,7 +81,7 @@ class Draw:
             if kind_of(s) == kind and least <= len(s.shape) <= most and 0 not in s.shape and where(s)
         ]  # fmt: skip
         if found:
-            return found[-1] if self.rng.random() < 0.4 else self.one_of(found)
+            return found[-1] if self.rng.random() < 0.4 else self.one_of(*found)
         if kind == "float":
             if least <= 1 <= most:
                 fresh = self.add("const", lambda: jnp.linspace(-0.6, 0.8, self.n))
@@ -95,7 +95,7 @@ class Draw:
         source = self.pick("float", least, most)
         if kind == "bool":
             return self.add("gt", lambda x: x > ODD, source)
-        dtype = self.one_of(INTEGERS)
+        dtype = self.one_of(*INTEGERS)
         return self.add("to int", lambda x: jnp.floor(5 * (jnp.tanh(x) + 1) + ODD).astype(dtype), source)
 
     def index(self) -> int:
