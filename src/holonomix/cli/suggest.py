@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,13 +29,7 @@ def _complete(package: str, incomplete: str) -> list[str]:
 
 def kebab(name: str) -> str:
     """`double_pendulum` and `ZhangSkeelSO3` as they are typed on the command line: double-pendulum, zhang-skeel-so3."""
-    out = ""
-    for i, char in enumerate(name):
-        before, after = name[i - 1 : i], name[i + 1 : i + 2]
-        if char.isupper() and i and (before.islower() or (before.isupper() and after.islower())):
-            out += "-"
-        out += char.lower()
-    return out.replace("_", "-")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower().replace("_", "-")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

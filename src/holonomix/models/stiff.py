@@ -19,7 +19,7 @@ from ..systems.curvature import LocalEnergy
 from ..systems.problem import Problem
 from ..types import Numbers
 from .checks import finite, positive, vector
-from .pendula import chain, double_pendulum
+from .pendula import chain, double_pendulum, link_lengths
 
 
 def stretches(q: Numbers, params: PyTree) -> Any:
@@ -64,10 +64,6 @@ def penalized_double_pendulum(omega: Any = 20.0, **options: Any) -> Problem:
     return Problem(system, rigid.q0, rigid.p0, 0.1, 50.0, name="penalized double pendulum", bonds=rigid.bonds)
 
 
-def rod_lengths(params: PyTree) -> Any:
-    return params["lengths"]
-
-
 def penalized_chain(links: int = 10, omega: Any = 20.0, **options: Any) -> Problem:
     """The chain of pendula with its rods replaced by the penalty `omega^2/2 |g|^2` (Tao & Owhadi (4.2)).
 
@@ -76,7 +72,7 @@ def penalized_chain(links: int = 10, omega: Any = 20.0, **options: Any) -> Probl
     """
     rigid = chain(links, **options)
     own = rigid.system
-    rods = Distance([(i - 1, i) for i in range(links)], rod_lengths)
+    rods = Distance([(i - 1, i) for i in range(links)], link_lengths)
     system = System(own.potential_fn, rods, own.mass, params=own.params).penalized(positive("omega", omega))
     return Problem(system, rigid.q0, rigid.p0, 0.05, 50.0, name=f"penalized chain of {links}", bonds=rigid.bonds)
 

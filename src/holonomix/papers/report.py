@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import html
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,14 +132,12 @@ def _verdict(record: dict[str, Any]) -> str:
 
 # -- pages ------------------------------------------------------------------------------------------------------------
 
-Block = tuple[Any, ...]  # kind, content
-
 
 def write_report(papers: Sequence[Paper], folder: Path, pages: Sequence[str] = ("md", "html")) -> None:
     """One page per paper and an index, from the records under `folder/data`."""
-    index: list[Block] = [("h1", "The five papers, item by item"), ("p", INDEX_WORDS)]
+    index = ["# The five papers, item by item", INDEX_WORDS]
     if (folder / "errata.md").exists():
-        index.append(("p", "Every misprint, with the test that shows it: [errata](errata.md)."))
+        index.append("Every misprint, with the test that shows it: [errata](errata.md).")
     everything = {paper.name: _records(paper, folder) for paper in papers}
     index.append(_counts(papers, everything))
     for paper in papers:
@@ -163,33 +160,43 @@ def _records(paper: Paper, folder: Path) -> dict[str, dict[str, Any]]:
     return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
 
 
-def _counts(papers: Sequence[Paper], everything: dict[str, dict[str, dict[str, Any]]]) -> Block:
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in (heads, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(tuple(heads)), *lines[1:]])
+
+
+def _tally(records: Iterable[dict[str, Any]]) -> list[int]:
+    """How many items have each of the verdicts."""
+    verdicts = [r["verdict"] for r in records]
+    return [verdicts.count(v) for v in MARKS]
+
+
+def _counts(papers: Sequence[Paper], everything: dict[str, dict[str, dict[str, Any]]]) -> str:
     """One row per paper: how many items agree, agree after a correction, differ, or were not run."""
     heads = ("paper", "items", "agree", "after correction", "differ", "not run", "full form")
     rows = []
     for paper in papers:
         records = everything[paper.name].values()
-        counts = [sum(r["verdict"] == v for r in records) for v in MARKS]
         full = sum(r["form"] == "full" for r in records)
-        rows.append((paper.name, len(paper.items), *counts, len(paper.items) - len(records), full))
+        rows.append((paper.name, len(paper.items), *_tally(records), len(paper.items) - len(records), full))
     total = ("all", *(sum(column) for column in list(zip(*rows))[1:]))
-    return ("table", heads, [tuple(map(str, row)) for row in (*rows, total)])
+    return _table(heads, [tuple(map(str, row)) for row in (*rows, total)])
 
 
-def _index_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[Block]:
-    counts = [sum(r["verdict"] == v for r in records.values()) for v in MARKS]
-    words = f"{counts[0]} agree, {counts[1]} agree after correcting a misprint, {counts[2]} differ"
+def _index_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[str]:
+    agree, corrected, differ = _tally(records.values())
     unrun = len(paper.items) - len(records)
     rows = []
     for item in paper.items:
         record = records.get(item.name)
-        link = ("link", item.name, f"{paper.name}#{_anchor(item)}") if record else item.name
+        link = f"[{item.name}]({paper.name}.md#{_anchor(item)})" if record else item.name
         verdict = (MARKS[record["verdict"]], record["reason"], record["form"]) if record else ("not run", "", "")
         rows.append((link, item.title, *verdict))
+    words = f"{agree} agree, {corrected} agree after correcting a misprint, {differ} differ"
     return [
-        ("h2", paper.citation),
-        ("p", f"{words}{f', {unrun} not run' if unrun else ''}."),
-        ("table", ("item", "what", "verdict", "because", "form"), rows),
+        f"## {paper.citation}",
+        f"{words}{f', {unrun} not run' if unrun else ''}.",
+        _table(("item", "what", "verdict", "because", "form"), rows),
     ]
 
 
@@ -197,85 +204,44 @@ def _anchor(item: Item) -> str:
     return "".join(c if c.isalnum() else "-" for c in item.name.lower()).strip("-")
 
 
-def _page_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[Block]:
-    blocks: list[Block] = [("h1", paper.citation)]
+def _page_of(paper: Paper, records: dict[str, dict[str, Any]]) -> list[str]:
+    blocks = [f"# {paper.citation}"]
     for item in paper.items:
         if item.name not in records:
             continue
         r = records[item.name]
-        heads = ("statement", "paper", "found", "holds", "remark")
         remark = lambda c: f"corrected: {c['correction']}" if c["correction"] else "" if c["holds"] else c["why"]
         checks = [
             (c["what"], c["paper"], c["found"], "yes" if c["holds"] else "no", remark(c)) for c in r["comparisons"]
         ]
         blocks += [
-            ("h2", (_anchor(item), f"{r['name']}: {r['title']}")),
-            ("p", f"**The paper** ({r['source']}): {r['claim']}"),
-            ("p", f"**Settings** ({r['form']} form): {r['settings']}"),
-            ("p", f"**Verdict: {_verdict(r)}.**"),
-            ("table", heads, checks),
+            f'## <a id="{_anchor(item)}"></a>{r["name"]}: {r["title"]}',
+            f"**The paper** ({r['source']}): {r['claim']}",
+            f"**Settings** ({r['form']} form): {r['settings']}",
+            f"**Verdict: {_verdict(r)}.**",
+            _table(("statement", "paper", "found", "holds", "remark"), checks),
         ]
-        blocks += [("p", f"Note: {words}") for words in r["notes"]]
+        blocks += [f"Note: {words}" for words in r["notes"]]
         for table in r["tables"]:
-            blocks += [("p", f"*{table['title']}*"), ("table", table["columns"], table["rows"])]
+            blocks += [f"*{table['title']}*", _table(table["columns"], table["rows"])]
         for picture in r["pictures"]:
             finds = "; ".join(f"{c['what']}: {c['found']}" for c in r["comparisons"])
             title = r["title"][0].upper() + r["title"][1:]
             caption = f"{title}. The paper ({r['source']}): {r['claim']} We find: {finds}. Verdict: {_verdict(r)}."
-            blocks.append(("image", (picture, caption)))
+            blocks += [f"![{picture}](img/{picture}.png)", f"*{caption.replace('*', '')}*"]
     return blocks
 
 
-def _write_page(folder: Path, name: str, blocks: list[Block], pages: Sequence[str]) -> None:
+def _write_page(folder: Path, name: str, blocks: list[str], pages: Sequence[str]) -> None:
+    from markdown_it import MarkdownIt
+
     folder.mkdir(parents=True, exist_ok=True)
+    text = "\n\n".join(blocks) + "\n"
     if "md" in pages:
-        (folder / f"{name}.md").write_text("\n\n".join(_markdown(block) for block in blocks) + "\n")
+        (folder / f"{name}.md").write_text(text)
     if "html" in pages:
-        body = "\n".join(_html(block) for block in blocks)
-        (folder / f"{name}.html").write_text(PAGE.format(title=html.escape(name), body=body))
-
-
-def _markdown(block: Block) -> str:
-    kind, *content = block
-    if kind == "h1":
-        return f"# {content[0]}"
-    if kind == "h2":
-        return f"## {content[0]}" if isinstance(content[0], str) else f'## <a id="{content[0][0]}"></a>{content[0][1]}'
-    if kind == "image":
-        name, caption = content[0]
-        return f"![{name}](img/{name}.png)\n\n*{caption.replace('*', '')}*"
-    if kind == "table":
-        cell = lambda c: (f"[{c[1]}]({c[2].replace('#', '.md#')})" if isinstance(c, tuple) else c).replace("|", "\\|")
-        line = lambda cells: "| " + " | ".join(cell(c) for c in cells) + " |"
-        return "\n".join([line(content[0]), "|" + "---|" * len(content[0]), *map(line, content[1])])
-    return content[0]
-
-
-def _html(block: Block) -> str:
-    kind, *content = block
-    if kind in ("h1", "h2"):
-        anchor, words = ("", content[0]) if isinstance(content[0], str) else content[0]
-        return f'<{kind} id="{anchor}">{html.escape(words)}</{kind}>'
-    if kind == "image":
-        name, caption = content[0]
-        source = f'<img src="img/{name}.svg" alt="{html.escape(name)}">'
-        return f"<figure>{source}<figcaption>{html.escape(caption)}</figcaption></figure>"
-    if kind == "table":
-        head = "".join(f"<th>{html.escape(x)}</th>" for x in content[0])
-        rows = ("<tr>" + "".join(f"<td>{_html_cell(c)}</td>" for c in row) + "</tr>" for row in content[1])
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    words = html.escape(content[0])
-    for mark, tag in (("**", "b"), ("*", "i"), ("`", "code")):
-        parts = words.split(mark)
-        if len(parts) % 2:  # the marks come in pairs
-            words = "".join(p if k % 2 == 0 else f"<{tag}>{p}</{tag}>" for k, p in enumerate(parts))
-    return f"<p>{words}</p>"
-
-
-def _html_cell(cell: Any) -> str:
-    if isinstance(cell, str):
-        return html.escape(cell)
-    return f'<a href="{html.escape(cell[2].replace("#", ".html#"))}">{html.escape(cell[1])}</a>'
+        body = MarkdownIt().enable("table").render(text).replace(".md#", ".html#").replace('.png"', '.svg"')
+        (folder / f"{name}.html").write_text(PAGE.format(title=name, body=body))
 
 
 PAGE = """<!doctype html>
@@ -283,7 +249,7 @@ PAGE = """<!doctype html>
 body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; }}
 table {{ border-collapse: collapse; font-size: 0.85rem; }}
 td, th {{ border-bottom: 1px solid #ccc; padding: 0.2rem 0.6rem; text-align: left; vertical-align: top; }}
-figure {{ margin: 1rem 0; }} img {{ max-width: 100%; }} figcaption {{ font-size: 0.85rem; color: #444; }}
+img {{ max-width: 100%; }}
 </style></head><body>
 {body}
 </body></html>

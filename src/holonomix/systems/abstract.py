@@ -21,7 +21,8 @@ from ..linalg.small import small_product
 from ..types import Numbers, Real
 from .capabilities import Capability
 from .constraints import Rheonomic, dense_jacobian
-from .coupling import Structured, find_structure, structured_gram, structured_jacobian
+from .coupling import Structured, find_structure
+from .gram import structured_gram, structured_jacobian
 from .islands import IslandConstraint
 from .mass import AbstractMass, BoundMass, PositionMass, as_mass
 from .names import Row, named_rows

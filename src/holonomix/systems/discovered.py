@@ -9,7 +9,6 @@ many rows there are.
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import Recent
 from ..linalg.indexing import Indices, take
 from ..types import Numbers
 from .frozen import has_rules, has_user_functions, program_digest
@@ -25,7 +25,6 @@ from .sparsity import traced_result
 
 # Rows that touch more particles than this, or need more sweeps, are left to dense algebra.
 MOST_PARTICLES, MOST_SWEEPS = 12, 24
-_CACHED = 64
 
 
 class Pattern:
@@ -66,7 +65,7 @@ class Discovered(eqx.Module):
         return [tuple(take(side, column)[None] for column in places.T)]
 
 
-_patterns: OrderedDict[Any, Pattern | None] = OrderedDict()
+_patterns: Recent[tuple[Pattern | None]] = Recent(64)
 
 
 def discover(term: Any, q: Numbers, extra: tuple[Any, ...]) -> Pattern | None:
@@ -75,8 +74,8 @@ def discover(term: Any, q: Numbers, extra: tuple[Any, ...]) -> Pattern | None:
     if not has_user_functions(term):  # a frozen program is known by what it computes, and need not be traced again
         leaves, structure = jax.tree.flatten((term, extra))
         known = (structure, *((np.shape(x), str(jnp.result_type(x))) for x in leaves), q.shape, str(q.dtype))
-    if known is not None and known in _patterns:
-        return _patterns[known]
+    if known is not None and (found := _patterns.get(known)) is not None:
+        return found[0]
     numbers, rest = eqx.partition((term, extra), eqx.is_array_like)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), jnp.result_type(x)), numbers)
 
@@ -86,11 +85,7 @@ def discover(term: Any, q: Numbers, extra: tuple[Any, ...]) -> Pattern | None:
 
     closed = jax.make_jaxpr(call)(jax.ShapeDtypeStruct(q.shape, q.dtype), shapes)
     key = known or (program_digest(closed), q.shape)
-    if key not in _patterns:
-        _patterns[key] = _pattern(closed)
-        while len(_patterns) > _CACHED:
-            _patterns.popitem(last=False)
-    return _patterns[key]
+    return (_patterns.get(key) or _patterns.put(key, (_pattern(closed),)))[0]
 
 
 def _pattern(closed: Any) -> Pattern | None:

@@ -104,7 +104,7 @@ class Recorder:
         return self.found[signature]((*self.arrays, *leaves), self.captured[signature])
 
     def _trace(self, args: tuple[Any, ...]) -> tuple[Program, tuple[Any, ...]]:
-        arrays, static = eqx.partition(args, _is_number)
+        arrays, static = eqx.partition(args, eqx.is_array_like)
         structure: list[Any] = []
 
         def call(own, arrays):
@@ -132,7 +132,8 @@ def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: Any) -> Any:
     `like` are the arrays that `try_out` uses; their shapes tell one use from another.
     """
     paths, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_user_function)
-    places = [k for k, (path, leaf) in enumerate(paths) if _is_user_function(leaf) and not _in_params(path)]
+    in_params = lambda path: any(getattr(part, "name", None) == "params" for part in path)
+    places = [k for k, (path, leaf) in enumerate(paths) if _is_user_function(leaf) and not in_params(path)]
     if not places:
         return tree
     leaves = [leaf for _, leaf in paths]
@@ -146,7 +147,7 @@ def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: Any) -> Any:
     recorders = {k: Recorder(leaves[k]) for k in places}
     try:
         trial = jax.tree.unflatten(treedef, [recorders.get(k, leaf) for k, leaf in enumerate(leaves)])
-        jax.eval_shape(lambda: _ignored(try_out(trial)))
+        jax.eval_shape(lambda: (try_out(trial), None)[1])
     except Exception:
         return tree
     for k, recorder in recorders.items():
@@ -200,10 +201,6 @@ def has_user_functions(tree: PyTree) -> bool:
     return any(_is_user_function(x) for x in jax.tree.leaves(tree, is_leaf=_is_user_function))
 
 
-def _ignored(_: Any) -> None:
-    return None
-
-
 def _is_user_function(x: Any) -> bool:
     """A plain function, or a callable PyTree of a class that is not ours."""
     if isinstance(x, Fixed):
@@ -224,10 +221,6 @@ def _is_ours(fn: Any) -> bool:
     )
 
 
-def _in_params(path: tuple[Any, ...]) -> bool:
-    return any(getattr(part, "name", None) == "params" for part in path)
-
-
 def _rebuilt(fn: Any, arrays: tuple[Any, ...]) -> Any:
     """A callable PyTree with other arrays; a plain function as it is."""
     if not arrays:
@@ -237,17 +230,13 @@ def _rebuilt(fn: Any, arrays: tuple[Any, ...]) -> Any:
     return jax.tree.unflatten(treedef, [next(given) if eqx.is_array(x) else x for x in leaves])
 
 
-def _is_number(x: Any) -> bool:
-    return eqx.is_array_like(x)
-
-
 def _abstract(x: Any) -> Any:
     return jax.ShapeDtypeStruct(np.shape(x), jax.numpy.result_type(x))
 
 
 def _flatten(args: tuple[Any, ...]) -> tuple[list[Any], Signature]:
     leaves, treedef = jax.tree.flatten(args)
-    numbers = [_is_number(x) for x in leaves]
+    numbers = [eqx.is_array_like(x) for x in leaves]
     kinds = tuple(
         (np.shape(x), str(jax.numpy.result_type(x))) if number else x for x, number in zip(leaves, numbers, strict=True)
     )

@@ -20,7 +20,7 @@ from ..linalg.indexing import Indices, add_at, take
 from ..linalg.scales import loose
 from ..linalg.small import UnrolledFactor, unrolled
 from ..types import Numbers
-from .structured import weave
+from .structured import woven
 
 LARGEST = 6  # rows of an island up to which its elimination is unrolled over all of them
 MOST = 256  # arrays, rows times coordinates: beyond it the program would take long to compile
@@ -179,10 +179,7 @@ class IslandConstraint(eqx.Module):
 
     def natural(self, rows: list[Any]) -> Any:
         """The rows of all parts in the order of the constraint."""
-        out, k = [], 0
-        for term in self.terms:
-            out.append(weave(rows[k : k + term.period]))
-            k += term.period
+        out = woven(rows, (term.period for term in self.terms))
         return out[0] if len(out) == 1 else jnp.concatenate(out)
 
 

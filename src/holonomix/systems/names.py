@@ -92,7 +92,7 @@ def named_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
     """Every row of a list of (term, further arguments)."""
     names: list[str | None] = []
     for term, extra in terms:
-        count = _count(term, q, extra)
+        count = row_count(term, q, extra)
         given: Name = getattr(term, "name", None)
         if isinstance(given, tuple):
             names += list(np.repeat(np.asarray(given, object), count // len(given)))
@@ -107,5 +107,6 @@ def named_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
     return [Row(number, name, at, place[name] == 1) for number, name, at in rows]
 
 
-def _count(term: Any, q: Numbers, extra: Any) -> int:
+def row_count(term: Any, q: Numbers, extra: Any) -> int:
+    """How many rows a term has, from shapes alone."""
     return jax.eval_shape(lambda x: jnp.asarray(term(x, *extra)), q).shape[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -112,6 +113,12 @@ def weave(rows: list[Any]) -> Any:
     if len(rows) == 1:
         return rows[0].reshape(-1) if rows[0].shape[0] == 1 else rows[0].T.reshape(-1)
     return jnp.stack(rows).transpose(2, 0, 1).reshape(-1)
+
+
+def woven(parts: Iterable[Any], periods: Iterable[int]) -> list[Any]:
+    """The rows of each term in their natural order, from those of all parts; a term has `period` of them."""
+    rest = iter(parts)
+    return [weave([next(rest) for _ in range(period)]) for period in periods]
 
 
 @functools.lru_cache(maxsize=256)
