@@ -73,6 +73,7 @@ def slider_crank(drive):
     return m, base, guide, motor
 
 
+@jax.jit
 def crank_state(angle, rate, curve, r=1.0, l=3.0, mass=(1.0, 2.0, 4.0)):
     """Generalized inertia force on the crank for an imposed motion, by d'Alembert, and the force on the slider."""
 
@@ -84,9 +85,9 @@ def crank_state(angle, rate, curve, r=1.0, l=3.0, mass=(1.0, 2.0, 4.0)):
 
     weights = np.array([mass[0], mass[0], mass[0] / 12, mass[1], mass[1], mass[1] * l**2 / 12, mass[2]])
     slope = jax.jacfwd(places)
-    first, second = np.asarray(slope(angle)), np.asarray(jax.jacfwd(slope)(angle))
+    first, second = slope(angle), jax.jacfwd(slope)(angle)
     acceleration = first * curve + second * rate**2
-    return float(weights * acceleration @ first), float(mass[2] * acceleration[6])
+    return weights * acceleration @ first, mass[2] * acceleration[6]
 
 
 @pytest.mark.slow
@@ -100,7 +101,7 @@ def test_torque_of_a_driven_slider_crank():
     class Row:  # one row of a solution
         t, q, p, multipliers = np.zeros(1), np.asarray(problem.q0)[None], np.asarray(problem.p0)[None], lam
 
-    torque, push = crank_state(0.7, 2.0, 0.0)
+    torque, push = map(float, crank_state(0.7, 2.0, 0.0))
     assert motor.torque(Row)[0] == pytest.approx(torque, abs=1e-8)
     wrist = m["wrist"].force(Row)[0]
     assert wrist[0] == pytest.approx(push, abs=1e-8)

@@ -119,6 +119,53 @@ def test_the_seven_axis_arm_equals_pinocchio():
     _compare(pin, ARM, m, [f"axis {k}" for k in range(1, 8)])
 
 
+@pytest.mark.slow
+def test_mimic_joints_equal_pinocchio(tmp_path):
+    """A tree of seven joints, two of which mimic others: `y'' = -(Z^T M Z)^-1 Z^T h` on the reduced tree."""
+    pin = pytest.importorskip("pinocchio", reason="pip install holonomix[robots]")
+    mimics = {"joint3": ("joint1", -1.5, 0.2), "joint4": ("joint0", 0.3, -0.1)}  # a hinge, and a slide like a rack
+    text = random_tree(7, 2, chain=True)
+    for name, (leader, factor, offset) in mimics.items():
+        head, rest = text.split(f'<joint name="{name}"')
+        mimic = f'<mimic joint="{leader}" multiplier="{factor}" offset="{offset}"/></joint>'
+        text = f'{head}<joint name="{name}"{rest.replace("</joint>", mimic, 1)}'
+    path, names = tmp_path / "robot.urdf", [f"joint{k}" for k in range(7)]
+    path.write_text(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        m = hx.Mechanism.from_urdf(path)
+    made, rng = acceleration(m, names), np.random.default_rng(0)
+    assert m.redundancy.degrees_of_freedom == 5
+    free = [name for name in names if name not in mimics]
+    z, shift = np.zeros((7, 5)), np.zeros(7)
+    for k, name in enumerate(names):
+        leader, factor, shift[k] = mimics.get(name, (name, 1.0, 0.0))
+        z[k, free.index(leader)] = factor
+    model = pin.buildModelFromUrdf(str(path))  # without its own mimic joints: the reduction is done here
+    data = model.createData()
+    for _ in range(50):
+        y, rate = rng.uniform(-1.5, 1.5, 5), rng.normal(size=5)
+        x, v = z @ y + shift, z @ rate
+        ours = np.asarray(made(*state(m, names, x, v)))
+        qp, vp, at = pinocchio_state(pin, model, names, x, v)
+        h = pin.rnea(model, data, qp, vp, np.zeros(7))[at]
+        mass = pin.crba(model, data, qp)
+        mass = (np.triu(mass) + np.triu(mass, 1).T)[np.ix_(at, at)]
+        theirs = -z @ np.linalg.solve(z.T @ mass @ z, z.T @ h)
+        assert np.abs(ours - theirs).max() < 1e-10 * np.abs(theirs).max()
+
+
+def pinocchio_state(pin, model, names, x, v):
+    """Positions and velocities in the order of Pinocchio, and the places of the named joints in the velocities."""
+    qp, vp, at = pin.neutral(model), np.zeros(model.nv), []
+    for name, position, rate in zip(names, x, v, strict=True):
+        joint = model.joints[model.getJointId(name)]
+        qp[joint.idx_q : joint.idx_q + joint.nq] = [np.cos(position), np.sin(position)] if joint.nq == 2 else position
+        vp[joint.idx_v] = rate
+        at.append(joint.idx_v)
+    return qp, vp, at
+
+
 def _compare(pin, path, m, names):
     model = pin.buildModelFromUrdf(str(path))
     data = model.createData()
@@ -126,15 +173,8 @@ def _compare(pin, path, m, names):
     for _ in range(100):
         x, v = rng.uniform(-2, 2, len(names)), rng.normal(size=len(names))
         ours = np.asarray(made(*state(m, names, x, v)))
-        qp, vp = pin.neutral(model), np.zeros(model.nv)
-        for name, position, rate in zip(names, x, v, strict=True):
-            joint = model.joints[model.getJointId(name)]
-            qp[joint.idx_q : joint.idx_q + joint.nq] = (
-                [np.cos(position), np.sin(position)] if joint.nq == 2 else position
-            )
-            vp[joint.idx_v] = rate
-        theirs = pin.aba(model, data, qp, vp, np.zeros(model.nv))
-        theirs = np.array([theirs[model.joints[model.getJointId(name)].idx_v] for name in names])
+        qp, vp, at = pinocchio_state(pin, model, names, x, v)
+        theirs = pin.aba(model, data, qp, vp, np.zeros(model.nv))[at]
         assert np.abs(ours - theirs).max() < 1e-9 * max(1.0, np.abs(theirs).max())
 
 
