@@ -15,6 +15,7 @@ COUNTS = {
     "bennett_linkage": ({}, 1, 3),
     "bricard_linkage": ({}, 1, 1),
     "gyroscope": ({}, 3, 0),
+    "hoberman_ring": ({"sectors": 5}, 4, 4),
     "seven_axis_arm": ({}, 7, 0),
     "iftomm_a01": ({}, 1, 0),
     "iftomm_a02": ({}, 1, 0),
@@ -231,6 +232,26 @@ def test_a_bennett_linkage_keeps_its_relation_of_angles():
     np.testing.assert_allclose(left, np.sin((other + twist) / 2) * np.cos(first / 2) * np.cos(second / 2), atol=1e-10)
     assert max(v.max() for v in m.joint_error(sol).values()) < 1e-12
     np.testing.assert_allclose(m.energy(sol), m.energy(sol)[0], rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_hoberman_ring_stays_round():
+    """All pins where the radius of the middle ones says, in a ring that folds until its inner pins meet."""
+    m = hx.models.hoberman_ring(mechanism=True)
+    sol = run(m.problem(), 2000, 1e-3, 20)
+    rings = [
+        [m[f"{ring} {k}"].b.point(sol, m[f"{ring} {k}"].place.point_b) for k in range(8)]
+        for ring in ("middle", "outer", "inner")
+    ]
+    middle, outer, inner = np.linalg.norm(rings, axis=-1)
+    assert np.ptp(middle[0]) > 0.8 and inner.min() < 0.3
+    across = np.sqrt(1 - (middle * np.sin(np.pi / 8)) ** 2)
+    np.testing.assert_allclose(middle - middle[0], 0.0, atol=1e-13)
+    np.testing.assert_allclose(outer, middle * np.cos(np.pi / 8) + across, atol=1e-13)
+    np.testing.assert_allclose(inner, np.abs(middle * np.cos(np.pi / 8) - across), atol=1e-13)
+    # the bars turn against each other at the start as given
+    assert m["closing 0"].angular_velocity(sol)[0] == pytest.approx(0.5, rel=1e-13)
+    np.testing.assert_allclose(m.energy(sol), m.energy(sol)[0], rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -235,7 +235,9 @@ class Body(BodyResults):
             turn = lambda r: self.spin0 * np.array([-r[1], r[0]])
         count = KINDS[self.kind] - 1
         x = np.stack([self.origin + arm, *frame[:count]])
-        v = np.stack([self.velocity0 + turn(arm), *(turn(d) for d in frame[:count])])
+        # of a body of which only the angular velocity was given the center of mass is at rest, if the joints let it
+        velocity = 0 * arm if self.given == {"angular velocity"} else self.velocity0 + turn(arm)
+        v = np.stack([velocity, *(turn(d) for d in frame[:count])])
         return x, v, np.array([self.mass, *self.inertia.directors])
 
     def __repr__(self) -> str:

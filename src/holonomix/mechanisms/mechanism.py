@@ -67,6 +67,7 @@ class Mechanism(Description):
         """Places the bodies by joint positions and rates given by name, from the ground outward; returns the mechanism.
 
         Joints that are not named get the position zero; joints that close loops are left to `assemble` (or `problem`).
+        The position of a ball joint is a rotation (a quaternion or a matrix) of b against a, in coordinates of a.
         `velocities` replaces the velocities given to the bodies: named rates are kept exactly, other joints of a tree
         rest, and those of loops get what follows.
         """

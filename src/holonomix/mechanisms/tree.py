@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
+from .bodies import rotation_matrix
 from .results import cross
 
 if TYPE_CHECKING:
@@ -24,8 +25,10 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
     for given in (positions, velocities or {}):
         for name in given:
             joint = mechanism[name]
-            if not getattr(joint, "coordinates", None):
-                raise InputError(f"{name!r} is not a joint with a position")
+            ball = getattr(joint, "kind", "") == "spherical"
+            if not getattr(joint, "coordinates", None) and not (ball and given is positions):
+                hint = "; use m.start_velocity for the body behind a ball joint" if ball else ""
+                raise InputError(f"{name!r} is not a joint with a {'rate' if ball else 'position'}{hint}")
     if velocities is not None:
         mechanism._configured = {name: _numbers(mechanism[name], given) for name, given in velocities.items()}
     placed = {-1}
@@ -38,7 +41,9 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
             placed.add(waiting[0].a.number if waiting else -1)  # a free body: it stays where it is
             continue
         joint = ready[0]
-        x = _numbers(joint, positions.get(joint.name, 0.0))
+        if joint.kind == "spherical":
+            _turn(joint, positions.get(joint.name), joint.a.number in placed)
+        x = _numbers(joint, positions.get(joint.name, 0.0) if joint.coordinates else 0.0)
         rate = mechanism._configured.get(joint.name, np.zeros(0))
         x, rate = (np.pad(given, (0, max(len(joint.coordinates) - len(given), 0))) for given in (x, rate))
         forward = joint.a.number in placed
@@ -59,6 +64,17 @@ def _numbers(joint: Joint, given: Any) -> np.ndarray:
             f"joint {joint.name!r} has {count} position{'s' * (count > 1)}, so {given!r} is no value of it"
         )
     return values
+
+
+def _turn(joint: Joint, rotation: Any, forward: bool) -> None:
+    """Turns the body at the far end of a ball joint; `rotation` is that of b against a since the joint was made."""
+    if rotation is not None:
+        place: Any = joint.place
+        turn = rotation_matrix(f"joint {joint.name!r}", rotation, 3) @ place.frame_a @ place.frame_b.T
+        if forward:
+            joint.b.attitude = joint.a.attitude @ turn
+        else:
+            joint.a.attitude = joint.b.attitude @ turn.T
 
 
 def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed: set[int]) -> None:

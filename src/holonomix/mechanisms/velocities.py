@@ -73,32 +73,33 @@ def start_velocities(
     sizes = equations.sizes(q)
     units = row_sizes(a * root, sizes)
     a, drives = a / units[:, None], drives / units
-    x = _project(a, drives, v.reshape(-1) * root)
+    u, s, vt = np.linalg.svd(a, full_matrices=False)
+    kept = s > RANK * s.max(initial=0.0)
+    u, s, vt = u[:, kept], s[kept, None], vt[kept]
+
+    def allowed(x: np.ndarray) -> np.ndarray:
+        for _ in range(2):
+            x = x - vt.T @ (u.T @ (a @ x + drives) / s[:, 0])
+        return x
+
+    x = allowed(v.reshape(-1) * root)
     fast = max(float(np.abs(y).max(initial=0.0)) for y in (drives, x / root / sizes))
     if np.abs(a @ x + drives).max(initial=0.0) > AGREE * fast:
         raise InputError(f"{what}: its drives contradict each other or the joints at t = {t:g}. Leave one out")
     if given:
         w, values = np.concatenate([g.slopes for g in given]), np.concatenate([g.values for g in given])
-        scales = row_sizes(w, sizes)
+        scales, length = row_sizes(w, sizes), row_sizes(w, 1 / root)
         fast = max(fast, float(np.abs(values / scales).max()))
-        length = row_sizes(w, 1 / root)
         w, values = w / root / length[:, None], values / length
-        held = np.linalg.lstsq(a.T, w.T, rcond=RANK)[0]
-        left, s, right = np.linalg.svd(w - held.T @ a, full_matrices=False)
-        free = s > AGREE
+        held = u @ (vt @ w.T / s)  # what the rows hold of each given number
+        left, share, way = np.linalg.svd(w - held.T @ a, full_matrices=False)
+        free = share > AGREE
         for _ in range(2):
-            x = x + right[free].T @ (left[:, free].T @ (values - w @ x) / s[free])
-            x = _project(a, drives, x)
+            x = allowed(x + way[free].T @ (left[:, free].T @ (values - w @ x) / share[free]))
         gaps = (w @ x - values) * length
         if np.abs(gaps / scales).max() > AGREE * fast:
             raise InputError(_contradiction(equations, given, gaps, scales, held * (gaps / length), what))
     return (x / root).reshape(q.shape)
-
-
-def _project(a: np.ndarray, drives: np.ndarray, x: np.ndarray) -> np.ndarray:
-    for _ in range(2):
-        x = x - np.linalg.lstsq(a, a @ x + drives, rcond=RANK)[0]
-    return x
 
 
 def _contradiction(

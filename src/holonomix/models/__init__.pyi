@@ -32,6 +32,7 @@ from .linkages import watt as watt
 from .linkages import planar_ring as planar_ring
 from .linkages import rigid_molecules as rigid_molecules
 from .linkages import mobile as mobile
+from .machines import hoberman_ring as hoberman_ring
 from .machines import jansen_leg as jansen_leg
 from .machines import strandbeest as strandbeest
 from .machines import stewart_platform as stewart_platform

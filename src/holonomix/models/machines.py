@@ -173,6 +173,37 @@ def _bennett_frames(a: float, b: float, alpha: float, beta: float, first: float,
     return np.array(points), np.array(axes)
 
 
+def hoberman_ring(sectors: int = 8, rate: float = 0.5, mechanism: bool = False) -> Problem | Mechanism:
+    """Hoberman's ring: pairs of bent bars that turn against each other at `rate`, so that the ring folds or opens.
+
+    Free in the plane, of 2 * `sectors` bars with arms of 1 m and 0.5 kg. Four of the 6 * `sectors` rows of its pins
+    are redundant. With the middle pins at the radius R, the others are at `R cos(a) +- sqrt(1 - R^2 sin(a)^2)`,
+    `a = pi / sectors`.
+    """
+    count, half = whole_number("sectors", sectors, 3), np.pi / sectors
+    m = Mechanism(dimensions=2, name="Hoberman's ring")
+    radius = 0.9 / np.sin(half)
+    inner, outer = (radius * np.cos(half) + side * np.sqrt(1 - 0.9**2) for side in (-1, 1))
+    ray = lambda k, r: r * np.array([np.cos(2 * half * k), np.sin(2 * half * k)])
+    pairs = []
+    for k in range(count):
+        middle, pair = ray(k + 0.5, radius), []
+        for name, first, last, turn in (("closing", outer, inner, rate), ("opening", inner, outer, -rate)):
+            arms = ray(k, first) - middle, ray(k + 1, last) - middle
+            inertia = 1 / 12 + np.sum((arms[0] - arms[1]) ** 2) / 16
+            pair.append(
+                m.body(f"{name} {k}", mass=1.0, inertia=inertia, position=middle, center=(arms[0] + arms[1]) / 4)
+            )
+            if k == 0:
+                m.start_velocity(pair[-1], angular_velocity=float(turn))
+        m.revolute(f"middle {k}", *pair, at=middle)
+        pairs.append(pair)
+    for k in range(count):
+        m.revolute(f"outer {k}", pairs[k - 1][1], pairs[k][0], at=ray(k, outer))
+        m.revolute(f"inner {k}", pairs[k - 1][0], pairs[k][1], at=ray(k, inner))
+    return finished(m, mechanism, 1e-3, 2.0)
+
+
 def stewart_platform(
     stiffness: float = 2000.0, damping: float = 0.0, push: Any = (0.3, 0.2, 0.0), mechanism: bool = False
 ) -> Problem | Mechanism:
