@@ -1,13 +1,17 @@
 """Places of a program's arrays in one piece of memory: two share a place where they are never needed at once.
 
 The threads of a GPU have little memory of their own, and how many trajectories a processor works on is decided by what
-each one needs. The schedule is walked through once in the order in which it is written; an array is alive from where
-it is first written to where it is last read, and to the end of every loop that reads it and began after it. The state
-and what is computed once for a trajectory are alive throughout.
+each one needs. On a CPU the arrays of a long chain stay in the second cache. The schedule is walked through once in the
+order in which it is written; an array is alive from where it is first written to where it is last read, and to the end
+of every loop that reads it and began after it. The state and what is computed once for a trajectory are alive
+throughout.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .graph import Branches, Loop, Scope
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from .vector_schedule import VectorSchedule
 
 ALIGNED = 8  # bytes of an element, whatever its type
+FILLED = {"pack", "join", "ffactor", "fsolve", "fshorten"}  # vectors that are not results of loops over an axis
 
 
 def places(program: Program, schedule: VectorSchedule) -> tuple[dict[int, int], int]:
@@ -34,6 +39,31 @@ def places(program: Program, schedule: VectorSchedule) -> tuple[dict[int, int], 
             at = max(at, end)
         found[n] = at
     return found, max((found[n] + ALIGNED * g.length[n] for n in found), default=0)
+
+
+def recycled(program: Program, schedule: VectorSchedule, size: Callable[[int], int]) -> tuple[dict[int, int], int]:
+    """The same in linear time for a CPU: an array takes the place of `size(length)` bytes that became free last.
+
+    Lengths of which `size` makes zero are left out.
+    """
+    g, spans = program.graph, _Lives(program, schedule).spans()
+    free: defaultdict[int, list[int]] = defaultdict(list)  # places by their size
+    busy: list[tuple[int, int]] = []  # when a place becomes free, and whose it is
+    found: dict[int, int] = {}
+    total = 0
+    for n in sorted(spans, key=lambda n: (spans[n][0], n)):
+        needed = size(g.length[n])
+        if not needed:
+            continue
+        while busy and busy[0][0] < spans[n][0]:
+            old = heapq.heappop(busy)[1]
+            free[size(g.length[old])].append(found[old])
+        if free[needed]:
+            found[n] = free[needed].pop()
+        else:
+            found[n], total = total, total + needed
+        heapq.heappush(busy, (spans[n][1], n))
+    return found, total
 
 
 class _Lives:
@@ -102,7 +132,7 @@ class _Lives:
                 elif isinstance(attr, Branches):
                     self.branches(n, attr)
                 else:
-                    self.use((*g.args[n], *((n,) if g.op[n] in ("pack", "join") else ())))
+                    self.use((*g.args[n], *((n,) if g.op[n] in FILLED else ())))
 
     def loop(self, n: int, loop: Loop) -> None:
         g, live = self.graph, self.program.live

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .arena import places
+from .arena import places, recycled
 from .vector_schedule import VectorSchedule
 from .wide import Numbers
 from .writer import Writer, scalar_type
@@ -29,6 +29,11 @@ def padded(n: int) -> int:
     return -(-n // PARTIAL) * PARTIAL
 
 
+def far_bytes(n: int) -> int:
+    """Bytes of an array of n elements in the memory that the caller gives; short arrays are on the stack."""
+    return 0 if n <= IN_REGISTERS else -(-8 * (padded(n) + SLACK) // 64) * 64
+
+
 class Values:
     """The register of each scalar node and the array of each vector node.
 
@@ -45,6 +50,8 @@ class Values:
         self.space = 0  # bytes of arrays that a thread or a team of a GPU has for itself
         if self.schedule and width == 1:
             self.places, self.space = places(writer.program, self.schedule)
+        elif self.schedule:
+            self.places, writer.scratch = recycled(writer.program, self.schedule, far_bytes)
         self.local = writer.target.local
 
     def name(self, n: int) -> str:
@@ -95,7 +102,7 @@ class Values:
         return name
 
     def space_for(self, node: int) -> str:
-        """A new array for a vector; arrays of a GPU may share a place, but not a name."""
+        """A new array for a vector; arrays may share a place, but not a name."""
         n, kind = self.w.graph.length[node], self.w.graph.kind[node]
         if self.width == 1:
             return f"{ARENA} {self.places[node]} {node}"
@@ -104,7 +111,9 @@ class Values:
             name = self.w.reserve(padded(n) + SLACK, kind)
             self.w.lanes = lanes
             return name
-        return self.w.beyond(8 * (padded(n) + SLACK))
+        if node not in self.places:  # what enters: alive throughout
+            return self.w.beyond(far_bytes(n))
+        return self.w.far(self.places[node], f"%array{node}")
 
     def address(self, base: str, kind: str, position: str) -> str:
         """The place of an element. Arrays of a GPU's thread are parts of one: their addresses share the index."""

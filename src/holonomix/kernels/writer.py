@@ -150,7 +150,10 @@ class Writer:
     def beyond(self, size: int) -> str:
         """So many bytes of the memory that the caller gives."""
         offset, self.scratch = self.scratch, self.scratch + -(-size // 64) * 64
-        name = f"%far{offset}"
+        return self.far(offset, f"%far{offset}")
+
+    def far(self, offset: int, name: str) -> str:
+        """A name for a place in that memory."""
         self.entry.append(f"  {name} = getelementptr inbounds i8, ptr %scratch, i64 {offset}")
         return name
 
