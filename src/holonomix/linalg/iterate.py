@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
 from ..types import Numbers
@@ -87,13 +88,14 @@ def implicit_root(
 
     The iterations are not differentiated: `dx = -(dr/dx)^-1 (dr/dargs) dargs`, correct in forward and reverse mode and
     to any order. `factor(x, args)` returns something with `.solve(b)` for `dr/dx`; by default the Jacobian is formed
-    densely. `x` is an array; `aux` carries no derivative. Both functions must take everything from `args`.
+    densely. `x` is an array or a tree of arrays, and `residual` returns the same; factors act on flat vectors. `aux`
+    carries no derivative. Both functions must take everything from `args`.
     """
     dynamic, static = eqx.partition(args, eqx.is_array)
 
     def dense(x, args):
-        jacobian = jax.jacfwd(lambda y: residual(y, args).reshape(-1))(x)
-        return Dense(jacobian.reshape(x.size, x.size)).factor()
+        flat, unflatten = ravel_pytree(x)
+        return Dense(jax.jacfwd(lambda y: ravel_pytree(residual(unflatten(y), args))[0])(flat)).factor()
 
     @jax.custom_jvp
     def root(dynamic):
@@ -105,7 +107,7 @@ def implicit_root(
         x, aux = root(dynamic)
         _, change = jax.jvp(lambda d: residual(x, eqx.combine(d, static)), (dynamic,), (direction,))
         factored = (factor or dense)(x, eqx.combine(dynamic, static))
-        dx = -factored.solve(change.reshape(-1)).reshape(x.shape)
+        dx = ravel_pytree(x)[1](-factored.solve(ravel_pytree(change)[0]))
         return (x, aux), (dx, jax.tree.map(_no_tangent, aux))
 
     return root(dynamic)

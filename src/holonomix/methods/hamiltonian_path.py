@@ -67,7 +67,7 @@ def equations(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> No
 
 def residual(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> Any:
     nodes = equations(gamma, multipliers, args, tab)
-    return jnp.concatenate([nodes.defect.reshape(-1), nodes.along_g])
+    return nodes.defect, nodes.along_g
 
 
 def correction(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> tuple[Any, Any]:
@@ -87,7 +87,7 @@ def correction(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> t
     off_p = jnp.max(jnp.abs(dt * nodes.defect[:, n:]) * inverse_sizes(reach))
     norm = jnp.maximum(step_norm(nodes.defect[:, :n], nodes.along_g, nodes.G, speeds), off_p)
     if not multipliers.size:
-        return nodes.defect.reshape(-1), norm
+        return (nodes.defect, nodes.along_g), norm
 
     end = system.linearize(q + (low + dt * gamma[0, :n].reshape(q.shape)), t + dt)
     gram = system.gram(q, end, combined(nodes.G, dt * (tab.X @ tab.weighted.T)[0]))
@@ -95,4 +95,4 @@ def correction(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> t
     pull = tab.weighted.T @ pulls(nodes.G, dl)
     change = jnp.concatenate([dt * (tab.X @ velocities(system, q, pull)), pull], axis=1)
     # a change of lambda moves momenta at once and positions through them: d gamma_p = -pull, d gamma_q = -h X M^-1 pull
-    return jnp.concatenate([(nodes.defect + change).reshape(-1), -dl]), norm
+    return (nodes.defect + change, -dl), norm

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from ..errors import one_of
 from ..linalg import Compensation, add
+from ..linalg.scales import inverse_sizes
 from ..projection import direct_momenta
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
@@ -22,22 +23,26 @@ from .equations import iteration_report, reduced_force
 from .hamiltonian_path import correction, equations, residual, start_slopes
 from .legendre import (
     ITERATIONS,
+    Path,
     along,
     check_degrees,
     coefficients,
     compensated,
     continuation,
     solve_step,
-    step_norm,
     step_speeds,
     tables,
 )
 from .line_integral import LineIntegral
 from .rattle import RATTLE
 from .rounding import conserved_energy, energy_returned, returned
-from .stages import combined, pulls, rates, velocities
+from .stages import combined, pulls, rates, row_sizes, velocities
 
 __all__ = ["HBVM", "Gauss"]
+
+
+# Corrections of a sweep for what it changes in the forces. With two, long chains under tension take no more sweeps.
+REFINEMENTS = 2
 
 
 class Memory(NamedTuple):
@@ -46,7 +51,15 @@ class Memory(NamedTuple):
     low: Compensation
     energy: Any  # at the start, where it is conserved; else None
     gamma: Any  # (s, n); (s, 2 n) where H is no sum T(p) + V(q)
+    missed: Any  # by which gamma differed from the polynomial before it, continued
     multipliers: Any  # (m,)
+
+
+class Sizes(NamedTuple):
+    """The inverse sizes of `gamma`, (n,), and of the rows of the constraint, (m,)."""
+
+    gamma: Any
+    rows: Any
 
 
 class HBVM(AbstractMethod):
@@ -134,7 +147,7 @@ class HBVM(AbstractMethod):
         if self.start == "corrected" and system.has_constraints:
             low = Compensation(low.q, _start_correction(system, state, dt))
         energy = conserved_energy(system, q, p + low.p) if self._exact_on(system) else None
-        return Memory(low, energy, gamma, system.multipliers(q, p, state.t))
+        return Memory(low, energy, gamma, jnp.zeros_like(gamma), system.multipliers(q, p, state.t))
 
     def _exact_on(self, system: AbstractSystem) -> bool:
         """Is the energy of the raw state exact for the common polynomials: links (2), quartic wells (4)?"""
@@ -151,16 +164,17 @@ class HBVM(AbstractMethod):
         q, low = state.q, carry.low
         p, low_p = add(state.p, jnp.zeros_like(q), low.p)  # a start that is corrected has more than round-off there
         state, low = State(q, p, state.t, state.n), Compensation(low.q, low_p)
-        guess = jnp.concatenate([(continuation(self.s) @ carry.gamma).reshape(-1), carry.multipliers])
+        continued = continuation(self.s) @ carry.gamma
+        guess = (continued + carry.missed, carry.multipliers)  # predictions err by much the same from step to step
         args = (system, q, low.q, p, state.t, jnp.asarray(dt, q.dtype))
         # where H is no sum the sweep is a fixed point in gamma, whose norm does not fall in every sweep
         plain = system.separable or self.iteration == "newton"
         iteration = self.iteration if plain else "fixed-point"
-        options = {"iteration": iteration, "max_iterations": self.max_iterations}
-        done = solve_step(self._residual, self._correction, guess, args, **options)
-        gamma, multipliers = self._split(done.x, system, q)
+        options = {"iteration": iteration, "max_iterations": self.max_iterations, "ahead": iteration != "fixed-point"}
+        done = solve_step(self._residual, self._correction, guess, args, **options, prepare=self._prepare)
+        gamma, multipliers = done.x
         if system.separable:
-            push = self._push(system, (q, low.q), gamma, multipliers, state.t, dt)[0]
+            push = self._equations(done.x, args)[2]
             bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
             q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
         else:
@@ -170,80 +184,91 @@ class HBVM(AbstractMethod):
             low = Compensation(low_q, low_p)
         named = {"lambda": multipliers} if system.has_constraints else {}
         low = energy_returned(system, q1, p1, low, carry.energy)
-        memory = Memory(low, carry.energy, gamma, multipliers)
+        memory = Memory(low, carry.energy, gamma, gamma - continued, multipliers)
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
-    def _split(self, x: Any, system: AbstractSystem, q: Numbers) -> tuple[Any, Any]:
-        width = q.size if system.separable else 2 * q.size
-        return x[: self.s * width].reshape(self.s, width), x[self.s * width :]
-
-    def _push(
-        self, system: AbstractSystem, start: Any, gamma: Any, multipliers: Numbers, t: Real, dt: Real
-    ) -> tuple[Any, Any]:
-        """`psi + rho lambda` as (s, n), and the path it comes from."""
+    def _path(self, x: Any, args: PyTree) -> tuple[Any, Any]:
+        """`psi`, (s, n), and `rho`, a stack of s Jacobians (None without constraints), of the path that x describes."""
+        system, q, low, _, t, dt = args
         tab = tables(self.k, self.s)
-        path = along(system, start, gamma, t, dt, tab)
-        force = path.pull if path.G is None else path.pull + pulls(path.G, multipliers)
-        return coefficients(tab, force), path
+        path = along(system, (q, low), x[0], t, dt, tab)
+        return coefficients(tab, path.pull), jax.tree.map(lambda G: coefficients(tab, G), path.G)
 
-    def _equations(self, x: Any, args: PyTree) -> tuple[Any, Any, Any]:
-        """The residuals of (54) and of the constraint, and the path."""
-        system, q, low, p, t, dt = args
-        tab = tables(self.k, self.s)
-        gamma, multipliers = self._split(x, system, q)
-        push, path = self._push(system, (q, low), gamma, multipliers, t, dt)
-        drift = dt * (tab.X @ velocities(system, q, push))
-        first = gamma[0] - system.velocity(q, p).reshape(-1) + drift[0]
-        defect = jnp.concatenate([first[None], gamma[1:] + drift[1:]])
+    def _equations(self, x: Any, args: PyTree, due: Any = None) -> tuple[Any, Any, Any, Any]:
+        """The residuals of (54) and of the constraint, `psi + rho lambda`, and `rho`; `due` as `returned` gives it."""
+        system, q, _, p, t, dt = args
+        gamma, multipliers = x
+        push, rho = self._path(x, args)
         along_g = multipliers
-        if path.G is not None:
-            along_g = tab.b @ rates(path.G, path.du) + returned(system, q, t, dt, path.G)
-        return defect, along_g, path
+        if rho is not None:
+            push = push + pulls(rho, multipliers)
+            due = returned(system, q, t, dt, rho) if due is None else due
+            along_g = jnp.sum(rates(rho, gamma), axis=0) + due
+        drift = dt * (tables(self.k, self.s).X @ velocities(system, q, push))
+        first = gamma[0] - system.velocity(q, p).reshape(-1) + drift[0]
+        return jnp.concatenate([first[None], gamma[1:] + drift[1:]]), along_g, push, rho
 
     def _residual(self, x: Any, args: PyTree) -> Any:
-        system, q, *_ = args
-        if not system.separable:
-            return residual(*self._split(x, system, q), args, tables(self.k, self.s))
-        defect, along_g, _ = self._equations(x, args)
-        return jnp.concatenate([defect.reshape(-1), along_g])
+        if not args[0].separable:
+            return residual(*x, args, tables(self.k, self.s))
+        return self._equations(x, args)[:2]
 
-    def _correction(self, x: Any, args: PyTree) -> tuple[Any, Any]:
+    def _prepare(self, x: Any, args: PyTree) -> Any:
+        """Sizes that the equations are measured by, and with structured rows factors, all at the predicted step."""
+        system, q, _, _, t, dt = args
+        if not system.separable:
+            return None
+        gamma, multipliers = x
+        psi, rho = self._path(x, args)
+        speeds = step_speeds(system, q, gamma, Path(gamma, psi, rho), multipliers, dt)
+        if rho is None:
+            return Sizes(inverse_sizes(speeds), None), None, None
+        per_row = inverse_sizes(jnp.max(row_sizes(rho, speeds), axis=0))
+        factors = None if system.dense_rows(q) or self.iteration == "fixed-point" else self._factors(gamma, rho, args)
+        return Sizes(inverse_sizes(speeds), per_row), returned(system, q, t, dt, rho), factors
+
+    def _factors(self, gamma: Any, rho: Any, args: PyTree) -> tuple[Any, Any]:
+        """`G(q_1)`, and factors of its product with what lambda does to q_1.
+
+        h along_g is g(q_1) - g(q_0), so its derivative is exactly `G(q_1) d gamma_0`.
+        """
         system, q, low, _, t, dt = args
+        end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt)
+        return end, system.gram(q, end, combined(rho, dt * tables(self.k, self.s).X[0])).factor()
+
+    def _correction(self, x: Any, args: PyTree, prepared: Any) -> tuple[Any, Any]:
+        system, q, _, _, t, dt = args
         if not system.separable:
-            return correction(*self._split(x, system, q), args, tables(self.k, self.s))
-        defect, along_g, path = self._equations(x, args)
-        gamma, multipliers = self._split(x, system, q)
-        speeds = step_speeds(system, q, gamma, path, multipliers, dt)
-        norm = step_norm(defect, along_g, path.G, speeds)
-        if not system.has_constraints:
-            return defect.reshape(-1), norm
+            return correction(*x, args, tables(self.k, self.s))
+        sizes, due, factors = prepared
+        gamma, multipliers = x
+        defect, along_g, _, rho = self._equations(x, args, due)
+        norm = jnp.max(jnp.abs(defect) * sizes.gamma)
+        if rho is None:
+            return (defect, along_g), norm
+        norm = jnp.maximum(norm, jnp.max(jnp.abs(along_g) * sizes.rows))
 
-        tab = tables(self.k, self.s)
-        reply = dt * (tab.X @ tab.weighted.T)  # d gamma_j = -sum_l reply_jl M^-1 G_l^T d lambda
+        X = tables(self.k, self.s).X
         if self.iteration == "fixed-point":
-            rho = [combined(path.G, column) for column in tab.weighted.T]
-            grams = [system.gram(q, r, combined(path.G, w)) for r, w in zip(rho, reply, strict=True)]
+            each = [jax.tree.map(lambda x, j=j: x[j], rho) for j in range(self.s)]
+            grams = [system.gram(q, r, combined(rho, dt * X[j])) for j, r in enumerate(each)]
             gram = jax.tree.map(lambda *x: sum(x[1:], x[0]), *grams)
-            target = along_g - sum(r(d.reshape(q.shape)) for r, d in zip(rho, defect, strict=True))
-            dl = gram.factor().solve(target)
-            dgamma = defect
-        else:
-            # h along_g = g(q_1) - g(q_0), so its derivative is exactly G(q_1) d gamma_0
-            end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt)
-            factor = system.gram(q, end, combined(path.G, reply[0])).factor()
+            return (defect, -gram.factor().solve(along_g - jnp.sum(rates(rho, defect), axis=0))), norm
+        end, factor = self._factors(gamma, rho, args) if factors is None else factors
 
-            def solved(defect):
-                dl = factor.solve(along_g - end(defect[0].reshape(q.shape)))
-                return dl, defect + velocities(system, q, reply @ pulls(path.G, dl))
+        def solved(defect):
+            dl = factor.solve(along_g - end(defect[0].reshape(q.shape)))
+            return defect + dt * (X @ velocities(system, q, pulls(rho, dl))), -dl
 
-            dl, dgamma = solved(defect)
-            if not system.dense_rows(q):
-                # one correction for what d gamma changes in the forces: the tension of a long chain is large
-                middle = q + dt / 2 * gamma[0].reshape(q.shape)
-                force = lambda x: system.gradient(x, t) + system.linearize(x, t).transpose(multipliers)
-                bent = jax.vmap(lambda v: jax.jvp(force, (middle,), (v.reshape(q.shape),))[1].reshape(-1))(dgamma)
-                dl, dgamma = solved(defect - dt**2 * (tab.X @ tab.X) @ velocities(system, q, bent))
-        return jnp.concatenate([dgamma.reshape(-1), -dl]), norm
+        change = solved(defect)
+        if factors is not None:
+            # what d gamma changes in the forces: the tension of a long chain is large
+            middle = q + dt / 2 * gamma[0].reshape(q.shape)
+            force = lambda x: system.gradient(x, t) + system.linearize(x, t).transpose(multipliers)
+            bent = jax.vmap(lambda v: jax.jvp(force, (middle,), (v.reshape(q.shape),))[1].reshape(-1))
+            for _ in range(REFINEMENTS):
+                change = solved(defect - dt**2 * (X @ X) @ velocities(system, q, bent(change[0])))
+        return change, norm
 
     def read(self, system: AbstractSystem, state: State, carry: Memory) -> State:
         if self.momentum == "raw" or not system.has_constraints:
@@ -253,7 +278,7 @@ class HBVM(AbstractMethod):
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         gamma = self._first_guess(system, back.q, back.p, back.t)
-        return back, Memory(carry.low.reversed(), carry.energy, gamma, carry.multipliers)
+        return back, Memory(carry.low.reversed(), carry.energy, gamma, jnp.zeros_like(gamma), carry.multipliers)
 
     def substep(self, system: AbstractSystem, state: State, dt: Real, carry: Memory) -> tuple[State, Any]:
         """With constraints another method of order four: a short step magnifies the normal part of a raw momentum."""

@@ -22,12 +22,14 @@ from ..types import Key, Numbers, Real, Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .equations import iteration_report
 from .legendre import basis, integrals, slopes, solve_step
-from .stages import all_blocks, combined, one_block, pulls, rates, reaches, row_sizes, solve_blocks, velocities
+from .stages import all_blocks, combined, one_block, pulls, rates, reaches, row_sizes, solve_response, velocities
 
 __all__ = ["LobattoIIIAB", "lobatto"]
 
 
 MOST_STAGES = 16
+# Terms of the series for what the slopes change in the forces of the inner stages, in one sweep.
+REFINEMENTS = 2
 
 
 class Tableau(NamedTuple):
@@ -93,6 +95,7 @@ class Memory(NamedTuple):
 
     low: Compensation
     slopes: Any  # (s - 1, n): (Q_i - q_0) / (c_i h)
+    missed: Any  # by which the slopes differed from the polynomial of the step before, continued
     multipliers: Any  # (s - 1, m)
     last: Any  # (m,): the multiplier of the last stage
 
@@ -147,8 +150,9 @@ class LobattoIIIAB(AbstractMethod):
         q, p, t, inner = state.q, state.p, state.t, self.s - 1
         velocity = system.velocity(q, p).reshape(-1)
         multipliers = system.multipliers(q, p, t)
+        slopes = jnp.tile(velocity, (inner, 1))
         return Memory(
-            Compensation.zeros(q), jnp.tile(velocity, (inner, 1)), jnp.tile(multipliers, (inner, 1)), multipliers
+            Compensation.zeros(q), slopes, jnp.zeros_like(slopes), jnp.tile(multipliers, (inner, 1)), multipliers
         )
 
     def step(
@@ -156,11 +160,12 @@ class LobattoIIIAB(AbstractMethod):
     ) -> tuple[State, Memory, Report]:
         q, low, tab = state.q, carry.low, lobatto(self.s)
         # the multipliers enter linearly: where they start does not matter
-        guess = jnp.concatenate([(continuation(self.s) @ carry.slopes).reshape(-1), carry.multipliers.reshape(-1)])
+        continued = continuation(self.s) @ carry.slopes
+        guess = (continued + carry.missed, carry.multipliers)
         args = (system, q, low.q, state.p + low.p, jnp.asarray(state.t, q.dtype), jnp.asarray(dt, q.dtype))
-        options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
+        options = {"iteration": self.iteration, "max_iterations": self.max_iterations, "ahead": True}
         done = solve_step(self._residual, self._correction, guess, args, **options, prepare=self._factor)
-        slopes, multipliers = self._split(done.x, q)
+        slopes, multipliers = done.x
         force, _, momenta = self._stages(slopes, multipliers, args)
 
         q1, low_q = add(q, low.q, dt * (tab.b @ velocities(system, q, momenta)).reshape(q.shape))
@@ -176,13 +181,9 @@ class LobattoIIIAB(AbstractMethod):
         report = Report(first_failure(report.status, status), report.iterations, report.residual, named)
         return (
             State(q1, p1, state.t + dt, state.n),
-            Memory(Compensation(low_q, low_p), slopes, multipliers, final),
+            Memory(Compensation(low_q, low_p), slopes, slopes - continued, multipliers, final),
             report,
         )
-
-    def _split(self, x: Any, q: Numbers) -> tuple[Any, Any]:
-        inner = self.s - 1
-        return x[: inner * q.size].reshape(inner, q.size), x[inner * q.size :].reshape(inner, -1)
 
     def _stages(self, slopes: Any, multipliers: Numbers, args: PyTree) -> tuple[Any, Any, Any]:
         """Forces with constraint forces at the first s - 1 stages, Jacobians at all s, and the stage momenta."""
@@ -204,7 +205,7 @@ class LobattoIIIAB(AbstractMethod):
     def _equations(self, x: Any, args: PyTree) -> tuple[Any, Any, Any]:
         system, q, low, _, t, dt = args
         tab = lobatto(self.s)
-        slopes, multipliers = self._split(x, q)
+        slopes, multipliers = x
         force, G, _ = self._stages(slopes, multipliers, args)
         start = velocities(system, q, args[3].reshape(1, -1))
         defect = slopes - (start - dt * (through(self.s) @ velocities(system, q, force)))
@@ -219,14 +220,13 @@ class LobattoIIIAB(AbstractMethod):
         return defect, g, G
 
     def _residual(self, x: Any, args: PyTree) -> Any:
-        defect, g, _ = self._equations(x, args)
-        return jnp.concatenate([defect.reshape(-1), g.reshape(-1)])
+        return self._equations(x, args)[:2]
 
     def _factor(self, x: Any, args: PyTree) -> Any:
         """`d g_i / d L_j` through the positions, factored at the predicted stages; serves every sweep of the step."""
         system, q, _, _, _, dt = args
         tab = lobatto(self.s)
-        slopes, multipliers = self._split(x, q)
+        slopes, multipliers = x
         # positions q + c h v are only as good as eps |q|: an error eps |q| / (c h) of v is round-off
         speeds = jnp.max(jnp.abs(slopes), axis=0) + jnp.abs(q.reshape(-1)) / jnp.abs(dt)
         if not system.has_constraints:
@@ -253,7 +253,7 @@ class LobattoIIIAB(AbstractMethod):
         system, q, low, _, t, dt = args
         if system.dense_rows(q) or self.s == 2:
             return lambda v: v
-        slopes, multipliers = self._split(x, q)
+        slopes, multipliers = x
         c = jnp.asarray(lobatto(self.s).c[1:-1], q.dtype)
 
         def turned(slope, lam, c, v):
@@ -262,23 +262,25 @@ class LobattoIIIAB(AbstractMethod):
             return jax.jvp(force, (here,), (c * dt * v.reshape(q.shape),))[1].reshape(-1)
 
         def bent(v):
-            forces = jax.vmap(turned)(slopes[:-1], multipliers[1:], c, v[:-1])
-            return v - (dt * through(self.s)[:, 1:]) @ velocities(system, q, forces)
+            bent = v
+            for _ in range(REFINEMENTS):
+                forces = jax.vmap(turned)(slopes[:-1], multipliers[1:], c, bent[:-1])
+                bent = v - (dt * through(self.s)[:, 1:]) @ velocities(system, q, forces)
+            return bent
 
         return bent
 
     def _correction(self, x: Any, args: PyTree, prepared: Any) -> tuple[Any, Any]:
         defect, g, _ = self._equations(x, args)
         if not args[0].has_constraints:
-            return defect.reshape(-1), jnp.max(jnp.abs(defect) * prepared)
+            return (defect, g), jnp.max(jnp.abs(defect) * prepared)
         per_size, per_row, after, before, near = prepared
         bent = self._bent(x, args)
         response = lambda dl: bent(self._response(dl, before, args))
         defect_bent = bent(defect)
-        dl = solve_blocks(near, lambda dl: rates(after, response(dl)), g - rates(after, defect_bent))
-        dslopes = defect_bent + response(dl)
+        dl, moved = solve_response(near, response, lambda v: rates(after, v), g - rates(after, defect_bent))
         norm = jnp.maximum(jnp.max(jnp.abs(defect) * per_size), jnp.max(jnp.abs(g) * per_row))
-        return jnp.concatenate([dslopes.reshape(-1), -dl.reshape(-1)]), norm
+        return (defect_bent + moved, -dl), norm
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)

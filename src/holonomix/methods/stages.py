@@ -92,23 +92,32 @@ def one_block(system: AbstractSystem, q: Numbers, weights: np.ndarray, dt: Real,
 
 
 def solve_blocks(near: AllBlocks | OneBlock, product: Callable[[Any], Any], b: Any) -> Any:
-    """`x` with `product(x) = b`, exactly with all blocks, to a few digits with one.
+    """`x` with `product(x) = b`, exactly with all blocks, to a few digits with one."""
+    return solve_response(near, product, lambda y: y, b)[0]
+
+
+def solve_response(
+    near: AllBlocks | OneBlock, response: Callable[[Any], Any], rows: Callable[[Any], Any], b: Any
+) -> tuple[Any, Any]:
+    """`x` with `rows(response(x)) = b`, as `solve_blocks` finds it, and `response(x)`.
 
     With one block: steps along `near.solve(residual)`, each as long as is best (GCR). The residual never grows, however
     far `near` is from the blocks.
     """
     if isinstance(near, AllBlocks):
-        return near.solve(b)
-    x, r, ways = jnp.zeros_like(b), b, []
+        x = near.solve(b)
+        return x, response(x)
+    x, moved, r, ways = jnp.zeros_like(b), None, b, []
     for _ in range(REFINEMENTS):
         way = near.solve(r)
-        image = product(way)
-        for older, its, per_size in ways:
-            part = jnp.sum(image * its) * per_size
-            way, image = way - part * older, image - part * its
+        reply = response(way)
+        image = rows(reply)
+        for older, its_reply, its_image, per_size in ways:
+            part = jnp.sum(image * its_image) * per_size
+            way, reply, image = way - part * older, reply - part * its_reply, image - part * its_image
         size = jnp.sum(image * image)
         per_size = jnp.where(size > 0, 1.0 / jnp.where(size > 0, size, 1.0), 0.0)
-        ways.append((way, image, per_size))
+        ways.append((way, reply, image, per_size))
         step = jnp.sum(r * image) * per_size
-        x, r = x + step * way, r - step * image
-    return x
+        x, r, moved = x + step * way, r - step * image, step * reply if moved is None else moved + step * reply
+    return x, moved
