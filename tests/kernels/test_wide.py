@@ -14,7 +14,7 @@ import holonomix as hx
 from holonomix import kernels
 from holonomix.compiled import Recent
 from holonomix.driver import backends
-from holonomix.kernels import native
+from holonomix.kernels import native, values
 from holonomix.kernels.ptx import ptx
 from holonomix.kernels.wide import Axes
 
@@ -132,6 +132,15 @@ def test_bits_do_not_depend_on_the_width_of_registers(everything, monkeypatch):
         monkeypatch.setattr(native, "default_lanes", lambda width=width: width)
         found.append(bits(_row(program, args)))
     assert found[0] == found[1]
+
+
+def test_arrays_of_a_cpu_share_memory(everything, monkeypatch):
+    _, program = everything
+    args = _arguments(1)
+    found = bits(_row(program, args))
+    monkeypatch.setattr(values, "IN_REGISTERS", 0)  # short arrays in the memory that the caller gives, too
+    assert bits(_row(program, args)) == found
+    assert native.function(program, 1).scratch < 0.75 * program.space  # 0.86 without sharing
 
 
 @pytest.mark.parametrize("seed", range(4))

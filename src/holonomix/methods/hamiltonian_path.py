@@ -65,18 +65,19 @@ def equations(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> No
     return Nodes(gamma - field, along_g, field, G)
 
 
-def residual(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> Any:
-    nodes = equations(gamma, multipliers, args, tab)
+def residual(x: tuple[Any, Any], args: PyTree, tab: Tables) -> tuple[Any, Any]:
+    nodes = equations(*x, args, tab)
     return nodes.defect, nodes.along_g
 
 
-def correction(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> tuple[Any, Any]:
+def correction(x: tuple[Any, Any], args: PyTree, tab: Tables) -> tuple[Any, Any]:
     """One sweep: gamma by its fixed point, lambda such that the end of the step is on the manifold.
 
     The response of the positions to lambda takes the mass at the start of the step.
     """
     system, q, low, p, t, dt = args
     n = q.size
+    gamma, multipliers = x
     nodes = equations(gamma, multipliers, args, tab)
     speeds = jnp.max(jnp.abs(gamma[:, :n]) + jnp.abs(nodes.field[:, :n]), axis=0)
     # forces may cancel, so their parts count

@@ -210,7 +210,7 @@ class HBVM(AbstractMethod):
 
     def _residual(self, x: Any, args: PyTree) -> Any:
         if not args[0].separable:
-            return residual(*x, args, tables(self.k, self.s))
+            return residual(x, args, tables(self.k, self.s))
         return self._equations(x, args)[:2]
 
     def _prepare(self, x: Any, args: PyTree) -> Any:
@@ -239,7 +239,7 @@ class HBVM(AbstractMethod):
     def _correction(self, x: Any, args: PyTree, prepared: Any) -> tuple[Any, Any]:
         system, q, _, _, t, dt = args
         if not system.separable:
-            return correction(*x, args, tables(self.k, self.s))
+            return correction(x, args, tables(self.k, self.s))
         sizes, due, factors = prepared
         gamma, multipliers = x
         defect, along_g, _, rho = self._equations(x, args, due)
