@@ -16,6 +16,6 @@ from .errors import StoreNotFoundError as StoreNotFoundError
 from .errors import StoreVersionError as StoreVersionError
 from .errors import StoreWriteError as StoreWriteError
 from .store import Store as Store
-from .sweeps import open_sweep as open_sweep
-from .verify import verify as verify
+from .stores import open_sweep as open_sweep
+from .stores import verify as verify
 from .xyz import export_xyz as export_xyz

@@ -19,7 +19,7 @@ import numpy as np
 
 from .disk import Folder
 from .errors import StoreDamagedError, StoreError
-from .layout import DTYPES, MOST_ROWS, AbstractColumn, column_name, whole_number
+from .layout import DTYPES, MOST_ROWS, AbstractColumn, column_name, differences, whole_number
 
 CHUNK_LEAST, CHUNK_MOST, FILE_MOST, BLOCK_BYTES = 1 << 13, 1 << 18, 1 << 26, 1 << 25
 MOST_CHUNKS = 8192  # in a file
@@ -202,10 +202,8 @@ def check_keys(
     lead = (trajectories,) if rows is None else (trajectories, rows)
     want = {key: ((*lead, *c.shape), c.dtype) for key, c in columns.items()}
     have = {key: (x.shape, x.dtype.name) for key, x in values.items()}
-    if want != have:
-        differ = sorted(k for k in want.keys() | have.keys() if want.get(k) != have.get(k))
-        lines = "; ".join(f"{k}: {have.get(k, 'missing')} instead of {want.get(k, 'nothing')}" for k in differ)
-        raise StoreError(f"the block does not fit its ensemble: {lines}")
+    if differ := differences(want, have):
+        raise StoreError(f"the block does not fit its ensemble: {differ}")
 
 
 def stretches(

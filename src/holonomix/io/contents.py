@@ -15,7 +15,7 @@ from .columns import ColumnReader
 from .disk import Folder
 from .errors import StoreDamagedError, StoreError, StoreVersionError
 from .layout import INTERNAL, MOST_ROWS, Column, columns_from, whole_number
-from .text import MOST_JSON, is_sealed, read_json, scalar_attributes, unsigned
+from .text import MOST_JSON, damaged_nodes, read_json, scalar_attributes, unsigned
 
 log = logging.getLogger("holonomix")
 
@@ -104,14 +104,7 @@ def damaged_metadata(contents: Contents) -> list[str]:
     """The metadata files that are not as they were written; those of format 1 have no checksum."""
     if contents.format == 1:
         return []
-    bad = []
-    for name in ("", *(column.name for column in contents.columns)):
-        try:
-            intact = is_sealed((contents.root / name if name else contents.root).read("zarr.json", MOST_JSON))
-        except (OSError, StoreError):
-            intact = False
-        if not intact:
-            bad.append(f"{name}/zarr.json".lstrip("/"))
+    bad = damaged_nodes(contents.root, (column.name for column in contents.columns))
     try:
         unsigned((contents.root / INTERNAL).read("status.json", MOST_JSON))
     except (OSError, ValueError, StoreError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import xarray
@@ -19,30 +20,26 @@ from .errors import StoreNotFoundError
 from .text import scalar_attributes
 
 
-@runtime_checkable
-class RowReader(Protocol):
-    """Something with a leading axis that can be read in part."""
+class AbstractLazy(BackendArray):
+    """Something on disk as an array of xarray's, read when and as far as its values are asked for."""
 
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> np.dtype: ...
-
-    def read(self, rows: slice | np.ndarray) -> np.ndarray: ...
-
-
-class LazyRows(BackendArray):
-    """A reader as an array of xarray's; the leading axis is read in part, the others are cut in memory."""
-
-    def __init__(self, reader: RowReader) -> None:
-        self.reader = reader
-        self.shape = reader.shape
-        self.dtype = reader.dtype
+    shape: tuple[int, ...]
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        support = indexing.IndexingSupport.OUTER
-        return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+
+    @abc.abstractmethod
+    def _read(self, key: tuple[Any, ...]) -> np.ndarray: ...
+
+    def variable(self, dims: Iterable[str]) -> xarray.Variable:
+        return xarray.Variable(tuple(dims), indexing.LazilyIndexedArray(self))
+
+
+class LazyRows(AbstractLazy):
+    """A reader; the leading axis is read in part, the others are cut in memory."""
+
+    def __init__(self, reader: ColumnReader) -> None:
+        self.reader, self.shape, self.dtype = reader, reader.shape, reader.dtype
 
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
         first, *rest = key
@@ -53,20 +50,15 @@ class LazyRows(BackendArray):
         return np.asarray(values[0]) if one else values
 
 
-def lazy_variable(dims: Iterable[str], reader: RowReader) -> xarray.Variable:
-    """A variable that is read when its values are asked for."""
-    return xarray.Variable(tuple(dims), indexing.LazilyIndexedArray(LazyRows(reader)))
-
-
 def lazy_dataset(readers: Iterable[ColumnReader], attributes: Mapping[str, Any]) -> xarray.Dataset:
     """The rows of a run; the coordinate t is read at once."""
-    variables = {r.column.name: lazy_variable(r.column.dims, r) for r in readers}
+    variables = {r.column.name: LazyRows(r).variable(r.column.dims) for r in readers}
     coordinates = {"t": variables.pop("t")} if "t" in variables else {}
     return xarray.Dataset(variables, coordinates, dict(attributes))
 
 
-class LazyBlocks(BackendArray):
-    """A variable of an ensemble as an array of xarray's; trajectories and rows are read in part."""
+class LazyBlocks(AbstractLazy):
+    """A variable of an ensemble; trajectories and rows are read in part."""
 
     def __init__(self, store: EnsembleStore, column: BlockColumn, finished: set[int]) -> None:
         self.store, self.column, self.finished = store, column, finished
@@ -74,10 +66,6 @@ class LazyBlocks(BackendArray):
         self.lead = (column.trajectories, *time)
         self.shape = (*self.lead, *column.shape)
         self.dtype = column.numpy_dtype.newbyteorder("=")
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        support = indexing.IndexingSupport.OUTER
-        return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
         lead = [np.atleast_1d(np.arange(n)[k]) for n, k in zip(self.lead, key)]
@@ -98,7 +86,7 @@ def ensemble_dataset(store: EnsembleStore) -> xarray.Dataset:
     variables: dict[str, Any] = {}
     for column in store.columns:
         dims = ("trajectory", *(() if column.rows is None else ("t",)), *column.dims)
-        variables[column.name] = xarray.Variable(dims, indexing.LazilyIndexedArray(LazyBlocks(store, column, done)))
+        variables[column.name] = LazyBlocks(store, column, done).variable(dims)
     finished = np.zeros(store.trajectories, bool)
     for block in done:
         finished[slice(*store.bounds(block))] = True

@@ -38,7 +38,7 @@ from .disk import Folder
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, MOST_ROWS, Column, whole_number
-from .text import MOST_JSON, is_sealed, scalar_attributes, seal, signed, unsigned
+from .text import MOST_JSON, damaged_nodes, scalar_attributes, seal, signed, unsigned
 
 STATUS, REDUCED, END = "status", "reduced/", "end/"
 MOST_ATTACHED = 1 << 34
@@ -330,14 +330,7 @@ class EnsembleStore:
         bad = [name for block in sorted(self.finished_blocks()) for name in self._damaged(block)]
         for column in self.fixed:
             bad += self._reader(column).damaged_files()
-        for name in ("", *(c.name for c in (*self.columns, *self.fixed))):
-            try:
-                intact = is_sealed((self._root / name if name else self._root).read("zarr.json", MOST_JSON))
-            except (OSError, StoreError):
-                intact = False
-            if not intact:
-                bad.append(f"{name}/zarr.json".lstrip("/"))
-        return bad
+        return bad + damaged_nodes(self._root, (c.name for c in (*self.columns, *self.fixed)))
 
     def _damaged(self, block: int) -> Iterator[str]:
         try:

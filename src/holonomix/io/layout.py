@@ -55,6 +55,12 @@ def _summed(data: bytes) -> bytes:
     return data + google_crc32c.value(data).to_bytes(4, "little")
 
 
+def differences(want: Mapping[str, Any], have: Mapping[str, Any]) -> str:
+    """What differs between two descriptions of columns by their keys; empty where nothing does."""
+    differ = sorted(k for k in want.keys() | have.keys() if want.get(k) != have.get(k))
+    return "; ".join(f"{k}: {have.get(k, 'missing')} instead of {want.get(k, 'nothing')}" for k in differ)
+
+
 class AbstractColumn(abc.ABC):
     """What the columns of runs and of ensembles have in common: values of type `dtype` and shape `shape`."""
 

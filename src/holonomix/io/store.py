@@ -35,7 +35,7 @@ from .directory import FORMAT, is_store, version
 from .disk import Folder
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
-from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, group_metadata
+from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, differences, group_metadata
 from .text import MOST_JSON, as_json, read_json, scalar_attributes, signed
 
 log = logging.getLogger("holonomix")
@@ -259,10 +259,8 @@ class Store:
         if self.columns:
             want = {c.key: (c.shape, c.dtype) for c in self.columns}
             have = {key: (v.shape[1:], v.dtype.name) for key, v in values.items()}
-            if want != have:
-                differ = sorted(k for k in want.keys() | have.keys() if want.get(k) != have.get(k))
-                lines = "; ".join(f"{k}: {have.get(k, 'missing')} instead of {want.get(k, 'nothing')}" for k in differ)
-                raise StoreError(f"rows do not fit those already in {self.path}: {lines}")
+            if differ := differences(want, have):
+                raise StoreError(f"rows do not fit those already in {self.path}: {differ}")
         return values
 
     def _lay_out(self, values: Mapping[str, np.ndarray]) -> None:

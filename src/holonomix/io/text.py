@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,18 @@ def is_sealed(data: bytes) -> bool:
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
     return len(claimed) == 64 and hashlib.sha256(blank).hexdigest() == claimed
+
+
+def damaged_nodes(root: Folder, names: Iterable[str]) -> list[str]:
+    """The `zarr.json` of the group and of arrays that are missing or not as `seal` wrote them."""
+    bad = []
+    for folder, name in ((root, "zarr.json"), *((root / array, f"{array}/zarr.json") for array in names)):
+        try:
+            intact = is_sealed(folder.read("zarr.json", MOST_JSON))
+        except (OSError, StoreError):
+            intact = False
+        bad += [] if intact else [name]
+    return bad
 
 
 def scalar_attributes(meta: Mapping[str, Any]) -> dict[str, Any]:

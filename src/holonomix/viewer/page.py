@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holonomix.io import EnsembleStore, Store, disk, is_store
-from holonomix.io.directory import read_format
+from holonomix.io import EnsembleStore, Store, disk
+from holonomix.io.directory import is_ensemble
 from holonomix.scene import Scene
 
 from .ensembles import as_page_map, from_ensemble, from_ensemble_store
@@ -62,14 +62,10 @@ def _recording(source: str | os.PathLike[str] | Solution | Ensemble) -> Recordin
     from holonomix.driver import Ensemble
 
     if isinstance(source, str | os.PathLike):
-        if _holds_ensemble(source):
+        if is_ensemble(source):
             return from_ensemble_store(EnsembleStore(source))
         return from_store(Store(source, "read"))
     return from_ensemble(source) if isinstance(source, Ensemble) else from_solution(source)
-
-
-def _holds_ensemble(path: str | os.PathLike[str]) -> bool:
-    return is_store(path) and read_format(disk.Folder(Path(path)))[1] == "ensemble"
 
 
 def show_page(
@@ -91,13 +87,10 @@ def follow(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, rows: int = FRAMES, seconds: float = 5.0
 ) -> None:
     """Write the page of a run in progress again and again, until the run has ended."""
-    if _holds_ensemble(source):  # ensembles are written block by block, by any number of processes
-        while EnsembleStore(source).missing_blocks():
-            time.sleep(seconds)
-            write_page(source, target, rows=rows, reload=seconds)
-        write_page(source, target, rows=rows)
-        return
-    while Store(source, "read").status.get("state") == "running":
+    ensemble = is_ensemble(source)  # written block by block, by any number of processes
+    while (
+        EnsembleStore(source).missing_blocks() if ensemble else Store(source, "read").status.get("state") == "running"
+    ):
         time.sleep(seconds)
         write_page(source, target, rows=rows, reload=seconds)
     write_page(source, target, rows=rows)

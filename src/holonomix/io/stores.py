@@ -1,10 +1,21 @@
-"""The results of a sweep."""
+"""Functions on stores of any kind."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 from typing import Any
+
+from .directory import is_ensemble
+from .ensemble import EnsembleStore
+from .store import Store
+
+
+def verify(path: str | os.PathLike[str]) -> list[str]:
+    """Read everything in a store; the names of the files that are missing or not as they were written."""
+    if is_ensemble(path):
+        return EnsembleStore(path).verify()
+    return Store(path, "read").verify()
 
 
 def open_sweep(path: str | os.PathLike[str]) -> Any:
