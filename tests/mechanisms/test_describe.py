@@ -284,6 +284,37 @@ def test_configure_places_bodies_by_joint_positions():
     assert np.abs(m.equations.jacobian(q) @ v.reshape(-1)).max() < 1e-14
 
 
+def two_wheels(**gear):
+    m = hx.Mechanism()
+    wheels = [m.body(x, mass=1.0, inertia=[1, 1, 1], position=(k, 0, 0)) for k, x in enumerate("ab")]
+    axles = [m.revolute(f"axle {x.name}", m.ground, x, at=x.origin, axis=(0, 0, 1)) for x in wheels]
+    if gear:
+        m.gear("teeth", *axles, **gear)
+    return m
+
+
+def angles_of(m):
+    frames = m.equations.frames(np.asarray(m.problem().q0))
+    return [m[f"axle {x}"].coordinates[0].value(frames) for x in "ab"]
+
+
+@pytest.mark.parametrize("start", [0.5, 3.0, np.pi, 4.0])
+def test_a_drive_starts_where_it_says_and_not_half_a_turn_away(start):
+    m = two_wheels()
+    m.drive(m["axle a"], lambda t: start + t)
+    assert np.exp(1j * angles_of(m)[0]) == pytest.approx(np.exp(1j * start), abs=1e-14)
+
+
+def test_gears_are_placed_by_either_joint():
+    for given, expected in (({"axle a": 2.5}, (2.5, 3.75)), ({"axle b": 0.6}, (0.4, 0.6)), ({}, (0.0, 0.0))):
+        np.testing.assert_allclose(
+            np.exp(1j * np.array(angles_of(two_wheels(ratio=1.5).configure(given)))), np.exp(1j * np.array(expected))
+        )
+    first, second = angles_of(two_wheels(ratio=-1.5, offset=1.0))
+    assert second == pytest.approx(1.0 - 1.5 * first, abs=1e-14)
+    np.testing.assert_allclose(angles_of(two_wheels(ratio=-1.5, offset=1.0).configure()), [0.0, 1.0], atol=1e-14)
+
+
 def planar_chain(links):
     """Bars hung from each other, straight out to the side."""
     m = hx.Mechanism(dimensions=2, gravity=(0.0, -9.81))

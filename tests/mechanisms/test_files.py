@@ -72,6 +72,10 @@ def test_mimic_and_loop_joints_close_loops(tmp_path):
     problem = m.problem()
     row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
     np.testing.assert_allclose([m[x].rate(row)[0] for x in "ABDG"], [2.0, -2.0, 2.0, -4.0], rtol=1e-13)
+    exact = hx.Mechanism.from_urdf(write(tmp_path, text), positions={"A": 0.3})  # kept, and the others follow
+    frames = exact.equations.frames(np.asarray(exact.problem().q0))
+    found = [exact[x].coordinates[0].value(frames) for x in "ABDG"]
+    np.testing.assert_allclose(found, [0.3, -0.3, 0.3, -0.6], atol=1e-14)
     assert m.redundancy.degrees_of_freedom == 1
     assert len(m.redundancy.dropped) == 3  # a plane loop in space
 

@@ -34,6 +34,7 @@ class Description:
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
         self._applied: list[Any] = []
         self._rates: list[tuple[Joint, int, float]] = []
+        self._named: dict[str, np.ndarray] = {}  # positions and
         self._configured: dict[str, np.ndarray] = {}  # rates given to `configure`
         self._particles = 0
 
@@ -200,7 +201,8 @@ class Description:
         """The position of `second` is `ratio` times that of `first`, plus `offset`.
 
         Positions are angles or distances (a rack and pinion couples the two). Between angles that make full turns the
-        ratio must be one of whole numbers, as those of teeth are; otherwise angles stay within half a turn.
+        ratio must be one of whole numbers, as those of teeth are, and full turns of either do not count; otherwise
+        angles stay within half a turn. `configure` places one joint as the other says.
         """
         name = self._new_name(name, "joint")
         why = f"joint {name!r}"
@@ -209,7 +211,14 @@ class Description:
             raise InputError(f"{why} needs two different joints and a ratio other than zero, not {ratio!r}")
         coordinates = [self._position(why, joint, 0) for joint in (first, second)]
         row, _ = coupling_row(why, [(-factor, coordinates[0]), (1.0, coordinates[1])], offset)
-        return self._add_joint(Joint(name, "gear", first.b, second.b, [row], None))
+        return self._add_gear(name, first, second, row, (factor, offset))
+
+    def _add_gear(
+        self, name: str, first: Joint, second: Joint, row: PhaseRow, relation: tuple[float, float] | None
+    ) -> Joint:
+        made = self._add_joint(Joint(name, "gear", first.b, second.b, [row], None))
+        made.relation = None if relation is None else (first, second, *relation)
+        return made
 
     def _position(self, why: str, joint: Any, which: int) -> Any:
         if not isinstance(joint, Joint) or joint.name not in self._names:

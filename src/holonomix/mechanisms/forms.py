@@ -106,10 +106,12 @@ class Coordinate:
 
 @dataclasses.dataclass(frozen=True)
 class PhaseRow:
-    """`sum_j n_j theta_j - phase(t) = 0` for joint positions, as the sine of it where angles count turns.
+    """`sum_j n_j theta_j - phase(t) = 0` for joint positions, up to full turns where angles count turns.
 
-    With whole numbers `n_j` before the angles the sine does not jump when an angle passes a full turn, so gears and
-    screws may turn for ever; with other numbers the angles must stay within (-pi, pi).
+    With whole numbers `n_j` before the angles the sum jumps by full turns when an angle passes one, so gears and
+    screws may turn for ever; with other numbers the angles must stay within (-pi, pi). A step solves for the sine of
+    the sum, which is smooth and has the same value and slope at the zeros; but it vanishes half a turn away as well, so
+    here, where rough positions are brought together, it is the sum itself.
     """
 
     terms: tuple[tuple[float, Coordinate], ...]
@@ -122,7 +124,7 @@ class PhaseRow:
 
     @property
     def winding(self) -> bool:
-        """Whether the sine is taken: there are angles, all with whole numbers."""
+        """Whether full turns are left out: there are angles, all with whole numbers."""
         angles = [n for n, coordinate in self.terms if coordinate.kind == "angle"]
         return bool(angles) and all(float(n).is_integer() for n in angles)
 
@@ -136,14 +138,13 @@ class PhaseRow:
 
     def value(self, frames: Frames, t: Any = 0.0) -> Any:
         total = self._sum(frames, t)
-        return (np.sin(total) if self.winding else total) / self.scale
+        return (total - 2 * np.pi * np.round(total / (2 * np.pi)) if self.winding else total) / self.scale
 
     def slopes(self, frames: Frames, t: Any = 0.0) -> dict[int, np.ndarray]:
-        factor = (np.cos(self._sum(frames, t)) if self.winding else 1.0) / self.scale
         out: dict[int, Any] = {}
         for n, coordinate in self.terms:
             for k, g in coordinate.slopes(frames).items():
-                out[k] = out.get(k, 0.0) + n * np.asarray(factor)[..., None, None] * g
+                out[k] = out.get(k, 0.0) + n / self.scale * g
         return out
 
 

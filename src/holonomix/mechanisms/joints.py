@@ -33,6 +33,7 @@ class Joint(JointResults):
         self.name, self.kind, self.a, self.b, self.rows = name, kind, a, b, rows
         self.place, self.axis = place, axis
         self.coordinates: list[Coordinate] = []
+        self.relation: tuple[Joint, Joint, float, float] | None = None  # second = factor * first + offset, of a gear
         self.dropped: set[int] = set()  # rows that depend on others all along the motion
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ConstraintRankError, HolonomixError, InputError
+from ..errors import ConstraintRankError, ConvergenceError, HolonomixError, InputError
 from ..systems import System
 from ..systems.problem import Problem
 from .assembly import Equations, Redundancy, close, find_redundant
@@ -54,7 +54,7 @@ class Mechanism(Description):
 
         The change is the least one, heavy bodies move least. `ConvergenceError` names the joints that cannot close.
         """
-        q = close(self.equations, self._start()[0], t, self.name)
+        q = self._closed(t)
         for body, frame in zip(self.bodies, self.equations.frames(q), strict=True):
             if body.kind in ("rigid", "plate", "planar"):
                 body.attitude = frame[1:].T @ body.axes.T
@@ -63,10 +63,24 @@ class Mechanism(Description):
             body.origin = frame[0] - body.attitude @ body.center
         return self
 
+    def _closed(self, t: float) -> np.ndarray:
+        """The closed configuration that keeps the positions given to `configure`, or the nearest one if none does."""
+        q, equations = self._start()[0], self.equations
+        held = [(self[name], k, x) for name, several in self._named.items() for k, x in enumerate(several)]
+        if held:
+            rows = [PhaseRow(((1.0, joint.coordinates[k]),), float(x)) for joint, k, x in held]
+            kept = Joint("positions", "held", self.ground, self.ground, [*rows], None)
+            try:
+                q = close(Equations(self.bodies, [*self.joints, kept], equations.masses), q, t, self.name, 40)
+            except ConvergenceError:
+                pass  # they are a first guess
+        return close(equations, q, t, self.name)
+
     def configure(self, positions: Any = None, velocities: Any = None) -> Mechanism:
         """Places the bodies by joint positions and rates given by name, from the ground outward; returns the mechanism.
 
-        Joints that are not named get the position zero; joints that close loops are left to `assemble` (or `problem`).
+        Joints that are not named get the position zero, or that which a gear gives them. `assemble` (or `problem`)
+        closes loops: named joints keep their positions where that is possible, otherwise these are a first guess.
         The position of a ball joint is a rotation (a quaternion or a matrix) of b against a, in coordinates of a.
         `velocities` replaces the velocities given to the bodies: named rates are kept exactly, other joints of a tree
         rest, and those of loops get what follows.
@@ -83,9 +97,9 @@ class Mechanism(Description):
         `m.redundancy` then says how many rows depend on others; their joints keep all their rows for the reactions.
         `ConstraintRankError` where the mechanism stands in a singular position.
         """
-        q, v, masses = self._start()
+        _, v, masses = self._start()
         equations = self.equations
-        q = close(equations, q, t0, self.name)
+        q = self._closed(t0)
         self._drop(equations, q, t0)
         given = [one for body in self.bodies for one in given_by_body(equations, q, body)]
         rates = [(self[name], k, x) for name, several in self._configured.items() for k, x in enumerate(several)]

@@ -317,7 +317,7 @@ class _Reader:
 
     def _coupled(self, name: str, element: Any) -> None:
         """`joint1 = a0 + a1 joint2` (higher powers are left out); without a second joint `joint1 = a0`."""
-        terms, joints = [], []
+        terms, ends = [], []
         powers = attribute_numbers(self.path, element, "polycoef", 5, (0, 1, 0, 0, 0))
         for key, factor in (("joint1", 1.0), ("joint2", -float(powers[1]))):
             end = element.get(key)
@@ -326,9 +326,12 @@ class _Reader:
             found = self.joints.get(str(end))
             if found is None:
                 raise InputError(f"equality {name!r} couples joint {end!r}, which is no joint with a position here")
-            joints.append(found[0])
+            ends.append(found)
             terms.append((factor * found[2], found[0].coordinates[found[1]]))
         if np.any(powers[2:]) and len(terms) == 2:
             self.unsupported.append(f"powers in the coupling {name!r}")
         row, _ = coupling_row(name, terms, float(powers[0]))
-        self.mechanism._add_joint(Joint(name, "gear", joints[0].b, joints[-1].b, [row], None))
+        (first, place, way), (second, other, sign) = ends[-1], ends[0]
+        plain = len(ends) == 2 and place == other == 0
+        relation = (sign * way * float(powers[1]), sign * float(powers[0])) if plain else None
+        self.mechanism._add_gear(name, first, second, row, relation)

@@ -29,6 +29,10 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
             if not getattr(joint, "coordinates", None) and not (ball and given is positions):
                 hint = "; use m.start_velocity for the body behind a ball joint" if ball else ""
                 raise InputError(f"{name!r} is not a joint with a {'rate' if ball else 'position'}{hint}")
+    mechanism._named = {
+        name: _numbers(mechanism[name], x) for name, x in positions.items() if mechanism[name].coordinates
+    }
+    positions = _follow(mechanism, positions)
     if velocities is not None:
         mechanism._configured = {name: _numbers(mechanism[name], given) for name, given in velocities.items()}
     placed = {-1}
@@ -50,6 +54,21 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
         if velocities is not None:
             (joint.b if forward else joint.a).given.clear()
         _place(joint, x, rate, forward, placed)
+
+
+def _follow(mechanism: Mechanism, positions: Mapping[str, Any]) -> dict[str, Any]:
+    """The positions, and those of joints that are not named but geared to others."""
+    known = dict(positions)
+    waiting = [joint.relation for joint in mechanism.joints if joint.relation is not None]
+    while waiting:
+        ready = [r for r in waiting if {r[0].name, r[1].name} & set(known)] or waiting[:1]
+        first, second, factor, offset = ready[0]
+        waiting.remove(ready[0])
+        if first.name not in known and second.name in known and factor != 0:
+            known[first.name] = (_numbers(second, known[second.name])[0] - offset) / factor
+        leader = _numbers(first, known.setdefault(first.name, 0.0))[0]
+        known.setdefault(second.name, factor * leader + offset)
+    return known
 
 
 def _numbers(joint: Joint, given: Any) -> np.ndarray:

@@ -241,7 +241,7 @@ class _Reader:
             self.unsupported.append(
                 f"full turns of the mimic joint {name!r} (its multiplier is no ratio of small numbers)"
             )
-        self.mechanism._add_joint(Joint(f"{name} (mimic)", "gear", self.made[leader].b, self.made[name].b, [row], None))
+        self.mechanism._add_gear(f"{name} (mimic)", self.made[leader], self.made[name], row, (factor, offset))
 
     def _loop(self, loop: Any) -> None:
         """`<loop_joint name type><link1 link xyz rpy/><link2 .../><axis/></loop_joint>`."""
