@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -22,23 +23,21 @@ class BlockDiagonalFactor(eqx.Module):
     sizes: tuple[tuple[int, int], ...] = eqx.field(static=True)
     pivot: Any
 
-    def solve(self, b: Numbers) -> Any:
+    def _each(self, b: Numbers, call: Callable[[Any, Any], Any]) -> Any:
+        """`call(factor, rows)` for every stack, its rows as `(size, count)`."""
         parts, start = [], 0
         for factor, (size, count) in zip(self.factors, self.sizes, strict=True):
             part = b[start : start + count * size].reshape(count, size).T
             start += count * size
-            x = apply(factor, part) if isinstance(factor, jax.Array) else factor.solve(part)
-            parts.append(x.T.reshape(-1))
+            parts.append(call(factor, part).T.reshape(-1))
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+    def solve(self, b: Numbers) -> Any:
+        return self._each(b, lambda f, part: apply(f, part) if isinstance(f, jax.Array) else f.solve(part))
 
     def shortest(self, x: Any) -> Any:
         """The least-norm form of a solution, for factors that accept redundant rows."""
-        parts, start = [], 0
-        for factor, (size, count) in zip(self.factors, self.sizes, strict=True):
-            part = x[start : start + count * size].reshape(count, size).T
-            start += count * size
-            parts.append(factor.shortest(part).T.reshape(-1))
-        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+        return self._each(x, lambda factor, part: factor.shortest(part))
 
 
 class BlockDiagonal(eqx.Module):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ..types import Numbers
 from .small import unrolled
-from .tridiagonal import Tridiagonal, diagonals
+from .tridiagonal import Tridiagonal, dense_ring, diagonals
 
 
 class CyclicFactor(eqx.Module):
@@ -68,11 +68,4 @@ class CyclicTridiagonal(eqx.Module):
         )
 
     def todense(self) -> Any:
-        n = self.diagonal.shape[-1]
-        i = jnp.arange(n)
-        full = jnp.zeros(self.diagonal.shape[:-1] + (n, n), self.diagonal.dtype).at[..., i, i].set(self.diagonal)
-        full = full.at[..., i, (i - 1) % n].set(self.lower).at[..., i, (i + 1) % n].set(self.upper)
-        if self.diagonal.ndim == 1:
-            return full
-        b = self.diagonal.shape[0]
-        return full.transpose(2, 0, 3, 1).reshape(n * b, n * b)
+        return dense_ring(self.lower, self.diagonal, self.upper)

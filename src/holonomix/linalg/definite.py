@@ -6,6 +6,8 @@ definite), so a step can end with a status where `M + beta h^2 V''` is no longer
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -23,34 +25,22 @@ from .tridiagonal import RecurrenceFactor, TridiagonalFactor
 UNROLL_DEFINITE = 24
 
 
-class OnceFactor(eqx.Module):
-    """A matrix that is solved a single time, with its smallest eigenvalue for the smallest pivot."""
+class DefiniteFactor(eqx.Module):
+    """What `solver` solves with: the matrix itself, unrolled `L D L^T`, or LAPACK's factors.
 
-    matrix: Any
+    `smallest` is the smallest pivot or eigenvalue; LAPACK's factors are NaN where the matrix is not definite.
+    """
+
+    held: Any
     smallest: Any
+    solver: Callable[[Any, Any], Any] = eqx.field(static=True)
 
     def solve(self, b: Numbers) -> Any:
-        return jnp.linalg.solve(self.matrix, b)
+        return self.solver(self.held, b)
 
 
-class PivotFactor(eqx.Module):
-    """Unrolled `L D L^T` with its smallest pivot."""
-
-    factor: UnrolledFactor
-    smallest: Any
-
-    def solve(self, b: Numbers) -> Any:
-        return self.factor.solve(b)
-
-
-class CholeskyFactor(eqx.Module):
-    """LAPACK's factors, for matrices above the unrolling limit; they are NaN where the matrix is not definite."""
-
-    lower: Any
-    smallest: Any
-
-    def solve(self, b: Numbers) -> Any:
-        return jax.scipy.linalg.cho_solve((self.lower, True), b)
+def _solve_lower(lower: Any, b: Numbers) -> Any:
+    return jax.scipy.linalg.cho_solve((lower, True), b)
 
 
 class Definite(eqx.Module):
@@ -58,23 +48,21 @@ class Definite(eqx.Module):
 
     matrix: Any
 
-    def factor(self, once: bool = False) -> PivotFactor | CholeskyFactor | OnceFactor:
+    def factor(self, once: bool = False) -> DefiniteFactor:
         """Factors; with `once` by LAPACK, for what a run computes a single time: XLA takes seconds to compile a long
         written-out elimination."""
         n = self.matrix.shape[0]
         if once and 4 < n <= UNROLL_DEFINITE:
-            return OnceFactor(self.matrix, jnp.linalg.eigvalsh(jax.lax.stop_gradient(self.matrix))[0])
+            smallest = jnp.linalg.eigvalsh(jax.lax.stop_gradient(self.matrix))[0]
+            return DefiniteFactor(self.matrix, smallest, jnp.linalg.solve)
         if n <= UNROLL_DEFINITE:
             factor = unrolled(self.matrix, n, True)
             pivots = [factor.upper[i][i] for i in range(n)]
-            smallest = pivots[0]
-            for pivot in pivots[1:]:
-                smallest = jnp.minimum(smallest, pivot)
-            return PivotFactor(factor, smallest)
+            return DefiniteFactor(factor, functools.reduce(jnp.minimum, pivots), UnrolledFactor.solve)
         lower = jnp.linalg.cholesky(self.matrix, symmetrize_input=False)
         diagonal = jnp.diagonal(lower)
         smallest = jnp.where(jnp.all(jnp.isfinite(diagonal)), jnp.min(diagonal) ** 2, -1.0)
-        return CholeskyFactor(lower, smallest)
+        return DefiniteFactor(lower, smallest, _solve_lower)
 
     def todense(self) -> Any:
         return self.matrix

@@ -114,14 +114,19 @@ class Tridiagonal(eqx.Module):
         return TridiagonalFactor(tuple(levels), inverse, jnp.minimum(pivot, smallest))
 
     def todense(self) -> Any:
-        n, i = self.diagonal.shape[-1], jnp.arange(self.diagonal.shape[-1])
-        full = jnp.zeros(self.diagonal.shape[:-1] + (n, n), self.diagonal.dtype)
-        full = full.at[..., i, i].set(self.diagonal)
-        full = full.at[..., i[1:], i[:-1]].set(self.lower[..., 1:]).at[..., i[:-1], i[1:]].set(self.upper[..., :-1])
-        if self.diagonal.ndim == 1:
-            return full
-        b = self.diagonal.shape[0]
-        return full.transpose(2, 0, 3, 1).reshape(n * b, n * b)
+        return dense_ring(self.lower, self.diagonal, self.upper)  # with corners that are zero
+
+
+def dense_ring(lower: Any, diagonal: Any, upper: Any) -> Any:
+    """The full matrix of a ring: numbers `(n,)` or blocks `(b, b, n)`, neighbors modulo n."""
+    n = diagonal.shape[-1]
+    i = jnp.arange(n)
+    full = jnp.zeros(diagonal.shape[:-1] + (n, n), diagonal.dtype).at[..., i, i].set(diagonal)
+    full = full.at[..., i, (i - 1) % n].add(lower).at[..., i, (i + 1) % n].add(upper)
+    if diagonal.ndim == 1:
+        return full
+    b = diagonal.shape[0]
+    return full.transpose(2, 0, 3, 1).reshape(n * b, n * b)
 
 
 def _recurrence(lower: Any, diagonal: Any, upper: Any, symmetric: bool) -> RecurrenceFactor:
