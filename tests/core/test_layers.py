@@ -21,6 +21,7 @@ LAYERS = {
     "columns": 0,
     "compiled": 0,
     "pictures": 0,
+    "jaxprs": 0,
     "multifrontal": 0.5,
     "linalg": 1,
     "taylor": 1,

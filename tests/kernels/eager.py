@@ -8,6 +8,8 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from holonomix.jaxprs import CALLS, scan_counts
+
 
 def _shifted(x, p):
     shape = [1] * len(p["shape"])
@@ -99,8 +101,6 @@ NUMPY = {name: lambda p, *a, fn=fn: fn(*a) for name, fn in FUNCTIONS.items()} | 
     "cummin": _cumulative(np.minimum.accumulate),
 }
 RESHAPED = {"reshape", "squeeze", "expand_dims"}
-CALLS = dict.fromkeys(("jit", "pjit", "remat", "checkpoint"), "jaxpr")
-CALLS |= dict.fromkeys(("closed_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 
 
 EXACT = set(
@@ -182,12 +182,7 @@ def _jax(x):
 
 def _scan(eqn, ins, noise):
     p, body = eqn.params, eqn.params["jaxpr"]
-    inner = body.jaxpr if hasattr(body, "jaxpr") else body
-    same = lambda inside, outside: sum(
-        len(v.aval.shape) == len(w.aval.shape) for v, w in zip(inside, outside, strict=True)
-    )
-    nk = same(inner.outvars, eqn.outvars)
-    nc = same(inner.invars, eqn.invars) - nk
+    nc, nk = scan_counts(body, *([v.aval for v in side] for side in (eqn.invars, eqn.outvars)))
     carry, rows = ins[nc : nc + nk], [None] * p["length"]
     for k in range(p["length"])[:: -1 if p["reverse"] else 1]:
         out = evaluate(body, *ins[:nc], *carry, *(x[k] for x in ins[nc + nk :]), noise=noise)

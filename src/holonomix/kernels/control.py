@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..jaxprs import scan_counts
 from .carry_reuse import carry_over, rebuild, remember
 from .graph import Branches, Loop, Unsupported, type_of
 from .trace import Array, Tracer, rule
@@ -103,11 +104,7 @@ def close_loop(t: Tracer, loop: Loop, starts: list[int], first: int) -> tuple[in
 def _scan(t: Tracer, p, *args: Array):
     g, a = t.graph, t.algebra
     length, body = p.length, p.jaxpr
-    # What is carried goes in and out as the body sees it; rows have one axis more outside. (The names of the counts
-    # among the parameters have changed between versions of JAX.)
-    inner = body.jaxpr if hasattr(body, "jaxpr") else body
-    nk = sum(len(v.aval.shape) == len(aval.shape) for v, aval in zip(inner.outvars, p.outs, strict=True))
-    nc = sum(len(v.aval.shape) == len(aval.shape) for v, aval in zip(inner.invars, p.ins, strict=True)) - nk
+    nc, nk = scan_counts(body, p.ins, p.outs)
     consts, init, xs = args[:nc], [settled(t, x) for x in args[nc : nc + nk]], [settled(t, x) for x in args[nc + nk :]]
     order = range(length - 1, -1, -1) if p.reverse else range(length)
     long = length in t.axes.long

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex_core
 
+from ..jaxprs import CALLS, called
 from .algebra import Algebra
 from .graph import Defect, Graph, Unsupported, type_of
 from .wide import Axes, Wide, constant_vector
@@ -31,22 +32,6 @@ LARGEST_LITERAL = 200_000  # numbers of a closed-over array that may become node
 CONTROL = {"while", "scan", "cond"}
 ELEMENTWISE: set[str] = set()  # filled by `rules_elementwise`
 
-# Primitives that only call another function, with the parameter that holds it; what they call is inlined. Nothing else
-# is: a primitive that is neither here nor in `RULES` is refused, whatever its parameters are named.
-CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "call": "call_jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "custom_vmap_call": "call",
-    "checkpoint": "jaxpr",
-    "remat": "jaxpr",
-    "remat2": "jaxpr",
-}
 # Parameters that change no value: where data lies, how exact a result must be at least, promises about indices. (The
 # preferred element type of a product is the type of its result.)
 WITHOUT_EFFECT = {
@@ -256,12 +241,12 @@ class Tracer:
             if v.aval.size > LARGEST_ARRAY:
                 raise Unsupported(f"array of {v.aval.size} elements", f"in {name}")
             long = (not is_key(v.aval) and self.axes.find(v.aval.shape) is not None) or long
-        if name in CALLS:
-            return self.run(eqn.params[CALLS[name]], ins)
+        if name in CALLS:  # what they call is inlined, and nothing else is, whatever its parameters are named
+            return self.run(called(eqn), ins)
         elements = sum(v.aval.size for v in (*eqn.invars, *eqn.outvars))
         self.graph.spend(elements // VECTOR if long else elements)
-        if name == "call_hi_primitive":  # JAX 0.12 and later: an operation that comes with its definition
-            return self.run(_expanded(eqn), ins)
+        if name == "call_hi_primitive":
+            return self.run(called(eqn), ins)
         if name == "two_forms":  # see `taylor.forms`
             return self.run(eqn.params["unrolled"].traced([v.aval for v in eqn.invars]), ins)
         fn = RULES.get(name)
@@ -307,16 +292,6 @@ def _neutral(value: Any) -> bool:
 
 def _settled(value: Array) -> Array:
     return value if isinstance(value, Wide) else np.asarray(value)
-
-
-def _expanded(eqn) -> jex_core.ClosedJaxpr:
-    """The definition of an operation of `call_hi_primitive`."""
-    definition = eqn.params["_prim"]
-
-    def expand(*flat):
-        return jax.tree.leaves(definition.expand(*jax.tree.unflatten(definition.in_tree, flat)))
-
-    return jax.make_jaxpr(expand)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
 
 
 class _Params:

@@ -17,6 +17,8 @@ import scipy
 from jax.core import Tracer
 from jax.extend import core as jex_core
 
+from ..jaxprs import called
+
 # Results of a number each: every entry of the result belongs to the entries of the arguments at the same place.
 ELEMENTWISE = frozenset(
     """abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type copy cos cosh
@@ -25,7 +27,6 @@ ELEMENTWISE = frozenset(
     tanh xor""".split()
 )
 REDUCTIONS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or".split())
-CALLS = frozenset("pjit jit closed_call core_call custom_jvp_call custom_vjp_call remat checkpoint".split())
 
 Known = np.ndarray | None
 
@@ -91,11 +92,9 @@ def _run(jaxpr: Any, consts: list[Value], values: list[Value], count: int) -> li
 
 def _apply(eqn: Any, ins: list[Value], count: int) -> list[Value]:
     name, shapes = eqn.primitive.name, [v.aval.shape for v in eqn.outvars]
-    inner = next((eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params), None)
-    if name in CALLS and inner is not None:
-        closed = isinstance(inner, jex_core.ClosedJaxpr)
-        consts = [_constant(c) for c in inner.consts] if closed else []
-        return _run(inner.jaxpr if closed else inner, consts, ins, count)
+    inner = called(eqn)
+    if inner is not None:
+        return _run(inner.jaxpr, [_constant(c) for c in inner.consts], ins, count)
     outs = _results(eqn, name, ins, shapes, count)
     for k, value in enumerate(outs):
         value.made = (eqn, ins, k)

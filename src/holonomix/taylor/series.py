@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, jaxpr_as_fun
 
+from ..jaxprs import called, scan_counts
 from ..types import Index
 
 LONGEST_LOOP = 256
@@ -190,9 +191,9 @@ class SeriesProgram:
         from .rules import RULES
 
         name, several = equation.primitive.name, equation.primitive.multiple_results
-        inner = _called(equation)
+        inner = called(equation)
         if inner is not None:
-            return self._trace(*inner, inputs)
+            return self._trace(inner.jaxpr, inner.consts, inputs)
         if not any(isinstance(x, Series) for x in inputs):
             found = equation.primitive.bind(*inputs, **equation.params)
             return found if several else [found]
@@ -200,7 +201,10 @@ class SeriesProgram:
             return self._branches(equation, inputs)
         if name in _REWRITTEN:
             shapes = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in equation.invars]
-            body = jax.make_jaxpr(_REWRITTEN[name](**(equation.params | _counts(equation))))(*shapes)
+            params = dict(equation.params)
+            if name == "scan":
+                params["counts"] = scan_counts(params["jaxpr"], shapes, [x.aval for x in equation.outvars])
+            body = jax.make_jaxpr(_REWRITTEN[name](**params))(*shapes)
             return self._trace(body.jaxpr, body.consts, inputs)
         if not several and not jnp.issubdtype(equation.outvars[0].aval.dtype, np.inexact):
             # comparisons and integers follow the center of the expansion
@@ -267,50 +271,14 @@ def loop(programs: Sequence[SeriesProgram], advance: Callable[[Any], None], firs
         x._piled = 0
 
 
-# Calls whose body is looked into: the primitive, and the parameter that holds it.
-_CALLS = {
-    "pjit": "jaxpr",
-    "jit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "remat": "jaxpr",
-    "checkpoint": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-}
-
-
-def _called(equation: Any) -> tuple[Any, Sequence[Any]] | None:
-    body = equation.params.get(_CALLS.get(equation.primitive.name, ""))
-    if body is None:
-        return None
-    return (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
-
-
 def _split(sizes: Sequence[int], axis: int) -> Callable[[Any], list[Any]]:
     ends = np.cumsum([0, *sizes])
     return lambda x: [lax.slice_in_dim(x, int(a), int(b), axis=axis) for a, b in zip(ends[:-1], ends[1:])]
 
 
-def _counts(equation: Any) -> dict[str, int]:
-    """How many constants and carried values a `scan` has; versions of JAX say it in different ways.
-
-    What is carried goes in and out as the body sees it; rows have one axis more outside.
-    """
-    if equation.primitive.name != "scan":
-        return {}
-    inner = equation.params["jaxpr"]
-    inner = getattr(inner, "jaxpr", inner)
-    alike = lambda inside, outside: sum(len(a.aval.shape) == len(b.aval.shape) for a, b in zip(inside, outside))
-    carried = alike(inner.outvars, equation.outvars)
-    return {"num_consts": alike(inner.invars, equation.invars) - carried, "num_carry": carried}
-
-
-def _scan(
-    jaxpr: Any, length: int, num_consts: int, num_carry: int, reverse: bool, **_: Any
-) -> Callable[..., list[Any]]:
+def _scan(jaxpr: Any, length: int, counts: tuple[int, int], reverse: bool, **_: Any) -> Callable[..., list[Any]]:
     """A loop of known length, unrolled."""
+    num_consts, num_carry = counts
     if length > LONGEST_LOOP:
         raise SeriesError(f"a loop of {length} rounds is too long for Taylor coefficients (at most {LONGEST_LOOP})")
 

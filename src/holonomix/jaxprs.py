@@ -1,0 +1,36 @@
+"""Looking into traced programs, whichever of the supported versions of JAX traced them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.extend import core as jex_core
+
+# Primitives that only call another function, with the parameter that holds it.
+CALLS = dict.fromkeys(("jit", "pjit", "checkpoint", "remat", "remat2"), "jaxpr")
+CALLS |= dict.fromkeys(("call", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
+CALLS |= {"custom_vjp_call_jaxpr": "fun_jaxpr", "custom_vmap_call": "call"}
+
+
+def called(eqn: Any) -> Any:
+    """The closed jaxpr that an equation only calls, or that defines its operation; None for any other equation."""
+    if eqn.primitive.name == "call_hi_primitive":  # JAX 0.12 and later: an operation that comes with its definition
+        definition = eqn.params["_prim"]
+        expand = lambda *flat: jax.tree.leaves(definition.expand(*jax.tree.unflatten(definition.in_tree, flat)))
+        return jax.make_jaxpr(expand)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
+    body = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
+    return jex_core.ClosedJaxpr(body, ()) if isinstance(body, jex_core.Jaxpr) else body
+
+
+def scan_counts(body: Any, ins: Sequence[Any], outs: Sequence[Any]) -> tuple[int, int]:
+    """How many constants and carried values a `scan` has, from its body and the types outside of it.
+
+    What is carried goes in and out as the body sees it; rows have one axis more outside. (The names of the counts among
+    the parameters have changed between versions of JAX.)
+    """
+    inner = getattr(body, "jaxpr", body)
+    alike = lambda inside, outside: sum(len(v.aval.shape) == len(x.shape) for v, x in zip(inside, outside, strict=True))
+    carried = alike(inner.outvars, outs)
+    return alike(inner.invars, ins) - carried, carried
