@@ -11,34 +11,21 @@ import holonomix
 
 ROOT = pathlib.Path(holonomix.__file__).parent
 LAYERS = {
-    "types": 0,
-    "status": 0,
-    "scene": 0,
-    "errors": 0,
-    "lazy": 0,
-    "private": 0,
-    "names": 0,
-    "columns": 0,
-    "compiled": 0,
-    "pictures": 0,
-    "jaxprs": 0,
-    "multifrontal": 0.5,
-    "linalg": 1,
-    "taylor": 1,
-    "kernels": 1,
-    "systems": 2,
-    "projection": 3,
-    "invariants": 3,
-    "mechanisms": 3,
-    "models": 3.5,  # some models are mechanisms
-    "methods": 4,
-    "io": 5,
-    "driver": 6,
-    "certificates": 7,
-    "plotting": 7,
-    "viewer": 7,
-    "papers": 8,
-    "cli": 8,
+    name: level
+    for level, names in {
+        0: "types status scene errors lazy private names columns compiled pictures jaxprs",
+        0.5: "multifrontal",
+        1: "linalg taylor kernels",
+        2: "systems",
+        3: "projection invariants mechanisms",
+        3.5: "models",  # some models are mechanisms
+        4: "methods",
+        5: "io",
+        6: "driver",
+        7: "certificates plotting viewer",
+        8: "papers cli",
+    }.items()
+    for name in names.split()
 }
 ENTRY = {"__main__": 9}  # `python -m holonomix` is the command line
 
