@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .graph import Branches, Graph, Loop, Scope
-from .memory_reuse import written_in_place
 from .passes import frozen
 from .wide import in_step
 
@@ -52,7 +51,7 @@ class VectorSchedule:
         self._repeat()
         self._keep()
         self.read: dict[int, set[int]] = {}  # what each node reads, as it is scheduled now
-        self.direct = written_in_place(self, FROM_MEMORY)
+        self.direct = written_in_place(self)
 
     def block(self, scope: Scope, part: str) -> list[Piece]:
         if part == "all":
@@ -254,3 +253,61 @@ class VectorSchedule:
 
 def _structured(g: Graph, n: int) -> bool:
     return g.op[n] in ("while", "cond")
+
+
+# -- results that take the place of parameters ---------------------------------------------------------
+
+
+def written_in_place(schedule: VectorSchedule) -> dict[int, int]:
+    """The results of loops that may be written at once where the parameter is that they become.
+
+    That saves a copy at the end of each iteration. It is allowed only where nothing reads the old vector afterwards: no
+    later piece of the body, loops and branches inside of it and what the schedule computes again included; nothing in
+    the same piece that reads the vector from memory at other places; and no later node of the same piece that would be
+    the first there to fetch its element.
+    """
+    g, out = schedule.graph, {}
+    for n in schedule.program.live:
+        loop = g.attr[n]
+        if not isinstance(loop, Loop):
+            continue
+        pieces = schedule.pieces[loop.scope, "body"]
+        taken: set[int] = set()
+        for p, r in zip(loop.params, loop.results, strict=True):
+            at = next((k for k, piece in enumerate(pieces) if piece.length and r in piece.kept), None)
+            if at is None or p not in schedule.program.live or r in taken or p in loop.results:
+                continue
+            later = any(p in read_by(schedule, m) for piece in pieces[at + 1 :] for m in piece.nodes)
+            if not later and not _read_after(schedule, pieces[at], r, p):
+                out[r] = p
+                taken.add(r)
+    return out
+
+
+def _read_after(schedule: VectorSchedule, piece: Piece, r: int, p: int) -> bool:
+    """Does a piece read vector `p` from memory after it has stored `r`?"""
+    g = schedule.graph
+    readers = [k for k, m in enumerate(piece.nodes) if p in g.args[m]]
+    if any(g.op[piece.nodes[k]] in FROM_MEMORY for k in readers):
+        return True
+    return bool(readers) and readers[0] > piece.nodes.index(r)  # once fetched, an element stays in its register
+
+
+def read_by(schedule: VectorSchedule, n: int) -> set[int]:
+    """All vectors and scalars that a node reads, the bodies of a while or cond included, as they are scheduled."""
+    found = schedule.read.get(n)
+    if found is None:
+        found = schedule.read[n] = set(schedule.graph.args[n]) | _inside(schedule, n)
+    return found
+
+
+def _inside(schedule: VectorSchedule, n: int) -> set[int]:
+    attr = schedule.graph.attr[n]
+    if not isinstance(attr, Loop | Branches):
+        return set()
+    out = set(attr.uses)
+    for scope in attr.scopes:
+        for piece in schedule.block(scope, "all"):
+            for m in piece.nodes:
+                out |= read_by(schedule, m)
+    return out
