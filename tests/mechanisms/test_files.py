@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.mechanisms.xml_files import UnsupportedWarning
+from holonomix.mechanisms.xml_files import UnsupportedWarning, turn_about
 
 from .robots import joint, link, random_tree
 
@@ -296,6 +296,26 @@ def test_two_ways_to_say_the_same_in_mujoco_files(tmp_path, case):
     assert one[:2] == other[:2]
     for x, y in zip(one[2], other[2], strict=True):
         np.testing.assert_allclose(x, y, atol=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore::holonomix.mechanisms.xml_files.UnsupportedWarning")
+def test_two_hinges_of_a_body_are_placed_by_their_names(tmp_path):
+    """The first turns the second: `R = R_0 R(a, x) R(b, y)`, `w = x' a + y' R(a, x) b`; axes need not be normal."""
+    hinges = '<joint name="A" axis="1 0 0"/><joint name="B" axis="0.3 1 0"/>'
+    text = f'<mujoco><worldbody><body name="a" euler="20 30 40" pos="0 0 1">{hinges}{BOX}</body></worldbody></mujoco>'
+    path, b = write(tmp_path, text, "a.xml"), np.array([0.3, 1.0, 0.0]) / np.hypot(0.3, 1.0)
+    still = hx.Mechanism.from_mjcf(path)["a"].attitude
+    m = hx.Mechanism.from_mjcf(path, positions={"A": 0.7, "B": -1.1}, velocities={"A": 0.5, "B": 2.0})
+    first, second = turn_about(np.array([1.0, 0, 0]), 0.7), turn_about(b, -1.1)
+    np.testing.assert_allclose(m["a"].attitude, still @ first @ second, atol=1e-15)
+    problem = m.problem()
+    row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
+    np.testing.assert_allclose(m["a"].angular_velocity(row)[0], still @ ([0.5, 0, 0] + first @ b * 2.0), atol=1e-14)
+    np.testing.assert_allclose([m["A"].angle(row, k)[0] for k in (0, 1)], [0.7, -1.1], atol=1e-14)
+    np.testing.assert_allclose([m["A"].rate(row, k)[0] for k in (0, 1)], [0.5, 2.0], atol=1e-14)
+    path.write_text(text.replace(hinges, hinges + '<joint name="C" axis="0 0 1"/>'))
+    with pytest.raises(hx.InputError, match="joint 'B' is part of another joint here"):
+        hx.Mechanism.from_mjcf(path, positions={"B": 1.0})
 
 
 @pytest.mark.filterwarnings("ignore::holonomix.mechanisms.xml_files.UnsupportedWarning")

@@ -48,6 +48,7 @@ class Place:
     point_b: np.ndarray
     frame_a: np.ndarray  # columns u, v, w in a
     frame_b: np.ndarray
+    axis2: np.ndarray | None = None  # the second axis of a universal joint, in b
 
 
 def vector(body: Body, what: np.ndarray, why: str, *, point: bool) -> Vector:
@@ -118,7 +119,8 @@ def place_joint(why: str, a: Body, b: Body, options: dict[str, Any], needs_axis:
     ub = ub / np.linalg.norm(ub)
     frames = [np.stack([u, np.cross(w, u), w], axis=1) for u, w in ((ua, wa), (ub, wb))]
     first, second = (np.where(np.abs(f) < 1e-15, 0.0, f) for f in frames)
-    return Place(points[0], points[1], first, second)
+    axis2 = None if options.get("axis2") is None else b.attitude.T @ _unit(why, "axis2", options["axis2"], dim)
+    return Place(points[0], points[1], first, second, axis2)
 
 
 def _planar_frames(why: str, a: Body, b: Body, options: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -217,7 +219,7 @@ class _Rows:
         if kind == "spherical":
             return self.same_point()
         if kind == "universal":
-            return self._universal(options)
+            return self._universal()
         self.axis = self.at_a(w)
         sideways: list[Row] = []
         if kind in ("prismatic", "cylindrical", "screw", "point_on_line"):
@@ -250,12 +252,11 @@ class _Rows:
         screw = PhaseRow(((1.0, self.coordinates[0]), (-2 * np.pi / pitch, self.coordinates[1])))
         return [*sideways, *parallel, screw]
 
-    def _universal(self, options: dict[str, Any]) -> list[Row]:
+    def _universal(self) -> list[Row]:
         """Two axes, `axis` fixed in a and `axis2` fixed in b, that keep their angle (90 degrees as a rule)."""
-        second = options.get("axis2")
-        if second is None:
+        if self.place.axis2 is None:
             raise InputError(f"{self.why}: a universal joint needs axis (fixed in a) and axis2 (fixed in b)")
-        w2 = _unit(self.why, "axis2", second, 3)
+        w2 = self.b.attitude @ self.place.axis2
         first = self.a.attitude @ self.place.frame_a[:, 2]
         lean = float(first @ w2)
         if abs(lean) > 0.99:

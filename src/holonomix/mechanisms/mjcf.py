@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, number
 from .bodies import Body
 from .joints import Joint, coupling_row
 from .mechanism import Mechanism
@@ -104,8 +104,25 @@ class _Reader:
             self.unsupported.append("contacts of geoms")
         self.mechanism.unsupported = list(dict.fromkeys(self.unsupported))
         warn_about(self.path, self.unsupported)
-        self.mechanism.configure(positions, velocities)
+        self.mechanism.configure(self._by_joint(positions), self._by_joint(velocities))
         return self.mechanism
+
+    def _by_joint(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Positions or rates by joints of the file, some of which are parts of one joint here."""
+        out: dict[str, Any] = {}
+        for name, value in given.items():
+            joint, which, sign = self.joints.get(name) or (None, 0, 1.0)
+            if joint is not None and len(joint.coordinates) > 1 and np.ndim(value) == 0:
+                out.setdefault(joint.name, np.zeros(len(joint.coordinates)))[which] = sign * number(
+                    f"joint {name!r}", value
+                )
+            elif joint is None and name in self.joints and name not in self.mechanism._names:
+                raise InputError(
+                    f"joint {name!r} is part of another joint here, whose position is a rotation or a list"
+                )
+            else:
+                out[name if joint is None else joint.name] = value
+        return out
 
     def _pose(self, element: Any) -> Pose:
         at = attribute_numbers(self.path, element, "pos", 3, (0, 0, 0))

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InputError
 from .bodies import rotation_matrix
 from .results import cross
+from .xml_files import turn_about
 
 if TYPE_CHECKING:
     from .joints import Joint
@@ -100,18 +101,16 @@ def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed:
     """Puts the body at the far end of a joint where its positions say."""
     place: Any = joint.place
     near, far = (joint.a, joint.b) if forward else (joint.b, joint.a)
-    if joint.kind == "universal":
-        if np.any(x) or np.any(rate):
-            raise InputError(f"joint {joint.name!r}: positions of universal joints cannot be set; use m.assemble()")
     fa, fb = place.frame_a, place.frame_b
     dim = len(fa)
-    turn, spin, shift, glide = np.eye(dim), 0.0, np.zeros(dim), np.zeros(dim)
+    turn, spin, shift, glide, second = np.eye(dim), 0.0, np.zeros(dim), np.zeros(dim), np.zeros(dim)
+    if joint.kind == "universal":  # about its axis in a first, then about axis2 in b
+        fb, second = turn_about(place.axis2, -x[1]) @ fb, rate[1] * place.axis2
+        x, rate = x[:1], rate[:1]
     axis = 2 if dim == 3 else 0
     slots = {"point_on_plane": (0, 1), "planar": (0, 1)}.get(joint.kind, (axis,))
     slides = iter(slots)
     for coordinate, value, speed in zip(joint.coordinates, x, rate, strict=False):
-        if joint.kind == "universal":
-            continue
         if coordinate.kind == "angle":
             c, s = np.cos(value), np.sin(value)
             turn[:2, :2] = [[c, -s], [s, c]]
@@ -125,7 +124,7 @@ def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed:
     far.attitude = near.attitude @ (relative if forward else relative.T)
     attitude_a = joint.a.attitude
     push, slide = attitude_a @ fa @ shift, attitude_a @ fa @ glide
-    swing = attitude_a @ fa[:, 2] * spin if dim == 3 else spin
+    swing = attitude_a @ fa[:, 2] * spin + joint.b.attitude @ second if dim == 3 else spin
     sign = 1.0 if forward else -1.0
     near_point, far_point = (place.point_a, place.point_b) if forward else (place.point_b, place.point_a)
     far.origin = origin_near + near.attitude @ near_point + sign * push - far.attitude @ far_point
