@@ -20,7 +20,8 @@ def acceleration(mechanism, names):
 
     problem = mechanism.problem()
     system = problem.system.prepare(problem.q0)
-    coordinates = [coordinate_of(mechanism[name].coordinates[0]) for name in names]
+    places = [(name, 0) if isinstance(name, str) else name for name in names]
+    coordinates = [coordinate_of(mechanism[name].coordinates[which]) for name, which in places]
 
     def second(coordinate, q, v, a):
         rate = lambda x: jax.jvp(coordinate, (x,), (v,))[1]
@@ -225,3 +226,46 @@ def test_a_mujoco_tree_equals_mujoco(tmp_path):
         mujoco.mj_forward(model, data)
         # MuJoCo diagonalizes inertias to about 1e-7: R diag R^T of body c differs from the file's by 7e-9
         np.testing.assert_allclose(made(*state(m, names, x, v)), data.qacc, rtol=1e-6, atol=1e-6)
+
+
+SHARED = """
+<mujoco><compiler angle="radian"/><option gravity="0.3 0 -9.81"><flag contact="disable"/></option><worldbody>
+  <body name="a" pos="0.1 0 1" euler="0.3 -0.2 0.5">
+    <joint name="A" axis="0 1 0.2" stiffness="4" springref="0.3" damping="0.2"/>
+    <joint name="B" axis="1 0.3 0" damping="0.5" stiffness="3"/>
+    <geom type="capsule" fromto="0 0 0 0.4 0.1 0" size="0.05"/>
+    <body name="b" pos="0.4 0.1 0">
+      <joint name="C" axis="0 0 1" damping="0.1"/><joint name="D" type="slide" axis="0 0 -1" stiffness="20"/>
+      <geom type="box" size="0.1 0.05 0.2" pos="0.1 0 -0.1"/>
+    </body>
+    <body name="c" pos="-0.2 0.1 0"><joint name="E" type="ball"/><geom type="box" size="0.1 0.05 0.2"/></body>
+  </body>
+</worldbody></mujoco>
+"""
+
+
+@pytest.mark.slow
+def test_joints_that_share_a_body_equal_mujoco(tmp_path):
+    """Two hinges, a hinge with a slide against it, and a ball, by the names, positions and rates of MuJoCo."""
+    mujoco = pytest.importorskip("mujoco", reason="pip install holonomix[robots]")
+    path, rng = tmp_path / "shared.xml", np.random.default_rng(0)
+    path.write_text(SHARED)
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data, made = mujoco.MjData(model), None
+    for _ in range(10):
+        data.qpos[:4], data.qpos[4:], data.qvel[:] = rng.uniform(-1, 1, 4), rng.normal(size=4), rng.normal(size=7)
+        mujoco.mj_forward(model, data)
+        positions = dict(zip("ABCD", data.qpos[:4], strict=True)) | {"E": data.qpos[4:]}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            m = hx.Mechanism.from_mjcf(
+                path, positions=positions, velocities=dict(zip("ABCD", data.qvel[:4], strict=True))
+            )
+        m.start_velocity(m["c"], angular_velocity=m["a"].spin0 + m["c"].attitude @ data.qvel[4:])  # its own axes there
+        for name in "abc":
+            np.testing.assert_allclose(m[name].origin, data.body(name).xpos, atol=1e-14)
+            np.testing.assert_allclose(m[name].attitude, data.body(name).xmat.reshape(3, 3), atol=1e-14)
+        made = made or acceleration(m, [("A", 0), ("A", 1), ("C", 0), ("C", 1)])
+        problem = m.problem()
+        found = np.asarray(made(problem.q0, problem.p0)) * [1, 1, 1, -1]
+        np.testing.assert_allclose(found, data.qacc[:4], rtol=1e-10, atol=1e-10)

@@ -38,8 +38,8 @@ def from_mjcf(
     density), hinge, slide, ball and free joints, their damping and stiffness, and `connect`, `weld` and `joint` of
     `<equality>`, which here hold exactly. Two hinges of one body become a universal joint, two slides and a hinge a
     planar one, three hinges a ball. Positions of joints count from the pose in the file, also where a joint has a
-    `ref`. A joint called like a body is `m["joint NAME"]`. A warning lists what was left out (contacts, actuators,
-    limits, armatures).
+    `ref`; that of a ball is a rotation. A joint called like a body is `m["joint NAME"]`. A warning lists what was left
+    out (contacts, actuators, limits, armatures).
     """
     with naming(path):
         return _Reader(Path(path), gravity).read(positions or {}, velocities or {})
