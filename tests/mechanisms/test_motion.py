@@ -155,3 +155,32 @@ def test_gears_and_screws_count_turns():
     np.testing.assert_allclose(second.angle(sol), -2.0 / 3.0 * angle, atol=1e-10)
     np.testing.assert_allclose(second.distance(sol), -2.0 / 3.0 * angle * 0.5 / (2 * np.pi), atol=1e-10)
     np.testing.assert_allclose(first.rate(sol), first.rate(sol)[0], atol=1e-10)
+
+
+def rack_and_pinion(radius):
+    m = hx.Mechanism(dimensions=2)
+    wheel = m.body("wheel", mass=1.0, inertia=0.5 * radius**2, angular_velocity=10.0)
+    rack = m.body("rack", mass=2.0, inertia=radius**2, position=(0, -radius))
+    axle, slide = (
+        m.revolute("axle", m.ground, wheel, at=(0, 0)),
+        m.prismatic("slide", m.ground, rack, at=(0, 0), axis=(1, 0)),
+    )
+    m.gear("teeth", axle, slide, ratio=radius)
+    return m
+
+
+@pytest.mark.parametrize("radius", [0.0127, 12.7, np.pi])
+def test_the_angle_of_a_pinion_has_the_number_one_for_any_radius(radius):
+    """So that it may turn for ever, and costs as little as any."""
+    row = rack_and_pinion(radius)["teeth"].rows[0]
+    assert row.winding and row.terms[0][0] == 1.0
+    assert row.terms[1][0] == pytest.approx(-1 / radius)
+
+
+@pytest.mark.slow
+def test_a_rack_and_pinion_in_meters_makes_turns():
+    m = rack_and_pinion(0.0127)
+    sol = run(m.problem(dt=1e-3), 1000)
+    assert m["axle"].angle(sol)[-1] > 3 * np.pi
+    np.testing.assert_allclose(m["slide"].distance(sol), 0.0127 * m["axle"].angle(sol), atol=1e-15)
+    np.testing.assert_allclose(m["slide"].rate(sol), 0.127, rtol=1e-12)

@@ -210,7 +210,7 @@ class Description:
         if factor == 0 or first is second:
             raise InputError(f"{why} needs two different joints and a ratio other than zero, not {ratio!r}")
         coordinates = [self._position(why, joint, 0) for joint in (first, second)]
-        row, _ = coupling_row(why, [(-factor, coordinates[0]), (1.0, coordinates[1])], offset)
+        row, _ = coupling_row([(-factor, coordinates[0]), (1.0, coordinates[1])], offset)
         return self._add_gear(name, first, second, row, (factor, offset))
 
     def _add_gear(

@@ -276,21 +276,20 @@ class _Rows:
         return [*self.same_point(), ProductRow(in_a(first), in_b(w2), lean)]
 
 
-def coupling_row(why: str, terms: list[tuple[float, Coordinate]], offset: float) -> tuple[PhaseRow, bool]:
+def coupling_row(terms: list[tuple[float, Coordinate]], offset: float) -> tuple[PhaseRow, bool]:
     """`sum_j n_j x_j = offset`, with whole numbers before angles where there are any; and whether that succeeded.
 
-    Numbers of angles that are ratios of whole numbers up to 64 (teeth of gears) are cleared of denominators.
+    One angle gets the number 1 (a rack and pinion). Several whose ratios are those of whole numbers up to 64 (teeth of
+    gears) are cleared of denominators.
     """
-    angles = [n for n, coordinate in terms if coordinate.kind == "angle"]
-    factor = 1
-    exact = True
-    for n in angles:
-        ratio = Fraction(n).limit_denominator(LARGEST_WHOLE)
-        exact &= abs(float(ratio) - n) <= 1e-12 * abs(n)
-        factor = int(np.lcm(factor, ratio.denominator))
-    whole = [(n * factor, coordinate) for n, coordinate in terms]
-    exact &= all(abs(n) <= 4 * LARGEST_WHOLE for n, coordinate in whole if coordinate.kind == "angle")
-    if not angles or not exact:
-        return PhaseRow(tuple(terms), offset), not angles
-    rounded = tuple((float(round(n)) if c.kind == "angle" else n, c) for n, c in whole)
-    return PhaseRow(rounded, offset * factor), True
+    angles = [n for n, coordinate in terms if coordinate.kind == "angle" and n != 0]
+    if not angles:
+        return PhaseRow(tuple(terms), offset), True
+    ratios = [Fraction(n / angles[0]).limit_denominator(LARGEST_WHOLE) for n in angles]
+    common = int(np.lcm.reduce([ratio.denominator for ratio in ratios]))
+    exact = all(abs(float(ratio) * angles[0] - n) <= 1e-12 * abs(n) for ratio, n in zip(ratios, angles, strict=True))
+    if not exact or max(abs(ratio * common) for ratio in ratios) > 4 * LARGEST_WHOLE:
+        return PhaseRow(tuple(terms), offset), False
+    factor = common / angles[0]
+    whole = tuple((float(round(n * factor)) if c.kind == "angle" else n * factor, c) for n, c in terms)
+    return PhaseRow(whole, offset * factor), True

@@ -347,7 +347,7 @@ class _Reader:
             terms.append((factor * found[2], found[0].coordinates[found[1]]))
         if np.any(powers[2:]) and len(terms) == 2:
             self.unsupported.append(f"powers in the coupling {name!r}")
-        row, _ = coupling_row(name, terms, float(powers[0]))
+        row, _ = coupling_row(terms, float(powers[0]))
         (first, place, way), (second, other, sign) = ends[-1], ends[0]
         plain = len(ends) == 2 and place == other == 0
         relation = (sign * way * float(powers[1]), sign * float(powers[0])) if plain else None

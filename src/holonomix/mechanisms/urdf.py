@@ -236,7 +236,7 @@ class _Reader:
         factor = float(attribute_numbers(self.path, mimic, "multiplier", 1, 1.0).reshape(()))
         offset = float(attribute_numbers(self.path, mimic, "offset", 1, 0.0).reshape(()))
         first, second = self.made[leader].coordinates[0], self.made[name].coordinates[0]
-        row, whole = coupling_row(name, [(-factor, first), (1.0, second)], offset)
+        row, whole = coupling_row([(-factor, first), (1.0, second)], offset)
         if not whole:
             self.unsupported.append(
                 f"full turns of the mimic joint {name!r} (its multiplier is no ratio of small numbers)"
