@@ -16,5 +16,4 @@ from .solution import plot_energy as plot_energy
 from .solution import plot_problem as plot_problem
 from .solution import plot_scene as plot_scene
 from .solution import plot_solution as plot_solution
-from .solution import plot_trajectory as plot_trajectory
 from .work_precision import work_precision as work_precision

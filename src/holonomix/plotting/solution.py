@@ -34,14 +34,18 @@ def plot_solution(
     lines instead (-1 is the origin). `particles` chooses whose paths are drawn, the last one's by default when there
     are many.
     """
-    scene = _scene(solution, problem, bonds)
+    shape = solution.q.shape[1:]
+    scene = solution.scene if problem is None else scene_of(solution.system, shape, problem)
+    if bonds is not None:
+        scene = particle_scene(shape, bonds)
     constrained = solution.system.has_constraints
     figure = Picture(figsize=(11, 5), layout="constrained")
     grid = figure.add_gridspec(2 if constrained else 1, 2, width_ratios=(1.15, 1))
     solid = scene is not None and scene.dimension == 3
     space = figure.add_subplot(grid[:, 0], **({"projection": "3d"} if solid else {}))
     if scene is None:
-        _plot_coordinates(solution, space)
+        space.plot(solution.t, solution.q.reshape(len(solution.t), -1), linewidth=0.8)
+        space.set(xlabel="t", ylabel="q")
     else:
         points = scene.points(solution.q)
         plot_scene(scene, points, space, particles=particles)
@@ -52,13 +56,6 @@ def plot_solution(
     name = f", {problem.name}" if problem is not None else f", {solution.name}" if solution.name else ""
     figure.suptitle(f"{solution.method.name}{name}" if title is None else title)
     return figure
-
-
-def _scene(solution: Any, problem: Any, bonds: Iterable[tuple[int, int]] | None) -> Scene | None:
-    shape = solution.q.shape[1:]
-    if bonds is not None:
-        return particle_scene(shape, bonds)
-    return solution.scene if problem is None else scene_of(solution.system, shape, problem)
 
 
 def plot_problem(problem: Any) -> Picture | None:
@@ -73,24 +70,6 @@ def plot_problem(problem: Any) -> Picture | None:
     axes.set_aspect("equal")
     axes.set_title(problem.name)
     return figure
-
-
-def plot_trajectory(
-    solution: Any, axes: Any, *, bonds: Iterable[tuple[int, int]] | None = None, particles: Iterable[int] | None = None
-) -> Any:
-    """Paths of the particles with the last configuration on top; coordinates over time where there is no scene."""
-    scene = _scene(solution, None, bonds)
-    if scene is None:
-        return _plot_coordinates(solution, axes)
-    points = scene.points(solution.q)
-    plot_scene(scene, points, axes, particles=particles)
-    return draw_bodies(scene, points[-1], axes)
-
-
-def _plot_coordinates(solution: Any, axes: Any) -> Any:
-    axes.plot(solution.t, solution.q.reshape(len(solution.t), -1), linewidth=0.8)
-    axes.set(xlabel="t", ylabel="q")
-    return axes
 
 
 def plot_scene(
