@@ -41,7 +41,6 @@ def raises(*args):
 
 
 SYSTEM = hx.System(weight, rod)
-FREE = hx.System(weight)
 STIFF = SYSTEM.penalized(50.0)
 PROBLEM = hx.models.planar_pendulum()
 

@@ -17,7 +17,7 @@ from ..driver.run import Run
 from ..methods.base import AbstractMethod
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import Key, Numbers, Real, State
+from ..types import Key, Numbers, State
 
 
 class Trajectory(NamedTuple):
@@ -61,7 +61,8 @@ def follow_back(there: Trajectory) -> Trajectory:
     """As many steps from the end of a run, reversed."""
     plan = there.plan
     carry = plan.compiled(_reversed, there.carry)
-    return _carried_out(dataclasses.replace(plan, consts=_later(plan.consts, there.carry.state.t)), carry)
+    later = eqx.tree_at(lambda c: c.t0, plan.consts, jnp.asarray(there.carry.state.t, plan.consts.t0.dtype))
+    return _carried_out(dataclasses.replace(plan, consts=later), carry)
 
 
 def _carried_out(plan: Plan, carry: LoopCarry | None) -> Trajectory:
@@ -74,10 +75,6 @@ def _carried_out(plan: Plan, carry: LoopCarry | None) -> Trajectory:
     multipliers = {name: np.asarray(x) for name, x in run.carry.multipliers.items()}
     counts = stats["mean_iterations"], stats["max_iterations"]
     return Trajectory(plan, run.carry, q, p, t, status, stats["steps"], *counts, multipliers)
-
-
-def _later(consts: Consts, t: Real) -> Consts:
-    return eqx.tree_at(lambda c: c.t0, consts, jnp.asarray(t, consts.t0.dtype))
 
 
 def _reversed(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:

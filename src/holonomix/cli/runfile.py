@@ -211,12 +211,9 @@ def validate(table: Mapping[str, Any], source: str) -> RunSpec:
     if "steps" in values and "t1" in values:
         problems.append("steps and t1: give one of them")
     if problems:
-        raise CommandError(f"{source}: " + (problems[0] if len(problems) == 1 else _listed(problems)))
+        listed = "\n".join([f"{len(problems)} entries are wrong", *(f"  - {problem}" for problem in problems)])
+        raise CommandError(f"{source}: {problems[0] if len(problems) == 1 else listed}")
     return RunSpec(**values)
-
-
-def _listed(problems: list[str]) -> str:
-    return f"{len(problems)} entries are wrong\n" + "\n".join(f"  - {problem}" for problem in problems)
 
 
 def _shown(value: Any) -> str:

@@ -16,21 +16,11 @@ from .graph import BOOL, FLOATS, INTEGERS, Graph
 from .logic import Logic, power_of_two
 
 
-def _erf_inv(x):
-    from scipy.special import erfinv  # folding only; scipy comes with jax
-
-    return erfinv(x)
-
-
 def _power(x, y):
     """NumPy takes the square root for the power 1/2, which differs at -inf and -0."""
     if y == 0.5 and x <= 0:
         return np.inf if x == -np.inf else 0.0 if x == 0 else np.nan
     return np.power(x, y)
-
-
-def _vector(fn):
-    return lambda x: fn(float(x))
 
 
 def _scipy(name):
@@ -47,7 +37,7 @@ _FOLD_UNARY: dict[str, Callable] = {
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt,
     "cbrt": np.cbrt, "floor": np.floor, "ceil": np.ceil, "round_even": np.round,
-    "erf": _scipy("erf"), "erfc": _scipy("erfc"), "erf_inv": _erf_inv, "lgamma": _scipy("gammaln"),
+    "erf": _scipy("erf"), "erfc": _scipy("erfc"), "erf_inv": _scipy("erfinv"), "lgamma": _scipy("gammaln"),
     "round_away": lambda x: np.copysign(np.floor(abs(x) + 0.5), x) if abs(x) < 2**52 else x,
     "abs": np.abs, "is_finite": np.isfinite,
 }  # fmt: skip

@@ -195,12 +195,6 @@ class Body:
             x = x * x
         return self.lift(terms[0], "f8")
 
-    def horner(self, x: V, coefficients: list[float]) -> V:
-        total = self.lift(coefficients[-1], "f8")
-        for c in reversed(coefficients[:-1]):
-            total = self.fma(total, x, c)
-        return total
-
     def rare(self, mask: V, usual: V, fn: str, *args: V) -> V:
         """`usual`, but `fn(args)` in the lanes of the mask: a branch that is expected not to be taken."""
         self.count += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
-from .trace import RULES, Array, Tracer, rule
+from .trace import Array, Tracer, rule
 
 # name: the parameters, and what they do to arrays of nodes
 MOVES: dict[str, tuple[str, Callable[..., list[Array]]]] = {
@@ -279,8 +279,3 @@ def _sort(t: Tracer, p, *arrays: Array):
                 for c, a, b in zip(columns, x, y, strict=True):
                     c[r, k - 1], c[r, k] = alg.select(swap, b, a), alg.select(swap, a, b)
     return [np.moveaxis(c.reshape(m.shape), -1, p.dimension) for c, m in zip(columns, moved, strict=True)]
-
-
-def supported() -> list[str]:
-    """Names of the primitives that have a rule."""
-    return sorted(RULES)

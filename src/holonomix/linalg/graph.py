@@ -93,7 +93,8 @@ def analyze(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
             return Structure("blocks", natural, groups=((1, n),), text=f"{n} independent {_size(r)}")
         return Structure("tridiagonal", natural, text=_chain(n, r, 1))
     if n > 4 and r <= UNROLL and np.isin((i - j) % n, (1, n - 1)).all():
-        return Structure("cyclic", natural, text=f"{n * r} rows in a ring: a {_chain_kind(r)} matrix with corners")
+        kind = "tridiagonal" if r == 1 else "block tridiagonal"
+        return Structure("cyclic", natural, text=f"{n * r} rows in a ring: a {kind} matrix with corners")
     label = components(i, j, n)
     sizes = np.bincount(label)
     if sizes.max() * r <= UNROLL:
@@ -111,10 +112,6 @@ def analyze(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Structure:
         padded = np.concatenate([order, np.full(-n % narrow, -1)])
         return Structure("tridiagonal", padded, width=narrow, text=_chain(n, r, narrow))
     return Structure("sparse", natural, text="")
-
-
-def _chain_kind(b: int) -> str:
-    return "tridiagonal" if b == 1 else "block tridiagonal"
 
 
 def _size(b: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -145,8 +145,5 @@ def _stages(pairs: np.ndarray, c: np.ndarray) -> Any:
     return residual
 
 
-def _instances(names: Sequence[int]) -> tuple[Any, ...]:
-    return tuple(lambda s=s: PartitionedRungeKutta(LOBATTO_IIIAB[s]) for s in names)
-
-
-VARIANTS = {"PartitionedRungeKutta": (*_instances((2, 4)), lambda: PartitionedRungeKutta(SYMPLECTIC_EULER))}
+OTHERS = (LOBATTO_IIIAB[2], LOBATTO_IIIAB[4], SYMPLECTIC_EULER)
+VARIANTS = {"PartitionedRungeKutta": tuple(lambda t=t: PartitionedRungeKutta(t) for t in OTHERS)}

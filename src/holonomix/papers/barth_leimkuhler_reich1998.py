@@ -27,7 +27,6 @@ METHODS = {
 }
 SECTION4 = "double pendulum, m2/m1 = 1000, from (pi/2, 0) at rest, t to 4, 32 000 steps for every method"
 RATIO = "section 4: the mass ratio 1000 is m2/m1, a light inner mass"
-SIGN = "section 4: the equations of the outer mass have the opposite sign of lambda2"
 
 
 def first_step(run: Callable[[float], Any], steps: int, guess: float) -> float:

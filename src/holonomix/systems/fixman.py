@@ -53,7 +53,8 @@ def fixman_potential(system: AbstractSystem, q: Any) -> Any:
     b = rigid.gram(q, jac, jac).todense()
     directions = jax.vmap(lambda e: rigid.velocity(q, jac.transpose(e)))(jnp.eye(b.shape[0], dtype=q.dtype))
     extra = () if system.params is None else (system.params,)
-    bend = jax.vmap(lambda u: jax.jvp(jax.grad(system.stiff_fn), (q, *extra), (u, *_zeros(extra)))[1])(directions)
+    still = jax.tree.map(jnp.zeros_like, extra)
+    bend = jax.vmap(lambda u: jax.jvp(jax.grad(system.stiff_fn), (q, *extra), (u, *still))[1])(directions)
     m = b.shape[0]
     s = directions.reshape(m, -1) @ bend.reshape(m, -1).T
     return 0.5 * (log_determinant(s) - log_determinant(b))
@@ -77,7 +78,3 @@ def log_determinant(matrix: Numbers) -> Any:
         return jnp.linalg.slogdet(matrix)[1]
     factor = Dense(matrix).factor(symmetric=True)
     return -jnp.sum(jnp.log(jnp.stack(factor.inverse_pivots)))  # pyright: ignore
-
-
-def _zeros(extra: Any) -> Any:
-    return jax.tree.map(jnp.zeros_like, extra)

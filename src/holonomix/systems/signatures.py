@@ -23,10 +23,7 @@ class TimeDependent(eqx.Module):
     A plain function that requires these arguments is recognized without it; a callable object with `*args` is not.
     """
 
-    fn: Callable[..., Any]
-
-    def __init__(self, fn: Callable[..., Any]):
-        self.fn = as_callable(fn)
+    fn: Callable[..., Any] = eqx.field(converter=as_callable)
 
     def __call__(self, *args: Any) -> Any:
         return self.fn(*args)
@@ -35,10 +32,7 @@ class TimeDependent(eqx.Module):
 class Parametrized(eqx.Module):
     """A mass or a force whose last argument is the system's params."""
 
-    fn: Callable[..., Any]
-
-    def __init__(self, fn: Callable[..., Any]):
-        self.fn = as_callable(fn)
+    fn: Callable[..., Any] = eqx.field(converter=as_callable)
 
     def __call__(self, *args: Any) -> Any:
         return self.fn(*args)

@@ -127,7 +127,8 @@ def map_of(data: Any) -> dict[str, Any] | None:
     if not axes or total > MOST_POINTS:
         return None
     names = list(axes)[:2]
-    values = {str(k): np.asarray(v.values, float) for k, v in data.data_vars.items() if _is_reduced(str(k), v)}
+    reduced = {str(k): v for k, v in data.data_vars.items() if str(k).startswith("reduced") and _numbers(v)}
+    values = {k: np.asarray(v.values, float) for k, v in reduced.items()}
     if not values:
         end = data["q"][:, -1] if "t" in data["q"].dims else data["q"]
         values = {"last entry of q at the end": np.asarray(end.values, float).reshape(total, -1)[:, -1]}
@@ -137,10 +138,6 @@ def map_of(data: Any) -> dict[str, Any] | None:
 
 def _numbers(variable: Any) -> bool:
     return variable.dims == ("trajectory",) and variable.dtype.kind in "fiub"
-
-
-def _is_reduced(name: str, variable: Any) -> bool:
-    return name.startswith("reduced") and _numbers(variable)
 
 
 def _ends(data: Any, status: np.ndarray, counts: np.ndarray) -> Table:
