@@ -7,6 +7,8 @@ import pytest
 
 import holonomix as hx
 
+from .robots import joint, link
+
 
 def start_of(m):
     """One row of a solution, the start; the joints allow its velocities."""
@@ -141,3 +143,25 @@ def test_plates_and_rods_and_configured_rates():
     assert crank["crank"].angular_velocity(start_of(crank))[0] == pytest.approx(-1.0, rel=1e-13)
     crank.configure({"base": 0.2})
     assert crank["base"].rate(start_of(crank))[0] == pytest.approx(-1.0, rel=1e-13)
+
+
+def test_a_screw_and_a_floating_base_and_free_masses(tmp_path):
+    m = hx.Mechanism()
+    nut = m.body("nut", mass=1.0, inertia=[1, 1, 1], velocity=(0, 0, 0.1))
+    m.screw("thread", m.ground, nut, at=(0, 0, 0), axis=(0, 0, 1), pitch=0.02)
+    np.testing.assert_allclose(nut.angular_velocity(start_of(m))[0], [0, 0, 10 * np.pi], rtol=1e-13, atol=1e-13)
+    path = tmp_path / "satellite.urdf"
+    parts = [link(name, 1.0, (0.1, 0, 0), (0.02, 0.03, 0.04, 0.001, 0, 0.002)) for name in ("bus", "arm")]
+    parts.append(joint("A", "continuous", "bus", "arm", (0.3, 0, 0), (0, 0, 0), (0, 1, 0)))
+    path.write_text(f'<robot name="satellite">{"".join(parts)}</robot>')
+    free = hx.Mechanism.from_urdf(path, base="free", positions={"A": 0.4}, velocities={"A": 3.0})
+    free.start_velocity(free["bus"], (0.1, 0.2, 0.3), (0.5, -1.0, 0.7))
+    row = start_of(free)
+    np.testing.assert_allclose(free["bus"].velocity(row)[0], (0.1, 0.2, 0.3), rtol=1e-13)
+    np.testing.assert_allclose(free["bus"].angular_velocity(row)[0], (0.5, -1.0, 0.7), rtol=1e-13)
+    assert free["A"].rate(row)[0] == pytest.approx(3.0, rel=1e-13)
+    dust = hx.Mechanism(dimensions=2)
+    a, b = (dust.point_mass(mass=x, position=(x, 0), velocity=(0, x)) for x in (1.0, 2.0))
+    dust.spring(a, (0, 0), b, (0, 0), stiffness=6.0)
+    np.testing.assert_array_equal(dust.problem().p0, [[0, 1.0], [0, 4.0]])  # no row at all
+    assert dust.redundancy.degrees_of_freedom == 4

@@ -198,7 +198,7 @@ def _rank(equations: Equations, q: np.ndarray, t: float) -> tuple[int, np.ndarra
     size = np.linalg.norm(a, axis=1, keepdims=True)
     a = a / np.where(size > 0, size, 1.0)
     u, s, vt = np.linalg.svd(a, full_matrices=True)
-    rank = int(np.sum(s > RANK * s[0]))
+    rank = int(np.sum(s > RANK * s.max(initial=0.0)))
     return rank, u[:, rank:], vt[rank:].T / root[:, None]
 
 
