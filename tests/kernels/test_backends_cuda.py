@@ -144,7 +144,7 @@ for count, used in ((12, 3), (10, 2), (7, 1)):  # so many devices that all have 
     runner = cuda.CudaRunner(program, jax.devices())
     launched = []
     for k, d in enumerate(runner.drivers):
-        d.launch = lambda f, table, n, short, team, k=k: (launched.append((k, n)), f(table))
+        d.enqueue = lambda f, words, n, *_, k=k, **__: (launched.append((k, n)), f(words.ctypes.data))
     carry, consts = starts(count), CONSTS | {"dt": np.linspace(0.005, 0.02, count)}
     got = runner.run_batch(carry, consts, AXES, rows=2, every=30)
     again = runner.run_batch(got[0], consts, AXES, rows=1, every=5)
@@ -187,12 +187,9 @@ class OneThread:
         assert text.endswith(b"\0") and b".visible .entry" in text
         return self.fn
 
-    def enqueue(self, function, words, count, stream, short, team):
+    def enqueue(self, function, words, count, stream, short, team, wait=False):
         assert stream is None
         function(words.ctypes.data)
-
-    def launch(self, function, table, count, short, team):
-        function(table)
 
     def on_host(self, function, table, inputs, outputs, count, short, team):
         function(table([a.ctypes.data for a in (*inputs, *outputs)]).ctypes.data)

@@ -12,12 +12,14 @@ from test_backends_cuda import COARSE
 
 from holonomix import kernels
 from holonomix.kernels import native, ptx, register_order
-from holonomix.kernels.arena import places
+from holonomix.kernels.arena import owned, places
 from holonomix.kernels.emit import KERNEL, KernelEmitter, Layout
 from holonomix.kernels.graph import dtype_of
 from holonomix.kernels.vector_schedule import VectorSchedule
+from holonomix.kernels.wide import in_step
 
 N = 40
+WEIGHTS = np.linspace(0.9, 1.1, N)
 
 
 def step(c, k):
@@ -36,7 +38,7 @@ def step(c, k):
 
     y, left, i = jax.lax.while_loop(lambda s: (s[1] > 1e-12) & (s[2] < 9), sweep, (x, jnp.float64(1), 0))
     y = jax.lax.cond(jnp.any(y > 0.9), lambda y: y - jnp.mean(y), lambda y: jnp.sin(y) + left, y)
-    return y + 1e-3 * total * k, n + i
+    return y + 1e-3 * total * (k / WEIGHTS), n + i
 
 
 LOOP = kernels.LoopFunctions(step, lambda c, k: (jnp.max(c[0]), c[0]), lambda c, k: c[1] > 1000)
@@ -48,6 +50,7 @@ class Team:
     def __init__(self, text: str, count: int):
         self.count, self.mine = count, threading.local()
         self.barrier, self.sent = threading.Barrier(count), [0] * count
+        self.careful = 0  # times that a thread began again with careful steps
         word = ctypes.c_int32
         functions = {
             "read.ptx.sreg.tid.x": ctypes.CFUNCTYPE(word)(lambda: self.mine.number),
@@ -55,11 +58,18 @@ class Team:
             "barrier0": ctypes.CFUNCTYPE(None)(self.wait),
             "vote.any.sync": ctypes.CFUNCTYPE(word, word, word)(lambda mask, x: int(any(self.exchange(x & 1)))),
             "barrier0.or": ctypes.CFUNCTYPE(word, word)(lambda x: int(any(self.exchange(x)))),
+            "redux.sync.umax": ctypes.CFUNCTYPE(word, word, word)(
+                lambda x, mask: max(self.group(x), key=lambda y: y & 0xFFFFFFFF)
+            ),
+            "again": ctypes.CFUNCTYPE(None)(self.again),
             "shfl.sync.bfly.i32": ctypes.CFUNCTYPE(word, word, word, word, word)(
                 lambda mask, x, bit, clamp: self.exchange(x)[self.mine.number ^ bit]
             ),
         }
         text = text.replace("i1 @llvm.nvvm.vote.any.sync(i32, i1)", "i1 @llvm.nvvm.vote.any.sync(i32, i1 zeroext)")
+        text = (
+            text.replace("again:\n", "again:\n  call void @llvm.nvvm.again()\n") + "declare void @llvm.nvvm.again()\n"
+        )
         self.builder = native._llvm()[0].JITLibraryBuilder()
         for name, fn in functions.items():
             own = name.replace(".", "_")
@@ -72,6 +82,9 @@ class Team:
         self.library = self.builder.link(native._jit(), f"team{id(self)}")
         self.call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.library[KERNEL])
 
+    def again(self) -> None:
+        self.careful += 1
+
     def wait(self) -> None:
         self.barrier.wait(20)
 
@@ -81,6 +94,11 @@ class Team:
         found = list(self.sent)
         self.wait()
         return found
+
+    def group(self, x: int) -> list[int]:
+        """What the threads of this group of 32 have sent."""
+        first = self.mine.number & ~31
+        return self.exchange(x)[first : first + 32]
 
     def run(self, words: int) -> None:
         def thread(number: int) -> None:
@@ -95,7 +113,7 @@ class Team:
 
 
 def team_of(program, count: int) -> Team:
-    target = ptx.dataclasses.replace(ptx.TEAMS, team=count)
+    target = ptx.dataclasses.replace(ptx.TEAMS, team=count, redux=count == 32)
     emitter = KernelEmitter(program, 1, native.has_fma(), target=target)
     text = emitter.module().replace(target.convention, "").replace("@__nv_", "@")
     for name, value in (("ctaid.x", 0), ("ntid.x", count), ("nctaid.x", 1)):
@@ -127,7 +145,9 @@ def test_a_team_has_the_bits_of_one_thread(count):
     words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = batch, rows, every
     given = np.array([consts])
     words[5:] = [given.ctypes.data, 0, *(a.ctypes.data for a in (*carry, *out, *saved))]
-    team_of(program, count).run(words.ctypes.data)
+    team = team_of(program, count)
+    team.run(words.ctypes.data)
+    assert not team.careful
     for a, b in zip((*out, *saved), (*jax.tree.leaves(want), *jax.tree.leaves(want_rows)), strict=True):
         assert a.tobytes() == np.asarray(b).tobytes()
 
@@ -138,6 +158,39 @@ def test_arrays_share_memory():
     lengths = [program.graph.length[n] for n in offsets]
     assert 0 < space < 0.7 * 8 * sum(lengths)
     assert all(x % 8 == 0 and x + 8 * n <= space for x, n in zip(offsets.values(), lengths))
+
+
+def test_vectors_that_no_other_thread_reads_are_in_registers():
+    program = kernels.lower(LOOP, (np.zeros(N), np.int64(0)), np.float64(0), wide=True)
+    schedule = VectorSchedule(program)
+    mine, g = owned(program, schedule), program.graph
+    read = {a for n in program.live if g.op[n] in ("take", "rsum", "rmax", "rmin", "ror") for a in g.args[n]}
+    assert mine and not mine & read
+    assert places(program, schedule, mine)[1] < places(program, schedule)[1]
+
+
+def test_elements_that_are_repeated_are_read_in_step():
+    """Each one twice and four times, from any start, without a table of places."""
+    for places_, step_ in (
+        (np.arange(64) // 4 - 1, (1, -1)),
+        (np.arange(64) // 2 + 3, (2, 3)),
+        (np.arange(64), (4, 0)),
+    ):
+        assert in_step(places_, 40) == step_
+
+    def step(x, k):
+        twice = jnp.concatenate([jnp.zeros(2), jnp.repeat(x, 2)])[:N]
+        return 0.5 * x + 0.25 * twice + 0.125 * jnp.concatenate([jnp.repeat(x, 4)[8:N], jnp.zeros(8)])
+
+    loop = kernels.LoopFunctions(step, lambda c, k: c, lambda c, k: c[0] > 9)
+    program = kernels.lower(loop, np.zeros(N), np.float64(0), wide=True)
+    assert program.loops == 1
+    x = np.random.default_rng(1).standard_normal(N)
+    got, _ = kernels.build(program).run(x, np.float64(0), rows=1, every=3)
+    want = x
+    for _ in range(3):
+        want = np.asarray(step(want, 0))
+    np.testing.assert_allclose(got, want, rtol=1e-14, atol=1e-16)
 
 
 def test_copies_of_vectors_are_not_stored():

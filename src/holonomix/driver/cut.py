@@ -85,7 +85,8 @@ class Cut:
         for number, block in self._by_executor() if self.executor is not None else self._here(bar):
             blocks[number] = block
             self.left -= block.count
-            self.failed += int(np.count_nonzero(~np.isin(block.values["status"], GOOD)))
+            status = block.values["status"]
+            self.failed += int(np.count_nonzero((status != Status.OK) & (status != Status.TERMINATED)))
             if bar is not None:
                 bar.update_many(self.begun(), self.plan.count - self.left, self.failed, self.left)
         ran = [blocks[number] for number in sorted(blocks)]

@@ -165,17 +165,13 @@ def _number(x: Any, dtype: np.dtype) -> Any:
     return jnp.asarray(x, dtype) if isinstance(x, jax.Array) or np.ndim(x) else np.asarray(x, dtype)
 
 
-LARGE = 1 << 22  # bytes of an array that is worth a copy of our own
-
-
 def to_host(tree: PyTree) -> Any:
-    """`jax.device_get`, faster for large arrays of a GPU."""
+    """`jax.device_get`, faster for arrays of a GPU."""
     if jax.default_backend() == "gpu":
         with contextlib.suppress(ImportError):  # kernels are not available
             from ..kernels.cuda import fetched
 
-            large = lambda x: isinstance(x, jax.Array) and x.nbytes >= LARGE and len(x.devices()) == 1
-            tree = jax.tree.map(lambda x: fetched(x) if large(x) else x, tree)
+            tree = jax.tree.map(lambda x: fetched(x) if isinstance(x, jax.Array) and len(x.devices()) == 1 else x, tree)
     return jax.device_get(tree)
 
 

@@ -261,12 +261,16 @@ class Run:
     def call(self, table: Table, ends: np.ndarray | int, rows: int, stride: int) -> None:
         """Every trajectory goes on to its entry of `ends`."""
         plan, before, shape = self.plan, self.n if self.plan.saves else None, np.shape(self.plan.consts.n_end)
-        n_end: Any = np.asarray(ends, plan.consts.n_end.dtype)
-        if plan.many:  # one number for all of them is repeated where it is needed: a GPU may be far away
+        n_end, axes = np.asarray(ends, plan.consts.n_end.dtype), plan.axes
+        if axes is None:
+            n_end = n_end.reshape(shape)
+        elif not n_end.shape and self.choice.name != "array":
+            axes = dataclasses.replace(axes, n_end=None)  # kernels take one number for all
+        else:  # it is repeated where it is needed: a GPU may be far away
             n_end = jnp.broadcast_to(n_end, shape)
-        consts = dataclasses.replace(plan.consts, n_end=n_end if plan.many else n_end.reshape(shape))
-        if plan.many:
-            self.carry, out = self.choice.runner.run_batch(self.carry, consts, plan.axes, rows=rows, every=stride)
+        consts = dataclasses.replace(plan.consts, n_end=n_end)
+        if axes is not None:
+            self.carry, out = self.choice.runner.run_batch(self.carry, consts, axes, rows=rows, every=stride)
         else:
             self.carry, out = self.choice.runner.run(self.carry, consts, rows=rows, every=stride)
         if before is not None:
@@ -317,7 +321,7 @@ class Run:
     def finished(self) -> bool:
         if self.done >= self.plan.steps:
             return True
-        return not (bool((self.carry.status == Status.OK).any()) if self.in_step else self.live().any())
+        return not (bool(_any_good(self.carry.status)) if self.in_step else self.live().any())
 
     def finish(self) -> None:
         """The last rows, and the status of those that did not get to their end."""
@@ -354,7 +358,7 @@ class Run:
         bar.update(self.done, elapsed, energy - self.energy0, constraint)
 
     def stats(self) -> dict[str, Any]:
-        carry, n = self.carry, self.n
+        carry, n = self.carry, self.shown()["n"] if self.plan.many else self.n
         taken = float(np.sum(n)) - self.first * self.plan.count
         rate = taken / self.wall_time if self.wall_time else 0.0
         common = {
@@ -365,7 +369,7 @@ class Run:
             "wall_time": self.wall_time,
         }
         if self.plan.many:
-            return common | {"trajectory_steps_per_second": rate, "iterations": np.asarray(carry.iterations)}
+            return common | {"trajectory_steps_per_second": rate}
         steps = int(n[0])
         found = {
             "steps": steps,
@@ -380,6 +384,11 @@ class Run:
 
 def _failed(status: np.ndarray) -> np.ndarray:
     return (status != Status.OK) & (status != Status.TERMINATED)
+
+
+@jax.jit
+def _any_good(status: jax.Array) -> jax.Array:
+    return jnp.any(status == Status.OK)
 
 
 @compiled

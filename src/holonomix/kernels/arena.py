@@ -11,34 +11,72 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from .graph import Branches, Loop, Scope
+from .vector_schedule import FROM_MEMORY, VectorSchedule
 
 if TYPE_CHECKING:
     from .program import Program
-    from .vector_schedule import VectorSchedule
 
 ALIGNED = 8  # bytes of an element, whatever its type
 FILLED = {"pack", "join", "ffactor", "fsolve", "fshorten"}  # vectors that are not results of loops over an axis
 
 
-def places(program: Program, schedule: VectorSchedule) -> tuple[dict[int, int], int]:
-    """The offset in bytes of the array of each vector that has one, and how many bytes there are in all."""
+def owned(program: Program, schedule: VectorSchedule) -> set[int]:
+    """Vectors of which each element is written and read at its own position alone, by one thread of a team.
+
+    Vectors that have one array are owned together: a parameter of a loop, what takes its place and what it becomes.
+    """
+    g, live, same = program.graph, program.live, dict(schedule.direct)
+    projections = [u for u in live if g.op[u] == "proj" and isinstance(g.attr[g.args[u][0]], Loop)]
+    same.update((u, g.attr[g.args[u][0]].params[g.attr[u]]) for u in projections)
+    for old, new in zip(program.carry, program.read_carry, strict=True):
+        same.update(zip(new.nodes, old.nodes, strict=True))
+
+    def array(n: int) -> int:
+        while n in same:
+            n = same[n]
+        return n
+
+    met = {array(n) for piece in schedule.block(g.root, "all") for n in piece.kept}  # those are written only once
+    for piece in (piece for pieces in schedule.pieces.values() for piece in pieces):
+        for n in piece.nodes:
+            if piece.length and g.op[n] in FROM_MEMORY:
+                met.update(map(array, g.args[n]))
+            elif not piece.length and g.op[n] not in ("while", "cond"):
+                met.update(map(array, (n, *g.args[n])))
+    return {n for n in live if g.length[n] and array(n) not in met}
+
+
+def places(program: Program, schedule: VectorSchedule, elsewhere: Set[int] = frozenset()) -> tuple[dict[int, int], int]:
+    """The offset in bytes of the array of each vector that has one, and how many bytes there are in all.
+
+    Those that are `elsewhere` have none.
+    """
     g, spans = program.graph, _Lives(program, schedule).spans()
+    spans = {n: span for n, span in spans.items() if n not in elsewhere}
+    # long ones first, as they are hardest to place, and of those the ones that live longest; or all as they come
+    longest = lambda n: (-g.length[n], spans[n][0] - spans[n][1], n)
+    orders = [sorted(spans, key=key) for key in (longest, lambda n: (-g.length[n], spans[n]), lambda n: (spans[n], n))]
+    return min((_fitted(order, spans, g.length) for order in orders), key=lambda fit: fit[1])
+
+
+def _fitted(order: list[int], spans: dict[int, tuple[int, int]], lengths: Sequence[int]) -> tuple[dict[int, int], int]:
+    """Each array at the first place that is free while it lives."""
     found: dict[int, int] = {}
-    for n in sorted(spans, key=lambda n: (-g.length[n], spans[n])):  # long ones first, as they are hardest to place
+    for n in order:
         first, last = spans[n]
-        size, at = ALIGNED * g.length[n], 0
+        size, at = ALIGNED * lengths[n], 0
         for begin, end in sorted(
-            (found[m], found[m] + ALIGNED * g.length[m]) for m in found if spans[m][0] <= last and first <= spans[m][1]
+            (found[m], found[m] + ALIGNED * lengths[m]) for m in found if spans[m][0] <= last and first <= spans[m][1]
         ):
             if at + size <= begin:
                 break
             at = max(at, end)
         found[n] = at
-    return found, max((found[n] + ALIGNED * g.length[n] for n in found), default=0)
+    return found, max((found[n] + ALIGNED * lengths[n] for n in found), default=0)
 
 
 def recycled(program: Program, schedule: VectorSchedule, size: Callable[[int], int]) -> tuple[dict[int, int], int]:

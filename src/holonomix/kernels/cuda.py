@@ -6,11 +6,12 @@ stay on the device from call to call.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from .emit import KERNEL, Layout
 from .foreign import register
 from .graph import Unavailable
+from .host_memory import HostMemory
 from .program import Program
 from .ptx import ALONE, Team, limited, spilling, team_ptx
 from .runner import UnderJit, batch_axes, from_arrays, to_arrays
@@ -62,6 +64,7 @@ class Driver:
         self.spills = version.value >= SPILLING
         self._functions: dict[str, ctypes.c_void_p] = {}
         self._lock = threading.Lock()
+        self.host = HostMemory(self._lock_memory, self._free_memory)
 
     def __call__(self, name: str, *args: Any) -> None:
         code = getattr(self.library, name)(*args)
@@ -76,20 +79,37 @@ class Driver:
         self("cuDeviceGetAttribute", ctypes.byref(value), number, device)
         return value.value
 
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """With the context of this device."""
+        self("cuCtxPushCurrent_v2", self.context)
+        try:
+            yield
+        finally:
+            self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def _lock_memory(self, size: int) -> int:
+        """The address of new memory of the host with locked pages."""
+        address = ctypes.c_void_p()
+        with self.current():
+            self("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(size), 1)  # for all devices
+        return address.value or 0
+
+    def _free_memory(self, address: int) -> None:
+        with self.current():
+            self("cuMemFreeHost", ctypes.c_void_p(address))
+
     def function(self, text: bytes, shared: int = 0) -> ctypes.c_void_p:
         """The kernel of a PTX text, loaded once."""
         key = hashlib.sha256(text).hexdigest()
         with self._lock:
             if key not in self._functions:
                 module, function = ctypes.c_void_p(), ctypes.c_void_p()
-                self("cuCtxPushCurrent_v2", self.context)
-                try:
+                with self.current():
                     self("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(text))
                     self("cuModuleGetFunction", ctypes.byref(function), module, KERNEL.encode())
                     if shared:
                         self("cuFuncSetAttribute", function, _DYNAMIC, shared)
-                finally:
-                    self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
                 self._functions[key] = function
             return self._functions[key]
 
@@ -116,29 +136,31 @@ class Driver:
             threads, blocks = team.threads, min(count, 1 << 30)
         pointer = ctypes.c_void_p(table)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
-        self("cuCtxPushCurrent_v2", self.context)
-        try:
+        with self.current():
             self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, team.shared, stream, arguments, None)
             if wait:
                 self("cuStreamSynchronize", stream)
-        finally:
-            self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def enqueue(
-        self, function: ctypes.c_void_p, words: np.ndarray, count: int, stream: int | None, *, short: bool, team: Team
+        self,
+        function: ctypes.c_void_p,
+        words: np.ndarray,
+        count: int,
+        stream: int | None,
+        *,
+        short: bool,
+        team: Team,
+        wait: bool = False,
     ) -> None:
-        """Run one kernel with this table after what is in a stream already, without waiting."""
+        """Run one kernel with this table after what is in a stream already."""
         queue, table = ctypes.c_void_p(stream), ctypes.c_void_p()
-        self("cuCtxPushCurrent_v2", self.context)
-        try:
+        with self.current():
             self("cuMemAllocAsync", ctypes.byref(table), ctypes.c_size_t(words.nbytes), queue)
             self(
                 "cuMemcpyHtoDAsync_v2", table, ctypes.c_void_p(words.ctypes.data), ctypes.c_size_t(words.nbytes), queue
             )
-            self.launch(function, table.value or 0, count, queue, short=short, team=team, wait=False)
+            self.launch(function, table.value or 0, count, queue, short=short, team=team, wait=wait)
             self("cuMemFreeAsync", table, queue)
-        finally:
-            self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def on_host(self, function: ctypes.c_void_p, table: Callable[[list[int]], np.ndarray], inputs: list[np.ndarray],
                 outputs: list[np.ndarray], count: int, *, short: bool = True, team: Team = ALONE) -> None:  # fmt: skip
@@ -149,8 +171,7 @@ class Driver:
         """
         sizes = [-(-max(a.nbytes, 1) // 256) * 256 for a in (*inputs, *outputs)]
         places = np.concatenate([[0], np.cumsum(sizes)])
-        self("cuCtxPushCurrent_v2", self.context)
-        try:
+        with self.current():
             stream, memory = ctypes.c_void_p(), ctypes.c_void_p()
             self("cuStreamCreate", ctypes.byref(stream), 1)
             words = table([0] * len(sizes))
@@ -166,8 +187,6 @@ class Driver:
             self("cuMemFreeAsync", memory, stream)
             self("cuStreamSynchronize", stream)
             self("cuStreamDestroy_v2", stream)
-        finally:
-            self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
 @functools.cache
@@ -201,7 +220,7 @@ class CudaRunner(UnderJit):
         # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
         self.short = program.operations <= SHORT
         text, self.team = team_ptx(program, self.driver.capability, self.driver.shared if program.wide else 0)
-        if self.team.threads or (self.short and not program.wide):
+        if self.team.turns or (self.short and not program.wide):
             text = limited(text, REGISTERS)
         elif self.driver.spills and not program.wide:
             text = spilling(text, SPILLED)
@@ -275,8 +294,8 @@ class CudaRunner(UnderJit):
         carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry), jnp.asarray)
         lead = [count if a == 0 else None for a in axes]
         given = to_arrays(p.consts, p.consts_tree, consts, "consts", lead, jnp.asarray)
-        carry_in = [jax.device_put(x, split) for x in carry_in]
-        given = [jax.device_put(x, split if a == 0 else whole) for x, a in zip(given, axes, strict=True)]
+        carry_in = [_put(x, split) for x in carry_in]
+        given = [_put(x, split if a == 0 else whole) for x, a in zip(given, axes, strict=True)]
         shapes = [(count, *leaf.shape) for leaf in p.carry] + [(count, rows, *leaf.shape) for leaf in p.rows]
         kinds = [leaf.dtype for leaf in (*p.carry, *p.rows)]
         # results of one device are not bound to it: what XLA computes from them is not compiled a second time
@@ -300,24 +319,23 @@ class CudaRunner(UnderJit):
         words, given = np.zeros(Layout.of(self.program).size, np.int64), len(strides)
         words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
         words[5:] = [*map(_address, arrays[:given]), *strides, *map(_address, arrays[given:])]
-        table = jax.block_until_ready(jax.device_put(words, self.devices[k]))
-        self.drivers[k].launch(self._functions[k], _address(table), count, short=self.short, team=self.team)
+        run = self.drivers[k].enqueue
+        run(self._functions[k], words, count, None, short=self.short, team=self.team, wait=True)
 
 
 def fetched(array: jax.Array) -> np.ndarray:
-    """A copy on the host, in memory of NumPy, whose pages are large: many small ones take longer than the copy."""
+    """A copy on the host, in memory that is used again."""
     try:
         device = driver(next(iter(array.devices())).local_hardware_id or 0)
     except Unavailable:  # a GPU of another kind
         return np.asarray(array)
-    out = np.empty(array.shape, array.dtype)
+    out = device.host.array(array.shape, np.dtype(array.dtype))
+    if not out.size:
+        return out
     jax.block_until_ready(array)
-    device("cuCtxPushCurrent_v2", device.context)
-    try:
+    with device.current():
         place = ctypes.c_void_p(out.ctypes.data), ctypes.c_void_p(_address(array))
         device("cuMemcpyDtoH_v2", *place, ctypes.c_size_t(out.nbytes))
-    finally:
-        device("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
     return out
 
 
@@ -329,6 +347,12 @@ def _places(devices: tuple[Any, ...]) -> tuple[Any, Any]:
         return here, here
     mesh = Mesh(np.array(devices), ("trajectory",))
     return NamedSharding(mesh, PartitionSpec("trajectory")), NamedSharding(mesh, PartitionSpec())
+
+
+def _put(array: jax.Array, place: Any) -> jax.Array:
+    """The array at this place; to ask takes a tenth of the time of putting it where it is."""
+    alone = isinstance(place, SingleDeviceSharding) and array.devices() == place.device_set
+    return array if alone else jax.device_put(array, place)
 
 
 def _pieces(array: jax.Array, devices: list[Any]) -> list[jax.Array]:

@@ -115,7 +115,8 @@ class KernelEmitter:
             self.w.entry.append(f"  {name} = alloca [{self.values.space} x i8], align 64")
             if self.values.local:
                 self.w.entry.append(f"  {ARENA} = addrspacecast ptr {name} to ptr {self.values.local}")
-        body = ["entry:", *self.w.entry, "  br label %setup", *self.w.lines]
+        own = [f"  {name} = alloca {ty}" for name, ty in self.values.own.items()]
+        body = ["entry:", *own, *self.w.entry, "  br label %setup", *self.w.lines]
         parts = [
             *self.w.globals.values(),
             *self.w.declared.values(),
@@ -172,6 +173,7 @@ class KernelEmitter:
     def _trajectory(self, every: str) -> None:
         """All rows of one group, from the carry that is read to the one that is written; then on to `next`."""
         program, layout, L, tag = self.w.program, Layout.of(self.w.program), self.w.lanes, self.w.tag
+        forget, others = self.w.hole(), set(self.values.own)
         for k, leaf in enumerate(program.carry):
             self._load(leaf, layout.carry_in + k, str(leaf.count), list(enumerate(leaf.nodes)))
         carry = [n for leaf in program.carry if not leaf.length for n in leaf.nodes]
@@ -239,6 +241,9 @@ class KernelEmitter:
             values = [] if leaf.length else [f"%a{tag}{n}" for n in leaf.nodes]
             self._store(leaf, leaf.nodes, values, layout.carry_out + k, str(leaf.count), "0")
         self.w.put("br label %next")
+        # so that nothing of another trajectory is kept
+        new = [(name, ty) for name, ty in self.values.own.items() if name not in others]
+        self.w.lines[forget] = "\n".join(f"  store {ty} zeroinitializer, ptr {name}" for name, ty in new)
 
     @staticmethod
     def _vectors(leaves: list[Leaf]) -> list[int]:

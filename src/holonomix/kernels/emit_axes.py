@@ -13,13 +13,14 @@ from .emit_gpu import TeamReduction
 from .emit_loops import Loops
 from .emit_scalar import Expressions
 from .graph import BOOL, FLOATS
-from .values import PARTIAL, Values, padded
+from .values import PARTIAL, Share, Values, padded
 from .vector_schedule import Piece
 from .wide import in_step
 from .writer import Writer, scalar_type
 
 SHUFFLE = 64  # elements of an array that a constant shuffle may read
 ROUNDS = 16  # rows of a sum over places that are written out as shuffles
+STEPS = [(0, 0), *((k, 0) for k in range(1, 6)), *((0, k) for k in (1, 2, 3, 4, 5, 30))]  # of places: up and down
 REDUCTIONS = {"rsum": "add", "rprod": "mul", "rmax": "max", "rmin": "min", "rand": "and", "ror": "or"}
 
 
@@ -65,9 +66,13 @@ class Axes:
         size = padded(g.length[v])
         if self.values.width > 1 and self.values.here.position == "0" and places.ndim == 1 and size <= SHUFFLE:
             return self._shuffled(v, places, kind, size)
+        if isinstance(self.values.here, Share) and places.ndim == 1:
+            value = self._shared(self.values.here, v, kind, places)
+            if value is not None:
+                return value
         if (self.w.lanes > 1 or self.values.local) and places.ndim == 1:
             found = in_step(places, g.length[v])
-            if found is not None:
+            if found is not None and found[0] * self.w.lanes >= 4:  # a register begins with a new element
                 return (self._stepped if self.w.lanes > 1 else self._at_step)(v, kind, *found, missing)
         table = self.values.constants(_whole_rows(places), "i4")
         where = self.values.here.position if row == "0" else self.w.new(f"add i64 {self.values.here.position}, {row}")
@@ -82,6 +87,30 @@ class Axes:
             ty = self.w.type(kind)
             value = self.w.new(f"select {self.w.type(BOOL)} {nowhere}, {ty} {self.w.literal(kind, 0)}, {ty} {value}")
         return value
+
+    def _shared(self, share: Share, v: int, kind: str, places: np.ndarray) -> str | None:
+        """The same for a share whose places go on evenly: in steps of 2^up, or 2^down positions at one place."""
+        mine = places[share.first : share.first + share.count]
+        k, there = np.arange(share.first, share.first + share.count), mine >= 0
+        if not there.any():
+            return self.w.literal(kind, 0)
+        some = int(mine[there][0])
+        for up, down in STEPS:
+            even = k << up >> down
+            start = some - int(even[there][0])
+            if (mine[there] == even[there] + start).all():
+                break
+        else:
+            return None
+        index, start = share.base, start + (share.first << up >> down)
+        if up or down:
+            index = self.w.new(f"{'shl' if up else 'lshr'} i64 {index}, {up or down}")
+        if there.all():
+            return self.values.fetch(self.values.array(v), kind, index, start)
+        inside = self.values.member_of(share, there)
+        index = self.w.new(f"select i1 {inside}, i64 {index}, i64 {some - start}")
+        value, ty = self.values.fetch(self.values.array(v), kind, index, start), self.w.type(kind)
+        return self.w.new(f"select i1 {inside}, {ty} {value}, {ty} {self.w.literal(kind, 0)}")
 
     def _windowed(self, m: int) -> str:
         """Elements from a runtime start on, zero outside of the source."""
@@ -112,11 +141,11 @@ class Axes:
         where = self.values.address(self.values.array(v), kind, first)
         return self.w.new(f"call {ty} {fn}(ptr {where}, i32 {int(stored[1])}, <{L} x i1> {inside}, {ty} {zero})")
 
-    def _stepped(self, v: int, kind: str, halves: int, start: int, missing: bool) -> str:
-        """The elements at `halves / 2 * k + start`: neighbors, every second one, or each one twice; 0: all round."""
+    def _stepped(self, v: int, kind: str, quarters: int, start: int, missing: bool) -> str:
+        """The elements at `quarters * k // 4 + start`: neighbors, every second one, or each one twice; 0: all round."""
         assert self.values.here is not None
         L, position = self.w.lanes, self.values.here.position
-        if halves == 0:
+        if quarters == 0:
             size, ty = self.w.graph.length[v], self.w.type(self.w.stored(kind))
             first = self.w.new(f"add i64 {position}, {start}")
             left = self.w.broadcast(self.w.new(f"sub i64 {size}, {first}"), "i64")
@@ -125,29 +154,28 @@ class Axes:
             parts = [self._stretch(v, kind, x) for x in (first, self.w.new(f"sub i64 {first}, {size}"))]
             raw = self.w.new(f"select <{L} x i1> {before}, {ty} {parts[0]}, {ty} {parts[1]}")
             return self.w.from_memory(raw, kind)
-        if halves == 1:
-            first = self.w.new(f"lshr i64 {position}, 1")
-        else:
-            scaled = position if halves == 2 else self.w.new(f"shl i64 {position}, 1")
-            first = self.w.new(f"add i64 {scaled}, {start}")
+        first = self.w.new(f"add i64 {self._scaled(position, quarters)}, {start}")
         raw = self._stretch(v, kind, first, missing)
-        if halves != 2:
+        if quarters != 4:
             ty = self.w.type(self.w.stored(kind))
-            more = self._stretch(v, kind, self.w.new(f"add i64 {first}, {L}"), missing) if halves == 4 else "poison"
-            order = [2 * k for k in range(L)] if halves == 4 else [k // 2 for k in range(L)]
+            more = self._stretch(v, kind, self.w.new(f"add i64 {first}, {L}"), missing) if quarters == 8 else "poison"
+            order = [quarters * k // 4 for k in range(L)]
             mask = ", ".join(f"i32 {k}" for k in order)
             raw = self.w.new(f"shufflevector {ty} {raw}, {ty} {more}, <{L} x i32> <{mask}>")
         return self.w.from_memory(raw, kind)
 
-    def _at_step(self, v: int, kind: str, halves: int, start: int, missing: bool) -> str:
+    def _scaled(self, position: str, quarters: int) -> str:
+        """`quarters * position // 4`; 0: the position itself."""
+        shift = {8: "shl", 2: "lshr", 1: "lshr"}.get(quarters)
+        return self.w.new(f"{shift} i64 {position}, {2 if quarters == 1 else 1}") if shift else position
+
+    def _at_step(self, v: int, kind: str, quarters: int, start: int, missing: bool) -> str:
         """The same for one element."""
         assert self.values.here is not None
-        size, index = self.w.graph.length[v], self.values.here.position
-        if halves in (1, 4):
-            index = self.w.new(f"{'shl' if halves == 4 else 'lshr'} i64 {index}, 1")
+        size, index = self.w.graph.length[v], self._scaled(self.values.here.position, quarters)
         if start:
             index = self.w.new(f"add i64 {index}, {start}")
-        if halves == 0:
+        if quarters == 0:
             beyond = self.w.new(f"icmp sge i64 {index}, {size}")
             index = self.w.new(f"select i1 {beyond}, i64 {self.w.new(f'sub i64 {index}, {size}')}, i64 {index}")
         return self._if_inside(v, kind, index) if missing else self.values.fetch(self.values.array(v), kind, index)
@@ -250,7 +278,7 @@ class Axes:
         """The same partial results, in the same order, each by threads of its own in every group of 32."""
         team = TeamReduction(self.w, op, n)
         if positive:  # as whole numbers
-            kind, combine = "i8", lambda a, b: self.w.new(self.w.intrinsic("smax", "i8", a, b))
+            kind, combine = "i8", lambda a, b: self.w.new(self.w.intrinsic("umax", "i8", a, b))
         else:
             combine = lambda a, b: self.expressions.combined(op, kind, a, b)
 
@@ -258,7 +286,8 @@ class Axes:
             where = self.values.address(base, kind, place)
             return self.w.from_memory(self.w.new(f"load {self.w.type(self.w.stored(kind))}, ptr {where}"), kind)
 
-        total = team.exchanged(team.partial(at, combine, self.w.type(kind)), kind, combine)
+        total = team.partial(at, combine, self.w.type(kind))
+        total = team.largest(total) if positive and self.w.target.redux else team.exchanged(total, kind, combine)
         return self.w.new(f"bitcast i64 {total} to double") if positive else total
 
     def _scalar_partials(self, base: str, kind: str, op: str, n: int, rounds: int, rest: int) -> list[str]:

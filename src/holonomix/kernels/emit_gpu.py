@@ -166,6 +166,16 @@ class TeamReduction:
                 total = combine(total, other)
         return total
 
+    def largest(self, x: str) -> str:
+        """The largest whole number that any of the threads has: first its upper half, then the lower."""
+        new, fn = self.w.new, self.w.declare("llvm.nvvm.redux.sync.umax", "i32 @(i32, i32)")
+        high, low = new(f"trunc i64 {new(f'lshr i64 {x}, 32')} to i32"), new(f"trunc i64 {x} to i32")
+        top = new(f"call i32 {fn}(i32 {high}, i32 -1)")
+        low = new(f"select i1 {new(f'icmp eq i32 {high}, {top}')}, i32 {low}, i32 0")
+        low = new(f"zext i32 {new(f'call i32 {fn}(i32 {low}, i32 -1)')} to i64")
+        high = new(f"zext i32 {top} to i64")
+        return new(f"or i64 {new(f'shl i64 {high}, 32')}, {low}")
+
     def _other(self, x: str, kind: str, bit: int) -> str:
         """The value of the thread whose number differs in one bit."""
         new = self.w.new

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from .graph import Unsupported
 from .program import Leaf
-from .values import Here, Values, padded
+from .values import SHARES, Here, Share, Values, padded
 from .writer import WARP, Writer, scalar_type
 
 
@@ -55,9 +55,11 @@ class Loops:
         """The same by a team of threads, which take turns; all wait for the last of them."""
         if self.unsettled:
             self.wait()
+        member = self.w.target.member(self.w)  # anew, since what is computed from it should not live from loop to loop
+        if self.w.tag and n <= SHARES * self.w.target.team:
+            return self._side_by_side(n, body, member)
         head, done = self.w.labels("axis", "axisdone")
         before, index = self.w.label, f"%i{self.w.fresh}"
-        member = self.w.target.member(self.w)  # anew, since what is computed from it should not live from loop to loop
         mine = self.w.new(f"icmp slt i64 {member}, {n}")
         self.w.put(f"br i1 {mine}, label %{head}, label %{done}")
         self.w.start(head)
@@ -69,6 +71,27 @@ class Loops:
         self.w.lines[hole] = f"  {index} = phi i64 [ {member}, %{before} ], [ {following}, %{self.w.label} ]"
         self.w.put(f"br i1 {more}, label %{head}, label %{done}")
         self.w.start(done)
+        self.values.here = None
+        self.wait()
+
+    def _side_by_side(self, n: int, body: Callable[[], None], member: str) -> None:
+        """The same without turns and branches, so that a thread computes all of its positions at once."""
+        team, count, shares = self.w.target.team, 0, []
+        for first in range(0, n, team):
+            count, base = min(n - first, team), member
+            if count < team:
+                base = self.w.new(self.w.intrinsic("smin", "i8", member, str(count - 1)))
+            position = self.w.new(f"add i64 {base}, {first}")
+            self.values.here = Share(position, {}, member, first, count, base)
+            shares.append(self.values.here)
+            body()
+        read = set().union(*(share.read for share in shares))
+        if count < team and any(base in read for share in shares for _, base, _ in share.stores):
+            self.wait()  # those that repeat the last position must have read what is there
+        for share in shares:
+            self.values.here = share
+            for item in share.stores:
+                self.values.store(*item)
         self.values.here = None
         self.wait()
 

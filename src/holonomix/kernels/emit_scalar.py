@@ -49,14 +49,17 @@ class Expressions:
             and all(self.positive(a) for a in args)
         ):
             whole = [self.w.new(f"bitcast {ty} {a} to {self.w.type('i8')}") for a in names]
-            best = self.w.new(self.w.intrinsic("smax", "i8", *whole))
+            best = self.w.new(self.w.intrinsic("umax" if self.w.target.quick else "smax", "i8", *whole))
             return f"bitcast {self.w.type('i8')} {best} to {ty}"
         if kind in FLOATS and source in FLOATS:
             return self._float(op, kind, ty, names)
         return self._integer(op, kind, source, ty, names)
 
     def positive(self, n: int) -> bool:
-        """Is the sign bit certainly clear? Then order as integers is order as numbers, with NaN on top."""
+        """Is the sign bit certainly clear? Then order as integers is order as numbers, with NaN on top.
+
+        For a GPU, the integers have no sign, and that of a NaN does not matter.
+        """
         g, known = self.w.graph, self.signs
         work = [n]
         while work:  # chains of thousands are no deep recursion
@@ -65,13 +68,15 @@ class Expressions:
                 continue
             # (a sum, and a product with a positive constant, pass on a NaN as it is)
             through = g.op[m] in ("max", "add") or (g.op[m] == "mul" and any(g.op[a] == "const" for a in g.args[m]))
-            missing = [a for a in g.args[m] if a not in known] if through else []
+            through |= self.w.target.quick and g.op[m] in ("mul", "select", "take")
+            from_ = g.args[m][1:] if g.op[m] == "select" else g.args[m]
+            missing = [a for a in from_ if a not in known] if through else []
             if missing:
                 work += [m, *missing]
             elif g.op[m] == "const":
                 known[m] = 0 < float(g.attr[m]) < math.inf
             else:
-                known[m] = g.op[m] == "abs" or (through and all(known[a] for a in g.args[m]))
+                known[m] = g.op[m] == "abs" or (through and all(known[a] for a in from_))
         return known[n]
 
     def _float(self, op: str, kind: str, ty: str, names: list[str]) -> str:

@@ -20,6 +20,7 @@ from .emit import KERNEL, KernelEmitter
 from .graph import Unsupported
 from .native import kept, key_of, optimized
 from .program import Program
+from .values import SHARES
 from .writer import WARP, Target, Writer
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -49,7 +50,7 @@ def _member(w: Writer) -> str:
 
 PTX = Target("ptx_kernel ", library="__nv_", local="addrspace(5) ", far=False, quick=True, threads=_threads)
 TEAMS = dataclasses.replace(PTX, local="addrspace(3) ", member=_member)  # arrays are in the memory that a team shares
-LARGE, LONG = 2 * WARP, 64  # threads of a team where an axis is longer than so many elements
+LARGE, LONG = 2 * WARP, 4 * WARP  # threads of a team where an axis is longer than so many elements
 
 
 @functools.cache
@@ -82,10 +83,14 @@ def ptx(program: Program, capability: int) -> str:
 
 
 class Team(NamedTuple):
-    """The threads that share a trajectory, and the bytes of their memory; none where one thread does a trajectory."""
+    """The threads that share a trajectory, and the bytes of their memory; none where one thread does a trajectory.
+
+    On axes that are long for them, they take `turns`.
+    """
 
     threads: int
     shared: int
+    turns: bool = False
 
 
 ALONE = Team(0, 0)
@@ -93,14 +98,14 @@ ALONE = Team(0, 0)
 
 def team_ptx(program: Program, capability: int, most: int = 0) -> tuple[str, Team]:
     """The same, and its team: programs with long axes have one where their arrays fit in `most` bytes."""
-    target, team = PTX, ALONE
+    target, team, longest = PTX, ALONE, 0
     if program.wide and most:
         longest = max(program.graph.length[n] for n in program.live)
-        target = dataclasses.replace(TEAMS, team=LARGE if longest > LONG else WARP)
+        target = dataclasses.replace(TEAMS, team=LARGE if longest > LONG else WARP, redux=capability >= 80)
     emitter = KernelEmitter(program, 1, True, target=target)
     text = emitter.module()
     if target.team:
-        team = Team(target.team, emitter.values.space)
+        team = Team(target.team, emitter.values.space, longest > SHARES * target.team)
         if team.shared > most:
             return team_ptx(program, capability)
     wanted = sorted(name[5:] for name in emitter.declared if name.startswith("__nv_"))

@@ -350,7 +350,7 @@ def segments(t: Tracer, codes: np.ndarray, sources: int) -> list[np.ndarray] | N
 def _filled(places: np.ndarray, here: np.ndarray, size: int) -> np.ndarray:
     """Places with any in the gaps: those that go on in step, where the given ones do."""
     k, first = np.arange(len(places)), int(np.argmax(here))
-    for even in (k, 2 * k, k // 2):
+    for even in (k, 2 * k, k // 2, k // 4):
         even = even + places[first] - even[first]
         if (places[here] == even[here]).all():
             return np.where((even >= 0) & (even < size), even, -1)
@@ -358,7 +358,7 @@ def _filled(places: np.ndarray, here: np.ndarray, size: int) -> np.ndarray:
 
 
 def in_step(places: np.ndarray, size: int) -> tuple[int, int] | None:
-    """Places that go on evenly, as twice their step and their start; those without an element must be outside.
+    """Places that go on evenly, as four times their step and their start; those without an element must be outside.
 
     A step of zero says that they go round: `(k + start) % size`.
     """
@@ -366,12 +366,10 @@ def in_step(places: np.ndarray, size: int) -> tuple[int, int] | None:
     if places.ndim > 1 or not there.any():
         return None
     first = int(np.argmax(there))
-    for halves, even in ((2, k), (4, 2 * k), (1, k // 2)):
+    for quarters, even in ((4, k), (8, 2 * k), (2, k // 2), (1, k // 4)):
         start = int(places[first] - even[first])
-        if halves == 1 and start:
-            break
         if np.where(there, places == even + start, (even + start < 0) | (even + start >= size)).all():
-            return halves, start
+            return quarters, start
     if len(places) == size and (places == (k + places[0]) % size).all():
         return 0, int(places[0])
     return None

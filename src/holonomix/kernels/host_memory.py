@@ -1,0 +1,65 @@
+"""Memory of the host into which a GPU writes at full speed: its pages are locked, and it is used again.
+
+To copy a result into new memory takes twenty times as long as the copy itself, since the processor meets every page for
+the first time; to lock pages takes as long again. So memory is kept when the arrays in it are gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+
+from .graph import Unavailable
+
+LEAST, MOST = 1 << 20, 1 << 30  # bytes of an array that is worth it, and of all memory that is locked
+UNIT = 1 << 16
+
+Allocate = Callable[[int], int]
+
+
+class HostMemory:
+    """Locked memory, in pieces that are in use or free; `allocate(size)` and `free(address)` are the driver's."""
+
+    def __init__(self, allocate: Allocate, free: Callable[[int], None]):
+        self._allocate, self._free_piece = allocate, free
+        self._lock = threading.Lock()
+        self._free: list[tuple[int, int]] = []  # size and address, those that were used last at the end
+        self._locked = 0
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """An array with undefined values; in ordinary memory where it is small, or much is locked already."""
+        wanted = math.prod(shape) * dtype.itemsize
+        size = -(-wanted // UNIT) * UNIT
+        address = self._take(size) if LEAST <= wanted else None
+        if address is None:
+            return np.empty(shape, dtype)
+        piece = (ctypes.c_char * size).from_address(address)
+        weakref.finalize(piece, self._give_back, size, address)  # when the last array in it is gone
+        return np.frombuffer(memoryview(piece), dtype, wanted // dtype.itemsize).reshape(shape)
+
+    def _take(self, size: int) -> int | None:
+        with self._lock:
+            for k in range(len(self._free) - 1, -1, -1):
+                if self._free[k][0] == size:
+                    return self._free.pop(k)[1]
+            while self._free and self._locked + size > MOST:
+                old, address = self._free.pop(0)
+                self._free_piece(address)
+                self._locked -= old
+            if self._locked + size > MOST:
+                return None
+            try:
+                address = self._allocate(size)
+            except Unavailable:  # no more may be locked
+                return None
+            self._locked += size
+            return address
+
+    def _give_back(self, size: int, address: int) -> None:
+        with self._lock:
+            self._free.append((size, address))
