@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from holonomix.compiled import compiled_for_one_run
 from holonomix.linalg import Dense, add, implicit_root, iterate, newton_root
 from holonomix.linalg.cyclic import CyclicTridiagonal
 from holonomix.linalg.definite import signed_pivot
@@ -181,3 +182,17 @@ def test_many_unknowns_are_found_without_a_jacobian():
     assert float(slope) == pytest.approx(2 * float(np.sum(done.x[:n] * moved)), rel=1e-12)
     assert f"{2 * n},{2 * n}]" not in str(jax.make_jaxpr(root)(a))
     assert f"{2 * n},{2 * n}]" in str(jax.make_jaxpr(lambda a: root(a, ()))(a))
+
+
+def test_a_derivative_whose_linear_system_was_not_solved_is_nan():
+    """GMRES with restarts makes no progress on a cyclic shift; the root itself, zero, is found without it."""
+    n = 500
+
+    def end(a, shift):
+        first = jnp.zeros(n).at[0].set(a)
+        residual = lambda x, args: args[1] * jnp.roll(x, 1) + (1 - args[1]) * x - args[0]
+        return newton_root(residual, jnp.zeros(n), (first, shift), blocks=(n,)).x[0]
+
+    slope = compiled_for_one_run(jax.grad(end))
+    assert np.isnan(slope(jnp.asarray(0.0), jnp.asarray(1.0)))
+    assert slope(jnp.asarray(0.0), jnp.asarray(0.25)) == pytest.approx(4 / 3, rel=1e-12)  # the control

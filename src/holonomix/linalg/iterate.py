@@ -174,11 +174,12 @@ def newton_root(
         return done.x[0], (done.residual, done.iterations, done.converged)
 
     def accurate(x, full):
-        """Solves for derivatives: to round-off."""
+        """Solves for derivatives: to round-off, or NaN."""
         start, args = full
         jacobian = matrix_free(x, args)
         units = block_units(jacobian.row_sizes(size_with_margin(x, start)), blocks)
-        return _Solver(partial(jacobian.solve, units=units, accuracy=8 * float(jnp.finfo(x.dtype).eps)))
+        accuracy = 8 * float(jnp.finfo(x.dtype).eps)
+        return _Solver(partial(jacobian.solve, units=units, accuracy=accuracy, checked=True))
 
     factor = accurate if large else None
     x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args), factor)

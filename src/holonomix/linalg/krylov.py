@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.sparse.linalg import gmres
 from jaxtyping import Array, Float
 
-from .scales import power_of_two
+from .scales import loose, power_of_two
 
 __all__ = ["LARGE", "JacobianProduct", "block_units"]
 
@@ -32,16 +32,20 @@ class JacobianProduct(NamedTuple):
     product: Linear
     inverse: Linear
 
-    def solve(self, b: Vector, units: Vector, accuracy: float = ACCURACY) -> Vector:
+    def solve(self, b: Vector, units: Vector, accuracy: float = ACCURACY, checked: bool = False) -> Vector:
         """`J^-1 b` by GMRES, to a relative residual of `accuracy` with the rows in the given units.
 
         The approximate inverse B acts on the right, `x = B y` with `J B y = b`, so that the transposed system, which
-        reverse mode needs, has the transposed B by itself.
+        reverse mode needs, has the transposed B by itself. Newton's method measures what a correction achieved; where
+        nobody does, as in derivatives, `checked` returns NaN if the relative residual is above `sqrt(eps)`.
         """
 
         def solved(operator: Linear, b: Vector) -> Vector:
             x, _ = gmres(operator, b, tol=accuracy, restart=SPACE, maxiter=RESTARTS, solve_method="incremental")
-            return x
+            if not checked:
+                return x
+            good = jnp.linalg.norm(operator(x) - b) <= loose(b.dtype) * jnp.linalg.norm(b)
+            return jnp.where(good, x, jnp.nan)
 
         scaled = lambda y: self.product(self.inverse(units * y)) / units
         return self.inverse(units * jax.lax.custom_linear_solve(scaled, b / units, solved, solved))
