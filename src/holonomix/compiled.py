@@ -7,10 +7,12 @@ grow.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import equinox as eqx
@@ -18,9 +20,10 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-__all__ = ["LIMIT", "Recent", "compiled", "compiled_for_one_run", "statistics", "traced_once"]
+__all__ = ["LIMIT", "Recent", "compiled", "compiled_for_one_run", "rarely_collecting", "statistics", "traced_once"]
 
 LIMIT = 256  # programs; about a megabyte each
+OBJECTS = 100_000  # new ones that the garbage collector waits for
 # Options of XLA on the CPU. The emitters of fusions double the time and the memory of compiling; steps are no faster.
 LEAN = {"xla_cpu_use_fusion_emitters": False}
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -28,6 +31,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V")
 statistics = {"compiled": 0, "dropped": 0}
+
+
+@contextlib.contextmanager
+def rarely_collecting() -> Iterator[None]:
+    """While programs are traced and lowered: they are many small objects that live on.
+
+    The garbage collector would look at all of them again and again, a seventh of the time.
+    """
+    before = gc.get_threshold()
+    if gc.isenabled() and before[0]:
+        gc.set_threshold(max(before[0], OBJECTS), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class Recent(Generic[V]):

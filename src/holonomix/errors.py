@@ -119,9 +119,12 @@ def flag(name: str, value: Any) -> bool:
 def real_array(name: str, value: Any) -> Any:
     """`value` as a JAX array of real floating point numbers; traced values pass."""
     import jax.numpy as jnp
+    import numpy as np
+
+    from .types import known_array
 
     try:
-        array = jnp.asarray(value)
+        array = known_array(np.asarray(value) if isinstance(value, float | int) else value)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} must be an array of numbers: {' '.join(str(error).split())[:200]}") from error
     if jnp.iscomplexobj(array):
@@ -129,6 +132,13 @@ def real_array(name: str, value: Any) -> Any:
     if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
         raise InputError(f"{name} must be an array of numbers, not of {array.dtype}")
     return jnp.asarray(array, jnp.result_type(float))
+
+
+def runtime_number(name: str, value: Any, least: float = -math.inf, most: float = math.inf, **bounds: float) -> Any:
+    """`number` as a JAX array, which programs take as an input: another value does not compile anew."""
+    from jax.core import Tracer
+
+    return real_array(name, value if isinstance(value, Tracer) else number(name, value, least, most, **bounds))
 
 
 def refusing(make: Callable[P, R]) -> Callable[P, R]:

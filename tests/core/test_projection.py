@@ -169,3 +169,14 @@ def test_a_tolerance_that_cannot_be_met_is_refused(solver, tol):
 def test_relaxation_factors_that_diverge_are_refused():
     with pytest.raises(hx.InputError, match=r"2\.1"):
         hx.SOR(2.1)
+
+
+def test_a_projection_holds_few_copies_of_the_constraint():
+    """A constraint may be a sum of many terms: XLA compiles every copy of it."""
+    system = hx.System(lambda q: q[0], lambda q: jnp.stack([jnp.sin(q[0] * q[1]) - 0.3]))
+
+    def count(jaxpr):
+        inner = [getattr(x, "jaxpr", x) for e in jaxpr.eqns for v in e.params.values() for x in jax.tree.leaves(v)]
+        return sum(e.primitive.name == "sin" for e in jaxpr.eqns) + sum(count(x) for x in inner if hasattr(x, "eqns"))
+
+    assert 0 < count(jax.make_jaxpr(lambda q: hx.project(system, q, q))(jnp.ones(3)).jaxpr) <= 12

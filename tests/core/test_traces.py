@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,6 +91,45 @@ def test_a_scan_over_a_parameter_of_a_method_compiles_once(name):
     assert len(set(results)) == len(results)  # the numbers did change
 
 
+# Parameters whose value decides what the program is.
+DECIDES = {("TaylorAdaptive", "tol"): "fixes the order of the series"}
+PARTS = ("Newton", "SymmetricNewton", "SOR", "GaussSeidel", "ForceMonitor", "MultiplierMonitor", "ArcLengthMonitor",
+         "LargestForceMonitor", "FastestParticleMonitor")  # fmt: skip
+LAGRANGIANS = ("NewmarkLagrangian", "ZhangSkeelLagrangian")
+
+
+def program_key(method):
+    """What decides whether a program is compiled: structure and static leaves, not the values of arrays."""
+    leaves, structure = jax.tree.flatten(method)
+    return structure, [type(x) if isinstance(x, jax.Array) else x for x in leaves]
+
+
+def test_every_real_parameter_of_every_method_is_a_runtime_value():
+    """Each parameter that takes a real number, two values of it: the program must be the same."""
+    from holonomix.methods import variational
+
+    makers = {name: entry.make for name, entry in hx.methods.registry().items()}
+    makers |= {name: getattr(hx, name) for name in PARTS}
+    makers |= {name: getattr(variational, name) for name in LAGRANGIANS}
+    checked, decides = set(), set()
+    for name, make in makers.items():
+        for parameter, given in inspect.signature(make).parameters.items():
+            if isinstance(given.default, (bool, int, str)):
+                continue
+            first = 0.9 * given.default if isinstance(given.default, float) else 0.3
+            try:
+                one, other = (make(**{parameter: x}) for x in (first, 0.9 * first))
+            except (hx.HolonomixError, TypeError, AttributeError):
+                assert not isinstance(given.default, float), (name, parameter)
+                continue
+            checked.add((name, parameter))
+            if program_key(one) != program_key(other):
+                decides.add((name, parameter))
+    assert decides == set(DECIDES)
+    assert {("ZhangSkeel", "beta"), ("ZhangSkeelSO3", "c"), ("ZhangSkeelLagrangian", "weight"), ("Newton", "tol"),
+            ("GLA", "friction"), ("ConstrainedHMC", "return_tol")} <= checked  # fmt: skip
+
+
 def test_another_function_does_recompile():
     """The control: the counter does notice a function that computes something else."""
     system, q, p = make(lambda q, params: params["gravity"] * jnp.sum(q[:, 1]))
@@ -152,3 +193,13 @@ def test_programs_are_compiled_with_options_that_are_known_and_allowed(monkeypat
     problem = hx.models.planar_pendulum()
     known = lambda x: x * jnp.sum(hx.project(problem.system, 1.1 * problem.q0, problem.p0)[0])
     assert jax.jit(known)(2.0) == pytest.approx(2 * float(jnp.sum(problem.q0)), abs=1e-14)
+
+
+def test_a_first_run_compiles_few_programs():
+    """The checks of the start, the carry, the first row; numbers that are known need no program of JAX."""
+    compilations = []
+    note = lambda name, *args, **rest: compilations.append(name) if "backend_compile" in name else None
+    jax.monitoring.register_event_duration_secs_listener(note)
+    problem = hx.models.chain(7, masses=np.arange(1.0, 8.0))
+    hx.simulate(problem, hx.RATTLE(), dt=0.01, steps=3)
+    assert 0 < len(compilations) <= 5

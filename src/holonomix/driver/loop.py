@@ -19,7 +19,7 @@ from ..compiled import traced_once
 from ..methods.base import AbstractMethod, first_failure
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real, State
+from ..types import Numbers, Real, State, known_array
 
 PARTS = 4  # of a step in which events are watched for, where the method knows its solution over the step
 
@@ -192,9 +192,9 @@ def make_stepper(
     dtype = jnp.result_type(float) if dtype is None else dtype
     arrays, static = eqx.partition((system, method, observe or {}, reducers or {}), eqx.is_array)
     data = None if key is None else key_data(key)
-    dt, t0, t_end = (jnp.asarray(x, dtype) for x in (dt, t0, t_end))
+    dt, t0, t_end = (known_array(x, dtype) for x in (dt, t0, t_end))
     integer = jnp.result_type(int)
-    return Stepper(static, dense), Consts(arrays, dt, t0, t_end, jnp.asarray(jnp.iinfo(integer).max, integer), data)
+    return Stepper(static, dense), Consts(arrays, dt, t0, t_end, known_array(jnp.iinfo(integer).max, integer), data)
 
 
 def key_data(key: Any) -> Any:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..compiled import compiled, compiled_for_one_run
+from ..compiled import compiled, compiled_for_one_run, rarely_collecting
 from ..errors import InputError
 from ..projection import as_array, as_state_arrays, check_functions, check_start
 from ..scene import Scene
@@ -113,6 +113,7 @@ class Plan(Prepared):
             return _for_one(fn, self.stepper, self.consts, *args)
         return _over_lanes(fn, self.stepper, self.consts, self.axes, *args)
 
+    @rarely_collecting()
     def start(self) -> tuple[LoopCarry, dict[str, jax.Array]]:
         """The memory of the run before its first step, and what is shown of it by column, where it was computed."""
         return self.compiled(_start, self.q0, self.p0)
@@ -125,6 +126,7 @@ class Plan(Prepared):
         # of ends alone, the multipliers of the last step are brought from the device when somebody asks for them
         return shown | to_host({key: x for key, x in shown.items() if not key.startswith("step/")})
 
+    @rarely_collecting()
     def choose(self, carry: LoopCarry, capacity: int = 1) -> Choice:
         """The runner; `capacity` is the number of rows that one call asks for at most."""
         key = (self.backend, self.many, self.consts.key is None, jax.default_backend())
@@ -178,6 +180,7 @@ def to_host(tree: PyTree) -> Any:
 # ---- building one
 
 
+@rarely_collecting()
 def make_plan(system: Any, method: Any, q0: Any, p0: Any, options: Options, *, stored: bool = False) -> Plan:
     """The plan of one trajectory, with every number known; `stored` where its rows go to a store."""
     check_concrete("simulate", system, method, q0, p0, options.dt, options.t0, options.t1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
@@ -16,7 +17,7 @@ from ..projection import accepts_redundant, check_constant_mass, check_functions
 from ..systems.abstract import AbstractSystem
 from ..systems.frozen import freeze, identity
 from ..systems.system import System
-from ..types import State
+from ..types import State, known_array
 from .events import Watch, as_events, check_events
 from .loop import Consts, Stepper, make_stepper
 from .observe import as_observables, as_reducers, check_observables, check_reducers
@@ -60,7 +61,7 @@ def prepare(
     key = None if mark is None else (mark, shape, dtype, options.dense or options.save_at is not None)
     found = None if key is None else _known.get(key)
     if found is None:
-        found = _prepared(system, method, jnp.zeros(shape, dtype), options, params_axes)
+        found = _prepared(system, method, known_array(np.zeros(shape), dtype), options, params_axes)
         if key is not None and not any(isinstance(x, Tracer) for x in jax.tree.leaves(found.consts)):
             _known.put(key, found)
     return found
@@ -74,10 +75,11 @@ def _prepared(system: Any, method: Any, q: jax.Array, options: Options, params_a
     if redundant and isinstance(system, System) and system.has_constraints:
         system = system.accepting_redundant()
     check_constant_mass(system, q)
-    system, t, one = system.prepare(q), jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
+    system, t, one = system.prepare(q), known_array(0.0, q.dtype), known_array(1.0, q.dtype)
 
     def step(method: AbstractMethod) -> None:
-        state, key = State(q, p, t, jnp.asarray(0)), jax.random.key(0) if method.stochastic else None
+        key = jax.random.key(0) if method.stochastic else None
+        state = State(q, p, t, known_array(0, jnp.result_type(int)))
         method.step(system, state, one, method.init(system, state, one), key)
 
     def shown(functions: dict[str, Any]) -> None:

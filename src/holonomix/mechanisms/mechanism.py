@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import ConstraintRankError, ConvergenceError, HolonomixError, InputError
 from ..systems import System
 from ..systems.problem import Problem
+from ..types import known_array
 from .assembly import Equations, Redundancy, close, find_redundant
 from .bodies import KINDS, Body
 from .description import Description
@@ -107,11 +108,10 @@ class Mechanism(Description):
         v = start_velocities(equations, q, v, self._drive_rates(equations, t0), t0, given, self.name)
         sizes = equations.sizes(q).reshape(q.shape)
         q, v = (np.where(np.abs(x) <= 1e-15 * sizes * np.abs(x / sizes).max(), 0.0, x) for x in (q, v))  # no noise
-        mass = jnp.asarray(np.repeat(masses[:, None], self.dimensions, axis=1))
+        each = np.repeat(masses[:, None], self.dimensions, axis=1)
+        mass, q0, p0 = (known_array(x) for x in (each, q, each * v))
         system = System(self._potential(), self._terms(mass) or None, mass=mass, force=self._force())
-        return Problem(
-            system, jnp.asarray(q), jnp.asarray(mass * v), dt, t1, name=name or self.name, scene=make_scene(self)
-        )
+        return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self))
 
     def _drop(self, equations: Equations, q: np.ndarray, t: float) -> None:
         found = find_redundant(equations, q, t)
@@ -159,7 +159,7 @@ class Mechanism(Description):
             kept_rows += [("joint", self.joints[j], k) for j, k in places]
         self._kept = tuple(kept_rows)
         names = [f"{x.name} (rigid)" if kind == "body" else x.name for kind, x, _ in kept_rows]
-        return packed(terms, names, mass, jnp.zeros_like(mass))
+        return packed(terms, names, mass, known_array(np.zeros(mass.shape)))
 
     def _potential(self) -> MechanismPotential:
         weight = np.zeros((self._particles, self.dimensions))
@@ -170,7 +170,7 @@ class Mechanism(Description):
             for joint, which, k, rest in self._joint_springs
         )
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[2] != 0])
-        return MechanismPotential(jnp.asarray(weight), tuple(pairs), springs)
+        return MechanismPotential(known_array(weight), tuple(pairs), springs)
 
     def _force(self) -> MechanismForce | None:
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[4] != 0])

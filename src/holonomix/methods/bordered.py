@@ -46,7 +46,7 @@ def solve_together(solver: Any, start: Any, args: PyTree) -> Iterated:
     """
 
     def solve(full):
-        start, args = full
+        start, args, solver = full
         system, _, q, t, _, carry = args
         eps = jnp.finfo(q.dtype).eps
         jac = system.linearize(q, t)
@@ -73,7 +73,7 @@ def solve_together(solver: Any, start: Any, args: PyTree) -> Iterated:
     def factor(x, full):
         return _jacobian(x, full[1], None)
 
-    x, (norm, k, converged) = implicit_root(solve, lambda x, full: _residual(x, full[1]), (start, args), factor)
+    x, (norm, k, converged) = implicit_root(solve, lambda x, full: _residual(x, full[1]), (start, args, solver), factor)
     return Iterated(x, norm, k, converged)
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import MethodError, number, whole_number
+from ..errors import MethodError, runtime_number, whole_number
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
@@ -63,7 +63,7 @@ class ConstrainedHMC(AbstractMethod):
     temperature: Any
     friction: Any
     method: AbstractMethod
-    return_tol: float = eqx.field(static=True)
+    return_tol: Any
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ConstrainedHMC(AbstractMethod):
         self.inner_steps, self.method = whole_number("inner_steps", inner_steps), method
         # infinity leaves the check out: the control that samples another measure
         unchecked = isinstance(return_tol, float) and return_tol == math.inf
-        self.return_tol = math.inf if unchecked else number("return_tol", return_tol, above=0)
+        self.return_tol = jnp.asarray(math.inf) if unchecked else runtime_number("return_tol", return_tol, above=0)
 
     @property
     def traits(self) -> Mapping[str, Traits]:

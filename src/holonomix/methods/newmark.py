@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..errors import number, real_array
+from ..errors import runtime_number
 from ..linalg import Compensation, Iterated, implicit_root, iterate
 from ..linalg.scales import relative, stall_rule
 from ..status import Status
@@ -27,7 +27,7 @@ REFERENCE = "Newmark 1959; Kane, Marsden, Ortiz & West 2000; Tao & Owhadi 2015"
 
 def as_beta(beta: Any) -> Any:
     """A runtime value between 0 and 1; 1/4 and above gives unconditional linear stability."""
-    return real_array("beta", beta if isinstance(beta, Tracer) else number("beta", beta, 0, 1))
+    return runtime_number("beta", beta, 0, 1)
 
 
 def vanishes(beta: Any) -> bool:

@@ -7,6 +7,7 @@ RATTLE on the nine entries with `R^T R = I` is the third way.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import equinox as eqx
@@ -16,7 +17,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..errors import MethodError, number, one_of
+from ..errors import MethodError, one_of, runtime_number
 from ..linalg import Compensation, newton_root, solve
 from ..linalg.rotations import hat, vee
 from ..systems.abstract import AbstractSystem
@@ -93,12 +94,11 @@ class ZhangSkeelSO3(AbstractMethod):
 
     beta: Any = eqx.field(converter=as_beta, default=0.4)
     form: Literal["trapezoidal", "first"] = eqx.field(static=True, default="trapezoidal")
-    c: float = eqx.field(static=True, default=0.5)
+    c: Any = eqx.field(converter=partial(runtime_number, "c", above=0), default=0.5)  # 1/2 is consistent, 1 the paper's
     definite: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
         one_of("form", self.form, ("trapezoidal", "first"))
-        number("c", self.c, above=0)  # 1/2 is consistent, 1 the paper's
 
     @property
     def traits(self) -> Mapping[str, Traits]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import InputError
+from ..errors import InputError, runtime_number
 from ..linalg import newton_root
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
@@ -18,6 +19,7 @@ from ..systems.functions import as_callable
 from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
+from .newmark import as_beta
 
 
 class EulerLagrangian(eqx.Module):
@@ -53,7 +55,7 @@ class MidpointLagrangian(eqx.Module):
 class NewmarkLagrangian(eqx.Module):
     """Tao & Owhadi (2.4), whose method is `PushforwardNewmark(beta)`; two auxiliary accelerations, one at each end."""
 
-    beta: float = eqx.field(static=True, default=0.25)
+    beta: Any = eqx.field(converter=as_beta, default=0.25)
 
     def bind(self, system: AbstractSystem) -> Any:
         def lagrangian(q0, q1, h, a):
@@ -74,8 +76,8 @@ class ZhangSkeelLagrangian(eqx.Module):
     potential stands at `q_0` alone, which gives the scheme of order one.
     """
 
-    beta: float = eqx.field(static=True, default=0.25)
-    weight: float = eqx.field(static=True, default=1.0)
+    beta: Any = eqx.field(converter=as_beta, default=0.25)
+    weight: Any = eqx.field(converter=partial(runtime_number, "weight", above=0), default=1.0)
     one_sided: bool = eqx.field(static=True, default=False)
 
     def bind(self, system: AbstractSystem) -> Any:

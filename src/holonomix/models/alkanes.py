@@ -15,7 +15,8 @@ from jaxtyping import PyTree
 from ..errors import InputError
 from ..systems import System
 from ..systems.problem import Problem
-from ..types import Numbers
+from ..types import Numbers, known_array
+from .checks import array_module
 from .water import UNITS
 
 BOND, ANGLE = 1.53, 109.467  # Angstrom and degrees
@@ -43,8 +44,8 @@ def butane(
     unit = UNITS[units]
     reach = 2 * BOND * np.sin(np.deg2rad(ANGLE) / 2)
     params = {
-        "torsion": jnp.asarray(TORSION) * (unit.boltzmann * torsion),
-        "lengths": jnp.asarray([BOND] * 3 + [reach] * 2),
+        "torsion": known_array(np.asarray(TORSION) * (unit.boltzmann * torsion)),
+        "lengths": known_array([BOND] * 3 + [reach] * 2),
     }
     system = System(_torsion, _distances, np.asarray(MASSES)[:, None], params=params)
     q = butane_positions(angle)
@@ -52,19 +53,20 @@ def butane(
     if not rigid:
         system = system.penalized(OMEGA / np.sqrt(unit.kcal) if omega is None else omega)
     invariants = {"linear momentum": lambda q, p: jnp.sum(p, axis=0)}
-    return Problem(system, q, jnp.zeros_like(q), dt, 1000 * dt, None, "n-butane", invariants, _BONDS)
+    return Problem(system, q, known_array(np.zeros(q.shape)), dt, 1000 * dt, None, "n-butane", invariants, _BONDS)
 
 
 def butane_positions(angle: Any) -> Any:
     """The four atoms at a dihedral angle (0 is trans), shape (4, 3); works under `vmap`."""
     bend = np.pi - np.deg2rad(ANGLE)
     along, across = BOND * np.cos(bend), BOND * np.sin(bend)
-    angle = jnp.asarray(angle, jnp.result_type(float))
-    zero = jnp.zeros_like(angle)
-    first = jnp.stack([zero - along, zero - across, zero])
-    last = jnp.stack([zero + BOND + along, across * jnp.cos(angle), across * jnp.sin(angle)])
-    middle = jnp.stack([zero + BOND, zero, zero])
-    return jnp.stack([first, jnp.zeros_like(first), middle, last])
+    xp = array_module(angle)
+    angle = xp.asarray(angle, jnp.result_type(float))
+    zero = xp.zeros_like(angle)
+    first = xp.stack([zero - along, zero - across, zero])
+    last = xp.stack([zero + BOND + along, across * xp.cos(angle), across * xp.sin(angle)])
+    middle = xp.stack([zero + BOND, zero, zero])
+    return known_array(xp.stack([first, xp.zeros_like(first), middle, last]))
 
 
 def dihedral(q: Numbers) -> Any:

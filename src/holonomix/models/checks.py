@@ -10,11 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, ShapeError, real_array
+from ..types import known_array
 
 
 def is_traced(*values: Any) -> bool:
     """Whether a value is known only symbolically, inside `jit`, `grad` or `vmap`."""
     return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values))
+
+
+def array_module(*values: Any) -> Any:
+    """`numpy` where all values are known: every operation of JAX on known numbers compiles a program of its own."""
+    return jnp if is_traced(*values) else np
 
 
 def finite(name: str, value: Any) -> Any:
@@ -37,7 +43,7 @@ def vector(name: str, value: Any, size: int) -> Any:
     """`value` as a vector of `size` entries; a single number is repeated."""
     value = real_array(name, value)
     if value.ndim == 0:
-        return jnp.full((size,), value)
+        return jnp.full((size,), value) if is_traced(value) else known_array(np.full(size, value))
     if value.shape != (size,):
         raise ShapeError(f"{name} has shape {value.shape}; {size} values are needed, or one for all")
     return value

@@ -10,16 +10,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy  # its parts are imported when they are used
 from jaxtyping import PyTree
-from scipy.special import ellipj, ellipk, ellipkinc
 
 from ..errors import InputError, whole_number
 from ..linalg import UNROLL
 from ..systems import Distance, System
 from ..systems.problem import Problem
 from ..systems.scenes import particle_scene
-from ..types import Numbers
-from .checks import finite, is_traced, positive, vector
+from ..types import Numbers, known_array
+from .checks import array_module, finite, is_traced, positive, vector
 
 SQRT2, SQRT5 = float(np.sqrt(2.0)), float(np.sqrt(5.0))
 
@@ -88,14 +88,14 @@ def _pendulum_reference(angle: Any, rate: Any, params: PyTree) -> Any:
             return np.zeros_like(t), np.zeros_like(t)
         if k2 <= 1:
             start = np.clip(np.sin(angle / 2) / k, -1.0, 1.0)
-            shift = np.arctanh(start) if k2 == 1 else ellipkinc(np.arcsin(start), k2)
+            shift = np.arctanh(start) if k2 == 1 else scipy.special.ellipkinc(np.arcsin(start), k2)
             # the branch of falling theta is the mirror image; on the separatrix time itself runs backwards
             if sign < 0:
-                shift = -shift if k2 == 1 else 2 * ellipk(k2) - shift
-            sn, cn, _, _ = ellipj(w * t + shift, k2)
+                shift = -shift if k2 == 1 else 2 * scipy.special.ellipk(k2) - shift
+            sn, cn, _, _ = scipy.special.ellipj(w * t + shift, k2)
             mirror = sign if k2 == 1 else 1.0
             return 2 * np.arcsin(np.clip(mirror * k * sn, -1.0, 1.0)), mirror * 2 * w * k * cn
-        _, _, dn, am = ellipj(k * w * t + sign * ellipkinc(angle / 2, 1 / k2), 1 / k2)
+        _, _, dn, am = scipy.special.ellipj(k * w * t + sign * scipy.special.ellipkinc(angle / 2, 1 / k2), 1 / k2)
         return sign * 2 * am, sign * 2 * k * w * dn
 
     def reference(t):
@@ -195,11 +195,12 @@ def double_pendulum(
     """
     lengths = vector("lengths", positive("lengths", lengths), 2)
     if angles is None:
-        directions = jnp.asarray([[0.0, -1.0], [1.0, -1.0]])
-        arms = directions * (lengths / jnp.asarray([1.0, SQRT2]))[:, None]
+        xp = array_module(lengths)
+        arms = np.array([[0.0, -1.0], [1.0, -1.0]]) * (xp.asarray(lengths) / np.array([1.0, SQRT2]))[:, None]
     else:
         angles = vector("angles", finite("angles", angles), 2)
-        arms = lengths[:, None] * jnp.stack([jnp.sin(angles), -jnp.cos(angles)], axis=1)
+        xp = array_module(lengths, angles)
+        arms = xp.asarray(lengths)[:, None] * xp.stack([xp.sin(angles), -xp.cos(angles)], axis=1)
     return _linked(lengths, masses, gravity, arms, velocities, "double pendulum", 0.05, 50.0)
 
 
@@ -207,7 +208,7 @@ def chain(n: int = 10, length: Any = SQRT5, masses: Any = 1.0, gravity: Any = 1.
     """n pendula in a row, q of shape (n, 2), straight at rest: `x_i = i`, `y_i = -2 i` with rods of sqrt 5."""
     n = whole_number("the number of pendula", n)
     lengths = vector("length", positive("length", length), n)
-    arms = jnp.asarray([1.0, -2.0]) * (lengths / SQRT5)[:, None]
+    arms = np.array([1.0, -2.0]) * (array_module(lengths).asarray(lengths) / SQRT5)[:, None]
     return _linked(lengths, masses, gravity, arms, 0.0, f"chain of {n}", 0.05, 50.0)
 
 
@@ -220,10 +221,13 @@ def _linked(
     params = {"lengths": lengths, "masses": each, "gravity": finite("gravity", gravity)}
     rates = vector("velocities", finite("velocities", velocities), n)
     # an arm turned by a right angle is its derivative with respect to its angle
-    turned = jnp.stack([-arms[:, 1], arms[:, 0]], axis=1)
-    q = jnp.cumsum(arms, axis=0)
-    p = each[:, None] * jnp.cumsum(rates[:, None] * turned, axis=0)
-    mass = masses if masses.ndim == 0 else jnp.broadcast_to(each[:, None], q.shape)
+    xp = array_module(arms, each, rates)
+    column, speeds = (xp.asarray(x)[:, None] for x in (each, rates))
+    turned = xp.stack([-arms[:, 1], arms[:, 0]], axis=1)
+    q = xp.cumsum(arms, axis=0)
+    p = column * xp.cumsum(speeds * turned, axis=0)
+    mass = masses if masses.ndim == 0 else known_array(xp.broadcast_to(column, q.shape))
+    q, p = known_array(q), known_array(p)
     bonds = tuple((i - 1, i) for i in range(n))
     # a long chain is given by its links, so that its multipliers are found in linear time
     constraint = rods if n <= UNROLL else Distance(np.asarray(bonds), link_lengths)

@@ -50,31 +50,37 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
         eps = jnp.finfo(q.dtype).eps
         length = lambda x: jnp.sum(x * system.mass_form(q).momentum(q, x))  # squared, in the mass metric
 
-        def residual(x):
-            r = stationarity(x, args)
-            here, off = (y[: q.size].reshape(q.shape) for y in (x, r))
-            position = jnp.sqrt(relative(length(off), length(here) + length(q)))
-            return r, jnp.maximum(position, relative(r[q.size :], constraint_sizes(system, here, t)))
-
-        def body(x, r):
-            here, old = x[: q.size].reshape(q.shape), x[q.size :]
+        def tried(x):
+            """A candidate with its Jacobian, its residual and the norm of that."""
+            here, multipliers = x[: q.size].reshape(q.shape), x[q.size :]
             jac = system.linearize(here, t)
+            off = here - q + system.inverse_mass(q, jac.transpose(multipliers))
+            g = system.constraint(here, t)
+            position = jnp.sqrt(relative(length(off), length(here) + length(q)))
+            norm = jnp.maximum(position, relative(g, jac.row_sizes(here)))
+            return x, jac, jnp.concatenate([off.reshape(-1), g]), norm
+
+        def body(point, r):
+            x, jac = point[:2]
+            here, old = x[: q.size].reshape(q.shape), x[q.size :]
             gram = system.gram(q, jac, jac)
             factor = (gram.factor_redundant if redundant else gram.factor)(symmetric=True)
-            multipliers = factor.solve(system.constraint(here, t) + jac(q - here))
+            multipliers = factor.solve(r[q.size :] + jac(q - here))
             new = q - system.inverse_mass(q, jac.transpose(multipliers))
             near = jnp.concatenate([new.reshape(-1), multipliers])
             if not redundant and q.size + m <= NEWTON_SIZE:
-                full = x - Dense(jax.jacfwd(lambda y: stationarity(y, args))(x)).factor().solve(r)
+                full = x - _newton_matrix(system, q, t, here, old, jac).factor().solve(r)
             else:
                 full = _with_curvature(system, q, t, here, old, jac, factor, new - here, multipliers)
-            better = residual(full)[1] < residual(near)[1]
-            return jnp.where(better, full, near)
+            # one evaluation in the program, for both: what the user's functions compute may be long
+            both = jax.lax.map(tried, jnp.stack([near, full]))
+            better = (both[-1][1] < both[-1][0]).astype(int)
+            return jax.tree.map(lambda y: y[better], both)
 
-        start = jnp.concatenate([q.reshape(-1), jnp.zeros(m, q.dtype)])
+        start = tried(jnp.concatenate([q.reshape(-1), jnp.zeros(m, q.dtype)]))
         options = {"tol": 2 * eps, "max_iterations": max_iterations, "patience": PATIENCE}
-        done = iterate(body, residual, start, **options, **stall_rule(q.dtype, quadratic=False))
-        return done.x, done.converged
+        done = iterate(body, lambda point: point[2:], start, **options, **stall_rule(q.dtype, quadratic=False))
+        return done.x[0], done.converged
 
     def pseudo(x, args):
         jacobian = jax.jacfwd(lambda y: stationarity(y, args))(x)
@@ -83,6 +89,15 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
 
     x, converged = implicit_root(solve, stationarity, (system, q, t), pseudo if redundant else None)
     return x[: q.size].reshape(q.shape), converged
+
+
+def _newton_matrix(system: AbstractSystem, q: Numbers, t: Real, here: Any, multipliers: Any, jac: Any) -> Dense:
+    """The derivative of stationarity, `[[1 + M^-1 K, M^-1 G^T], [G, 0]]`."""
+    pull = jax.grad(lambda y: jnp.sum(multipliers * system.constraint(y, t)))
+    bend = jax.jacfwd(pull)(here).reshape(q.size, q.size)
+    rows, mass = jac.todense(), system.mass_form(q)
+    upper = [jnp.eye(q.size, dtype=q.dtype) + mass.right(q, bend).T, mass.right(q, rows).T]
+    return Dense(jnp.block([upper, [rows, jnp.zeros((len(rows),) * 2, q.dtype)]]))
 
 
 def _with_curvature(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..compiled import compiled, compiled_for_one_run
+from ..compiled import compiled, compiled_for_one_run, rarely_collecting
 from ..errors import (
     ConstraintRankError,
     ConvergenceError,
@@ -26,7 +26,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
 from ..systems.mass import PositionMass, check_mass, check_matrix, checked_shape
 from ..systems.problem import Problem
-from ..types import Array, Numbers, Real
+from ..types import Array, Numbers, Real, known_array
 from .nearest import constraint_sizes, nearest_point
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
 
@@ -69,6 +69,7 @@ def as_array(name: str, x: Any) -> Any:
     return array
 
 
+@rarely_collecting()
 def project(
     system: Any, q: Any, p: Any, t: Any = 0.0, *, max_iterations: int = 200, redundant: str | None = None
 ) -> tuple[Any, Any]:
@@ -92,8 +93,7 @@ def project(
         with user_function_errors("mass", q, "(q)"):
             check_mass(system.mass_form(q), q)
     system = system.prepare(q)
-    q1, residual, converged = _nearest(system, q, p, jnp.asarray(t, q.dtype), max_iterations, redundant is not None)
-    p1 = direct_momenta(system, q1, p, t, redundant).p
+    q1, p1, residual, converged, rank = _nearest(system, q, p, known_array(t, q.dtype), max_iterations, redundant)
     if not any(isinstance(x, Tracer) for x in (q1, p1)):
         if not bool(converged):
             if redundant is None:
@@ -103,17 +103,19 @@ def project(
                 f"{max_iterations} iterations; start nearer to the manifold"
             )
         if redundant is None:
-            check_rank(system, q1, t)
+            _judge_rank(system, q1, *map(np.asarray, rank))
     return q1, p1
 
 
-@compiled
+@compiled_for_one_run
 def _nearest(
-    system: AbstractSystem, q: Numbers, p: Numbers, t: Real, max_iterations: int, redundant: bool
-) -> tuple[Any, Any, Any]:
+    system: AbstractSystem, q: Numbers, p: Numbers, t: Real, max_iterations: int, redundant: str | None
+) -> tuple[Any, ...]:
     check_functions(system, q, p, t)
-    here, converged = nearest_point(system, q, t, max_iterations, redundant)
-    return here, jnp.max(jnp.abs(system.constraint(here, t))), converged
+    here, converged = nearest_point(system, q, t, max_iterations, redundant is not None)
+    there = direct_momenta(system, here, p, t, redundant).p
+    rank = gram_of(system, here, t) if redundant is None else ()
+    return here, there, jnp.max(jnp.abs(system.constraint(here, t))), converged, rank
 
 
 def bend_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
@@ -219,7 +221,7 @@ def check_functions(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> 
     if system.force_fn is not None:
         with user_function_errors("force", q, "(q, v, t)"):
             force = lambda *state: jnp.asarray(system.applied_force(*state))
-            returned = jax.eval_shape(force, q, p, jnp.asarray(t, q.dtype)).shape
+            returned = jax.eval_shape(force, q, p, known_array(t, q.dtype)).shape
         if returned not in (q.shape, ()):
             raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
 
@@ -269,7 +271,7 @@ def check_start(
         )
     off = np.abs(g) > tolerance * sizes
     if np.any(off) and len(g) <= LARGE_RANK_CHECK:
-        off &= np.abs(g) > 64 * eps * np.asarray(_bend_sizes(system, q, jnp.asarray(t, q.dtype)))
+        off &= np.abs(g) > 64 * eps * np.asarray(_bend_sizes(system, q, known_array(t, q.dtype)))
     if np.any(off):
         k = int(np.argmax(np.where(off, np.abs(g), 0.0)))
         raise InconsistentStateError(
@@ -319,7 +321,7 @@ def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundan
         with user_function_errors("mass", q, "(q)"):
             mass = checked_shape(form.matrix_at(q), q)
     check_functions(system, q, p, t)
-    first = system.potential(q, t), system.gradient(q, t)
+    first = system.potential_and_gradient(q, t)
     if not system.has_constraints:
         return *first, *(jnp.zeros(0),) * 4, mass, None, None
     held = system.constraint(q, t), system.hidden_constraint(q, p, t)

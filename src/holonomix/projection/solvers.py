@@ -64,10 +64,11 @@ class MomentumSolve(NamedTuple):
     status: Any
 
 
-def check_tolerance(tol: float | None) -> None:
-    """Refuse a tolerance that the floating point type cannot reach."""
-    if tol is None:
-        return
+def as_tolerance(tol: Any) -> Any:
+    """A runtime value; a tolerance that the floating point type cannot reach is refused. None stands for round-off."""
+    if tol is None or isinstance(tol, Tracer):
+        return tol
+    tol = float(tol) if isinstance(tol, jax.Array) and not tol.ndim else tol
     eps = float(jnp.finfo(jnp.result_type(float)).eps)
     if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not tol > 0:
         raise InputError(f"tol must be a positive number or None, not {tol!r}")
@@ -76,17 +77,17 @@ def check_tolerance(tol: float | None) -> None:
             f"tol = {tol:g} is below the round-off {eps:.2g} of {jnp.result_type(float).name}; "
             "leave tol=None to iterate to round-off, or keep HOLONOMIX_X64 enabled"
         )
+    return real_array("tol", tol)
 
 
 class AbstractSolver(eqx.Module):
     """`positions` and `momenta` solve the two problems; `init` makes what the solver remembers from step to step."""
 
-    tol: eqx.AbstractVar[float | None]
+    tol: eqx.AbstractVar[Any]  # a runtime value, or None
     max_iterations: eqx.AbstractVar[int]
     redundant: eqx.AbstractVar[str | None]
 
     def __check_init__(self) -> None:
-        check_tolerance(self.tol)
         whole_number("max_iterations", self.max_iterations)
         one_of("redundant", self.redundant, (None, "min-norm"))
 
@@ -174,7 +175,7 @@ def _largest(tree: PyTree) -> Any:
 class Newton(AbstractSolver):
     """Newton's method with the full matrix `R = G(Q) M^-1 G(q)^T`, refreshed in every sweep."""
 
-    tol: float | None = eqx.field(static=True, default=None)
+    tol: Any = eqx.field(converter=as_tolerance, default=None)
     max_iterations: int = eqx.field(static=True, default=50)
     redundant: str | None = eqx.field(static=True, default=None)
 
@@ -205,7 +206,7 @@ class SymmetricNewton(AbstractSolver):
     With `frozen=True` the factors are kept over steps and refreshed when a solve takes more than `slow` sweeps.
     """
 
-    tol: float | None = eqx.field(static=True, default=None)
+    tol: Any = eqx.field(converter=as_tolerance, default=None)
     max_iterations: int = eqx.field(static=True, default=100)
     frozen: bool = eqx.field(static=True, default=False)
     slow: int = eqx.field(static=True, default=7)
@@ -251,7 +252,7 @@ class SOR(AbstractSolver):
     """
 
     omega: Any  # a runtime value: a scan over it compiles once
-    tol: float | None = eqx.field(static=True)
+    tol: Any
     max_iterations: int = eqx.field(static=True)
     redundant: str | None = eqx.field(static=True)
 
@@ -265,7 +266,7 @@ class SOR(AbstractSolver):
         self.omega = real_array("omega", omega)
         if not isinstance(omega, Tracer) and (self.omega.ndim or not 0 < float(self.omega) < 2):
             raise InputError(f"omega must be a number between 0 and 2 for the relaxation to converge, not {omega}")
-        self.tol, self.max_iterations, self.redundant = tol, max_iterations, redundant
+        self.tol, self.max_iterations, self.redundant = as_tolerance(tol), max_iterations, redundant
 
     def init(self, system: AbstractSystem, q: Numbers, t: Real) -> Any:
         return ()
@@ -300,14 +301,13 @@ class SOR(AbstractSolver):
         return done.x, (done.iterations, done.residual, done.converged, memory)
 
     def momenta(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> MomentumSolve:
-        tol = 4 * jnp.finfo(q.dtype).eps if self.tol is None else self.tol
-
         def solve(args):
-            system, q, p, t, omega = args
+            system, q, p, t, (omega, given) = args
+            tol = 4 * jnp.finfo(q.dtype).eps if given is None else given
             gram = system.gram(q, *(system.linearize(q, t),) * 2).todense()
             target = system.hidden_constraint(q, p, t)
             sizes = momentum_sizes(system, q, p, t)
-            scale = inverse_sizes(sizes) if self.tol is None else jnp.ones_like(sizes)
+            scale = inverse_sizes(sizes) if given is None else jnp.ones_like(sizes)
 
             def residual(mu):
                 left = target - gram @ mu
@@ -330,7 +330,7 @@ class SOR(AbstractSolver):
         mu, converged = implicit_root(
             solve,
             _momentum_residual,
-            (system, q, p, jnp.asarray(t, q.dtype), self.omega),
+            (system, q, p, jnp.asarray(t, q.dtype), (self.omega, self.tol)),
             partial(_momentum_factor, self.redundant is not None),
         )
         status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)

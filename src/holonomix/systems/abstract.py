@@ -151,9 +151,13 @@ class AbstractSystem(eqx.Module):
         return jnp.asarray(evaluate_potential(self.potential_fn, q, t, extra), jnp.result_type(q))
 
     @traced_once
+    def potential_and_gradient(self, q: Numbers, t: Real = 0.0) -> tuple[Any, Any]:
+        """V and grad V, the latter in the shape of q."""
+        return jax.value_and_grad(self._potential)(q, t)
+
     def gradient(self, q: Numbers, t: Real = 0.0) -> Any:
         """grad V, in the shape of q."""
-        return jax.grad(self._potential)(q, t)
+        return self.potential_and_gradient(q, t)[1]
 
     @property
     def vector_potential(self) -> Any:

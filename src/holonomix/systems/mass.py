@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import InputError, ShapeError
 from ..linalg import Dense, root
 from ..linalg.indexing import take
-from ..types import Array, Numbers
+from ..types import Array, Numbers, known_array
 
 __all__ = [
     "AbstractMass",
@@ -62,7 +62,9 @@ class DiagonalMass(AbstractMass):
     inverse: Any
 
     def __init__(self, value: Any):
-        self.value, self.inverse = value, 1.0 / value
+        # NumPy's quotient has the same bits, and no program is compiled for it
+        known = not isinstance(value, jax.core.Tracer)
+        self.value, self.inverse = value, known_array(1.0 / np.asarray(value)) if known else 1.0 / value
 
     def velocity(self, q: Numbers, p: Numbers) -> Any:
         return p * self.inverse
@@ -188,7 +190,7 @@ def as_mass(mass: Any, q: Any) -> AbstractMass:
         return mass
     if callable(mass):
         return PositionMass(mass)
-    value = jnp.asarray(mass)
+    value = known_array(mass)
     shape, size = jnp.shape(q), int(np.prod(jnp.shape(q)))
     if value.ndim == 0 or value.shape == shape:
         return DiagonalMass(value)

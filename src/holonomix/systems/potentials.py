@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import InputError, ShapeError
 from ..linalg.indexing import Indices, take
-from ..types import Numbers, Real
+from ..types import Numbers, Real, known_array
 from .functions import as_callable
 from .signatures import TimeDependent, required_arguments
 
@@ -45,7 +45,7 @@ class LocalPotential(eqx.Module):
             )
         self.indices = Indices(array)
         self.fn = as_callable(fn)
-        self.data = None if data is None else jax.tree.map(jnp.asarray, data)
+        self.data = None if data is None else jax.tree.map(known_array, data)
 
     def gather(self, q: Numbers) -> Any:
         """The particles of each term, `(terms, particles, ...)`."""

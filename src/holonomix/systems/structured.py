@@ -19,7 +19,7 @@ from jax.core import Tracer
 
 from ..errors import InputError, ShapeError, real_array
 from ..linalg.indexing import Indices, run_of, take
-from ..types import Numbers
+from ..types import Numbers, known_array
 from .functions import as_callable
 from .names import Name, check_name
 
@@ -212,11 +212,11 @@ class Local(AbstractLocal):
     def __init__(self, fn: Any, indices: Any, data: Any = None, anchors: Any = None, name: Any = None):
         if not callable(fn):
             raise InputError(f"Local needs a function of a few particles, not {type(fn).__name__}")
-        self.anchors = None if anchors is None else jnp.asarray(anchors, jnp.result_type(float))
+        self.anchors = None if anchors is None else known_array(anchors, jnp.result_type(float))
         self.indices = _index_list("Local", indices, self.anchors)
         self.name = check_name("Local", name, self.indices.array.shape[0])
         self.fn = as_callable(fn)
-        self.data = None if data is None else jax.tree.map(jnp.asarray, data)
+        self.data = None if data is None else jax.tree.map(known_array, data)
 
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
         return jax.tree.map(lambda x: x[part], self.data)

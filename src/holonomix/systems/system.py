@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ..errors import InputError
-from ..types import Numbers
+from ..types import Numbers, known_array
 from .abstract import AbstractSystem
 from .frozen import freeze
 from .functions import as_callable
@@ -134,7 +134,7 @@ def _as_mass(mass: Any) -> Any:
     if isinstance(mass, AbstractMass):
         return mass
     try:
-        return jnp.asarray(mass, jnp.result_type(float))
+        return known_array(mass, jnp.result_type(float))
     except (TypeError, ValueError) as error:
         raise InputError(f"mass must be a number, an array or a function of q, not {mass!r}") from error
 
@@ -144,9 +144,8 @@ def _as_value(x: Any) -> Any:
     if callable(x):
         return x
     try:
-        value = jnp.asarray(x)
+        plain = isinstance(x, (int, float)) and not isinstance(x, bool)
+        value = known_array(x, jnp.result_type(float) if plain else None)
     except (TypeError, ValueError) as error:
         raise InputError(f"params must be a PyTree of numbers and arrays; one of its leaves is {x!r}") from error
-    if isinstance(x, (int, float)) and not isinstance(x, bool):
-        return jnp.asarray(value, jnp.result_type(float))
     return jax.lax.convert_element_type(value, value.dtype) if value.weak_type else value
