@@ -200,6 +200,9 @@ def test_a_first_run_compiles_few_programs():
     compilations = []
     note = lambda name, *args, **rest: compilations.append(name) if "backend_compile" in name else None
     jax.monitoring.register_event_duration_secs_listener(note)
-    problem = hx.models.chain(7, masses=np.arange(1.0, 8.0))
-    hx.simulate(problem, hx.RATTLE(), dt=0.01, steps=3)
+    try:
+        problem = hx.models.chain(7, masses=np.arange(1.0, 8.0))
+        hx.simulate(problem, hx.RATTLE(), dt=0.01, steps=3)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
     assert 0 < len(compilations) <= 5

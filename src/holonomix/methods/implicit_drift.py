@@ -8,6 +8,7 @@ on the velocity takes sweeps that refresh force and multipliers at once and cost
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -56,7 +57,8 @@ def _together(
     n, m = q.size, system.constraint_count(q)
     guess = q + dt * system.velocity(q, p)
     start = jnp.concatenate([p.reshape(-1), guess.reshape(-1), jnp.zeros(m, q.dtype)])
-    done = newton_root(_residual, start, (system, q, p + low.p, low.q, dt, t))
+    args = (system, q, p + low.p, low.q, dt, t)
+    done = newton_root(_residual, start, args, blocks=(n, n, m), inverse=_near_inverse)
     half, q1 = (done.x[k * n : (k + 1) * n].reshape(q.shape) for k in range(2))
     return done.x[2 * n :], q1, half, (done.iterations, done.residual, done.converged)
 
@@ -69,6 +71,26 @@ def _residual(x: Any, args: PyTree) -> Any:
     move = q1 - q - (dt / 2 * (system.velocity(q, half) + system.velocity(q1, half)) + low_q)
     parts = [kick.reshape(-1), move.reshape(-1)]
     return jnp.concatenate([*parts, system.constraint(q1, t + dt)] if system.has_constraints else parts)
+
+
+def _near_inverse(x: Any, args: PyTree) -> Callable[[Numbers], Numbers]:
+    """The inverse of the Jacobian of `_residual` without the derivatives of forces and mass: a solve for the pull."""
+    system, q, _, _, dt, t = args
+    n, m = q.size, x.size - 2 * q.size
+    drift = lambda a, b: b + dt * system.inverse_mass(q, a)
+    if m:
+        here, there = system.linearize(q, t), system.linearize(x[n : 2 * n].reshape(q.shape), t + dt)
+        factor = system.gram(q, there, here).factor()
+
+    def inverse(r):
+        a, b = (r[k * n : (k + 1) * n].reshape(q.shape) for k in range(2))
+        if not m:
+            return jnp.concatenate([a.reshape(-1), drift(a, b).reshape(-1)])
+        pull = factor.solve((there(drift(a, b)) - r[2 * n :]) / dt)
+        a = a - here.transpose(pull)
+        return jnp.concatenate([a.reshape(-1), drift(a, b).reshape(-1), pull])
+
+    return inverse
 
 
 # -- a constant mass and an applied force ----------------------------------------------------------------------------

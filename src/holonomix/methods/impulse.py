@@ -7,7 +7,7 @@ methods differ in the kick only. All treat a position-dependent mass.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import equinox as eqx
@@ -191,9 +191,25 @@ def nearest(system: StiffSystem, x: Any) -> tuple[Any, Any]:
     With it, whether it was found.
     """
     rigid = system.constrained()
-    start = jnp.concatenate([x.reshape(-1), jnp.zeros(rigid.constraint_count(x), x.dtype)])
-    done = newton_root(_nearest_residual, start, (rigid, x))
+    m = rigid.constraint_count(x)
+    start = jnp.concatenate([x.reshape(-1), jnp.zeros(m, x.dtype)])
+    done = newton_root(_nearest_residual, start, (rigid, x), blocks=(x.size, m), inverse=_near_inverse)
     return done.x[: x.size].reshape(x.shape), done.converged
+
+
+def _near_inverse(unknown: Any, args: PyTree) -> Callable[[Numbers], Numbers]:
+    """The inverse of the Jacobian of `_nearest_residual` without the curvature of the constraint."""
+    rigid, x = args
+    here = unknown[: x.size].reshape(x.shape)
+    jac = rigid.linearize(here)
+    factor = rigid.gram(here, jac, jac).factor(symmetric=True)
+
+    def inverse(r):
+        way = r[: x.size].reshape(x.shape)
+        mu = factor.solve(jac(way) - r[x.size :])
+        return jnp.concatenate([(way - rigid.inverse_mass(here, jac.transpose(mu))).reshape(-1), mu])
+
+    return inverse
 
 
 def _nearest_residual(unknown: Any, args: PyTree) -> Any:

@@ -160,7 +160,8 @@ class VariationalIntegrator(AbstractMethod):
         guess = jnp.concatenate(
             [(q + h * system.velocity(q, p)).reshape(-1), jnp.zeros(self.auxiliary * q.size, q.dtype)]
         )
-        done = newton_root(_euler_lagrange, guess, (self, system, q, p, h))
+        blocks = (q.size,) * (1 + self.auxiliary)
+        done = newton_root(_euler_lagrange, guess, (self, system, q, p, h), blocks=blocks)
         q1, a = _split(done.x, q)
         p1 = jax.grad(self._action(system), argnums=1)(q, q1, h, a)
         report = iteration_report(done)

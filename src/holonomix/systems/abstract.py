@@ -134,10 +134,10 @@ class AbstractSystem(eqx.Module):
         return frozenset(c for c, needed in found.items() if needed)
 
     def mass_form(self, q: Numbers) -> AbstractMass:
-        """The mass in the form that its structure asks for."""
-        if isinstance(self.mass, Parametrized):
-            return PositionMass(BoundMass(self.mass, self.params))
-        return as_mass(self.mass, q)
+        """The mass in the form that its structure asks for; one that depends on the position is evaluated at q."""
+        bound = isinstance(self.mass, Parametrized)
+        form = PositionMass(BoundMass(self.mass, self.params)) if bound else as_mass(self.mass, q)
+        return form.at(q) if isinstance(form, PositionMass) else form
 
     # -- energies -----------------------------------------------------------------------------------------------
 

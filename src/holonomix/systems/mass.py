@@ -157,6 +157,12 @@ class PositionMass(AbstractMass):
 
     fn: Any
 
+    def at(self, q: Numbers) -> AbstractMass:
+        """The mass at q: diagonal or in blocks where the function returns that, else itself, which forms the matrix."""
+        found = jax.eval_shape(self.fn, q)
+        matrix = not isinstance(found, AbstractMass) and getattr(found, "shape", None) in (None, (q.size, q.size))
+        return self if matrix else as_mass(self.fn(q), q)
+
     def matrix_at(self, q: Numbers) -> Any:
         return self.fn(q)
 

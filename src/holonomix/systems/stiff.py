@@ -8,6 +8,7 @@ limit of its motion as eps -> 0 is `effective(stiff, q0, p0)`: the rigid system 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -207,7 +208,8 @@ class StiffSystem(AbstractSystem):
     def solve_foot(self, q: Numbers) -> tuple[Any, Any, Any]:
         """The point and the multipliers of `foot`, and whether Newton's method converged."""
         start = jnp.zeros(self.constrained().constraint_count(q), q.dtype)
-        done = newton_root(_foot_residual, start, (self.constrained(), q), known=_foot_sizes)
+        args = (self.constrained(), q)
+        done = newton_root(_foot_residual, start, args, known=_foot_sizes, blocks=(start.size,), inverse=_foot_inverse)
         return _moved(self.constrained(), q, done.x), done.x, done.converged
 
     def tangent(self, q: Numbers, p: Numbers) -> Any:
@@ -291,6 +293,12 @@ def _moved(rigid: System, q: Numbers, multipliers: Numbers) -> Any:
 def _foot_residual(multipliers: Numbers, args: PyTree) -> Any:
     rigid, q = args
     return rigid.constraint(_moved(rigid, q, multipliers))
+
+
+def _foot_inverse(multipliers: Numbers, args: PyTree) -> Callable[[Numbers], Numbers]:
+    rigid, q = args
+    there = rigid.linearize(_moved(rigid, q, multipliers))
+    return rigid.gram(q, there, rigid.linearize(q)).factor().solve
 
 
 def _foot_sizes(args: PyTree) -> Any:
