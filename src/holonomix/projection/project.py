@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
-from ..systems.mass import PositionMass, check_mass, check_matrix, checked_shape
+from ..systems.mass import AbstractMass, PositionMass, check_mass, check_matrix, checked_shape
 from ..systems.problem import Problem
 from ..types import Array, Numbers, Real, known_array
 from .nearest import constraint_sizes, nearest_point
@@ -254,7 +254,9 @@ def check_start(
     tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
     _check_finite(q, p)
     *found, mass, gram, bend = _evaluated(system, q, p, q.dtype.type(t), redundant)
-    if mass is not None:
+    if isinstance(mass, AbstractMass):
+        check_mass(mass, q)
+    elif mass is not None:
         check_matrix(mass)
     potential, gradient, g, hidden, sizes, speeds = (np.asarray(x) for x in found)
     for name, x in (("potential", potential), ("gradient of the potential", gradient)):
@@ -317,9 +319,10 @@ def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundan
     on q; and what tells the rank, unless rows may be `redundant`.
     """
     mass = None
-    if isinstance(form := system.mass_form(q), PositionMass):
+    if system.position_mass:
         with user_function_errors("mass", q, "(q)"):
-            mass = checked_shape(form.matrix_at(q), q)
+            mass = system.mass_form(q)
+            mass = checked_shape(mass.matrix_at(q), q) if isinstance(mass, PositionMass) else mass
     check_functions(system, q, p, t)
     first = system.potential_and_gradient(q, t)
     if not system.has_constraints:
