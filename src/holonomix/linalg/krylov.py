@@ -61,4 +61,5 @@ def block_units(sizes: Vector, blocks: Sequence[int]) -> Vector:
     """One unit per block, the power of two below its largest size: they weigh the blocks in the norm of GMRES."""
     ends = np.cumsum((0, *blocks))
     largest = [jnp.max(sizes[a:b], initial=0.0) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-    return jnp.repeat(power_of_two(jnp.stack(largest)), np.asarray(blocks), total_repeat_length=sizes.size)
+    # of jnp.repeat XLA would fold a sum over all of x when it compiles, for seconds
+    return jnp.concatenate([jnp.full(n, power_of_two(x)) for n, x in zip(blocks, largest, strict=True)])
