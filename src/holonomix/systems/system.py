@@ -30,7 +30,7 @@ class System(AbstractSystem):
     list, to be added up; `constraint` may be a list that mixes callables, `Rheonomic` and structured constraints,
     or a dict of them, whose keys then name them in errors and results.
     `mass` is a scalar, an array shaped like q, one number for each particle (an entry of the first axis of q), a matrix
-    over the flattened q, or a function `mass(q)` of one of these. `force(q, v, t)` is an applied force beside `-grad V`.
+    over the flattened q, or a function of q that returns one. `force(q, v, t)` is an applied force beside `-grad V`.
     Where params are given, `mass(q, params)` and `force(q, v, t, params)` are called with them if they require them.
 
     `vector_potential(q)`, in the shape of q, couples charges to a magnetic field: then
