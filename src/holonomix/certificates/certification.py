@@ -18,8 +18,6 @@ from ..types import Key, Numbers
 from .certificate import Certificate, Finding
 from .measure import Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
 
-__all__ = ["MEASUREMENTS", "certify"]
-
 MEASUREMENTS = ("order", "symplectic", "wedge", "symmetric", "constraint", "energy", "invariants", "iterations")
 
 # What counts as round-off, relative to the sizes involved; and how near a measured order must come to a claim.

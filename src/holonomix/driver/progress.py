@@ -6,8 +6,6 @@ import time
 
 from ..errors import InputError
 
-__all__ = ["Progress"]
-
 WIDE = 112  # columns from which there is room for the label
 
 

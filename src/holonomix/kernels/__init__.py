@@ -17,8 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .graph import STRAIGHT_LINE_LIMIT, Defect, Unavailable, Unsupported, defects, defects_are_fatal
-from .program import Program, lower, lower_traced, trace_loop
+from .graph import STRAIGHT_LINE_LIMIT as STRAIGHT_LINE_LIMIT
+from .graph import Defect as Defect
+from .graph import Unavailable as Unavailable
+from .graph import Unsupported as Unsupported
+from .graph import defects
+from .graph import defects_are_fatal as defects_are_fatal
+from .program import Program as Program
+from .program import lower as lower
+from .program import lower_traced as lower_traced
+from .program import trace_loop as trace_loop
 
 
 @dataclass(frozen=True)
@@ -42,18 +50,3 @@ def build(program: Program, backend: str = "native", lanes: int | None = None, t
         with defects("compiling for a GPU"):
             return CudaRunner(program)
     raise ValueError(f"unknown back end {backend!r}: native or cuda")
-
-
-__all__ = [
-    "STRAIGHT_LINE_LIMIT",
-    "Defect",
-    "LoopFunctions",
-    "Program",
-    "Unavailable",
-    "Unsupported",
-    "build",
-    "defects_are_fatal",
-    "lower",
-    "lower_traced",
-    "trace_loop",
-]

@@ -1,9 +1,8 @@
 """Sparse linear systems with a fixed pattern, by compiled multifrontal elimination."""
 
-from __future__ import annotations
-
-from .foreign import available
-from .operations import factor, shortest, solution
-from .plan import Plan, plan_of
-
-__all__ = ["Plan", "available", "factor", "plan_of", "shortest", "solution"]
+from .foreign import available as available
+from .operations import factor as factor
+from .operations import shortest as shortest
+from .operations import solution as solution
+from .plan import Plan as Plan
+from .plan import plan_of as plan_of

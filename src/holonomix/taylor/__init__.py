@@ -13,5 +13,3 @@ from .series import SeriesProgram as SeriesProgram
 from .series import loop as loop
 from .solution import evaluate as evaluate
 from .solution import series as series
-
-__all__ = ["Series", "SeriesError", "SeriesProgram", "evaluate", "in_two_forms", "loop", "series"]

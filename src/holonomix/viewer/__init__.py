@@ -4,5 +4,3 @@ from .page import follow as follow
 from .page import page_of as page_of
 from .page import show_page as show_page
 from .page import write_page as write_page
-
-__all__ = ["follow", "page_of", "show_page", "write_page"]
