@@ -29,6 +29,7 @@ from .legendre import (
     coefficients,
     compensated,
     continuation,
+    known,
     solve_step,
     step_speeds,
     tables,
@@ -171,10 +172,11 @@ class HBVM(AbstractMethod):
         plain = system.separable or self.iteration == "newton"
         iteration = self.iteration if plain else "fixed-point"
         options = {"iteration": iteration, "max_iterations": self.max_iterations, "ahead": iteration != "fixed-point"}
-        done = solve_step(self._residual, self._correction, guess, args, **options, prepare=self._prepare)
+        rules = {"prepare": self._prepare, "evaluate": self._evaluate}
+        done = solve_step(self._residual, self._correction, guess, args, **rules, **options)
         gamma, multipliers = done.x
         if system.separable:
-            push = self._equations(done.x, args)[2]
+            push = known(done.evaluated[0], lambda *at: self._evaluate(*at)[0], done.x, args)
             bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
             q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
         else:
@@ -187,62 +189,65 @@ class HBVM(AbstractMethod):
         memory = Memory(low, carry.energy, gamma, gamma - continued, multipliers)
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
-    def _path(self, x: Any, args: PyTree) -> tuple[Any, Any]:
-        """`psi`, (s, n), and `rho`, a stack of s Jacobians (None without constraints), of the path that x describes."""
+    def _evaluate(self, x: Any, args: PyTree) -> Any:
+        """`psi + rho lambda`, (s, n); `sum_j rho_j gamma_j`, (m,); and `rho`, a stack of s Jacobians or None."""
         system, q, low, _, t, dt = args
-        tab = tables(self.k, self.s)
-        path = along(system, (q, low), x[0], t, dt, tab)
-        return coefficients(tab, path.pull), jax.tree.map(lambda G: coefficients(tab, G), path.G)
-
-    def _equations(self, x: Any, args: PyTree, due: Any = None) -> tuple[Any, Any, Any, Any]:
-        """The residuals of (54) and of the constraint, `psi + rho lambda`, and `rho`; `due` as `returned` gives it."""
-        system, q, _, p, t, dt = args
+        if not system.separable:
+            return None
         gamma, multipliers = x
-        push, rho = self._path(x, args)
-        along_g = multipliers
-        if rho is not None:
-            push = push + pulls(rho, multipliers)
-            due = returned(system, q, t, dt, rho) if due is None else due
-            along_g = jnp.sum(rates(rho, gamma), axis=0) + due
+        tab = tables(self.k, self.s)
+        path = along(system, (q, low), gamma, t, dt, tab)
+        push, rho = coefficients(tab, path.pull), jax.tree.map(lambda G: coefficients(tab, G), path.G)
+        if rho is None:
+            return push, multipliers, rho
+        return push + pulls(rho, multipliers), jnp.sum(rates(rho, gamma), axis=0), rho
+
+    def _defect(self, gamma: Any, push: Any, args: PyTree) -> Any:
+        """The residual of (54)."""
+        system, q, _, p, _, dt = args
         drift = dt * (tables(self.k, self.s).X @ velocities(system, q, push))
         first = gamma[0] - system.velocity(q, p).reshape(-1) + drift[0]
-        return jnp.concatenate([first[None], gamma[1:] + drift[1:]]), along_g, push, rho
+        return jnp.concatenate([first[None], gamma[1:] + drift[1:]])
 
     def _residual(self, x: Any, args: PyTree) -> Any:
-        if not args[0].separable:
+        system, q, _, _, t, dt = args
+        if not system.separable:
             return residual(x, args, tables(self.k, self.s))
-        return self._equations(x, args)[:2]
+        push, along_g, rho = self._evaluate(x, args)
+        due = 0.0 if rho is None else returned(system, q, t, dt, rho)
+        return self._defect(x[0], push, args), along_g + due
 
-    def _prepare(self, x: Any, args: PyTree) -> Any:
+    def _prepare(self, x: Any, args: PyTree, evaluated: Any) -> Any:
         """Sizes that the equations are measured by, and with structured rows factors, all at the predicted step."""
         system, q, _, _, t, dt = args
         if not system.separable:
             return None
         gamma, multipliers = x
-        psi, rho = self._path(x, args)
-        speeds = step_speeds(system, q, gamma, Path(gamma, psi, rho), multipliers, dt)
+        push, _, rho = evaluated
+        speeds = step_speeds(system, q, gamma, Path(gamma, push, rho), multipliers, dt)
         if rho is None:
-            return Sizes(inverse_sizes(speeds), None), None, None
+            return Sizes(inverse_sizes(speeds), None), 0.0, None
         per_row = inverse_sizes(jnp.max(row_sizes(rho, speeds), axis=0))
-        factors = None if system.dense_rows(q) or self.iteration == "fixed-point" else self._factors(gamma, rho, args)
-        return Sizes(inverse_sizes(speeds), per_row), returned(system, q, t, dt, rho), factors
+        fixed = None if system.dense_rows(q) or self.iteration == "fixed-point" else self._factors(gamma, rho, args)
+        return Sizes(inverse_sizes(speeds), per_row), returned(system, q, t, dt, rho), fixed
 
-    def _factors(self, gamma: Any, rho: Any, args: PyTree) -> tuple[Any, Any]:
-        """`G(q_1)`, and factors of its product with what lambda does to q_1.
+    def _factors(self, gamma: Any, rho: Any, args: PyTree) -> tuple[Any, Any, Any]:
+        """`rho`, `G(q_1)`, and factors of the product of `G(q_1)` with what lambda does to q_1.
 
         h along_g is g(q_1) - g(q_0), so its derivative is exactly `G(q_1) d gamma_0`.
         """
         system, q, low, _, t, dt = args
         end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt)
-        return end, system.gram(q, end, combined(rho, dt * tables(self.k, self.s).X[0])).factor()
+        return rho, end, system.gram(q, end, combined(rho, dt * tables(self.k, self.s).X[0])).factor()
 
-    def _correction(self, x: Any, args: PyTree, prepared: Any) -> tuple[Any, Any]:
+    def _correction(self, x: Any, args: PyTree, evaluated: Any, prepared: Any) -> tuple[Any, Any]:
         system, q, _, _, t, dt = args
         if not system.separable:
             return correction(x, args, tables(self.k, self.s))
-        sizes, due, factors = prepared
         gamma, multipliers = x
-        defect, along_g, _, rho = self._equations(x, args, due)
+        push, along_g, rho = evaluated
+        sizes, due, fixed = prepared
+        defect, along_g = self._defect(gamma, push, args), along_g + due
         norm = jnp.max(jnp.abs(defect) * sizes.gamma)
         if rho is None:
             return (defect, along_g), norm
@@ -254,14 +259,14 @@ class HBVM(AbstractMethod):
             grams = [system.gram(q, r, combined(rho, dt * X[j])) for j, r in enumerate(each)]
             gram = jax.tree.map(lambda *x: sum(x[1:], x[0]), *grams)
             return (defect, -gram.factor().solve(along_g - jnp.sum(rates(rho, defect), axis=0))), norm
-        end, factor = self._factors(gamma, rho, args) if factors is None else factors
+        rho, end, factor = self._factors(gamma, rho, args) if fixed is None else fixed
 
         def solved(defect):
             dl = factor.solve(along_g - end(defect[0].reshape(q.shape)))
             return defect + dt * (X @ velocities(system, q, pulls(rho, dl))), -dl
 
         change = solved(defect)
-        if factors is not None:
+        if fixed is not None:
             # what d gamma changes in the forces: the tension of a long chain is large
             middle = q + dt / 2 * gamma[0].reshape(q.shape)
             force = lambda x: system.gradient(x, t) + system.linearize(x, t).transpose(multipliers)

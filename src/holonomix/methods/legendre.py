@@ -10,13 +10,14 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from ..errors import InputError, whole_number
-from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate
+from ..linalg import Compensation, Dense, implicit_root, iterate
 from ..linalg.scales import inverse_sizes, relative, stall_rule
 from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real, State
@@ -261,6 +262,16 @@ def step_norm(defect: Any, rows: Any, jacobians: Any, speeds: Any) -> Any:
     return jnp.maximum(norm, relative(rows, jnp.max(row_sizes(jacobians, speeds), axis=0)))
 
 
+class Solved(NamedTuple):
+    """As `Iterated`, and what `evaluate` makes of x (no derivative goes through it: see `known`)."""
+
+    x: Any
+    residual: Any
+    iterations: Any
+    converged: Any
+    evaluated: Any
+
+
 def solve_step(
     residual: Callable[[Any, Any], Any],
     correction: Callable[..., tuple[Any, Any]],
@@ -269,14 +280,17 @@ def solve_step(
     *,
     iteration: str,
     max_iterations: int,
-    prepare: Callable[[Any, Any], Any] | None = None,
+    prepare: Callable[..., Any] | None = None,
+    evaluate: Callable[[Any, Any], Any] | None = None,
     ahead: bool = False,
-) -> Iterated:
+) -> Solved:
     """Repeat `x <- x - dx` with `(dx, norm) = correction(x, args)` down to round-off; the derivative is implicit.
 
     `x` is an array or a tree of arrays; arrays that are not joined to one take less time in compiled steps.
 
     With `prepare`, what it makes of the start (factors, mostly) serves every sweep: `correction(x, args, prepared)`.
+    With `evaluate`, what it makes of each x is computed once and handed to `prepare`, `correction` and the caller:
+    `prepare(x, args, evaluated)`, `correction(x, args, evaluated, prepared)`.
 
     With `ahead` a sweep also ends the iteration if, contracting `MARGIN` times less than it did, it has left no error.
 
@@ -288,27 +302,46 @@ def solve_step(
         x, args = full
         dtype = jax.tree.leaves(x)[0].dtype
         eps = jnp.finfo(dtype).eps
-        prepared = () if prepare is None else (prepare(x, args),)
+        evaluated = lambda x: () if evaluate is None else (evaluate(x, args),)
+        first = evaluated(x)
+        prepared = () if prepare is None else (prepare(x, args, *first),)
 
         def sweep(loop, _):
-            x, previous, _ = loop
-            dx, norm = correction(x, args, *prepared)
+            x, here, previous, _ = loop
+            dx, norm = correction(x, args, *here, *prepared)
             if iteration == "newton":
                 flat, unflatten = ravel_pytree(x)
                 equations = lambda y: ravel_pytree(residual(unflatten(y), args))[0]
                 dx = unflatten(Dense(jax.jacfwd(equations)(flat)).factor().solve(equations(flat)))
             contracted = jnp.where(jnp.isfinite(previous), MARGIN * norm / previous, 1.0) if ahead else 1.0
-            return jax.tree.map(jnp.subtract, x, dx), norm, norm * jnp.minimum(contracted, 1.0)
+            x = jax.tree.map(jnp.subtract, x, dx)
+            return x, evaluated(x), norm, norm * jnp.minimum(contracted, 1.0)
 
         # The norm is that before the last correction, which leaves less by its factor of contraction; the plain fixed
         # point improves gamma and lambda in turn, so that its norm does not fall in every sweep.
-        unknown = (x, *(jnp.asarray(jnp.inf, dtype),) * 2)
+        unknown = (x, first, *(jnp.asarray(jnp.inf, dtype),) * 2)
         if iteration == "fixed-point":
             options = {"tol": eps, "floor": 64 * eps, "stall": 0.8}
         else:
             options = {"tol": 2 * eps, **stall_rule(dtype, quadratic=False)}
-        done = iterate(sweep, lambda loop: ((), loop[2]), unknown, max_iterations=max_iterations, **options)
-        return done.x[0], (done.residual, done.iterations, done.converged)
+        done = iterate(sweep, lambda loop: ((), loop[3]), unknown, max_iterations=max_iterations, **options)
+        return done.x[0], (done.residual, done.iterations, done.converged, done.x[1])
 
-    x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
-    return Iterated(x, norm, k, converged)
+    x, (norm, k, converged, last) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
+    return Solved(x, norm, k, converged, last[0] if last else None)
+
+
+def known(value: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`, whose value is known already, with its derivative."""
+    dynamic, static = eqx.partition(args, eqx.is_array)
+
+    @jax.custom_jvp
+    def given(value, dynamic):
+        return value
+
+    @given.defjvp
+    def _(primals, tangents):
+        change = jax.jvp(lambda d: function(*eqx.combine(d, static)), primals[1:], tangents[1:])[1]
+        return given(*primals), change
+
+    return given(value, dynamic)
