@@ -320,14 +320,20 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
         raise Unsupported("a long array pieced together", f"from {len(sources)} others")
     if len(sources) > SOURCES and len(codes) <= PACKED:
         return g.node("pack", tuple(element_of(g, c) for c in codes.tolist()), kind, None, len(codes))
+    takes = {c: _filled(codes & PLACE, from_which == c, g.length[(c >> SHIFT) - 1]) for c in vectors}
+    loose = any(in_step(places, g.length[(c >> SHIFT) - 1]) is None for c, places in takes.items())
+    if loose and len(sources) > 2 and len(codes) > PACKED:
+        # cyclic reduction: what lies in every second place is in steps itself
+        woven = np.empty_like(codes)
+        for j in (0, 1):
+            half = _vector(t, codes[j::2], kind)
+            woven[j::2] = half if g.length[half] == 0 else (half + 1 << SHIFT) + np.arange(len(codes[j::2]))
+        if len(np.unique(_sources(woven))) < len(sources):
+            return _vector(t, woven, kind)
     out = None
     for c in sources:
-        here = from_which == c
-        if c > PLACE:
-            part = take(g, (c >> SHIFT) - 1, _filled(codes & PLACE, here, g.length[(c >> SHIFT) - 1]))
-        else:
-            part = c
-        out = part if out is None else t.algebra.select(constant_vector(g, here, BOOL), part, out)
+        part = take(g, (c >> SHIFT) - 1, takes[c]) if c > PLACE else c
+        out = part if out is None else t.algebra.select(constant_vector(g, from_which == c, BOOL), part, out)
     assert out is not None
     t.pieced.setdefault(out, codes)
     return out
