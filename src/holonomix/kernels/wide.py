@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jax.extend import core as jex_core
 
-from .graph import BOOL, Graph, Unsupported, dtype_of
+from .graph import BOOL, FLOATS, Graph, Unsupported, dtype_of
 
 if TYPE_CHECKING:
     from .trace import Tracer
@@ -311,7 +311,7 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     zero = g.zero[kind]
     vectors = [c for c in sources if c > PLACE]
     if len(vectors) == 1 and all(c == zero for c in sources if c <= PLACE):
-        return take(g, (vectors[0] >> SHIFT) - 1, np.where(codes > PLACE, codes & PLACE, -1))
+        return _moved(t, (vectors[0] >> SHIFT) - 1, np.where(codes > PLACE, codes & PLACE, -1))
     parts = segments(t, codes, len(sources))
     if parts is not None:
         vectors = tuple(_vector(t, part, kind) for part in parts)
@@ -332,11 +332,19 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
             return _vector(t, woven, kind)
     out = None
     for c in sources:
-        part = take(g, (c >> SHIFT) - 1, takes[c]) if c > PLACE else c
+        part = _moved(t, (c >> SHIFT) - 1, takes[c]) if c > PLACE else c
         out = part if out is None else t.algebra.select(constant_vector(g, from_which == c, BOOL), part, out)
     assert out is not None
     t.pieced.setdefault(out, codes)
     return out
+
+
+def _moved(t: Tracer, v: int, places: np.ndarray) -> int:
+    """`take`, with an exact factor of a shifted vector taken out: of `p`, `2 p` and `-2 p` only one is stored."""
+    factor, x = t.algebra.split(v) if t.graph.kind[v] in FLOATS else (1.0, v)
+    if abs(factor) == 1.0 or len(places) != t.graph.length[v]:
+        return take(t.graph, v, places)
+    return t.algebra.scale(factor, take(t.graph, x, places))
 
 
 def segments(t: Tracer, codes: np.ndarray, sources: int) -> list[np.ndarray] | None:

@@ -42,7 +42,7 @@ class TridiagonalFactor(eqx.Module):
         x = apply(self.last, d)
         for (inverse, lower, upper, _, _), d in zip(reversed(self.levels), reversed(kept), strict=True):
             n, after = x.shape[-1] + d.shape[-1], _fit(x, d)
-            even = apply(inverse, d - apply(lower, _fit(_grow(x, front=True), d)) - apply(upper, after))
+            even = apply(inverse, d - apply(lower, _behind(x, d)) - apply(upper, after))
             x = jnp.stack([even, after], axis=-1).reshape(x.shape[:-1] + (-1,))[..., :n]
         return x if self.last.ndim == 1 else x.T.reshape(b.shape)
 
@@ -199,9 +199,14 @@ def diagonals(b: Numbers) -> Any:
     return jnp.abs(b) if b.ndim == 1 else jnp.abs(jnp.diagonal(b, axis1=0, axis2=1)).T
 
 
-def _grow(x: Any, front: bool = False) -> Any:
-    extra = jnp.zeros(x.shape[:-1] + (1,), x.dtype)
-    return jnp.concatenate([extra, x] if front else [x, extra], axis=-1)
+def _grow(x: Any) -> Any:
+    return jnp.concatenate([x, jnp.zeros(x.shape[:-1] + (1,), x.dtype)], axis=-1)
+
+
+def _behind(x: Any, like: Any) -> Any:
+    """The element before each of `like`, which has as many as x or one more; zero before the first."""
+    ends = (1, like.shape[-1] - x.shape[-1] - 1, 0)
+    return jax.lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [ends])
 
 
 def _fit(x: Any, like: Any) -> Any:
