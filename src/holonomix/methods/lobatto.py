@@ -275,12 +275,13 @@ class LobattoIIIAB(AbstractMethod):
         if not args[0].has_constraints:
             return (defect, g), jnp.max(jnp.abs(defect) * prepared)
         per_size, per_row, after, before, near = prepared
-        bent = self._bent(x, args)
-        response = lambda dl: bent(self._response(dl, before, args))
-        defect_bent = bent(defect)
-        dl, moved = solve_response(near, response, lambda v: rates(after, v), g - rates(after, defect_bent))
         norm = jnp.maximum(jnp.max(jnp.abs(defect) * per_size), jnp.max(jnp.abs(g) * per_row))
-        return (defect_bent + moved, -dl), norm
+        bent, response = self._bent(x, args), lambda dl: self._response(dl, before, args)
+        solved = lambda moved: solve_response(near, response, lambda v: rates(after, v), g - rates(after, moved), 1)
+        dl, more = solved(defect)
+        moved = bent(defect + more)  # the second solve makes up for what bending does to the rows
+        again, more = solved(moved)
+        return (moved + bent(more), -(dl + again)), norm
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)

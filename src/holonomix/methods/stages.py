@@ -97,7 +97,11 @@ def solve_blocks(near: AllBlocks | OneBlock, product: Callable[[Any], Any], b: A
 
 
 def solve_response(
-    near: AllBlocks | OneBlock, response: Callable[[Any], Any], rows: Callable[[Any], Any], b: Any
+    near: AllBlocks | OneBlock,
+    response: Callable[[Any], Any],
+    rows: Callable[[Any], Any],
+    b: Any,
+    refinements: int = REFINEMENTS,
 ) -> tuple[Any, Any]:
     """`x` with `rows(response(x)) = b`, as `solve_blocks` finds it, and `response(x)`.
 
@@ -108,7 +112,7 @@ def solve_response(
         x = near.solve(b)
         return x, response(x)
     x, moved, r, ways = jnp.zeros_like(b), None, b, []
-    for _ in range(REFINEMENTS):
+    for _ in range(refinements):
         way = near.solve(r)
         reply = response(way)
         image = rows(reply)
