@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import InputError
+from ..invariants import linear_momentum
 from ..systems import System
 from ..systems.problem import Problem
 from ..types import Numbers, known_array
@@ -52,7 +53,7 @@ def butane(
     dt = STEP_FS / unit.femtoseconds
     if not rigid:
         system = system.penalized(OMEGA / np.sqrt(unit.kcal) if omega is None else omega)
-    invariants = {"linear momentum": lambda q, p: jnp.sum(p, axis=0)}
+    invariants = {"linear momentum": linear_momentum}
     return Problem(system, q, known_array(np.zeros(q.shape)), dt, 1000 * dt, None, "n-butane", invariants, _BONDS)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import InputError
+from ..invariants import angular_momentum
 from ..systems import System
 from ..systems.problem import Problem
 from ..types import Numbers
@@ -101,9 +102,5 @@ def tethered_satellites(height: Any = 20.0, masses: Any = 1.0, length: Any = 1.0
     p = jnp.zeros((3, 3)).at[2, 0].set(each[2] * speed)
     mass = masses if masses.ndim == 0 else jnp.broadcast_to(each[:, None], (3, 3))
     system = System(attractions, tethers, mass=mass, params=params)
-    invariants = {"angular momentum": _total_spin}
+    invariants = {"angular momentum": angular_momentum}
     return Problem(system, q, p, 0.1, 100.0, None, "tethered satellites", invariants, ((0, 1), (1, 2), (2, 0)))
-
-
-def _total_spin(q: Numbers, p: Numbers) -> Any:
-    return jnp.sum(jnp.cross(q, p), axis=0)

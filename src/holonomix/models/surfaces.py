@@ -16,6 +16,7 @@ from ..systems import System
 from ..systems.problem import Problem
 from ..types import Numbers
 from .checks import finite, is_traced, positive
+from .pendula import vertical_momentum
 
 
 def torus(q: Numbers, radii: Any) -> Any:
@@ -73,7 +74,7 @@ def bead_on_surface(
         if surface == "torus":
             if params.shape != (2,) or (not is_traced(params) and float(params[1]) >= float(params[0])):
                 raise InputError(f"a torus needs two radii, the first larger; got {params}")
-            invariants = {"angular momentum z": _vertical_momentum}
+            invariants = {"angular momentum z": vertical_momentum}
         name = f"bead on a {surface}" if surface == "torus" else f"bead on an {surface}"
     else:
         if q0 is None:
@@ -100,7 +101,3 @@ def _tangent(system: Any, q: Numbers, p: Numbers) -> Any:
         if float(square) == 0:
             raise ConstraintRankError(f"the surface has no normal at q0 = {np.asarray(q)}: its gradient is 0 there")
     return p - normal * (jnp.sum(normal * p) / square)
-
-
-def _vertical_momentum(q: Numbers, p: Numbers) -> Any:
-    return q[0] * p[1] - q[1] * p[0]

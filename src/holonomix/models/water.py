@@ -17,6 +17,7 @@ from jaxtyping import PyTree
 
 from ..compiled import compiled
 from ..errors import InputError, whole_number
+from ..invariants import angular_momentum, linear_momentum
 from ..scene import Bond, Particles, Scene
 from ..systems import Distance, Pairs, System
 from ..systems.problem import Problem
@@ -74,7 +75,7 @@ def water_cluster(
     if not rigid:
         system = system.penalized(OMEGA / np.sqrt(unit.kcal) if omega is None else omega)
     dt = STEP_FS / unit.femtoseconds
-    invariants = {"linear momentum": lambda q, p: jnp.sum(p, axis=0), "angular momentum": _angular_momentum}
+    invariants = {"linear momentum": linear_momentum, "angular momentum": angular_momentum}
     bonds = tuple((3 * k, 3 * k + i) for k in range(n) for i in (1, 2))
     kind = "rigid" if rigid else "stiff"
     scene = Scene(
@@ -136,10 +137,6 @@ def _rigid(n: int, kcal: float) -> System:
     mass = np.tile(np.asarray(MASSES)[:, None], (n, 1))
     potential = Pairs(_pair, np.arange(3 * n).reshape(n, 3))
     return System(potential, Distance(sides, lengths), mass, params=params)
-
-
-def _angular_momentum(q: Numbers, p: Numbers) -> Any:
-    return jnp.sum(jnp.cross(q, p), axis=0)
 
 
 # -- starts ---------------------------------------------------------------------------------------------------------
