@@ -65,11 +65,8 @@ class FrontMatrix(eqx.Module):
         return FrontFactor(self.entries, factors, self.plan, True)
 
     def todense(self) -> Any:
-        n, table = self.plan.n, self.plan.table
-        starts, rows, sources = (int(table[k]) for k in (4, 5, 6))
-        column = np.repeat(np.arange(n), np.diff(table[starts : starts + n + 1]))
-        row, source = table[rows : rows + self.plan.stored], table[sources : sources + self.plan.stored]
-        return jnp.zeros((n, n), self.entries.dtype).at[row, column].set(self.entries[source])
+        row, column, source = self.plan.places
+        return jnp.zeros((self.plan.n,) * 2, self.entries.dtype).at[row, column].set(self.entries[source])
 
 
 def dense_fronts(matrix: Numbers) -> FrontMatrix:

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -43,12 +42,8 @@ def solution(plan: Plan, entries: Any, factors: Any, b: Any) -> Any:
 
 def product(plan: Plan, entries: Any, x: Any) -> Any:
     """`A x`."""
-    n, table = plan.n, plan.table
-    starts, rows, sources = (int(table[k]) for k in (4, 5, 6))
-    counts = np.diff(table[starts : starts + n + 1])
-    column = np.repeat(np.arange(n), counts)
-    row, source = table[rows : rows + plan.stored], table[sources : sources + plan.stored]
-    return jnp.zeros(n, x.dtype).at[row].add(entries[source] * x[column])
+    row, column, source = plan.places
+    return jnp.zeros(plan.n, x.dtype).at[row].add(entries[source] * x[column])
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -55,6 +55,13 @@ class Plan:
         return f"Plan({self.key})"
 
     @property
+    def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row, column and place among the given entries of every stored entry."""
+        starts, rows, sources = (int(self.table[k]) for k in (4, 5, 6))
+        column = np.repeat(np.arange(self.n), np.diff(self.table[starts : starts + self.n + 1]))
+        return self.table[rows : rows + self.stored], column, self.table[sources : sources + self.stored]
+
+    @property
     def text(self) -> str:
         how = "without fill" if self.fill == 0 else f"with {self.fill} entries of fill"
         return f"{self.n} rows eliminated in {self.fronts} fronts of at most {self.largest} rows, {how}"

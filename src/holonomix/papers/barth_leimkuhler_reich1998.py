@@ -87,7 +87,7 @@ def figure4_1(found: Findings, quick: bool) -> None:
     at the cusps: U1 leaves out the constraint force.
     """
     runs = {name: pendulum_run(name, STEPS) for name in ("RATTLE", "U1")}
-    (left, right) = found.panels("figure4.1", 1, 2, (7.0, 3.0))
+    left, right = found.panels("figure4.1", 1, 2, (7.0, 3.0))
     sol = runs["U1"]
     keep = np.unique(np.searchsorted(sol.t, np.linspace(0, END, 4000)).clip(max=len(sol.t) - 1))
     for k, label in enumerate(("inner mass", "outer mass")):

@@ -138,7 +138,7 @@ def figure2(found: Findings, quick: bool) -> None:
     )
     sol = hx.simulate(problem.system.penalized(OMEGA), hx.ZhangSkeel(BETA), problem.q0, problem.p0, dt=0.01, t1=t1)
     exact = rigid_reference(problem, 0.01, t1)
-    (left, right) = found.panels("figure2", 1, 2, (7.0, 2.8))
+    left, right = found.panels("figure2", 1, 2, (7.0, 2.8))
     rms = {}
     for window, label in ((0.0, r"$\omega^2 g_1$"), (0.2, "mean over 0.2")):
         t, lam = hx.penalty_multipliers(sol, window)
@@ -233,7 +233,7 @@ def figure3(found: Findings, quick: bool) -> None:
     stiff = hx.models.penalized_chain(10, OMEGA)
     exact = rigid_reference(problem, 0.05, t1)
     table = found.table("Chain of ten to T = 50, omega 20", "method", "largest error of a coordinate")
-    (path, errors) = found.panels("figure3", 2, 1, (3.4, 4.2), sharex=True)
+    path, errors = found.panels("figure3", 2, 1, (3.4, 4.2), sharex=True)
     worst = {}
     for name, system, method, h, width in (
         ("SHAKE, $h = 0.05$", problem.system, hx.SHAKE(), 0.05, 3.6),
