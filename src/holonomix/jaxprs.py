@@ -21,7 +21,8 @@ def called(eqn: Any) -> Any:
         expand = lambda *flat: jax.tree.leaves(definition.expand(*jax.tree.unflatten(definition.in_tree, flat)))
         return jax.make_jaxpr(expand)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
     body = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
-    return jex_core.ClosedJaxpr(body, ()) if isinstance(body, jex_core.Jaxpr) else body
+    # (asked in this order: later versions of JAX have one class for both)
+    return body if body is None or isinstance(body, jex_core.ClosedJaxpr) else jex_core.ClosedJaxpr(body, ())
 
 
 def scan_counts(body: Any, ins: Sequence[Any], outs: Sequence[Any]) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """The cuda back end: its text, its loop over trajectories and its errors without a GPU, the rest with one."""
 
 import ctypes
+import dataclasses
 import itertools
 import os
 import re
@@ -58,9 +59,9 @@ COARSE = """define double @{0}(double %x) {{
 }}"""
 
 
-def as_one_thread(program, place: dict[str, int]):
+def as_one_thread(program, place: dict[str, int], target=ptx.PTX):
     """The GPU's function, compiled for this CPU as one thread of a grid."""
-    text = KernelEmitter(program, 1, native.has_fma(), target=ptx.PTX).module().replace(ptx.PTX.convention, "")
+    text = KernelEmitter(program, 1, native.has_fma(), target=target).module().replace(ptx.PTX.convention, "")
     for name, value in place.items():
         intrinsic = f"llvm.nvvm.read.ptx.sreg.{name}"
         text = text.replace(f"declare i32 @{intrinsic}()", f"define i32 @{intrinsic}() {{ ret i32 {value} }}")
@@ -104,6 +105,27 @@ def test_the_threads_of_a_grid_together_take_every_trajectory_once(program):
     assert not all((a == b).all() for a, b in zip(out, untouched, strict=True))
     for a, b in zip((*out, *saved), (*jax.tree.leaves(want), *jax.tree.leaves(want_rows)), strict=True):
         assert a.tobytes() == np.asarray(b).tobytes()
+
+
+def test_what_follows_from_common_constants_is_shared(program, monkeypatch):
+    texts, common = [], dataclasses.replace(ptx.PTX, common=True)
+    place = {"ctaid.x": 0, "ntid.x": 1, "nctaid.x": 1, "tid.x": 0}
+    fn, _library = as_one_thread(program, place, common)
+
+    class Both(OneThread):
+        def function(self, text, shared):
+            texts.append(text)
+            return fn if b"common[" in text else self.fn
+
+    monkeypatch.setattr(cuda, "driver", lambda ordinal: Both(program))
+    monkeypatch.setattr(cuda, "SHORT", 0)
+    runner, alone = cuda.CudaRunner(program, jax.devices("cpu")[:1]), kernels.build(program)
+    for consts, axes in ((CONSTS, None), (CONSTS | {"dt": np.linspace(0.005, 0.02, 9)}, AXES)):
+        got = runner.run_batch(starts(9), consts, axes, rows=2, every=30)
+        want = alone.run_batch(starts(9), consts, axes, rows=2, every=30)
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    assert [b"ld.volatile.shared" in text for text in texts] == [True, False]
 
 
 def divide_and_root(c, k):

@@ -9,6 +9,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 import holonomix as hx
+from holonomix import jaxprs
 from holonomix.kernels import trace
 
 X = np.linspace(-0.8, 0.9, 5)
@@ -35,6 +36,14 @@ def invented(name: str, fn):
 def test_newer_primitives(name, fn, args):
     primitive = invented(name, fn)
     np.testing.assert_allclose(evaluate(primitive.bind, *args), fn(*args), 1e-14, 1e-15)
+
+
+def test_constants_of_a_call_are_kept_where_one_class_is_for_closed_and_open_programs(monkeypatch):
+    monkeypatch.setattr(jaxprs.jex_core, "Jaxpr", jaxprs.jex_core.ClosedJaxpr)
+    body = jax.make_jaxpr(lambda x: x * X)(X)
+    (eqn,) = jax.make_jaxpr(jax.jit(lambda x: 2 * x))(X).eqns
+    changed = eqn.replace(params={**eqn.params, "jaxpr": body})
+    assert len(body.consts) == 1 and jaxprs.called(changed).consts == body.consts
 
 
 def test_operations_with_a_definition_are_looked_into():

@@ -321,6 +321,8 @@ class Run:
     def finished(self) -> bool:
         if self.done >= self.plan.steps:
             return True
+        if self.in_step and self.done == self.first:  # all begin well
+            return False
         return not (bool(_any_good(self.carry.status)) if self.in_step else self.live().any())
 
     def finish(self) -> None:

@@ -217,15 +217,24 @@ class CudaRunner(UnderJit):
         self.device, self.driver = self.devices[0], self.drivers[0]
         if program.space > LOCAL:
             raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
+        self.short, self.team = program.operations <= SHORT, ALONE
+        self._made: dict[bool, list[ctypes.c_void_p]] = {}
         # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
-        self.short = program.operations <= SHORT
-        text, self.team = team_ptx(program, self.driver.capability, self.driver.shared if program.wide else 0)
-        if self.team.turns or (self.short and not program.wide):
-            text = limited(text, REGISTERS)
-        elif self.driver.spills and not program.wide:
-            text = spilling(text, SPILLED)
-        self._functions = [d.function(text.encode() + b"\0", self.team.shared) for d in self.drivers]
-        self._function = self._functions[0]
+        self._functions(True)
+
+    def _functions(self, common: bool) -> list[ctypes.c_void_p]:
+        """The kernel on each device, with constants that are the same for all trajectories or not."""
+        program = self.program
+        common = common and not self.short and not program.wide
+        if common not in self._made:
+            most = self.driver.shared if program.wide else 0
+            text, self.team = team_ptx(program, self.driver.capability, most, common)
+            if self.team.turns or (self.short and not program.wide):
+                text = limited(text, REGISTERS)
+            elif self.driver.spills and not program.wide:
+                text = spilling(text, SPILLED)
+            self._made[common] = [d.function(text.encode() + b"\0", self.team.shared) for d in self.drivers]
+        return self._made[common]
 
     def prepare(self, batch: bool) -> None:
         """Nothing is left to do: the kernel was compiled at once."""
@@ -245,7 +254,7 @@ class CudaRunner(UnderJit):
             words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
             words[5:] = [*inputs[split:], *(leaf.count for leaf in p.consts), *inputs[:split], *results]
             if count:
-                self.driver.enqueue(self._function, words, count, stream, short=self.short, team=self.team)
+                self.driver.enqueue(self._functions(False)[0], words, count, stream, short=self.short, team=self.team)
 
         platform = "CUDA" if self.device.platform == "gpu" else "cpu"
         name = f"holonomix_{platform}_{p.hash[:24]}_{rows}_{every}"
@@ -273,7 +282,8 @@ class CudaRunner(UnderJit):
             words[5:] = [*where[: len(given)], *strides, *where[len(given) :]]
             return words
 
-        self.driver.on_host(self._function, table, inputs, outputs, max(count, 1), short=self.short, team=self.team)
+        run = self.driver.on_host
+        run(self._functions(False)[0], table, inputs, outputs, max(count, 1), short=self.short, team=self.team)
         return outputs[: len(p.carry)], outputs[len(p.carry) :]
 
     def run(self, carry, consts, *, rows: int, every: int):
@@ -291,9 +301,9 @@ class CudaRunner(UnderJit):
         axes = batch_axes(p.consts_tree, consts, consts_axes)
         parts = next(k for k in range(len(self.devices), 0, -1) if count % k == 0 and (k == 1 or count >= k * LEAST))
         split, whole = _places(tuple(self.devices[:parts]))
-        carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry), jnp.asarray)
+        carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry), _as_array)
         lead = [count if a == 0 else None for a in axes]
-        given = to_arrays(p.consts, p.consts_tree, consts, "consts", lead, jnp.asarray)
+        given = to_arrays(p.consts, p.consts_tree, consts, "consts", lead, _as_array)
         carry_in = [_put(x, split) for x in carry_in]
         given = [_put(x, split if a == 0 else whole) for x, a in zip(given, axes, strict=True)]
         shapes = [(count, *leaf.shape) for leaf in p.carry] + [(count, rows, *leaf.shape) for leaf in p.rows]
@@ -320,7 +330,7 @@ class CudaRunner(UnderJit):
         words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
         words[5:] = [*map(_address, arrays[:given]), *strides, *map(_address, arrays[given:])]
         run = self.drivers[k].enqueue
-        run(self._functions[k], words, count, None, short=self.short, team=self.team, wait=True)
+        run(self._functions(not any(strides))[k], words, count, None, short=self.short, team=self.team, wait=True)
 
 
 def fetched(array: jax.Array) -> np.ndarray:
@@ -347,6 +357,19 @@ def _places(devices: tuple[Any, ...]) -> tuple[Any, Any]:
         return here, here
     mesh = Mesh(np.array(devices), ("trajectory",))
     return NamedSharding(mesh, PartitionSpec("trajectory")), NamedSharding(mesh, PartitionSpec())
+
+
+def _as_array(value: Any, dtype: np.dtype) -> jax.Array:
+    if isinstance(value, jax.Array):
+        return value if value.dtype == dtype else value.astype(dtype)
+    array = np.asarray(value, dtype)
+    return jnp.asarray(array) if array.ndim else _number(array.tobytes(), dtype.str)
+
+
+@functools.lru_cache(256)
+def _number(data: bytes, kind: str) -> jax.Array:
+    """One number on the device; those that were sent before are kept, as to send one takes a tenth of a millisecond."""
+    return jnp.asarray(np.frombuffer(data, kind)[0])
 
 
 def _put(array: jax.Array, place: Any) -> jax.Array:

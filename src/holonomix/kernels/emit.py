@@ -20,6 +20,7 @@ from .emit_scalar import Expressions
 from .graph import BOOL
 from .passes import frozen
 from .program import Leaf, Program
+from .register_order import used_outside
 from .values import ARENA, Values
 from .writer import Target, Writer, scalar_type
 
@@ -149,6 +150,8 @@ class KernelEmitter:
                 between = self.word(layout.const_strides + k)
                 self._load(leaf, layout.const_pointers + k, between, wanted, k if k in tables else None)
         self.flow.block(self.w.graph.root)
+        if self.w.target.common:
+            self.values.share(sorted(n for n in self.values.names if n in used_outside(program)))
         if self.w.target.quick or (self.w.lanes > 1 and program.operations <= TWICE):
             self._quick_trajectory(every)
         else:

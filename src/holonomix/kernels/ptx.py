@@ -96,9 +96,12 @@ class Team(NamedTuple):
 ALONE = Team(0, 0)
 
 
-def team_ptx(program: Program, capability: int, most: int = 0) -> tuple[str, Team]:
-    """The same, and its team: programs with long axes have one where their arrays fit in `most` bytes."""
-    target, team, longest = PTX, ALONE, 0
+def team_ptx(program: Program, capability: int, most: int = 0, common: bool = False) -> tuple[str, Team]:
+    """The same, and its team: programs with long axes have one where their arrays fit in `most` bytes.
+
+    With `common` constants, a thread alone reads what follows from them from shared memory.
+    """
+    target, team, longest = dataclasses.replace(PTX, common=common), ALONE, 0
     if program.wide and most:
         longest = max(program.graph.length[n] for n in program.live)
         target = dataclasses.replace(TEAMS, team=LARGE if longest > LONG else WARP, redux=capability >= 80)

@@ -17,7 +17,7 @@ from .passes import frozen
 if TYPE_CHECKING:
     from .program import Program
 
-ROOM = 100  # numbers that fit in registers, beside addresses and counters
+ROOM = 80  # numbers that fit in registers, beside addresses and counters
 
 
 def reordered(program: Program, nodes: list[int]) -> list[int]:
@@ -104,6 +104,17 @@ def _used_later(program: Program, here: set[int], last: set[int]) -> set[int]:
         attr = g.attr[n]
         out.update(g.args[n], attr.uses if isinstance(attr, Loop | Branches) else ())
     return out & here
+
+
+def used_outside(program: Program) -> set[int]:
+    """Numbers that are computed once for a trajectory and used in its steps or rows."""
+    g, root = program.graph, program.graph.root
+    out = {n for part in (program.step, program.rows) for leaf in part for n in leaf.nodes}
+    for scope in (program.scope, program.read_scope):
+        for n in program.blocks[scope].nodes:
+            out.update(g.args[n])
+            out |= _inside(program, n)
+    return {n for n in out if g.scope[n] is root and g.kind[n] == "f8" and g.op[n] != "const" and not g.length[n]}
 
 
 def _inside(program: Program, n: int) -> set[int]:

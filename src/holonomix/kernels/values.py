@@ -13,6 +13,7 @@ from .writer import Writer, scalar_type
 
 ARENA = "%arena"
 OWN = "%own"
+NEAR = 60  # lines of text over which a number that was read from shared memory is kept
 SHARES = 4  # positions of an axis that a thread of a team computes at once
 IN_REGISTERS = 64  # elements of arrays that may be on the stack
 SLACK = 16  # elements behind an array that whole registers may read, to no effect
@@ -63,6 +64,8 @@ class Values:
         self.names: dict[int, str] = {}
         self.arrays: dict[int, str] = {}  # vector node -> where its elements are
         self.here: Here | None = None
+        self.common: dict[int, int] = {}  # numbers that are in shared memory, and where
+        self.recent: dict[int, tuple[str, str, int]] = {}  # where they were read last
         self.schedule = VectorSchedule(writer.program) if writer.program.wide else None
         self.places: dict[int, int] = {}
         self.space = 0  # bytes of arrays that a thread or a team of a GPU has for itself
@@ -83,6 +86,8 @@ class Values:
         here, g = self.here, self.w.graph
         if here is None:
             found = self.names.get(n)
+            if found is None and n in self.common:
+                return self._shared(n)
             if found is None:
                 if g.op[n] != "const":
                     raise KeyError(f"node {n} ({g.op[n]}) is used before it is computed")
@@ -99,6 +104,23 @@ class Values:
                 found = self.w.broadcast(self.names[n], scalar_type(g.kind[n]))
             here.registers[n] = found
         return found
+
+    def share(self, nodes: list[int]) -> None:
+        """Put numbers that all threads of a block have into memory that they share, to be read where they are used."""
+        self.common = {n: k for k, n in enumerate(nodes)}
+        self.w.globals["@common"] = f"@common = internal addrspace(3) global [{len(nodes)} x double] undef, align 16"
+        for n, k in self.common.items():
+            self.w.put(f"store volatile double {self.names.pop(n)}, {self._place(k)}")
+
+    def _shared(self, n: int) -> str:
+        name, label, line = self.recent.get(n, ("", "", 0))
+        if label != self.w.label or len(self.w.lines) - line > NEAR:
+            name = self.w.new(f"load volatile double, {self._place(self.common[n])}")
+            self.recent[n] = name, self.w.label, len(self.w.lines)
+        return name
+
+    def _place(self, k: int) -> str:
+        return f"ptr addrspace(3) getelementptr (double, ptr addrspace(3) @common, i64 {k})"
 
     def array(self, n: int) -> str:
         """Where the elements of a vector are."""

@@ -32,6 +32,7 @@ class Target:
     threads: Callable[[Writer], tuple[str, str]] | None = None  # the first trajectory of a thread, and the stride
     quick: bool = False  # quick steps are written before careful ones (see emit_gpu)
     team: int = 0  # so many threads share a trajectory: they take turns at the positions of long axes
+    common: bool = False  # constants are the same for all trajectories, and what follows from them is in shared memory
     redux: bool = False  # the groups of 32 threads can find their largest number
     member: Callable[[Writer], str] = lambda w: w.member  # the number of a thread in its team
 
