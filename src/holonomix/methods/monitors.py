@@ -7,6 +7,8 @@ nothing: `h = dt U(q_0, p_0)` scales with it. Equation numbers are those of Bart
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -37,16 +39,9 @@ __all__ = [
 ]
 
 
-def _floor(x: Any) -> Any:
-    return real_array("floor", x)
-
-
-def _floor_or_none(x: Any) -> Any:
-    return None if x is None else _floor(x)
-
-
-def _weight_or_none(x: Any) -> Any:
-    return None if x is None else real_array("weight", x)
+def _optional(name: str) -> Callable[[Any], Any]:
+    """A converter for a number that may be left to the monitor."""
+    return lambda x: None if x is None else real_array(name, x)
 
 
 def natural_time(system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
@@ -84,6 +79,13 @@ class AbstractMonitor(eqx.Module):
         return self(system, q, p)
 
 
+class AbstractRemembering(AbstractMonitor):
+    """A monitor with a scale that the start sets; by itself it takes any state for the start."""
+
+    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
+        return self.value(system, q, p, self.start(system, q, p, None))
+
+
 class FunctionMonitor(AbstractMonitor):
     """A user's function of (q, p), even in p."""
 
@@ -94,16 +96,13 @@ class FunctionMonitor(AbstractMonitor):
             return jnp.asarray(self.fn(q, p))
 
 
-class AbstractSpeedMonitor(AbstractMonitor):
+class AbstractSpeedMonitor(AbstractRemembering):
     """The speed of the state: of q, and of p with `weight`, which turns a force into a speed.
 
     By default a force counts as the acceleration `M^-1 f` times the `natural_time` of the start, in any units.
     """
 
-    weight: Any = eqx.field(converter=_weight_or_none, default=None)
-
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
-        return self.value(system, q, p, self.start(system, q, p, None))
+    weight: Any = eqx.field(converter=_optional("weight"), default=None)
 
     def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
         return natural_time(system, q, p) if self.weight is None else ()
@@ -124,7 +123,7 @@ class ForceMonitor(AbstractSpeedMonitor):
         return self.speed(system, q, p, system.gradient(q), memory)
 
 
-class MultiplierMonitor(AbstractMonitor):
+class MultiplierMonitor(AbstractRemembering):
     """`U2 = sqrt(|Lambda(q, p)|^2 + floor^2)`: the size of the constraint forces (4.4).
 
     Without the floor it would vanish where Lambda does. The floor is in units of Lambda, which depend on how `g` is
@@ -132,10 +131,7 @@ class MultiplierMonitor(AbstractMonitor):
     the start has: of `|Lambda|`, or of `sum |q grad V|` over the size of g (`linalg.scales`), if that is larger.
     """
 
-    floor: Any = eqx.field(converter=_floor_or_none, default=None)
-
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
-        return self.value(system, q, p, self.start(system, q, p, None))
+    floor: Any = eqx.field(converter=_optional("floor"), default=None)
 
     def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
         if self.floor is not None or not system.has_constraints:
@@ -185,23 +181,20 @@ class LargestForceMonitor(AbstractMonitor):
 
     positional = True
 
-    floor: Any = eqx.field(converter=_floor, default=0.0)
+    floor: Any = eqx.field(converter=partial(real_array, "floor"), default=0.0)
 
     def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
         return jnp.maximum(jnp.max(jnp.abs(system.gradient(q))), self.floor)
 
 
-class FastestParticleMonitor(AbstractMonitor):
+class FastestParticleMonitor(AbstractRemembering):
     """The largest speed of a particle (a row of q), as `sqrt(v^2 + floor^2)`: equal arc lengths for the fastest one.
 
     `floor` is a speed. By default it is a tenth of the largest speed at the start, or of the largest acceleration
     `M^-1 grad V` there times the `natural_time`, if that is larger.
     """
 
-    floor: Any = eqx.field(converter=_floor_or_none, default=None)
-
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
-        return self.value(system, q, p, self.start(system, q, p, None))
+    floor: Any = eqx.field(converter=_optional("floor"), default=None)
 
     def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
         if self.floor is not None:
