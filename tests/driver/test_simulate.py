@@ -19,7 +19,7 @@ PROBLEM = hx.models.double_pendulum()
 
 def run(problem=PROBLEM, method=None, **changes):
     options = {"dt": 0.02, "steps": 50} | changes
-    return hx.simulate(problem, method or hx.RATTLE(), **options)
+    return hx.simulate(problem.system, method or hx.RATTLE(), problem.q0, problem.p0, **options)
 
 
 def test_rows_do_not_depend_on_the_chunks(monkeypatch):
@@ -172,7 +172,7 @@ def test_a_store_of_another_run_is_not_continued(changes, number):
     before = sink.saved
     problem, method = options.pop("start", PROBLEM), options.pop("method", hx.RATTLE())
     with pytest.raises(hx.InputError, match=number):
-        hx.simulate(problem, method, store=sink, **options)
+        hx.simulate(problem.system, method, problem.q0, problem.p0, store=sink, **options)
     assert sink.saved is before
 
 
