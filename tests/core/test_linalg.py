@@ -77,6 +77,9 @@ def test_rings(n):
     np.testing.assert_allclose(factor.solve(jnp.asarray(right)), np.linalg.solve(dense, right), rtol=1e-10)
     assert 0 < float(factor.pivot) <= 1
     assert (signed_pivot(factor) > 0) == (np.linalg.eigvalsh(dense)[0] > 0)
+    general = CyclicTridiagonal(jnp.asarray(rng.normal(size=n)), ring.diagonal, ring.upper)
+    expected = np.linalg.solve(np.asarray(general.todense()), right)
+    np.testing.assert_allclose(general.factor().solve(jnp.asarray(right)), expected, rtol=1e-10)
     # every difference of neighbors, once around: the last depends on the others
     singular = CyclicTridiagonal(-jnp.ones(n), 2 * jnp.ones(n), -jnp.ones(n))
     assert not singular.factor(symmetric=True).pivot > 1e-13

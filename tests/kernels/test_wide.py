@@ -16,7 +16,9 @@ from holonomix.compiled import Recent
 from holonomix.driver import backends
 from holonomix.kernels import native, values
 from holonomix.kernels.ptx import ptx
-from holonomix.kernels.wide import Axes
+from holonomix.kernels.wide import Axes, in_step
+from holonomix.linalg.cyclic import CyclicTridiagonal
+from holonomix.linalg.tridiagonal import Tridiagonal
 
 N = 13
 SHAPES = ((N, 3), (3 * N,), (2, N))
@@ -141,6 +143,26 @@ def test_arrays_of_a_cpu_share_memory(everything, monkeypatch):
     monkeypatch.setattr(values, "IN_REGISTERS", 0)  # short arrays in the memory that the caller gives, too
     assert bits(_row(program, args)) == found
     assert native.function(program, 1).scratch < 0.75 * program.space  # 0.86 without sharing
+
+
+@pytest.mark.parametrize(("kind", "n"), [(Tridiagonal, 100), (CyclicTridiagonal, 96)])
+def test_chains_and_rings_are_solved_without_gathers(kind, n):
+    """Neighbors, and the halves of each level of a reduction, are loads of registers."""
+    random = np.random.default_rng(5)
+    upper, diagonal, b = (random.normal(size=n) + c for c in (0.0, 6.0, 0.0))
+    upper[-1] *= kind is CyclicTridiagonal
+    args = (np.roll(upper, 1), diagonal, upper, b)
+
+    def fn(*rows):
+        return kind(*rows[:3]).factor(symmetric=True).solve(rows[3])
+
+    loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
+    program = kernels.lower(loop, args, (), wide=True)
+    g = program.graph
+    takes = [m for m in program.live if g.op[m] == "take"]
+    loose = [m for m in takes if in_step(g.attr[m].array, g.length[g.args[m][0]]) is None]
+    assert len(takes) > 10 and len(loose) <= 2
+    np.testing.assert_allclose(_row(program, args), fn(*args), rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -310,8 +310,16 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
         return constant_vector(g, np.array([g.value[element_of(g, c)] for c in codes.tolist()]), kind)
     zero = g.zero[kind]
     vectors = [c for c in sources if c > PLACE]
+    odd = _exception(g, codes, from_which, vectors)
+    if odd is not None:  # half a ring that goes round: all but one are in step, and that one is put in
+        codes = codes.copy()
+        codes[odd] = element_of(g, int(codes[odd]))
+        return _vector(t, codes, kind)
     if len(vectors) == 1 and all(c == zero for c in sources if c <= PLACE):
-        return _moved(t, (vectors[0] >> SHIFT) - 1, np.where(codes > PLACE, codes & PLACE, -1))
+        v, places = (vectors[0] >> SHIFT) - 1, np.where(codes > PLACE, codes & PLACE, -1)
+        even = _filled(places, codes > PLACE, g.length[v])  # zeros among elements in step are put in
+        if in_step(places, g.length[v]) is not None or in_step(even, g.length[v]) is None:
+            return _moved(t, v, places)
     parts = segments(t, codes, len(sources))
     if parts is not None:
         vectors = tuple(_vector(t, part, kind) for part in parts)
@@ -339,12 +347,27 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     return out
 
 
+def _exception(g: Graph, codes: np.ndarray, from_which: np.ndarray, vectors: list[int]) -> int | None:
+    """The place of an element without which all elements of its vector are in step."""
+    for c in vectors:
+        here, size = from_which == c, g.length[(c >> SHIFT) - 1]
+        if here.sum() <= LEAST or in_step(_filled(codes & PLACE, here, size), size) is not None:
+            continue
+        for odd in np.flatnonzero(here)[[-1, 0]]:
+            most = here & (np.arange(len(codes)) != odd)
+            even = _filled(codes & PLACE, most, size)
+            if in_step(even, size) is not None and (even == codes & PLACE)[most].all():
+                return int(odd)
+    return None
+
+
 def _moved(t: Tracer, v: int, places: np.ndarray) -> int:
     """`take`, with an exact factor of a shifted vector taken out: of `p`, `2 p` and `-2 p` only one is stored."""
-    factor, x = t.algebra.split(v) if t.graph.kind[v] in FLOATS else (1.0, v)
-    if abs(factor) == 1.0 or len(places) != t.graph.length[v]:
-        return take(t.graph, v, places)
-    return t.algebra.scale(factor, take(t.graph, x, places))
+    g, size = t.graph, t.graph.length[v]
+    factor, x = t.algebra.split(v) if g.kind[v] in FLOATS else (1.0, v)
+    if abs(factor) == 1.0 or len(places) != size:
+        return take(g, v, places)
+    return t.algebra.scale(factor, take(g, x, places))
 
 
 def segments(t: Tracer, codes: np.ndarray, sources: int) -> list[np.ndarray] | None:

@@ -1,4 +1,8 @@
-"""Rings: tridiagonal matrices with corners, as a chain bordered by its last row."""
+"""Rings: tridiagonal matrices with corners.
+
+Eliminating every second row of a ring of numbers leaves a ring of half the length, as long as that is even. What is
+left is a chain bordered by its last row.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,10 @@ import jax.numpy as jnp
 
 from ..types import Numbers
 from .small import unrolled
-from .tridiagonal import Tridiagonal, dense_ring, diagonals
+from .tridiagonal import Tridiagonal, dense_ring, diagonals, invert
+
+# Rings of so many rows, or fewer, are not halved.
+SHORT = 8
 
 
 class CyclicFactor(eqx.Module):
@@ -34,6 +41,26 @@ class CyclicFactor(eqx.Module):
         return jnp.concatenate([y.T.reshape(-1), x])
 
 
+class HalvedFactor(eqx.Module):
+    """What each halving needs again when a right-hand side comes, and the factors of the last ring."""
+
+    levels: tuple[tuple[Any, ...], ...]
+    last: CyclicFactor
+    pivot: Any
+
+    def solve(self, b: Numbers) -> Any:
+        d, kept = b, []
+        for *_, alpha, gamma in self.levels:
+            even, odd = d[0::2], d[1::2]
+            kept.append(even)
+            d = odd - alpha * even - gamma * jnp.roll(even, -1)
+        x = self.last.solve(d)
+        for (inverse, lower, upper, _, _), d in zip(reversed(self.levels), reversed(kept), strict=True):
+            even = inverse * (d - lower * jnp.roll(x, 1) - upper * x)
+            x = jnp.stack([even, x], axis=-1).reshape(-1)
+        return x
+
+
 class CyclicTridiagonal(eqx.Module):
     """Row i is `lower[i] x[i-1] + diagonal[i] x[i] + upper[i] x[i+1]`, indices modulo n; numbers or square blocks.
 
@@ -44,7 +71,25 @@ class CyclicTridiagonal(eqx.Module):
     diagonal: Any
     upper: Any
 
-    def factor(self, symmetric: bool = False) -> CyclicFactor:
+    def factor(self, symmetric: bool = False) -> CyclicFactor | HalvedFactor:
+        a, b, c = self.lower, self.diagonal, self.upper
+        if b.ndim > 1 or b.shape[0] % 2 or b.shape[0] <= SHORT:
+            return self._bordered(symmetric)
+        levels, pivot, scale = [], jnp.asarray(jnp.inf, b.dtype), diagonals(b)
+        while b.shape[0] % 2 == 0 and b.shape[0] > SHORT:
+            inverse, smallest = invert(b[0::2], scale[0::2])
+            pivot, scale = jnp.minimum(pivot, smallest), scale[1::2]
+            lower, upper = a[0::2], a[1::2] if symmetric else c[0::2]
+            after = c[1::2]
+            alpha, gamma = a[1::2] * inverse, after * jnp.roll(inverse, -1)
+            levels.append((inverse, lower, upper, alpha, gamma))
+            b = b[1::2] - alpha * upper - gamma * (after if symmetric else jnp.roll(lower, -1))
+            a, c = -alpha * lower, -gamma * jnp.roll(upper, -1)
+            c = jnp.roll(a, -1) if symmetric else c
+        last = CyclicTridiagonal(a, b, c)._bordered(symmetric)
+        return HalvedFactor(tuple(levels), last, jnp.minimum(pivot, last.pivot))
+
+    def _bordered(self, symmetric: bool) -> CyclicFactor:
         a, b, c = self.lower, self.diagonal, self.upper
         zero = jnp.zeros_like(a[..., :1])
         join = lambda *parts: jnp.concatenate(parts, axis=-1)

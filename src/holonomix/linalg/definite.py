@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from ..types import Numbers
-from .cyclic import CyclicFactor
+from .cyclic import CyclicFactor, HalvedFactor
 from .fronts import FrontFactor
 from .small import UnrolledFactor, unrolled
 from .sparse import SparseFactor
@@ -80,6 +80,9 @@ def signed_pivot(factor: Any) -> Any:
         last = factor.schur.upper
         corner = jnp.min(jnp.stack([last[k][k] for k in range(len(last))]))
         return jnp.minimum(signed_pivot(factor.chain), corner)
+    if isinstance(factor, HalvedFactor):
+        least = jnp.min(jnp.stack([_least(level[0]) for level in factor.levels]))
+        return jnp.minimum(signed_pivot(factor.last), least)
     if isinstance(factor, TridiagonalFactor):
         inverses = [level[0] for level in factor.levels] + [factor.last]
     elif isinstance(factor, SparseFactor):
