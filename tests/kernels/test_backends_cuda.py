@@ -192,7 +192,8 @@ def test_a_custom_call_reports_what_went_wrong(program, monkeypatch):
     monkeypatch.setattr(cuda, "driver", lambda ordinal: OneThread(program))
     runner = cuda.CudaRunner(program, jax.devices("cpu")[:1])
     monkeypatch.setattr(runner.driver, "enqueue", lambda *a, **k: 1 / 0)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="ZeroDivisionError"):
+    here = jax.default_device(jax.devices("cpu")[0])  # beside a GPU, too
+    with here, pytest.raises(jax.errors.JaxRuntimeError, match="ZeroDivisionError"):
         jax.block_until_ready(jax.jit(lambda c: runner.under_jit(c, CONSTS, rows=1, every=3))(CARRY))
 
 
@@ -232,7 +233,8 @@ def test_the_runner_hands_over_and_brings_back(program, monkeypatch):
     one, alone = runner.run(CARRY, CONSTS, rows=1, every=7), native_runner.run(CARRY, CONSTS, rows=1, every=7)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(alone), strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
-    inside = jax.jit(jax.vmap(lambda c: runner.under_jit(c, CONSTS, rows=2, every=30)))(carry)
+    with jax.default_device(jax.devices("cpu")[0]):  # beside a GPU, too
+        inside = jax.jit(jax.vmap(lambda c: runner.under_jit(c, CONSTS, rows=2, every=30)))(carry)
     runner.prepare_callback()
     for a, b in zip(jax.tree.leaves(inside), jax.tree.leaves(native_runner.run_batch(carry, CONSTS, rows=2, every=30))):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()

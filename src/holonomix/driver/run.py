@@ -323,7 +323,7 @@ class Run:
             return True
         if self.in_step and self.done == self.first:  # all begin well
             return False
-        return not (bool(_any_good(self.carry.status)) if self.in_step else self.live().any())
+        return not ((to_host(self.carry.status) == Status.OK) if self.in_step else self.live()).any()
 
     def finish(self) -> None:
         """The last rows, and the status of those that did not get to their end."""
@@ -386,11 +386,6 @@ class Run:
 
 def _failed(status: np.ndarray) -> np.ndarray:
     return (status != Status.OK) & (status != Status.TERMINATED)
-
-
-@jax.jit
-def _any_good(status: jax.Array) -> jax.Array:
-    return jnp.any(status == Status.OK)
 
 
 @compiled

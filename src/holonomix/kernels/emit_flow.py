@@ -51,7 +51,7 @@ class Flow:
         if self.values.schedule is None:
             if self.w.target.local:
                 if (scope, part) not in self.orders:
-                    self.orders[scope, part] = reordered(self.w.program, nodes)
+                    self.orders[scope, part] = reordered(self.w.program, nodes, self.values.common)
                 nodes = self.orders[scope, part]
             for n in nodes:
                 self.node(n)

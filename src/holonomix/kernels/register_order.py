@@ -8,7 +8,7 @@ The order changes no result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .graph import BOOL, Branches, Loop, Scope
@@ -17,19 +17,23 @@ from .passes import frozen
 if TYPE_CHECKING:
     from .program import Program
 
-ROOM = 80  # numbers that fit in registers, beside addresses and counters
+ROOM = 100  # numbers that fit in registers, beside addresses and counters
 
 
-def reordered(program: Program, nodes: list[int]) -> list[int]:
+def reordered(program: Program, nodes: list[int], elsewhere: Container[int] = ()) -> list[int]:
     """The nodes of one part of a block in an order with the fewest numbers beyond ROOM, summed over the part.
 
-    They keep their order where no other is better by a fifth: as it is, more can be computed at once.
+    They keep their order where no other is better by a fifth: as it is, more can be computed at once. Numbers that are
+    `elsewhere` take no register.
     """
     g, last = program.graph, set(frozen(program)[1])
     rest = [n for n in nodes if n in last]  # selects that are written by hand at the end of the step
     nodes = [n for n in nodes if n not in last]
     here = set(nodes)
-    needs = {n: [a for a in dict.fromkeys((*g.args[n], *_inside(program, n))) if g.op[a] != "const"] for n in nodes}
+    needs = {
+        n: [a for a in dict.fromkeys((*g.args[n], *_inside(program, n))) if g.op[a] != "const" and a not in elsewhere]
+        for n in nodes
+    }
     later = _used_later(program, here, last)
     weight, place = _weights(nodes, needs, here), {n: k for k, n in enumerate(nodes)}
     heavy: Callable[[int], Any] = lambda n: (-weight[n], place[n])
