@@ -13,8 +13,6 @@ from jaxtyping import Array, Float
 
 from .scales import loose, power_of_two
 
-__all__ = ["LARGE", "JacobianProduct", "block_units"]
-
 # Beyond this many unknowns a Jacobian is not formed where products with it are enough.
 LARGE = 256
 # The relative accuracy of a Newton correction: each one reduces the residual at least about this much.

@@ -14,7 +14,7 @@ from .bodies import Body
 from .joints import Joint, coupling_row
 from .mechanism import Mechanism
 from .mjcf_geometry import Defaults, Given, geom_inertia, geom_pose, geom_shape, orientation
-from .xml_files import HERE, Pose, after, attribute_numbers, composite, moved, naming, read_xml, required, warn_about
+from .xml_files import HERE, Pose, after, composite, moved, naming, numbers, one_number, read_xml, required, warn_about
 
 LEFT_OUT = ("actuator", "contact", "tendon", "sensor", "keyframe", "deformable", "extension")
 GENERATED = ("include", "replicate", "composite", "flexcomp", "attach")
@@ -63,13 +63,13 @@ class _Reader:
         self.degrees = settings.get("angle", "degree") != "radian"
         self.euler = settings.get("eulerseq", "xyz")
         self.from_geoms = settings.get("inertiafromgeom", "auto")
-        self.groups = attribute_numbers(path, settings, "inertiagrouprange", 2, (0, 5))
-        self.defaults = Defaults(path, self.root)
+        self.groups = numbers(settings, "inertiagrouprange", 2, (0, 5))
+        self.defaults = Defaults(self.root)
         self.unsupported = [f"<{tag}>" for tag in LEFT_OUT if self.root.find(tag) is not None]
         self.unsupported += [f"<compiler {key}>" for key in CORRECTIONS if settings.get(key) not in NOTHING]
         for tag in GENERATED:
             if self.root.find(f".//{tag}") is not None:
-                raise InputError(f"{path}: <{tag}> is not read; flatten the file first (mujoco can save one)")
+                raise InputError(f"<{tag}> is not read; flatten the file first (mujoco can save one)")
         found = self._gravity()
         self.mechanism = Mechanism(found if gravity is None else gravity, name=self.root.get("model") or path.stem)
         self.bodies: dict[str, tuple[Body, Pose]] = {}
@@ -86,7 +86,7 @@ class _Reader:
         self.unsupported += [f"<option {key}>" for key in FLUID if option.get(key) not in NOTHING]
         flags = {key: value for part in self.root.findall("option/flag") for key, value in part.attrib.items()}
         self.unsupported += [f"<flag {key}>" for key in FLAGS if flags.get(key) == "disable"]
-        found = attribute_numbers(self.path, option, "gravity", 3, (0.0, 0.0, -9.81))
+        found = numbers(option, "gravity", 3, (0.0, 0.0, -9.81))
         return np.zeros(3) if flags.get("gravity") == "disable" else found
 
     def read(self, positions: Mapping[str, Any], velocities: Mapping[str, Any]) -> Mechanism:
@@ -125,8 +125,8 @@ class _Reader:
         return out
 
     def _pose(self, element: Any) -> Pose:
-        at = attribute_numbers(self.path, element, "pos", 3, (0, 0, 0))
-        return at, orientation(self.path, element, self.degrees, self.euler)
+        at = numbers(element, "pos", 3, (0, 0, 0))
+        return at, orientation(element, self.degrees, self.euler)
 
     def _members(self, element: Any, class_name: str, pose: Pose = HERE) -> Iterator[tuple[Any, str, Pose]]:
         """The children of a body with their default class; those of a `<frame>` with the pose of the frame."""
@@ -185,16 +185,16 @@ class _Reader:
                     self.sites[child.get("name")] = (body, after(part.pose, after(frame, self._pose(given))))
                 if child.tag == "geom" and not body.fixed:
                     given = self.defaults.of(child, class_name)
-                    shape = geom_shape(self.path, given)
+                    shape = geom_shape(given)
                     if shape is not None:
-                        pose = after(frame, geom_pose(self.path, given, self.degrees, self.euler))
+                        pose = after(frame, geom_pose(given, self.degrees, self.euler))
                         body.shapes.append((shape, *after(part.pose, pose)))
 
     def _inertia(self, part: _Part) -> list[tuple[float, np.ndarray, np.ndarray]]:
         """Masses, centers and inertias of a part, in coordinates of its lump."""
         given = part.element.find("inertial")
         if given is not None and self.from_geoms != "true":
-            mass = float(attribute_numbers(self.path, given, "mass", 1)[0])
+            mass = one_number(given, "mass")
             if mass < 0:
                 raise InputError(f"body {part.name!r} has the negative mass {mass:g}")
             return [moved(part.pose, (mass, *self._given_inertia(part.name, given)))] if mass else []
@@ -202,8 +202,8 @@ class _Reader:
         for child, class_name, frame in self._members(part.element, part.class_name):
             if child.tag == "geom" and self.from_geoms != "false":
                 geom = self.defaults.of(child, class_name)
-                group = float(attribute_numbers(self.path, geom, "group", 1, (0,))[0])
-                found = geom_inertia(self.path, geom, self.degrees, self.euler)
+                group = one_number(geom, "group", 0.0)
+                found = geom_inertia(geom, self.degrees, self.euler)
                 if found is not None and self.groups[0] <= group <= self.groups[1]:
                     lumps.append(moved(after(part.pose, frame), found))
         return lumps
@@ -211,11 +211,11 @@ class _Reader:
     def _given_inertia(self, name: str, given: Any) -> tuple[np.ndarray, np.ndarray]:
         center, turn = self._pose(given)
         if given.get("fullinertia") is not None:
-            xx, yy, zz, xy, xz, yz = attribute_numbers(self.path, given, "fullinertia", 6)
+            xx, yy, zz, xy, xz, yz = numbers(given, "fullinertia", 6)
             return center, np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
         if given.get("diaginertia") is None:
             raise InputError(f"the <inertial> of body {name!r} has no diaginertia or fullinertia")
-        return center, turn @ np.diag(attribute_numbers(self.path, given, "diaginertia", 3)) @ turn.T
+        return center, turn @ np.diag(numbers(given, "diaginertia", 3)) @ turn.T
 
     def _joints(self, name: str, members: list[tuple[Any, str, Pose]], parent: Body, body: Body, at: Pose) -> None:
         found = []
@@ -230,8 +230,8 @@ class _Reader:
             if given.get("name") is not None:
                 self.joints[given.get("name")] = None
             here = after(at, frame)
-            axis = here[1] @ attribute_numbers(self.path, given, "axis", 3, (0, 0, 1))
-            point = here[0] + here[1] @ attribute_numbers(self.path, given, "pos", 3, (0, 0, 0))
+            axis = here[1] @ numbers(given, "axis", 3, (0, 0, 1))
+            point = here[0] + here[1] @ numbers(given, "pos", 3, (0, 0, 0))
             found.append((kind, given, point, axis))
             for key in ("range", "armature", "frictionloss", "springdamper"):
                 if given.get(key) not in NOTHING and kind != "free":
@@ -283,10 +283,10 @@ class _Reader:
         name = given.get("name")
         if name is not None:
             self.joints[name] = (joint, which, sign)
-        damping = float(attribute_numbers(self.path, given, "damping", None, 0.0).reshape(-1)[0])
-        stiffness = float(attribute_numbers(self.path, given, "stiffness", None, 0.0).reshape(-1)[0])
+        damping = float(numbers(given, "damping", None, 0.0).reshape(-1)[0])
+        stiffness = float(numbers(given, "stiffness", None, 0.0).reshape(-1)[0])
         # where the file places the bodies a joint of MuJoCo has the position `ref`, ours zero
-        rest, zero = (float(attribute_numbers(self.path, given, key, 1, (0,))[0]) for key in ("springref", "ref"))
+        rest, zero = (one_number(given, key, 0.0) for key in ("springref", "ref"))
         rest = sign * (rest - zero)
         if self.degrees and joint.coordinates[which].kind == "angle":
             rest = np.deg2rad(rest)
@@ -309,13 +309,13 @@ class _Reader:
             self._bodies(name, element)
 
     def _bodies(self, name: str, element: Any) -> None:
-        a, pose = self._known(name, "body", self.bodies, required(self.path, element, "body1"))
+        a, pose = self._known(name, "body", self.bodies, required(element, "body1"))
         b, _ = self._known(name, "body", self.bodies, element.get("body2", "world"))
         if element.tag == "connect":
-            anchor = after(pose, (attribute_numbers(self.path, element, "anchor", 3), np.eye(3)))[0]
+            anchor = after(pose, (numbers(element, "anchor", 3), np.eye(3)))[0]
             self.mechanism.spherical(name, a, b, at=a.origin + a.attitude @ anchor)  # in body 1, as placed
         else:
-            if np.any(attribute_numbers(self.path, element, "relpose", 7, np.zeros(7))[3:]):
+            if np.any(numbers(element, "relpose", 7, np.zeros(7))[3:]):
                 self.unsupported.append(f"relpose of the weld {name!r}, which holds the bodies as placed")
             self.mechanism.fixed(name, a, b, at=b.origin if a.fixed else a.origin)
 
@@ -323,7 +323,7 @@ class _Reader:
         if element.tag == "weld":
             self.unsupported.append("<weld> between sites")
             return
-        ends = [self._known(name, "site", self.sites, required(self.path, element, key)) for key in ("site1", "site2")]
+        ends = [self._known(name, "site", self.sites, required(element, key)) for key in ("site1", "site2")]
         (a, first), (b, second) = ends
         self.mechanism.spherical(name, a, b, point_a=first[0], point_b=second[0])
 
@@ -335,7 +335,7 @@ class _Reader:
     def _coupled(self, name: str, element: Any) -> None:
         """`joint1 = a0 + a1 joint2` (higher powers are left out); without a second joint `joint1 = a0`."""
         terms, ends = [], []
-        powers = attribute_numbers(self.path, element, "polycoef", 5, (0, 1, 0, 0, 0))
+        powers = numbers(element, "polycoef", 5, (0, 1, 0, 0, 0))
         for key, factor in (("joint1", 1.0), ("joint2", -float(powers[1]))):
             end = element.get(key)
             if end is None and key == "joint2":

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InputError
 from .bodies import rotation_matrix
 from .shapes import AbstractShape, Box, Cylinder, Sphere
-from .xml_files import attribute_numbers, turn_about
+from .xml_files import numbers, one_number, turn_about
 
 WATER = 1000.0  # MuJoCo's density of geoms
 MASSLESS = ("plane", "hfield", "mesh", "sdf")
@@ -29,8 +29,7 @@ class Given:
 class Defaults:
     """The `<default>` classes of a file."""
 
-    def __init__(self, path: Any, root: Any):
-        self.path = path
+    def __init__(self, root: Any):
         self.classes: dict[str, dict[str, dict[str, str]]] = {"": {}}
         for element in root.findall("default"):
             self._read(element, self.classes[""], "")
@@ -50,32 +49,32 @@ class Defaults:
         if name == "main":
             name = ""
         if name not in self.classes:
-            raise InputError(f"{self.path}: there is no default class {name!r}")
+            raise InputError(f"there is no default class {name!r}")
         return Given(element.tag, self.classes[name].get(element.tag, {}) | element.attrib)
 
 
-def orientation(path: Any, element: Any, degrees: bool, sequence: str) -> np.ndarray:
+def orientation(element: Any, degrees: bool, sequence: str) -> np.ndarray:
     """The rotation of an element given by quat, axisangle, euler, xyaxes or zaxis."""
     unit = np.pi / 180 if degrees else 1.0
     if element.get("quat") is not None:
-        return rotation_matrix(f"{path}: <{element.tag}>", attribute_numbers(path, element, "quat", 4), 3)
+        return rotation_matrix(f"<{element.tag}>", numbers(element, "quat", 4), 3)
     if element.get("axisangle") is not None:
-        *axis, angle = attribute_numbers(path, element, "axisangle", 4)
+        *axis, angle = numbers(element, "axisangle", 4)
         return turn_about(np.asarray(axis) / np.linalg.norm(axis), angle * unit)
     if element.get("euler") is not None:
         out = np.eye(3)
-        for letter, angle in zip(sequence, attribute_numbers(path, element, "euler", 3), strict=True):
+        for letter, angle in zip(sequence, numbers(element, "euler", 3), strict=True):
             turn = turn_about(np.eye(3)["xyz".index(letter.lower())], angle * unit)
             out = out @ turn if letter.islower() else turn @ out
         return out
     if element.get("xyaxes") is not None:
-        values = attribute_numbers(path, element, "xyaxes", 6)
+        values = numbers(element, "xyaxes", 6)
         x = values[:3] / np.linalg.norm(values[:3])
         y = values[3:] - (values[3:] @ x) * x
         y /= np.linalg.norm(y)
         return np.stack([x, y, np.cross(x, y)], axis=1)
     if element.get("zaxis") is not None:
-        return _z_to(attribute_numbers(path, element, "zaxis", 3))
+        return _z_to(numbers(element, "zaxis", 3))
     return np.eye(3)
 
 
@@ -89,73 +88,73 @@ def _z_to(direction: np.ndarray) -> np.ndarray:
     return turn_about(axis / size, math.atan2(float(size), float(w[2])))
 
 
-def geom_pose(path: Any, geom: Given, degrees: bool, sequence: str) -> tuple[np.ndarray, np.ndarray]:
+def geom_pose(geom: Given, degrees: bool, sequence: str) -> tuple[np.ndarray, np.ndarray]:
     """Position and rotation of a geom in its body."""
     if geom.get("fromto") is not None:
-        ends = attribute_numbers(path, geom, "fromto", 6)
+        ends = numbers(geom, "fromto", 6)
         return 0.5 * (ends[:3] + ends[3:]), _z_to(ends[:3] - ends[3:])
-    return attribute_numbers(path, geom, "pos", 3, (0, 0, 0)), orientation(path, geom, degrees, sequence)
+    return numbers(geom, "pos", 3, (0, 0, 0)), orientation(geom, degrees, sequence)
 
 
-def _size(path: Any, geom: Given, count: int) -> list[float]:
+def _size(geom: Given, count: int) -> list[float]:
     """Half sizes; the length of a geom given by its ends is half their distance."""
-    values = [float(x) for x in attribute_numbers(path, geom, "size", None)]
+    values = [float(x) for x in numbers(geom, "size", None)]
     if geom.get("fromto") is not None:
-        ends = attribute_numbers(path, geom, "fromto", 6)
+        ends = numbers(geom, "fromto", 6)
         half = float(np.linalg.norm(ends[:3] - ends[3:])) / 2
         values = [values[0], half] if count == 2 else [values[0], values[0], half]
     if len(values) < count or min(values[:count]) <= 0:
-        raise InputError(f"{path}: geom {geom.get('name')!r} needs {count} positive sizes, not {geom.get('size')!r}")
+        raise InputError(f"geom {geom.get('name')!r} needs {count} positive sizes, not {geom.get('size')!r}")
     return values[:count]
 
 
-def geom_shape(path: Any, geom: Given) -> AbstractShape | None:
+def geom_shape(geom: Given) -> AbstractShape | None:
     """The shape for pictures; capsules are drawn as cylinders."""
     kind = geom.get("type", "sphere")
     if kind == "sphere":
-        return Sphere(_size(path, geom, 1)[0])
+        return Sphere(_size(geom, 1)[0])
     if kind == "box":
-        return Box(*(2 * x for x in _size(path, geom, 3)))
+        return Box(*(2 * x for x in _size(geom, 3)))
     if kind in ("cylinder", "capsule"):
-        radius, half = _size(path, geom, 2)
+        radius, half = _size(geom, 2)
         return Cylinder(radius, 2 * half)
     return None
 
 
-def geom_inertia(path: Any, geom: Given, degrees: bool, sequence: str) -> tuple[float, np.ndarray, np.ndarray] | None:
+def geom_inertia(geom: Given, degrees: bool, sequence: str) -> tuple[float, np.ndarray, np.ndarray] | None:
     """Mass, center and inertia of a geom in the coordinates of its body."""
     kind = geom.get("type", "sphere")
     if kind in MASSLESS:
         if kind != "plane" and geom.get("mass") != "0":
-            raise InputError(f"{path}: the inertia of {kind} geoms is not computed; give their body an <inertial>")
+            raise InputError(f"the inertia of {kind} geoms is not computed; give their body an <inertial>")
         return None
     if geom.get("shellinertia") == "true":
-        raise InputError(f"{path}: the inertia of shells (shellinertia) is not computed; give their body an <inertial>")
-    volume, moments = _solid(path, kind, geom)
-    mass = volume * float(attribute_numbers(path, geom, "density", 1, WATER).reshape(()))
+        raise InputError("the inertia of shells (shellinertia) is not computed; give their body an <inertial>")
+    volume, moments = _solid(kind, geom)
+    mass = volume * one_number(geom, "density", WATER)
     if geom.get("mass") is not None:
-        mass = float(attribute_numbers(path, geom, "mass", 1)[0])
+        mass = one_number(geom, "mass")
     if mass < 0:
-        raise InputError(f"{path}: geom {geom.get('name')!r} has a negative mass")
+        raise InputError(f"geom {geom.get('name')!r} has a negative mass")
     if mass == 0:
         return None
-    center, turn = geom_pose(path, geom, degrees, sequence)
+    center, turn = geom_pose(geom, degrees, sequence)
     return mass, center, turn @ np.diag(mass * moments) @ turn.T
 
 
-def _solid(path: Any, kind: str, geom: Given) -> tuple[float, np.ndarray]:
+def _solid(kind: str, geom: Given) -> tuple[float, np.ndarray]:
     """Volume and moments for unit mass."""
     if kind == "capsule":
-        radius, half = _size(path, geom, 2)
+        radius, half = _size(geom, 2)
         barrel, ball = 2 * math.pi * radius**2 * half, 4 / 3 * math.pi * radius**3
         total = barrel + ball
         along = (barrel * radius**2 / 2 + ball * 0.4 * radius**2) / total
         across = barrel * (3 * radius**2 + 4 * half**2) / 12 + ball * (0.4 * radius**2 + half**2 + 0.75 * half * radius)
         return total, np.array([across / total, across / total, along])
     if kind == "ellipsoid":
-        a, b, c = (x**2 for x in _size(path, geom, 3))
+        a, b, c = (x**2 for x in _size(geom, 3))
         return 4 / 3 * math.pi * math.sqrt(a * b * c), np.array([b + c, a + c, a + b]) / 5
-    shape = geom_shape(path, geom)
+    shape = geom_shape(geom)
     if shape is None:
-        raise InputError(f"{path}: geom {geom.get('name')!r} has the unknown type {kind!r}")
+        raise InputError(f"geom {geom.get('name')!r} has the unknown type {kind!r}")
     return shape.volume, shape.moments

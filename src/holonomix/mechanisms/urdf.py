@@ -17,10 +17,11 @@ from .xml_files import (
     HERE,
     Pose,
     after,
-    attribute_numbers,
     composite,
     moved,
     naming,
+    numbers,
+    one_number,
     read_xml,
     required,
     roll_pitch_yaw,
@@ -52,12 +53,12 @@ def from_urdf(
         return _Reader(Path(path), gravity, base == "free").read(positions or {}, velocities or {})
 
 
-def _pose(path: Path, element: Any) -> Pose:
+def _pose(element: Any) -> Pose:
     origin = element.find("origin") if element is not None else None
     if origin is None:
         return HERE
-    xyz = attribute_numbers(path, origin, "xyz", 3, (0, 0, 0))
-    return xyz, roll_pitch_yaw(attribute_numbers(path, origin, "rpy", 3, (0, 0, 0)))
+    xyz = numbers(origin, "xyz", 3, (0, 0, 0))
+    return xyz, roll_pitch_yaw(numbers(origin, "rpy", 3, (0, 0, 0)))
 
 
 class _Reader:
@@ -71,7 +72,7 @@ class _Reader:
         self.links = self._by_name("link")
         self.joints = self._by_name("joint")
         if not self.links:
-            raise InputError(f"{path}: the robot has no links")
+            raise InputError("the robot has no links")
         self.children: dict[str, list[Any]] = {name: [] for name in self.links}
         self.parents: dict[str, str] = {}
         self._connect()
@@ -81,7 +82,7 @@ class _Reader:
     def _by_name(self, tag: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for element in self.robot.findall(tag):
-            name = required(self.path, element, "name")
+            name = required(element, "name")
             if name in found:
                 raise InputError(f"there are two {tag}s called {name!r}")
             found[name] = element
@@ -91,7 +92,7 @@ class _Reader:
         element = joint.find(end)
         if element is None:
             raise InputError(f"joint {joint.get('name')!r} has no <{end}>")
-        name = required(self.path, element, "link")
+        name = required(element, "link")
         if name not in self.links:
             raise InputError(f"joint {joint.get('name')!r} refers to link {name!r}, which does not exist")
         return name
@@ -138,21 +139,17 @@ class _Reader:
         for tag in ("mass", "inertia"):
             if inertial.find(tag) is None:
                 raise InputError(f"the <inertial> of link {name!r} has no <{tag}>")
-        mass = float(attribute_numbers(self.path, inertial.find("mass"), "value", 1)[0])
+        mass = one_number(inertial.find("mass"), "value")
         if mass < 0:
             raise InputError(f"link {name!r} has the negative mass {mass:g}")
         if mass == 0:
             return None
         xx, xy, xz, yy, yz, zz = (
-            float(
-                attribute_numbers(
-                    self.path, inertial.find("inertia"), key, 1, 0.0 if key[1] != key[2] else None
-                ).reshape(())
-            )
+            one_number(inertial.find("inertia"), key, 0.0 if key[1] != key[2] else None)
             for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
         )
         matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-        return moved(after(pose, _pose(self.path, inertial)), (mass, np.zeros(3), matrix))
+        return moved(after(pose, _pose(inertial)), (mass, np.zeros(3), matrix))
 
     def _body(self, name: str, at: Pose) -> Body:
         """A body for a link and everything fixed to it; `at` is the pose of the link in the world."""
@@ -180,9 +177,7 @@ class _Reader:
             parts.append(own)
         for joint in self.children[name]:
             if joint.get("type") == "fixed":
-                self._collect(
-                    self._link_of(joint, "child"), after(pose, _pose(self.path, joint)), parts, pending, members
-                )
+                self._collect(self._link_of(joint, "child"), after(pose, _pose(joint)), parts, pending, members)
             else:
                 pending.append((joint, pose))
 
@@ -198,8 +193,8 @@ class _Reader:
 
     def _joint(self, joint: Any, parent: Body, world: Pose) -> None:
         """A joint and the body behind it; `world` is the pose of the parent link."""
-        name, kind = required(self.path, joint, "name"), required(self.path, joint, "type")
-        at = after(world, _pose(self.path, joint))
+        name, kind = required(joint, "name"), required(joint, "type")
+        at = after(world, _pose(joint))
         if kind != "floating" and kind not in KINDS:
             known = ", ".join([*KINDS, "fixed", "floating"])
             raise InputError(f"joint {name!r} has the unknown type {kind!r}; known are {known}")
@@ -209,7 +204,7 @@ class _Reader:
         child = self._body(self._link_of(joint, "child"), at)
         if kind == "floating":
             return
-        axis = at[1] @ attribute_numbers(self.path, joint.find("axis"), "xyz", 3, (1, 0, 0))
+        axis = at[1] @ numbers(joint.find("axis"), "xyz", 3, (1, 0, 0))
         if not np.linalg.norm(axis) > 0:
             raise InputError(f"the axis of joint {name!r} is zero")
         label = name if name not in self.mechanism._names else f"joint {name}"
@@ -217,24 +212,24 @@ class _Reader:
         self.made[name] = made
         dynamics = joint.find("dynamics")
         if dynamics is not None:
-            damping = float(attribute_numbers(self.path, dynamics, "damping", 1, 0.0).reshape(()))
+            damping = one_number(dynamics, "damping", 0.0)
             if damping < 0:
                 raise InputError(f"joint {name!r} has the negative damping {damping:g}")
             self.mechanism.torsion_spring(made, damping=damping)
-            if float(attribute_numbers(self.path, dynamics, "friction", 1, 0.0).reshape(())) != 0:
+            if one_number(dynamics, "friction", 0.0) != 0:
                 self.unsupported.append("dry friction of joints")
 
     def _mimic(self, name: str, joint: Any) -> None:
         mimic = joint.find("mimic")
         if mimic is None:
             return
-        leader = required(self.path, mimic, "joint")
+        leader = required(mimic, "joint")
         if leader not in self.made or name not in self.made:
             raise InputError(f"joint {name!r} mimics {leader!r}, which is no joint that moves")
         if leader == name:
             raise InputError(f"joint {name!r} mimics itself")
-        factor = float(attribute_numbers(self.path, mimic, "multiplier", 1, 1.0).reshape(()))
-        offset = float(attribute_numbers(self.path, mimic, "offset", 1, 0.0).reshape(()))
+        factor = one_number(mimic, "multiplier", 1.0)
+        offset = one_number(mimic, "offset", 0.0)
         first, second = self.made[leader].coordinates[0], self.made[name].coordinates[0]
         row, whole = coupling_row([(-factor, first), (1.0, second)], offset)
         if not whole:
@@ -245,7 +240,7 @@ class _Reader:
 
     def _loop(self, loop: Any) -> None:
         """`<loop_joint name type><link1 link xyz rpy/><link2 .../><axis/></loop_joint>`."""
-        name, kind = required(self.path, loop, "name"), loop.get("type", "revolute")
+        name, kind = required(loop, "name"), loop.get("type", "revolute")
         known = {**KINDS, "spherical": "spherical", "ball": "spherical", "fixed": "fixed", "universal": "universal"}
         if kind not in known or kind == "universal":
             raise InputError(f"loop joint {name!r} has the unknown type {kind!r}")
@@ -254,14 +249,14 @@ class _Reader:
             element = loop.find(tag)
             if element is None:
                 raise InputError(f"loop joint {name!r} has no <{tag}>")
-            link = required(self.path, element, "link")
+            link = required(element, "link")
             if link not in self.where:
                 raise InputError(f"loop joint {name!r} refers to link {link!r}, which does not exist")
             body, pose = self.where[link]
-            xyz = attribute_numbers(self.path, element, "xyz", 3, (0, 0, 0))
-            own = (xyz, roll_pitch_yaw(attribute_numbers(self.path, element, "rpy", 3, (0, 0, 0))))
+            xyz = numbers(element, "xyz", 3, (0, 0, 0))
+            own = (xyz, roll_pitch_yaw(numbers(element, "rpy", 3, (0, 0, 0))))
             ends.append((body, after(pose, own)))
-        axis = attribute_numbers(self.path, loop.find("axis"), "xyz", 3, (0, 0, 1))
+        axis = numbers(loop.find("axis"), "xyz", 3, (0, 0, 1))
         (a, pa), (b, pb) = ends
         self.mechanism.joint(
             known[kind], name, a, b, point_a=pa[0], point_b=pb[0], axis_a=pa[1] @ axis, axis_b=pb[1] @ axis
@@ -270,15 +265,15 @@ class _Reader:
     def _shapes(self, body: Body, link: Any, pose: Pose) -> None:
         for visual in link.findall("visual"):
             geometry = visual.find("geometry")
-            at, turn = after(pose, _pose(self.path, visual))
+            at, turn = after(pose, _pose(visual))
             for child in [] if geometry is None else geometry:
                 if child.tag == "box":
-                    shape: Any = Box(*map(float, attribute_numbers(self.path, child, "size", 3)))
+                    shape: Any = Box(*map(float, numbers(child, "size", 3)))
                 elif child.tag == "cylinder":
-                    radius, length = (float(attribute_numbers(self.path, child, k, 1)[0]) for k in ("radius", "length"))
+                    radius, length = (one_number(child, k) for k in ("radius", "length"))
                     shape = Cylinder(radius, length)
                 elif child.tag == "sphere":
-                    shape = Sphere(float(attribute_numbers(self.path, child, "radius", 1)[0]))
+                    shape = Sphere(one_number(child, "radius"))
                 else:
                     self.unsupported.append(f"<{child.tag}> shapes")
                     continue

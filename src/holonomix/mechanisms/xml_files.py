@@ -71,22 +71,22 @@ def read_xml(path: str | Path, root: str) -> Any:
     return element
 
 
-def required(path: Any, element: Any, key: str) -> str:
+def required(element: Any, key: str) -> str:
     """The text of an attribute that must be there."""
     value = element.get(key)
     if value is None:
-        raise InputError(f"{path}: <{element.tag}{_who(element)}> has no attribute {key!r}")
+        raise InputError(f"<{element.tag}{_who(element)}> has no attribute {key!r}")
     return value
 
 
-def attribute_numbers(path: Any, element: Any, key: str, count: int | None, default: Any = None) -> np.ndarray:
+def numbers(element: Any, key: str, count: int | None, default: Any = None) -> np.ndarray:
     """An attribute that holds numbers; `default` where it (or the element) is missing, an error without one."""
     if element is None:
         return np.asarray(default, float)
     text = element.get(key)
     if text is None:
         if default is None:
-            raise InputError(f"{path}: <{element.tag}{_who(element)}> has no attribute {key!r}")
+            raise InputError(f"<{element.tag}{_who(element)}> has no attribute {key!r}")
         return np.asarray(default, float)
     try:
         values = np.asarray([float(x) for x in text.split()])
@@ -94,8 +94,13 @@ def attribute_numbers(path: Any, element: Any, key: str, count: int | None, defa
         values = np.zeros(0)
     if (count is not None and len(values) != count) or not len(values) or not np.all(np.isfinite(values)):
         many = "numbers" if count is None else f"{count} number{'s' if count > 1 else ''}"
-        raise InputError(f"{path}: <{element.tag}{_who(element)}> {key}={text!r} should be {many}")
+        raise InputError(f"<{element.tag}{_who(element)}> {key}={text!r} should be {many}")
     return values
+
+
+def one_number(element: Any, key: str, default: float | None = None) -> float:
+    """The same for one number."""
+    return float(numbers(element, key, 1, default).reshape(()))
 
 
 def _who(element: Any) -> str:
