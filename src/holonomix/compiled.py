@@ -20,9 +20,13 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from . import stepwise
+from .types import known_array
+
 __all__ = ["LIMIT", "Recent", "compiled", "compiled_for_one_run", "rarely_collecting", "statistics", "traced_once"]
 
 LIMIT = 256  # programs; about a megabyte each
+STEPWISE = 4  # the call in which a long program is compiled at last
 OBJECTS = 100_000  # new ones that the garbage collector waits for
 # Options of XLA on the CPU. The emitters of fusions double the time and the memory of compiling; steps are no faster.
 LEAN = {"xla_cpu_use_fusion_emitters": False}
@@ -86,7 +90,9 @@ class Recent(Generic[V]):
 class _Program:
     """One function with its static arguments, compiled for arrays of one set of shapes."""
 
-    def __init__(self, fn: Callable[..., Any], treedef: Any, static: Sequence[Any], options: Any = None):
+    def __init__(
+        self, fn: Callable[..., Any], treedef: Any, static: Sequence[Any], options: Any = None, quick: bool = False
+    ):
         box: list[Any] = []
 
         def call(arrays: list[Any]) -> Any:
@@ -99,10 +105,16 @@ class _Program:
 
         call.__name__ = getattr(fn, "__name__", "call")  # in profiles and logs
         self.jitted, self.box = jax.jit(call, compiler_options=options), box
+        self.stepwise = STEPWISE if quick else 0  # calls that may go without XLA
 
     def __call__(self, arrays: list[Any]) -> Any:
-        dynamic = self.jitted(arrays)
-        return eqx.combine(dynamic, self.box[0])
+        if self.stepwise:
+            traced = self.jitted.trace(arrays)
+            self.stepwise = self.stepwise - 1 if stepwise.pays_off(traced.jaxpr) else 0
+            if self.stepwise and (found := stepwise.evaluated(traced.jaxpr, arrays)) is not None:
+                leaves = map(known_array, found)
+                return eqx.combine(jax.tree.unflatten(jax.tree.structure(traced.out_info), leaves), self.box[0])
+        return eqx.combine(self.jitted(arrays), self.box[0])
 
     def drop(self) -> None:
         statistics["dropped"] += 1
@@ -155,7 +167,7 @@ def _compiled(fn: Callable[P, R], quick: bool) -> Callable[P, R]:
             program = _programs.get((nested, key))
             if program is None:
                 statistics["compiled"] += 1
-                program = _Program(fn, treedef, static, None if nested else _options(quick))
+                program = _Program(fn, treedef, static, None if nested else _options(quick), quick and not nested)
                 _programs.put((nested, key), program)
             try:
                 return program(arrays)
