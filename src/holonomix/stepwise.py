@@ -162,7 +162,7 @@ def _is_program(x: Any) -> bool:
 
 def _on_host(x: Any) -> Any:
     """As an array of NumPy; keys of random numbers stay what they are."""
-    return x if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
+    return x if isinstance(x, jax.Array) and jax.numpy.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
 
 
 def _real(eqn: Any) -> bool:

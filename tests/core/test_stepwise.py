@@ -73,11 +73,10 @@ def test_a_long_program_that_runs_once_is_not_compiled_and_one_that_runs_often_i
     assert counts[:2] == [0, 0] and counts[-1] > 0
 
 
-def test_loops_and_long_arrays_are_left_to_xla():
-    program = jax.make_jaxpr(terms(700))(Y)
-    assert stepwise.pays_off(program)
-    assert not stepwise.pays_off(jax.make_jaxpr(terms(20))(Y))  # short
-    often = lambda q: jax.lax.scan(lambda c, _: (c + terms(700)(c)[0], None), q, None, length=1000)[0]
+def test_loops_and_long_arrays_are_left_to_xla(monkeypatch):
+    monkeypatch.setattr(stepwise, "LONG", 90)
+    assert stepwise.pays_off(jax.make_jaxpr(terms(20))(Y))
+    assert not stepwise.pays_off(jax.make_jaxpr(terms(10))(Y))  # short
+    often = lambda q: jax.lax.scan(lambda c, _: (c + terms(20)(c)[0], None), q, None, length=1000)[0]
     assert not stepwise.pays_off(jax.make_jaxpr(often)(Y))
-    long = jax.make_jaxpr(lambda q: sum(jnp.cos(q * k) for k in range(1500)))(jnp.ones(100_000))
-    assert not stepwise.pays_off(long)
+    assert not stepwise.pays_off(jax.make_jaxpr(lambda q: sum(jnp.cos(q * k) for k in range(50)))(jnp.ones(100_000)))

@@ -78,17 +78,17 @@ def _near_inverse(x: Any, args: PyTree) -> Callable[[Numbers], Numbers]:
     system, q, _, _, dt, t = args
     n, m = q.size, x.size - 2 * q.size
     drift = lambda a, b: b + dt * system.inverse_mass(q, a)
-    if m:
-        here, there = system.linearize(q, t), system.linearize(x[n : 2 * n].reshape(q.shape), t + dt)
-        factor = system.gram(q, there, here).factor()
+    parts = lambda r: tuple(r[k * n : (k + 1) * n].reshape(q.shape) for k in range(2))
+    joined = lambda a, b, *pull: jnp.concatenate([a.reshape(-1), drift(a, b).reshape(-1), *pull])
+    if not m:
+        return lambda r: joined(*parts(r))
+    here, there = system.linearize(q, t), system.linearize(x[n : 2 * n].reshape(q.shape), t + dt)
+    factor = system.gram(q, there, here).factor()
 
     def inverse(r):
-        a, b = (r[k * n : (k + 1) * n].reshape(q.shape) for k in range(2))
-        if not m:
-            return jnp.concatenate([a.reshape(-1), drift(a, b).reshape(-1)])
+        a, b = parts(r)
         pull = factor.solve((there(drift(a, b)) - r[2 * n :]) / dt)
-        a = a - here.transpose(pull)
-        return jnp.concatenate([a.reshape(-1), drift(a, b).reshape(-1), pull])
+        return joined(a - here.transpose(pull), b, pull)
 
     return inverse
 

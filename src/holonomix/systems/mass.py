@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..errors import InputError, ShapeError
 from ..linalg import Dense, root
@@ -63,8 +64,9 @@ class DiagonalMass(AbstractMass):
 
     def __init__(self, value: Any):
         # NumPy's quotient has the same bits, and no program is compiled for it
-        known = not isinstance(value, jax.core.Tracer)
-        self.value, self.inverse = value, known_array(1.0 / np.asarray(value)) if known else 1.0 / value
+        known = not isinstance(value, Tracer)
+        with np.errstate(divide="ignore"):  # a mass of zero is refused elsewhere
+            self.value, self.inverse = value, known_array(1.0 / np.asarray(value)) if known else 1.0 / value
 
     def velocity(self, q: Numbers, p: Numbers) -> Any:
         return p * self.inverse
