@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.methods.legendre import basis, continuation, integrals, tables
+from holonomix.methods.legendre import basis, continuation, integrals, later_surprise, tables
 
 
 @pytest.mark.parametrize(("k", "s"), [(1, 1), (2, 2), (6, 2), (9, 3), (12, 4)])
@@ -40,6 +40,15 @@ def test_continuation_is_the_same_polynomial_one_step_later():
     c = np.linspace(0, 1, 5)
     later = np.stack(basis(4, 1 + c), 1) @ coefficients
     assert np.allclose(np.stack(basis(4, c), 1) @ (continuation(4) @ coefficients), later, rtol=1e-12)
+
+
+def test_the_continuation_of_two_steps_is_exact_for_polynomials_of_two_more_degrees():
+    s, t = 3, tables(6, 3)
+    velocity = np.polynomial.Polynomial(np.random.default_rng(0).normal(size=s + 2))
+    earlier, last, later = (t.weighted.T @ velocity(t.c + shift) for shift in (-1, 0, 1))
+    E = continuation(s)
+    assert np.allclose(E @ last + later_surprise(s) @ (last - E @ earlier), later, rtol=1e-11)
+    assert not np.allclose(E @ last, later, rtol=1e-2)
 
 
 def test_too_few_nodes_are_refused():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.systems.degrees import polynomial_degree
 
 from .common import exactness, one_step, orders, run
 
@@ -60,6 +61,47 @@ def test_iterations_agree(iteration):
     problem = hx.models.modified_pendulum()
     chord, other = (run(problem, hx.LineIntegral(4, iteration=i), 0.1, 30) for i in ("chord", iteration))
     assert np.max(np.abs(chord.q - other.q)) < 1e-13 and np.max(np.abs(chord.p - other.p)) < 1e-13
+
+
+def test_few_iterations_per_step():
+    # a chain of 20 has structured rows, whose matrix is not solved exactly, and a large tension
+    for problem, order in ((hx.models.double_pendulum(), 6), (hx.models.chain(20), 4)):
+        sol = run(problem, hx.LineIntegral(order), 0.05, 100, save_every=100)
+        assert sol.stats["mean_iterations"] < 2.2
+
+
+def test_large_steps_take_new_matrices():
+    sol = run(hx.models.planar_pendulum(), hx.LineIntegral(6), 1.0, 200)
+    assert max(exactness(sol)) < 1e-14 and sol.stats["mean_iterations"] > 8
+
+
+def test_nodes_follow_the_degrees_of_the_functions():
+    method, problem = hx.LineIntegral(6), hx.models.double_pendulum()
+    assert method.nodes(problem.system, problem.q0) == 4
+    few, many = (run(problem, m, 0.05, 100) for m in (method, hx.LineIntegral(6, 9)))
+    assert np.max(np.abs(few.q - many.q)) < 1e-12 and np.max(np.abs(few.p - many.p)) < 1e-12
+    satellites = hx.models.tethered_satellites()
+    assert method.nodes(satellites.system, satellites.q0) == 9  # 1/r
+    pushed = hx.System(lambda q: q[0], lambda q: q @ q - 1, force=lambda q, v, t: -v)
+    assert method.nodes(pushed, jnp.ones(2)) == 9
+
+
+@pytest.mark.parametrize(
+    ("fn", "degree"),
+    [
+        (lambda q: 3.0, 0),
+        (lambda q: q[1:] - q[:-1], 1),
+        (lambda q: (q @ q) ** 2 / 4 + jnp.sum(q), 4),
+        (lambda q: jnp.where(jnp.arange(3) > 0, q**3, q[::-1]), 3),
+        (lambda q: jax.jit(jnp.square)(jnp.exp(2.0) * q[jnp.asarray([0, 2])]), 2),
+        (lambda q: 1 / q[0], np.inf),
+        (lambda q: jnp.where(q > 0, q, -q), np.inf),
+        (lambda q: q[q.astype(int)], np.inf),
+        (lambda q: jnp.sqrt(q @ q), np.inf),
+    ],
+)
+def test_degrees_of_functions(fn, degree):
+    assert polynomial_degree(fn, jnp.ones(3)) == degree
 
 
 def test_without_constraints_it_is_hbvm():

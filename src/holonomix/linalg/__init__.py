@@ -5,6 +5,7 @@ from .compensated import add as add
 from .iterate import Iterated as Iterated
 from .iterate import implicit_root as implicit_root
 from .iterate import iterate as iterate
+from .iterate import known_value as known_value
 from .iterate import newton_root as newton_root
 from .small import UNROLL as UNROLL
 from .small import Dense as Dense

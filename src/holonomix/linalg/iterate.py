@@ -19,7 +19,7 @@ from .krylov import LARGE, JacobianProduct, block_units
 from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
 
-__all__ = ["Iterated", "implicit_root", "iterate", "newton_root"]
+__all__ = ["Iterated", "implicit_root", "iterate", "known_value", "newton_root"]
 
 
 class Iterated(NamedTuple):
@@ -42,6 +42,8 @@ def iterate(
     stall: float = 0.5,
     limit: Any = None,
     polish: bool = False,
+    ahead: Any = None,
+    slow: float | None = None,
     patience: int = 1,
 ) -> Iterated:
     """Repeat `x <- body(x, r)` until the residual norm is at most `tol`.
@@ -52,7 +54,10 @@ def iterate(
     arithmetic allows and counts as converged. NaN ends the loop unconverged.
 
     An iteration that converges linearly comes from one side and stops with a residual just below `tol` of always the
-    same sign, which over many steps is a drift. `polish` uses that last residual for one more correction.
+    same sign, which over many steps is a drift. `polish` uses that last residual for one more correction. With `ahead`
+    the loop also ends when that correction is expected to leave a residual of at most `ahead`: it is expected to gain
+    as much as the one before. With `slow` the loop ends, without convergence or polish, when an iteration does not
+    reduce the norm by that factor.
 
     An iteration that is not monotone far from the solution compares its norm with the largest of the last `patience`.
     """
@@ -63,9 +68,16 @@ def iterate(
         slow = (norm >= stall * previous) & (norm <= floor)
         return slow if limit is None else slow | ((norm >= previous) & (norm <= limit))
 
+    def accepted(norm, previous):
+        if ahead is None:
+            return stalled(norm, previous)
+        soon = (norm * norm <= ahead * previous[0]) & (previous[0] < jnp.inf)  # the first norm has no predecessor
+        return soon | stalled(norm, previous)
+
     def more(loop):
         _, _, norm, previous, k = loop
-        return (norm > tol) & ~stalled(norm, previous) & (k < max_iterations)
+        going = (norm > tol) & ~accepted(norm, previous) & (k < max_iterations)
+        return going if slow is None else going & ~(norm > slow * previous[0])
 
     def sweep(loop):
         x, r, norm, previous, k = loop
@@ -75,7 +87,11 @@ def iterate(
 
     start = (x, r, norm, (jnp.full_like(norm, jnp.inf),) * patience, jnp.asarray(0, jnp.int32))
     x, r, norm, previous, k = jax.lax.while_loop(more, sweep, start)
-    return Iterated(body(x, r) if polish else x, norm, k, (norm <= tol) | stalled(norm, previous))
+    converged = (norm <= tol) | accepted(norm, previous)
+    if polish:
+        polished = body(x, r)
+        x = polished if slow is None else jax.tree.map(lambda new, old: jnp.where(converged, new, old), polished, x)
+    return Iterated(x, norm, k, converged)
 
 
 def implicit_root(
@@ -111,6 +127,22 @@ def implicit_root(
         return (x, aux), (dx, jax.tree.map(_no_tangent, aux))
 
     return root(dynamic)
+
+
+def known_value(fn: Callable[[Any], Any], args: PyTree, value: Any) -> Any:
+    """`value`, which is `fn(args)` computed before, with the derivative of `fn`."""
+    dynamic, static = eqx.partition(args, eqx.is_array)
+
+    @jax.custom_jvp
+    def known(dynamic, value):
+        return value
+
+    @known.defjvp
+    def _(primals, tangents):
+        _, change = jax.jvp(lambda d: fn(eqx.combine(d, static)), primals[:1], tangents[:1])
+        return known(*primals), change
+
+    return known(dynamic, value)
 
 
 def newton_root(

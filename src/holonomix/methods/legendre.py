@@ -33,6 +33,7 @@ __all__ = [
     "compensated",
     "continuation",
     "integrals",
+    "later_surprise",
     "solve_step",
     "step_norm",
     "step_speeds",
@@ -158,6 +159,17 @@ def continuation(s: int) -> Any:
     """The (s, s) matrix that continues a polynomial of a step over the next one: `E_ji = int P_j(c) P_i(1 + c) dc`."""
     t = tables(s, s)
     return np.triu(t.weighted.T @ np.stack(basis(s, 1 + t.c), axis=1))
+
+
+def later_surprise(s: int) -> Any:
+    """The (s, s) matrix `D` of a better continuation, `gamma_{n+1} = E gamma_n + D (gamma_n - E gamma_{n-1})`.
+
+    This is the continuation, `E` being `continuation(s)`, of the polynomial of degree s + 1 that is nearest to those
+    of both steps. Its error is two orders smaller than that of `E gamma_n`.
+    """
+    t, count = tables(2 * s, s), min(s + 2, 2 * s)
+    earlier, last, later = (t.weighted.T @ np.stack(basis(count, shift + t.c), axis=1) for shift in (-1, 0, 1))
+    return (later @ np.linalg.pinv(np.concatenate([earlier, last])))[:, s:] - continuation(s)
 
 
 class Path(NamedTuple):

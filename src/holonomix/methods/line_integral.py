@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import operator
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,47 +15,70 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import InputError, one_of, whole_number
-from ..linalg import Compensation
+from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate, known_value
+from ..linalg.scales import stall_rule
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
+from ..systems.degrees import polynomial_degree
 from ..types import Key, Numbers, Real, Report, State
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .legendre import (
     ITERATIONS,
     Path,
+    Tables,
     along,
-    basis,
     check_degrees,
     coefficients,
     compensated,
     continuation,
-    solve_step,
+    later_surprise,
     step_norm,
     step_speeds,
     tables,
 )
 from .rounding import conserved_energy, energy_returned, returned
-from .stages import all_blocks, combined, one_block, pulls, rates, solve_blocks, velocities
+from .stages import all_blocks, combined, one_block, pulls, rates, velocities
 
 __all__ = ["LineIntegral"]
 
 
+# A correction with the matrix of an earlier iterate that gains less than this factor calls for a new matrix.
+SLOW = 0.1
+# The residual in units of eps that a step may leave. It has the same sign in many steps in turn.
+AHEAD = 2.0**-6
+
+
+class Guess(NamedTuple):
+    """What the next step starts from: Legendre coefficients of the last step, less those that it started from."""
+
+    last: Any  # (s, n) or (R, m)
+    surprise: Any  # `last - E previous`, zero where that tells nothing
+
+    def coefficients(self) -> Any:
+        rows = self.last.shape[0]
+        return continuation(rows) @ self.last + later_surprise(rows) @ self.surprise
+
+    def followed(self, new: Any, smooth: Any) -> Guess:
+        """The guess after a step that has found `new`."""
+        return Guess(new, jnp.where(smooth, new - continuation(new.shape[0]) @ self.last, 0.0))
+
+
 class Memory(NamedTuple):
-    """The polynomials of the last step, a starting guess for the next one, and what rounding errors are measured by."""
+    """Polynomials of past steps, which give a first guess of the next, and what rounding errors are measured by."""
 
     low: Compensation
     energy: Any  # at the start, where it is conserved; else None
-    gamma: Any  # (s, n)
-    multipliers: Any  # (R, m)
+    gamma: Guess
+    multipliers: Guess
+    smooth: Any  # whether the last step was easily found from its guess
 
 
 class Pieces(NamedTuple):
     """What one evaluation of the equations yields."""
 
     defect: Any  # (s, n), of the equation for gamma
-    phi: Any  # (R, m), moments of d/dt g along the step
-    hidden: Any  # (m,)
+    rows: Any  # (R, m), the first R - 1 moments of d/dt g along the step, and the hidden constraint
     push: Any  # (s, n), F - beta M gamma
     path: Path
     q1: Any
@@ -71,7 +97,8 @@ class LineIntegral(AbstractMethod):
     Energy, constraint and hidden constraint are kept to round-off where U and g are polynomials of degree at most
     `2 k / s`, or k is large enough for them; symmetric. Without constraints it is HBVM(k, s).
 
-    `order` is 2R >= 4; `degree` is s (R by default), `quadrature` is k (3 s by default, at least 2R).
+    `order` is 2R >= 4; `degree` is s (R by default). `quadrature` is k, at least 2R; by default it is what polynomials
+    U and g need for exact integrals, at most 3 s, and 3 s for other functions.
     """
 
     reference = "after Brugnano, Gurioli, Iavernaro & Weinmueller 2018; derived in docs/methods/line_integral.md"
@@ -83,7 +110,7 @@ class LineIntegral(AbstractMethod):
 
     order_claimed: int = eqx.field(static=True)
     s: int = eqx.field(static=True)
-    k: int = eqx.field(static=True)
+    quadrature: int | None = eqx.field(static=True)
     iteration: str = eqx.field(static=True)
     max_iterations: int = eqx.field(static=True)
 
@@ -101,12 +128,12 @@ class LineIntegral(AbstractMethod):
         one_of("iteration", iteration, ITERATIONS)
         self.order_claimed = int(order)
         self.s = self.R if degree is None else whole_number("degree", degree)
-        self.k = 3 * self.s if quadrature is None else whole_number("quadrature", quadrature)
-        check_degrees(self.k, self.s)
+        self.quadrature = None if quadrature is None else whole_number("quadrature", quadrature)
+        k, _ = check_degrees(self.quadrature, self.s)
         if self.s < self.R:
             raise InputError(f"degree must be at least order/2 = {self.R}, not {self.s}")
-        if self.k < 2 * self.R:
-            raise InputError(f"order {order} needs at least {2 * self.R} quadrature nodes, not {self.k}")
+        if k < 2 * self.R:
+            raise InputError(f"order {order} needs at least {2 * self.R} quadrature nodes, not {k}")
         self.iteration, self.max_iterations = iteration, max_iterations
 
     @property
@@ -133,42 +160,61 @@ class LineIntegral(AbstractMethod):
         return {"free": free, "constrained": constrained}
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Memory:
-        q, m = state.q, system.constraint_count(state.q)
-        gamma = jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, state.p).reshape(-1))
-        rest = jnp.zeros((self.R - 1, m), q.dtype)
-        multipliers = jnp.concatenate([system.multipliers(q, state.p, state.t)[None], rest])
-        return Memory(Compensation.zeros(q), conserved_energy(system, q, state.p), gamma, multipliers)
+        q = state.q
+
+        def uniform(rows: int, value: Any) -> Guess:
+            zero = jnp.zeros((rows, value.size), q.dtype)
+            return Guess(zero.at[0].set(value.reshape(-1)), zero)
+
+        gamma = uniform(self.s, system.velocity(q, state.p))
+        multipliers = uniform(self.R, system.multipliers(q, state.p, state.t))
+        energy = conserved_energy(system, q, state.p)
+        return Memory(Compensation.zeros(q), energy, gamma, multipliers, jnp.asarray(False))
 
     def step(
         self, system: AbstractSystem, state: State, dt: Real, carry: Memory, key: Key | None = None
     ) -> tuple[State, Memory, Report]:
-        q, low = state.q, carry.low
-        guess = continuation(self.s) @ carry.gamma, continuation(self.R) @ carry.multipliers
-        start = jnp.concatenate([x.reshape(-1) for x in guess])
-        args = (system, q, low.q, state.p + low.p, state.t, jnp.asarray(dt, q.dtype))
-        options = {"iteration": self.iteration, "max_iterations": self.max_iterations}
-        done = solve_step(self._residual, self._correction, start, args, **options, prepare=self._factor)
+        q, low, k = state.q, carry.low, self.nodes(system, state.q)
+        start = jnp.concatenate([x.coefficients().reshape(-1) for x in (carry.gamma, carry.multipliers)])
+        here = jax.tree.map(lambda x: x[None], system.linearize(q, state.t)) if system.has_constraints else None
+        owed = None if here is None else returned(system, q, state.t, dt, here)
+        args = (system, q, low.q, state.p + low.p, state.t, jnp.asarray(dt, q.dtype), owed, k)
+        done, push, smooth = self._solve(start, args)
         gamma, multipliers = self._split(done.x, q)
-        push = self._equations(done.x, args).push
-        bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
+        bend = -dt * (tables(k, self.s).X[0] @ velocities(system, q, push))
         q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
-        memory = Memory(energy_returned(system, q1, p1, low, carry.energy), carry.energy, gamma, multipliers)
+        low = energy_returned(system, q1, p1, low, carry.energy)
+        guesses = carry.gamma.followed(gamma, carry.smooth), carry.multipliers.followed(multipliers, carry.smooth)
+        memory = Memory(low, carry.energy, *guesses, smooth)
         named = {"lambda": multipliers[0]} if system.has_constraints else {}
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
+
+    def nodes(self, system: AbstractSystem, q: Numbers) -> int:
+        """The number of quadrature nodes: `quadrature`, or enough for the degrees of the potential and constraint.
+
+        For polynomials `P_j (grad U + G^T lambda)` has the degree `max(nu_U s, nu_g s + R - 1) - 1`.
+        """
+        most = 3 * self.s
+        if self.quadrature is not None or not system.conservative:
+            return self.quadrature or most
+        degree = polynomial_degree(lambda x: system.potential(x), q) * self.s
+        if system.has_constraints:
+            degree = max(degree, polynomial_degree(lambda x: system.constraint(x), q) * self.s + self.R - 1)
+        return max(self.s, math.ceil(min(degree / 2, most)))
 
     def _split(self, x: Any, q: Numbers) -> tuple[Any, Any]:
         return x[: self.s * q.size].reshape(self.s, q.size), x[self.s * q.size :].reshape(self.R, -1)
 
     def _equations(self, x: Any, args: PyTree) -> Pieces:
-        system, q, low, p, t, dt = args
-        tab, shape = tables(self.k, self.s), q.shape
+        system, q, low, p, t, dt, owed, k = args
+        tab, shape = tables(k, self.s), q.shape
         gamma, multipliers = self._split(x, q)
         path = along(system, (q, low), gamma, t, dt, tab)
         force, phi = path.pull, multipliers
         if path.G is not None:
             force = force + pulls(path.G, tab.P[:, : self.R] @ multipliers)
             phi = tab.weighted[:, : self.R].T @ rates(path.G, path.du)
-            phi = phi.at[0].add(returned(system, q, t, dt, path.G))
+            phi = phi.at[0].add(owed)
 
         rows = jax.vmap(lambda v: system.momentum(q, v.reshape(shape)).reshape(-1))(gamma)
         twice_kinetic = jnp.sum(gamma * rows)
@@ -181,72 +227,151 @@ class LineIntegral(AbstractMethod):
         defect = jnp.concatenate([first[None], gamma[1:] + drift[1:]])
         q1 = q + (low + dt * gamma[0].reshape(shape))
         p1 = p - dt * push[0].reshape(shape)
-        return Pieces(defect, phi, system.hidden_constraint(q1, p1, t + dt), push, path, q1, p1)
+        hidden = system.hidden_constraint(q1, p1, t + dt)
+        return Pieces(defect, jnp.concatenate([phi[:-1], hidden[None]]), push, path, q1, p1)
 
     def _residual(self, x: Any, args: PyTree) -> Any:
         e = self._equations(x, args)
-        return jnp.concatenate([e.defect.reshape(-1), e.phi[:-1].reshape(-1), e.hidden])
+        return jnp.concatenate([e.defect.reshape(-1), e.rows.reshape(-1)])
 
-    def _factor(self, x: Any, args: PyTree) -> Any:
-        """For structured rows one Gram matrix, at the mean of the predicted step: serves every sweep."""
-        system, q, low, _, t, dt = args
-        tab = tables(self.k, self.s)
-        if not system.has_constraints or system.dense_rows(q):
-            return None
-        # with a constant G, phi_j = G gamma_j and the hidden constraint sees lambda_0 alone
-        weights = np.concatenate([tab.X[: self.R - 1, : self.R], np.eye(self.R)[:1]])
-        middle = combined(along(system, (q, low), self._split(x, q)[0], t, dt, tab).G, tab.b)
-        return one_block(system, q, weights, dt, middle)
+    def _solve(self, start: Any, args: PyTree) -> tuple[Iterated, Any, Any]:
+        """The polynomials of the step, `push` with its derivative, and whether one matrix was enough."""
+        # the plain fixed point improves gamma and lambda in turn, so that its norm does not fall in every sweep
+        plain, chord, most = self.iteration == "fixed-point", self.iteration == "chord", self.max_iterations
 
-    def _correction(self, x: Any, args: PyTree, near: Any) -> tuple[Any, Any]:
-        system, q, _, _, t, dt = args
-        e = self._equations(x, args)
-        tab, R, G = tables(self.k, self.s), self.R, e.path.G
+        def solve(full: Any) -> tuple[Any, Any]:
+            start, args = full
+            eps = float(jnp.finfo(start.dtype).eps)
+            rule: dict[str, Any] = {"tol": 2 * eps, "max_iterations": most, "polish": True}
+            if plain:
+                rule |= {"floor": 64 * eps, "stall": 0.8}
+            else:
+                rule |= {"ahead": AHEAD * eps, **stall_rule(start.dtype, quadratic=False)}
+            if chord and args[0].has_constraints:
+                rule["slow"] = SLOW
+
+            def measured(pair: Any) -> tuple[Any, Any]:
+                e = self._equations(pair[0], args)
+                return (e.defect, e.rows, e.push), self._norm(pair[0], e, args)
+
+            def attempt(loop: Any) -> Any:
+                before, attempts = loop
+                correction = self._chord(before.x[0], args) if chord else partial(self._other, args=args)
+
+                def body(pair: Any, e: Any) -> Any:
+                    dx, dpush = correction(pair[0], *e[:2])
+                    return pair[0] - dx, e[2] - dpush
+
+                done = iterate(body, measured, before.x, **rule)
+                return done._replace(iterations=before.iterations + done.iterations), attempts + 1
+
+            def more(loop: Any) -> Any:
+                done, _ = loop
+                return ~done.converged & (done.iterations < most) & ~jnp.isnan(done.residual)
+
+            pair, none = (start, jnp.zeros((self.s, args[1].size), start.dtype)), jnp.asarray(0, jnp.int32)
+            first = Iterated(pair, jnp.asarray(jnp.inf, start.dtype), none, jnp.asarray(False))
+            ((x, push), *rest), attempts = jax.lax.while_loop(more, attempt, (first, none))
+            return x, (push, attempts < 2, *rest)
+
+        x, (push, smooth, *rest) = implicit_root(solve, lambda x, full: self._residual(x, full[1]), (start, args))
+        push = known_value(lambda pair: self._equations(*pair).push, (x, args), push)
+        return Iterated(x, *rest), push, smooth
+
+    def _norm(self, x: Any, e: Pieces, args: PyTree) -> Any:
+        system, q, *_, dt, _, k = args
         gamma, multipliers = self._split(x, q)
-        speeds = step_speeds(system, q, gamma, e.path, tab.P[:, :R] @ multipliers, dt)
-        norm = step_norm(e.defect, jnp.concatenate([e.phi[:-1], e.hidden[None]]), G, speeds)
+        path = jax.tree.map(lambda x: x[:: k - 1], e.path)
+        speeds = step_speeds(system, q, gamma, path, tables(k, self.s).P[:: k - 1, : self.R] @ multipliers, dt)
+        return step_norm(e.defect, e.rows, path.G, speeds)
+
+    def _other(self, x: Any, defect: Any, rows: Any, args: PyTree) -> tuple[Any, Any]:
+        """Corrections of the other iterations."""
+        if self.iteration == "newton":
+            jacobian = jax.jacfwd(lambda y: self._residual(y, args))(x)
+            dx = Dense(jacobian).factor().solve(jnp.concatenate([defect.reshape(-1), rows.reshape(-1)]))
+        else:
+            dx = self._chord(x, args)(x, defect, rows)[0]
+            dx = jnp.concatenate([defect.reshape(-1), dx[defect.size :]])
+        return dx, jax.jvp(lambda y: self._equations(y, args).push, (x,), (dx,))[1]
+
+    def _chord(self, x: Any, args: PyTree) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+        """Corrections `(dx, dpush)` of x and push, with all derivatives at the given x: one matrix serves every sweep.
+
+            d gamma = defect + h X M^-1 dpush     dpush = W^T G^T P d lambda - h K X d gamma
+            d rows(d gamma, dpush) = rows         d x = (d gamma, -d lambda), to be subtracted
+
+        K is the curvature of `U + lambda^T g` in the middle of the step. A round solves the rows for lambda with K's
+        part from the round before, and with all blocks of the matrix or, for structured rows, one that is near them.
+        """
+        system, q, _, _, t, dt, _, k = args
+        tab, R, shape = tables(k, self.s), self.R, q.shape
+        e = self._equations(x, args)
+        _, multipliers = self._split(x, q)
         if not system.has_constraints:
-            return e.defect.reshape(-1), norm
+            return lambda x, defect, rows: (defect.reshape(-1), jnp.zeros_like(defect))
 
-        # d gamma = -defect - response d lambda; then the rows of the constraint as functions of d gamma
-        reply = dt * (tab.X @ tab.weighted.T)
-        end = system.linearize(e.q1, t + dt)
+        G, end = e.path.G, system.linearize(e.q1, t + dt)
         # d/dq (G(q) v) = D_v G(q): the Jacobian of the hidden constraint has the structure of G
-        velocity = system.velocity(e.q1, e.p1)
-        turn = jax.jvp(lambda y: system.linearize(y, t + dt), (e.q1,), (velocity,))[1]
-        force = lambda dl: pulls(G, tab.P[:, :R] @ dl)
-        response = lambda force: velocities(system, q, reply @ force)
+        turn = jax.jvp(lambda y: system.linearize(y, t + dt), (e.q1,), (system.velocity(e.q1, e.p1),))[1]
+        moments = self._moments(end, G, tab)
+        pull = [[combined(G, tab.b * tab.P[:, j] * tab.P[:, i]) for i in range(R)] for j in range(self.s)]
+        bend = lambda push: dt * (tab.X @ velocities(system, q, push))
 
-        def rows(dgamma: Any, dp: Any) -> Any:
-            hidden = dt * turn(dgamma[0].reshape(q.shape)) + dt * end(dp.reshape(q.shape))
-            return jnp.concatenate([self._moments(end, G, dgamma), hidden[None]])
+        def push_of(dl: Any) -> Any:
+            total = lambda row: reduce(operator.add, (J.transpose(y) for J, y in zip(row, dl, strict=True)))
+            return jnp.stack([total(row).reshape(-1) for row in pull])
+
+        def rows_of(dgamma: Any, dpush: Any) -> Any:
+            v = [x.reshape(shape) for x in dgamma]
+            dp = velocities(system, q, dpush[:1]).reshape(shape)
+            hidden = dt * turn(v[0]) + dt * end(dp)
+            return jnp.stack([*(sum(J(x) for J, x in zip(row, v, strict=False)) for row in moments), hidden])
 
         def product(dl: Any) -> Any:
-            f = force(dl)
-            return rows(response(f), velocities(system, q, (tab.b @ f)[None])[0])
+            push = push_of(dl)
+            return rows_of(bend(push), push)
 
-        target = jnp.concatenate([e.phi[:-1], e.hidden[None]]) - rows(e.defect, jnp.zeros_like(e.defect[0]))
-        near = all_blocks(product, target.shape, q.dtype) if near is None else near
-        dl = solve_blocks(near, product, target)
-        dgamma = e.defect
-        if self.iteration != "fixed-point":
-            dgamma = dgamma + response(force(dl))
-        return jnp.concatenate([dgamma.reshape(-1), -dl.reshape(-1)]), norm
+        if system.dense_rows(q):
+            near = all_blocks(product, e.rows.shape, q.dtype)
+        else:
+            # with a constant G, phi_j = G gamma_j and the hidden constraint sees lambda_0 alone
+            weights = np.concatenate([tab.X[: R - 1, :R], np.eye(R)[:1]])
+            near = one_block(system, q, weights, dt, combined(G, tab.b))
 
-    def _moments(self, end: Any, G: Any, v: Numbers) -> Any:
-        """`sum_j d phi_i / d gamma_j v_j` for i < R - 1, from `h phi_i = [P_i g] - int P_i' g`."""
-        tab, R = tables(self.k, self.s), self.R
-        at_end = end(v[0].reshape(end.shape))
-        if R == 2:
-            return at_end[None]
-        inner = (tab.b[:, None] * tab.dP[:, 1 : R - 1]).T @ rates(G, tab.I @ v)
-        ends = basis(R - 1, 1.0)
-        return jnp.stack([at_end, *(ends[i] * at_end - inner[i - 1] for i in range(1, R - 1))])
+        middle = (q + e.q1) / 2
+        force = lambda y: system.gradient(y, t) + system.linearize(y, t).transpose(multipliers[0])
+        curved = lambda v: jax.jvp(force, (middle,), (v.reshape(shape),))[1].reshape(-1)
+
+        rounds = 2 if system.dense_rows(q) else 3
+
+        def correction(_: Any, defect: Any, rows: Any) -> tuple[Any, Any]:
+            dl, bent = jnp.zeros_like(rows), jnp.zeros_like(defect)
+            push, dgamma = bent, defect
+            for left in reversed(range(rounds)):
+                change = near.solve(rows - rows_of(dgamma, push))
+                dl, push = dl + change, push + push_of(change)
+                if left:
+                    before, bent = bent, dt * jax.vmap(curved)(tab.X @ (defect + bend(push)))
+                    push = push + (before - bent)
+                dgamma = defect + bend(push)
+            return jnp.concatenate([dgamma.reshape(-1), -dl.reshape(-1)]), -push
+
+        return correction
+
+    def _moments(self, end: Any, G: Any, tab: Tables) -> list[list[Any]]:
+        """Jacobians `J_ij` with `d phi_i = sum_j J_ij d gamma_j`, i < R - 1, from `h phi_i = [P_i g] - int P_i' g`."""
+        rows = [[end]]
+        for i in range(1, self.R - 1):
+            row = [combined(G, -tab.b * tab.dP[:, i] * tab.I[:, j]) for j in range(self.s)]
+            row[0] = jax.tree.map(lambda x, y, i=i: (2 * i + 1) ** 0.5 * x + y, end, row[0])  # P_i(1)
+            rows.append(row)
+        return rows
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
         fresh = self.init(system, back, jnp.nan)
-        return back, Memory(carry.low.reversed(), carry.energy, fresh.gamma, fresh.multipliers)
+        return back, fresh._replace(low=carry.low.reversed(), energy=carry.energy)
 
 
 VARIANTS = {"LineIntegral": (lambda: LineIntegral(6), lambda: LineIntegral(8))}
