@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jex_core
 
+from ..jaxprs import called
 from ..types import Numbers
-from .sparsity import CALLS
 
 __all__ = ["polynomial_degree"]
 
@@ -45,9 +45,9 @@ def _results(eqn: Any, degrees: list[float]) -> list[float]:
     name, highest = eqn.primitive.name, max(degrees, default=0.0)
     if highest in (0.0, math.inf):
         return [highest] * len(eqn.outvars)
-    inner = next((eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params), None)
-    if name in CALLS and inner is not None:
-        return _degrees(inner.jaxpr if isinstance(inner, jex_core.ClosedJaxpr) else inner, degrees)
+    inner = called(eqn)
+    if inner is not None:
+        return _degrees(inner.jaxpr, degrees)
     return [_degree(eqn, name, degrees, highest)] * len(eqn.outvars)
 
 
