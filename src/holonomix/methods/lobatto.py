@@ -28,8 +28,6 @@ __all__ = ["LobattoIIIAB", "lobatto"]
 
 
 MOST_STAGES = 16
-# Terms of the series for what the slopes change in the forces of the inner stages, in one sweep.
-REFINEMENTS = 2
 
 
 class Tableau(NamedTuple):
@@ -248,11 +246,14 @@ class LobattoIIIAB(AbstractMethod):
         system, q, *_, dt = args
         return (dt * through(self.s)) @ velocities(system, q, pulls(before, dl))
 
-    def _bent(self, x: Any, args: PyTree) -> Callable[[Any], Any]:
-        """Changes of the slopes, less what they change in the forces of the inner stages; for structured rows only."""
+    def _bent(self, x: Any, args: PyTree) -> Callable[[Any, int], Any]:
+        """Changes of the slopes, less what they change in the forces of the inner stages; for structured rows only.
+
+        The tension of a long chain makes that large: a series of so many terms.
+        """
         system, q, low, _, t, dt = args
         if system.dense_rows(q) or self.s == 2:
-            return lambda v: v
+            return lambda v, terms: v
         slopes, multipliers = x
         c = jnp.asarray(lobatto(self.s).c[1:-1], q.dtype)
 
@@ -261,9 +262,9 @@ class LobattoIIIAB(AbstractMethod):
             force = lambda y: system.gradient(y, t + c * dt) + system.linearize(y, t + c * dt).transpose(lam)
             return jax.jvp(force, (here,), (c * dt * v.reshape(q.shape),))[1].reshape(-1)
 
-        def bent(v):
+        def bent(v, terms):
             bent = v
-            for _ in range(REFINEMENTS):
+            for _ in range(terms):
                 forces = jax.vmap(turned)(slopes[:-1], multipliers[1:], c, bent[:-1])
                 bent = v - (dt * through(self.s)[:, 1:]) @ velocities(system, q, forces)
             return bent
@@ -279,9 +280,9 @@ class LobattoIIIAB(AbstractMethod):
         bent, response = self._bent(x, args), lambda dl: self._response(dl, before, args)
         solved = lambda moved: solve_response(near, response, lambda v: rates(after, v), g - rates(after, moved), 1)
         dl, more = solved(defect)
-        moved = bent(defect + more)  # the second solve makes up for what bending does to the rows
-        again, more = solved(moved)
-        return (moved + bent(more), -(dl + again)), norm
+        moved = bent(defect + more, 2)
+        again, more = solved(moved)  # makes up for what bending does to the rows: a small change
+        return (moved + bent(more, 1), -(dl + again)), norm
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
         back = State(state.q, -state.p, state.t, state.n)
