@@ -278,10 +278,11 @@ class LobattoIIIAB(AbstractMethod):
         per_size, per_row, after, before, near = prepared
         norm = jnp.maximum(jnp.max(jnp.abs(defect) * per_size), jnp.max(jnp.abs(g) * per_row))
         bent, response = self._bent(x, args), lambda dl: self._response(dl, before, args)
-        solved = lambda moved: solve_response(near, response, lambda v: rates(after, v), g - rates(after, moved), 1)
-        dl, more = solved(defect)
-        moved = bent(defect + more, 2)
-        again, more = solved(moved)  # makes up for what bending does to the rows: a small change
+        dl = near.solve(g - rates(after, defect))
+        moved = bent(defect + response(dl), 2)
+        # a second, small change makes up for what bending did to the rows
+        rest = g - rates(after, moved)
+        again, more = solve_response(near, response, lambda v: rates(after, v), rest, 1)
         return (moved + bent(more, 1), -(dl + again)), norm
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
