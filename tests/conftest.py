@@ -29,8 +29,10 @@ def _share_compiled_programs() -> None:
 
 _share_compiled_programs()
 if importlib.metadata.version("jaxlib") == "0.10.1":  # XLA ends the process over a flag that it does not know
-    # the tests' own programs compile like those of the library; make test-all leaves them as users have them
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+    # the tests' own programs compile like those of the library, and all without the passes of LLVM that take an eighth
+    # of the suite's time; make test-all leaves them as users have them
+    flags = "--xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes=true"
+    os.environ.setdefault("XLA_FLAGS", flags)
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
