@@ -1,5 +1,7 @@
 """Adaptive Verlet on a slender Kepler ellipse, and the symplectic alternative."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -48,12 +50,13 @@ def test_save_at_interpolates_in_physical_time():
     times = np.linspace(0.0, 6.0, 31)
     coarse, fine = (hx.simulate(problem, hx.AdaptiveVerlet(), dt=dt, save_at=times) for dt in (0.01, 0.005))
     q, p = problem.reference(times)
-    np.testing.assert_allclose(coarse.t, times, atol=1e-14)
+    np.testing.assert_allclose(coarse.t, times, rtol=0, atol=1e-14)
     errors = [np.max(np.abs(sol.q - q)) for sol in (coarse, fine)]
     assert errors[0] < 1e-2 and 3.5 < errors[0] / errors[1] < 4.5
     assert np.max(np.abs(fine.p - p)) < 1e-2
 
 
+@functools.cache
 def generic_pendulum():
     problem = hx.models.double_pendulum(angles=(1.0, 0.3))
     q, p = hx.project(problem.system, problem.q0, jnp.asarray([[0.3, -0.2], [0.1, 0.4]]))
@@ -96,13 +99,14 @@ def symplectic_defect(problem, method, dt):
 
 
 @pytest.mark.parametrize(
-    "problem",
+    "make",
     [
-        pytest.param(hx.models.kepler(0.6), id="free"),
-        pytest.param(generic_pendulum(), id="constrained", marks=pytest.mark.slow),
+        pytest.param(lambda: hx.models.kepler(0.6), id="free"),
+        pytest.param(generic_pendulum, id="constrained", marks=pytest.mark.slow),
     ],
 )
-def test_poincare_euler_is_symplectic_of_order_one(problem):
+def test_poincare_euler_is_symplectic_of_order_one(make):
+    problem = make()
     assert symplectic_defect(problem, hx.PoincareEuler(), 0.02) < 1e-13
     found, _ = orders(problem, hx.PoincareEuler(), 0.01, 50, doublings=2)
     assert all(0.9 < order < 1.1 for order in found), found

@@ -73,17 +73,23 @@ def test_rings(n):
     dense, right = np.diag(diagonal), rng.normal(size=n)
     for i in range(n):
         dense[i, (i + 1) % n] = dense[(i + 1) % n, i] = upper[i]
-    factor = jax.jit(lambda ring: ring.factor(symmetric=True))(ring)
-    np.testing.assert_allclose(factor.solve(jnp.asarray(right)), np.linalg.solve(dense, right), rtol=1e-10)
-    assert 0 < float(factor.pivot) <= 1
-    assert (signed_pivot(factor) > 0) == (np.linalg.eigvalsh(dense)[0] > 0)
+
+    @jax.jit
+    def solved(ring):
+        factor = ring.factor(symmetric=True)
+        return factor.solve(jnp.asarray(right)), factor.pivot, signed_pivot(factor)
+
+    x, pivot, signed = solved(ring)
+    np.testing.assert_allclose(x, np.linalg.solve(dense, right), rtol=1e-10)
+    assert 0 < float(pivot) <= 1
+    assert (signed > 0) == (np.linalg.eigvalsh(dense)[0] > 0)
     general = CyclicTridiagonal(jnp.asarray(rng.normal(size=n)), ring.diagonal, ring.upper)
     expected = np.linalg.solve(np.asarray(general.todense()), right)
-    np.testing.assert_allclose(general.factor().solve(jnp.asarray(right)), expected, rtol=1e-10)
+    x = jax.jit(lambda ring: ring.factor().solve(jnp.asarray(right)))(general)
+    np.testing.assert_allclose(x, expected, rtol=1e-10)
     # every difference of neighbors, once around: the last depends on the others
-    singular = CyclicTridiagonal(-jnp.ones(n), 2 * jnp.ones(n), -jnp.ones(n))
-    assert not singular.factor(symmetric=True).pivot > 1e-13
-    assert signed_pivot(CyclicTridiagonal(upper, 0.1 - diagonal, jnp.roll(upper, -1)).factor(True)) < 0
+    assert not solved(CyclicTridiagonal(-jnp.ones(n), 2 * jnp.ones(n), -jnp.ones(n)))[1] > 1e-13
+    assert solved(CyclicTridiagonal(jnp.asarray(upper), jnp.asarray(0.1 - diagonal), jnp.roll(upper, -1)))[2] < 0
 
 
 def newton_sqrt(tol, floor=0.0, most=50):

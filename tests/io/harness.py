@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holonomix.io import Store, disk
+from holonomix.io import EnsembleStore, Store, disk
 
 CHUNK_BYTES = 160  # five rows of q: chunks fill up in the middle of an append
 SHARD_BYTES = 400  # two chunks of q in a file
@@ -92,3 +92,33 @@ def digest(path: Path) -> str:
     for file in sorted(p for p in path.rglob("*") if p.is_file() and "holonomix" not in p.relative_to(path).parts):
         total.update(str(file.relative_to(path)).encode() + file.read_bytes())
     return total.hexdigest()
+
+
+# ---- ensembles, in a module that processes import without pytest or JAX
+
+TRAJECTORIES, ROWS, BLOCK = 23, 7, 5
+
+
+def values(first: int, last: int, rows: int = ROWS) -> dict[str, np.ndarray]:
+    """Rows that depend on the trajectory alone."""
+    i = np.arange(first, last)[:, None]
+    q = np.stack([np.sin(0.1 * i + np.arange(rows)), np.cos(0.3 * i * np.arange(rows))], -1)
+    return {"q": q, "obs/energy": q.sum(-1), "n": np.broadcast_to(np.arange(rows), (last - first, rows)).copy()}
+
+
+def one(rows: int = ROWS) -> dict[str, np.ndarray]:
+    return {key: x[0] for key, x in values(0, 1, rows).items()}
+
+
+def make(path: Path, **options) -> EnsembleStore:
+    options = {"trajectories": TRAJECTORIES, "block": BLOCK, "meta": {"method": "made up"}} | options
+    return EnsembleStore.create(
+        path, rows=one(), reductions={"max": np.zeros(2)}, t=0.5 * np.arange(ROWS),
+        coordinates={"length": np.linspace(0, 1, options["trajectories"])}, **options,
+    )  # fmt: skip
+
+
+def write(store: EnsembleStore, block: int) -> None:
+    first, last = store.bounds(block)
+    rows = values(first, last)
+    store.write_block(block, rows, {"max": rows["q"].max(1)}, np.arange(first, last) % 3)

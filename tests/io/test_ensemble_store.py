@@ -20,35 +20,9 @@ from hypothesis import strategies as st
 from holonomix.io import EnsembleStore, Store, StoreDamagedError, StoreError, StoreExistsError, verify
 from holonomix.io.blocks import BlockColumn
 
-from .harness import Killed, Killer
+from .harness import BLOCK, TRAJECTORIES, Killed, Killer, make, one, values, write
 
 ROOT = Path(__file__).parents[2]
-TRAJECTORIES, ROWS, BLOCK = 23, 7, 5
-
-
-def values(first: int, last: int, rows: int = ROWS) -> dict[str, np.ndarray]:
-    """Rows that depend on the trajectory alone."""
-    i = np.arange(first, last)[:, None]
-    q = np.stack([np.sin(0.1 * i + np.arange(rows)), np.cos(0.3 * i * np.arange(rows))], -1)
-    return {"q": q, "obs/energy": q.sum(-1), "n": np.broadcast_to(np.arange(rows), (last - first, rows)).copy()}
-
-
-def one(rows: int = ROWS) -> dict[str, np.ndarray]:
-    return {key: x[0] for key, x in values(0, 1, rows).items()}
-
-
-def make(path: Path, **options) -> EnsembleStore:
-    options = {"trajectories": TRAJECTORIES, "block": BLOCK, "meta": {"method": "made up"}} | options
-    return EnsembleStore.create(
-        path, rows=one(), reductions={"max": np.zeros(2)}, t=0.5 * np.arange(ROWS),
-        coordinates={"length": np.linspace(0, 1, options["trajectories"])}, **options,
-    )  # fmt: skip
-
-
-def write(store: EnsembleStore, block: int) -> None:
-    first, last = store.bounds(block)
-    rows = values(first, last)
-    store.write_block(block, rows, {"max": rows["q"].max(1)}, np.arange(first, last) % 3)
 
 
 @pytest.fixture
@@ -241,7 +215,7 @@ def test_enormous_declarations(change):
 
 
 WORKER = """
-import sys; sys.path.insert(0, sys.argv[2]); from tests.io.test_ensemble_store import *
+import sys; sys.path.insert(0, sys.argv[2]); import time; from tests.io.harness import *
 store = EnsembleStore(sys.argv[1]); print("writing", flush=True)
 mine = [b for b in store.missing_blocks() if b % 2 == int(sys.argv[3])]
 for block in mine: time.sleep(0.02); write(store, block)
