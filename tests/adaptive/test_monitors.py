@@ -35,9 +35,11 @@ def test_values():
 def test_wall_monitor_watches_the_nearest_wall():
     system = hx.System(lambda q: 0.0)
     q = jnp.asarray([0.2, 0.7])
-    assert float(hx.WallMonitor(lambda q: jnp.stack([q[0], 1 - q[1]]), 3.0)(system, q, q)) == pytest.approx(0.2**-3)
+    assert float(hx.WallMonitor(lambda q: jnp.stack([q[0], 1 - q[1]]), 3.0)(system, q, q)) == pytest.approx(
+        0.2**-3, rel=1e-13
+    )
     with_params = hx.System(lambda q, c: 0.0, params=jnp.asarray(1.0))
-    assert float(hx.WallMonitor(lambda q, c: c - q, 2.0)(with_params, q, q)) == pytest.approx(0.3**-2)
+    assert float(hx.WallMonitor(lambda q, c: c - q, 2.0)(with_params, q, q)) == pytest.approx(0.3**-2, rel=1e-13)
 
 
 def test_a_function_of_q_and_p_is_a_monitor_and_its_scale_does_not_matter():

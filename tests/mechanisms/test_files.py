@@ -50,7 +50,7 @@ def test_fixed_joints_lump_links_and_damping_is_read(tmp_path):
     m = hx.Mechanism.from_urdf(write(tmp_path, text))
     assert [body.name for body in m.bodies] == ["arm"]
     assert m["arm"].mass == 3.0
-    np.testing.assert_allclose(m["arm"].center, (0.4, 0, 0))
+    np.testing.assert_allclose(m["arm"].center, (0.4, 0, 0), rtol=1e-13)
     assert m.problem().system.force_fn is not None
 
 
@@ -75,7 +75,7 @@ def test_mimic_and_loop_joints_close_loops(tmp_path):
     exact = hx.Mechanism.from_urdf(write(tmp_path, text), positions={"A": 0.3})  # kept, and the others follow
     frames = exact.equations.frames(np.asarray(exact.problem().q0))
     found = [exact[x].coordinates[0].value(frames) for x in "ABDG"]
-    np.testing.assert_allclose(found, [0.3, -0.3, 0.3, -0.6], atol=1e-14)
+    np.testing.assert_allclose(found, [0.3, -0.3, 0.3, -0.6], rtol=0, atol=1e-14)
     assert m.redundancy.degrees_of_freedom == 1
     assert len(m.redundancy.dropped) == 3  # a plane loop in space
 
@@ -203,12 +203,12 @@ def test_a_mujoco_file_with_a_loop(tmp_path):
     assert [body.name for body in m.bodies] == ["a", "b", "c", "ball"]
     problem = m.problem()
     assert m.redundancy.degrees_of_freedom == 1 + 6
-    np.testing.assert_allclose(m.gravity, (0, 0, -1))
+    np.testing.assert_allclose(m.gravity, (0, 0, -1), rtol=1e-13)
     radius, half = 0.1, 0.5
     assert m["a"].mass == pytest.approx(500 * np.pi * radius**2 * (2 * half + 4 / 3 * radius))
     assert m["ball"].mass == pytest.approx(500 * 4 / 3 * np.pi * 0.2**3)
     assert problem.system.force_fn is not None
-    np.testing.assert_allclose(m["A"].coordinates[0].value(m.equations.frames(m._start()[0])), 0.0, atol=1e-15)
+    np.testing.assert_allclose(m["A"].coordinates[0].value(m.equations.frames(m._start()[0])), 0.0, rtol=0, atol=1e-15)
 
 
 BOX = '<geom type="box" size="0.1 0.2 0.3" pos="0.3 0 0"/>'
@@ -295,7 +295,7 @@ def test_two_ways_to_say_the_same_in_mujoco_files(tmp_path, case):
     one, other = (contents(tmp_path / "a.xml", text) for text in SAME[case])
     assert one[:2] == other[:2]
     for x, y in zip(one[2], other[2], strict=True):
-        np.testing.assert_allclose(x, y, atol=1e-14)
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-14)
 
 
 @pytest.mark.filterwarnings("ignore::holonomix.mechanisms.xml_files.UnsupportedWarning")
@@ -307,12 +307,14 @@ def test_two_hinges_of_a_body_are_placed_by_their_names(tmp_path):
     still = hx.Mechanism.from_mjcf(path)["a"].attitude
     m = hx.Mechanism.from_mjcf(path, positions={"A": 0.7, "B": -1.1}, velocities={"A": 0.5, "B": 2.0})
     first, second = turn_about(np.array([1.0, 0, 0]), 0.7), turn_about(b, -1.1)
-    np.testing.assert_allclose(m["a"].attitude, still @ first @ second, atol=1e-15)
+    np.testing.assert_allclose(m["a"].attitude, still @ first @ second, rtol=0, atol=1e-15)
     problem = m.problem()
     row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
-    np.testing.assert_allclose(m["a"].angular_velocity(row)[0], still @ ([0.5, 0, 0] + first @ b * 2.0), atol=1e-14)
-    np.testing.assert_allclose([m["A"].angle(row, k)[0] for k in (0, 1)], [0.7, -1.1], atol=1e-14)
-    np.testing.assert_allclose([m["A"].rate(row, k)[0] for k in (0, 1)], [0.5, 2.0], atol=1e-14)
+    np.testing.assert_allclose(
+        m["a"].angular_velocity(row)[0], still @ ([0.5, 0, 0] + first @ b * 2.0), rtol=0, atol=1e-14
+    )
+    np.testing.assert_allclose([m["A"].angle(row, k)[0] for k in (0, 1)], [0.7, -1.1], rtol=0, atol=1e-14)
+    np.testing.assert_allclose([m["A"].rate(row, k)[0] for k in (0, 1)], [0.5, 2.0], rtol=0, atol=1e-14)
     path.write_text(text.replace(hinges, hinges + '<joint name="C" axis="0 0 1"/>'))
     with pytest.raises(hx.InputError, match="joint 'B' is part of another joint here"):
         hx.Mechanism.from_mjcf(path, positions={"B": 1.0})
@@ -332,7 +334,7 @@ def test_equalities_of_one_joint_and_of_sites(tmp_path):
     assert m["joint A"].coordinates[0].value(frames) == pytest.approx(0.3, abs=1e-14)  # the body has that name too
     expected = [1.1 * np.cos(0.3), 0.0, -1.1 * np.sin(0.3)]
     hook = m["b"].point_coefficients(np.array([0, 0, -0.1]), "") @ frames[1]
-    np.testing.assert_allclose(hook, expected, atol=1e-13)
+    np.testing.assert_allclose(hook, expected, rtol=0, atol=1e-13)
     assert m.redundancy.degrees_of_freedom == 3
 
 

@@ -105,7 +105,9 @@ def test_a_redundant_loop_starts_as_some_of_its_bodies_say():
     row = start_of(m)
     spins = {f"rod_{k}": m[f"rod {k}"].angular_velocity(row)[0] for k in range(1, 6)}
     for names in (["rod_1"], ["rod_5"], ["rod_2", "rod_3"]):
-        np.testing.assert_allclose(start_of(bricard(**{name: spins[name] for name in names})).p, row.p, atol=1e-12)
+        np.testing.assert_allclose(
+            start_of(bricard(**{name: spins[name] for name in names})).p, row.p, rtol=0, atol=1e-12
+        )
     with pytest.raises(hx.InputError, match="body 'rod 3'.*'hinge"):
         bricard(rod_1=spins["rod_1"], rod_3=1.1 * spins["rod_3"]).problem()
 
@@ -133,8 +135,8 @@ def test_plates_and_rods_and_configured_rates():
     spin = np.array([0.3, -0.2, 0.5])
     m.start_velocity(plate, np.cross(spin, -plate.attitude @ [0.5, 0, 0]), spin)
     row = start_of(m)
-    np.testing.assert_allclose(plate.angular_velocity(row)[0], spin, atol=1e-14)
-    np.testing.assert_allclose(rod.angular_velocity(row)[0], [0.0, 2.0, 3.0], atol=1e-14)  # not about its axis
+    np.testing.assert_allclose(plate.angular_velocity(row)[0], spin, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(rod.angular_velocity(row)[0], [0.0, 2.0, 3.0], rtol=0, atol=1e-14)  # not about its axis
     with pytest.raises(hx.InputError, match="'ground' is a ground: it cannot be given a velocity"):
         m.start_velocity(m.ground, (1.0, 0, 0))
     crank = slider_crank(crank=2.0).configure({"base": 0.1})

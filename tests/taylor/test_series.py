@@ -128,7 +128,7 @@ def test_arrays_indexing_products_and_loops():
     for n in range(4):
         expected.append(float(jax.jit(g)(0.4)) / float(mp.factorial(n)))
         g = _derivative(g)
-    assert np.allclose(found, expected, rtol=1e-11)
+    assert np.allclose(found, expected, rtol=1e-11, atol=0)
 
 
 def _derivative(g):
