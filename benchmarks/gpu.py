@@ -38,15 +38,23 @@ COST = {
 
 
 def operations(program: Program, iterations: float) -> float:
-    """FP64 operations of one step, with so many iterations of each loop that runs until it has converged."""
+    """FP64 operations of one step, with so many iterations of each loop that runs until it has converged.
+
+    A loop around such a loop, which repeats it where it has failed, counts once.
+    """
     g = program.graph
+
+    def trips(loop: Loop) -> float:
+        inner = (g.attr[n] for n in program.blocks[loop.scope].nodes)
+        holds = any(isinstance(attr, Loop) and attr.trips is None for attr in inner)
+        return loop.trips if loop.trips is not None else 1.0 if holds else iterations
 
     def of(scope) -> float:
         total = 0.0
         for n in program.blocks[scope].nodes:
             attr, elements = g.attr[n], max([g.length[n], *(g.length[a] for a in g.args[n])])
             if isinstance(attr, Loop):
-                total += (iterations if attr.trips is None else attr.trips) * of(attr.scope)
+                total += trips(attr) * of(attr.scope)
             elif isinstance(attr, Branches):
                 total += max(map(of, attr.scopes))
             elif g.op[n] == "gsum":

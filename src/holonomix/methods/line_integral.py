@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -315,18 +314,16 @@ class LineIntegral(AbstractMethod):
         # d/dq (G(q) v) = D_v G(q): the Jacobian of the hidden constraint has the structure of G
         turn = jax.jvp(lambda y: system.linearize(y, t + dt), (e.q1,), (system.velocity(e.q1, e.p1),))[1]
         moments = self._moments(end, G, tab)
-        pull = [[combined(G, tab.b * tab.P[:, j] * tab.P[:, i]) for i in range(R)] for j in range(self.s)]
+        pull = combined(G, np.einsum("lj,li->jil", tab.weighted, tab.P[:, :R]))
         bend = lambda push: dt * (tab.X @ velocities(system, q, push))
 
         def push_of(dl: Any) -> Any:
-            total = lambda row: reduce(operator.add, (J.transpose(y) for J, y in zip(row, dl, strict=True)))
-            return jnp.stack([total(row).reshape(-1) for row in pull])
+            return jax.vmap(lambda row: jnp.sum(pulls(row, dl), axis=0))(pull)
 
         def rows_of(dgamma: Any, dpush: Any) -> Any:
-            v = [x.reshape(shape) for x in dgamma]
-            dp = velocities(system, q, dpush[:1]).reshape(shape)
-            hidden = dt * turn(v[0]) + dt * end(dp)
-            return jnp.stack([*(sum(J(x) for J, x in zip(row, v, strict=False)) for row in moments), hidden])
+            first, dp = dgamma[0].reshape(shape), velocities(system, q, dpush[:1]).reshape(shape)
+            hidden = dt * turn(first) + dt * end(dp)
+            return jnp.stack([end(first), *(jnp.sum(rates(J, dgamma), axis=0) for J in moments), hidden])
 
         def product(dl: Any) -> Any:
             push = push_of(dl)
@@ -359,13 +356,15 @@ class LineIntegral(AbstractMethod):
 
         return correction
 
-    def _moments(self, end: Any, G: Any, tab: Tables) -> list[list[Any]]:
-        """Jacobians `J_ij` with `d phi_i = sum_j J_ij d gamma_j`, i < R - 1, from `h phi_i = [P_i g] - int P_i' g`."""
-        rows = [[end]]
+    def _moments(self, end: Any, G: Any, tab: Tables) -> list[Any]:
+        """For 0 < i < R - 1 the Jacobians `J_ij`, stacked over j, with `d phi_i = sum_j J_ij d gamma_j`.
+
+        They follow from `h phi_i = [P_i g] - int P_i' g`.
+        """
+        rows = []
         for i in range(1, self.R - 1):
-            row = [combined(G, -tab.b * tab.dP[:, i] * tab.I[:, j]) for j in range(self.s)]
-            row[0] = jax.tree.map(lambda x, y, i=i: (2 * i + 1) ** 0.5 * x + y, end, row[0])  # P_i(1)
-            rows.append(row)
+            inner = combined(G, -(tab.b * tab.dP[:, i])[None] * tab.I.T)
+            rows.append(jax.tree.map(lambda x, y, i=i: y.at[0].add((2 * i + 1) ** 0.5 * x), end, inner))  # P_i(1)
         return rows
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
