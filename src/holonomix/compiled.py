@@ -91,7 +91,12 @@ class _Program:
     """One function with its static arguments, compiled for arrays of one set of shapes."""
 
     def __init__(
-        self, fn: Callable[..., Any], treedef: Any, static: Sequence[Any], options: Any = None, quick: bool = False
+        self,
+        fn: Callable[..., Any],
+        treedef: Any,
+        static: Sequence[Any],
+        options: dict[str, Any] | None = None,
+        quick: bool = False,
     ):
         box: list[Any] = []
 
@@ -133,11 +138,13 @@ _programs: Recent[_Program] = Recent(LIMIT, _Program.drop)
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return isinstance(x, _ARRAYS)
 
 
-def _separated(fn: Callable[..., Any], args: Any, options: Any) -> tuple[Any, Any, tuple[Any, ...], list[Any]]:
+def _separated(
+    fn: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Any, Any, tuple[Any, ...], list[Any]]:
     """The key of a call, and what it is made of: structure, static leaves, arrays."""
     leaves, treedef = jax.tree.flatten((args, options))
     arrays = [x for x in leaves if isinstance(x, _ARRAYS)]

@@ -7,7 +7,10 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from jax import Array
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +50,9 @@ class SimulationError(HolonomixError, RuntimeError):
     `solution` holds everything computed before the failure, `status` says what happened, `step` and `time` where.
     """
 
-    def __init__(self, message: str, *, solution: Any = None, status: Any = None, step: int = -1, time: float = 0.0):
+    def __init__(
+        self, message: str, *, solution: object = None, status: object = None, step: int = -1, time: float = 0.0
+    ):
         super().__init__(message)
         self.solution = solution
         self.status = status
@@ -92,7 +97,7 @@ def number(
     return found
 
 
-def number_list(name: str, values: Any) -> tuple[float, ...]:
+def number_list(name: str, values: object) -> tuple[float, ...]:
     """`values` as a tuple of finite floats."""
     if isinstance(values, (str, bytes, dict, set)) or not isinstance(values, Iterable):
         raise InputError(f"{name} must be a list of numbers, not {_shown(values)}")
@@ -102,21 +107,21 @@ def number_list(name: str, values: Any) -> tuple[float, ...]:
         raise InputError(f"{name} must be a list of numbers, not {_shown(values)}") from error
 
 
-def one_of(name: str, value: Any, choices: Collection[str | None]) -> Any:
+def one_of(name: str, value: object, choices: Collection[str | None]) -> Any:
     """`value`, which must be one of the names in `choices`."""
     if (value is None or isinstance(value, str)) and value in choices:
         return value
     raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {_shown(value)}")
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """`value`, which must be True or False."""
     if isinstance(value, bool):
         return value
     raise InputError(f"{name} must be True or False, not {_shown(value)}")
 
 
-def real_array(name: str, value: Any) -> Any:
+def real_array(name: str, value: Any) -> Array:
     """`value` as a JAX array of real floating point numbers; traced values pass."""
     import jax.numpy as jnp
     import numpy as np
@@ -166,7 +171,7 @@ def refusing(make: Callable[P, R]) -> Callable[P, R]:
     return built
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A value in an error message: short, whatever it is."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .types import ArrayLike
+
 Numbers = tuple[float, ...]
 
 
@@ -122,7 +124,7 @@ class Scene:
     up: int = -1
     layout: str = "particles"
 
-    def points(self, q: Any) -> np.ndarray:
+    def points(self, q: ArrayLike) -> np.ndarray:
         """The points of the picture, shape (rows, points, dimension), from rows of q."""
         rows = np.asarray(q)
         if self.layout == "rotation":

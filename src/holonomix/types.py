@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from .status import Status
 
@@ -15,12 +17,34 @@ Array = jax.Array
 if TYPE_CHECKING:
     # what a type checker is told: inside a run every value is an array of JAX
     Numbers: TypeAlias = jax.Array
-    Real: TypeAlias = jax.Array | float
+    Real: TypeAlias = jax.Array | np.floating[Any] | float
     Index: TypeAlias = jax.Array | int
     Key: TypeAlias = jax.Array
+    # what users give, before it is checked: numbers, lists and arrays of them; functions; one constraint or several
+    ArrayLike: TypeAlias = npt.ArrayLike
+    Function: TypeAlias = Callable[..., Any]
+    Constraints: TypeAlias = Function | Sequence[Function] | Mapping[str, Function]
+
+    class Factor(Protocol):
+        """A matrix that has been factored; `pivot` is its smallest one, relative to the size of its row."""
+
+        @property
+        def pivot(self) -> Any: ...
+
+        def solve(self, b: Any, /) -> Any: ...
+
+    class Jacobian(Protocol):
+        """`G(q)` as a function of a velocity, with its transpose; how it is stored depends on the constraints."""
+
+        def __call__(self, v: Any, /) -> Any: ...
+
+        def transpose(self, mu: Any, /) -> Any: ...
+
+        def todense(self) -> Any: ...
 else:
-    # what run-time checks accept: the arrays and numbers of NumPy and Python too
+    # what run-time checks accept: the arrays and numbers of NumPy and Python too; our own errors judge what users give
     Numbers = Real = Index = Key = jax.Array | np.ndarray | np.generic | float | int
+    ArrayLike = Function = Constraints = Factor = Jacobian = object
 
 
 def known_array(x: Any, dtype: Any = None) -> Array:
@@ -56,7 +80,7 @@ class Report(eqx.Module):
     multipliers: dict[str, Any] = eqx.field(default_factory=dict)
 
     @staticmethod
-    def ok(**multipliers: Any) -> Report:
+    def ok(**multipliers: Numbers) -> Report:
         """The report of a step that had nothing to solve."""
         return Report(jnp.asarray(Status.OK, jnp.int32), jnp.asarray(0, jnp.int32), jnp.asarray(0.0), multipliers)
 

@@ -14,6 +14,7 @@ from ..errors import SimulationError
 from ..invariants import Trend, along, drift, trend
 from ..projection import bend_sizes, constraint_sizes, speed_sizes
 from ..status import Status
+from ..types import Numbers, Real
 from .runs import Trajectory, follow, follow_back, one_step, step_functions
 
 # an error counts as above round-off beyond this multiple of the reference's uncertainty
@@ -27,7 +28,7 @@ SETTLED = 0.05
 class Reference:
     """The exact motion from one start: a high-order method, its step halved until the result stops changing."""
 
-    def __init__(self, system: Any, method: Any, q: Any, p: Any, t: float, dt: float):
+    def __init__(self, system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float):
         self.system, self.method, self.q, self.p, self.t, self.dt = system, method, q, p, t, dt
 
     def rows(self, span: float, count: int) -> tuple[Any, Any, float]:
@@ -146,11 +147,11 @@ def _multiplier_error(system: Any, reference: Reference, done: Trajectory, reach
 
 
 @compiled_for_one_run
-def _multipliers(system: Any, q: Any, p: Any, t: Any) -> Any:
+def _multipliers(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
     return system.multipliers(q, p, t)
 
 
-def symplectic_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) -> float:
+def symplectic_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float) -> float:
     """`max |T^T (J^T W J - W) T|` of one step, T a basis of the tangent space of the cotangent bundle of the manifold.
 
     That space is `{(dq, dp): G dq = 0, d(G M^-1 p) = 0}`; without constraints it is everything. In the ambient space a
@@ -164,7 +165,7 @@ def symplectic_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: fl
     return defect
 
 
-def wedge_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) -> float:
+def wedge_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float) -> float:
     """The same on `{G dq = 0}` alone, for the step's own variables: what velocity-level SHAKE keeps.
 
     The start is taken a few steps on, where its momentum is not tangent.
@@ -174,7 +175,7 @@ def wedge_defect(system: Any, method: Any, q: Any, p: Any, t: float, dt: float) 
 
 
 def _defect(
-    system: Any, method: Any, q: Any, p: Any, t: float, dt: float, *, shown: bool = True, held: bool = False
+    system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float, *, shown: bool = True, held: bool = False
 ) -> float:
     stepper, consts = step_functions(system, method, t, dt, q.dtype)
     jacobian, before, after = (np.asarray(x) for x in _linearized(stepper, consts, q, p, shown, held))
@@ -191,7 +192,9 @@ def _defect(
 
 
 @compiled_for_one_run
-def _linearized(stepper: Stepper, consts: Consts, q: Any, p: Any, shown: bool, held: bool) -> tuple[Any, Any, Any]:
+def _linearized(
+    stepper: Stepper, consts: Consts, q: Numbers, p: Numbers, shown: bool, held: bool
+) -> tuple[Any, Any, Any]:
     """The Jacobian of one step in (q, p) flattened, and those of what defines the manifold before and after it.
 
     With `held`, what the method fixes at its start is the same for all (q, p).
@@ -200,17 +203,17 @@ def _linearized(stepper: Stepper, consts: Consts, q: Any, p: Any, shown: bool, h
     t, dt = consts.t0, consts.dt
     carry = stepper.start(consts, q, p) if held else None
 
-    def split(z):
+    def split(z: Numbers):
         return (x.reshape(q.shape) for x in jnp.split(z, 2))
 
-    def join(q, p):
+    def join(q: Numbers, p: Numbers):
         return jnp.concatenate([q.reshape(-1), p.reshape(-1)])
 
-    def step(z):
+    def step(z: Numbers):
         end = join(*one_step(stepper, consts, *split(z), shown=shown, carry=carry))
         return end, end
 
-    def conditions(z, t):
+    def conditions(z: Numbers, t: Real):
         q, p = split(z)
         hidden = system.hidden_constraint(q, p, t) if shown and system.has_constraints else jnp.zeros(0, q.dtype)
         return jnp.concatenate([system.constraint(q, t) if system.has_constraints else jnp.zeros(0, q.dtype), hidden])
@@ -220,7 +223,7 @@ def _linearized(stepper: Stepper, consts: Consts, q: Any, p: Any, shown: bool, h
     return jacobian, jax.jacfwd(conditions)(z, t), jax.jacfwd(conditions)(end, t + dt)
 
 
-def reversal(system: Any, method: Any, q: Any, p: Any, t: float, dt: float, steps: int) -> float:
+def reversal(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float, steps: int) -> float:
     """How far from the start `steps` steps, a reversal and `steps` steps end, relative to the size of (q, p)."""
     there = follow(system, method, q, p, t, dt, steps)
     if there.status.failed:
@@ -251,7 +254,9 @@ def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key:
     """Energy, constraints and invariants over `steps` steps from the problem's own start."""
     every = -(-steps // 400)
     done = follow(system, method, problem.q0, problem.p0, 0.0, dt, every * (steps // every), every, key)
-    kinetic, potential, g, hidden, size, speed = (np.asarray(x) for x in _observe(system, done.q, done.p, done.t))
+    kinetic, potential, g, hidden, size, speed = (
+        np.asarray(x) for x in _observe(system, *map(jnp.asarray, (done.q, done.p, done.t)))
+    )
     held = lambda rows, sizes: float(np.max(np.max(rows, axis=0) / _positive(np.max(sizes, axis=0)), initial=0.0))
     total, size = kinetic + potential, max(_scale(kinetic), _scale(potential))
     with np.errstate(invalid="ignore", over="ignore"):  # a run that blew up has no finite error
@@ -272,8 +277,8 @@ def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key:
 
 
 @compiled_for_one_run
-def _observe(system: Any, q: Any, p: Any, t: Any) -> Any:
-    def row(q, p, t):
+def _observe(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
+    def row(q: Numbers, p: Numbers, t: Real):
         energies = system.kinetic(q, p), system.potential(q, t)
         if not system.has_constraints:
             return *energies, *(jnp.zeros(0),) * 4

@@ -34,8 +34,8 @@ def _radius(method: AbstractMethod, h_omega: Any) -> Any:
     """The largest modulus of an eigenvalue of one step of the oscillator `q'' = -q` with `h = h omega`."""
     system = System(Spring(jnp.asarray(1.0))).prepare(jnp.zeros(1))
 
-    def one(h):
-        def step(z):
+    def one(h: Real):
+        def step(z: Numbers):
             state = State(z[:1], z[1:], jnp.zeros(()), 0)
             return _flat(method.step(system, state, h, method.init(system, state, h))[0])
 

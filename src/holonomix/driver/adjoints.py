@@ -14,6 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import InputError, MethodError, one_of, whole_number
 from ..methods.base import AbstractMethod
@@ -61,7 +62,7 @@ class Checkpointed:
 Adjoint = str | Reversible | Checkpointed  # the names: "checkpoint", "direct", "forward"
 
 
-def check_adjoint(adjoint: Any, method: AbstractMethod, system: AbstractSystem) -> None:
+def check_adjoint(adjoint: object, method: AbstractMethod, system: AbstractSystem) -> None:
     """Raise where `adjoint` is unknown, or the method cannot walk back."""
     named = isinstance(adjoint, str) and adjoint in ("checkpoint", "direct", "forward")
     if named or isinstance(adjoint, Checkpointed):
@@ -130,7 +131,7 @@ def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend
 
 @_walk.def_fwd
 def _forth(
-    perturbed: Any, start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend: str
+    perturbed: PyTree, start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend: str
 ) -> tuple[Any, Any]:
     end = _walk(start, stepper, count, backend)
     return end, end
@@ -139,8 +140,8 @@ def _forth(
 @_walk.def_bwd
 def _back(
     end: LoopCarry,
-    cotangent: Any,
-    perturbed: Any,
+    cotangent: PyTree,
+    perturbed: PyTree,
     start: tuple[LoopCarry, Consts],
     stepper: Stepper,
     count: int,
@@ -179,7 +180,7 @@ class BackStepper(eqx.Module):
         floats, others = eqx.partition(before, eqx.is_inexact_array)
         values, rest = eqx.partition(consts, eqx.is_inexact_array)
 
-        def step(floats: Any, values: Any) -> Any:
+        def step(floats: PyTree, values: PyTree) -> Any:
             after = self.stepper.step(eqx.combine(floats, others), eqx.combine(values, rest))
             return eqx.filter(after, eqx.is_inexact_array)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,7 +18,11 @@ from jaxtyping import PyTree
 from ..compiled import Recent, compiled
 from ..errors import InputError, one_of
 from ..names import BACKENDS
+from ..types import Index
 from .loop import Consts, LoopCarry, Stepper
+
+if TYPE_CHECKING:
+    from ..kernels import LoopFunctions
 
 __all__ = ["BACKENDS", "Choice", "choose"]
 
@@ -42,10 +46,10 @@ class Choice(NamedTuple):
 
 @compiled
 def _array_run(
-    stepper: Stepper, carry: LoopCarry, consts: Consts, rows: Any, every: Any, capacity: int
+    stepper: Stepper, carry: LoopCarry, consts: Consts, rows: Index, every: Index, capacity: int
 ) -> tuple[LoopCarry, dict[str, Any]]:
-    def inner(carry):
-        def more(loop):
+    def inner(carry: LoopCarry):
+        def more(loop: tuple[Any, ...]):
             carry, k = loop
             return (k < every) & ~stepper.halted(carry, consts)
 
@@ -56,7 +60,7 @@ def _array_run(
     shapes = jax.eval_shape(stepper.read, carry, consts)
     buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
 
-    def save(k, loop):
+    def save(k: Index, loop: tuple[Any, ...]):
         carry, buffers = loop
         carry = inner(carry)
         row = stepper.read(carry, consts)
@@ -70,7 +74,7 @@ class ArrayRunner:
 
     name = "array"
 
-    def __init__(self, stepper: Any, capacity: int = 1):
+    def __init__(self, stepper: Stepper, capacity: int = 1):
         self.stepper, self.capacity = stepper, capacity
 
     def run(
@@ -92,7 +96,7 @@ class ArrayRunner:
 
 @compiled
 def _array_batch(
-    stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts, rows: Any, every: Any, capacity: int
+    stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts, rows: Index, every: Index, capacity: int
 ) -> tuple[LoopCarry, dict[str, Any]]:
     run = lambda carry, consts: _array_run(stepper, carry, consts, rows, every, capacity)
     return jax.vmap(run, in_axes=(0, axes))(carry, consts)
@@ -108,7 +112,7 @@ def _signature(tree: PyTree) -> Any:
     )
 
 
-def _program(backend: str, loop: Any, carry: PyTree, consts: Any, asked: bool, gain: int) -> Any:
+def _program(backend: str, loop: LoopFunctions, carry: PyTree, consts: Consts, asked: bool, gain: int) -> Any:
     """The unrolled program where it is small, else one with loops over long axes where that is much shorter.
 
     Each form has a budget of operations and of work, counted and not timed, so that the choice is always the same.
@@ -145,7 +149,7 @@ def _program(backend: str, loop: Any, carry: PyTree, consts: Any, asked: bool, g
     return unrolled
 
 
-def _kernel(backend: str, stepper: Stepper, carry: PyTree, consts: Any, asked: bool, batch: bool) -> Any:
+def _kernel(backend: str, stepper: Stepper, carry: PyTree, consts: Consts, asked: bool, batch: bool) -> Any:
     """A compiled kernel, from the cache where the same program was built before; what went wrong is cached too."""
     from .. import kernels
 
@@ -176,7 +180,7 @@ def _kernel(backend: str, stepper: Stepper, carry: PyTree, consts: Any, asked: b
     return found
 
 
-def callback_runner(backend: str, stepper: Any, carry: Any, consts: Any) -> Any | None:
+def callback_runner(backend: str, stepper: Any, carry: PyTree, consts: PyTree) -> Any | None:
     """A kernel that compiled functions of JAX can call back, for `stepper` with `step`, `read` and `halted`.
 
     None for the array path, where `backend` asks for it or `auto` finds nothing better.
@@ -193,7 +197,9 @@ def callback_runner(backend: str, stepper: Any, carry: Any, consts: Any) -> Any 
     return runner
 
 
-def choose(backend: str, stepper: Any, carry: Any, consts: Consts, capacity: int = 1, *, batch: bool = False) -> Choice:
+def choose(
+    backend: str, stepper: Stepper, carry: PyTree, consts: Consts, capacity: int = 1, *, batch: bool = False
+) -> Choice:
     """The runner for one trajectory, or with `batch` for many; `carry` and `consts` are those of one.
 
     A call asks for at most `capacity` rows. Under `auto` nothing that goes wrong in lowering, emitting and compiling

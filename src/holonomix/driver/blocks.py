@@ -208,7 +208,7 @@ def load_rows(plan: Plan, store: EnsembleStore) -> Rows:
 
 def open_store(
     plan: Plan,
-    store: Any,
+    store: object,
     block: int | None,
     backend: str,
     *,

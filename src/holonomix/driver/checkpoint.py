@@ -30,7 +30,7 @@ def to_arrays(carry: PyTree) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(carry)}
 
 
-def from_arrays(like: Any, arrays: dict[str, np.ndarray]) -> Any:
+def from_arrays(like: PyTree, arrays: dict[str, np.ndarray]) -> Any:
     """The carry with the structure of `like` and the values of a checkpoint."""
     paths, treedef = jax.tree_util.tree_flatten_with_path(like)
     leaves = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -31,9 +30,9 @@ class Cut:
         self,
         request: Request,
         plan: Plan,
-        store: Any,
+        store: object,
         block: int | None,
-        executor: Any,
+        executor: object,
         labels: Mapping[str, np.ndarray],
         allow_different_bits: bool,
     ):

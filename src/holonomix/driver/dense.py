@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..compiled import compiled
 from ..errors import ConvergenceError, InputError
@@ -20,7 +21,7 @@ from ..methods.base import AbstractMethod, first_failure
 from ..projection import Newton, accepts_redundant
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import Real, State
+from ..types import ArrayLike, Real, State
 from .loop import Consts, LoopCarry, Stepper
 
 
@@ -43,7 +44,7 @@ def between(
     h = after.state.t - before.state.t
     ends = jax.tree.map(lambda a, b: jnp.stack([a, b]), *((c.state, c.memory) for c in (before, after)))
 
-    def branch(end):
+    def branch(end: tuple[Any, ...]):
         (state, memory), way = end
         moved = way != 0
         new, status = method.substep(system, state, jnp.where(moved, way, h), memory)
@@ -51,7 +52,7 @@ def between(
         q, p = (jnp.where(moved, a, b) for a, b in ((new.q, shown.q), (new.p, shown.p)))
         return q, p, jnp.where(moved, status, Status.OK).astype(jnp.int32)
 
-    def interpolated(time):
+    def interpolated(time: Real):
         if method.traits_on(system).energy_exact:
             return branch(((before.state, before.memory), time))
         qs, ps, statuses = jax.lax.map(branch, (ends, jnp.stack([time, time - h])))
@@ -59,7 +60,7 @@ def between(
         w = x * x * (3 - 2 * x)
         return qs[0] + w * (qs[1] - qs[0]), ps[0] + w * (ps[1] - ps[0]), first_failure(statuses[0], statuses[1])
 
-    def at(time):
+    def at(time: Real):
         t = before.state.t + time
         q, p, status = interpolated(time) if path is None else (*path(time), jnp.asarray(Status.OK, jnp.int32))
         if system.has_constraints:
@@ -119,22 +120,22 @@ def _memory(carry: LoopCarry) -> Any:
 
 @compiled
 def _evaluate(
-    stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[Any], times: Any
+    stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[Any], times: ArrayLike
 ) -> tuple[dict[str, Any], Any]:
     system, method, observe, _ = stepper.parts(consts)
     treedef = jax.tree.structure(_memory(like))
 
-    def one(x):
+    def one(x: PyTree):
         leaves, time = x
         state, memory = jax.tree.unflatten(treedef, leaves)
         carry = eqx.tree_at(lambda c: (c.state, c.memory), like, (state, memory))
 
-        def short(pair):
+        def short(pair: PyTree):
             before, after = pair
             late = (time - after.state.t) * jnp.sign(consts.dt) > 0
             return (late | (after.state.n == before.state.n)) & (after.status == Status.OK)
 
-        def step(pair):
+        def step(pair: PyTree):
             return pair[1], stepper.step(disarmed(pair[1]), consts)
 
         before, after = jax.lax.while_loop(short, step, (carry, carry))
@@ -147,7 +148,7 @@ def _evaluate(
     return jax.lax.map(one, (leaves, times))
 
 
-def evaluate(solution: Any, t: Any) -> tuple[np.ndarray, np.ndarray]:
+def evaluate(solution: Any, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """`(q, p)` of a dense solution at one time or an array of times."""
     if solution.interpolant is None:
         raise InputError("at(t) needs the run's memory: call simulate(..., dense=True)")

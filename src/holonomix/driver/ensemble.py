@@ -6,6 +6,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,13 @@ from .. import columns, pictures
 from ..errors import InputError, ShapeError, SimulationError
 from ..io import EnsembleStore
 from ..status import Status
+from ..types import ArrayLike
 from .blocks import Block, ended, load_rows, shares_time
 from .cut import Cut
 from .ensemble_plan import Request
 from .events import EventRecord, records_of
 from .interrupts import interruptible
-from .options import Options
+from .options import MethodLike, Observe, Options, SystemLike
 from .plan import Plan
 from .progress import Progress
 from .rows import AbstractRows
@@ -111,7 +113,9 @@ class Ensemble(AbstractRows):
         """`max|G M^-1 p|` at the saved times (zeros for an unconstrained system)."""
         return self._mapped(hidden_of)
 
-    def _mapped(self, fn: Any, rows: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None) -> np.ndarray:
+    def _mapped(
+        self, fn: Callable[..., Any], rows: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    ) -> np.ndarray:
         """`fn(system, q, p, t)` on every row, each trajectory with its own parameters."""
         plan, single = self.plan, rows is None and not self.plan.saves
         q, p, t = (self.q, self.p, self.t) if rows is None else rows
@@ -157,7 +161,7 @@ class Ensemble(AbstractRows):
         """A figure of one entry of q: over time for some trajectories, or a histogram where only ends are kept."""
         return pictures.plotting.plot_ensemble(self, entry)
 
-    def view(self, path: Any = None, *, open: bool | None = None) -> Any:
+    def view(self, path: str | PathLike[str] | None = None, *, open: bool | None = None) -> Any:
         """Write the ensemble as a page for the browser and return its path; without `path` it is opened, too.
 
         With `save_every`, up to forty trajectories move together; with `coordinates`, reductions are shown as a map.
@@ -175,29 +179,29 @@ class Ensemble(AbstractRows):
 
 @interruptible
 def simulate_ensemble(
-    system: Any,
-    method: Any,
-    q0: Any = None,
-    p0: Any = None,
+    system: SystemLike,
+    method: MethodLike,
+    q0: ArrayLike | None = None,
+    p0: ArrayLike | None = None,
     *,
-    dt: Any = None,
+    dt: ArrayLike | None = None,
     steps: int | None = None,
     t1: float | None = None,
     t0: float = 0.0,
     max_steps: int = Options.max_steps,
     in_axes: Mapping[str, Any] | None = None,
-    key: Any = None,
-    observe: Any = None,
-    events: Any = (),
+    key: ArrayLike | None = None,
+    observe: Observe | None = None,
+    events: object = (),
     reduce: Mapping[str, Any] | None = None,
     save_every: int | None = None,
-    store: Any = None,
+    store: object = None,
     block: int | None = None,
-    executor: Any = None,
+    executor: object = None,
     coordinates: Mapping[str, Any] | None = None,
     backend: str = "auto",
     throw: bool = False,
-    progress: Any = False,
+    progress: object = False,
     allow_different_bits: bool = False,
 ) -> Ensemble:
     """Run many trajectories of one method.

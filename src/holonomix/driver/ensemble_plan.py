@@ -10,16 +10,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError, ShapeError
 from ..linalg.scales import relative
 from ..projection import as_array, check_start, constraint_sizes, speed_sizes
 from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
-from ..types import Numbers, State
+from ..types import ArrayLike, Key, Numbers, State
 from .interrupts import Interrupts
 from .loop import Consts, Stepper, key_data
-from .options import Given, Options, check_concrete, check_kinds, check_step
+from .options import Given, MethodLike, Options, SystemLike, check_concrete, check_kinds, check_step
 from .plan import Plan
 from .prepared import picked, prepare
 
@@ -45,7 +46,9 @@ class Request:
     keys: np.ndarray | None
 
     @staticmethod
-    def of(system: Any, method: Any, q0: Any, p0: Any, options: Options) -> tuple[Request, Problem | None]:
+    def of(
+        system: SystemLike, method: MethodLike, q0: ArrayLike | None, p0: ArrayLike | None, options: Options
+    ) -> tuple[Request, Problem | None]:
         """Check the arguments of an ensemble against each other; the second result is the problem, if one was given."""
         check_concrete("simulate_ensemble", system, method, q0, p0, options.dt)
         own = {name: None if isinstance(system, Problem) and x is None else 0 for name, x in (("q0", q0), ("p0", p0))}
@@ -89,13 +92,15 @@ class Request:
         return plan
 
 
-def plan_ensemble(system: Any, method: Any, q0: Any, p0: Any, options: Options) -> Plan:
+def plan_ensemble(
+    system: SystemLike, method: MethodLike, q0: ArrayLike | None, p0: ArrayLike | None, options: Options
+) -> Plan:
     """The plan of many trajectories."""
     request, problem = Request.of(system, method, q0, p0, options)
     return request.plan(problem)
 
 
-def _checked_axes(default: dict[str, Any], given: Any) -> dict[str, Any]:
+def _checked_axes(default: dict[str, Any], given: object) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
         raise InputError(f"in_axes must be a mapping such as {{'q0': 0, 'params': None}}, not {given!r}")
     axes = default | dict(given or {})
@@ -107,11 +112,13 @@ def _checked_axes(default: dict[str, Any], given: Any) -> dict[str, Any]:
     return axes
 
 
-def _typed(key: Any) -> Any:
+def _typed(key: Key) -> Any:
     return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
 
 
-def _starts(system: AbstractSystem, q0: Any, p0: Any, dt: Any, axes: dict[str, Any]) -> tuple[Any, Any, int]:
+def _starts(
+    system: AbstractSystem, q0: ArrayLike, p0: ArrayLike, dt: ArrayLike, axes: dict[str, Any]
+) -> tuple[Any, Any, int]:
     """The starts with one leading axis, and its length."""
     q0, p0 = as_array("q0", q0), as_array("p0", p0)
     sizes: dict[str, int] = {}
@@ -133,7 +140,7 @@ def _starts(system: AbstractSystem, q0: Any, p0: Any, dt: Any, axes: dict[str, A
     return q0, p0, count
 
 
-def _param_lengths(system: AbstractSystem, axes: Any) -> list[int]:
+def _param_lengths(system: AbstractSystem, axes: PyTree) -> list[int]:
     if system.params is None:
         raise InputError("in_axes names params, but the system has none: System(..., params=...)")
     try:

@@ -154,7 +154,7 @@ def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) ->
     values = jnp.stack([ends[0], *stepper.inside("events", carry, after.state.t, consts), ends[1]])
     parts = len(values) - 1
 
-    def find(x):
+    def find(x: PyTree):
         j, k, passed, first, last = x
         time = lambda theta: (j + theta) / parts * h
         value = lambda theta: jax.lax.switch(k, functions, state_at(time(theta))[0])
@@ -167,7 +167,7 @@ def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) ->
     return passed, *jax.lax.map(find, (j, k, passed.ravel(), values[:-1].ravel(), values[1:].ravel()))
 
 
-def root(value: Callable[[Any], Any], first: Any, last: Any) -> Any:
+def root(value: Callable[[Any], Any], first: Real, last: Real) -> Any:
     """A zero in [0, 1] of a function with the values `first` and `last` at the ends, by the ITP method.
 
     Interpolates, truncates and projects (Oliveira & Takahashi 2021): one evaluation more than bisection at worst, about
@@ -176,11 +176,11 @@ def root(value: Callable[[Any], Any], first: Any, last: Any) -> Any:
     one = jnp.ones_like(first)
     tiny = jnp.finfo(one.dtype).eps / 2
 
-    def more(loop):
+    def more(loop: tuple[Any, ...]):
         k, low, high, _, _ = loop
         return (k < MOST_HALVINGS) & (high - low > 2 * tiny)
 
-    def narrow(loop):
+    def narrow(loop: tuple[Any, ...]):
         k, low, high, a, b = loop
         middle, width = 0.5 * (low + high), high - low
         chord = (b * low - a * high) / (b - a)

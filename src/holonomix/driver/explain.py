@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 
+from ..types import ArrayLike
+from .options import MethodLike, SystemLike
 from .plan import plan_shapes
 
 
@@ -17,7 +17,14 @@ class Explanation(str):
     reason: str
 
 
-def explain(system: Any, method: Any, q0: Any = None, p0: Any = None, *, backend: str = "auto") -> Explanation:
+def explain(
+    system: SystemLike,
+    method: MethodLike,
+    q0: ArrayLike | None = None,
+    p0: ArrayLike | None = None,
+    *,
+    backend: str = "auto",
+) -> Explanation:
     """Say how a run of `method` on `system` would be carried out.
 
     The text prints well and has the attributes `backend`, `operations` and `reason`.

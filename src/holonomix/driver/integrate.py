@@ -11,24 +11,24 @@ from ..compiled import compiled
 from ..errors import flag
 from ..projection import check_functions
 from ..status import Status
-from ..types import Info
+from ..types import ArrayLike, Index, Info, Numbers
 from .adjoints import Adjoint, advance, check_adjoint
 from .loop import Consts, LoopCarry, Stepper
-from .options import Options
+from .options import MethodLike, Options, SystemLike
 from .plan import plan_pure
 
 
 def integrate(
-    system: Any,
-    method: Any,
-    q0: Any = None,
-    p0: Any = None,
+    system: SystemLike,
+    method: MethodLike,
+    q0: ArrayLike | None = None,
+    p0: ArrayLike | None = None,
     *,
-    dt: Any = None,
+    dt: ArrayLike | None = None,
     steps: Any = None,
-    t0: Any = 0.0,
+    t0: ArrayLike = 0.0,
     save_every: int | None = None,
-    key: Any = None,
+    key: ArrayLike | None = None,
     info: bool = False,
     adjoint: Adjoint = "checkpoint",
 ) -> Any:
@@ -63,12 +63,12 @@ def integrate(
 
 @compiled
 def _integrate(
-    stepper: Stepper, consts: Consts, q0: Any, p0: Any, steps: int, every: int | None, adjoint: Adjoint
+    stepper: Stepper, consts: Consts, q0: Numbers, p0: Numbers, steps: int, every: int | None, adjoint: Adjoint
 ) -> tuple[dict[str, Any], LoopCarry]:
     check_functions(stepper.parts(consts)[0], q0, p0, consts.t0)
     carry = stepper.start(consts, q0, p0)
 
-    def row_of(carry: LoopCarry, expected: Any) -> dict[str, Any]:
+    def row_of(carry: LoopCarry, expected: Index) -> dict[str, Any]:
         row = stepper.read(carry, consts)
         good = (carry.status == Status.OK) & (row["n"] == expected)
         return {name: jnp.where(good, row[name], jnp.nan) for name in ("t", "q", "p")}
@@ -77,7 +77,7 @@ def _integrate(
         carry = advance(stepper, carry, consts, steps, adjoint)
         return row_of(carry, steps), carry
 
-    def save(carry: LoopCarry, k: Any) -> tuple[LoopCarry, dict[str, Any]]:
+    def save(carry: LoopCarry, k: Index) -> tuple[LoopCarry, dict[str, Any]]:
         carry = advance(stepper, carry, consts, every, adjoint)
         return carry, row_of(carry, k * every)
 

@@ -13,13 +13,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from ..compiled import traced_once
 from ..methods.base import AbstractMethod, first_failure
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real, State, known_array
+from ..types import ArrayLike, Index, Key, Numbers, Real, State, known_array
 
 PARTS = 4  # of a step in which events are watched for, where the method knows its solution over the step
 
@@ -63,7 +64,9 @@ class AbstractWatch(eqx.Module):
 
 
 @traced_once
-def _step(method: AbstractMethod, system: AbstractSystem, state: State, dt: Real, memory: PyTree, key: Any) -> Any:
+def _step(
+    method: AbstractMethod, system: AbstractSystem, state: State, dt: Real, memory: PyTree, key: Key | None
+) -> Any:
     return method.step(system, state, dt, memory, key)
 
 
@@ -164,7 +167,7 @@ class Stepper(eqx.Module):
             stop = stop | (late & jnp.isfinite(consts.t_end))
         return stop
 
-    def _key(self, method: AbstractMethod, consts: Consts, n: Any) -> Any:
+    def _key(self, method: AbstractMethod, consts: Consts, n: Index) -> Any:
         if not method.stochastic:
             return None
         return jax.random.fold_in(jax.random.wrap_key_data(consts.key), n)
@@ -176,16 +179,16 @@ def _shown(method: AbstractMethod, system: AbstractSystem, state: State, memory:
 
 
 def make_stepper(
-    system: Any,
+    system: AbstractSystem,
     method: AbstractMethod,
     *,
-    dt: Any,
-    t0: Any = 0.0,
-    t_end: Any = jnp.inf,
-    key: Any = None,
+    dt: ArrayLike,
+    t0: ArrayLike = 0.0,
+    t_end: ArrayLike = jnp.inf,
+    key: Key | None = None,
     observe: dict[str, Any] | None = None,
     reducers: dict[str, Any] | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     dense: bool = False,
 ) -> tuple[Stepper, Consts]:
     """The static and the runtime half of a run."""
@@ -197,6 +200,6 @@ def make_stepper(
     return Stepper(static, dense), Consts(arrays, dt, t0, t_end, known_array(jnp.iinfo(integer).max, integer), data)
 
 
-def key_data(key: Any) -> Any:
+def key_data(key: Key) -> Any:
     """Raw key data from a key of either kind."""
     return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jnp.asarray(key)

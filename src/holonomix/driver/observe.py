@@ -118,7 +118,7 @@ class UserReducer(eqx.Module):
         return UserReducer(init, update, result, getattr(reducer, "takes_time", True))
 
 
-def as_reducers(reduce: Any) -> dict[str, Any]:
+def as_reducers(reduce: object) -> dict[str, Any]:
     """Reductions in a form whose functions can be frozen; what is none stays, for `check_reducers` to refuse."""
     if reduce is None:
         return {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,19 @@ from jax.core import Tracer
 from ..errors import InputError, MethodError, whole_number
 from ..methods.base import AbstractMethod
 from ..projection import check_system
+from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
+from ..types import ArrayLike, Function, Real, Sink
+
+if TYPE_CHECKING:
+    # what users give; our own errors judge it
+    SystemLike: TypeAlias = AbstractSystem | Problem
+    PlainSystem: TypeAlias = AbstractSystem
+    MethodLike: TypeAlias = AbstractMethod
+    StoreLike: TypeAlias = str | os.PathLike[str] | Sink
+    Observe: TypeAlias = Function | Mapping[str, Function]
+else:
+    SystemLike = PlainSystem = MethodLike = StoreLike = Observe = object
 
 MOST_STEPS = 1 << 53  # up to here `n dt` knows n exactly
 
@@ -41,9 +55,9 @@ class Options:
     in_axes: Any = None
     backend: str = "auto"
 
-    def count(self, method: AbstractMethod, dt: Any = None) -> int:
+    def count(self, method: AbstractMethod, at: Real | None = None) -> int:
         """The number of steps, or for an adaptive method that ends at `t1` the most there may be."""
-        dt = self.dt if dt is None else dt
+        dt = self.dt if at is None else at
         if (self.steps is None) == (self.t1 is None):
             raise InputError(f"give either steps or t1, not {'both' if self.steps is not None else 'neither'}")
         if self.save_every is not None:
@@ -65,17 +79,17 @@ class Options:
 class Given(NamedTuple):
     """System, start and options, with what a `Problem` in place of the system stands for."""
 
-    system: Any
-    q0: Any
-    p0: Any
+    system: AbstractSystem
+    q0: ArrayLike
+    p0: ArrayLike
     options: Options
     problem: Problem | None
 
     @staticmethod
-    def of(system: Any, q0: Any, p0: Any, options: Options) -> Given:
+    def of(system: SystemLike, q0: ArrayLike | None, p0: ArrayLike | None, options: Options) -> Given:
         if not isinstance(system, Problem):
-            missing = " and ".join(name for name, x in (("q0", q0), ("p0", p0)) if x is None)
-            if missing:
+            if q0 is None or p0 is None:
+                missing = " and ".join(name for name, x in (("q0", q0), ("p0", p0)) if x is None)
                 raise InputError(
                     f"{missing} must be given: the start, beside the system; or give a Problem, which has one"
                 )
@@ -91,7 +105,7 @@ class Given(NamedTuple):
         return Given(problem.system, *start, dataclasses.replace(options, dt=dt, t1=t1), problem)
 
 
-def check_kinds(method: Any, system: Any) -> None:
+def check_kinds(method: MethodLike, system: object) -> None:
     """`method` is a method and `system` a system."""
     if not isinstance(method, AbstractMethod):
         hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
@@ -99,19 +113,19 @@ def check_kinds(method: Any, system: Any) -> None:
     check_system(system)
 
 
-def check_method(method: Any, system: Any) -> None:
+def check_method(method: MethodLike, system: PlainSystem) -> None:
     """`method` is a method, `system` a system, and the one can treat the other."""
     check_kinds(method, system)
     method.check(system)
 
 
-def check_concrete(name: str, *values: Any) -> None:
+def check_concrete(name: str, *values: object) -> None:
     """A run that leaves compiled code between its chunks cannot be traced."""
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(values)):
         raise InputError(f"{name} cannot run inside jit, vmap or grad; hx.integrate does")
 
 
-def check_step(method: AbstractMethod, dt: Any, key: Any, *, several: bool = False) -> None:
+def check_step(method: AbstractMethod, dt: object, key: object, *, several: bool = False) -> None:
     """Step and key; `several` allows an array of dt."""
     if not isinstance(dt, Tracer):
         step = _as_numbers("dt", dt)
@@ -126,13 +140,13 @@ def check_step(method: AbstractMethod, dt: Any, key: Any, *, several: bool = Fal
         raise InputError(f"key must come from jax.random, for instance jax.random.key(0), not {key!r}")
 
 
-def _is_key(key: Any) -> bool:
+def _is_key(key: object) -> bool:
     """A typed key of `jax.random`, or the raw numbers of one."""
     dtype = getattr(key, "dtype", None)
     return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == np.uint32)
 
 
-def _as_numbers(name: str, value: Any) -> np.ndarray:
+def _as_numbers(name: str, value: object) -> np.ndarray:
     """`value` as a NumPy array of whatever it holds."""
     try:
         return np.asarray(value)
@@ -140,12 +154,12 @@ def _as_numbers(name: str, value: Any) -> np.ndarray:
         raise InputError(f"{name} must be a number or an array of numbers, not {value!r}") from error
 
 
-def _is_number(name: str, value: Any) -> bool:
+def _is_number(name: str, value: object) -> bool:
     found = _as_numbers(name, value)
     return found.ndim == 0 and found.dtype.kind in "fiu"
 
 
-def check_clock(t0: Any, dt: Any) -> None:
+def check_clock(t0: Any, dt: Real) -> None:
     """Time moves: `t0` is a finite number, small enough that adding `dt` to it changes it."""
     if isinstance(t0, Tracer):
         return
@@ -163,7 +177,7 @@ def check_clock(t0: Any, dt: Any) -> None:
         )
 
 
-def check_times(save_at: Any, dt: float, t0: float) -> np.ndarray:
+def check_times(save_at: object, dt: float, t0: float) -> np.ndarray:
     """The times asked for, which must run the way of the simulation."""
     try:
         times = np.atleast_1d(np.asarray(save_at, float))
@@ -183,7 +197,9 @@ def slack(t: float, dt: float) -> float:
     return 1e-9 * abs(dt) + 8 * float(np.spacing(abs(t)))
 
 
-def check_output(method: Any, wanted: Any, dense: bool, stored: bool, t_last: float, dt: float) -> None:
+def check_output(
+    method: MethodLike, wanted: np.ndarray | None, dense: bool, stored: bool, t_last: float, dt: float
+) -> None:
     """What was asked to be shown must be there to show."""
     if not isinstance(dense, (bool, np.bool_)):
         raise InputError(f"dense must be True or False, not {dense!r}")

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +23,21 @@ from ..scene import Scene
 from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
 from ..systems.scenes import scene_of
-from ..types import Array, Numbers, State
+from ..types import Array, ArrayLike, Numbers, State
 from .backends import Choice, choose
 from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper, key_data
-from .options import Given, Options, check_concrete, check_method, check_output, check_step, check_times
+from .options import (
+    Given,
+    MethodLike,
+    Options,
+    SystemLike,
+    check_concrete,
+    check_method,
+    check_output,
+    check_step,
+    check_times,
+)
 from .prepared import Prepared, picked, prepare
 
 __all__ = ["Plan", "make_plan", "plan_pure", "plan_shapes", "to_host"]
@@ -107,7 +117,7 @@ class Plan(Prepared):
         consts = picked(self.consts, self.axes, lanes)
         return dataclasses.replace(self, q0=self.q0[lanes], p0=self.p0[lanes], consts=consts)
 
-    def compiled(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def compiled(self, fn: Callable[..., Any], *args: PyTree) -> Any:
         """`fn(stepper, consts, *args)` for all trajectories; where there are many, `args` have an axis over them."""
         if self.axes is None:
             return _for_one(fn, self.stepper, self.consts, *args)
@@ -144,12 +154,12 @@ class Plan(Prepared):
 
 
 @compiled_for_one_run
-def _for_one(fn: Callable[..., Any], stepper: Stepper, consts: Consts, *args: Any) -> Any:
+def _for_one(fn: Callable[..., Any], stepper: Stepper, consts: Consts, *args: PyTree) -> Any:
     return fn(stepper, consts, *args)
 
 
 @compiled
-def _over_lanes(fn: Callable[..., Any], stepper: Stepper, consts: Consts, axes: Consts, *args: Any) -> Any:
+def _over_lanes(fn: Callable[..., Any], stepper: Stepper, consts: Consts, axes: Consts, *args: PyTree) -> Any:
     return jax.vmap(functools.partial(fn, stepper), in_axes=(axes, *(0 for _ in args)))(consts, *args)
 
 
@@ -162,7 +172,7 @@ def _read(stepper: Stepper, consts: Consts, carry: LoopCarry) -> dict[str, Any]:
     return stepper.read(carry, consts)
 
 
-def _number(x: Any, dtype: np.dtype) -> Any:
+def _number(x: ArrayLike, dtype: np.dtype) -> Any:
     """Of one number that is known, an array of NumPy, which is made in no time."""
     return jnp.asarray(x, dtype) if isinstance(x, jax.Array) or np.ndim(x) else np.asarray(x, dtype)
 
@@ -181,7 +191,15 @@ def to_host(tree: PyTree) -> Any:
 
 
 @rarely_collecting()
-def make_plan(system: Any, method: Any, q0: Any, p0: Any, options: Options, *, stored: bool = False) -> Plan:
+def make_plan(
+    system: SystemLike,
+    method: MethodLike,
+    q0: ArrayLike | None,
+    p0: ArrayLike | None,
+    options: Options,
+    *,
+    stored: bool = False,
+) -> Plan:
     """The plan of one trajectory, with every number known; `stored` where its rows go to a store."""
     check_concrete("simulate", system, method, q0, p0, options.dt, options.t0, options.t1)
     system, q0, p0, options, problem = Given.of(system, q0, p0, options)
@@ -205,7 +223,9 @@ def make_plan(system: Any, method: Any, q0: Any, p0: Any, options: Options, *, s
     return Plan.of(parts, q0, p0, options, steps, key, wanted=wanted, problem=problem)
 
 
-def plan_pure(system: Any, method: Any, q0: Any, p0: Any, options: Options) -> Plan:
+def plan_pure(
+    system: SystemLike, method: MethodLike, q0: ArrayLike | None, p0: ArrayLike | None, options: Options
+) -> Plan:
     """The plan of a run inside `jit`, `vmap` or `grad`: only what needs no values is checked."""
     system, q0, p0, options, problem = Given.of(system, q0, p0, options)
     if options.steps is None and options.t1 is None:
@@ -218,11 +238,18 @@ def plan_pure(system: Any, method: Any, q0: Any, p0: Any, options: Options) -> P
     return Plan.of(parts, q0, p0, dataclasses.replace(options, t1=None), steps, key, problem=problem)
 
 
-def plan_shapes(system: Any, method: Any, q0: Any = None, p0: Any = None, *, backend: str = "auto") -> Plan:
+def plan_shapes(
+    system: SystemLike,
+    method: MethodLike,
+    q0: ArrayLike | None = None,
+    p0: ArrayLike | None = None,
+    *,
+    backend: str = "auto",
+) -> Plan:
     """The plan of a run of which only the shapes matter: `q0` may be missing where the system knows its shape."""
     if isinstance(system, Problem):
         q0, p0 = system.q0 if q0 is None else q0, system.p0 if p0 is None else p0
-        system = system.system
+        system = cast(AbstractSystem, system.system)
     check_method(method, system)
     q0 = None if q0 is None else as_array("q0", q0)
     shape = q0.shape if q0 is not None else system.shape

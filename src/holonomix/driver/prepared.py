@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from ..compiled import Recent
@@ -17,11 +18,11 @@ from ..projection import accepts_redundant, check_constant_mass, check_functions
 from ..systems.abstract import AbstractSystem
 from ..systems.frozen import freeze, identity
 from ..systems.system import System
-from ..types import State, known_array
+from ..types import Index, State, known_array
 from .events import Watch, as_events, check_events
 from .loop import Consts, Stepper, make_stepper
 from .observe import as_observables, as_reducers, check_observables, check_reducers
-from .options import Options, check_method
+from .options import MethodLike, Options, PlainSystem, check_method
 
 __all__ = ["Prepared", "picked", "prepare"]
 
@@ -49,7 +50,12 @@ _known: Recent[Prepared] = Recent(16)
 
 
 def prepare(
-    system: Any, method: Any, shape: tuple[int, ...], dtype: Any, options: Options, params_axes: Any = None
+    system: PlainSystem,
+    method: MethodLike,
+    shape: tuple[int, ...],
+    dtype: DTypeLike,
+    options: Options,
+    params_axes: PyTree = None,
 ) -> Prepared:
     """The loop of a run of `method` on `system`, whose q has this shape.
 
@@ -67,7 +73,7 @@ def prepare(
     return found
 
 
-def _prepared(system: Any, method: Any, q: jax.Array, options: Options, params_axes: Any) -> Prepared:
+def _prepared(system: PlainSystem, method: MethodLike, q: jax.Array, options: Options, params_axes: PyTree) -> Prepared:
     check_method(method, system)
     params, redundant, p = system.params, accepts_redundant(method), q  # of arrays only the shapes matter here
     if params_axes is not None:
@@ -113,10 +119,10 @@ def _prepared(system: Any, method: Any, q: jax.Array, options: Options, params_a
     return Prepared(system, method, watch, reducers, system.has_constraints, redundant, stepper, consts)
 
 
-def picked(tree: PyTree, axes: Any, lanes: Any) -> Any:
+def picked(tree: PyTree, axes: PyTree, lanes: Index | np.ndarray) -> Any:
     """What belongs to one or several trajectories; `axes` is 0 where there is an axis over them and None elsewhere."""
 
-    def pick(axis: int | None, part: Any) -> Any:
+    def pick(axis: int | None, part: PyTree) -> Any:
         return jax.tree.map(lambda x: jnp.asarray(x)[lanes], part) if axis == 0 else part
 
     return jax.tree.map(pick, axes, tree, is_leaf=lambda x: x is None)

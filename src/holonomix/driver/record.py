@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..systems import ResonanceWatch
 from ..types import Sink
 from .events import Event, Found
+from .options import StoreLike
 from .plan import Plan
 from .solution import map_rows, multipliers_of
 
@@ -44,7 +45,7 @@ class Record:
         self.sink: Sink | None = None
         self.resonance: ResonanceWatch | None = None
 
-    def open(self, store: Any) -> Sink:
+    def open(self, store: StoreLike) -> Sink:
         """Send the rows to a directory or a `Sink`."""
         if isinstance(store, (str, os.PathLike)):
             from ..io import Store

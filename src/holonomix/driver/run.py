@@ -20,13 +20,14 @@ import numpy as np
 from .. import columns
 from ..compiled import compiled
 from ..status import Status
+from ..types import Numbers
 from .backends import Choice
 from .checkpoint import Identity, check_same_backend, check_same_run, from_arrays, to_arrays
 from .dense import Interpolant
 from .events import Found, locate
 from .interrupts import Interrupts
 from .loop import Consts, LoopCarry, Stepper
-from .options import slack
+from .options import StoreLike, slack
 from .plan import Plan, to_host
 from .progress import Progress
 from .record import Passages, Record, Rows, Table, blanked, check_memory
@@ -46,7 +47,7 @@ class Run:
         self,
         plan: Plan,
         *,
-        store: Any = None,
+        store: StoreLike | None = None,
         allow_different_bits: bool = False,
         carry: LoopCarry | None = None,
         in_memory: bool = True,
@@ -81,7 +82,7 @@ class Run:
 
     # -- the store ------------------------------------------------------------------------------------------------
 
-    def attach(self, store: Any, allow_different_bits: bool) -> None:
+    def attach(self, store: StoreLike, allow_different_bits: bool) -> None:
         """Begin a fresh store, or continue what is in it."""
         sink = self.record.open(store)
         saved = sink.restart()
@@ -122,7 +123,7 @@ class Run:
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
-    def lanes(self, x: Any) -> np.ndarray:
+    def lanes(self, x: Numbers) -> np.ndarray:
         """An array with its axis over trajectories."""
         return np.asarray(x) if self.plan.many else np.asarray(x)[None]
 
@@ -389,7 +390,7 @@ def _failed(status: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _disarmed(carry: LoopCarry, mask: Any) -> LoopCarry:
+def _disarmed(carry: LoopCarry, mask: Numbers) -> LoopCarry:
     """The carry with event values forgotten where `mask` holds: the next step is taken whatever it passes."""
     values = carry.reduced["events"]
     wide = jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(values) - jnp.ndim(mask)))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..status import Status
 from ..systems import resonance_watch
+from ..types import ArrayLike
 from .advice import failure
 from .events import records_of
 from .interrupts import interruptible
-from .options import Options
+from .options import MethodLike, Observe, Options, StoreLike, SystemLike
 from .plan import make_plan
 from .progress import Progress
 from .run import Run
@@ -22,10 +21,10 @@ __all__ = ["simulate"]
 
 @interruptible
 def simulate(
-    system: Any,
-    method: Any,
-    q0: Any = None,
-    p0: Any = None,
+    system: SystemLike,
+    method: MethodLike,
+    q0: ArrayLike | None = None,
+    p0: ArrayLike | None = None,
     *,
     dt: float | None = None,
     steps: int | None = None,
@@ -33,13 +32,13 @@ def simulate(
     t0: float = 0.0,
     max_steps: int = Options.max_steps,
     save_every: int = 1,
-    save_at: Any = None,
-    observe: Any = None,
-    events: Any = (),
+    save_at: ArrayLike | None = None,
+    observe: Observe | None = None,
+    events: object = (),
     dense: bool = False,
-    progress: Any = False,
-    store: Any = None,
-    key: Any = None,
+    progress: object = False,
+    store: StoreLike | None = None,
+    key: ArrayLike | None = None,
     backend: str = "auto",
     throw: bool = True,
     allow_different_bits: bool = False,

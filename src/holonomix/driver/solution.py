@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from os import PathLike
 from typing import Any
 
 import jax
@@ -15,7 +16,8 @@ from ..compiled import compiled
 from ..scene import Scene
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real
+from ..types import ArrayLike, Numbers, Real
+from .dense import Interpolant
 from .events import EventRecord
 from .plan import Plan
 from .rows import AbstractRows
@@ -48,7 +50,7 @@ class Solution(AbstractRows):
         status: Status,
         stats: dict[str, Any],
         final: tuple[Any, Any, float],
-        interpolant: Any = None,
+        interpolant: Interpolant | None = None,
         events: list[EventRecord],
     ):
         self.plan, self.system, self.method, self._load = plan, plan.system, plan.method, load
@@ -102,7 +104,7 @@ class Solution(AbstractRows):
         """`max|G M^-1 p|`, one value per row (zeros for an unconstrained system)."""
         return map_rows(hidden_of, self.system, self.q, self.p, self.t)
 
-    def at(self, t: Any) -> tuple[np.ndarray, np.ndarray]:
+    def at(self, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """`(q, p)` at any time inside the run; needs `dense=True`."""
         from .dense import evaluate
 
@@ -119,7 +121,7 @@ class Solution(AbstractRows):
         named = any(row.name is not None for row in rows)
         return data.assign_coords(constraint=[str(row) for row in rows]) if named else data
 
-    def save(self, path: Any, **options: Any) -> Any:
+    def save(self, path: str | PathLike[str], **options: Any) -> Any:
         """Write the rows as `.npz`, `.csv` or `.xyz` (with `species="O,H,H"`) and return the path.
 
         A run that should be resumable writes to a store instead: `simulate(..., store="run1")`.
@@ -132,21 +134,23 @@ class Solution(AbstractRows):
         """A figure of the trajectory and of the errors of energy and constraints; notebooks show it."""
         return pictures.plotting.plot_solution(self, **options)
 
-    def phase(self, first: Any = 0, second: Any = None) -> Any:
+    def phase(self, first: int = 0, second: int | None = None) -> Any:
         """A figure of one coordinate against another, or against its own momentum.
 
         A number counts the entries of q in order; `second=None` takes the momentum of the same entry.
         """
         return pictures.plotting.plot_phase(self, first, second)
 
-    def animate(self, path: Any, *, frames: int = 150, fps: int = 25, **options: Any) -> Any:
+    def animate(self, path: str | PathLike[str], *, frames: int = 150, fps: int = 25, **options: Any) -> Any:
         """Write the motion as a file, `.gif` (or `.mp4` where ffmpeg is installed), and return its path.
 
         Frames are equally spaced in time, the nearest saved row each.
         """
         return pictures.plotting.animate(self, path, frames=frames, fps=fps, **options)
 
-    def view(self, path: Any = None, *, open: bool | None = None, certificate: Any = None) -> Any:
+    def view(
+        self, path: str | PathLike[str] | None = None, *, open: bool | None = None, certificate: object = None
+    ) -> Any:
         """Write the run as a page for the browser and return its path; without `path` it is opened, too.
 
         A `certificate` of the method becomes a tab of the page.
@@ -196,11 +200,11 @@ def multipliers_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> A
 
 
 @compiled
-def _mapped(fn: Any, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
+def _mapped(fn: Callable[..., Any], system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return jax.vmap(lambda *x: fn(system, *x))(q, p, t)
 
 
-def map_rows(fn: Any, system: AbstractSystem, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> Any:
+def map_rows(fn: Callable[..., Any], system: AbstractSystem, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> Any:
     """`fn(system, q, p, t)`, an array or a tree of arrays, for every row, in blocks of bounded memory.
 
     The size of a block depends on the system alone: a row gives the same bits whichever rows come with it.
@@ -217,7 +221,7 @@ def map_rows(fn: Any, system: AbstractSystem, q: np.ndarray, p: np.ndarray, t: n
     return jax.tree.map(lambda *x: np.concatenate(x)[:rows], *parts)
 
 
-def map_lanes(fn: Any, plan: Plan, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
+def map_lanes(fn: Callable[..., Any], plan: Plan, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
     """`fn(system, q, p, t)` on rows (trajectory, row, ...), each trajectory with its own parameters."""
     if plan.shared_system:
         flat = map_rows(fn, plan.system, *(x.reshape(-1, *x.shape[2:]) for x in (q, p, t)))

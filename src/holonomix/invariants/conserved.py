@@ -30,7 +30,7 @@ def linear_momentum(q: Numbers, p: Numbers) -> Any:
     return jnp.sum(_particles(p), axis=0)
 
 
-def angular_momentum(q: Numbers, p: Numbers, center: Any = 0.0) -> Any:
+def angular_momentum(q: Numbers, p: Numbers, center: Numbers | float = 0.0) -> Any:
     """`sum_a x_i p_j - x_j p_i`, the components (i, j) of a rotation in each coordinate plane.
 
     One number in the plane; `q x p` as (x, y, z) in space; the `dim (dim - 1)/2` planes i < j in order otherwise.
@@ -60,7 +60,7 @@ def hidden_constraint_error(system: AbstractSystem, q: Numbers, p: Numbers, t: R
     return jnp.max(jnp.abs(system.hidden_constraint(q, p, t)))
 
 
-def _particles(x: Any) -> Any:
+def _particles(x: Numbers) -> Any:
     if jnp.ndim(x) == 1:
         return x[None, :]
     if jnp.ndim(x) != 2:

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..types import ArrayLike
 
-def along(invariants: Mapping[str, Callable[[Any, Any], Any]], q: Any, p: Any) -> dict[str, np.ndarray]:
+
+def along(invariants: Mapping[str, Callable[[Any, Any], Any]], q: ArrayLike, p: ArrayLike) -> dict[str, np.ndarray]:
     """Each invariant, a function of (q, p), on every row of a trajectory."""
     return {name: np.asarray(jax.vmap(fn)(q, p)) for name, fn in invariants.items()}
 
 
-def drift(values: Any) -> float:
+def drift(values: ArrayLike) -> float:
     """The largest departure from the first row, over all components."""
     values = np.asarray(values, float)
     return float(np.max(np.abs(values - values[:1]))) if len(values) else 0.0
@@ -33,7 +35,7 @@ class Trend(NamedTuple):
         return self.change > self.spread
 
 
-def trend(t: Any, values: Any) -> Trend:
+def trend(t: ArrayLike, values: ArrayLike) -> Trend:
     """The least-squares line through `values(t)`."""
     t, values = np.asarray(t, float), np.asarray(values, float)
     middle = t - t.mean()

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..types import ArrayLike
 
 
-def autocovariance(x: Any) -> np.ndarray:
+def autocovariance(x: ArrayLike) -> np.ndarray:
     """The autocovariance of each chain along the draws, lag 0 first, divided by the number of draws (by FFT)."""
     x = _chains(x)
     draws = x.shape[1]
@@ -23,7 +24,7 @@ def autocovariance(x: Any) -> np.ndarray:
     return np.fft.irfft(spectrum * np.conj(spectrum), size, axis=1)[:, :draws] / draws
 
 
-def autocorrelation_time(x: Any) -> Any:
+def autocorrelation_time(x: ArrayLike) -> Any:
     """Integrated autocorrelation time `1 + 2 sum rho_k`, in draws: what multiplies the variance of the mean.
 
     The correlations combine all chains (Gelman et al. 2013, 11.5); the sum stops by Geyer's initial monotone sequence,
@@ -47,13 +48,13 @@ def autocorrelation_time(x: Any) -> Any:
     return np.where(total > 0, time, chains * draws)[()]
 
 
-def effective_sample_size(x: Any) -> Any:
+def effective_sample_size(x: ArrayLike) -> Any:
     """The number of independent draws that would give the same variance of the mean, over all chains together."""
     x = _chains(x)
     return x.shape[0] * x.shape[1] / autocorrelation_time(x)
 
 
-def split_r_hat(x: Any) -> Any:
+def split_r_hat(x: ArrayLike) -> Any:
     """Potential scale reduction of half chains: near 1 (below 1.01) when chains agree and are stationary.
 
     Each chain is cut in two, so that one that drifts disagrees with itself (Gelman et al. 2013, 11.4).
@@ -68,7 +69,7 @@ def split_r_hat(x: Any) -> Any:
     return np.where(within > 0, ratio, np.where(between > 0, np.inf, 1.0))[()]
 
 
-def _chains(x: Any) -> np.ndarray:
+def _chains(x: ArrayLike) -> np.ndarray:
     x = np.asarray(x, float)
     x = x[None] if x.ndim == 1 else x
     if x.ndim < 2 or x.shape[1] < 4:

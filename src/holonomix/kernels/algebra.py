@@ -16,15 +16,15 @@ from .graph import BOOL, FLOATS, INTEGERS, Graph
 from .logic import Logic, power_of_two
 
 
-def _power(x, y):
+def _power(x: np.ndarray, y: np.ndarray):
     """NumPy takes the square root for the power 1/2, which differs at -inf and -0."""
     if y == 0.5 and x <= 0:
         return np.inf if x == -np.inf else 0.0 if x == 0 else np.nan
     return np.power(x, y)
 
 
-def _scipy(name):
-    def call(x):
+def _scipy(name: str):
+    def call(x: np.ndarray):
         import scipy.special
 
         return getattr(scipy.special, name)(x)
@@ -336,7 +336,7 @@ class Algebra(Logic):
         step = self.select(self.compare("gt", a, g.zero[kind]), g.one[kind], negative)
         return self.select(self.compare("eq", a, g.zero[kind]), a, step)
 
-    def apply(self, op: str, args: tuple[int, ...], kind: str, attr=None) -> int:
+    def apply(self, op: str, args: tuple[int, ...], kind: str, attr: object = None) -> int:
         """An operation by name, simplified."""
         if op in ("add", "sub", "mul", "div", "neg", "select"):
             return getattr(self, op)(*args)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from .graph import Branches, Loop, Scope
@@ -139,7 +139,7 @@ class _Lives:
             self.last[n] = self.clock
         return {n: (self.first[n], self.last[n]) for n in self.first}
 
-    def use(self, nodes) -> None:
+    def use(self, nodes: Iterable[int]) -> None:
         """These arrays are written or read now."""
         for n in nodes:
             while n in self.alias:

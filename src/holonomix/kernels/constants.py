@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from .rules_indexing import gathered
+from .trace import Params
 
 Values = list[np.ndarray]
 
@@ -23,23 +24,23 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _broadcast(p: Any, x: np.ndarray) -> np.ndarray:
+def _broadcast(p: Params, x: np.ndarray) -> np.ndarray:
     shape = [1] * len(p.shape)
     for i, d in enumerate(p.broadcast_dimensions):
         shape[d] = x.shape[i]
     return np.broadcast_to(x.reshape(shape), p.shape)
 
 
-def _slice(p: Any, x: np.ndarray) -> np.ndarray:
+def _slice(p: Params, x: np.ndarray) -> np.ndarray:
     return x[tuple(map(slice, p.start_indices, p.limit_indices, p.strides or [1] * x.ndim))]
 
 
-def _gather(p: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray | None:
+def _gather(p: Params, x: np.ndarray, index: np.ndarray) -> np.ndarray | None:
     fits = p.fill_value is None and str(p.mode).rpartition(".")[2] in ("CLIP", "PROMISE_IN_BOUNDS")
     return gathered(p, x, index, 0) if fits else None
 
 
-def _convert(p: Any, x: np.ndarray) -> np.ndarray | None:
+def _convert(p: Params, x: np.ndarray) -> np.ndarray | None:
     """Integers and truth values to anything; rounding of reals is left to JAX."""
     return x.astype(p.new_dtype) if x.dtype.kind in "iub" or p.new_dtype == x.dtype else None
 
@@ -59,7 +60,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def computed(p: Any, known: Values) -> Values:
+def computed(p: Params, known: Values) -> Values:
     """The results of a primitive; `p` are the parameters of its equation."""
     out = None
     with np.errstate(all="ignore"):

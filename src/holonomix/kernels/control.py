@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..jaxprs import scan_counts
 from .carry_reuse import carry_over, rebuild, remember
 from .graph import Branches, Loop, Unsupported, type_of
-from .trace import Array, Tracer, rule
+from .trace import Array, Params, Tracer, Typed, rule
 from .wide import Wide, assemble, dealt, explode, matched, settled
 
 UNROLL = 400  # a scan is unrolled when its whole work is below this many operations
@@ -31,7 +33,7 @@ def _fresh(t: Tracer, starts: list[int], lengths: list[int], fixed: dict[int, in
 
 
 @rule("while", honors="cond_nconsts cond_jaxpr body_nconsts body_jaxpr")
-def _while(t: Tracer, p, *args: Array):
+def _while(t: Tracer, p: Params, *args: Array):
     nc, nb = p.cond_nconsts, p.body_nconsts
     cond_consts, body_consts, init = args[:nc], args[nc : nc + nb], [settled(t, a) for a in args[nc + nb :]]
     starts, lengths = t.scalars(init), t.lengths(init)
@@ -101,7 +103,7 @@ def close_loop(t: Tracer, loop: Loop, starts: list[int], first: int) -> tuple[in
 
 
 @rule("scan", honors="length jaxpr reverse num_consts num_carry unroll linear _split_transpose ft_in ft_out")
-def _scan(t: Tracer, p, *args: Array):
+def _scan(t: Tracer, p: Params, *args: Array):
     g, a = t.graph, t.algebra
     length, body = p.length, p.jaxpr
     nc, nk = scan_counts(body, p.ins, p.outs)
@@ -165,11 +167,11 @@ def _scan(t: Tracer, p, *args: Array):
     return [*t.unscalars(out, init), *(np.stack(c) for c in zip(*each, strict=True))]
 
 
-def _empty(aval) -> Array:
+def _empty(aval: Typed) -> Array:
     return np.zeros(aval.shape, np.int64)
 
 
-def _stack(t: Tracer, rows) -> Array:
+def _stack(t: Tracer, rows: Sequence[Array]) -> Array:
     """Rows along a new first axis."""
     codes = [explode(t, r) if isinstance(r, Wide) else r for r in rows]
     if t.axes.find((len(codes), *codes[0].shape)) is None:
@@ -193,7 +195,7 @@ def _row(t: Tracer, table: Array, index: int) -> Array:
 
 
 @rule("platform_index", honors="platforms")
-def _platform_index(t: Tracer, p):
+def _platform_index(t: Tracer, p: Params):
     """Which branch of a `platform_dependent` to take: all compute the same, and that for a CPU has no custom calls."""
     which = next((k for k, names in enumerate(p.platforms) if names is None or "cpu" in names), None)
     if which is None:
@@ -202,7 +204,7 @@ def _platform_index(t: Tracer, p):
 
 
 @rule("cond", honors="branches branches_platforms")
-def _cond(t: Tracer, p, index: Array, *operands: Array):
+def _cond(t: Tracer, p: Params, index: Array, *operands: Array):
     g, a = t.graph, t.algebra
     branches = p.branches
     which = int(index)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jaxtyping import PyTree
 
 from .emit import KERNEL, Layout
 from .foreign import register
@@ -265,7 +266,9 @@ class CudaRunner(UnderJit):
         out, saved = self._batch(1, lead, given, [False] * len(given), rows, every)
         return [a[0] for a in out], [a[0] for a in saved]
 
-    def _batch(self, count: int, carry_in, given, per_lane, rows: int, every: int) -> tuple[list, list]:
+    def _batch(
+        self, count: int, carry_in: list[Any], given: list[Any], per_lane: Sequence[bool], rows: int, every: int
+    ) -> tuple[list, list]:
         p, layout = self.program, Layout.of(self.program)
         inputs = [
             np.ascontiguousarray(a, leaf.dtype)
@@ -286,13 +289,13 @@ class CudaRunner(UnderJit):
         run(self._functions(False)[0], table, inputs, outputs, max(count, 1), short=self.short, team=self.team)
         return outputs[: len(p.carry)], outputs[len(p.carry) :]
 
-    def run(self, carry, consts, *, rows: int, every: int):
+    def run(self, carry: PyTree, consts: PyTree, *, rows: int, every: int):
         """One trajectory, as a batch of one: for checks only."""
         lead = jax.tree.map(lambda x: jnp.asarray(x)[None], carry)
         out, saved = self.run_batch(lead, consts, None, rows=rows, every=every)
         return jax.tree.map(lambda x: x[0], (out, saved))
 
-    def run_batch(self, carry, consts, consts_axes=None, *, rows: int, every: int):
+    def run_batch(self, carry: PyTree, consts: PyTree, consts_axes: PyTree = None, *, rows: int, every: int):
         """Many trajectories; carry leaves have a leading axis, constants where `consts_axes` says 0."""
         if rows < 0 or every < 0:
             raise ValueError("rows and every must not be negative")

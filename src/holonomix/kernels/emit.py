@@ -10,6 +10,7 @@ those of the scalar form.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .emit_axes import Axes
@@ -281,7 +282,9 @@ class KernelEmitter:
         self.w.put(f"br label %step{self.w.tag}")
         return self.w.label, values
 
-    def _lane_ends(self, active: str, carry, types, nodes, failed) -> list[tuple[str, list[str]]]:
+    def _lane_ends(
+        self, active: str, carry: Sequence[int], types: Sequence[str], nodes: Sequence[int], failed: int | None
+    ) -> list[tuple[str, list[str]]]:
         """The same for lanes: the new values at once where all lanes are well, else a select for each value."""
         good = active
         if failed is not None:

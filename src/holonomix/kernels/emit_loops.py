@@ -10,7 +10,8 @@ Every element is computed by the same operations for any width, so that all widt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .graph import Unsupported
 from .program import Leaf
@@ -113,7 +114,7 @@ class Loops:
                 groups.setdefault(lengths[target], []).append((source, target, g.kind[source]))
         for n, items in groups.items():
 
-            def body(items=items) -> None:
+            def body(items: Sequence[Any] = items) -> None:
                 values = [self.values.name(source) for source, _, _ in items]
                 for value, (_, target, kind) in zip(values, items, strict=True):
                     self.values.keep(value, target, kind)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 
@@ -72,7 +73,7 @@ def register(name: str, platform: str, rank: int, call: Call) -> str:
     if name in _registered:
         return name
 
-    def handler(frame) -> int | None:
+    def handler(frame: Any) -> int | None:
         f = frame.contents
         if f.extension and f.extension.contents.type == _METADATA:
             wanted, own = f.extension.contents.metadata.contents, f.api.contents.version

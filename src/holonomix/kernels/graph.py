@@ -44,6 +44,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from ..errors import HolonomixError
 
@@ -105,7 +106,7 @@ def defects(doing: str) -> Iterator[None]:
         raise Defect(f"{doing}: {type(error).__name__}: {error}") from error
 
 
-def type_of(dtype) -> str:
+def type_of(dtype: DTypeLike) -> str:
     """The two-letter type of a NumPy dtype: f8, i4, u4, b1, ..."""
     dtype = np.dtype(dtype)
     name = "b1" if dtype == np.bool_ else f"{dtype.kind}{dtype.itemsize}"
@@ -214,7 +215,7 @@ class Graph:
             raise Unsupported("too many numbers", f"more than {WORK * self.limit} in the arrays of its equations")
 
     # -- nodes -------------------------------------------------------------------------------------
-    def append(self, op: str, args: tuple[int, ...], kind: str, attr, scope: Scope, length: int = 0) -> int:
+    def append(self, op: str, args: tuple[int, ...], kind: str, attr: object, scope: Scope, length: int = 0) -> int:
         """A new node, whatever there is already."""
         n = len(self.op)
         self.op.append(op)
@@ -226,7 +227,7 @@ class Graph:
         self.length.append(length)
         return n
 
-    def constant(self, value, kind: str) -> int:
+    def constant(self, value: Any, kind: str) -> int:
         with np.errstate(all="ignore"):
             scalar = np.asarray(value).astype(dtype_of(kind))[()]
         key = (kind, scalar.tobytes())
@@ -259,7 +260,7 @@ class Graph:
                 return k, nodes - first
         return None
 
-    def node(self, op: str, args: tuple[int, ...], kind: str, attr=None, length: int | None = None) -> int:
+    def node(self, op: str, args: tuple[int, ...], kind: str, attr: object = None, length: int | None = None) -> int:
         """The node `op(args)`, found again or made, as far out as its arguments and the branch barriers allow."""
         stack, scopes = self.stack, self.scope
         depth = 0
@@ -286,7 +287,7 @@ class Graph:
         stack[home].seen[key] = n
         return n
 
-    def structured(self, op: str, args: tuple[int, ...], attr) -> int:
+    def structured(self, op: str, args: tuple[int, ...], attr: object) -> int:
         """A while or cond: never shared, lives where it is written."""
         return self.append(op, args, "none", attr, self.stack[-1])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +27,7 @@ class Logic:
         self.graph = graph
 
     # -- helpers -----------------------------------------------------------------------------------
-    def _fold(self, fn, kind: str, *nodes: int) -> int:
+    def _fold(self, fn: Callable[..., Any], kind: str, *nodes: int) -> int:
         with np.errstate(all="ignore"):
             return self.graph.constant(fn(*(self.graph.value[n] for n in nodes)), kind)
 
@@ -33,7 +35,7 @@ class Logic:
         value = self.graph.value
         return a in value and b in value
 
-    def const(self, value, kind: str) -> int:
+    def const(self, value: Any, kind: str) -> int:
         return self.graph.constant(value, kind)
 
     def unit(self, n: int) -> int:

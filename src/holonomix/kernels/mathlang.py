@@ -78,60 +78,60 @@ class V:
     def __init__(self, body: Body, name: str, kind: str = "f8"):
         self.body, self.name, self.kind = body, name, kind
 
-    def _with(self, op: str, other) -> V:
+    def _with(self, op: str, other: V | float) -> V:
         other = self.body.lift(other, self.kind)
         return self.body.new(f"{op} {self.body.type(self.kind)} {self.name}, {other.name}", self.kind)
 
-    def __add__(self, o):
+    def __add__(self, o: V | float):
         return self._with("fadd" if self.kind == "f8" else "add", o)
 
-    def __radd__(self, o):
+    def __radd__(self, o: V | float):
         return self.body.lift(o, self.kind) + self
 
-    def __sub__(self, o):
+    def __sub__(self, o: V | float):
         return self._with("fsub" if self.kind == "f8" else "sub", o)
 
-    def __rsub__(self, o):
+    def __rsub__(self, o: V | float):
         return self.body.lift(o, self.kind) - self
 
-    def __mul__(self, o):
+    def __mul__(self, o: V | float):
         return self._with("fmul", o)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, o):
+    def __truediv__(self, o: V | float):
         return self._with("fdiv", o)
 
-    def __rtruediv__(self, o):
+    def __rtruediv__(self, o: V | float):
         return self.body.lift(o, self.kind) / self
 
     def __neg__(self):
         return self.body.new(f"fneg {self.body.type('f8')} {self.name}", "f8")
 
-    def __and__(self, o):
+    def __and__(self, o: V | float):
         return self._with("and", o)
 
-    def __or__(self, o):
+    def __or__(self, o: V | float):
         return self._with("or", o)
 
-    def __xor__(self, o):
+    def __xor__(self, o: V | float):
         return self._with("xor", o)
 
-    def __lshift__(self, o):
+    def __lshift__(self, o: V | float):
         return self._with("shl", o)
 
-    def __rshift__(self, o):
+    def __rshift__(self, o: V | float):
         return self._with("ashr", o)
 
-    def compare(self, op: str, other) -> V:
+    def compare(self, op: str, other: V | float) -> V:
         word = "fcmp" if self.kind == "f8" else "icmp"
         other = self.body.lift(other, self.kind)
         return self.body.new(f"{word} {op} {self.body.type(self.kind)} {self.name}, {other.name}", BOOL)
 
-    def __lt__(self, o):
+    def __lt__(self, o: V | float):
         return self.compare("olt" if self.kind == "f8" else "slt", o)
 
-    def __gt__(self, o):
+    def __gt__(self, o: V | float):
         return self.compare("ogt" if self.kind == "f8" else "sgt", o)
 
     @property
@@ -157,7 +157,7 @@ class Body:
         self.lines.append(f"  %v{self.count} = {text}")
         return V(self, f"%v{self.count}", kind)
 
-    def lift(self, x, kind: str) -> V:
+    def lift(self, x: V | float, kind: str) -> V:
         return x if isinstance(x, V) else V(self, self.w.literal(kind, x), kind)
 
     def call(self, op: str, *args: V) -> V:
@@ -179,7 +179,7 @@ class Body:
     def copysign(self, x: V, sign: V) -> V:
         return self.new(self.w.intrinsic("copysign", "f8", x.name, sign.name), "f8")
 
-    def select(self, p: V, yes, no) -> V:
+    def select(self, p: V, yes: V | float, no: V | float) -> V:
         kind = yes.kind if isinstance(yes, V) else no.kind if isinstance(no, V) else "f8"
         yes, no = self.lift(yes, kind), self.lift(no, kind)
         ty = self.type(kind)

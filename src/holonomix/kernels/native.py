@@ -82,7 +82,7 @@ def optimize(text: str):
     return optimized(module, _machine())
 
 
-def optimized(module, machine):
+def optimized(module: Any, machine: Any):
     llvm, _ = _llvm()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False

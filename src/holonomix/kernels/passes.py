@@ -108,7 +108,9 @@ def fuse(program: Program) -> None:
                 continue
             a, b = args
 
-            def single(m: int, s=scope, at=place, user=n, cut=block.head) -> bool:
+            def single(
+                m: int, s: Scope = scope, at: dict[int, int] = place, user: int = n, cut: int = block.head
+            ) -> bool:
                 inside = g.op[m] == "mul" and count[m] == 1 and g.scope[m] is s and m in at
                 inside = inside and g.length[m] == g.length[user]
                 return inside and (at[m] < cut) == (at[user] < cut)

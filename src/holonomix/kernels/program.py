@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from . import (  # noqa: F401  (they register their rules)
     control,
@@ -24,7 +26,7 @@ from . import (  # noqa: F401  (they register their rules)
 )
 from .graph import STRAIGHT_LINE_LIMIT, Branches, Graph, Loop, Scope, Unsupported, defects, dtype_of, type_of
 from .passes import fuse, share_reciprocals
-from .trace import Tracer, is_key, refuse_unknown
+from .trace import Tracer, Typed, is_key, refuse_unknown
 from .vector_schedule import SPACE, VectorSchedule
 from .verify import verify
 from .wide import Axes, Wide, long_axes, matched, settled
@@ -102,7 +104,7 @@ class Traced:
     functions: tuple[tuple[Any, Any], ...]
 
 
-def trace_loop(loop, carry, consts) -> Traced:
+def trace_loop(loop: Any, carry: PyTree, consts: PyTree) -> Traced:
     """Trace `loop.halted`, `loop.step` and `loop.read` on examples of their arguments.
 
     Exceptions of the functions come through: they are the caller's own.
@@ -114,7 +116,9 @@ def trace_loop(loop, carry, consts) -> Traced:
     return traced
 
 
-def lower(loop, carry, consts, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False) -> Program:
+def lower(
+    loop: Any, carry: PyTree, consts: PyTree, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False
+) -> Program:
     """The program of a loop: `trace_loop`, then `lower_traced`."""
     return lower_traced(trace_loop(loop, carry, consts), limit=limit, wide=wide)
 
@@ -164,7 +168,7 @@ def _lowered(traced: Traced, limit: int, wide: bool | Axes) -> Program:
     graph.leave()
     row_leaves, rows_tree = jax.tree.flatten(functions[2][1])
 
-    def leaves(avals, arrays) -> list[Leaf]:
+    def leaves(avals: Sequence[Any], arrays: Sequence[Any]) -> list[Leaf]:
         return [_leaf(tracer, a, n) for a, n in zip(avals, arrays, strict=True)]
 
     program = Program(
@@ -192,8 +196,8 @@ def _lowered(traced: Traced, limit: int, wide: bool | Axes) -> Program:
     return program
 
 
-def _abstract(tree):
-    def one(x):
+def _abstract(tree: PyTree):
+    def one(x: Any):
         if isinstance(x, jax.ShapeDtypeStruct):
             return x
         if not hasattr(x, "dtype"):
@@ -203,7 +207,7 @@ def _abstract(tree):
     return jax.tree.map(one, tree)
 
 
-def _check_carry(before, after) -> None:
+def _check_carry(before: PyTree, after: PyTree) -> None:
     if jax.tree.structure(before) != jax.tree.structure(after):
         raise TypeError(f"step changes the structure of its carry: {jax.tree.structure(after)}")
     paths = jax.tree_util.tree_flatten_with_path(before)[0]
@@ -213,7 +217,7 @@ def _check_carry(before, after) -> None:
             raise TypeError(f"step changes {where} from {a.dtype}{a.shape} to {b.dtype}{b.shape}")
 
 
-def _leaf(tracer: Tracer, aval, nodes: np.ndarray | Wide) -> Leaf:
+def _leaf(tracer: Tracer, aval: Typed, nodes: np.ndarray | Wide) -> Leaf:
     if isinstance(nodes, Wide):
         everywhere = np.arange(nodes.size).reshape(aval.shape)
         first = everywhere[tuple(slice(0, m) for m in nodes.ids.shape)]

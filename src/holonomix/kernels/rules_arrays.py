@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
-from .trace import Array, Tracer, rule
+from .trace import Array, Params, Tracer, rule
 
 # name: the parameters, and what they do to arrays of nodes
 MOVES: dict[str, tuple[str, Callable[..., list[Array]]]] = {
@@ -26,12 +27,12 @@ for _name, (_honors, _move) in MOVES.items():
 
 
 @rule("reshape", honors="new_sizes dimensions")
-def _reshape(t: Tracer, p, a: Array, *dynamic):
+def _reshape(t: Tracer, p: Params, a: Array, *dynamic: Array):
     return [(a if p.dimensions is None else np.transpose(a, p.dimensions)).reshape(p.new_sizes)]
 
 
 @rule("broadcast_in_dim", honors="shape broadcast_dimensions")
-def _broadcast(t: Tracer, p, a: Array, *dynamic):
+def _broadcast(t: Tracer, p: Params, a: Array, *dynamic: Array):
     shape = [1] * len(p.shape)
     for i, d in enumerate(p.broadcast_dimensions):
         shape[d] = a.shape[i]
@@ -39,19 +40,19 @@ def _broadcast(t: Tracer, p, a: Array, *dynamic):
 
 
 @rule("slice", honors="start_indices limit_indices strides")
-def _slice(t: Tracer, p, a: Array):
+def _slice(t: Tracer, p: Params, a: Array):
     strides = p.strides or (1,) * a.ndim
     return [a[tuple(slice(*s) for s in zip(p.start_indices, p.limit_indices, strides, strict=True))]]
 
 
 @rule("empty", "zeros_like", "empty2", honors="shape dtype")
-def _zeros(t: Tracer, p, *like: Array):
+def _zeros(t: Tracer, p: Params, *like: Array):
     out = p.outs[0]
     return [np.full(out.shape, t.graph.zero[type_of(out.dtype)], np.int64)]
 
 
 @rule("pad", honors="padding_config")
-def _pad(t: Tracer, p, a: Array, value: Array):
+def _pad(t: Tracer, p: Params, a: Array, value: Array):
     for axis, (low, high, inner) in enumerate(p.padding_config):
         if inner and a.shape[axis] > 1:
             shape = list(a.shape)
@@ -67,7 +68,7 @@ def _pad(t: Tracer, p, a: Array, value: Array):
 
 
 @rule("iota", honors="dtype shape dimension")
-def _iota(t: Tracer, p, *dynamic):
+def _iota(t: Tracer, p: Params, *dynamic: Array):
     shape = [1] * len(p.shape)
     shape[p.dimension] = -1
     numbers = np.arange(p.shape[p.dimension]).astype(p.dtype).reshape(shape)
@@ -78,7 +79,7 @@ def _iota(t: Tracer, p, *dynamic):
 
 
 @rule("dot_general", honors="dimension_numbers")
-def _dot_general(t: Tracer, p, a: Array, b: Array):
+def _dot_general(t: Tracer, p: Params, a: Array, b: Array):
     """Sums of products; only products of two structural non-zeros are formed."""
     (ca, cb), (ba, bb) = p.dimension_numbers
     kind = type_of(p.outs[0].dtype)
@@ -114,7 +115,7 @@ def _dot_general(t: Tracer, p, a: Array, b: Array):
 
 
 @rule("triangular_solve", honors="left_side lower transpose_a conjugate_a unit_diagonal")
-def _triangular_solve(t: Tracer, p, a: Array, b: Array):
+def _triangular_solve(t: Tracer, p: Params, a: Array, b: Array):
     if a.ndim != 2 or p.conjugate_a:
         raise Unsupported("triangular_solve")
     alg, n = t.algebra, a.shape[0]
@@ -134,7 +135,7 @@ def _triangular_solve(t: Tracer, p, a: Array, b: Array):
 
 
 @rule("custom_linear_solve", honors="const_lengths jaxprs")
-def _custom_linear_solve(t: Tracer, p, *args: Array):
+def _custom_linear_solve(t: Tracer, p: Params, *args: Array):
     counts = list(p.const_lengths)
     starts = np.cumsum([0, *counts])
     solve = list(p.const_lengths._fields).index("solve")
@@ -145,7 +146,7 @@ def _custom_linear_solve(t: Tracer, p, *args: Array):
 # -- reductions ------------------------------------------------------------------------------------
 
 
-def _groups(a: Array, axes) -> tuple[Array, tuple[int, ...]]:
+def _groups(a: Array, axes: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
     keep = [d for d in range(a.ndim) if d not in axes]
     shape = tuple(a.shape[d] for d in keep)
     size = int(np.prod([a.shape[d] for d in axes], dtype=int))
@@ -153,7 +154,7 @@ def _groups(a: Array, axes) -> tuple[Array, tuple[int, ...]]:
 
 
 @rule("reduce_sum", honors="axes")
-def _reduce_sum(t: Tracer, p, a: Array):
+def _reduce_sum(t: Tracer, p: Params, a: Array):
     zero = t.graph.zero[type_of(p.outs[0].dtype)]
     rows, shape = _groups(a, p.axes)
     out = np.full(len(rows), zero, np.int64)
@@ -163,8 +164,8 @@ def _reduce_sum(t: Tracer, p, a: Array):
     return [out.reshape(shape)]
 
 
-def _reducer(name: str, start, method: str, *prefix: str):
-    def fn(t: Tracer, p, a: Array):
+def _reducer(name: str, start: Callable[[str], Any], method: str, *prefix: str):
+    def fn(t: Tracer, p: Params, a: Array):
         kind = type_of(p.outs[0].dtype)
         call = getattr(t.algebra, method)
         rows, shape = _groups(a, p.axes)
@@ -193,7 +194,7 @@ _reducer("reduce_xor", lambda k: 0, "bits", "xor")
 
 
 def _search(name: str, better: str):
-    def fn(t: Tracer, p, a: Array):
+    def fn(t: Tracer, p: Params, a: Array):
         """The first place of the extreme value; a NaN counts as extreme."""
         alg, kind = t.algebra, type_of(p.index_dtype)
         rows, shape = _groups(a, p.axes)
@@ -217,7 +218,7 @@ _search("argmin", "lt")
 
 
 @rule("reduce", honors="computation jaxpr dimensions")
-def _reduce(t: Tracer, p, *arrays: Array):
+def _reduce(t: Tracer, p: Params, *arrays: Array):
     """A reduction by any function of scalars, element after element, beginning with the initial values."""
     count = len(arrays) // 2
     groups = [_groups(a, p.dimensions) for a in arrays[:count]]
@@ -231,7 +232,7 @@ def _reduce(t: Tracer, p, *arrays: Array):
 
 
 def _cumulative(name: str, method: str, *prefix: str):
-    def fn(t: Tracer, p, a: Array):
+    def fn(t: Tracer, p: Params, a: Array):
         call = getattr(t.algebra, method)
         rows = np.moveaxis(np.array(a), p.axis, 0)
         rows = rows[::-1] if p.reverse else rows
@@ -249,7 +250,7 @@ _cumulative("cummin", "extremum", "min")
 
 
 @rule("sort", honors="dimension num_keys")
-def _sort(t: Tracer, p, *arrays: Array):
+def _sort(t: Tracer, p: Params, *arrays: Array):
     """Insertion by neighbors: stable, n^2/2 comparisons, for short arrays."""
     alg = t.algebra
     length = arrays[0].shape[p.dimension]

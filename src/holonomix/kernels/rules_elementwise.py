@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
 
 from .graph import BOOL, FLOATS, Unsupported, type_of
-from .trace import ELEMENTWISE, RULES, Array, Tracer, check_generator, rule
+from .trace import ELEMENTWISE, RULES, Array, Params, Tracer, check_generator, rule
 
 _OTHERS = set(RULES)
 
@@ -18,38 +20,38 @@ def _zero(t: Tracer, a: Array) -> int:
 
 
 @rule("mul")
-def _mul(t: Tracer, p, a: Array, b: Array):
+def _mul(t: Tracer, p: Params, a: Array, b: Array):
     a, b = np.broadcast_arrays(a, b)
     zero = _zero(t, a)
     return [t.each_where((a != zero) & (b != zero), np.array(zero), t.algebra.mul, a, b)]
 
 
 @rule("add", "add_any")
-def _add(t: Tracer, p, a: Array, b: Array):
+def _add(t: Tracer, p: Params, a: Array, b: Array):
     a, b = np.broadcast_arrays(a, b)
     zero = _zero(t, a)
     return [t.each_where((a != zero) & (b != zero), np.where(a == zero, b, a), t.algebra.add, a, b)]
 
 
 @rule("sub")
-def _sub(t: Tracer, p, a: Array, b: Array):
+def _sub(t: Tracer, p: Params, a: Array, b: Array):
     a, b = np.broadcast_arrays(a, b)
     return [t.each_where(b != _zero(t, b), a, t.algebra.sub, a, b)]
 
 
 @rule("neg")
-def _neg(t: Tracer, p, a: Array):
+def _neg(t: Tracer, p: Params, a: Array):
     return [t.each_where(a != _zero(t, a), a, t.algebra.neg, a)]
 
 
 @rule("div")
-def _div(t: Tracer, p, a: Array, b: Array):
+def _div(t: Tracer, p: Params, a: Array, b: Array):
     a, b = np.broadcast_arrays(a, b)
     return [t.each(t.algebra.div, a, b)]
 
 
-def _plain(name: str, method: str, *prefix):
-    def fn(t: Tracer, p, *arrays: Array):
+def _plain(name: str, method: str, *prefix: str):
+    def fn(t: Tracer, p: Params, *arrays: Array):
         call = getattr(t.algebra, method)
         return [t.each(lambda *n: call(*prefix, *n), *arrays)]
 
@@ -90,7 +92,7 @@ _plain("sign", "sign")
 def _total_order(name: str, op: str):
     """Comparison in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
 
-    def fn(t: Tracer, p, a: Array, b: Array):
+    def fn(t: Tracer, p: Params, a: Array, b: Array):
         alg = t.algebra
 
         def key(n: int) -> int:
@@ -112,7 +114,7 @@ for _name, _op in (("lt_to", "lt"), ("le_to", "le"), ("eq_to", "eq")):
 
 
 @rule("pow")
-def _pow(t: Tracer, p, a: Array, b: Array):
+def _pow(t: Tracer, p: Params, a: Array, b: Array):
     if b.size and t.graph.kind[int(b.flat[0])] not in FLOATS:
         kind = t.graph.kind[int(a.flat[0])]
         if kind not in FLOATS:
@@ -125,12 +127,12 @@ def _pow(t: Tracer, p, a: Array, b: Array):
 
 
 @rule("integer_pow", honors="y")
-def _integer_pow(t: Tracer, p, a: Array):
+def _integer_pow(t: Tracer, p: Params, a: Array):
     return [t.each(lambda n: t.algebra.power(n, p.y), a)]
 
 
 @rule("polynomial", honors="unroll")
-def _polynomial(t: Tracer, p, x: Array, *coefficients: Array):
+def _polynomial(t: Tracer, p: Params, x: Array, *coefficients: Array):
     """Horner's scheme; the coefficients come from the lowest degree on."""
     alg = t.algebra
 
@@ -144,13 +146,13 @@ def _polynomial(t: Tracer, p, x: Array, *coefficients: Array):
 
 
 @rule("round", honors="rounding_method")
-def _round(t: Tracer, p, a: Array):
+def _round(t: Tracer, p: Params, a: Array):
     name = "round_even" if int(p.rounding_method) == 1 else "round_away"
     return [t.each(lambda n: t.algebra.unary(name, n), a)]
 
 
 @rule("select_n")
-def _select_n(t: Tracer, p, which: Array, *cases: Array):
+def _select_n(t: Tracer, p: Params, which: Array, *cases: Array):
     alg, g = t.algebra, t.graph
     if len(cases) == 1:
         return [cases[0]]
@@ -171,13 +173,13 @@ def _select_n(t: Tracer, p, which: Array, *cases: Array):
 
 
 @rule("convert_element_type", honors="new_dtype")
-def _convert(t: Tracer, p, a: Array):
+def _convert(t: Tracer, p: Params, a: Array):
     kind = type_of(p.new_dtype)
     return [t.each(lambda n: t.algebra.convert(n, kind), a)]
 
 
 @rule("reduce_precision", honors="exponent_bits mantissa_bits")
-def _reduce_precision(t: Tracer, p, a: Array):
+def _reduce_precision(t: Tracer, p: Params, a: Array):
     if (p.exponent_bits, p.mantissa_bits) == (11, 52) or not a.size:
         return [a]
     if (p.exponent_bits, p.mantissa_bits) == (8, 23):
@@ -187,7 +189,7 @@ def _reduce_precision(t: Tracer, p, a: Array):
 
 
 @rule("bitcast_convert_type", honors="new_dtype")
-def _bitcast(t: Tracer, p, a: Array):
+def _bitcast(t: Tracer, p: Params, a: Array):
     new, old = np.dtype(p.new_dtype), p.ins[0].dtype
     kind = type_of(new)
     if new.itemsize != np.dtype(old).itemsize:
@@ -219,7 +221,7 @@ def _bitcast_width(t: Tracer, a: Array, new: int, old: int, kind: str) -> Array:
     "name",
     honors="layout context_mesh unconstrained_dims axes axis_index_groups dst_sharding name",
 )
-def _same(t: Tracer, p, *arrays: Array):
+def _same(t: Tracer, p: Params, *arrays: Array):
     return arrays
 
 
@@ -230,17 +232,17 @@ ELEMENTWISE.update(set(RULES) - _OTHERS)  # all that was registered here so far;
 
 
 @rule("random_wrap", honors="impl")
-def _wrap(t: Tracer, p, words: Array):
+def _wrap(t: Tracer, p: Params, words: Array):
     check_generator(p.impl)
     return [t.pack_keys(words)]
 
 
 @rule("random_unwrap")
-def _unwrap(t: Tracer, p, keys: Array):
+def _unwrap(t: Tracer, p: Params, keys: Array):
     return [t.unpack_keys(keys)]
 
 
-def _through(t: Tracer, fn, keys: Array, extra: list[Array], avals, wrap: bool) -> list[Array]:
+def _through(t: Tracer, fn: Callable[..., Any], keys: Array, extra: list[Array], avals: Any, wrap: bool) -> list[Array]:
     """Trace the generator's own definition, one key at a time, and run that."""
     out = []
     closed = jax.make_jaxpr(fn)(jax.ShapeDtypeStruct((2,), np.uint32), *avals)
@@ -251,28 +253,28 @@ def _through(t: Tracer, fn, keys: Array, extra: list[Array], avals, wrap: bool) 
     return out
 
 
-def _implementation(p):
+def _implementation(p: Params):
     impl = p.ins[0].dtype._impl
     check_generator(impl)
     return impl
 
 
 @rule("random_bits", honors="bit_width shape")
-def _random_bits(t: Tracer, p, keys: Array):
+def _random_bits(t: Tracer, p: Params, keys: Array):
     impl = _implementation(p)
     out = _through(t, lambda k: impl.random_bits(k, p.bit_width, p.shape), keys, [], [], False)
     return [np.stack(out).reshape((*keys.shape, *p.shape))]
 
 
 @rule("random_split", honors="shape")
-def _random_split(t: Tracer, p, keys: Array):
+def _random_split(t: Tracer, p: Params, keys: Array):
     impl = _implementation(p)
     out = _through(t, lambda k: impl.split(k, p.shape), keys, [], [], True)
     return [np.stack(out).reshape((*keys.shape, *p.shape))]
 
 
 @rule("random_fold_in")
-def _random_fold_in(t: Tracer, p, keys: Array, data: Array):
+def _random_fold_in(t: Tracer, p: Params, keys: Array, data: Array):
     impl = _implementation(p)
     keys, data = np.broadcast_arrays(keys, data)
     data = t.each(lambda n: t.algebra.convert(n, "u4"), data)
@@ -282,7 +284,7 @@ def _random_fold_in(t: Tracer, p, keys: Array, data: Array):
 
 
 @rule("random_seed", honors="impl")
-def _random_seed(t: Tracer, p, seeds: Array):
+def _random_seed(t: Tracer, p: Params, seeds: Array):
     check_generator(p.impl)
     closed = jax.make_jaxpr(p.impl.seed)(jax.ShapeDtypeStruct((), p.ins[0].dtype))
     out = [t.pack_keys(t.run(closed, [np.array(n)])[0]) for n in seeds.ravel()]
@@ -290,7 +292,7 @@ def _random_seed(t: Tracer, p, seeds: Array):
 
 
 @rule("iota_2x32_shape", honors="shape")
-def _iota_2x32(t: Tracer, p):
+def _iota_2x32(t: Tracer, p: Params):
     count = np.arange(int(np.prod(p.shape)), dtype=np.uint64).reshape(p.shape)
     return [t.literal((count >> np.uint64(32)).astype(np.uint32)), t.literal(count.astype(np.uint32))]
 
@@ -302,7 +304,7 @@ ELEMENTWISE.add("threefry2x32")
 
 
 @rule("threefry2x32")
-def _threefry(t: Tracer, p, k0: Array, k1: Array, x0: Array, x1: Array):
+def _threefry(t: Tracer, p: Params, k0: Array, k1: Array, x0: Array, x1: Array):
     """Twenty rounds of Threefry-2x32 (Salmon et al. 2011)."""
     alg = t.algebra
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .graph import Unsupported
-from .trace import Array, Tracer, rule, wide_rule
+from .trace import Array, Params, Tracer, rule, wide_rule
 from .wide import Wide, dealt, settled
 
 
@@ -30,7 +30,7 @@ def _in_memory(t: Tracer, array: Array) -> int:
 FRONTS = {"ffactor", "fsolve", "fshorten"}
 
 
-def _made(t: Tracer, op: str, args: tuple[int, ...], size: int, *attr) -> Array:
+def _made(t: Tracer, op: str, args: tuple[int, ...], size: int, *attr: object) -> Array:
     """A node of an operation whose result is in memory, and the array of its elements."""
     g = t.graph
     long = t.axes.find((size,)) is not None
@@ -43,17 +43,17 @@ def _made(t: Tracer, op: str, args: tuple[int, ...], size: int, *attr) -> Array:
 
 
 @rule("multifrontal_factor", honors="plan symmetric threshold")
-def _factor(t: Tracer, p, entries: Array):
+def _factor(t: Tracer, p: Params, entries: Array):
     return [_made(t, "ffactor", (_in_memory(t, entries),), p.plan.factor, p.plan, p.symmetric, p.threshold)]
 
 
 @rule("multifrontal_solve", honors="plan transposed")
-def _solve(t: Tracer, p, factors: Array, b: Array):
+def _solve(t: Tracer, p: Params, factors: Array, b: Array):
     return [_made(t, "fsolve", (_in_memory(t, factors), _in_memory(t, b)), p.plan.n, p.plan, p.transposed)]
 
 
 @rule("multifrontal_shorten", honors="plan")
-def _shorten(t: Tracer, p, entries: Array, factors: Array, x: Array):
+def _shorten(t: Tracer, p: Params, entries: Array, factors: Array, x: Array):
     args = tuple(_in_memory(t, a) for a in (entries, factors, x))
     return [_made(t, "fshorten", args, p.plan.n, p.plan)]
 

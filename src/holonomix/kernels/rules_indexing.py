@@ -7,14 +7,15 @@ select for each position that could be written.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jax.extend import core as jex_core
 from jax.lax import GatherScatterMode
 
 from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
-from .trace import Array, Tracer, rule
+from .trace import Array, Params, Tracer, rule
 
 LARGEST_CHOICE = 1_000_000  # elements of all windows that a slice may be
 
@@ -47,11 +48,11 @@ def _combined(t: Tracer, starts: list[tuple[int, int]]) -> int:
 
 
 @rule("dynamic_slice", honors="slice_sizes")
-def _dynamic_slice(t: Tracer, p, a: Array, *starts: Array):
+def _dynamic_slice(t: Tracer, p: Params, a: Array, *starts: Array):
     return [_window(t, a, [int(s) for s in starts[: a.ndim]], p.slice_sizes)]
 
 
-def _window(t: Tracer, a: Array, starts: list[int], sizes) -> Array:
+def _window(t: Tracer, a: Array, starts: list[int], sizes: Sequence[int]) -> Array:
     starts = [clamped(t, s, n - k) for s, n, k in zip(starts, a.shape, sizes, strict=True)]
     value = t.graph.value
     fixed = tuple(
@@ -72,12 +73,12 @@ def _window(t: Tracer, a: Array, starts: list[int], sizes) -> Array:
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update_slice(t: Tracer, p, a: Array, update: Array, *starts: Array):
+def _dynamic_update_slice(t: Tracer, p: Params, a: Array, update: Array, *starts: Array):
     nodes = [clamped(t, int(s), n - k) for s, n, k in zip(starts, a.shape, update.shape, strict=True)]
     return [write(t, np.array(a), update, nodes, lambda old, new: new)]
 
 
-def write(t: Tracer, out: Array, update: Array, starts: list[int], combine) -> Array:
+def write(t: Tracer, out: Array, update: Array, starts: list[int], combine: Callable[[int, int], int]) -> Array:
     """Combine the window of `out` that begins at `starts` with `update`, in place."""
     alg, value = t.algebra, t.graph.value
     ranges = [
@@ -97,7 +98,7 @@ def write(t: Tracer, out: Array, update: Array, starts: list[int], combine) -> A
 
 
 @rule("gather", honors="dimension_numbers slice_sizes mode fill_value")
-def _gather(t: Tracer, p, a: Array, indices: Array):
+def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     d, sizes = p.dimension_numbers, p.slice_sizes
     check_mode(p)
     fill = p.mode == GatherScatterMode.FILL_OR_DROP
@@ -126,7 +127,7 @@ def _gather(t: Tracer, p, a: Array, indices: Array):
     return [_arranged(d, out.reshape((*batch_shape, *offset_shape)), len(batch_shape))]
 
 
-def gathered(p, a: np.ndarray, numbers: np.ndarray, missing: int) -> np.ndarray:
+def gathered(p: Params, a: np.ndarray, numbers: np.ndarray, missing: int) -> np.ndarray:
     """A gather at known places, all at once; `missing` stands where a window is not inside of `a`."""
     d, sizes, batch_shape = p.dimension_numbers, p.slice_sizes, numbers.shape[:-1]
     starts = np.zeros((*batch_shape, a.ndim), np.int64)
@@ -152,13 +153,13 @@ def gathered(p, a: np.ndarray, numbers: np.ndarray, missing: int) -> np.ndarray:
     return _arranged(d, np.squeeze(out, gone), len(batch_shape))
 
 
-def _arranged(d, out: np.ndarray, batches: int) -> np.ndarray:
+def _arranged(d: Any, out: np.ndarray, batches: int) -> np.ndarray:
     """Axes of batches and of windows in the order that a gather gives them."""
     batch_axes, window_axes = iter(range(batches)), iter(range(batches, out.ndim))
     return np.transpose(out, [next(window_axes) if k in d.offset_dims else next(batch_axes) for k in range(out.ndim)])
 
 
-def check_mode(p) -> None:
+def check_mode(p: Params) -> None:
     if p.mode not in (GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS):
         raise Unsupported(p.name, f"with mode {p.mode}")
 
@@ -169,7 +170,7 @@ def within(t: Tracer, n: int, limit: int) -> int:
     return alg.bits("and", low, alg.compare("le", n, alg.const(limit, "i8")))
 
 
-def fill_value(p):
+def fill_value(p: Params):
     if p.fill_value is not None:
         return p.fill_value
     kind = type_of(p.outs[0].dtype)
@@ -195,7 +196,7 @@ COMBINE = {
 }
 
 
-def combiner(t: Tracer, p, name: str) -> Callable[[int, int], int]:
+def combiner(t: Tracer, p: Params, name: str) -> Callable[[int, int], int]:
     """What a scatter makes of an old element and its update."""
     if name == "scatter" and p.update_jaxpr is not None:
         update = jex_core.ClosedJaxpr(p.update_jaxpr, p.update_consts)
@@ -204,7 +205,7 @@ def combiner(t: Tracer, p, name: str) -> Callable[[int, int], int]:
 
 
 def _scatter(name: str):
-    def fn(t: Tracer, p, a: Array, indices: Array, updates: Array):
+    def fn(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
         d = p.dimension_numbers
         check_mode(p)
         out = np.array(a)

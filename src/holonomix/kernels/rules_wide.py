@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,14 +12,14 @@ import numpy as np
 from .constants import computed
 from .graph import BOOL, Unsupported, type_of
 from .rules_wide_places import MOVING, known_numbers, moved, placed
-from .trace import CONTROL, ELEMENTWISE, RULES, WIDE_RULES, Array, Tracer, wide_rule
+from .trace import CONTROL, ELEMENTWISE, RULES, WIDE_RULES, Array, Params, Tracer, wide_rule
 from .wide import Wide, assemble, constant_vector, dealt, explode, settled
 
 CONTROL.add("custom_linear_solve")
 
 
 @wide_rule("any")
-def _any(t: Tracer, p, *ins: Array):
+def _any(t: Tracer, p: Params, *ins: Array):
     """Any primitive with a long array among its arguments or results."""
     known = [k for k in (known_numbers(t, a) for a in ins) if k is not None]
     if len(known) == len(ins) and p.name not in ("random_bits", "threefry2x32", "iota_2x32_shape"):
@@ -39,7 +42,7 @@ def _repeated(t: Tracer, a: Wide) -> bool:
     return not any(t.graph.length[int(n)] for n in a.ids.ravel())
 
 
-def _elementwise(t: Tracer, p, *ins: Array):
+def _elementwise(t: Tracer, p: Params, *ins: Array):
     wides = [a for a in ins if isinstance(a, Wide)]
     whole = next((a for a in wides if a.whole), None)
     if whole is not None:
@@ -64,7 +67,7 @@ def _elementwise(t: Tracer, p, *ins: Array):
 
 
 @wide_rule("add", "add_any")
-def _add(t: Tracer, p, *ins: Array):
+def _add(t: Tracer, p: Params, *ins: Array):
     """Padded pieces of one vector that are added again make one sum over places."""
     (out,) = _elementwise(t, p, *ins)
     g = t.graph
@@ -106,7 +109,7 @@ def _total(t: Tracer, op: str, v: int, n: int) -> int:
 def _reduction(name: str):
     op, method, *prefix = _TOTALS[name]
 
-    def fn(t: Tracer, p, a: Array):
+    def fn(t: Tracer, p: Params, a: Array):
         a = settled(t, a)
         if a.axis not in p.axes:
             (out,) = RULES[name](t, p, a.ids)
@@ -139,20 +142,20 @@ _STEPS = {"cumsum": jnp.add, "cumprod": jnp.multiply, "cummax": jnp.maximum, "cu
 _STEPS |= {"argmax": jnp.greater, "argmin": jnp.less}
 
 
-def _one_by_one(name: str, x: jax.Array, axis: int, p) -> jax.Array:
+def _one_by_one(name: str, x: jax.Array, axis: int, p: Params) -> jax.Array:
     """Along the long axis: a loop that goes from element to element."""
     rows, step = jnp.moveaxis(x, axis, 0), _STEPS[name]
     if name not in ("argmax", "argmin"):
         first = rows[-1 if p.reverse else 0]
         start = jnp.zeros_like(first) if name == "cumsum" else jnp.ones_like(first) if name == "cumprod" else first
 
-        def total(so_far, row):
+        def total(so_far: jax.Array, row: jax.Array):
             so_far = step(so_far, row)
             return so_far, so_far
 
         return jnp.moveaxis(jax.lax.scan(total, start, rows, reverse=p.reverse)[1], 0, axis)
 
-    def better(best, numbered):
+    def better(best: tuple[Any, ...], numbered: tuple[Any, ...]):
         where, row = numbered
         wins = step(row, best[0]) | (jnp.isnan(row) & ~jnp.isnan(best[0]))
         return (jnp.where(wins, row, best[0]), jnp.where(wins, where, best[1])), None
@@ -162,10 +165,10 @@ def _one_by_one(name: str, x: jax.Array, axis: int, p) -> jax.Array:
     return jax.lax.scan(better, best, (numbers, rows))[0][1]
 
 
-def _along(name: str, axes_of):
+def _along(name: str, axes_of: Callable[[Params], Sequence[int]]):
     """Primitives along one of the short axes, and some along the long one."""
 
-    def fn(t: Tracer, p, *ins: Array):
+    def fn(t: Tracer, p: Params, *ins: Array):
         ins = tuple(settled(t, a) for a in ins)
         lead = next(a for a in ins if isinstance(a, Wide))
         axes = axes_of(p)
@@ -191,7 +194,7 @@ _along("sort", lambda p: (p.dimension,))
 
 
 @wide_rule("dot_general")
-def _dot_general(t: Tracer, p, a: Array, b: Array):
+def _dot_general(t: Tracer, p: Params, a: Array, b: Array):
     """The long axis may be a batch axis, a free axis of one side, or summed over."""
     (ca, cb), (ba, bb) = p.dimension_numbers
     a, b = settled(t, a), settled(t, b)
@@ -214,7 +217,7 @@ def _dot_general(t: Tracer, p, a: Array, b: Array):
 
 
 @wide_rule("iota")
-def _iota(t: Tracer, p, *dynamic):
+def _iota(t: Tracer, p: Params, *dynamic: Array):
     shape = [1] * len(p.shape)
     shape[p.dimension] = -1
     numbers = np.arange(p.shape[p.dimension]).astype(p.dtype).reshape(shape)
@@ -222,7 +225,7 @@ def _iota(t: Tracer, p, *dynamic):
 
 
 @wide_rule("iota_2x32_shape")
-def _iota_2x32(t: Tracer, p):
+def _iota_2x32(t: Tracer, p: Params):
     count = np.arange(int(np.prod(p.shape)), dtype=np.uint64)
     out = []
     for words in ((count >> np.uint64(32)).astype(np.uint32), count.astype(np.uint32)):
@@ -232,7 +235,7 @@ def _iota_2x32(t: Tracer, p):
 
 
 @wide_rule("random_bits")
-def _random_bits(t: Tracer, p, keys: Array):
+def _random_bits(t: Tracer, p: Params, keys: Array):
     impl = p.ins[0].dtype._impl
     if impl.key_shape != (2,) or keys.size != 1:
         raise Unsupported("random_bits", "on a long axis")

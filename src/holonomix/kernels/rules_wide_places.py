@@ -7,6 +7,7 @@ places of a whole vector, so there may be only a few of them; a long array of th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from jax.lax import GatherScatterMode
 
 from .graph import BOOL, Unsupported, type_of
 from .rules_indexing import COMBINE, check_mode, clamped, combiner, fill_value, gathered, index_node, within, write
-from .trace import RULES, Array, Tracer, wide_rule
+from .trace import RULES, Array, Params, Tracer, wide_rule
 from .wide import (
     PLACE,
     SHIFT,
@@ -49,7 +50,7 @@ def known_numbers(t: Tracer, a: Array) -> np.ndarray | None:
     return t.values(a) if a.size else None
 
 
-def moved(t: Tracer, p, *ins: Array):
+def moved(t: Tracer, p: Params, *ins: Array):
     """A primitive that moves elements to known places."""
     if p.name == "gather":
         return _gathered(t, p, ins[0], ins[1])
@@ -69,7 +70,7 @@ def moved(t: Tracer, p, *ins: Array):
     return _cheaper(t, p, ins, moved)
 
 
-def _gathered(t: Tracer, p, a: Array, indices: Array):
+def _gathered(t: Tracer, p: Params, a: Array, indices: Array):
     """A gather at known places."""
     check_mode(p)
     index = known_numbers(t, indices)
@@ -80,7 +81,7 @@ def _gathered(t: Tracer, p, a: Array, indices: Array):
     return _cheaper(t, p, (a,), lambda through: [gathered(p, explode(t, a, through), index, missing)])
 
 
-def _cheaper(t: Tracer, p, ins: Sequence[Array], moved: Callable[[bool], list[np.ndarray]]) -> list[Array]:
+def _cheaper(t: Tracer, p: Params, ins: Sequence[Array], moved: Callable[[bool], list[np.ndarray]]) -> list[Array]:
     """Elements of the vectors that went in, or of those that these were pieced together from."""
     outs = moved(False)
     if any(int(n) in t.pieced for a in ins if isinstance(a, Wide) for n in a.ids.ravel()):
@@ -171,7 +172,7 @@ def _update(t: Tracer, a: Wide, update: Array, starts: list[int], combine: Calla
 
 
 @wide_rule("dynamic_slice")
-def _dynamic_slice(t: Tracer, p, a: Array, *starts: Array):
+def _dynamic_slice(t: Tracer, p: Params, a: Array, *starts: Array):
     a = settled(t, a)
     if not isinstance(a, Wide) or all(int(s) in t.graph.value for s in starts):
         return moved(t, p, a, *starts)
@@ -179,7 +180,7 @@ def _dynamic_slice(t: Tracer, p, a: Array, *starts: Array):
 
 
 @wide_rule("dynamic_update_slice")
-def _dynamic_update_slice(t: Tracer, p, a: Array, update: Array, *starts: Array):
+def _dynamic_update_slice(t: Tracer, p: Params, a: Array, update: Array, *starts: Array):
     a, update = settled(t, a), settled(t, update)
     if not isinstance(a, Wide) or all(int(s) in t.graph.value for s in starts):
         return moved(t, p, a, update, *starts)
@@ -187,7 +188,15 @@ def _dynamic_update_slice(t: Tracer, p, a: Array, update: Array, *starts: Array)
     return [_update(t, dealt(t, a, 1), update, nodes, lambda old, new: new)]
 
 
-def _starts(t: Tracer, ndim: int, place: tuple[int, ...], indices: Array, map_, batching, index_batching) -> list[int]:
+def _starts(
+    t: Tracer,
+    ndim: int,
+    place: tuple[int, ...],
+    indices: Array,
+    map_: Sequence[int],
+    batching: Sequence[int],
+    index_batching: Sequence[int],
+) -> list[int]:
     """Where the window of one index begins."""
     nodes = [t.graph.zero["i8"]] * ndim
     for axis, k in zip(batching, index_batching, strict=True):
@@ -198,7 +207,7 @@ def _starts(t: Tracer, ndim: int, place: tuple[int, ...], indices: Array, map_, 
 
 
 @wide_rule("gather")
-def _gather(t: Tracer, p, a: Array, indices: Array):
+def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     """At known places, at a few that depend on data, or at many in a loop."""
     a, indices, d = settled(t, a), settled(t, indices), p.dimension_numbers
     if known_numbers(t, indices) is not None:
@@ -232,7 +241,7 @@ def _gather(t: Tracer, p, a: Array, indices: Array):
     return [assemble(t, np.transpose(codes, order), type_of(p.outs[0].dtype))]
 
 
-def _gather_in_loop(t: Tracer, p, a: Array, indices: Wide):
+def _gather_in_loop(t: Tracer, p: Params, a: Array, indices: Wide):
     """One index after the other, along the long axis of the indices."""
     d, along = p.dimension_numbers, indices.axis
     if along == indices.ndim - 1:
@@ -241,8 +250,8 @@ def _gather_in_loop(t: Tracer, p, a: Array, indices: Wide):
     batches = dict(zip(d.start_indices_batching_dims, d.operand_batching_dims, strict=True))
     other = batches.get(along)  # the axis of `a` that goes along with the indices
 
-    def run(a, indices):
-        def one(_, given):
+    def run(a: jax.Array, indices: jax.Array):
+        def one(_: None, given: tuple[Any, ...]):
             index, part = given
             part = a if other is None else jnp.expand_dims(part, other)
             return None, jnp.squeeze(p.primitive.bind(part, jnp.expand_dims(index, along), **p.params), where)
@@ -253,7 +262,7 @@ def _gather_in_loop(t: Tracer, p, a: Array, indices: Wide):
     return t.run(jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in p.ins)), [a, indices])
 
 
-def _scattered(t: Tracer, p, a: Array, indices: Array, updates: Array) -> Sequence[Array]:
+def _scattered(t: Tracer, p: Params, a: Array, indices: Array, updates: Array) -> Sequence[Array]:
     """A few updates, one after the other, at places that are known or depend on data."""
     a, indices, updates, d = settled(t, a), settled(t, indices), settled(t, updates), p.dimension_numbers
     count = int(np.prod(indices.shape[:-1], dtype=np.int64))
@@ -285,14 +294,14 @@ for _name in set(COMBINE) - {"scatter", "scatter-add", "scatter_add"}:
 
 
 @wide_rule("scatter")
-def _scatter(t: Tracer, p, a: Array, indices: Array, updates: Array):
+def _scatter(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
     if known_numbers(t, indices) is None or p.update_jaxpr is not None:
         return _scattered(t, p, a, indices, updates)
     return moved(t, p, settled(t, a), indices, settled(t, updates))
 
 
 @wide_rule("scatter-add", "scatter_add")
-def _scatter_add(t: Tracer, p, a: Array, indices: Array, updates: Array):
+def _scatter_add(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
     """Sums over constant places; each element adds its updates in their order."""
     index = known_numbers(t, indices)
     if index is None:

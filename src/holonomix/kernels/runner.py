@@ -13,7 +13,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
+from ..types import ArrayLike, Index
 from . import native
 from .emit import Layout
 from .foreign import called
@@ -35,8 +37,8 @@ _contiguous = functools.partial(np.asarray, order="C")
 
 def to_arrays(
     leaves: list[Leaf],
-    tree,
-    given,
+    tree: Any,
+    given: list[Any],
     what: str,
     batch: Sequence[int | None] | None = None,
     make: Callable[[Any, Any], Any] = _contiguous,
@@ -63,7 +65,7 @@ def _as_given(value: Any, dtype: Any) -> Any:
     return value if hasattr(value, "shape") else np.asarray(value, dtype)
 
 
-def _plain(array) -> np.ndarray:
+def _plain(array: ArrayLike) -> np.ndarray:
     return np.asarray(array, order="C")
 
 
@@ -86,7 +88,7 @@ def _words(pointers: list[int], count: int, rows: int, every: int) -> np.ndarray
     return np.array([0, 0, count, rows, every, *pointers, 0], np.int64)
 
 
-def from_arrays(leaves: list[Leaf], tree, arrays: list):
+def from_arrays(leaves: list[Leaf], tree: Any, arrays: list):
     """The inverse, with typed random keys put together again."""
     wrapped = [
         jax.random.wrap_key_data(jax.numpy.asarray(a), impl=leaf.key._impl.name) if leaf.key is not None else a
@@ -95,7 +97,7 @@ def from_arrays(leaves: list[Leaf], tree, arrays: list):
     return jax.tree.unflatten(tree, wrapped)
 
 
-def batch_axes(tree, consts, axes) -> list[int | None]:
+def batch_axes(tree: Any, consts: PyTree, axes: PyTree) -> list[int | None]:
     """One entry, 0 or None, for each leaf of the constants, from a tree prefix."""
     is_none = lambda x: x is None
     spread = jax.tree.map(lambda a, sub: [a] * len(jax.tree.leaves(sub)), axes, consts, is_leaf=is_none)
@@ -142,9 +144,11 @@ class UnderJit(abc.ABC):
     def _single(self, carry_in: list, given: list, rows: int, every: int) -> tuple[list, list]: ...
 
     @abc.abstractmethod
-    def _batch(self, count: int, carry_in, given, per_lane, rows: int, every: int) -> tuple[list, list]: ...
+    def _batch(
+        self, count: int, carry_in: list[Any], given: list[Any], per_lane: Sequence[bool], rows: int, every: int
+    ) -> tuple[list, list]: ...
 
-    def under_jit(self, carry, consts, *, rows: int, every):
+    def under_jit(self, carry: PyTree, consts: PyTree, *, rows: int, every: Index):
         """`run` for use inside of `jax.jit`, as a callback; under `jax.vmap` it is one batch. `every` may be traced."""
         p = self.program
         wanted = [
@@ -171,7 +175,7 @@ class UnderJit(abc.ABC):
         """The name of a custom call of XLA that does the same without a copy to the host, where there is one."""
         return None
 
-    def _host(self, rows: int, every, carry, given) -> list[np.ndarray]:
+    def _host(self, rows: int, every: np.ndarray, carry: list[Any], given: list[Any]) -> list[np.ndarray]:
         p = self.program
         every = np.asarray(every)
         lead = every.shape
@@ -212,7 +216,7 @@ class NativeRunner(UnderJit):
         """Make the machine code that `run` or `run_batch` needs, so that what fails there fails here."""
         self.compile(self.lanes if batch else 1)
 
-    def run(self, carry, consts, *, rows: int, every: int):
+    def run(self, carry: PyTree, consts: PyTree, *, rows: int, every: int):
         """One trajectory: `rows` rows, each after `every` steps."""
         p = self.program
         carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", make=_as_given)
@@ -220,7 +224,7 @@ class NativeRunner(UnderJit):
         carry_out, saved = self._single(carry_in, given, rows, every)
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
 
-    def run_batch(self, carry, consts, consts_axes=None, *, rows: int, every: int):
+    def run_batch(self, carry: PyTree, consts: PyTree, consts_axes: PyTree = None, *, rows: int, every: int):
         """Many trajectories; carry leaves have a leading axis, constants where `consts_axes` says 0."""
         p = self.program
         leaves = jax.tree.leaves(carry)
@@ -248,7 +252,9 @@ class NativeRunner(UnderJit):
         del scratch, inputs  # not before the call
         return [outputs[name] for name in self._carry.names], saved
 
-    def _batch(self, count: int, carry_in, given, per_lane, rows: int, every: int) -> tuple[list, list]:
+    def _batch(
+        self, count: int, carry_in: list[Any], given: list[Any], per_lane: Sequence[bool], rows: int, every: int
+    ) -> tuple[list, list]:
         p = self.program
         carry_out = [np.empty_like(a) for a in carry_in]
         saved = [np.empty((count, rows, *leaf.shape), leaf.dtype) for leaf in p.rows]

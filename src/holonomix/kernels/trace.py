@@ -15,6 +15,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex_core
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
 from ..jaxprs import CALLS, called
 from .algebra import Algebra
@@ -22,6 +23,7 @@ from .graph import Defect, Graph, Unsupported, type_of
 from .wide import Axes, Wide, constant_vector
 
 Array = Any  # a NumPy array of node numbers, or a single one
+Typed = jax.core.ShapedArray | jax.ShapeDtypeStruct | jax.Array  # what has a shape and a type
 Rule = Callable[..., Sequence[Array]]
 RULES: dict[str, Rule] = {}
 WIDE_RULES: dict[str, Rule] = {}  # the same where an array with a long axis goes in or comes out
@@ -73,7 +75,7 @@ def wide_rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def is_key(aval) -> bool:
+def is_key(aval: Typed) -> bool:
     return jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
@@ -81,7 +83,7 @@ def _generator(key: Any) -> Any:
     return key.dtype._impl
 
 
-def check_generator(impl) -> None:
+def check_generator(impl: Any) -> None:
     """Keys are pairs of words here; those of other generators (rbg) are not."""
     if impl.key_shape != (2,):
         raise Unsupported(f"random generator {impl.name}")
@@ -97,7 +99,7 @@ class Tracer:
         self.pieced: dict[int, np.ndarray] = {}  # vectors put together from others, with the codes of their elements
 
     # -- values ------------------------------------------------------------------------------------
-    def literal(self, value) -> Array:
+    def literal(self, value: Any) -> Array:
         """Constants of the jaxpr as nodes."""
         if isinstance(value, jax.Array) and is_key(value):
             check_generator(_generator(value))
@@ -136,7 +138,7 @@ class Tracer:
         words = [args[int(k)] for k in keys.ravel()]
         return np.array(words, np.int64).reshape((*keys.shape, 2))
 
-    def new_params(self, aval) -> Array:
+    def new_params(self, aval: Typed) -> Array:
         """An array of fresh parameters of the innermost scope."""
         count = int(np.prod(aval.shape, dtype=np.int64))
         if is_key(aval):
@@ -201,7 +203,7 @@ class Tracer:
             out.append(r)
         return np.array(out, np.int64).reshape(arrays[0].shape)
 
-    def each_where(self, mask, default: Array, fn: Callable[..., int], *arrays: Array) -> Array:
+    def each_where(self, mask: np.ndarray, default: Array, fn: Callable[..., int], *arrays: Array) -> Array:
         """`fn` where the mask holds, `default` elsewhere; the way to leave structural zeros alone."""
         mask = np.asarray(mask)
         out = np.array(np.broadcast_to(default, mask.shape))
@@ -218,12 +220,12 @@ class Tracer:
         return None
 
     # -- evaluation --------------------------------------------------------------------------------
-    def run(self, closed, args: Sequence[Array]) -> list[Array]:
+    def run(self, closed: ClosedJaxpr | Jaxpr, args: Sequence[Array]) -> list[Array]:
         jaxpr = closed.jaxpr if isinstance(closed, jex_core.ClosedJaxpr) else closed
         consts = closed.consts if isinstance(closed, jex_core.ClosedJaxpr) else ()
         env: dict = {}
 
-        def read(atom) -> Array:
+        def read(atom: Var | Literal) -> Array:
             return self.literal(atom.val) if isinstance(atom, jex_core.Literal) else env[atom]
 
         env.update(zip(jaxpr.constvars, (self.literal(c) for c in consts), strict=True))
@@ -234,7 +236,7 @@ class Tracer:
             env.update(zip(eqn.outvars, outs, strict=True))
         return [read(a) for a in jaxpr.outvars]
 
-    def equation(self, eqn, ins: list[Array]) -> Sequence[Array]:
+    def equation(self, eqn: Any, ins: list[Array]) -> Sequence[Array]:
         name = eqn.primitive.name
         long = any(isinstance(a, Wide) for a in ins)
         for v in eqn.outvars:
@@ -257,9 +259,9 @@ class Tracer:
                 raise Unsupported(name, f"with {key}={value!r:.60}")
         if long and name not in CONTROL:
             fn = WIDE_RULES["any"]
-        return fn(self, _Params(eqn), *ins)
+        return fn(self, Params(eqn), *ins)
 
-    def check(self, eqn, outs: Sequence[Array]) -> None:
+    def check(self, eqn: Any, outs: Sequence[Array]) -> None:
         """Compare the results of an equation with the shapes and types that JAX gives them."""
         name = eqn.primitive.name
         if len(outs) != len(eqn.outvars):
@@ -274,7 +276,7 @@ class Tracer:
                 raise Defect(f"the result of {name} has {fault}")
 
 
-def refuse_unknown(jaxpr) -> None:
+def refuse_unknown(jaxpr: Any) -> None:
     """Raise `Unsupported` for a primitive without a rule, before any work; what is inside of branches may never run."""
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
@@ -286,7 +288,7 @@ def refuse_unknown(jaxpr) -> None:
             raise Unsupported(name)
 
 
-def _neutral(value: Any) -> bool:
+def _neutral(value: object) -> bool:
     return value is None or value is False or (isinstance(value, tuple) and not value)
 
 
@@ -294,18 +296,18 @@ def _settled(value: Array) -> Array:
     return value if isinstance(value, Wide) else np.asarray(value)
 
 
-class _Params:
+class Params:
     """The parameters of an equation by attribute, with its input and output types."""
 
     __slots__ = ("ins", "name", "outs", "params", "primitive")
 
-    def __init__(self, eqn):
+    def __init__(self, eqn: Any):
         self.primitive, self.name = eqn.primitive, eqn.primitive.name
         self.params = eqn.params
         self.ins = [v.aval for v in eqn.invars]
         self.outs = [v.aval for v in eqn.outvars]
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str):
         try:
             return self.params[name]
         except KeyError:

@@ -20,9 +20,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.extend import core as jex_core
@@ -82,7 +82,7 @@ class Axes:
         dealt = sorted(n // m for m in parts if n // m <= MOST)
         return dealt[::-1]
 
-    def find(self, shape) -> int | None:
+    def find(self, shape: Sequence[int]) -> int | None:
         """The long axis of a shape, if it has one; an array without elements has none."""
         if 0 in shape:
             return None
@@ -92,12 +92,12 @@ class Axes:
         return found[0] if found else None
 
 
-def long_axes(jaxprs) -> Axes:
+def long_axes(jaxprs: Iterable[Any]) -> Axes:
     """The lengths that occur most, of axes that never occur together."""
     weight: Counter[int] = Counter()
     together: set[tuple[int, int]] = set()
 
-    def visit(jaxpr, weight: Counter[int]) -> int:
+    def visit(jaxpr: Any, weight: Counter[int]) -> int:
         """Count the elements of arrays by the lengths of their axes; returns the elements of all arrays."""
         total = 0
         for eqn in jaxpr.eqns:
@@ -144,7 +144,7 @@ class Numbers:
     def __hash__(self) -> int:
         return hash(self.key)
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Numbers) and self.key == other.key
 
     def __repr__(self) -> str:
@@ -209,7 +209,7 @@ def _through(g: Graph, v: int, places: np.ndarray) -> int | None:
 # -- codes -----------------------------------------------------------------------------------------
 
 
-def explode(t: Tracer, a, through: bool = False) -> np.ndarray:
+def explode(t: Tracer, a: np.ndarray | Wide, through: bool = False) -> np.ndarray:
     """The array with a code for every element; `through` looks into vectors that were pieced together."""
     g = t.graph
     if not isinstance(a, Wide):
@@ -426,13 +426,13 @@ def dealt(t: Tracer, a: Wide, ways: int) -> Wide:
     return out
 
 
-def settled(t: Tracer, a):
+def settled(t: Tracer, a: Any):
     """A `Wide` that is not `whole`."""
     if isinstance(a, Wide) and a.whole:
         return assemble(t, explode(t, a), t.graph.kind[int(a.ids.flat[0])])
     return a
 
 
-def matched(t: Tracer, arrays, like) -> list:
+def matched(t: Tracer, arrays: Sequence[Any], like: Sequence[np.ndarray | Wide]) -> list:
     """Arrays dealt as those of `like`."""
     return [dealt(t, a, b.ids.shape[b.axis]) if isinstance(b, Wide) else a for a, b in zip(arrays, like, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .graph import BOOL, FLOATS, float_bits
 from .program import Program
@@ -94,7 +95,7 @@ class Writer:
             return literal
         return "<" + ", ".join([f"{scalar} {literal}"] * self.lanes) + ">"
 
-    def literal(self, kind: str, value) -> str:
+    def literal(self, kind: str, value: Any) -> str:
         if kind in FLOATS:
             text = f"0x{float_bits(float(value)):016X}"
         elif kind == BOOL:

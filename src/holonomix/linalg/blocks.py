@@ -35,7 +35,7 @@ class BlockDiagonalFactor(eqx.Module):
     def solve(self, b: Numbers) -> Any:
         return self._each(b, lambda f, part: apply(f, part) if isinstance(f, jax.Array) else f.solve(part))
 
-    def shortest(self, x: Any) -> Any:
+    def shortest(self, x: Numbers) -> Any:
         """The least-norm form of a solution, for factors that accept redundant rows."""
         return self._each(x, lambda factor, part: factor.shortest(part))
 

@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..types import Numbers
+from ..types import Numbers, Real
 
 
 class Compensation(eqx.Module):
@@ -28,7 +28,7 @@ class Compensation(eqx.Module):
         return Compensation(self.q, -self.p)
 
 
-def add(x: Any, low: Any, increment: Any) -> tuple[Any, Any]:
+def add(x: Numbers, low: Numbers, increment: Real) -> tuple[Any, Any]:
     """`x + low + increment` as a rounded sum and the new low part."""
     shape = x.shape
     x, increment = evened(x), evened(increment + low)
@@ -36,7 +36,7 @@ def add(x: Any, low: Any, increment: Any) -> tuple[Any, Any]:
     return total.reshape(shape), (increment - (total - x)).reshape(shape)
 
 
-def evened(x: Any) -> Any:
+def evened(x: Numbers) -> Any:
     """The same numbers as one vector where XLA would not vectorize a loop over them: its last axis is short and odd.
 
     (3000, 3) numbers take five times as long as 9000 in a row; (4500, 2) do not.

@@ -97,7 +97,7 @@ def signed_pivot(factor: Any) -> Any:
     return jnp.min(jnp.stack(smallest))
 
 
-def _least(inverse: Any) -> Any:
+def _least(inverse: UnrolledFactor | Numbers) -> Any:
     if isinstance(inverse, UnrolledFactor):
         return jnp.min(jnp.stack([jnp.min(row[k]) for k, row in enumerate(inverse.upper)]))
     if inverse.ndim == 1:

@@ -9,13 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from ..multifrontal import Plan, available, factor, plan_of, shortest, solution
 from ..multifrontal.plan import BLOCK
 from ..types import Numbers
 
 
-def fronts_available(dtype: Any = None) -> bool:
+def fronts_available(dtype: DTypeLike | None = None) -> bool:
     """Whether this process computes on a CPU, in double precision, and can make machine code."""
     double = jnp.result_type(float) == jnp.float64 if dtype is None else dtype == jnp.float64
     return double and jax.default_backend() == "cpu" and available()
@@ -43,7 +44,7 @@ class FrontFactor(eqx.Module):
         one = lambda b: solution(self.plan, self.entries, self.factors, b.astype(self.factors.dtype)).astype(b.dtype)
         return one(b) if b.ndim == 1 else jax.vmap(one, in_axes=1, out_axes=1)(b)
 
-    def shortest(self, x: Any) -> Any:
+    def shortest(self, x: Numbers) -> Any:
         """The solution of least norm with the same product."""
         return shortest(self.plan, self.entries, self.factors, x)
 

@@ -16,13 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..types import Numbers
+
 MAX_RUNS = 16
 
 
 class Indices:
     """An integer array that can be a static field: equal contents are equal, and the hash is computed once."""
 
-    def __init__(self, array: Any):
+    def __init__(self, array: np.ndarray | Numbers):
         self.array = np.ascontiguousarray(np.asarray(array), dtype=np.int64)
         self.array.setflags(write=False)
         self._key = (self.array.shape, hashlib.blake2b(self.array.tobytes(), digest_size=16).digest())
@@ -61,7 +63,7 @@ def run_of(index: np.ndarray) -> Run | None:
     return Run(first, int(body[0]), step, int(body.size), n - 1 - last)
 
 
-def take(x: Any, index: np.ndarray | Indices) -> Any:
+def take(x: Numbers, index: np.ndarray | Indices) -> Any:
     """`x[..., index]`; the entries -1 read zero."""
     index = index if isinstance(index, Indices) else Indices(index)
     kind, plan = _plan(index, x.shape[-1])
@@ -78,7 +80,7 @@ def take(x: Any, index: np.ndarray | Indices) -> Any:
     return rows if missing is None else jnp.where(missing, 0.0, rows)
 
 
-def _read(x: Any, run: Run) -> Any:
+def _read(x: Numbers, run: Run) -> Any:
     if run.length == 0:
         return jnp.zeros(x.shape[:-1] + (run.before,), x.dtype)
     part = jax.lax.slice_in_dim(x, run.start, run.start + (run.length - 1) * run.step + 1, run.step, axis=x.ndim - 1)

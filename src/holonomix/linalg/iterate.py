@@ -14,7 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
-from ..types import Numbers
+from ..types import Index, Numbers, Real
 from .krylov import LARGE, JacobianProduct, block_units
 from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
@@ -34,15 +34,15 @@ class Iterated(NamedTuple):
 def iterate(
     body: Callable[[Any, Any], Any],
     residual: Callable[[Any], tuple[Any, Any]],
-    x: Any,
+    x: PyTree,
     *,
-    tol: Any,
+    tol: Real,
     max_iterations: int,
-    floor: Any = 0.0,
+    floor: Real = 0.0,
     stall: float = 0.5,
-    limit: Any = None,
+    limit: Index | None = None,
     polish: bool = False,
-    ahead: Any = None,
+    ahead: PyTree = None,
     slow: float | None = None,
     patience: int = 1,
 ) -> Iterated:
@@ -63,23 +63,23 @@ def iterate(
     """
     r, norm = residual(x)
 
-    def stalled(norm, previous):
+    def stalled(norm: PyTree, previous: PyTree):
         previous = functools.reduce(jnp.maximum, previous)
         slow = (norm >= stall * previous) & (norm <= floor)
         return slow if limit is None else slow | ((norm >= previous) & (norm <= limit))
 
-    def accepted(norm, previous):
+    def accepted(norm: PyTree, previous: PyTree):
         if ahead is None:
             return stalled(norm, previous)
         soon = (norm * norm <= ahead * previous[0]) & (previous[0] < jnp.inf)  # the first norm has no predecessor
         return soon | stalled(norm, previous)
 
-    def more(loop):
+    def more(loop: PyTree):
         _, _, norm, previous, k = loop
         going = (norm > tol) & ~accepted(norm, previous) & (k < max_iterations)
         return going if slow is None else going & ~(norm > slow * previous[0])
 
-    def sweep(loop):
+    def sweep(loop: PyTree):
         x, r, norm, previous, k = loop
         x = body(x, r)
         r, new = residual(x)
@@ -109,16 +109,16 @@ def implicit_root(
     """
     dynamic, static = eqx.partition(args, eqx.is_array)
 
-    def dense(x, args):
+    def dense(x: PyTree, args: PyTree):
         flat, unflatten = ravel_pytree(x)
         return Dense(jax.jacfwd(lambda y: ravel_pytree(residual(unflatten(y), args))[0])(flat)).factor()
 
     @jax.custom_jvp
-    def root(dynamic):
+    def root(dynamic: PyTree):
         return solve(eqx.combine(dynamic, static))
 
     @root.defjvp
-    def _(primals, tangents):
+    def _(primals: PyTree, tangents: PyTree):
         (dynamic,), (direction,) = primals, tangents
         x, aux = root(dynamic)
         _, change = jax.jvp(lambda d: residual(x, eqx.combine(d, static)), (dynamic,), (direction,))
@@ -129,16 +129,16 @@ def implicit_root(
     return root(dynamic)
 
 
-def known_value(fn: Callable[[Any], Any], args: PyTree, value: Any) -> Any:
+def known_value(fn: Callable[[Any], Any], args: PyTree, value: PyTree) -> Any:
     """`value`, which is `fn(args)` computed before, with the derivative of `fn`."""
     dynamic, static = eqx.partition(args, eqx.is_array)
 
     @jax.custom_jvp
-    def known(dynamic, value):
+    def known(dynamic: PyTree, value: PyTree):
         return value
 
     @known.defjvp
-    def _(primals, tangents):
+    def _(primals: PyTree, tangents: PyTree):
         _, change = jax.jvp(lambda d: fn(eqx.combine(d, static)), primals[:1], tangents[:1])
         return known(*primals), change
 
@@ -147,8 +147,8 @@ def known_value(fn: Callable[[Any], Any], args: PyTree, value: Any) -> Any:
 
 def newton_root(
     residual: Callable[[Any, Any], Any],
-    start: Any,
-    args: Any,
+    start: PyTree,
+    args: PyTree,
     *,
     max_iterations: int = 50,
     known: Callable[[Any], Any] | None = None,
@@ -168,23 +168,23 @@ def newton_root(
     """
     large = len(blocks) > 0 and start.size > LARGE
 
-    def matrix_free(x, args):
+    def matrix_free(x: PyTree, args: PyTree):
         _, product = jax.linearize(lambda y: residual(y, args), x)
         return JacobianProduct(product, (lambda r: r) if inverse is None else inverse(x, args))
 
-    def solve(full):
+    def solve(full: PyTree):
         start, args = full
         eps = jnp.finfo(start.dtype).eps
 
         # without known data nothing has a size before the first Jacobian: only an exact root is accepted at once
         least = jnp.zeros_like(start) if known is None else known(args)
 
-        def measured(loop):
+        def measured(loop: PyTree):
             x, sizes = loop
             r = residual(x, args)
             return r, relative(r, sizes)
 
-        def large_body(loop, r):
+        def large_body(loop: PyTree, r: PyTree):
             x, _ = loop
             jacobian = matrix_free(x, args)
             sizes = jnp.maximum(jacobian.row_sizes(size_with_margin(x, start)), least)
@@ -193,7 +193,7 @@ def newton_root(
             units = block_units(jnp.maximum(sizes, jnp.abs(r)), blocks)
             return x - jacobian.solve(r, units), jnp.maximum(sizes, loose(x.dtype) * units)
 
-        def body(loop, r):
+        def body(loop: PyTree, r: PyTree):
             x, _ = loop
             jacobian = jax.jacfwd(lambda y: residual(y, args))(x)
             x1 = x - _solved(jacobian, size_with_margin(x, start), r)
@@ -205,7 +205,7 @@ def newton_root(
         done = iterate(chosen, measured, first, tol=eps / 4, max_iterations=max_iterations, **options)
         return done.x[0], (done.residual, done.iterations, done.converged)
 
-    def accurate(x, full):
+    def accurate(x: PyTree, full: PyTree):
         """Solves for derivatives: to round-off, or NaN."""
         start, args = full
         jacobian = matrix_free(x, args)
@@ -224,13 +224,13 @@ class _Solver(NamedTuple):
     solve: Callable[[Any], Any]
 
 
-def _solved(matrix: Numbers, sizes: Any, b: Numbers) -> Any:
+def _solved(matrix: Numbers, sizes: PyTree, b: Numbers) -> Any:
     if matrix.shape[0] <= UNROLL:
         return Dense(matrix).factor().solve(b)
     return balanced(matrix, sizes, lambda scaled: partial(jnp.linalg.solve, scaled))(b)
 
 
-def _no_tangent(x: Any) -> Any:
+def _no_tangent(x: PyTree) -> Any:
     if jnp.issubdtype(jnp.result_type(x), jnp.inexact):
         return jnp.zeros_like(x)
     return np.zeros(jnp.shape(x), jax.dtypes.float0)

@@ -13,6 +13,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from ..types import Numbers
 from .fronts import FrontFactor, dense_fronts, fronts_available
@@ -22,7 +23,7 @@ from .small import UNROLL, UnrolledFactor, diagonal_scale, unrolled
 DEPENDENT = 1e-9
 
 
-def dependent(dtype: Any) -> float:
+def dependent(dtype: DTypeLike) -> float:
     """`DEPENDENT`, or what the round-off of single precision leaves of a vanishing pivot."""
     return max(DEPENDENT, 256 * float(jnp.finfo(dtype).eps))
 
@@ -41,7 +42,7 @@ class MinNormFactor(eqx.Module):
     def solve(self, b: Numbers) -> Any:
         return self.factor.solve(b)
 
-    def shortest(self, x: Any) -> Any:
+    def shortest(self, x: Numbers) -> Any:
         """The solution of least norm with the same product."""
         part = self.overlap.solve(jnp.sum(self.null * x[:, None], axis=0))
         return x - jnp.sum(self.null * part[None], axis=1)
@@ -57,7 +58,7 @@ class PseudoInverse(eqx.Module):
     def solve(self, b: Numbers) -> Any:
         return self.inverse @ b
 
-    def shortest(self, x: Any) -> Any:
+    def shortest(self, x: Numbers) -> Any:
         return x - self.null @ (self.null.T @ x)
 
 

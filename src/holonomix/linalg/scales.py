@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from ..types import Numbers
+from ..types import Numbers, Real
 
 # Up to this many eps a linearly convergent iteration that has become slow is accepted.
 LINEAR_STALL = 1e4
@@ -43,22 +44,22 @@ def particle_sizes(q: Numbers) -> Any:
     return jnp.broadcast_to(jnp.maximum(own, loose(own.dtype) * jnp.max(own)), size.shape)
 
 
-def inverse_sizes(size: Any) -> Any:
+def inverse_sizes(size: Numbers) -> Any:
     """`1/size`; where nothing has a size only an exact zero is zero."""
     return jnp.where(size > 0, 1.0 / size, jnp.finfo(size.dtype).max)
 
 
-def relative(residual: Any, size: Any) -> Any:
+def relative(residual: Numbers, size: Numbers) -> Any:
     """The largest `|r_i| / size_i`; zero for no rows."""
     return jnp.max(jnp.abs(residual) * inverse_sizes(size), initial=0.0)
 
 
-def loose(dtype: Any) -> float:
+def loose(dtype: DTypeLike) -> float:
     """`sqrt(eps)`: the relative residual below which an iteration that no longer contracts has met round-off."""
     return float(jnp.finfo(dtype).eps) ** 0.5
 
 
-def stall_rule(dtype: Any, unit: Any = 1.0, *, quadratic: bool) -> dict[str, Any]:
+def stall_rule(dtype: DTypeLike, unit: Real = 1.0, *, quadratic: bool) -> dict[str, Any]:
     """The options of `iterate` that accept round-off, for residuals in multiples of `unit`."""
     if quadratic:
         return {"stall": 0.5, "floor": loose(dtype) * unit}
@@ -66,19 +67,19 @@ def stall_rule(dtype: Any, unit: Any = 1.0, *, quadratic: bool) -> dict[str, Any
     return {"stall": 0.9, "floor": floor, "limit": loose(dtype) * unit}
 
 
-def size_with_margin(x: Any, other: Any) -> Any:
+def size_with_margin(x: Numbers, other: Numbers) -> Any:
     """The larger of two sizes, entry by entry: what a difference of both is rounded to."""
     return jnp.maximum(jnp.abs(x), jnp.abs(other))
 
 
-def power_of_two(x: Any) -> Any:
+def power_of_two(x: Numbers) -> Any:
     """The power of two next below each positive entry; one where an entry is zero, infinite or NaN."""
     good = (x > 0) & jnp.isfinite(x)
     _, exponent = jnp.frexp(jnp.where(good, x, 1.0))
     return jnp.ldexp(jnp.ones_like(x), exponent - 1)
 
 
-def balanced(matrix: Any, sizes: Any, solve: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def balanced(matrix: Numbers, sizes: Numbers, solve: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """A solve with `matrix` whose unknowns have the given sizes, through a matrix without units.
 
     Row exchanges depend on the units of rows and columns. With columns in units of the unknowns and rows divided by

@@ -8,6 +8,7 @@ that a singular one is noticed. Larger matrices go to LAPACK.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -34,7 +35,7 @@ class UnrolledFactor(eqx.Module):
     def solve(self, b: Numbers) -> Any:
         return jnp.stack(self.solved(b))
 
-    def solved(self, b: Any, divide: bool = False) -> list[Any]:
+    def solved(self, b: Sequence[Any] | Numbers, divide: bool = False) -> list[Any]:
         """The unknowns, one by one; `divide` by the pivots instead of multiplying with their inverses."""
         n = len(self.upper)
         y: list[Any] = []
@@ -128,7 +129,7 @@ class Dense(eqx.Module):
 
         return min_norm_factor(self.matrix, symmetric)
 
-    def __matmul__(self, x: Any) -> Any:
+    def __matmul__(self, x: Numbers) -> Any:
         return self.matrix @ x
 
     def todense(self) -> Any:
@@ -141,7 +142,7 @@ def diagonal_scale(a: Numbers) -> Any:
     return 1.0 / power_of_two(jnp.sqrt(jnp.where(diagonal > 0, diagonal, jnp.max(jnp.abs(a), axis=1))))
 
 
-def diagonal_size(x: Any) -> Any:
+def diagonal_size(x: Numbers) -> Any:
     """What a pivot is compared with: the size of the diagonal entry it came from, one where that is zero.
 
     `pivot` of all factors is the smallest ratio, `1 / max(size |inverse of the pivot|)`: a single division. A pivot
@@ -151,13 +152,13 @@ def diagonal_size(x: Any) -> Any:
     return jnp.where(size == 0, 1.0, size)
 
 
-def _pair(a00: Any, a01: Any, a10: Any, a11: Any) -> PairFactor:
+def _pair(a00: Numbers, a01: Numbers, a10: Numbers, a11: Numbers) -> PairFactor:
     inverse = 1.0 / (a00 * a11 - a01 * a10)
     pivot = 1.0 / (diagonal_size(a11) * diagonal_size(a00) * jnp.abs(inverse))
     return PairFactor(((a00, a01), (a10, a11)), inverse, pivot)
 
 
-def eliminated(a: Numbers, n: int, symmetric: bool, scale: Any = None) -> EliminatedFactor:
+def eliminated(a: Numbers, n: int, symmetric: bool, scale: Sequence[Any] | None = None) -> EliminatedFactor:
     """The factors as vectors; `scale` are the entries that the pivots are compared with, if not those of `a`."""
     rows, columns, inverse = [], [], []
     scale = [diagonal_size(a[k, k]) for k in range(n)] if scale is None else scale
@@ -170,7 +171,9 @@ def eliminated(a: Numbers, n: int, symmetric: bool, scale: Any = None) -> Elimin
     return EliminatedFactor(tuple(rows), tuple(columns), tuple(inverse), 1.0 / jnp.max(jnp.stack(growth)))
 
 
-def unrolled(a: Any, n: int, symmetric: bool, dependent: float = 0.0) -> UnrolledFactor:
+def unrolled(
+    a: Mapping[tuple[int, int], Any] | Numbers, n: int, symmetric: bool, dependent: float = 0.0
+) -> UnrolledFactor:
     """The factors as scalars (or arrays over the last axis of `a`). `a` may be a table, `a[i, j]` being an entry.
 
     A row whose pivot falls below `dependent` times its diagonal entry is skipped: its unknown is zero.

@@ -16,6 +16,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from ..types import Numbers
 from .graph import adjacency
 from .indexing import add_at, take
 from .small import Dense
@@ -157,7 +158,7 @@ class SparseFactor(eqx.Module):
     pivot: Any
     plan: Symbolic = eqx.field(static=True)
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         single = self.entries.ndim == 1
         x = b if single else b.reshape(-1, self.entries.shape[0]).T
         n = x.shape[-1]
@@ -202,7 +203,7 @@ class SparseMatrix(eqx.Module):
             pivot = jnp.minimum(pivot, core[1].pivot)
         return SparseFactor(a, tuple(inverses), core, pivot, self.plan)
 
-    def _dense(self, entries: Any, nodes: np.ndarray) -> Any:
+    def _dense(self, entries: Numbers, nodes: np.ndarray) -> Any:
         """The matrix of some nodes."""
         place = np.full(self.plan.n, -1)
         place[nodes] = np.arange(nodes.size)

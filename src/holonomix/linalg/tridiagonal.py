@@ -15,8 +15,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
-from ..types import Numbers
+from ..types import Index, Numbers
 from .small import EliminatedFactor, diagonal_size, eliminated
 
 # Shorter chains of blocks are reduced, which the kernel compiler turns into straight-line code.
@@ -63,12 +64,12 @@ class RecurrenceFactor(eqx.Module):
     def solve(self, b: Numbers) -> Any:
         d = b.reshape(self.lower.shape[:2])
 
-        def forward(y, row):
+        def forward(y: Numbers, row: PyTree):
             lower, diagonal, d = row
             y = diagonal.solve(d - lower @ y)
             return y, y
 
-        def backward(x, row):
+        def backward(x: Numbers, row: PyTree):
             upper, y = row
             x = y - upper @ x
             return x, x
@@ -89,14 +90,14 @@ class Tridiagonal(eqx.Module):
     diagonal: Any
     upper: Any
 
-    def factor(self, symmetric: bool = False, scale: Any = None) -> TridiagonalFactor | RecurrenceFactor:
-        """Factors; pivots are compared with `scale`, by default the sizes of the diagonal."""
+    def factor(self, symmetric: bool = False, sizes: Numbers | None = None) -> TridiagonalFactor | RecurrenceFactor:
+        """Factors; pivots are compared with `sizes`, by default the sizes of the diagonal."""
         a, b, c = self.lower, self.diagonal, self.upper
         if b.ndim > 1 and b.shape[-1] > SHORT and jax.default_backend() == "cpu":
             a, b, c = (jnp.moveaxis(x, -1, 0) for x in (a, b, c))
             return _recurrence(a, b, c, symmetric)
         levels, pivot = [], jnp.asarray(jnp.inf, b.dtype)
-        scale = diagonals(b) if scale is None else scale
+        scale = diagonals(b) if sizes is None else sizes
         mirrored = symmetric and b.ndim == 1
         while b.shape[-1] > 1:
             c = _grow(a[1:]) if mirrored else c
@@ -117,7 +118,7 @@ class Tridiagonal(eqx.Module):
         return dense_ring(self.lower, self.diagonal, self.upper)  # with corners that are zero
 
 
-def dense_ring(lower: Any, diagonal: Any, upper: Any) -> Any:
+def dense_ring(lower: Numbers, diagonal: Numbers, upper: Numbers) -> Any:
     """The full matrix of a ring: numbers `(n,)` or blocks `(b, b, n)`, neighbors modulo n."""
     n = diagonal.shape[-1]
     i = jnp.arange(n)
@@ -129,10 +130,10 @@ def dense_ring(lower: Any, diagonal: Any, upper: Any) -> Any:
     return full.transpose(2, 0, 3, 1).reshape(n * b, n * b)
 
 
-def _recurrence(lower: Any, diagonal: Any, upper: Any, symmetric: bool) -> RecurrenceFactor:
+def _recurrence(lower: Numbers, diagonal: Numbers, upper: Numbers, symmetric: bool) -> RecurrenceFactor:
     size = diagonal.shape[-1]
 
-    def eliminate(carried, row):
+    def eliminate(carried: PyTree, row: PyTree):
         a, b, c = row
         scale = [diagonal_size(b[k, k]) for k in range(size)]
         factor = eliminated(b - a @ carried, size, symmetric, scale)
@@ -143,19 +144,19 @@ def _recurrence(lower: Any, diagonal: Any, upper: Any, symmetric: bool) -> Recur
     return RecurrenceFactor(lower, factors, product, jnp.min(factors.pivot))
 
 
-def part(x: Any, first: Any, count: int) -> Any:
+def part(x: Numbers, first: Index, count: int) -> Any:
     """`count` lanes from the lane `first`."""
     return jax.lax.dynamic_slice_in_dim(x, first, count, axis=x.ndim - 1)
 
 
-def lane_products(x: Any, y: Any) -> Any:
+def lane_products(x: Numbers, y: Numbers) -> Any:
     """`(a, b, lanes)` from `(a, d, lanes)` and `(b, d, lanes)`: the sum over d, in tiles that stay in the cache."""
     n = x.shape[-1]
     product = lambda x, y: jnp.sum(x[:, None] * y[None], axis=2)
     if n <= 4 * TILE or x.shape[0] * y.shape[0] == 1 or jax.default_backend() != "cpu":
         return product(x, y)
 
-    def tile(k, done):
+    def tile(k: Index, done: PyTree):
         first = jnp.minimum(k * TILE, n - TILE)
         found = product(part(x, first, TILE), part(y, first, TILE))
         return jax.lax.dynamic_update_slice_in_dim(done, found, first, axis=2)
@@ -164,7 +165,7 @@ def lane_products(x: Any, y: Any) -> Any:
     return jax.lax.fori_loop(0, -(-n // TILE), tile, empty)
 
 
-def invert(a: Numbers, scale: Any) -> tuple[Any, Any]:
+def invert(a: Numbers, scale: Numbers) -> tuple[Any, Any]:
     """The inverses of numbers `(n,)` or small matrices `(b, b, n)`, and the smallest pivot relative to `scale`.
 
     Gauss-Jordan elimination in as many vectorized steps as there are rows; no pivoting, as everywhere in this package.
@@ -189,7 +190,7 @@ def times(a: Numbers, b: Numbers) -> Any:
     return a * b if a.ndim == 1 else jnp.sum(a[:, :, None] * b[None], axis=1)
 
 
-def apply(a: Numbers, x: Any) -> Any:
+def apply(a: Numbers, x: Numbers) -> Any:
     """A stack of numbers or matrices times a stack of vectors."""
     return a * x if a.ndim == 1 else jnp.sum(a * x[None], axis=1)
 
@@ -199,17 +200,17 @@ def diagonals(b: Numbers) -> Any:
     return jnp.abs(b) if b.ndim == 1 else jnp.abs(jnp.diagonal(b, axis1=0, axis2=1)).T
 
 
-def _grow(x: Any) -> Any:
+def _grow(x: Numbers) -> Any:
     return jnp.concatenate([x, jnp.zeros(x.shape[:-1] + (1,), x.dtype)], axis=-1)
 
 
-def _behind(x: Any, like: Any) -> Any:
+def _behind(x: Numbers, like: Numbers) -> Any:
     """The element before each of `like`, which has as many as x or one more; zero before the first."""
     ends = (1, like.shape[-1] - x.shape[-1] - 1, 0)
     return jax.lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [ends])
 
 
-def _fit(x: Any, like: Any) -> Any:
+def _fit(x: Numbers, like: Numbers) -> Any:
     """As many elements along the chain as `like` has: one is dropped, or a zero added, at the end."""
     n = like.shape[-1]
     return x[..., :n] if x.shape[-1] >= n else _grow(x)

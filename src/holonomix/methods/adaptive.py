@@ -20,7 +20,7 @@ from ..projection import SOR, AbstractSolver, Newton
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Numbers, Real, Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .bordered import solve_together
 from .equations import reduced_force
@@ -113,7 +113,9 @@ class AbstractVariableStep(AbstractMethod):
         low, low_t = Compensation.zeros(q), jnp.zeros((), q.dtype)
         return Stagger(half, density, h, low, low_t, gradient, multipliers, memory, solver, status)
 
-    def _slope(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real, memory: PyTree, u: Any, dt: Real) -> Any:
+    def _slope(
+        self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real, memory: PyTree, u: Numbers, dt: Real
+    ) -> Any:
         """dU/dt along the motion at the start; one-sided, by a difference, where U has a kink there."""
         v, force = system.velocity(q, p), reduced_force(system, q, p, t)
         if self.start == "smooth":
@@ -123,7 +125,9 @@ class AbstractVariableStep(AbstractMethod):
 
     # -- one step -------------------------------------------------------------------------------------------------
 
-    def step(self, system: AbstractSystem, state: State, dt: Real, carry: Stagger, key: Any = None) -> StepResult:
+    def step(
+        self, system: AbstractSystem, state: State, dt: Real, carry: Stagger, key: Key | None = None
+    ) -> StepResult:
         ahead = self._ahead(system, state, carry)
         good = ahead.report.status == Status.OK
         q, t = jnp.where(good, ahead.q, state.q), jnp.asarray(state.t, state.q.dtype)
@@ -182,7 +186,7 @@ class AbstractVariableStep(AbstractMethod):
         return _Ahead(half, low_p, density, step, q1, reach - (q1 - q), multipliers, solver, report)
 
     def _explicit(
-        self, system: AbstractSystem, q: Numbers, t: Real, density: Any, carry: Stagger
+        self, system: AbstractSystem, q: Numbers, t: Real, density: Numbers, carry: Stagger
     ) -> tuple[Any, Any, Report]:
         """The impulse `c lambda` for a density that is known: SHAKE's problem, by any solver."""
         if not system.has_constraints:
@@ -192,7 +196,9 @@ class AbstractVariableStep(AbstractMethod):
         solve = self.solver.positions(system, q, q + reach, t, t + step, carry.solver)
         return solve.multipliers / step, solve.memory, Report(solve.status, solve.iterations, solve.residual)
 
-    def _semi_explicit(self, system: AbstractSystem, q: Any, t: Any, u: Any, carry: Stagger) -> tuple[Any, Any, Report]:
+    def _semi_explicit(
+        self, system: AbstractSystem, q: Numbers, t: Real, u: Numbers, carry: Stagger
+    ) -> tuple[Any, Any, Report]:
         """The impulse `c lambda` and the density together (Appendix A)."""
         guess = 2 * u - carry.density
         guess = jnp.where(guess > 0.1 * carry.density, guess, carry.density)
@@ -234,19 +240,19 @@ class AbstractVariableStep(AbstractMethod):
         return State(state.q, -state.p if self.projects else -ahead.half, state.t, state.n), back
 
 
-def _lengths(carry: Stagger, density: Any) -> tuple[Any, Any]:
+def _lengths(carry: Stagger, density: Numbers) -> tuple[Any, Any]:
     """The drift `h / rho_+` and the kick `(h/2)(1/rho_- + 1/rho_+)`."""
     return carry.h / density, carry.h / 2 * (1 / carry.density + 1 / density)
 
 
-def _density_residual(x: Any, args: PyTree) -> Any:
+def _density_residual(x: Numbers, args: PyTree) -> Any:
     """`rho_+ + rho_- - U(q, p_+) - U(q, p_-)` in units of `rho_-`, for `x = rho_+/rho_-`, without constraints."""
     system, monitor, q, u, carry = args
     p = carry.half + (carry.low.p - _lengths(carry, x[0] * carry.density)[1] * carry.gradient)
     return x + 1 - (u + monitor.value(system, q, p, carry.monitor)) / carry.density
 
 
-def _flag(failed: Any, status: Status) -> Any:
+def _flag(failed: Numbers, status: Status) -> Any:
     return jnp.where(failed, status, Status.OK).astype(jnp.int32)
 
 

@@ -13,10 +13,11 @@ from jaxtyping import PyTree
 
 from ..errors import InputError, MethodError, whole_number
 from ..projection import AbstractSolver
+from ..projection.solvers import MomentumSolve
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Real, Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 
 KINDS = ("free", "constrained", "stiff")
 
@@ -84,7 +85,9 @@ class AbstractMethod(eqx.Module):
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any: ...
 
     @abc.abstractmethod
-    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Any = None) -> StepResult: ...
+    def step(
+        self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None
+    ) -> StepResult: ...
 
     def read(self, system: AbstractSystem, state: State, carry: PyTree) -> State:
         """The state to show: whole-step momentum, for methods whose memory is staggered."""
@@ -186,7 +189,7 @@ _OTHERS = {
 }
 
 
-def first_failure(*statuses: Any) -> Any:
+def first_failure(*statuses: Numbers) -> Any:
     """The first status that is not OK."""
     result = jnp.asarray(Status.OK, jnp.int32)
     for status in reversed(statuses):
@@ -194,11 +197,11 @@ def first_failure(*statuses: Any) -> Any:
     return result
 
 
-def shown_momentum(solve: Any) -> Any:
+def shown_momentum(solve: MomentumSolve) -> Any:
     """The momentum of a projection for output: NaN where the projection failed."""
     return jnp.where(solve.status == Status.OK, solve.p, jnp.nan)
 
 
-def solver_report(solve: Any, *further: Any, **multipliers: Any) -> Report:
+def solver_report(solve: Any, *further: Numbers, **multipliers: Numbers) -> Report:
     """A report from a position solve and further statuses."""
     return Report(first_failure(solve.status, *further), solve.iterations, solve.residual, multipliers)

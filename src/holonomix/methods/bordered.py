@@ -20,6 +20,8 @@ from jaxtyping import PyTree
 from ..linalg import Iterated, implicit_root, iterate
 from ..linalg.scales import inverse_sizes, stall_rule
 from ..projection import SymmetricNewton
+from ..projection.solvers import AbstractSolver
+from ..types import Numbers
 
 # The density equation is solved to this many units in the last place of rho: a monitor has round-off of its own.
 ROUND_OFF = 8.0
@@ -33,19 +35,19 @@ class Bordered(NamedTuple):
     row: Callable[[Any], Any]  # y -> c^T y
     corner: Any
 
-    def solve(self, r: Any) -> Any:
+    def solve(self, r: Numbers) -> Any:
         y, z = self.inner(r[:-1]), self.inner(self.column)
         last = (r[-1] - self.row(y)) / (self.corner - self.row(z))
         return jnp.concatenate([y - z * last, last[None]])
 
 
-def solve_together(solver: Any, start: Any, args: PyTree) -> Iterated:
+def solve_together(solver: AbstractSolver, start: Numbers, args: PyTree) -> Iterated:
     """`x = (mu, rho_+)` by Newton's method, or with the symmetric Gram matrix at q_n for `SymmetricNewton`.
 
     `args = (system, monitor, q, t, U(q, p_-), carry)`. The derivative is that of the implicit function.
     """
 
-    def solve(full):
+    def solve(full: PyTree):
         start, args, solver = full
         system, _, q, t, _, carry = args
         eps = jnp.finfo(q.dtype).eps
@@ -55,7 +57,7 @@ def solve_together(solver: Any, start: Any, args: PyTree) -> Iterated:
         units = ROUND_OFF if solver.tol is None else 1.0
         frozen = system.gram(q, jac, jac).factor(symmetric=True) if isinstance(solver, SymmetricNewton) else None
 
-        def residual(x):
+        def residual(x: Numbers):
             r = _residual(x, args)
             density = jnp.abs(r[-1]) / (units * (jnp.abs(x[-1]) + carry.density))
             return r, jnp.maximum(jnp.max(jnp.abs(r[:-1]) * scale), density)
@@ -70,14 +72,14 @@ def solve_together(solver: Any, start: Any, args: PyTree) -> Iterated:
         )
         return done.x, (done.residual, done.iterations, done.converged)
 
-    def factor(x, full):
+    def factor(x: Numbers, full: PyTree):
         return _jacobian(x, full[1], None)
 
     x, (norm, k, converged) = implicit_root(solve, lambda x, full: _residual(x, full[1]), (start, args, solver), factor)
     return Iterated(x, norm, k, converged)
 
 
-def _trial(mu: Any, density: Any, args: PyTree) -> tuple[Any, Any, Any]:
+def _trial(mu: Numbers, density: Numbers, args: PyTree) -> tuple[Any, Any, Any]:
     """`p_+`, `q_{n+1}` and `t_{n+1}` for a guess of impulse and density."""
     system, _, q, t, _, carry = args
     kick = carry.h / 2 * (1 / carry.density + 1 / density)
@@ -86,14 +88,14 @@ def _trial(mu: Any, density: Any, args: PyTree) -> tuple[Any, Any, Any]:
     return p, q + (step * system.velocity(q, p) + carry.low.q), t + step
 
 
-def _residual(x: Any, args: PyTree) -> Any:
+def _residual(x: Numbers, args: PyTree) -> Any:
     system, monitor, q, _, u, carry = args
     p, q1, t1 = _trial(x[:-1], x[-1], args)
     balance = x[-1] + carry.density - u - monitor.value(system, q, p, carry.monitor)
     return jnp.concatenate([system.constraint(q1, t1), balance[None]])
 
 
-def _jacobian(x: Any, args: PyTree, frozen: Any) -> Bordered:
+def _jacobian(x: Numbers, args: PyTree, frozen: PyTree) -> Bordered:
     system, monitor, q, t, _, carry = args
     density, step = x[-1], carry.h / x[-1]
     p, q1, t1 = _trial(x[:-1], density, args)

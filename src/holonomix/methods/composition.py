@@ -16,7 +16,7 @@ from ..errors import InputError, MethodError, number_list, whole_number
 from ..linalg import Compensation
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Key, Real, Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .kick_drift import PhasePoint
 from .rattle import RATTLE
@@ -89,7 +89,7 @@ class Composition(AbstractMethod):
         return self.method.init(system, state, dt)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
-        def substep(loop, gamma):
+        def substep(loop: PyTree, gamma: Numbers):
             state, carry, status, iterations, residual = loop
             carry = self.method.resize(system, state, gamma * dt, carry)
             state, carry, report = self.method.step(system, state, gamma * dt, carry)
@@ -180,7 +180,7 @@ class Splitting(AbstractMethod):
         return Compensation.zeros(state.q)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
-        def stage(point, weights):
+        def stage(point: PyTree, weights: tuple[Any, ...]):
             c, d, when = weights
             point = point.moved(dt * c * system.velocity(point.q, point.p))
             return point.kicked(-dt * d * system.gradient(point.q, state.t + when * dt)), None
@@ -195,7 +195,7 @@ def splitting_defect(c: Sequence[float], d: Sequence[float], order: int) -> floa
     """Largest coefficient of degree `order` in `prod_i exp(c_i A) exp(d_i B) - exp(A + B)`, A and B not commuting."""
     words = [w for k in range(order + 1) for w in itertools.product("AB", repeat=k)]
 
-    def exponential(letter, factor):
+    def exponential(letter: str, factor: Any):
         return {(letter,) * k: factor**k / _factorial(k) for k in range(order + 1)}
 
     product: dict[tuple[str, ...], float] = {(): 1.0}

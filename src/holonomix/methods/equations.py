@@ -38,7 +38,7 @@ def vector_field(system: AbstractSystem, z: tuple[Any, Any], t: Real) -> tuple[A
     return system.velocity(q, p), reduced_force(system, q, p, t)
 
 
-def iteration_report(done: Any, **multipliers: Any) -> Report:
+def iteration_report(done: Any, **multipliers: Numbers) -> Report:
     """A report from `linalg.Iterated`."""
     status = jnp.where(done.converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
     return Report(status, done.iterations, done.residual, multipliers)

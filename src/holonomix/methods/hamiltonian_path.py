@@ -42,7 +42,7 @@ def start_slopes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, s: int
     return jnp.zeros((s, slope.size), q.dtype).at[0].set(slope)
 
 
-def equations(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> Nodes:
+def equations(gamma: Numbers, multipliers: Numbers, args: PyTree, tab: Tables) -> Nodes:
     """The equations at `gamma` and lambda; `args` is `(system, q, low_q, p, t, dt)`."""
     system, q, low, p, t, dt = args
     n, shape, m = q.size, q.shape, multipliers.size
@@ -50,7 +50,7 @@ def equations(gamma: Any, multipliers: Numbers, args: PyTree, tab: Tables) -> No
     below = jnp.concatenate([low.reshape(-1), jnp.zeros_like(low).reshape(-1)])
     y = start + (below + dt * (tab.I @ gamma))
 
-    def at(y, c):
+    def at(y: Numbers, c: Numbers):
         here, momentum, when = y[:n].reshape(shape), y[n:].reshape(shape), t + c * dt
         force = system.force(here, momentum, when).reshape(-1)
         jac = system.linearize(here, when) if m else None

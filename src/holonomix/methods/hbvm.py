@@ -189,7 +189,7 @@ class HBVM(AbstractMethod):
         memory = Memory(low, carry.energy, gamma, gamma - continued, multipliers)
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
-    def _evaluate(self, x: Any, args: PyTree) -> Any:
+    def _evaluate(self, x: PyTree, args: PyTree) -> Any:
         """`psi + rho lambda`, (s, n); `sum_j rho_j gamma_j`, (m,); and `rho`, a stack of s Jacobians or None."""
         system, q, low, _, t, dt = args
         if not system.separable:
@@ -202,14 +202,14 @@ class HBVM(AbstractMethod):
             return push, multipliers, rho
         return push + pulls(rho, multipliers), jnp.sum(rates(rho, gamma), axis=0), rho
 
-    def _defect(self, gamma: Any, push: Any, args: PyTree) -> Any:
+    def _defect(self, gamma: Numbers, push: Numbers, args: PyTree) -> Any:
         """The residual of (54)."""
         system, q, _, p, _, dt = args
         drift = dt * (tables(self.k, self.s).X @ velocities(system, q, push))
         first = gamma[0] - system.velocity(q, p).reshape(-1) + drift[0]
         return jnp.concatenate([first[None], gamma[1:] + drift[1:]])
 
-    def _residual(self, x: Any, args: PyTree) -> Any:
+    def _residual(self, x: PyTree, args: PyTree) -> Any:
         system, q, _, _, t, dt = args
         if not system.separable:
             return residual(x, args, tables(self.k, self.s))
@@ -217,7 +217,7 @@ class HBVM(AbstractMethod):
         due = 0.0 if rho is None else returned(system, q, t, dt, rho)
         return self._defect(x[0], push, args), along_g + due
 
-    def _prepare(self, x: Any, args: PyTree, evaluated: Any) -> Any:
+    def _prepare(self, x: PyTree, args: PyTree, evaluated: Any) -> Any:
         """Sizes that the equations are measured by, and with structured rows factors, all at the predicted step."""
         system, q, _, _, t, dt = args
         if not system.separable:
@@ -231,7 +231,7 @@ class HBVM(AbstractMethod):
         fixed = None if system.dense_rows(q) or self.iteration == "fixed-point" else self._factors(gamma, rho, args)
         return Sizes(inverse_sizes(speeds), per_row), returned(system, q, t, dt, rho), fixed
 
-    def _factors(self, gamma: Any, rho: Any, args: PyTree) -> tuple[Any, Any, Any]:
+    def _factors(self, gamma: Numbers, rho: Any, args: PyTree) -> tuple[Any, Any, Any]:
         """`rho`, `G(q_1)`, and factors of the product of `G(q_1)` with what lambda does to q_1.
 
         h along_g is g(q_1) - g(q_0), so its derivative is exactly `G(q_1) d gamma_0`.
@@ -240,7 +240,7 @@ class HBVM(AbstractMethod):
         end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt)
         return rho, end, system.gram(q, end, combined(rho, dt * tables(self.k, self.s).X[0])).factor()
 
-    def _correction(self, x: Any, args: PyTree, evaluated: Any, prepared: Any) -> tuple[Any, Any]:
+    def _correction(self, x: PyTree, args: PyTree, evaluated: Any, prepared: PyTree) -> tuple[Any, Any]:
         system, q, _, _, t, dt = args
         if not system.separable:
             return correction(x, args, tables(self.k, self.s))
@@ -261,7 +261,7 @@ class HBVM(AbstractMethod):
             return (defect, -gram.factor().solve(along_g - jnp.sum(rates(rho, defect), axis=0))), norm
         rho, end, factor = self._factors(gamma, rho, args) if fixed is None else fixed
 
-        def solved(defect):
+        def solved(defect: PyTree):
             dl = factor.solve(along_g - end(defect[0].reshape(q.shape)))
             return defect + dt * (X @ velocities(system, q, pulls(rho, dl))), -dl
 

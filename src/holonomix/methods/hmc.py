@@ -15,7 +15,7 @@ from ..errors import MethodError, runtime_number, whole_number
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..types import ArrayLike, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .langevin import FIXED_MANIFOLD, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE
@@ -68,8 +68,8 @@ class ConstrainedHMC(AbstractMethod):
     def __init__(
         self,
         inner_steps: int = 10,
-        temperature: Any = 1.0,
-        friction: Any = None,
+        temperature: ArrayLike = 1.0,
+        friction: ArrayLike | None = None,
         method: AbstractMethod | None = None,
         return_tol: float = 1e-8,
     ):
@@ -120,7 +120,7 @@ class ConstrainedHMC(AbstractMethod):
             "irreversible": tally.irreversible / total,
         }
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Any = None) -> StepResult:
         inner, tally = carry
         p, status = self._refresh(system, state, dt, jax.random.fold_in(key, 0))
         start = State(state.q, p, jnp.asarray(state.t, p.dtype), state.n)
@@ -144,7 +144,7 @@ class ConstrainedHMC(AbstractMethod):
         report = Report(status, iterations, jnp.asarray(0.0, p.dtype), rates)
         return State(state.q, state.p, start.t + dt, start.n), (inner, tally), report
 
-    def _refresh(self, system: AbstractSystem, state: State, dt: Real, key: Key | None) -> Any:
+    def _refresh(self, system: AbstractSystem, state: State, dt: Real, key: Any) -> Any:
         """A momentum from the Gaussian on the tangent space: fresh, or what is left of the old one plus noise."""
         span = self.inner_steps * dt
         if self.friction is None:
@@ -168,7 +168,7 @@ class ConstrainedHMC(AbstractMethod):
     ) -> tuple[State, Any, Any, Any, Any]:
         """`inner_steps` steps, each followed by one back; the first failure or loss freezes the state."""
 
-        def advance(_, loop):
+        def advance(_: PyTree, loop: PyTree):
             state, memory, failed, strayed, iterations = loop
             new, carried, report = self.method.step(system, state, dt, memory)
             back, reversed_ = self.method.reverse(system, new, carried)
@@ -186,7 +186,7 @@ class ConstrainedHMC(AbstractMethod):
         loop = (start, memory, ok.status, jnp.asarray(False), ok.iterations)
         return jax.lax.fori_loop(0, self.inner_steps, advance, loop)
 
-    def _returns(self, system: AbstractSystem, q: Numbers, there: Any, again: Any) -> Any:
+    def _returns(self, system: AbstractSystem, q: Numbers, there: PyTree, again: PyTree) -> Any:
         """Whether a step back came home: to within `return_tol` of the way there, or to round-off of q.
 
         Squared lengths in the mass metric: the same in all units, and wherever the origin is.
@@ -196,5 +196,5 @@ class ConstrainedHMC(AbstractMethod):
         return square(again - q) <= bound
 
 
-def _choose(condition: Any, yes: Any, no: Any) -> Any:
+def _choose(condition: Numbers, yes: PyTree, no: PyTree) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

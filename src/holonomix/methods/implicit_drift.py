@@ -44,7 +44,7 @@ def implicit_kick_drift(
     return Drift(point, pull * dt, k, residual, status, memory)
 
 
-def _held(system: AbstractSystem, q: Numbers, t: Real, pull: Any) -> Any:
+def _held(system: AbstractSystem, q: Numbers, t: Real, pull: Numbers) -> Any:
     return system.linearize(q, t).transpose(pull) if system.has_constraints else jnp.zeros_like(q)
 
 
@@ -52,7 +52,7 @@ def _held(system: AbstractSystem, q: Numbers, t: Real, pull: Any) -> Any:
 
 
 def _together(
-    system: AbstractSystem, solver: Any, q: Numbers, p: Numbers, low: Any, dt: Real, t: Real
+    system: AbstractSystem, solver: AbstractSolver, q: Numbers, p: Numbers, low: PyTree, dt: Real, t: Real
 ) -> tuple[Any, Any, Any, Any]:
     n, m = q.size, system.constraint_count(q)
     guess = q + dt * system.velocity(q, p)
@@ -63,7 +63,7 @@ def _together(
     return done.x[2 * n :], q1, half, (done.iterations, done.residual, done.converged)
 
 
-def _residual(x: Any, args: PyTree) -> Any:
+def _residual(x: Numbers, args: PyTree) -> Any:
     system, q, p, low_q, dt, t = args
     n = q.size
     half, q1, pull = x[:n].reshape(q.shape), x[n : 2 * n].reshape(q.shape), x[2 * n :]
@@ -73,7 +73,7 @@ def _residual(x: Any, args: PyTree) -> Any:
     return jnp.concatenate([*parts, system.constraint(q1, t + dt)] if system.has_constraints else parts)
 
 
-def _near_inverse(x: Any, args: PyTree) -> Callable[[Numbers], Numbers]:
+def _near_inverse(x: Numbers, args: PyTree) -> Callable[[Numbers], Numbers]:
     """The inverse of the Jacobian of `_residual` without the derivatives of forces and mass: a solve for the pull."""
     system, q, _, _, dt, t = args
     n, m = q.size, x.size - 2 * q.size
@@ -85,7 +85,7 @@ def _near_inverse(x: Any, args: PyTree) -> Callable[[Numbers], Numbers]:
     here, there = system.linearize(q, t), system.linearize(x[n : 2 * n].reshape(q.shape), t + dt)
     factor = system.gram(q, there, here).factor()
 
-    def inverse(r):
+    def inverse(r: Numbers):
         a, b = parts(r)
         pull = factor.solve((there(drift(a, b)) - r[2 * n :]) / dt)
         return joined(a - here.transpose(pull), b, pull)
@@ -97,13 +97,13 @@ def _near_inverse(x: Any, args: PyTree) -> Callable[[Numbers], Numbers]:
 
 
 def _sweeps(
-    system: AbstractSystem, solver: Any, q: Numbers, p: Numbers, low: Any, dt: Real, t: Real
+    system: AbstractSystem, solver: AbstractSolver, q: Numbers, p: Numbers, low: PyTree, dt: Real, t: Real
 ) -> tuple[Any, Any, Any, Any]:
     m = system.constraint_count(q)
     start = system.force(q, p, t)
     redundant = solver.redundant is not None
 
-    def solve(args):
+    def solve(args: PyTree):
         system, q, p, low_q, dt, t, start = args
         eps = jnp.finfo(q.dtype).eps
         jac = system.linearize(q, t) if m else None
@@ -112,7 +112,7 @@ def _sweeps(
         pulls = None if jac is None else jax.tree.map(jnp.abs, jac)
         fixed = None if jac is None or not redundant else system.gram(q, jac, jac).factor_redundant(symmetric=True)
 
-        def measured(x):
+        def measured(x: Numbers):
             r = _sweep_residual(x, args)
             # p+ is a sum of p, half a step of the force, and constraint forces, which may cancel
             size = jnp.abs(p.reshape(-1)) + half_step * jnp.abs(x[m:])
@@ -120,7 +120,7 @@ def _sweeps(
             off = relative(half_step * r[m:], particle_sizes(size.reshape(q.shape)).reshape(-1))
             return r, off if scale is None else jnp.maximum(jnp.max(jnp.abs(r[:m]) * scale), off)
 
-        def body(x, r):
+        def body(x: Numbers, r: Numbers):
             change = -r[m:]
             if jac is None:
                 return x + change
@@ -140,14 +140,14 @@ def _sweeps(
     return x[:m], q + (dt * system.velocity(q, half) + low.q), half, info
 
 
-def _swept(x: Any, args: PyTree) -> Any:
+def _swept(x: Numbers, args: PyTree) -> Any:
     """p+ for given multipliers and force."""
     system, q, p, _, dt, t, _ = args
     m = x.size - q.size
     return p + dt / 2 * x[m:].reshape(q.shape) - _held(system, q, t, x[:m])
 
 
-def _sweep_residual(x: Any, args: PyTree) -> Any:
+def _sweep_residual(x: Numbers, args: PyTree) -> Any:
     system, q, _, low_q, dt, t, _ = args
     m = x.size - q.size
     half = _swept(x, args)

@@ -11,10 +11,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..linalg import newton_root
 from ..systems.abstract import AbstractSystem
-from ..types import Real, Report, State
+from ..types import Numbers, Real, Report, State
 from .equations import iteration_report, vector_field
 
 
@@ -35,7 +36,7 @@ def stage_slopes(
 
 
 def _residual(a: np.ndarray, a_hat: np.ndarray) -> Any:
-    def residual(x, args):
+    def residual(x: Numbers, args: PyTree):
         system, q, p, times, dt = args
         stages = x.reshape(len(a), 2, *q.shape)
         slopes = [vector_field(system, (stages[i, 0], stages[i, 1]), times[i]) for i in range(len(a))]

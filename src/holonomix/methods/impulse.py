@@ -111,7 +111,7 @@ class MollifiedImpulse(AbstractImpulse):
         return {"stiff": Traits(2, symmetric=True, symplectic=True, treats=(Capability.MASS,))}
 
     def kick(self, system: StiffSystem, q: Numbers) -> tuple[Any, Any]:
-        def mollified(x):
+        def mollified(x: Numbers):
             point, converged = foot(system, x) if self.mollifier == "projection" else nearest(system, x)
             return system.slow.potential(point), converged
 
@@ -159,11 +159,13 @@ def oscillator(method: Any, system: AbstractSystem) -> AbstractMethod:
     return method.inner or (RATTLE() if system.position_mass else StormerVerlet())
 
 
-def kicked_step(method: Any, system: StiffSystem, state: State, dt: Any, carry: Any, kick: Any) -> StepResult:
+def kicked_step(
+    method: Any, system: StiffSystem, state: State, dt: Real, carry: PyTree, kick: Callable[..., Any]
+) -> StepResult:
     """Kick, oscillate, kick."""
     inner, fast, micro = oscillator(method, system), system.fast, dt / method.substeps
 
-    def oscillate(_, loop):
+    def oscillate(_: PyTree, loop: PyTree):
         state, memory, status, iterations, residual = loop
         state, memory, report = inner.step(fast, state, micro, memory)
         status, residual = first_failure(status, report.status), jnp.maximum(residual, report.residual)
@@ -179,13 +181,13 @@ def kicked_step(method: Any, system: StiffSystem, state: State, dt: Any, carry: 
     return state, (force, after), Report(first_failure(status, after), iterations, residual)
 
 
-def foot(system: StiffSystem, x: Any) -> tuple[Any, Any]:
+def foot(system: StiffSystem, x: Numbers) -> tuple[Any, Any]:
     """The point of the manifold along `M^-1 G(x)^T`, and whether it was found."""
     point, _, converged = system.solve_foot(x)
     return point, converged
 
 
-def nearest(system: StiffSystem, x: Any) -> tuple[Any, Any]:
+def nearest(system: StiffSystem, x: Numbers) -> tuple[Any, Any]:
     """`X` with `x = X + M(X)^-1 G(X)^T mu`, `g(X) = 0`: the point of the manifold nearest to x in the mass metric.
 
     With it, whether it was found.
@@ -197,14 +199,14 @@ def nearest(system: StiffSystem, x: Any) -> tuple[Any, Any]:
     return done.x[: x.size].reshape(x.shape), done.converged
 
 
-def _near_inverse(unknown: Any, args: PyTree) -> Callable[[Numbers], Numbers]:
+def _near_inverse(unknown: Numbers, args: PyTree) -> Callable[[Numbers], Numbers]:
     """The inverse of the Jacobian of `_nearest_residual` without the curvature of the constraint."""
     rigid, x = args
     here = unknown[: x.size].reshape(x.shape)
     jac = rigid.linearize(here)
     factor = rigid.gram(here, jac, jac).factor(symmetric=True)
 
-    def inverse(r):
+    def inverse(r: Numbers):
         way = r[: x.size].reshape(x.shape)
         mu = factor.solve(jac(way) - r[x.size :])
         return jnp.concatenate([(way - rigid.inverse_mass(here, jac.transpose(mu))).reshape(-1), mu])
@@ -212,7 +214,7 @@ def _near_inverse(unknown: Any, args: PyTree) -> Callable[[Numbers], Numbers]:
     return inverse
 
 
-def _nearest_residual(unknown: Any, args: PyTree) -> Any:
+def _nearest_residual(unknown: Numbers, args: PyTree) -> Any:
     rigid, x = args
     here, mu = unknown[: x.size].reshape(x.shape), unknown[x.size :]
     g, pull = jax.vjp(rigid.constraint, here)

@@ -14,7 +14,7 @@ from ..linalg import Compensation, add
 from ..projection import AbstractSolver
 from ..projection.solvers import MomentumSolve
 from ..systems.abstract import AbstractSystem
-from ..types import Real, Report, State
+from ..types import Index, Real, Report, State
 
 
 class PhasePoint(NamedTuple):
@@ -28,12 +28,12 @@ class PhasePoint(NamedTuple):
     def of(cls, state: State, low: Compensation) -> PhasePoint:
         return cls(state.q, state.p, low)
 
-    def kicked(self, push: Any) -> PhasePoint:
+    def kicked(self, push: Real) -> PhasePoint:
         """p + push."""
         p, low_p = add(self.p, self.low.p, push)
         return PhasePoint(self.q, p, Compensation(self.low.q, low_p))
 
-    def moved(self, reach: Any) -> PhasePoint:
+    def moved(self, reach: Real) -> PhasePoint:
         """q + reach."""
         q, low_q = add(self.q, self.low.q, reach)
         return PhasePoint(q, self.p, Compensation(low_q, self.low.p))
@@ -44,7 +44,7 @@ class PhasePoint(NamedTuple):
         q, low_q = add(self.q, behind, dt * system.velocity(self.q, self.p))
         return PhasePoint(q, self.p, Compensation(low_q, self.low.p))
 
-    def momentum_after(self, push: Any) -> Any:
+    def momentum_after(self, push: Real) -> Any:
         """p + push, rounded: for predictions that are not accumulated."""
         return self.p + (self.low.p + push)
 
@@ -52,7 +52,7 @@ class PhasePoint(NamedTuple):
         """The same point; without its low parts where they are not wanted."""
         return self if low else PhasePoint(self.q, self.p, Compensation.zeros(self.q))
 
-    def state(self, t: Real, n: Any) -> State:
+    def state(self, t: Real, n: Index) -> State:
         return State(self.q, self.p, t, n)
 
 
@@ -71,7 +71,7 @@ class Drift(NamedTuple):
 
 
 def kick_drift(
-    system: AbstractSystem, solver: AbstractSolver, start: PhasePoint, push: Any, dt: Real, t: Real, memory: PyTree
+    system: AbstractSystem, solver: AbstractSolver, start: PhasePoint, push: Real, dt: Real, t: Real, memory: PyTree
 ) -> Drift:
     """`p+ = p + push - G(q)^T pull`, `q1 = q + dt M^-1 p+`, with the `pull` for which `g(q1, t + dt) = 0`."""
     q, low = start.q, start.low
@@ -91,7 +91,7 @@ def kick_drift(
 
 
 def project_momentum(
-    system: AbstractSystem, solver: AbstractSolver, point: PhasePoint, push: Any, t: Real
+    system: AbstractSystem, solver: AbstractSolver, point: PhasePoint, push: Real, t: Real
 ) -> tuple[PhasePoint, MomentumSolve | None]:
     """`p + push`, projected onto the tangent space at q: `G M^-1 p + g_t = 0`."""
     if not system.has_constraints:

@@ -21,7 +21,7 @@ from ..projection import AbstractSolver, Newton, accepts_redundant, direct_momen
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..types import ArrayLike, Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
 
@@ -33,7 +33,9 @@ class Thermalized(NamedTuple):
     status: Any
 
 
-def tangent_momentum(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0, redundant: str | None = None) -> Thermalized:
+def tangent_momentum(
+    system: AbstractSystem, q: Numbers, p: Numbers, t: Real = 0.0, redundant: str | None = None
+) -> Thermalized:
     """`P(q) p`, with `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the M^-1-orthogonal projection onto the tangent space."""
     if not system.has_constraints:
         return Thermalized(p, jnp.asarray(Status.OK, jnp.int32))
@@ -43,14 +45,14 @@ def tangent_momentum(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0, redun
 
 def ornstein_uhlenbeck(
     system: AbstractSystem,
-    q: Any,
-    p: Any,
-    t: Any,
+    q: Numbers,
+    p: Numbers,
+    t: Real,
     *,
-    dt: Any,
-    friction: Any,
-    temperature: Any,
-    key: Any,
+    dt: Real,
+    friction: Real,
+    temperature: Real,
+    key: Key,
     redundant: str | None = None,
 ) -> Thermalized:
     r"""The exact flow of `dp = -gamma p dt + sqrt(2 gamma kT) M^{1/2} dW` over dt, projected onto the tangent space:
@@ -87,7 +89,11 @@ class GLA(AbstractMethod):
     symmetric: bool = eqx.field(static=True)
 
     def __init__(
-        self, method: AbstractMethod | None = None, friction: Any = 1.0, temperature: Any = 1.0, symmetric: bool = False
+        self,
+        method: AbstractMethod | None = None,
+        friction: ArrayLike = 1.0,
+        temperature: ArrayLike = 1.0,
+        symmetric: bool = False,
     ):
         method = RATTLE() if method is None else method
         if not isinstance(method, AbstractMethod):
@@ -120,7 +126,7 @@ class GLA(AbstractMethod):
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.init(system, state, dt)
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Any = None) -> StepResult:
         before = jnp.asarray(Status.OK, jnp.int32)
         if self.symmetric:
             state, carry, before = self._thermalize(system, state, dt, dt / 2, carry, jax.random.fold_in(key, 1))
@@ -131,7 +137,7 @@ class GLA(AbstractMethod):
         return state, carry, Report(status, report.iterations, report.residual, report.multipliers)
 
     def _thermalize(
-        self, system: AbstractSystem, state: State, dt: Real, span: Any, carry: PyTree, key: Key | None
+        self, system: AbstractSystem, state: State, dt: Real, span: Real, carry: PyTree, key: Key
     ) -> tuple[State, Any, Any]:
         """The Ornstein-Uhlenbeck flow over `span`, and the carry that goes with the new momentum."""
         rates = {"friction": self.friction, "temperature": self.temperature, "redundant": redundancy(self)}
@@ -162,7 +168,11 @@ class GeodesicBAOAB(AbstractMethod):
     solver: AbstractSolver
 
     def __init__(
-        self, friction: Any = 1.0, temperature: Any = 1.0, geodesic_steps: int = 1, solver: AbstractSolver | None = None
+        self,
+        friction: ArrayLike = 1.0,
+        temperature: ArrayLike = 1.0,
+        geodesic_steps: int = 1,
+        solver: AbstractSolver | None = None,
     ):
         geodesic_steps = whole_number("geodesic_steps", geodesic_steps)
         self.friction, self.temperature = thermostat(friction, temperature)
@@ -180,7 +190,7 @@ class GeodesicBAOAB(AbstractMethod):
         memory = self.solver.init(system, state.q, state.t) if system.has_constraints else ()
         return system.gradient(state.q, state.t), memory
 
-    def step(self, system: AbstractSystem, state: State, dt: Any, carry: Any, key: Any = None) -> StepResult:
+    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Any = None) -> StepResult:
         gradient, memory = carry
         q, t = state.q, state.t
         p, kicked = tangent_momentum(system, q, state.p - dt / 2 * gradient, t, self.solver.redundant)
@@ -195,14 +205,14 @@ class GeodesicBAOAB(AbstractMethod):
         return State(q, p, t + dt, state.n), (gradient, memory), report
 
     def _geodesic(
-        self, system: AbstractSystem, q: Numbers, p: Numbers, span: Any, t: Real, memory: PyTree
+        self, system: AbstractSystem, q: Numbers, p: Numbers, span: Real, t: Real, memory: PyTree
     ) -> tuple[Any, Any, Any, Report]:
         """Free motion on the manifold over `span`, in `geodesic_steps` RATTLE steps."""
         h = span / self.geodesic_steps
         if not system.has_constraints:
             return q + span * system.velocity(q, p), p, memory, Report.ok()
 
-        def drift(_, loop):
+        def drift(_: PyTree, loop: PyTree):
             q, p, memory, report = loop
             solve = self.solver.positions(system, q, q + h * system.velocity(q, p), t, t, memory)
             p, status = tangent_momentum(
@@ -221,7 +231,7 @@ def redundancy(method: AbstractMethod) -> str | None:
     return "min-norm" if accepts_redundant(method) else None
 
 
-def thermostat(friction: Any, temperature: Any) -> tuple[Any, Any]:
+def thermostat(friction: ArrayLike, temperature: ArrayLike) -> tuple[Any, Any]:
     """Both as runtime values; negative numbers are refused where they are known."""
     friction, temperature = real_array("friction", friction), real_array("temperature", temperature)
     for name, value in (("friction", friction), ("temperature", temperature)):

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import PyTree
 
 from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, implicit_root, iterate
@@ -77,7 +78,7 @@ def _root(x: int, like: Any) -> Any:
     return np.sqrt(np.longdouble(x)) if isinstance(like, np.ndarray) and like.dtype == np.longdouble else x**0.5
 
 
-def _xi(j: int, like: Any = None) -> Any:
+def _xi(j: int, like: Any | None = None) -> Any:
     return 0.5 / _root(4 * j * j - 1, like)
 
 
@@ -134,7 +135,7 @@ def _tables(k: int, s: int) -> Tables:
     return Tables(*(np.asarray(x, np.float64) for x in (c, b, P, I, dP, X)))
 
 
-def _even(mirrored: Any, x: Any) -> Any:
+def _even(mirrored: np.ndarray, x: np.ndarray) -> Any:
     """A table rounded to double precision, its second half being the mirror image of the first to the last bit.
 
     The rounded tables then belong to a symmetric method: what rounding them does to energy and constraint changes its
@@ -180,14 +181,14 @@ class Path(NamedTuple):
     G: Any  # a stack of k Jacobians, None without constraints
 
 
-def along(system: AbstractSystem, start: Any, gamma: Any, t: Real, dt: Real, tab: Tables) -> Path:
+def along(system: AbstractSystem, start: PyTree, gamma: Numbers, t: Real, dt: Real, tab: Tables) -> Path:
     """Follow `u(c h) = q + (low + h I(c) gamma)` through the nodes; `start = (q, low)` as in compensated sums."""
     q, low = start
     shape, m = q.shape, system.constraint_count(q)
     du = tab.P @ gamma
     u = q.reshape(-1) + (low.reshape(-1) + dt * (tab.I @ gamma))
 
-    def at(u, du, c):
+    def at(u: Numbers, du: Numbers, c: Any):
         here = u.reshape(shape)
         pull = system.gradient(here, t + c * dt).reshape(-1)
         if system.forced:
@@ -206,7 +207,9 @@ class Increments(NamedTuple):
     low: Compensation
 
 
-def compensated(system: AbstractSystem, state: State, low: Compensation, dt: Real, bend: Any, kick: Any) -> Increments:
+def compensated(
+    system: AbstractSystem, state: State, low: Compensation, dt: Real, bend: Numbers, kick: Numbers
+) -> Increments:
     """`q + dt (M^-1 p + bend)` and `p + dt kick`; the low part of the momentum moves the position too."""
     q1, low_q = accumulate(state.q, low.q, dt * system.inverse_mass(state.q, state.p))
     q1, low_q = accumulate(q1, low_q, dt * (bend.reshape(q1.shape) + system.inverse_mass(state.q, low.p)))
@@ -214,7 +217,7 @@ def compensated(system: AbstractSystem, state: State, low: Compensation, dt: Rea
     return Increments(q1, p1, Compensation(low_q, low_p))
 
 
-def accumulate(x: Any, low: Any, increment: Any) -> tuple[Any, Any]:
+def accumulate(x: PyTree, low: PyTree, increment: Numbers) -> tuple[Any, Any]:
     """`x + low + increment` as a rounded sum and the new low part, with an error of eps^2 only.
 
     `linalg.add` rounds `low + increment`, by eps times the increment: a method that has no other error of its energy
@@ -227,7 +230,7 @@ def accumulate(x: Any, low: Any, increment: Any) -> tuple[Any, Any]:
     return rounded, low - (rounded - total)
 
 
-def coefficients(tab: Tables, values: Any) -> Any:
+def coefficients(tab: Tables, values: Numbers) -> Any:
     """Legendre coefficients (s, ...) of what has the `values` (k, ...) at the nodes: `P^T Omega values`.
 
     Nodes that mirror each other are added up first, so that rounding does not tell one direction of time from the
@@ -243,7 +246,7 @@ def coefficients(tab: Tables, values: Any) -> Any:
     return jnp.stack(rows)
 
 
-def step_speeds(system: AbstractSystem, q: Numbers, gamma: Any, path: Path, multipliers: Numbers, dt: Real) -> Any:
+def step_speeds(system: AbstractSystem, q: Numbers, gamma: Numbers, path: Path, multipliers: Numbers, dt: Real) -> Any:
     """The natural scale of a step's velocities, `(n,)`: of what `gamma` is the sum, coordinate by coordinate.
 
     `multipliers` are those at the nodes, `(k, m)`, or `(m,)`; constraint forces may cancel, so their parts count.
@@ -266,7 +269,7 @@ def _turned(system: AbstractSystem, q: Numbers, multipliers: Numbers) -> Any:
     return jax.jvp(lambda x: system.linearize(x).transpose(lam), (q,), (sign * jnp.abs(q),))[1]
 
 
-def step_norm(defect: Any, rows: Any, jacobians: Any, speeds: Any) -> Any:
+def step_norm(defect: PyTree, rows: Numbers, jacobians: PyTree, speeds: Numbers) -> Any:
     """The largest of `|defect_j| / speed_j` and `|row_i| / sum_j |G_ij| speed_j`; `rows` is `(..., m)`."""
     norm = jnp.max(jnp.abs(defect) * inverse_sizes(speeds))
     if jacobians is None:
@@ -287,8 +290,8 @@ class Solved(NamedTuple):
 def solve_step(
     residual: Callable[[Any, Any], Any],
     correction: Callable[..., tuple[Any, Any]],
-    start: Any,
-    args: Any,
+    start: PyTree,
+    args: PyTree,
     *,
     iteration: str,
     max_iterations: int,
@@ -310,7 +313,7 @@ def solve_step(
     `J^-1 residual(x)` with the Jacobian from forward mode.
     """
 
-    def solve(full):
+    def solve(full: PyTree):
         x, args = full
         dtype = jax.tree.leaves(x)[0].dtype
         eps = jnp.finfo(dtype).eps
@@ -318,7 +321,7 @@ def solve_step(
         first = evaluated(x)
         prepared = () if prepare is None else (prepare(x, args, *first),)
 
-        def sweep(loop, _):
+        def sweep(loop: PyTree, _: PyTree):
             x, here, previous, _ = loop
             dx, norm = correction(x, args, *here, *prepared)
             if iteration == "newton":
@@ -343,16 +346,16 @@ def solve_step(
     return Solved(x, norm, k, converged, last[0] if last else None)
 
 
-def known(value: Any, function: Callable[..., Any], *args: Any) -> Any:
+def known(value: PyTree, function: Callable[..., Any], *args: PyTree) -> Any:
     """`function(*args)`, whose value is known already, with its derivative."""
     dynamic, static = eqx.partition(args, eqx.is_array)
 
     @jax.custom_jvp
-    def given(value, dynamic):
+    def given(value: PyTree, dynamic: PyTree):
         return value
 
     @given.defjvp
-    def _(primals, tangents):
+    def _(primals: PyTree, tangents: PyTree):
         change = jax.jvp(lambda d: function(*eqx.combine(d, static)), primals[1:], tangents[1:])[1]
         return given(*primals), change
 

@@ -201,10 +201,10 @@ class LineIntegral(AbstractMethod):
             degree = max(degree, polynomial_degree(lambda x: system.constraint(x), q) * self.s + self.R - 1)
         return max(self.s, math.ceil(min(degree / 2, most)))
 
-    def _split(self, x: Any, q: Numbers) -> tuple[Any, Any]:
+    def _split(self, x: PyTree, q: Numbers) -> tuple[Any, Any]:
         return x[: self.s * q.size].reshape(self.s, q.size), x[self.s * q.size :].reshape(self.R, -1)
 
-    def _equations(self, x: Any, args: PyTree) -> Pieces:
+    def _equations(self, x: PyTree, args: PyTree) -> Pieces:
         system, q, low, p, t, dt, owed, k = args
         tab, shape = tables(k, self.s), q.shape
         gamma, multipliers = self._split(x, q)
@@ -229,16 +229,16 @@ class LineIntegral(AbstractMethod):
         hidden = system.hidden_constraint(q1, p1, t + dt)
         return Pieces(defect, jnp.concatenate([phi[:-1], hidden[None]]), push, path, q1, p1)
 
-    def _residual(self, x: Any, args: PyTree) -> Any:
+    def _residual(self, x: Numbers, args: PyTree) -> Any:
         e = self._equations(x, args)
         return jnp.concatenate([e.defect.reshape(-1), e.rows.reshape(-1)])
 
-    def _solve(self, start: Any, args: PyTree) -> tuple[Iterated, Any, Any]:
+    def _solve(self, start: PyTree, args: PyTree) -> tuple[Iterated, Any, Any]:
         """The polynomials of the step, `push` with its derivative, and whether one matrix was enough."""
         # the plain fixed point improves gamma and lambda in turn, so that its norm does not fall in every sweep
         plain, chord, most = self.iteration == "fixed-point", self.iteration == "chord", self.max_iterations
 
-        def solve(full: Any) -> tuple[Any, Any]:
+        def solve(full: PyTree) -> tuple[Any, Any]:
             start, args = full
             eps = float(jnp.finfo(start.dtype).eps)
             rule: dict[str, Any] = {"tol": 2 * eps, "max_iterations": most, "polish": True}
@@ -253,7 +253,7 @@ class LineIntegral(AbstractMethod):
                 e = self._equations(pair[0], args)
                 return (e.defect, e.rows, e.push), self._norm(pair[0], e, args)
 
-            def attempt(loop: Any) -> Any:
+            def attempt(loop: PyTree) -> Any:
                 before, attempts = loop
                 correction = self._chord(before.x[0], args) if chord else partial(self._other, args=args)
 
@@ -264,7 +264,7 @@ class LineIntegral(AbstractMethod):
                 done = iterate(body, measured, before.x, **rule)
                 return done._replace(iterations=before.iterations + done.iterations), attempts + 1
 
-            def more(loop: Any) -> Any:
+            def more(loop: PyTree) -> Any:
                 done, _ = loop
                 return ~done.converged & (done.iterations < most) & ~jnp.isnan(done.residual)
 
@@ -277,14 +277,14 @@ class LineIntegral(AbstractMethod):
         push = known_value(lambda pair: self._equations(*pair).push, (x, args), push)
         return Iterated(x, *rest), push, smooth
 
-    def _norm(self, x: Any, e: Pieces, args: PyTree) -> Any:
+    def _norm(self, x: PyTree, e: Pieces, args: PyTree) -> Any:
         system, q, *_, dt, _, k = args
         gamma, multipliers = self._split(x, q)
         path = jax.tree.map(lambda x: x[:: k - 1], e.path)
         speeds = step_speeds(system, q, gamma, path, tables(k, self.s).P[:: k - 1, : self.R] @ multipliers, dt)
         return step_norm(e.defect, e.rows, path.G, speeds)
 
-    def _other(self, x: Any, defect: Any, rows: Any, args: PyTree) -> tuple[Any, Any]:
+    def _other(self, x: PyTree, defect: PyTree, rows: Any, args: PyTree) -> tuple[Any, Any]:
         """Corrections of the other iterations."""
         if self.iteration == "newton":
             jacobian = jax.jacfwd(lambda y: self._residual(y, args))(x)
@@ -294,7 +294,7 @@ class LineIntegral(AbstractMethod):
             dx = jnp.concatenate([defect.reshape(-1), dx[defect.size :]])
         return dx, jax.jvp(lambda y: self._equations(y, args).push, (x,), (dx,))[1]
 
-    def _chord(self, x: Any, args: PyTree) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    def _chord(self, x: PyTree, args: PyTree) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
         """Corrections `(dx, dpush)` of x and push, with all derivatives at the given x: one matrix serves every sweep.
 
             d gamma = defect + h X M^-1 dpush     dpush = W^T G^T P d lambda - h K X d gamma
@@ -317,15 +317,15 @@ class LineIntegral(AbstractMethod):
         pull = combined(G, np.einsum("lj,li->jil", tab.weighted, tab.P[:, :R]))
         bend = lambda push: dt * (tab.X @ velocities(system, q, push))
 
-        def push_of(dl: Any) -> Any:
+        def push_of(dl: Numbers) -> Any:
             return jax.vmap(lambda row: jnp.sum(pulls(row, dl), axis=0))(pull)
 
-        def rows_of(dgamma: Any, dpush: Any) -> Any:
+        def rows_of(dgamma: Numbers, dpush: Any) -> Any:
             first, dp = dgamma[0].reshape(shape), velocities(system, q, dpush[:1]).reshape(shape)
             hidden = dt * turn(first) + dt * end(dp)
             return jnp.stack([end(first), *(jnp.sum(rates(J, dgamma), axis=0) for J in moments), hidden])
 
-        def product(dl: Any) -> Any:
+        def product(dl: Numbers) -> Any:
             push = push_of(dl)
             return rows_of(bend(push), push)
 
@@ -342,7 +342,7 @@ class LineIntegral(AbstractMethod):
 
         rounds = 2 if system.dense_rows(q) else 3
 
-        def correction(_: Any, defect: Any, rows: Any) -> tuple[Any, Any]:
+        def correction(_: PyTree, defect: PyTree, rows: Any) -> tuple[Any, Any]:
             dl, bent = jnp.zeros_like(rows), jnp.zeros_like(defect)
             push, dgamma = bent, defect
             for left in reversed(range(rounds)):
@@ -356,7 +356,7 @@ class LineIntegral(AbstractMethod):
 
         return correction
 
-    def _moments(self, end: Any, G: Any, tab: Tables) -> list[Any]:
+    def _moments(self, end: Any, G: PyTree, tab: Tables) -> list[Any]:
         """For 0 < i < R - 1 the Jacobians `J_ij`, stacked over j, with `d phi_i = sum_j J_ij d gamma_j`.
 
         They follow from `h phi_i = [P_i g] - int P_i' g`.

@@ -65,7 +65,7 @@ def continuation(s: int) -> Any:
     """Continues the interpolation polynomial of a step: slopes `(Q_i - q_0)/(c_i h)` to those of the next step."""
     c = lobatto(s).c
 
-    def lagrange(points):
+    def lagrange(points: PyTree):
         others = [np.delete(c, j) for j in range(s)]
         values = [np.prod((points[:, None] - o) / (x - o), axis=1) for x, o in zip(c, others, strict=True)]
         return np.stack(values, axis=1)
@@ -80,11 +80,11 @@ def through(s: int) -> Any:
     return (tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None]
 
 
-def first_stages(stack: Any) -> Any:
+def first_stages(stack: PyTree) -> Any:
     return jax.tree.map(lambda x: x[:-1], stack)
 
 
-def last_stages(stack: Any) -> Any:
+def last_stages(stack: PyTree) -> Any:
     return jax.tree.map(lambda x: x[1:], stack)
 
 
@@ -183,14 +183,14 @@ class LobattoIIIAB(AbstractMethod):
             report,
         )
 
-    def _stages(self, slopes: Any, multipliers: Numbers, args: PyTree) -> tuple[Any, Any, Any]:
+    def _stages(self, slopes: Numbers, multipliers: Numbers, args: PyTree) -> tuple[Any, Any, Any]:
         """Forces with constraint forces at the first s - 1 stages, Jacobians at all s, and the stage momenta."""
         system, q, low, p, t, dt = args
         tab, m = lobatto(self.s), system.constraint_count(q)
         offsets = jnp.concatenate([jnp.zeros((1, q.size), q.dtype), dt * tab.c[1:, None] * slopes])
         points = q.reshape(-1) + (low.reshape(-1) + offsets)
 
-        def at(u, c):
+        def at(u: Numbers, c: Numbers):
             here = u.reshape(q.shape)
             jac = system.linearize(here, t + c * dt) if m else None
             return system.gradient(here, t + c * dt).reshape(-1), jac
@@ -200,7 +200,7 @@ class LobattoIIIAB(AbstractMethod):
         momenta = p.reshape(-1) - dt * (tab.a_hat[:, :-1] @ force)
         return force, G, momenta
 
-    def _equations(self, x: Any, args: PyTree) -> tuple[Any, Any, Any]:
+    def _equations(self, x: PyTree, args: PyTree) -> tuple[Any, Any, Any]:
         system, q, low, _, t, dt = args
         tab = lobatto(self.s)
         slopes, multipliers = x
@@ -211,16 +211,16 @@ class LobattoIIIAB(AbstractMethod):
         if not system.has_constraints:
             return defect, jnp.zeros((self.s - 1, 0), q.dtype), G
 
-        def violation(v, c):
+        def violation(v: Numbers, c: Numbers):
             return system.constraint(q + (low + c * dt * v.reshape(q.shape)), t + c * dt) * (1.0 / (c * dt))
 
         g = jax.vmap(violation)(slopes, jnp.asarray(tab.c[1:], q.dtype))
         return defect, g, G
 
-    def _residual(self, x: Any, args: PyTree) -> Any:
+    def _residual(self, x: PyTree, args: PyTree) -> Any:
         return self._equations(x, args)[:2]
 
-    def _factor(self, x: Any, args: PyTree) -> Any:
+    def _factor(self, x: PyTree, args: PyTree) -> Any:
         """`d g_i / d L_j` through the positions, factored at the predicted stages; serves every sweep of the step."""
         system, q, _, _, _, dt = args
         tab = lobatto(self.s)
@@ -241,12 +241,12 @@ class LobattoIIIAB(AbstractMethod):
             near = one_block(system, q, through(self.s), dt, combined(G, tab.b))
         return inverse_sizes(speeds), per_row, after, before, near
 
-    def _response(self, dl: Any, before: Any, args: PyTree) -> Any:
+    def _response(self, dl: Numbers, before: PyTree, args: PyTree) -> Any:
         """How multipliers at the first s - 1 stages move the mean velocities of the last s - 1."""
         system, q, *_, dt = args
         return (dt * through(self.s)) @ velocities(system, q, pulls(before, dl))
 
-    def _bent(self, x: Any, args: PyTree) -> Callable[[Any, int], Any]:
+    def _bent(self, x: PyTree, args: PyTree) -> Callable[[Any, int], Any]:
         """Changes of the slopes, less what they change in the forces of the inner stages; for structured rows only.
 
         The tension of a long chain makes that large: a series of so many terms.
@@ -257,12 +257,12 @@ class LobattoIIIAB(AbstractMethod):
         slopes, multipliers = x
         c = jnp.asarray(lobatto(self.s).c[1:-1], q.dtype)
 
-        def turned(slope, lam, c, v):
+        def turned(slope: Numbers, lam: Numbers, c: Numbers, v: Numbers):
             here = q + (low + c * dt * slope.reshape(q.shape))
             force = lambda y: system.gradient(y, t + c * dt) + system.linearize(y, t + c * dt).transpose(lam)
             return jax.jvp(force, (here,), (c * dt * v.reshape(q.shape),))[1].reshape(-1)
 
-        def bent(v, terms):
+        def bent(v: Numbers, terms):
             bent = v
             for _ in range(terms):
                 forces = jax.vmap(turned)(slopes[:-1], multipliers[1:], c, bent[:-1])
@@ -271,7 +271,7 @@ class LobattoIIIAB(AbstractMethod):
 
         return bent
 
-    def _correction(self, x: Any, args: PyTree, prepared: Any) -> tuple[Any, Any]:
+    def _correction(self, x: PyTree, args: PyTree, prepared: PyTree) -> tuple[Any, Any]:
         defect, g, _ = self._equations(x, args)
         if not args[0].has_constraints:
             return (defect, g), jnp.max(jnp.abs(defect) * prepared)

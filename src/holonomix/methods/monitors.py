@@ -21,7 +21,7 @@ from ..compiled import compiled
 from ..errors import InputError, MethodError, real_array
 from ..systems.abstract import AbstractSystem
 from ..systems.functions import as_callable, user_function_errors
-from ..types import Numbers
+from ..types import ArrayLike, Function, Numbers, Real
 from .equations import reduced_force
 
 __all__ = [
@@ -59,7 +59,7 @@ def natural_time(system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
     return jnp.where(forced, np.pi * jnp.sqrt(square), drift)
 
 
-def _length(x: Any) -> Any:
+def _length(x: Numbers) -> Any:
     square = jnp.sum(x**2)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
@@ -70,9 +70,9 @@ class AbstractMonitor(eqx.Module):
     positional: ClassVar[bool] = False  # U depends on q alone, so that the next density is explicit
 
     @abc.abstractmethod
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any: ...
+    def __call__(self, system: AbstractSystem, q: Numbers, p: Numbers) -> Any: ...
 
-    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
+    def start(self, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None) -> Any:
         return ()
 
     def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:
@@ -82,7 +82,7 @@ class AbstractMonitor(eqx.Module):
 class AbstractRemembering(AbstractMonitor):
     """A monitor with a scale that the start sets; by itself it takes any state for the start."""
 
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
         return self.value(system, q, p, self.start(system, q, p, None))
 
 
@@ -91,7 +91,7 @@ class FunctionMonitor(AbstractMonitor):
 
     fn: Any
 
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
         with user_function_errors("monitor", q, "(q, p)"):
             return jnp.asarray(self.fn(q, p))
 
@@ -104,10 +104,10 @@ class AbstractSpeedMonitor(AbstractRemembering):
 
     weight: Any = eqx.field(converter=_optional("weight"), default=None)
 
-    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
+    def start(self, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None) -> Any:
         return natural_time(system, q, p) if self.weight is None else ()
 
-    def speed(self, system: AbstractSystem, q: Any, p: Any, force: Any, time: Any) -> Any:
+    def speed(self, system: AbstractSystem, q: Numbers, p: Numbers, force: Numbers, time: Real) -> Any:
         change = time * system.inverse_mass(q, force) if self.weight is None else self.weight * force
         return jnp.sqrt(jnp.sum(system.velocity(q, p) ** 2) + jnp.sum(change**2))
 
@@ -133,7 +133,7 @@ class MultiplierMonitor(AbstractRemembering):
 
     floor: Any = eqx.field(converter=_optional("floor"), default=None)
 
-    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
+    def start(self, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None) -> Any:
         if self.floor is not None or not system.has_constraints:
             return ()
         own = jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2))
@@ -156,12 +156,12 @@ class WallMonitor(AbstractMonitor):
     distances: Any
     power: Any
 
-    def __init__(self, distances: Any, power: Any = 3.0):
+    def __init__(self, distances: Function, power: ArrayLike = 3.0):
         if not callable(distances):
             raise InputError(f"distances must be a function of q, not {type(distances).__name__}")
         self.distances, self.power = as_callable(distances), real_array("power", power)
 
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
         d = self.distances(q) if system.params is None else self.distances(q, system.params)
         return jnp.min(d) ** (-self.power)
 
@@ -183,7 +183,7 @@ class LargestForceMonitor(AbstractMonitor):
 
     floor: Any = eqx.field(converter=partial(real_array, "floor"), default=0.0)
 
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
         return jnp.maximum(jnp.max(jnp.abs(system.gradient(q))), self.floor)
 
 
@@ -196,7 +196,7 @@ class FastestParticleMonitor(AbstractRemembering):
 
     floor: Any = eqx.field(converter=_optional("floor"), default=None)
 
-    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
+    def start(self, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None) -> Any:
         if self.floor is not None:
             return ()
         gained = natural_time(system, q, p) * system.inverse_mass(q, system.gradient(q))
@@ -228,7 +228,7 @@ class StepBounds(AbstractMonitor):
     dt_min: Any
     dt_max: Any
 
-    def __init__(self, monitor: Any, dt_min: Any, dt_max: Any):
+    def __init__(self, monitor: object, dt_min: ArrayLike, dt_max: ArrayLike):
         self.monitor = as_monitor(monitor)
         self.dt_min, self.dt_max = real_array("dt_min", dt_min), real_array("dt_max", dt_max)
         known = not any(isinstance(x, jax.core.Tracer) for x in (dt_min, dt_max))  # pyright: ignore
@@ -239,10 +239,10 @@ class StepBounds(AbstractMonitor):
     def positional(self) -> bool:  # type: ignore[override]
         return self.monitor.positional
 
-    def __call__(self, system: AbstractSystem, q: Any, p: Any) -> Any:
+    def __call__(self, system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
         return self.monitor(system, q, p)
 
-    def start(self, system: AbstractSystem, q: Any, p: Any, dt: Any) -> Any:
+    def start(self, system: AbstractSystem, q: Numbers, p: Numbers, dt: Any) -> Any:
         inner = self.monitor.start(system, q, p, dt)
         first = 1 / jnp.abs(dt)
         level = self.monitor.value(system, q, p, inner) * (1 / self.dt_min - first) / (first - 1 / self.dt_max)
@@ -254,7 +254,7 @@ class StepBounds(AbstractMonitor):
         return 1 / self.dt_max + (1 / self.dt_min - 1 / self.dt_max) * u / (u + level)
 
 
-def as_monitor(monitor: Any) -> AbstractMonitor:
+def as_monitor(monitor: object) -> AbstractMonitor:
     """A monitor object, from one or from a function of (q, p)."""
     if isinstance(monitor, AbstractMonitor):
         return monitor
@@ -263,7 +263,9 @@ def as_monitor(monitor: Any) -> AbstractMonitor:
     return FunctionMonitor(as_callable(monitor))
 
 
-def check_monitor(monitor: AbstractMonitor, system: AbstractSystem, q: Any, p: Any, dt: Any, even: bool = True) -> None:
+def check_monitor(
+    monitor: AbstractMonitor, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real, even: bool = True
+) -> None:
     """Raise unless U is positive and finite at the start and `even` in p, there and for a momentum drawn at random."""
     for part in _parts(monitor):
         if isinstance(part, MultiplierMonitor) and not system.has_constraints:
@@ -301,5 +303,5 @@ def _evaluate(monitor: AbstractMonitor, system: AbstractSystem, q: Numbers, p: N
     return monitor(system, q, p)
 
 
-def _parts(monitor: Any) -> list[Any]:
+def _parts(monitor: object) -> list[Any]:
     return [monitor, *_parts(monitor.monitor)] if isinstance(monitor, StepBounds) else [monitor]

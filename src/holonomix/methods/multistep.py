@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from ..errors import InputError, number_list
 from ..linalg import Compensation, add, newton_root
 from ..systems.abstract import AbstractSystem
-from ..types import Key, Real, Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report, reduced_traits, vector_field
 
@@ -103,7 +103,7 @@ class LinearMultistep(AbstractMethod):
         return State(q, p, state.t + dt, state.n), report.status
 
     def _starting(
-        self, system: AbstractSystem, state: State, dt: Any, t: Any, low: Any
+        self, system: AbstractSystem, state: State, dt: Real, t: Real, low: PyTree
     ) -> tuple[Any, Any, Any, Report]:
         order = multistep_order(self.a, self.b)
         q, p = extrapolated(lambda z, t: vector_field(system, z, t), (state.q, state.p), t, dt, order + 1)
@@ -111,11 +111,11 @@ class LinearMultistep(AbstractMethod):
         return q, p, low, Report(ok.status, ok.iterations, ok.residual.astype(q.dtype), {})
 
     def _formula(
-        self, system: AbstractSystem, values: Any, slopes: Any, dt: Any, t1: Any, low: Any
+        self, system: AbstractSystem, values: PyTree, slopes: PyTree, dt: Real, t1: Real, low: PyTree
     ) -> tuple[Any, Any, Any, Report]:
         # written as an increment of the latest value, so that it can be added with compensation:
         # sum_{j<k} a_j = -1, hence -sum_j a_j z_j - z_{k-1} is a sum of differences
-        def increment(value, slope):
+        def increment(value: PyTree, slope: PyTree):
             total = jnp.zeros_like(value[-1])
             for j in range(self.steps):
                 if self.b[j]:
@@ -130,7 +130,7 @@ class LinearMultistep(AbstractMethod):
         report = Report(report.status, report.iterations, report.residual.astype(last[0].dtype), {})
         if self.implicit:
             guess = jnp.concatenate([(z + dt * s[-1]).reshape(-1) for z, s in zip(last, slopes, strict=True)])
-            weight = jnp.asarray(self.b[-1], dt.dtype)
+            weight = jnp.asarray(self.b[-1], last[0].dtype)
             base = tuple(z + d for z, d in zip(last, known, strict=True))
             done = newton_root(_implicit, guess, (system, base, weight * dt, t1), blocks=(base[0].size,) * 2)
             q, p = (x.reshape(last[0].shape) for x in jnp.split(done.x, 2))
@@ -141,14 +141,14 @@ class LinearMultistep(AbstractMethod):
         return q, p, Compensation(low_q, low_p), report
 
 
-def _implicit(x: Any, args: PyTree) -> Any:
+def _implicit(x: Numbers, args: PyTree) -> Any:
     system, base, weight, t = args
     z = tuple(y.reshape(base[0].shape) for y in jnp.split(x, 2))
     slope = vector_field(system, (z[0], z[1]), t)
     return jnp.concatenate([(a - b - weight * s).reshape(-1) for a, b, s in zip(z, base, slope, strict=True)])
 
 
-def extrapolated(field: Any, z: Any, t: Any, dt: Any, order: int) -> Any:
+def extrapolated(field: Callable[..., Any], z: PyTree, t: Real, dt: Real, order: int) -> Any:
     """One step of Gragg's method: midpoint rules with 2, 4, 6, ... substeps, extrapolated in dt^2."""
     table: list[list[Any]] = []
     for k in range((order + 1) // 2):

@@ -25,12 +25,12 @@ from .kick_drift import PhasePoint
 REFERENCE = "Newmark 1959; Kane, Marsden, Ortiz & West 2000; Tao & Owhadi 2015"
 
 
-def as_beta(beta: Any) -> Any:
+def as_beta(beta: object) -> Any:
     """A runtime value between 0 and 1; 1/4 and above gives unconditional linear stability."""
     return runtime_number("beta", beta, 0, 1)
 
 
-def vanishes(beta: Any) -> bool:
+def vanishes(beta: Real) -> bool:
     """Whether beta is known to be zero."""
     return not isinstance(beta, Tracer) and float(beta) == 0.0
 
@@ -157,7 +157,7 @@ class PushforwardNewmark(AbstractImplicit):
         end = point.kicked(-dt / 2 * gradient)
         return end.state(state.t + dt, state.n), (end.low, gradient), iteration_report(done)
 
-    def _gradient(self, system: AbstractSystem, x: Any, dt: Real, once: bool = False) -> tuple[Any, Iterated]:
+    def _gradient(self, system: AbstractSystem, x: Numbers, dt: Real, once: bool = False) -> tuple[Any, Iterated]:
         """`-M a`: the gradient of V at the point `x + beta h^2 a`, which lies implicitly downhill from x."""
         shift = self.beta * dt**2
         done = implicit_position(system, x, shift, x, self.max_iterations, once)
@@ -167,7 +167,7 @@ class PushforwardNewmark(AbstractImplicit):
 # -- their parts -----------------------------------------------------------------------------------------------------
 
 
-def _moved(state: State, low: Compensation, reach: Any) -> PhasePoint:
+def _moved(state: State, low: Compensation, reach: Numbers) -> PhasePoint:
     """q + reach, where the low part of q went into `reach` already."""
     return PhasePoint(state.q, state.p, Compensation(jnp.zeros_like(low.q), low.p)).moved(reach)
 
@@ -183,27 +183,29 @@ def full_system(system: AbstractSystem) -> Any:
     return system.full if isinstance(system, StiffSystem) else system
 
 
-def predictor(system: AbstractSystem, q: Numbers, p: Numbers, low: Any, gradient: Any, dt: Real, beta: Any) -> Any:
+def predictor(
+    system: AbstractSystem, q: Numbers, p: Numbers, low: PyTree, gradient: Numbers, dt: Real, beta: Real
+) -> Any:
     """`h v + h^2/2 (1 - 2 beta) a`, what is explicit in a Newmark step."""
     return low + system.velocity(q, dt * p - dt**2 / 2 * (1 - 2 * beta) * gradient)
 
 
 def implicit_position(
-    system: AbstractSystem, origin: Any, shift: Any, start: Any, max_iterations: int, once: bool = False
+    system: AbstractSystem, origin: Numbers, shift: Real, start: Numbers, max_iterations: int, once: bool = False
 ) -> Iterated:
     """The point y with `y + shift M^-1 grad V(y) = origin`, by Newton's method with the matrix `M + shift V''(y)`."""
     args = (full_system(system), origin, jnp.asarray(shift, origin.dtype), start)
 
-    def solve(args):
+    def solve(args: PyTree):
         system, origin, shift, start = args
         eps = jnp.finfo(origin.dtype).eps
 
-        def residual(y):
+        def residual(y: Numbers):
             r = _position_residual(y, args)
             length = lambda x: jnp.sum(x * system.momentum(y, x))  # squared, in the mass metric: the same in all units
             return r, jnp.sqrt(relative(length(r), length(y) + length(origin)))
 
-        def body(y, r):
+        def body(y: Numbers, r: Numbers):
             pull = system.momentum(y, r).reshape(-1)
             return y - curvature(system, y, shift).factor(once).solve(pull).reshape(y.shape)
 
@@ -211,14 +213,14 @@ def implicit_position(
         done = iterate(body, residual, start, tol=2 * eps, max_iterations=max_iterations, **options)
         return done.x, (done.residual, done.iterations, done.converged)
 
-    def factor(y, args):
+    def factor(y: Numbers, args: PyTree):
         return _Premultiplied(args[0], y, curvature(args[0], y, args[2]).factor(once))
 
     x, (norm, k, converged) = implicit_root(solve, _position_residual, args, factor)
     return Iterated(x, norm, k, converged)
 
 
-def _position_residual(y: Any, args: PyTree) -> Any:
+def _position_residual(y: Numbers, args: PyTree) -> Any:
     system, origin, shift, _ = args
     return y - origin + shift * system.velocity(y, system.gradient(y))
 
@@ -230,11 +232,11 @@ class _Premultiplied(eqx.Module):
     y: Any
     factor: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return self.factor.solve(self.system.momentum(self.y, b.reshape(self.y.shape)).reshape(-1))
 
 
-def definite_report(smallest: Any, watch: bool) -> Report:
+def definite_report(smallest: Numbers, watch: bool) -> Report:
     """OK, or INDEFINITE where the matrix behind the step is no longer positive definite."""
     ok = Report.ok()
     if not watch:

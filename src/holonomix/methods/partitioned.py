@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..linalg import Compensation, newton_root
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Key, Real, Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .implicit_stages import stage_slopes
@@ -134,7 +134,7 @@ class PartitionedRungeKutta(AbstractMethod):
 
 
 def _stages(pairs: np.ndarray, c: np.ndarray) -> Any:
-    def residual(x, args):
+    def residual(x: Numbers, args: PyTree):
         system, start, t, dt = args
         stages = x.reshape(start.shape)
         forces = jnp.stack([-system.gradient(stages[i], t + float(c[i]) * dt) for i in range(len(pairs))])

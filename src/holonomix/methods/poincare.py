@@ -15,7 +15,7 @@ from ..projection import Newton, direct_momenta
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Numbers, Real, Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
 from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
 from .rattle import verlet_substep
@@ -65,7 +65,9 @@ class PoincareEuler(AbstractMethod):
         h = dt * self.monitor.value(system, q, p, memory)
         return Poincare(system.hamiltonian(q, p), h, memory, Compensation.zeros(q), jnp.zeros((), q.dtype))
 
-    def step(self, system: AbstractSystem, state: State, dt: Real, carry: Poincare, key: Any = None) -> StepResult:
+    def step(
+        self, system: AbstractSystem, state: State, dt: Real, carry: Poincare, key: Key | None = None
+    ) -> StepResult:
         q, t = state.q, jnp.asarray(state.t, state.q.dtype)
         m = system.constraint_count(q) if system.has_constraints else 0
         start = jnp.concatenate([state.p.reshape(-1), jnp.zeros((m,), q.dtype)])
@@ -108,10 +110,12 @@ class PoincareEuler(AbstractMethod):
         return State(state.q, -state.p, state.t, state.n), back
 
 
-def _transformed(system: AbstractSystem, monitor: Any, q: Numbers, p: Numbers, carry: Poincare) -> tuple[Any, Any]:
+def _transformed(
+    system: AbstractSystem, monitor: AbstractMonitor, q: Numbers, p: Numbers, carry: Poincare
+) -> tuple[Any, Any]:
     """`K_q` and `K_p` of `K = (H - H_0)/U`."""
 
-    def k(q, p):
+    def k(q: Numbers, p: Numbers):
         return (system.hamiltonian(q, p) - carry.energy) / monitor.value(system, q, p, carry.monitor)
 
     return jax.grad(k, (0, 1))(q, p)
@@ -124,7 +128,7 @@ def _known_sizes(args: PyTree) -> Any:
     return jnp.concatenate([jnp.abs(p).reshape(-1), rows])
 
 
-def _near_inverse(x: Any, args: PyTree) -> Any:
+def _near_inverse(x: Numbers, args: PyTree) -> Any:
     """The inverse of the Jacobian of `_euler` for h -> 0, where `K_pp = M^-1/U` and `K_qp = 0`: a solve for mu."""
     system, monitor, q, _, carry = args
     if not system.has_constraints:
@@ -135,7 +139,7 @@ def _near_inverse(x: Any, args: PyTree) -> Any:
     here, there = system.linearize(q), system.linearize(q + (carry.h * k_p + carry.low.q))
     factor = system.gram(q, there, here).factor()
 
-    def inverse(r):
+    def inverse(r: Numbers):
         free = r[:n].reshape(q.shape)
         mu = factor.solve(there(system.velocity(q, free)) - u / carry.h * r[n:])
         return jnp.concatenate([(free - here.transpose(mu)).reshape(-1), mu])
@@ -143,7 +147,7 @@ def _near_inverse(x: Any, args: PyTree) -> Any:
     return inverse
 
 
-def _euler(x: Any, args: PyTree) -> Any:
+def _euler(x: Numbers, args: PyTree) -> Any:
     system, monitor, q, p, carry = args
     moved = x[: q.size].reshape(q.shape)
     k_q, k_p = _transformed(system, monitor, q, moved, carry)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg import Compensation
 from ..systems.abstract import AbstractSystem
@@ -19,7 +20,7 @@ from .stages import row_sizes
 RETURNED, LARGEST_RETURNED = 2.0**-7, 64
 
 
-def returned(system: AbstractSystem, q: Numbers, t: Real, dt: Real, G: Any) -> Any:
+def returned(system: AbstractSystem, q: Numbers, t: Real, dt: Real, G: PyTree) -> Any:
     """What `d/dt g` must make up for over a step from q, from the Jacobians `G` along it: round-off or zero.
 
     An error of g above round-off belongs to the method or to the start, and stays.
@@ -37,7 +38,7 @@ def conserved_energy(system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
     return jax.lax.stop_gradient(system.hamiltonian(q, p))
 
 
-def energy_returned(system: AbstractSystem, q: Numbers, p: Numbers, low: Compensation, energy: Any) -> Compensation:
+def energy_returned(system: AbstractSystem, q: Numbers, p: Numbers, low: Compensation, energy: Real) -> Compensation:
     """The low parts after a step, with a part of what rounding has done to the energy since the start removed.
 
     The momentum changes along `M v`, which keeps it tangent, by less than an ulp. Like `returned`, this leaves an error

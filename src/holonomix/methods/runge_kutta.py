@@ -5,10 +5,11 @@ On constrained systems they integrate the index-reduced equations and drift off 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import InputError
@@ -64,7 +65,7 @@ class RungeKutta(AbstractMethod):
         return end.state(state.t + dt, state.n), end.low, report
 
 
-def _combine(z: tuple[Any, Any], dt: Real, weights: Any, slopes: list[Any]) -> tuple[Any, Any]:
+def _combine(z: tuple[Any, Any], dt: Real, weights: Sequence[float] | np.ndarray, slopes: list[Any]) -> tuple[Any, Any]:
     for w, k in zip(map(float, weights), slopes):  # an explicit stage uses those before it
         if w:
             z = jax.tree.map(lambda a, b, w=w: a + dt * w * b, z, k)

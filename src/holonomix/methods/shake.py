@@ -15,7 +15,7 @@ from ..projection import AbstractSolver, Newton
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Key, Real, Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure, shown_momentum, solver_report
 from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift
@@ -125,7 +125,7 @@ class SHAKE(AbstractMethod):
         return State(state.q, -raw, state.t, state.n), (low.reversed(), -raw, gradient, dt, memory, begun)
 
 
-def _before(raw: Any, args: PyTree) -> Any:
+def _before(raw: Numbers, args: PyTree) -> Any:
     """The momentum before a kick that ends at p."""
     system, q, p, dt, t = args
     raw = raw.reshape(q.shape)

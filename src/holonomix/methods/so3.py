@@ -193,27 +193,27 @@ def check_inertia(method: AbstractMethod, system: AbstractSystem) -> None:
         )
 
 
-def cayley(x: Any) -> Any:
+def cayley(x: Numbers) -> Any:
     """`(I - x^/2)^-1 (I + x^/2)`, written out: a rotation about x."""
     skew = hat(x / 2)
     return jnp.eye(3, dtype=x.dtype) + 2 / (1 + jnp.sum(x * x) / 4) * (skew + skew @ skew)
 
 
-def orthonormal(rotation: Any) -> Any:
+def orthonormal(rotation: Numbers) -> Any:
     """A product of rotations without its rounding error, which adds up otherwise: one Newton step of the polar form."""
     return rotation + rotation @ (jnp.eye(3, dtype=rotation.dtype) - rotation.T @ rotation) / 2
 
 
-def _cotangent(x: Any, mu: Any) -> Any:
+def _cotangent(x: Numbers, mu: Numbers) -> Any:
     """`(dcay^-1_x)^* mu`."""
     return mu + cross(x, mu) / 2 + jnp.sum(x * mu) * x / 4
 
 
-def cross(a: Any, b: Any) -> Any:
+def cross(a: Numbers, b: Numbers) -> Any:
     return hat(a) @ b
 
 
-def _cayley_residual(w: Any, args: PyTree) -> Any:
+def _cayley_residual(w: Numbers, args: PyTree) -> Any:
     inertia, target, h = args
     return solve(inertia, _cotangent(h * w, inertia @ w) - target, symmetric=True)
 

@@ -13,33 +13,35 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from ..linalg import Dense
 from ..systems.abstract import AbstractSystem
 from ..systems.mass import DiagonalMass
-from ..types import Numbers, Real
+from ..types import Jacobian, Numbers, Real
 
 # Corrections of a solve with one Gram matrix for all stages. Two leave as many sweeps as an exact solve takes.
 REFINEMENTS = 2
 
 
-def pulls(jacobians: Any, multipliers: Numbers) -> Any:
+def pulls(jacobians: PyTree, multipliers: Numbers) -> Any:
     """`G_l^T lambda_l`, `(points, n)`; multipliers are `(points, m)`, or `(m,)` for the same everywhere."""
     axis = None if multipliers.ndim == 1 else 0
     return jax.vmap(lambda G, y: G.transpose(y).reshape(-1), in_axes=(0, axis))(jacobians, multipliers)
 
 
-def rates(jacobians: Any, v: Numbers) -> Any:
+def rates(jacobians: PyTree, v: Numbers) -> Any:
     """`G_l v_l`, `(points, m)`, for flat velocities `(points, n)`."""
     return jax.vmap(lambda G, v: G(v.reshape(G.shape)))(jacobians, v)
 
 
-def combined(jacobians: Any, weights: Any) -> Any:
+def combined(jacobians: PyTree, weights: Numbers) -> Any:
     """`sum_l w_l G_l`: one Jacobian of the same structure."""
     return jax.tree.map(lambda x: jnp.tensordot(jnp.asarray(weights, x.dtype), x, axes=1), jacobians)
 
 
-def reaches(system: AbstractSystem, q: Numbers, jacobians: Any, multipliers: Numbers) -> Any:
+def reaches(system: AbstractSystem, q: Numbers, jacobians: PyTree, multipliers: Numbers) -> Any:
     """`|G_l M^-1|^T |lambda_l|`, `(points, n)`; multipliers `(m,)` serve all points."""
     mass = system.mass_form(q)
     if isinstance(mass, DiagonalMass):
@@ -48,12 +50,12 @@ def reaches(system: AbstractSystem, q: Numbers, jacobians: Any, multipliers: Num
     return jax.vmap(lambda G, y: G.reach(mass, q, y))(jacobians, multipliers)
 
 
-def row_sizes(jacobians: Any, speeds: Any) -> Any:
+def row_sizes(jacobians: PyTree, speeds: Numbers) -> Any:
     """`sum_j |G_l,ij| speed_j`, `(points, m)`; speeds are flat, `(n,)`."""
     return jax.vmap(lambda G: G(speeds.reshape(G.shape)))(jax.tree.map(jnp.abs, jacobians))
 
 
-def velocities(system: AbstractSystem, q: Numbers, rows: Any) -> Any:
+def velocities(system: AbstractSystem, q: Numbers, rows: Numbers) -> Any:
     """`M^-1` applied to each row of a matrix of flat momenta (the last axis is the coordinate)."""
     flat = rows.reshape(-1, q.size)
     return system.mass_form(q).right(q, flat).reshape(rows.shape)
@@ -64,7 +66,7 @@ class AllBlocks(eqx.Module):
 
     factor: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return self.factor.solve(b.reshape(-1)).reshape(b.shape)
 
 
@@ -74,24 +76,24 @@ class OneBlock(eqx.Module):
     small: Any  # K^-1
     factor: Any  # of A
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return self.small @ jnp.stack([self.factor.solve(row) for row in b])
 
 
-def all_blocks(product: Callable[[Any], Any], shape: tuple[int, int], dtype: Any) -> AllBlocks:
+def all_blocks(product: Callable[[Any], Any], shape: tuple[int, int], dtype: DTypeLike) -> AllBlocks:
     """Factors of the linear map `product` on arrays `(blocks, m)`: for few rows, or rows without structure."""
     size = shape[0] * shape[1]
     unit = jnp.eye(size, dtype=dtype).reshape(size, *shape)
     return AllBlocks(Dense(jax.vmap(product)(unit).reshape(size, size).T).factor())
 
 
-def one_block(system: AbstractSystem, q: Numbers, weights: np.ndarray, dt: Real, G: Any) -> OneBlock:
+def one_block(system: AbstractSystem, q: Numbers, weights: np.ndarray, dt: Real, G: Jacobian) -> OneBlock:
     """Factors of `h w (x) G M^-1 G^T` for a Jacobian in the middle of the step: one structured factorization."""
     small = jnp.asarray(np.linalg.inv(weights), q.dtype) / dt
     return OneBlock(small, system.gram(q, G, G).factor(symmetric=True))
 
 
-def solve_blocks(near: AllBlocks | OneBlock, product: Callable[[Any], Any], b: Any) -> Any:
+def solve_blocks(near: AllBlocks | OneBlock, product: Callable[[Any], Any], b: Numbers) -> Any:
     """`x` with `product(x) = b`, exactly with all blocks, to a few digits with one."""
     return solve_response(near, product, lambda y: y, b)[0]
 
@@ -100,7 +102,7 @@ def solve_response(
     near: AllBlocks | OneBlock,
     response: Callable[[Any], Any],
     rows: Callable[[Any], Any],
-    b: Any,
+    b: Numbers,
     refinements: int = REFINEMENTS,
 ) -> tuple[Any, Any]:
     """`x` with `rows(response(x)) = b`, as `solve_blocks` finds it, and `response(x)`.

@@ -19,7 +19,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
 from ..taylor.arithmetic import over, times
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..types import Index, Key, Numbers, Real, Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Path, Traits, first_failure, solver_report
 from .kick_drift import PhasePoint
 from .rounding import conserved_energy, energy_returned
@@ -34,7 +34,9 @@ class SolutionSeries(NamedTuple):
     p: Sequence[Any]
 
 
-def solution_series(system: AbstractSystem, q: Numbers, p: Any, t: Real, order: int, unit: Any = 1.0) -> SolutionSeries:
+def solution_series(
+    system: AbstractSystem, q: Numbers, p: Numbers, t: Real, order: int, unit: Real = 1.0
+) -> SolutionSeries:
     r"""The series of the solution of `q' = H_p`, `p' = F - G^T lambda` through (q, p), up to `order`.
 
     Time is measured in units of `unit`, so that coefficients stay of moderate size whatever the unit of time is.
@@ -47,7 +49,7 @@ def solution_series(system: AbstractSystem, q: Numbers, p: Any, t: Real, order: 
     leaves, tree = jax.tree.flatten(arrays)
 
     def form(looped: bool) -> Any:
-        def run(q: Numbers, p: Numbers, t: Real, unit: Any, *leaves: Any) -> list[Any]:
+        def run(q: Numbers, p: Numbers, t: Real, unit: Real, *leaves: Numbers) -> list[Any]:
             whole = eqx.combine(jax.tree.unflatten(tree, leaves), static)
             try:
                 return _coefficients(whole, q, p, t, order, unit, looped)
@@ -62,12 +64,14 @@ def solution_series(system: AbstractSystem, q: Numbers, p: Any, t: Real, order: 
     return SolutionSeries(found[: order + 1], found[order + 1 :])
 
 
-def _coefficients(system: AbstractSystem, q: Numbers, p: Any, t: Any, order: int, unit: Any, looped: bool) -> list[Any]:
+def _coefficients(
+    system: AbstractSystem, q: Numbers, p: Numbers, t: Real, order: int, unit: Real, looped: bool
+) -> list[Any]:
     qs, ps, clock = Series(q), Series(p), Series(t, unit)
     units = jnp.broadcast_to(unit, q.shape)
     velocity = SeriesProgram(lambda q, p: [system.velocity(q, p)], [qs, ps])
 
-    def integrate(slope: Any, n: Any) -> Any:
+    def integrate(slope: Numbers | None, n: Index) -> Any:
         """Coefficient n + 1 of a series from coefficient n of its derivative."""
         return jnp.zeros_like(q) if slope is None else times(slope, over(units, _number(n + 1)))
 
@@ -75,7 +79,7 @@ def _coefficients(system: AbstractSystem, q: Numbers, p: Any, t: Any, order: int
         force = SeriesProgram(lambda q, p, t: [system.force(q, p, t)], [qs, ps, clock])
         programs = (velocity, force)
 
-        def advance(n: Any) -> None:
+        def advance(n: Index) -> None:
             """Coefficient n of the slopes, and so coefficient n + 1 of q and p."""
             slopes = velocity.advance(n) + force.advance(n)
             for series, slope in zip((qs, ps), slopes, strict=True):
@@ -96,12 +100,12 @@ def _coefficients(system: AbstractSystem, q: Numbers, p: Any, t: Any, order: int
         constraint = SeriesProgram(lambda q, t: [system.constraint(q, t)], [qs, clock])
         programs = (velocity, force, constraint)
 
-        def follow(n: Any) -> None:
+        def follow(n: Index) -> None:
             """Coefficient n + 1 of p and n + 2 of q from what is known of the multipliers."""
             ps.put(n + 1, integrate(force.advance(n)[0], n))
             qs.put(n + 2, integrate(velocity.advance(n + 1)[0], n + 1))
 
-        def advance(n: Any) -> None:
+        def advance(n: Index) -> None:
             if not (isinstance(n, int) and n == 0):
                 multipliers.put(n, None)
                 follow(n)
@@ -122,12 +126,12 @@ def _coefficients(system: AbstractSystem, q: Numbers, p: Any, t: Any, order: int
     return [*qs.terms[: order + 1], *ps.terms[: order + 1]]
 
 
-def _number(n: Any) -> Any:
+def _number(n: Index) -> Any:
     """An order as a factor; inside a loop it is an array."""
     return float(n) if isinstance(n, int) else n
 
 
-def _increment(terms: Any, h: Real) -> Any:
+def _increment(terms: Sequence[Any], h: Real) -> Any:
     """`sum_{n >= 1} c[n] h^n` by Horner's rule, smallest terms first."""
     total = terms[-1]
     for n in reversed(range(1, len(terms) - 1)):
@@ -161,7 +165,7 @@ class _AbstractTaylor(AbstractMethod):
 
     solver: eqx.AbstractVar[AbstractSolver | None]
 
-    def _series(self, system: AbstractSystem, state: State, order: int, unit: Any) -> SolutionSeries:
+    def _series(self, system: AbstractSystem, state: State, order: int, unit: Real) -> SolutionSeries:
         return solution_series(system, state.q, state.p, state.t, order, unit)
 
 

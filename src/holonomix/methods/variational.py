@@ -33,7 +33,7 @@ class TrapezoidalLagrangian(eqx.Module):
     """`L_d = h/2 L(q_0, v) + h/2 L(q_1, v)`, `v = (q_1 - q_0)/h`: velocity Verlet, also for M(q)."""
 
     def bind(self, system: AbstractSystem) -> Any:
-        def lagrangian(q0, q1, h):
+        def lagrangian(q0: Numbers, q1: Numbers, h: Real):
             v = (q1 - q0) / h
             ends = (_kinetic(system, q, v) - system.potential(q) for q in (q0, q1))
             return h / 2 * sum(ends)
@@ -45,7 +45,7 @@ class MidpointLagrangian(eqx.Module):
     """`L_d = h L((q_0 + q_1)/2, (q_1 - q_0)/h)`: the implicit midpoint rule."""
 
     def bind(self, system: AbstractSystem) -> Any:
-        def lagrangian(q0, q1, h):
+        def lagrangian(q0: Numbers, q1: Numbers, h: Real):
             middle = (q0 + q1) / 2
             return h * (_kinetic(system, middle, (q1 - q0) / h) - system.potential(middle))
 
@@ -58,7 +58,7 @@ class NewmarkLagrangian(eqx.Module):
     beta: Any = eqx.field(converter=as_beta, default=0.25)
 
     def bind(self, system: AbstractSystem) -> Any:
-        def lagrangian(q0, q1, h, a):
+        def lagrangian(q0: Numbers, q1: Numbers, h: Real, a: tuple[Any, ...]):
             shift = self.beta * h**2
             ends = (
                 shift * _kinetic(system, q, x) + system.potential(q + shift * x)
@@ -81,13 +81,13 @@ class ZhangSkeelLagrangian(eqx.Module):
     one_sided: bool = eqx.field(static=True, default=False)
 
     def bind(self, system: AbstractSystem) -> Any:
-        def at(q, a, h):
+        def at(q: Numbers, a: Numbers, h: Real):
             shift = self.beta * h**2
             value, slope = jax.jvp(system.potential, (q,), (a,))
             bend = jax.jvp(lambda x: jax.jvp(system.potential, (x,), (a,))[1], (q,), (a,))[1]
             return shift * self.weight * _kinetic(system, q, a) + value + shift * slope + shift**2 / 2 * bend
 
-        def lagrangian(q0, q1, h, a):
+        def lagrangian(q0: Numbers, q1: Numbers, h: Real, a: tuple[Any, ...]):
             moving = _kinetic(system, q0, (q1 - q0) / h)
             if self.one_sided:
                 return h * (moving - at(q0, a[0], h))
@@ -124,7 +124,7 @@ class VariationalIntegrator(AbstractMethod):
 
     def __init__(
         self,
-        lagrangian: Any = None,
+        lagrangian: Any | None = None,
         auxiliary: int | None = None,
         order: int = 2,
         symmetric: bool = True,
@@ -178,11 +178,11 @@ class VariationalIntegrator(AbstractMethod):
         return State(state.q, -state.p, state.t, state.n), ()
 
 
-def _split(x: Any, q: Numbers) -> tuple[Any, Any]:
+def _split(x: Numbers, q: Numbers) -> tuple[Any, Any]:
     return x[: q.size].reshape(q.shape), x[q.size :].reshape(-1, *q.shape)
 
 
-def _euler_lagrange(x: Any, args: PyTree) -> Any:
+def _euler_lagrange(x: Numbers, args: PyTree) -> Any:
     """`h (p_n + D_1 L_d) = 0`, scaled to lengths, and `D_a L_d = 0`."""
     method, system, q, p, h = args
     q1, a = _split(x, q)

@@ -12,7 +12,7 @@ from ..linalg import Compensation, newton_root
 from ..projection import Newton
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
-from ..types import Key, Real, Report, State, StepResult
+from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Traits
 from .equations import iteration_report, reduced_force
 from .kick_drift import PhasePoint
@@ -51,7 +51,7 @@ class StormerVerlet(AbstractMethod):
         point = PhasePoint.of(state, low).kicked(dt / 2 * force).drifted(system, dt)
         if system.has_constraints or system.forced:
 
-            def residual(x, args):
+            def residual(x: Numbers, args: PyTree):
                 system, q, half, t1, dt = args
                 return x - (half + dt / 2 * reduced_force(system, q, x.reshape(q.shape), t1)).reshape(-1)
 
@@ -146,13 +146,13 @@ class ImplicitMidpoint(AbstractMethod):
         return end.state(state.t + dt, state.n), end.low, iteration_report(done)
 
 
-def _position_midpoint(x: Any, args: PyTree) -> Any:
+def _position_midpoint(x: Numbers, args: PyTree) -> Any:
     system, q, p, t, dt = args
     mid = x.reshape(q.shape)
     return (mid - q - dt / 2 * system.velocity(q, p + dt / 2 * system.force(mid, p, t))).reshape(-1)
 
 
-def _full_midpoint(x: Any, args: PyTree) -> Any:
+def _full_midpoint(x: Numbers, args: PyTree) -> Any:
     system, q, p, t, dt = args
     q_mid, p_mid = (y.reshape(q.shape) for y in jnp.split(x, 2))
     rq = q_mid - q - dt / 2 * system.velocity(q_mid, p_mid)

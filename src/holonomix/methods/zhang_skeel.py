@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -116,7 +116,7 @@ class StiffZhangSkeel(AbstractFiltered):
 
 
 def filtered(
-    system: AbstractSystem, gradient: Any, q: Numbers, shift: Any, weight: Any = 1.0, once: bool = False
+    system: AbstractSystem, gradient: Numbers, q: Numbers, shift: Real, weight: Real = 1.0, once: bool = False
 ) -> tuple[Any, Any]:
     """`a = -(weight M + shift V'')^-1 gradient` with the Hessian of `system`, and the factors."""
     factor = curvature(system, q, shift, weight).factor(once)
@@ -124,7 +124,7 @@ def filtered(
 
 
 def modified_force(
-    system: AbstractSystem, q: Numbers, dt: Real, beta: Any, weight: Any = 1.0, once: bool = False
+    system: AbstractSystem, q: Numbers, dt: Real, beta: Real, weight: Real = 1.0, once: bool = False
 ) -> tuple[Any, Any]:
     """`-grad W` of the modified potential `W = V - (beta h^2/2) grad V^T (weight M + beta h^2 V'')^-1 grad V`."""
     shift = beta * dt**2
@@ -135,7 +135,9 @@ def modified_force(
     return weight * system.momentum(q, a) - 0.5 * shift**2 * bend, factor
 
 
-def verlet_step(system: AbstractSystem, state: State, dt: Real, carry: Any, force_at: Any, watch: bool) -> StepResult:
+def verlet_step(
+    system: AbstractSystem, state: State, dt: Real, carry: PyTree, force_at: Callable[..., Any], watch: bool
+) -> StepResult:
     """Half kick, drift, half kick; the status says whether the matrices at both ends were definite."""
     low, force, before = carry
     half = PhasePoint.of(state, low).kicked(dt / 2 * force)

@@ -45,7 +45,7 @@ def _spin(q: Numbers, p: Numbers) -> Any:
 
 
 def _eccentricity_vector(mu: float) -> Any:
-    def lenz(q, p):
+    def lenz(q: Numbers, p: Numbers):
         return _spin(q, p) * jnp.stack([p[1], -p[0]]) / mu - q / jnp.sqrt(jnp.sum(q**2))
 
     return lenz
@@ -54,7 +54,7 @@ def _eccentricity_vector(mu: float) -> Any:
 def _ellipse(e: float, mu: float) -> Any:
     rate, ratio = np.sqrt(mu), np.sqrt(1 - e**2)
 
-    def reference(t):
+    def reference(t: Numbers):
         mean = rate * np.asarray(t, float)
         anomaly = mean + e * np.sin(mean)
         for _ in range(60):

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..systems import System
 from ..systems.problem import Problem
+from ..types import Numbers
 from .checks import finite, is_traced, positive, vector
 
 
@@ -37,7 +38,7 @@ def harmonic_oscillator(frequencies: Any = (1.0,), q0: Any = 1.0, p0: Any = 0.0,
 
 
 def _rotation(w: Any, m: Any, q: Any, p: Any) -> Any:
-    def reference(t):
+    def reference(t: Numbers):
         c, s = np.cos(np.multiply.outer(t, w)), np.sin(np.multiply.outer(t, w))
         return q * c + p / (m * w) * s, p * c - m * w * q * s
 

@@ -18,7 +18,7 @@ from ..linalg import UNROLL
 from ..systems import Distance, System
 from ..systems.problem import Problem
 from ..systems.scenes import particle_scene
-from ..types import Numbers, known_array
+from ..types import ArrayLike, Numbers, known_array
 from .checks import array_module, finite, is_traced, positive, vector
 
 SQRT2, SQRT5 = float(np.sqrt(2.0)), float(np.sqrt(5.0))
@@ -82,7 +82,7 @@ def _pendulum_reference(angle: Any, rate: Any, params: PyTree) -> Any:
     k2 = float(rate**2 / (4 * w**2) + np.sin(angle / 2) ** 2)
     k, sign = np.sqrt(k2), -1.0 if rate < 0 else 1.0
 
-    def motion(t):
+    def motion(t: ArrayLike):
         t = np.asarray(t, float)
         if k2 == 0:
             return np.zeros_like(t), np.zeros_like(t)
@@ -98,7 +98,7 @@ def _pendulum_reference(angle: Any, rate: Any, params: PyTree) -> Any:
         _, _, dn, am = scipy.special.ellipj(k * w * t + sign * scipy.special.ellipkinc(angle / 2, 1 / k2), 1 / k2)
         return sign * 2 * am, sign * 2 * k * w * dn
 
-    def reference(t):
+    def reference(t: Numbers):
         theta, omega = motion(t)
         q = length * np.stack([np.sin(theta), -np.cos(theta)], axis=-1)
         p = mass * length * np.stack([omega * np.cos(theta), omega * np.sin(theta)], axis=-1)
@@ -155,7 +155,7 @@ def conical_pendulum(angle: Any = None, length: Any = 1.0, gravity: Any = 1.0, m
 
 
 def _circle(radius: float, height: float, rate: float, mass: float) -> Any:
-    def reference(t):
+    def reference(t: Numbers):
         s, c = np.sin(rate * np.asarray(t, float)), np.cos(rate * np.asarray(t, float))
         zero = np.zeros_like(s)
         q = np.stack([radius * c, radius * s, zero + height], axis=-1)

@@ -21,7 +21,7 @@ from ..invariants import angular_momentum, linear_momentum
 from ..scene import Bond, Particles, Scene
 from ..systems import Distance, Pairs, System
 from ..systems.problem import Problem
-from ..types import Numbers
+from ..types import Index, Numbers
 
 CHARGES = (-0.834, 0.417, 0.417)
 MASSES = (15.9994, 1.00794, 1.00794)
@@ -117,7 +117,7 @@ def _pair(a: Any, b: Any, params: PyTree) -> Any:
 
 
 @jax.custom_jvp
-def _inverse_root(x: Any) -> Any:
+def _inverse_root(x: Numbers) -> Any:
     """`x^(-1/2)` with the derivative `-y^3/2`: one root and one division for value and slope."""
     return 1.0 / jnp.sqrt(x)
 
@@ -159,7 +159,7 @@ def _descend(system: System, start: Any, sweeps: int) -> Any:
     """Rigid steepest descent with a step that grows while the energy falls; another seed compiles nothing."""
     slope = jax.value_and_grad(system.potential)
 
-    def sweep(_, loop):
+    def sweep(_: Index, loop: PyTree):
         molecules, step = loop
         value, gradient = slope(molecules.reshape(-1, 3))
         force, arm = -gradient.reshape(-1, 3, 3), molecules - molecules[:, :1]
@@ -191,12 +191,12 @@ def _lattice(n: int) -> np.ndarray:
     return grid[np.argsort(distance, kind="stable")[:n]].astype(float)
 
 
-def _capped(x: Any, limit: float = 0.2) -> Any:
+def _capped(x: Numbers, limit: float = 0.2) -> Any:
     size = jnp.linalg.norm(x, axis=-1, keepdims=True)
     return x * jnp.minimum(1.0, limit / jnp.maximum(size, 1e-12))
 
 
-def _rotated(x: Any, turn: Any) -> Any:
+def _rotated(x: Numbers, turn: Any) -> Any:
     """Rodrigues' formula: x turned by the angle `|turn|` about the axis `turn`."""
     square = jnp.sum(turn**2, axis=-1, keepdims=True)
     angle = jnp.sqrt(jnp.maximum(square, 1e-24))
@@ -211,7 +211,7 @@ def _thermal(q: np.ndarray, kt: float, seed: int) -> np.ndarray:
     mass = np.asarray(MASSES)[:, None]
     molecules, one = jnp.asarray(q.reshape(-1, 3, 3)), _rigid(1, 1.0)
 
-    def tangent(x, p):
+    def tangent(x: Numbers, p: Numbers):
         jac = one.linearize(x)
         mu = one.gram(x, jac, jac).factor(symmetric=True).solve(jac(p / mass))
         return p - jac.transpose(mu)

@@ -17,6 +17,8 @@ from scipy.linalg import null_space
 import holonomix as hx
 from holonomix.methods.partitioned import LOBATTO_IIIAB, SYMPLECTIC_EULER
 
+from ..methods.base import AbstractMethod
+from ..types import Numbers
 from .farrell2009_composition import ITEMS as COMPOSITION
 from .farrell2009_composition import distance, run
 from .farrell2009_constrained import ITEMS as CONSTRAINED
@@ -212,8 +214,8 @@ def wedge_defects() -> dict[str, float]:
     z0 = jnp.concatenate([q.reshape(-1), p.reshape(-1)])
     n = q.size
 
-    def one(method):
-        def step(z):
+    def one(method: AbstractMethod):
+        def step(z: Numbers):
             here, momentum = (x.reshape(q.shape) for x in jnp.split(z, 2))
             state = hx.State(here, momentum, jnp.asarray(0.0), 0)
             end = method.step(system, state, 0.05, method.init(system, state, 0.05))[0]

@@ -6,12 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg import Dense, implicit_root, iterate
 from ..linalg.redundant import PseudoInverse, dependent
 from ..linalg.scales import relative, stall_rule
 from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real
+from ..types import Factor, Jacobian, Numbers, Real
 
 __all__ = ["constraint_sizes", "nearest_point"]
 
@@ -39,18 +40,18 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
     """
     m = system.constraint_count(q)
 
-    def stationarity(x, args):
+    def stationarity(x: Numbers, args: PyTree):
         system, q, t = args
         here, multipliers = x[: q.size].reshape(q.shape), x[q.size :]
         pull = system.inverse_mass(q, system.linearize(here, t).transpose(multipliers))
         return jnp.concatenate([(here - q + pull).reshape(-1), system.constraint(here, t)])
 
-    def solve(args):
+    def solve(args: PyTree):
         system, q, t = args
         eps = jnp.finfo(q.dtype).eps
         length = lambda x: jnp.sum(x * system.mass_form(q).momentum(q, x))  # squared, in the mass metric
 
-        def tried(x):
+        def tried(x: Numbers):
             """A candidate with its Jacobian, its residual and the norm of that."""
             here, multipliers = x[: q.size].reshape(q.shape), x[q.size :]
             jac = system.linearize(here, t)
@@ -60,7 +61,7 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
             norm = jnp.maximum(position, relative(g, jac.row_sizes(here)))
             return x, jac, jnp.concatenate([off.reshape(-1), g]), norm
 
-        def body(point, r):
+        def body(point: PyTree, r: Numbers):
             x, jac = point[:2]
             here, old = x[: q.size].reshape(q.shape), x[q.size :]
             gram = system.gram(q, jac, jac)
@@ -82,7 +83,7 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
         done = iterate(body, lambda point: point[2:], start, **options, **stall_rule(q.dtype, quadratic=False))
         return done.x[0], done.converged
 
-    def pseudo(x, args):
+    def pseudo(x: Numbers, args: PyTree):
         jacobian = jax.jacfwd(lambda y: stationarity(y, args))(x)
         inverse = jnp.linalg.pinv(jacobian, rtol=dependent(q.dtype))
         return PseudoInverse(inverse, jnp.zeros_like(inverse), jnp.ones(()))
@@ -91,7 +92,9 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
     return x[: q.size].reshape(q.shape), converged
 
 
-def _newton_matrix(system: AbstractSystem, q: Numbers, t: Real, here: Any, multipliers: Any, jac: Any) -> Dense:
+def _newton_matrix(
+    system: AbstractSystem, q: Numbers, t: Real, here: Numbers, multipliers: Any, jac: Jacobian
+) -> Dense:
     """The derivative of stationarity, `[[1 + M^-1 K, M^-1 G^T], [G, 0]]`."""
     pull = jax.grad(lambda y: jnp.sum(multipliers * system.constraint(y, t)))
     bend = jax.jacfwd(pull)(here).reshape(q.size, q.size)
@@ -104,11 +107,11 @@ def _with_curvature(
     system: AbstractSystem,
     q: Numbers,
     t: Real,
-    here: Any,
-    old: Any,
-    jac: Any,
-    factor: Any,
-    step: Any,
+    here: Numbers,
+    old: Numbers,
+    jac: Jacobian,
+    factor: Factor,
+    step: Numbers,
     multipliers: Numbers,
 ) -> Any:
     """Newton's step from the step of Gauss-Newton, by conjugate gradients in the tangent space.
@@ -120,16 +123,16 @@ def _with_curvature(
     bend = lambda v: jax.jvp(lambda y: system.linearize(y, t).transpose(old), (here,), (v,))[1]
     mass = system.mass_form(q)
 
-    def projected(force):
+    def projected(force: Numbers):
         """The force without its normal part, the acceleration that it gives, and the multipliers removed."""
         y = factor.solve(jac(system.inverse_mass(q, force)))
         tangent = force - jac.transpose(y)
         return tangent, system.inverse_mass(q, tangent), y
 
-    def residual(loop):
+    def residual(loop: PyTree):
         return (), jnp.sqrt(jnp.abs(loop[4]))
 
-    def body(loop, _):
+    def body(loop: PyTree, _: PyTree):
         d, lam, force, way, size = loop
         image = mass.momentum(q, way) + bend(way)
         curve = jnp.sum(way * image)

@@ -93,7 +93,9 @@ def position_problem(
     return IslandPositionProblem(constraint, constraint.gather(trial), jac, jac.weighted(system.mass_form(q), q.shape))
 
 
-def island_momenta(system: AbstractSystem, constraint: IslandConstraint, q: Numbers, p: Any) -> tuple[Any, Any, Any]:
+def island_momenta(
+    system: AbstractSystem, constraint: IslandConstraint, q: Numbers, p: Numbers
+) -> tuple[Any, Any, Any]:
     """`(mu, G^T mu, pivot)` of the momentum problem."""
     jac = constraint.linearize(constraint.gather(q))
     factor = jac.factor(jac.weighted(system.mass_form(q), q.shape), symmetric=True)

@@ -26,7 +26,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
 from ..systems.mass import AbstractMass, PositionMass, check_mass, check_matrix, checked_shape
 from ..systems.problem import Problem
-from ..types import Array, Numbers, Real, known_array
+from ..types import Array, ArrayLike, Numbers, Real, known_array
 from .nearest import constraint_sizes, nearest_point
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
 
@@ -46,14 +46,14 @@ LARGE_RANK_CHECK = 600
 DEPENDENT = 1e-10  # the smallest eigenvalue of G M^-1 G^T, with ones on its diagonal, of rows that are independent
 
 
-def check_system(system: Any) -> None:
+def check_system(system: object) -> None:
     """`system` is a System or a StiffSystem."""
     if not isinstance(system, AbstractSystem):
         hint = "; give problem.system" if isinstance(system, Problem) else ""
         raise InputError(f"system must be a System or a StiffSystem, not {type(system).__name__}{hint}")
 
 
-def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
+def as_state_arrays(q: ArrayLike, p: ArrayLike) -> tuple[Array, Array]:
     """q and p as floating point arrays of one shape."""
     q, p = as_array("q", q), as_array("p", p)
     if q.shape != p.shape:
@@ -61,7 +61,7 @@ def as_state_arrays(q: Any, p: Any) -> tuple[Any, Any]:
     return q, p
 
 
-def as_array(name: str, x: Any) -> Any:
+def as_array(name: str, x: ArrayLike) -> Array:
     """`x` as a floating point array of real numbers."""
     array = real_array(name, x)
     if not array.size:
@@ -71,7 +71,13 @@ def as_array(name: str, x: Any) -> Any:
 
 @rarely_collecting()
 def project(
-    system: Any, q: Any, p: Any, t: Any = 0.0, *, max_iterations: int = 200, redundant: str | None = None
+    system: AbstractSystem,
+    q: ArrayLike,
+    p: ArrayLike,
+    t: ArrayLike = 0.0,
+    *,
+    max_iterations: int = 200,
+    redundant: str | None = None,
 ) -> tuple[Any, Any]:
     """The nearest consistent state: q moved onto the manifold (in the mass metric), p onto its tangent space.
 
@@ -126,7 +132,7 @@ def bend_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
     """
     m = system.constraint_count(q)
 
-    def row(unit):
+    def row(unit: Numbers):
         value = lambda x: jnp.sum(unit * system.constraint(x, t))
         pull = jax.grad(value)(q)
         way = system.inverse_mass(q, pull)
@@ -227,7 +233,7 @@ def check_functions(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> 
 
 
 def _check_constraint(system: AbstractSystem, q: Numbers, t: Real, form: str) -> None:
-    def g(x):
+    def g(x: Numbers):
         return system.constraint(x, t)
 
     with user_function_errors("constraint", q, form):
@@ -244,7 +250,13 @@ def _check_constraint(system: AbstractSystem, q: Numbers, t: Real, form: str) ->
 
 
 def check_start(
-    system: AbstractSystem, q: Numbers, p: Any, t: Any = 0.0, *, tolerance: float | None = None, redundant: bool = False
+    system: AbstractSystem,
+    q: Numbers,
+    p: Numbers,
+    t: Real = 0.0,
+    *,
+    tolerance: float | None = None,
+    redundant: bool = False,
 ) -> None:
     """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows.
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from ..compiled import compiled
 from ..errors import InputError
-from ..systems.stiff import Penalty
+from ..systems.stiff import Penalty, StiffSystem
+from ..types import Numbers
 
 
-def stiff_multipliers(stiff: Any, q: Any) -> Any:
+def stiff_multipliers(stiff: StiffSystem, q: Numbers) -> Any:
     """The multipliers that the stiff force stands for at q: `grad V/eps^2 = G^T lambda` on the span of G.
 
     For a penalty this is `omega^2 g(q)`; for a general V it is `(G M^-1 G^T)^-1 G M^-1 grad V/eps^2`.
@@ -27,7 +28,7 @@ def stiff_multipliers(stiff: Any, q: Any) -> Any:
 
 
 @compiled
-def _rows(stiff: Any, rows: Any) -> Any:
+def _rows(stiff: StiffSystem, rows: Numbers) -> Any:
     return jax.lax.map(lambda q: stiff_multipliers(stiff, q), rows, batch_size=256)
 
 

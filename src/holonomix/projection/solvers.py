@@ -21,6 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from ..errors import InputError, one_of, real_array, whole_number
@@ -28,8 +29,8 @@ from ..linalg import implicit_root, iterate
 from ..linalg.scales import inverse_sizes, stall_rule
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real
-from .position_problem import island_momenta, position_problem
+from ..types import Index, Numbers, Real
+from .position_problem import IslandPositionProblem, PositionProblem, island_momenta, position_problem
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
 
@@ -37,7 +38,7 @@ __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "P
 SINGULAR_PIVOT = 1e-13
 
 
-def singular_pivot(dtype: Any) -> float:
+def singular_pivot(dtype: DTypeLike) -> float:
     """`SINGULAR_PIVOT`, or what the round-off of single precision leaves of a vanishing pivot."""
     return max(SINGULAR_PIVOT, 64 * float(jnp.finfo(dtype).eps))
 
@@ -96,14 +97,16 @@ class AbstractSolver(eqx.Module):
 
     @abc.abstractmethod
     def iterate_positions(
-        self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any
+        self, system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, t1: Real, memory: PyTree
     ) -> tuple[Any, Any]:
         """`(Lambda, (iterations, residual, converged, memory))`."""
 
     @abc.abstractmethod
     def momenta(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> MomentumSolve: ...
 
-    def positions(self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any = ()) -> PositionSolve:
+    def positions(
+        self, system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, t1: Real, memory: PyTree = ()
+    ) -> PositionSolve:
         """The point of the manifold at time `t1` reached from `trial` along `M^-1 G(q, t)^T`."""
         t, t1 = jnp.asarray(t, q.dtype), jnp.asarray(t1, q.dtype)
         multipliers, (k, residual, converged, memory) = implicit_root(
@@ -137,7 +140,7 @@ def _position_residual(multipliers: Numbers, args: PyTree) -> Any:
 class _Negated(NamedTuple):
     factor: Any
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         return -self.factor.solve(b)
 
 
@@ -148,7 +151,7 @@ def _position_factor(redundant: bool, multipliers: Numbers, args: PyTree) -> Any
     return _Negated(gram.factor_redundant() if redundant else gram.factor())
 
 
-def _measure(line: Any, tol: float | None) -> tuple[Any, Any, Any]:
+def _measure(line: PositionProblem | IslandPositionProblem, tol: float | None) -> tuple[Any, Any, Any]:
     """The residual function of Lambda with its norm, the tolerance, and the unit of a stall.
 
     The norm is `max|g|` for a fixed tolerance, and `max |g_i| / sum_j |G_ij Q_j|` when the iteration goes to round-off.
@@ -156,7 +159,7 @@ def _measure(line: Any, tol: float | None) -> tuple[Any, Any, Any]:
     sizes = line.row_sizes()
     scale = jax.tree.map(lambda x: inverse_sizes(x) if tol is None else jnp.ones_like(x), sizes)
 
-    def residual(multipliers):
+    def residual(multipliers: PyTree):
         value = line.values(multipliers)
         return value, _largest(jax.tree.map(lambda x, r: jnp.abs(x) * r, value, scale))
 
@@ -183,13 +186,13 @@ class Newton(AbstractSolver):
         return ()
 
     def iterate_positions(
-        self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any
+        self, system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, t1: Real, memory: PyTree
     ) -> tuple[Any, Any]:
         line = position_problem(system, q, trial, t, t1, self.redundant is None)
         residual, tol, unit = _measure(line, self.tol)
         fixed = None if self.redundant is None else _gram_factor(system, q, t, True)
 
-        def body(multipliers, value):
+        def body(multipliers: PyTree, value: PyTree):
             return _sum(multipliers, (line.factor(multipliers) if fixed is None else fixed).solve(value))
 
         options = stall_rule(q.dtype, unit, quadratic=fixed is None)
@@ -219,7 +222,7 @@ class SymmetricNewton(AbstractSolver):
         return _gram_factor(system, q, t, self.redundant is not None)
 
     def iterate_positions(
-        self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any
+        self, system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, t1: Real, memory: PyTree
     ) -> tuple[Any, Any]:
         plain = self.redundant is None and not self.frozen
         line = position_problem(system, q, trial, t, t1, plain)
@@ -229,7 +232,7 @@ class SymmetricNewton(AbstractSolver):
         else:
             factor, refreshed = line.start_factor() if plain else self._factor(system, q, t), 0
 
-        def body(multipliers, value):
+        def body(multipliers: PyTree, value: PyTree):
             return _sum(multipliers, factor.solve(value))
 
         options = stall_rule(q.dtype, unit, quadratic=False) | {"polish": self.tol is None}
@@ -258,7 +261,7 @@ class SOR(AbstractSolver):
 
     def __init__(
         self,
-        omega: Any = 1.7,
+        omega: object = 1.7,
         tol: float | None = None,
         max_iterations: int = 20_000,
         redundant: str | None = None,
@@ -272,20 +275,20 @@ class SOR(AbstractSolver):
         return ()
 
     def iterate_positions(
-        self, system: AbstractSystem, q: Any, trial: Any, t: Any, t1: Any, memory: Any
+        self, system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, t1: Real, memory: PyTree
     ) -> tuple[Any, Any]:
         residual, tol, unit = _measure(position_problem(system, q, trial, t, t1, False), self.tol)
         m = system.constraint_count(q)
         directions = system.mass_form(q).right(q, system.linearize(q, t).todense())
 
-        def relax(i, sweep):
+        def relax(i: Index, sweep: PyTree):
             here, multipliers = sweep
             value, pull = jax.vjp(lambda x: system.constraint(x, t1), here)
             row = pull(jnp.zeros(m, q.dtype).at[i].set(1.0))[0].reshape(-1)
             change = self.omega * value[i] / (row @ directions[i])
             return here - (directions[i] * change).reshape(q.shape), multipliers.at[i].add(change)
 
-        def body(multipliers, value):
+        def body(multipliers: PyTree, value: PyTree):
             here = trial - (multipliers @ directions).reshape(q.shape)
             return jax.lax.fori_loop(0, m, relax, (here, multipliers))[1]
 
@@ -301,7 +304,7 @@ class SOR(AbstractSolver):
         return done.x, (done.iterations, done.residual, done.converged, memory)
 
     def momenta(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> MomentumSolve:
-        def solve(args):
+        def solve(args: PyTree):
             system, q, p, t, (omega, given) = args
             tol = 4 * jnp.finfo(q.dtype).eps if given is None else given
             gram = system.gram(q, *(system.linearize(q, t),) * 2).todense()
@@ -309,11 +312,11 @@ class SOR(AbstractSolver):
             sizes = momentum_sizes(system, q, p, t)
             scale = inverse_sizes(sizes) if given is None else jnp.ones_like(sizes)
 
-            def residual(mu):
+            def residual(mu: Numbers):
                 left = target - gram @ mu
                 return left, jnp.max(jnp.abs(left) * scale)
 
-            def relax(i, mu):
+            def relax(i: Index, mu: Numbers):
                 return mu.at[i].add(omega * (target[i] - gram[i] @ mu) / gram[i, i])
 
             done = iterate(
@@ -343,7 +346,7 @@ def GaussSeidel(tol: float | None = None, max_iterations: int = 20_000, redundan
     return SOR(omega=1.0, tol=tol, max_iterations=max_iterations, redundant=redundant)
 
 
-def _sum(a: Any, b: Any) -> Any:
+def _sum(a: PyTree, b: PyTree) -> Any:
     return jax.tree.map(jnp.add, a, b)
 
 
@@ -359,17 +362,19 @@ def momentum_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> A
     return sizes + jnp.abs(system.hidden_constraint(q, jnp.zeros_like(p), t)) if system.rheonomic else sizes
 
 
-def _momentum_residual(mu: Any, args: PyTree) -> Any:
+def _momentum_residual(mu: Numbers, args: PyTree) -> Any:
     system, q, p, t, _ = args
     return system.hidden_constraint(q, p - system.linearize(q, t).transpose(mu), t)
 
 
-def _momentum_factor(redundant: bool, mu: Any, args: PyTree) -> Any:
+def _momentum_factor(redundant: bool, mu: Numbers, args: PyTree) -> Any:
     system, q, _, t, _ = args
     return _Negated(_gram_factor(system, q, t, redundant))
 
 
-def direct_momenta(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0, redundant: str | None = None) -> MomentumSolve:
+def direct_momenta(
+    system: AbstractSystem, q: Numbers, p: Numbers, t: Real = 0.0, redundant: str | None = None
+) -> MomentumSolve:
     """The tangent momentum by one linear solve: `P(q) p = p - G^T (G M^-1 G^T)^-1 (G M^-1 p + g_t)`."""
     islands = system.islands(q) if redundant is None else None
     if islands is not None:
@@ -384,7 +389,7 @@ def direct_momenta(system: AbstractSystem, q: Any, p: Any, t: Any = 0.0, redunda
     return MomentumSolve(p - correction, mu, correction, status)
 
 
-def accepts_redundant(method: Any) -> bool:
+def accepts_redundant(method: object) -> bool:
     """Whether a solver inside `method` was told to accept redundant rows."""
     parts = jax.tree.leaves(method, is_leaf=lambda x: isinstance(x, AbstractSolver))
     return any(isinstance(x, AbstractSolver) and x.redundant is not None for x in parts)

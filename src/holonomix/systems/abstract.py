@@ -13,12 +13,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..compiled import traced_once
 from ..errors import InputError
 from ..linalg import Dense
 from ..linalg.small import small_product
-from ..types import Numbers, Real
+from ..types import ArrayLike, Numbers, Real
 from .capabilities import Capability
 from .constraints import Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure
@@ -62,11 +63,11 @@ class AbstractSystem(eqx.Module):
         """Call every function of the user once, the way a run does; shapes are all that matters."""
 
     @abc.abstractmethod
-    def with_params(self, params: Any) -> AbstractSystem:
+    def with_params(self, params: PyTree) -> AbstractSystem:
         """The same system with other parameter values; nothing is recompiled."""
 
     @abc.abstractmethod
-    def penalized(self, omega: Any) -> AbstractSystem:
+    def penalized(self, omega: ArrayLike) -> AbstractSystem:
         """The stiff system with the constraint replaced by the potential `omega^2/2 |g|^2`."""
 
     def shaped(self: S, shape: tuple[int, ...]) -> S:
@@ -167,7 +168,7 @@ class AbstractSystem(eqx.Module):
     def _vector(self, q: Numbers) -> Any:
         return self.vector_fn(q) if self.params is None else self.vector_fn(q, self.params)
 
-    def inverse_mass(self, q: Numbers, x: Any) -> Any:
+    def inverse_mass(self, q: Numbers, x: Numbers) -> Any:
         """M(q)^-1 x for a force or a change of momentum."""
         return self.mass_form(q).velocity(q, x)
 

@@ -14,6 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 
 class Closure(eqx.Module):
@@ -28,7 +29,7 @@ class Closure(eqx.Module):
         self.cells = _traced(_contents(fn))
         self.defaults = _traced(fn.__defaults__ or ())
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> Any:
         cells = tuple(
             types.CellType(self.cells[k]) if k in self.cells else cell
             for k, cell in enumerate(self.fn.__closure__ or ())
@@ -40,7 +41,7 @@ class Closure(eqx.Module):
         return same(*args)
 
 
-def closes_over_tracers(x: Any) -> bool:
+def closes_over_tracers(x: object) -> bool:
     """Whether a plain function, or a function that it uses, closes over a traced value."""
     return isinstance(x, types.FunctionType) and bool(_traced(_contents(x)) or _traced(x.__defaults__ or ()))
 

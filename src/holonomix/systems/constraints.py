@@ -6,16 +6,19 @@ A term is a plain callable of q (or of (q, params)) or `Rheonomic`; terms with a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import small_product
-from ..types import Numbers
+from ..types import Function, Numbers
 from .functions import as_callable
+from .mass import AbstractMass
 from .names import Name, check_name
 
 
@@ -25,10 +28,10 @@ class Rheonomic(eqx.Module):
     fn: Any
     name: Name = eqx.field(static=True)
 
-    def __init__(self, fn: Any, name: str | None = None):
+    def __init__(self, fn: Function, name: str | None = None):
         self.fn, self.name = as_callable(fn), check_name("Rheonomic", name)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> Any:
         return self.fn(*args)
 
 
@@ -46,11 +49,11 @@ class DenseJacobian(eqx.Module):
         """`G^T lambda` in the shape of q."""
         return small_product(multipliers[None], self.matrix.T)[0].reshape(self.shape)
 
-    def row_sizes(self, q: Any) -> Any:
+    def row_sizes(self, q: Numbers) -> Any:
         """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
         return row_sizes(self.matrix, particle_sizes(q).reshape(-1))
 
-    def reach(self, mass: Any, q: Numbers, multipliers: Numbers) -> Any:
+    def reach(self, mass: AbstractMass, q: Numbers, multipliers: Numbers) -> Any:
         """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
         return jnp.sum(jnp.abs(mass.right(q, self.matrix)) * jnp.abs(multipliers)[:, None], axis=0)
 
@@ -58,7 +61,7 @@ class DenseJacobian(eqx.Module):
         return self.matrix
 
 
-def dense_jacobian(g: Any, q: Numbers, m: int) -> DenseJacobian:
+def dense_jacobian(g: Callable[[Any], Any], q: Numbers, m: int) -> DenseJacobian:
     """The Jacobian of `g` at q by reverse mode (or forward mode where there are more constraints than coordinates)."""
     transform = jax.jacrev if m <= q.size else jax.jacfwd
     return DenseJacobian(transform(g)(q).reshape(m, q.size), q.shape)

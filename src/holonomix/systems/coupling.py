@@ -11,6 +11,7 @@ import functools
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ..linalg.assembly import Layout, layout_of
 from ..linalg.indexing import Indices
@@ -18,6 +19,7 @@ from ..linalg.small import UNROLL
 from ..types import Numbers
 from .discovered import Discovered, Pattern, discover
 from .islands import Islands, islands_of
+from .mass import AbstractMass
 from .names import row_count
 from .structured import AbstractLocal
 
@@ -134,7 +136,7 @@ def _entries(layout: Layout, i: np.ndarray, j: np.ndarray, uniform: bool) -> np.
     return found[0, 0] if uniform else found
 
 
-def _dense(parts: list[ConstraintGroup], terms: Any, text: str) -> Coupling:
+def _dense(parts: list[ConstraintGroup], terms: PyTree, text: str) -> Coupling:
     return Coupling(tuple(parts), tuple(period for _, period, _ in terms), (), None, text)
 
 
@@ -171,7 +173,7 @@ class Structured:
     patterns: tuple[tuple[int, Pattern], ...] = ()  # of the structured ones that are plain functions
 
 
-def find_structure(terms: tuple[tuple[Any, Any], ...], mass: Any, q: Numbers) -> tuple[Structured | None, str]:
+def find_structure(terms: tuple[tuple[Any, Any], ...], mass: AbstractMass, q: Numbers) -> tuple[Structured | None, str]:
     """The structure of a list of (term, further arguments), or None where a dense matrix serves; and the reason."""
     local = tuple(k for k, (term, _) in enumerate(terms) if isinstance(term, AbstractLocal))
     rows = [row_count(term, q, extra) for term, extra in terms]

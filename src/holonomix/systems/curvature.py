@@ -20,7 +20,7 @@ import numpy as np
 from ..linalg.assembly import Layout, layout_of
 from ..linalg.definite import UNROLL_DEFINITE, Definite, signed_pivot
 from ..linalg.indexing import Indices, take
-from ..types import Numbers
+from ..types import Numbers, Real
 from .abstract import AbstractSystem
 from .mass import BlockMass, DenseMass
 
@@ -46,7 +46,7 @@ class LocalEnergy(NamedTuple):
         return self.scale * columns.reshape(s, d, k, s, d).transpose(2, 3, 4, 0, 1)
 
 
-def curvature(system: AbstractSystem, q: Numbers, shift: Any, weight: Any = 1.0) -> Any:
+def curvature(system: AbstractSystem, q: Numbers, shift: Real, weight: Real = 1.0) -> Any:
     """`weight M + shift V''(q)` over the flattened q, with `.factor(once)` giving `.solve(b)` and `.smallest` (pivot).
 
     `system` is the System whose potential is meant (`stiff.full`, `stiff.fast`, ...); its mass is constant.
@@ -148,7 +148,7 @@ def pattern_of(indices: tuple[Indices, ...], particles: int, d: int) -> Pattern:
     if layout.structure.kind == "dense":
         return Pattern(layout, own, ())
 
-    def entries(a, b):
+    def entries(a: np.ndarray, b: np.ndarray):
         fixed = (a < 0) | (b < 0)
         return np.where(fixed, -1, layout.entry(np.where(fixed, 0, a), np.where(fixed, 0, b)))
 
@@ -180,13 +180,13 @@ class CurvatureFactor(eqx.Module):
     smallest: Any
     pattern: Pattern = eqx.field(static=True)
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         layout = self.pattern.layout
         return take(self.factor.solve(take(b, layout.order)), layout.inverse)
 
 
 def _structured(
-    system: AbstractSystem, q: Numbers, shift: Any, weight: Any, parts: list[LocalEnergy], pattern: Pattern
+    system: AbstractSystem, q: Numbers, shift: Real, weight: Real, parts: list[LocalEnergy], pattern: Pattern
 ) -> Curvature:
     n = q.shape[0]
     d = q.size // n

@@ -15,10 +15,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
+from jaxtyping import PyTree
 
 from ..compiled import Recent
 from ..linalg.indexing import Indices, take
-from ..types import Numbers
+from ..types import Function, Numbers
 from .frozen import has_rules, has_user_functions, program_digest
 from .rowwise import RowGroup, row_groups, row_slopes
 from .sparsity import traced_result
@@ -52,7 +54,7 @@ class Discovered(eqx.Module):
     def indices(self) -> Indices:
         return self.pattern.indices
 
-    def jacobians(self, q: Numbers, *extra: Any) -> list[tuple[Any, ...]]:
+    def jacobians(self, q: Numbers, *extra: PyTree) -> list[tuple[Any, ...]]:
         """For each particle of a row `(1, coordinates, rows)`."""
         if self.pattern.groups is not None:
             inputs = jax.tree.leaves(eqx.filter((self.fn, extra), eqx.is_array_like))
@@ -68,7 +70,7 @@ class Discovered(eqx.Module):
 _patterns: Recent[tuple[Pattern | None]] = Recent(64)
 
 
-def discover(term: Any, q: Numbers, extra: tuple[Any, ...]) -> Pattern | None:
+def discover(term: Function, q: Numbers, extra: tuple[Any, ...]) -> Pattern | None:
     """The pattern of a term's rows, or None where they touch too many particles for it to be of use."""
     known = None
     if not has_user_functions(term):  # a frozen program is known by what it computes, and need not be traced again
@@ -79,7 +81,7 @@ def discover(term: Any, q: Numbers, extra: tuple[Any, ...]) -> Pattern | None:
     numbers, rest = eqx.partition((term, extra), eqx.is_array_like)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), jnp.result_type(x)), numbers)
 
-    def call(q, numbers):
+    def call(q: PyTree, numbers: PyTree):
         fn, extra = eqx.combine(numbers, rest)
         return jnp.asarray(fn(q, *extra))
 
@@ -88,9 +90,9 @@ def discover(term: Any, q: Numbers, extra: tuple[Any, ...]) -> Pattern | None:
     return (_patterns.get(key) or _patterns.put(key, (_pattern(closed),)))[0]
 
 
-def _pattern(closed: Any) -> Pattern | None:
+def _pattern(closed: ClosedJaxpr) -> Pattern | None:
     result = traced_result(closed, 0)
-    rows = result.rows
+    rows: Any = result.rows
     counts = np.diff(rows.indptr)
     most = int(counts.max(initial=0))
     if most == 0 or most > MOST_PARTICLES:

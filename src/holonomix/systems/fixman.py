@@ -9,16 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from ..errors import InputError
 from ..linalg import UNROLL, Dense
-from ..types import Numbers
+from ..types import Numbers, Real
 from .abstract import AbstractSystem
 from .stiff import StiffSystem
 from .system import System
 
 
-def fixman(system: AbstractSystem, temperature: Any) -> System:
+def fixman(system: AbstractSystem, temperature: Real) -> System:
     r"""The constrained system that samples at `kT = temperature` as its stiff counterpart does (Fixman 1974).
 
     A rigid system visits positions with the surface measure of the mass metric, a stiff one with that measure divided
@@ -42,7 +43,7 @@ def fixman(system: AbstractSystem, temperature: Any) -> System:
     return System(potential, rigid.constraint_terms, rigid.mass, rigid.force_fn, rigid.params, rigid.vector_fn)
 
 
-def fixman_potential(system: AbstractSystem, q: Any) -> Any:
+def fixman_potential(system: AbstractSystem, q: Numbers) -> Any:
     """`W(q)/kT`: `(1/2) log det(G M^-1 G^T)`, or `sum_k log omega_k(q)` for a StiffSystem."""
     if not isinstance(system, StiffSystem):
         jac = system.linearize(q)
@@ -67,7 +68,7 @@ class Corrected(eqx.Module):
     system: AbstractSystem
     temperature: Any
 
-    def __call__(self, q: Numbers, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: PyTree) -> Any:
         system = self.system.with_params(*params) if params else self.system
         return self.potential(q, *params) + self.temperature * fixman_potential(system, q)
 

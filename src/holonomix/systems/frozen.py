@@ -21,9 +21,11 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jex_core
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import PyTree
 
 from ..compiled import Recent
+from ..types import Function
 from .closures import Closure
 from .functions import Fixed
 from .stamps import stamp
@@ -37,7 +39,7 @@ HEAVY = 1 << 20  # bytes of an array that is not kept for the sake of being reco
 class Program:
     """One traced function: equations with their constants, for arguments of one structure and shape."""
 
-    def __init__(self, closed: Any, structure: Any, traced: tuple[int, ...]):
+    def __init__(self, closed: ClosedJaxpr, structure: Any, traced: tuple[int, ...]):
         self.closed, self.structure, self.traced = closed, structure, traced
         self.digest = program_digest(closed)
 
@@ -52,7 +54,7 @@ class Program:
 class Programs:
     """The programs of one function, by the signature of its arguments; equal to others that compute the same."""
 
-    def __init__(self, fn: Any, found: dict[Signature, Program]):
+    def __init__(self, fn: Function, found: dict[Signature, Program]):
         self.fn, self.found = fn, found
         self.digest = hashlib.sha256(
             "\n".join(f"{_text(key)} {program.digest}" for key, program in found.items()).encode()
@@ -79,7 +81,7 @@ class Frozen(eqx.Module):
     arrays: tuple[Any, ...]
     captured: tuple[tuple[Any, ...], ...]
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> Any:
         leaves, signature = _flatten(args)
         for (known, program), captured in zip(self.programs.found.items(), self.captured, strict=True):
             if known == signature:
@@ -90,14 +92,14 @@ class Frozen(eqx.Module):
 class Recorder:
     """Stands in for a function while a system is tried out: traces it for each kind of arguments it is called with."""
 
-    def __init__(self, fn: Any):
+    def __init__(self, fn: Function):
         self.user = fn.fn if isinstance(fn, Fixed) else fn
         own = () if isinstance(fn, Fixed) else tuple(x for x in jax.tree.leaves(fn) if eqx.is_array(x))
         self.arrays: tuple[Any, ...] = own
         self.found: dict[Signature, Program] = {}
         self.captured: dict[Signature, tuple[Any, ...]] = {}
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> Any:
         leaves, signature = _flatten(args)
         if signature not in self.found:
             self.found[signature], self.captured[signature] = self._trace(args)
@@ -107,7 +109,7 @@ class Recorder:
         arrays, static = eqx.partition(args, eqx.is_array_like)
         structure: list[Any] = []
 
-        def call(own, arrays):
+        def call(own: PyTree, arrays: PyTree):
             out = _rebuilt(self.user, own)(*eqx.combine(arrays, static))
             leaves, tree = jax.tree.flatten(out)
             structure.append(tree)
@@ -124,7 +126,7 @@ class Recorder:
 _known: Recent[tuple[Programs | None, ...]] = Recent(256)
 
 
-def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: Any) -> Any:
+def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: PyTree) -> Any:
     """`tree` with every user function in it replaced by what it computes now.
 
     `try_out(tree)` calls the functions the way a run will. A function that it does not call stays as it is, and so does
@@ -158,7 +160,7 @@ def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: Any) -> Any:
     return jax.tree.unflatten(treedef, leaves)
 
 
-def _key(leaves: list[Any], places: list[int], treedef: Any, like: Any) -> Any:
+def _key(leaves: list[Any], places: list[int], treedef: Any, like: PyTree) -> Any:
     """What the programs of a tree depend on, where that is certain."""
     kinds: list[Any] = [treedef, *((np.shape(x), str(jax.numpy.result_type(x))) for x in jax.tree.leaves(like))]
     for k, leaf in enumerate(leaves):
@@ -191,7 +193,7 @@ def identity(tree: PyTree) -> Hashable | None:
     return None if None in marks or heavy else (treedef, marks)
 
 
-def _is_foreign(x: Any) -> bool:
+def _is_foreign(x: object) -> bool:
     """A function of the user, or an object whose methods may be."""
     return type(x).__module__.partition(".")[0] not in ("builtins", _PACKAGE) or _is_user_function(x)
 
@@ -201,7 +203,7 @@ def has_user_functions(tree: PyTree) -> bool:
     return any(_is_user_function(x) for x in jax.tree.leaves(tree, is_leaf=_is_user_function))
 
 
-def _is_user_function(x: Any) -> bool:
+def _is_user_function(x: object) -> bool:
     """A plain function, or a callable PyTree of a class that is not ours."""
     if isinstance(x, Fixed):
         return not _is_ours(x.fn)
@@ -213,7 +215,7 @@ def _is_user_function(x: Any) -> bool:
     return not ours and not jax.tree_util.all_leaves([x])
 
 
-def _is_ours(fn: Any) -> bool:
+def _is_ours(fn: Function) -> bool:
     """A function of this package that closes over nothing cannot change; type checks wrapped around it do not count."""
     fn = inspect.unwrap(fn)
     return (
@@ -221,7 +223,7 @@ def _is_ours(fn: Any) -> bool:
     )
 
 
-def _rebuilt(fn: Any, arrays: tuple[Any, ...]) -> Any:
+def _rebuilt(fn: Function, arrays: tuple[Any, ...]) -> Any:
     """A callable PyTree with other arrays; a plain function as it is."""
     if not arrays:
         return fn
@@ -249,7 +251,7 @@ def _flatten(args: tuple[Any, ...]) -> tuple[list[Any], Signature]:
 DERIVATIVES = 2  # forces and their Jacobians: derivative rules of a user are followed that far
 
 
-def program_digest(closed: Any) -> str:
+def program_digest(closed: ClosedJaxpr) -> str:
     """A hash of the equations and constants of a jaxpr; names of variables and functions do not matter.
 
     Where there are derivative rules (`jax.custom_jvp`), what they compute belongs to it: a rule may close over values.
@@ -266,7 +268,7 @@ def program_digest(closed: Any) -> str:
     return digest.hexdigest()
 
 
-def has_rules(jaxpr: Any, *kinds: str) -> bool:
+def has_rules(jaxpr: Jaxpr, *kinds: str) -> bool:
     """Whether a program has derivative rules of the given kinds (all by default)."""
     kinds = kinds or ("custom_jvp", "custom_vjp")
     return any(
@@ -276,7 +278,7 @@ def has_rules(jaxpr: Any, *kinds: str) -> bool:
     )
 
 
-def _derivative(closed: Any) -> Any:
+def _derivative(closed: ClosedJaxpr) -> Any:
     """The program of the derivative of a program: forward, or backward where a rule is for that."""
     program, given = jex_core.jaxpr_as_fun(closed), closed.in_avals
     smooth = [jax.numpy.issubdtype(x.dtype, jax.numpy.inexact) for x in given]
@@ -291,10 +293,10 @@ def _derivative(closed: Any) -> Any:
     return jax.make_jaxpr(lambda x, dx: jax.jvp(full, (x,), (dx,)))(args, args)
 
 
-def _feed_jaxpr(feed: Callable[[bytes], None], jaxpr: Any, consts: Any) -> None:
+def _feed_jaxpr(feed: Callable[[bytes], None], jaxpr: Jaxpr, consts: PyTree) -> None:
     numbers: dict[Any, int] = {}
 
-    def atom(x: Any) -> None:
+    def atom(x: jex_core.Var | jex_core.Literal) -> None:
         if isinstance(x, jex_core.Literal):
             _feed_value(feed, np.asarray(x.val))
         else:
@@ -319,7 +321,7 @@ def _feed_jaxpr(feed: Callable[[bytes], None], jaxpr: Any, consts: Any) -> None:
         atom(x)
 
 
-def _feed_value(feed: Callable[[bytes], None], value: Any, callback: bool = False) -> None:
+def _feed_value(feed: Callable[[bytes], None], value: object, callback: bool = False) -> None:
     if isinstance(value, jex_core.ClosedJaxpr):
         _feed_jaxpr(feed, value.jaxpr, value.consts)
     elif isinstance(value, jex_core.Jaxpr):
@@ -348,13 +350,13 @@ def _feed_value(feed: Callable[[bytes], None], value: Any, callback: bool = Fals
         feed(f"{_text(value)};".encode())
 
 
-def _code(fn: Any) -> str:
+def _code(fn: Function) -> str:
     fn = inspect.unwrap(getattr(fn, "f", fn))
     code = fn.__code__.co_code.hex() if isinstance(fn, FunctionType) else ""
     return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__name__)} {code}"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """The text of a value without addresses."""
     return _ADDRESS.sub("0x", repr(value))
 
@@ -369,7 +371,7 @@ def digest_of(tree: PyTree) -> dict[str, str]:
     return found
 
 
-def _describe(x: Any, path: str, found: dict[str, str]) -> None:
+def _describe(x: object, path: str, found: dict[str, str]) -> None:
     if isinstance(x, Frozen):
         found[path] = f"function {x.programs.digest[:16]}"
     elif isinstance(x, Fixed):

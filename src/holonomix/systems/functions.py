@@ -15,6 +15,7 @@ from typing import Any
 import equinox as eqx
 import jax
 from jax import errors as jax_errors
+from jaxtyping import PyTree
 
 from ..errors import HolonomixError, InputError
 from ..types import Numbers
@@ -35,7 +36,7 @@ class Fixed(eqx.Module):
 
     fn: Callable[..., Any] = eqx.field(static=True)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> Any:
         return self.fn(*args)
 
 

@@ -19,6 +19,7 @@ from ..types import Numbers
 from .coupling import Coupling, Structured
 from .discovered import Discovered
 from .islands import sum_of
+from .mass import AbstractMass
 from .structured import woven
 
 
@@ -93,7 +94,7 @@ class StructuredJacobian(eqx.Module):
         ]
         return self._natural(parts, None if self.full is None else row_sizes(self.full, q.reshape(-1)))
 
-    def reach(self, mass: Any, q: Numbers, multipliers: Numbers) -> Any:
+    def reach(self, mass: AbstractMass, q: Numbers, multipliers: Numbers) -> Any:
         """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
         full = None if self.full is None else mass.right(q, self.full)
         weighted = StructuredJacobian(self.weighted(mass).slopes, full, self.coupling, self.layout, self.shape)
@@ -188,7 +189,7 @@ class StructuredGram(eqx.Module):
         return a[place][:, place]
 
 
-def structured_gram(mass: Any, left: StructuredJacobian, right: StructuredJacobian) -> StructuredGram:
+def structured_gram(mass: AbstractMass, left: StructuredJacobian, right: StructuredJacobian) -> StructuredGram:
     """Products of the rows that meet, each put where the structure wants it."""
     coupling = left.coupling
     weighted = right.weighted(mass)
@@ -218,11 +219,15 @@ def _rows(jac: StructuredJacobian, part: int, slot: int, chosen: np.ndarray) -> 
     return take(jac.slopes[part][slot], chosen)
 
 
-def _border(mass: Any, left: StructuredJacobian, right: StructuredJacobian, weighted: StructuredJacobian) -> Any:
+def _border(
+    mass: AbstractMass, left: StructuredJacobian, right: StructuredJacobian, weighted: StructuredJacobian
+) -> Any:
     if left.full is None:
         return None
 
-    def inner(jac, full):  # the structured rows times those of `full`, in the order of the layout
+    def inner(
+        jac: StructuredJacobian, full: Numbers
+    ):  # the structured rows times those of `full`, in the order of the layout
         sorted_rows = lambda v: jnp.concatenate(woven(jac.structured(v), jac.coupling.periods))
         return jax.vmap(sorted_rows, out_axes=1)(full)
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..linalg.indexing import Indices, add_at, take
 from ..linalg.scales import loose
@@ -35,7 +37,7 @@ class Islands:
     groups: tuple[tuple[int, ...], ...]  # parts whose rows meet
 
 
-def islands_of(parts: Any) -> Islands | None:
+def islands_of(parts: PyTree) -> Islands | None:
     """The islands of parts given by (indices, rows per block), or None where columns overlap."""
     return _islands(tuple((Indices(part.indices), part.rows) for part in parts))
 
@@ -188,12 +190,12 @@ def flat(classes: list[Any]) -> list[Any]:
     return [x.reshape(-1, x.shape[-1]) for x in classes]
 
 
-def sum_of(terms: Any) -> Any:
+def sum_of(terms: Iterable[Any]) -> Any:
     first, *rest = terms
     return sum(rest, first)
 
 
-def _dot(a: Any, b: Any, axis: int) -> Any:
+def _dot(a: Numbers, b: Numbers, axis: int) -> Any:
     """`sum(a * b, axis)`, written out."""
     n = max(a.shape[axis], b.shape[axis])
     pick = lambda x, k: jnp.take(x, 0, axis) if x.shape[axis] == 1 else x[(slice(None),) * axis + (k,)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from jax.core import Tracer
 from ..errors import InputError, ShapeError
 from ..linalg import Dense, root
 from ..linalg.indexing import take
-from ..types import Array, Numbers, known_array
+from ..types import Array, ArrayLike, Function, Numbers, Real, known_array
 
 __all__ = [
     "AbstractMass",
@@ -34,6 +34,12 @@ __all__ = [
 ]
 
 
+if TYPE_CHECKING:
+    MassLike: TypeAlias = ArrayLike | Function | "AbstractMass"
+else:
+    MassLike = object  # `as_mass` judges it
+
+
 class AbstractMass(eqx.Module):
     """`velocity` is M^-1 p, `momentum` is M v, both in the shape of q."""
 
@@ -46,11 +52,11 @@ class AbstractMass(eqx.Module):
     def momentum(self, q: Numbers, v: Numbers) -> Any: ...
 
     @abc.abstractmethod
-    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
         """`L xi` with `L L^T = kT M`: a standard normal `xi` becomes a momentum of the given temperature kT."""
 
     @abc.abstractmethod
-    def right(self, q: Numbers, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Numbers) -> Any:
         """`rows M^-1` for a matrix whose rows are flat covectors."""
 
 
@@ -62,7 +68,7 @@ class DiagonalMass(AbstractMass):
     value: Any
     inverse: Any
 
-    def __init__(self, value: Any):
+    def __init__(self, value: Numbers):
         # NumPy's quotient has the same bits, and no program is compiled for it
         known = not isinstance(value, Tracer)
         with np.errstate(divide="ignore"):  # a mass of zero is refused elsewhere
@@ -74,16 +80,16 @@ class DiagonalMass(AbstractMass):
     def momentum(self, q: Numbers, v: Numbers) -> Any:
         return v * self.value
 
-    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
         # one root of the product, whose units are those of a squared momentum: the same bits in all units
         return jnp.sqrt(self.value * temperature) * xi
 
-    def right(self, q: Numbers, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Numbers) -> Any:
         if jnp.ndim(self.inverse) == 0:
             return rows * self.inverse
         return rows * jnp.broadcast_to(self.inverse, q.shape).reshape(-1)
 
-    def right_local(self, slopes: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
+    def right_local(self, slopes: Numbers, index: np.ndarray, shape: tuple[int, ...]) -> Any:
         """Rows `(rows, coordinates, blocks)` times M^-1, where `index[block]` tells the particle (-1: none)."""
         if jnp.ndim(self.value) == 0:
             return slopes / self.value
@@ -103,10 +109,10 @@ class DenseMass(AbstractMass):
     def momentum(self, q: Numbers, v: Numbers) -> Any:
         return (self.matrix @ v.reshape(-1)).reshape(v.shape)
 
-    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
         return jnp.sqrt(temperature) * (root(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
 
-    def right(self, q: Numbers, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Numbers) -> Any:
         return rows @ self.inverse
 
 
@@ -121,11 +127,11 @@ class BlockMass(AbstractMass):
     matrix: Any
     inverse: Any
 
-    def __init__(self, matrix: Any, inverse: Any = None):
+    def __init__(self, matrix: Numbers, inverse: Numbers | None = None):
         self.matrix = jnp.asarray(matrix, jnp.result_type(float))
         self.inverse = jnp.linalg.inv(self.matrix) if inverse is None else inverse
 
-    def _times(self, matrix: Numbers, x: Any) -> Any:
+    def _times(self, matrix: Numbers, x: Numbers) -> Any:
         flat = x.reshape(x.shape[0], -1)
         if matrix.ndim == 2:
             return (flat @ matrix.T).reshape(x.shape)
@@ -137,14 +143,14 @@ class BlockMass(AbstractMass):
     def momentum(self, q: Numbers, v: Numbers) -> Any:
         return self._times(self.matrix, v)
 
-    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
         lower = root(self.matrix) if self.matrix.ndim == 2 else jax.vmap(root)(self.matrix)
         return jnp.sqrt(temperature) * self._times(lower, xi)
 
-    def right(self, q: Numbers, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Numbers) -> Any:
         return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
 
-    def right_local(self, slopes: Any, index: np.ndarray, shape: tuple[int, ...]) -> Any:
+    def right_local(self, slopes: Numbers, index: np.ndarray, shape: tuple[int, ...]) -> Any:
         inverse = self.inverse[..., None] if self.inverse.ndim == 2 else take(jnp.moveaxis(self.inverse, 0, -1), index)
         return jnp.sum(slopes[:, :, None] * inverse, axis=1)
 
@@ -174,10 +180,10 @@ class PositionMass(AbstractMass):
     def momentum(self, q: Numbers, v: Numbers) -> Any:
         return (self.fn(q) @ v.reshape(-1)).reshape(v.shape)
 
-    def root(self, q: Numbers, xi: Any, temperature: Any = 1.0) -> Any:
+    def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
         return jnp.sqrt(temperature) * (root(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
 
-    def right(self, q: Numbers, rows: Any) -> Any:
+    def right(self, q: Numbers, rows: Numbers) -> Any:
         factor = Dense(self.fn(q)).factor(symmetric=True)
         return jax.vmap(factor.solve)(rows)
 
@@ -192,7 +198,7 @@ class BoundMass(eqx.Module):
         return self.fn(q, self.params)
 
 
-def as_mass(mass: Any, q: Any) -> AbstractMass:
+def as_mass(mass: Any, q: Numbers) -> AbstractMass:
     """The mass in the form its shape asks for, given the shape of q."""
     if isinstance(mass, AbstractMass):
         return mass
@@ -220,7 +226,7 @@ def _inverse(matrix: Numbers) -> Any:
     return jax.vmap(factor.solve, in_axes=1, out_axes=1)(jnp.eye(matrix.shape[0], dtype=matrix.dtype))
 
 
-def check_mass(mass: AbstractMass, q: Any) -> None:
+def check_mass(mass: AbstractMass, q: Numbers) -> None:
     """Raise unless the mass is finite, symmetric and positive definite at q."""
     if isinstance(mass, DiagonalMass):
         value = np.asarray(mass.value)

@@ -6,8 +6,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ..types import Numbers
 
-def generalized_modes(s: Any, b: Any) -> tuple[Any, Any]:
+
+def generalized_modes(s: Numbers, b: Numbers) -> tuple[Any, Any]:
     """`S c_k = w_k B c_k` with `c_k^T B c_k = 1`: eigenvalues ascending and modes as columns; S symmetric, B definite.
 
     One and two modes are written out, so that a step which needs them stays free of LAPACK.
@@ -23,7 +25,7 @@ def generalized_modes(s: Any, b: Any) -> tuple[Any, Any]:
     return values, jnp.linalg.solve(lower.T, vectors)
 
 
-def _two(s: Any, b: Any) -> tuple[Any, Any]:
+def _two(s: Numbers, b: Numbers) -> tuple[Any, Any]:
     l00 = jnp.sqrt(b[0, 0])
     l10 = b[1, 0] / l00
     l11 = jnp.sqrt(b[1, 1] - l10 * l10)

@@ -14,9 +14,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError
-from ..types import Numbers
+from ..types import Function, Numbers
 from .functions import as_callable
 
 Name = str | tuple[str, ...] | None
@@ -28,10 +29,10 @@ class Named(eqx.Module):
     fn: Any
     name: Name = eqx.field(static=True)
 
-    def __init__(self, fn: Any, name: str):
+    def __init__(self, fn: Function, name: str):
         self.fn, self.name = as_callable(fn), check_name("constraint", name)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> Any:
         return self.fn(*args)
 
 
@@ -55,7 +56,7 @@ class Row:
         return f"constraint {self.name!r}" + ("" if self.alone else f", row {self.place}")
 
 
-def check_name(what: str, name: Any, blocks: int | None = None) -> Name:
+def check_name(what: str, name: object, blocks: int | None = None) -> Name:
     """`name` as a text, a tuple with one text for each block, or None."""
     if name is None or (isinstance(name, str) and name):
         return name
@@ -67,7 +68,7 @@ def check_name(what: str, name: Any, blocks: int | None = None) -> Name:
     raise InputError(f"the name of a {what} must be a text, not {name!r}")
 
 
-def as_terms(constraint: Any) -> tuple[Any, ...]:
+def as_terms(constraint: object) -> tuple[Any, ...]:
     """The terms of `System(constraint=...)`: None, one constraint, a list, or a dict whose keys are names."""
     if constraint is None:
         return ()
@@ -76,7 +77,7 @@ def as_terms(constraint: Any) -> tuple[Any, ...]:
     return tuple(constraint) if isinstance(constraint, (list, tuple)) else (constraint,)
 
 
-def _named(term: Any, name: Any) -> Any:
+def _named(term: object, name: Any) -> Any:
     check_name("constraint", name)
     if not callable(term):
         raise InputError(f"constraint {name!r} must be a function or a structured constraint, not {term!r:.60}")
@@ -107,6 +108,6 @@ def named_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
     return [Row(number, name, at, place[name] == 1) for number, name, at in rows]
 
 
-def row_count(term: Any, q: Numbers, extra: Any) -> int:
+def row_count(term: Function, q: Numbers, extra: PyTree) -> int:
     """How many rows a term has, from shapes alone."""
     return jax.eval_shape(lambda x: jnp.asarray(term(x, *extra)), q).shape[0]

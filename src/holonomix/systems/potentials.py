@@ -6,16 +6,18 @@ side by side: one compiled body over lanes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import InputError, ShapeError
 from ..linalg.indexing import Indices, take
-from ..types import Numbers, Real, known_array
+from ..types import ArrayLike, Function, Index, Numbers, Real, known_array
 from .functions import as_callable
 from .signatures import TimeDependent, required_arguments
 
@@ -34,7 +36,7 @@ class LocalPotential(eqx.Module):
     fn: Any
     data: Any
 
-    def __init__(self, fn: Any, indices: Any, data: Any = None):
+    def __init__(self, fn: Function, indices: ArrayLike, data: PyTree = None):
         if not callable(fn):
             raise InputError(f"LocalPotential needs a function of a few particles, not {type(fn).__name__}")
         array = np.asarray(indices)
@@ -52,15 +54,15 @@ class LocalPotential(eqx.Module):
         lanes, index = jnp.moveaxis(q, 0, -1), self.indices.array
         return jnp.moveaxis(jnp.stack([take(lanes, index[:, s]) for s in range(index.shape[1])]), -1, 0)
 
-    def energy(self, x: Any, *extra: Any) -> Any:
+    def energy(self, x: Numbers, *extra: PyTree) -> Any:
         """The sum over the terms for `x = gather(q)`."""
         one = lambda x, data: self.fn(x, *(() if self.data is None else (data,)), *extra)
         return jnp.sum(jax.vmap(one, in_axes=(-1, 0))(jnp.moveaxis(x, 0, -1), self.data))
 
-    def __call__(self, q: Numbers, *extra: Any) -> Any:
+    def __call__(self, q: Numbers, *extra: PyTree) -> Any:
         return self.energy(self.gather(q), *extra)
 
-    def __add__(self, other: Any) -> SumPotential:
+    def __add__(self, other: Function) -> SumPotential:
         return SumPotential((self, other))
 
     __radd__ = __add__
@@ -83,7 +85,7 @@ class Pairs(eqx.Module):
     indices: Indices = eqx.field(static=True)
     fn: Any
 
-    def __init__(self, fn: Any, groups: Any):
+    def __init__(self, fn: Function, groups: ArrayLike):
         if not callable(fn):
             raise InputError(f"Pairs needs a function of two groups, not {type(fn).__name__}")
         array = np.asarray(groups)
@@ -93,7 +95,7 @@ class Pairs(eqx.Module):
         self.indices = Indices(array)
         self.fn = as_callable(fn)
 
-    def __call__(self, q: Numbers, *extra: Any) -> Any:
+    def __call__(self, q: Numbers, *extra: PyTree) -> Any:
         index = self.indices.array
         lanes = jnp.moveaxis(q, 0, -1)
         x = jnp.stack([take(lanes, index[:, s]) for s in range(index.shape[1])])
@@ -106,12 +108,12 @@ class Pairs(eqx.Module):
         twice = jnp.concatenate([x, x], axis=-1)
 
         @jax.checkpoint
-        def at_distance(x, twice, k):
+        def at_distance(x: Numbers, twice: Numbers, k: Index):
             """Every group with the one k places on, round the end of the list: each pair once for k < n/2."""
             other = jax.lax.dynamic_slice_in_dim(twice, k, n, axis=-1)
             return jnp.sum(each(x, other))
 
-        def body(total, k):
+        def body(total: Numbers, k: Index):
             return total + at_distance(x, twice, k), None
 
         total, _ = jax.lax.scan(body, jnp.zeros((), q.dtype), jnp.arange(1, (n + 1) // 2))
@@ -119,7 +121,7 @@ class Pairs(eqx.Module):
             total = total + jnp.sum(each(x[..., : n // 2], x[..., n // 2 :]))
         return total
 
-    def __add__(self, other: Any) -> SumPotential:
+    def __add__(self, other: Function) -> SumPotential:
         return SumPotential((self, other))
 
     __radd__ = __add__
@@ -130,7 +132,7 @@ class SumPotential(eqx.Module):
 
     terms: tuple[Any, ...]
 
-    def __init__(self, terms: Any):
+    def __init__(self, terms: Iterable[Any]):
         flat: list[Any] = []
         for term in terms:
             if not callable(term):
@@ -138,10 +140,10 @@ class SumPotential(eqx.Module):
             flat += term.terms if isinstance(term, SumPotential) else (as_callable(term),)
         self.terms = tuple(flat)
 
-    def __call__(self, q: Numbers, *extra: Any) -> Any:
+    def __call__(self, q: Numbers, *extra: PyTree) -> Any:
         return sum((term(q, *extra) for term in self.terms[1:]), self.terms[0](q, *extra))
 
-    def __add__(self, other: Any) -> SumPotential:
+    def __add__(self, other: Function) -> SumPotential:
         return SumPotential((*self.terms, other))
 
     __radd__ = __add__
@@ -152,7 +154,7 @@ class SumPotential(eqx.Module):
         return combined(list(self.terms), q, extra)
 
 
-def as_potential(potential: Any, arguments: int = 1) -> Any:
+def as_potential(potential: Function, arguments: int = 1) -> Any:
     """A list of potentials as their sum; functions that require more than `arguments` arguments depend on time."""
     if isinstance(potential, (list, tuple, SumPotential)):
         terms = potential.terms if isinstance(potential, SumPotential) else potential
@@ -162,14 +164,14 @@ def as_potential(potential: Any, arguments: int = 1) -> Any:
     return potential
 
 
-def depends_on_time(potential: Any) -> bool:
+def depends_on_time(potential: Function) -> bool:
     """Whether a potential, or a term of a sum, takes the time."""
     if isinstance(potential, SumPotential):
         return any(depends_on_time(term) for term in potential.terms)
     return isinstance(potential, TimeDependent)
 
 
-def evaluate_potential(potential: Any, q: Numbers, t: Real, extra: tuple[Any, ...]) -> Any:
+def evaluate_potential(potential: Function, q: Numbers, t: Real, extra: tuple[Any, ...]) -> Any:
     """V at (q, t)."""
     if isinstance(potential, SumPotential) and depends_on_time(potential):
         first, *rest = (evaluate_potential(term, q, t, extra) for term in potential.terms)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..compiled import compiled
 from ..errors import InputError
+from ..types import Numbers
 
 MOST_ROWS = 256
 
@@ -20,7 +21,7 @@ class ResonanceWarning(UserWarning):
 
 
 @compiled
-def _frequency_rows(stiff: Any, rows: Any) -> Any:
+def _frequency_rows(stiff: Any, rows: Numbers) -> Any:
     return jax.lax.map(stiff.frequencies, rows)
 
 
@@ -36,7 +37,7 @@ def _conditions(omega: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def resonances(
-    stiff: Any, rows: Any, *, margin: float = 0.02, times: np.ndarray | None = None, stacklevel: int = 2
+    stiff: Any, rows: Numbers, *, margin: float = 0.02, times: np.ndarray | None = None, stacklevel: int = 2
 ) -> np.ndarray:
     """For each position of `rows` (such as `sol.q`), how far the frequencies are from meeting or resonating.
 
@@ -91,4 +92,4 @@ class ResonanceWatch:
         t, q, p = (np.stack(x) for x in zip(*self.kept))
         kinetic = np.asarray(jax.vmap(self.stiff.kinetic)(jnp.asarray(q), jnp.asarray(p)))
         if self.energy > 1e-3 * np.nanmax(kinetic):
-            resonances(self.stiff, q, times=t, stacklevel=stacklevel)
+            resonances(self.stiff, jnp.asarray(q), times=t, stacklevel=stacklevel)

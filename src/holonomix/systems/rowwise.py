@@ -16,8 +16,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..linalg.indexing import take
+from ..types import Numbers
 from .sparsity import ELEMENTWISE, JOINS, MOVES, Value, factors, joined, members, moved
 
 # Beyond these limits the program of the rows is longer than the sweeps of reverse mode that it saves.
@@ -80,7 +82,7 @@ class RowGroup:
         return results[-1]
 
 
-def row_slopes(groups: Sequence[RowGroup], table: np.ndarray, q: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def row_slopes(groups: Sequence[RowGroup], table: np.ndarray, q: Numbers, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """For each particle of a row `(1, coordinates, rows)`; `inputs` are the arguments of the program after q."""
     coordinates = q.reshape(q.shape[0], -1).T
     held: dict[int, Any] = {}
@@ -198,7 +200,7 @@ class _Follower:
         return int(labels[0])
 
 
-def _bound(eqn: Any, *given: Any) -> Any:
+def _bound(eqn: Any, *given: PyTree) -> Any:
     """An equation of the program with other arguments, lanes for example."""
     cast = (x if x.dtype == v.aval.dtype else x.astype(v.aval.dtype) for x, v in zip(given, eqn.invars, strict=True))
     return eqn.primitive.bind(*cast, **eqn.params)

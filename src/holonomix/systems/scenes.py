@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from ..scene import Bond, Particles, Scene
+from .abstract import AbstractSystem
 from .problem import Problem
 from .structured import Distance
 
 
-def scene_of(system: Any, shape: tuple[int, ...], problem: Problem | None = None) -> Scene | None:
+def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | None = None) -> Scene | None:
     """What a picture shows, or None where coordinates are no positions: then only curves can be drawn.
 
     The scene of the problem comes first. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is one,

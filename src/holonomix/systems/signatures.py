@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+from jaxtyping import PyTree
 
 from .closures import Closure
 from .functions import Fixed, as_callable
@@ -25,7 +26,7 @@ class TimeDependent(eqx.Module):
 
     fn: Callable[..., Any] = eqx.field(converter=as_callable)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> Any:
         return self.fn(*args)
 
 
@@ -34,7 +35,7 @@ class Parametrized(eqx.Module):
 
     fn: Callable[..., Any] = eqx.field(converter=as_callable)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> Any:
         return self.fn(*args)
 
 
@@ -50,7 +51,7 @@ def required_arguments(fn: Callable[..., Any]) -> int | None:
     return sum(p.kind in positional and p.default is p.empty for p in parameters)
 
 
-def with_params(fn: Callable[..., Any], count: int, params: Any) -> Callable[..., Any]:
+def with_params(fn: Callable[..., Any], count: int, params: PyTree) -> Callable[..., Any]:
     """`fn`, marked as `Parametrized` where it requires more than its `count` arguments and there are params."""
     if params is None or isinstance(fn, Parametrized):
         return fn

@@ -8,7 +8,7 @@ without a rule of its own makes every result depend on all that went in, which i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,8 @@ import numpy as np
 import scipy
 from jax.core import Tracer
 from jax.extend import core as jex_core
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jaxtyping import PyTree
 
 from ..jaxprs import called
 
@@ -38,7 +40,13 @@ class Value:
     arguments of that, and which of its results it is.
     """
 
-    def __init__(self, shape: Sequence[int], rows: Any = None, known: Known = None, argument: int | None = None):
+    def __init__(
+        self,
+        shape: Sequence[int],
+        rows: Any = None,
+        known: Known = None,
+        argument: int | None = None,
+    ):
         self.shape, self.rows, self.known, self.argument = tuple(shape), rows, known, argument
         self.made: tuple[Any, list[Value], int] | None = None
 
@@ -47,12 +55,12 @@ class Value:
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-def dependence(closed: Any, which: int) -> Any:
+def dependence(closed: ClosedJaxpr, which: int) -> Any:
     """The dependence of a program's first result on its argument number `which`, a SciPy CSR matrix."""
     return traced_result(closed, which).rows
 
 
-def traced_result(closed: Any, which: int) -> Value:
+def traced_result(closed: ClosedJaxpr, which: int) -> Value:
     """A program's first result with its dependence on argument number `which`, and all that it is made from."""
     jaxpr = closed.jaxpr
     shape = jaxpr.invars[which].aval.shape
@@ -67,7 +75,7 @@ def traced_result(closed: Any, which: int) -> Value:
     return result
 
 
-def _constant(value: Any) -> Value:
+def _constant(value: PyTree) -> Value:
     known = None if isinstance(value, Tracer) or not hasattr(value, "shape") else np.asarray(value)
     return Value(np.shape(value), None, known)
 
@@ -76,10 +84,10 @@ def _rows(value: Value, count: int) -> Any:
     return scipy.sparse.csr_array((value.size, count), dtype=bool) if value.rows is None else value.rows
 
 
-def _run(jaxpr: Any, consts: list[Value], values: list[Value], count: int) -> list[Value]:
+def _run(jaxpr: Jaxpr, consts: list[Value], values: list[Value], count: int) -> list[Value]:
     held: dict[Any, Value] = {}
 
-    def read(x: Any) -> Value:
+    def read(x: Var | Literal) -> Value:
         return Value(np.shape(x.val), None, np.asarray(x.val)) if isinstance(x, jex_core.Literal) else held[x]
 
     for var, value in zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *values), strict=True):
@@ -90,8 +98,9 @@ def _run(jaxpr: Any, consts: list[Value], values: list[Value], count: int) -> li
     return [read(x) for x in jaxpr.outvars]
 
 
-def _apply(eqn: Any, ins: list[Value], count: int) -> list[Value]:
-    name, shapes = eqn.primitive.name, [v.aval.shape for v in eqn.outvars]
+def _apply(eqn: JaxprEqn, ins: list[Value], count: int) -> list[Value]:
+    name = eqn.primitive.name
+    shapes = [v.aval.shape for v in eqn.outvars]  # pyright: ignore[reportAttributeAccessIssue]
     inner = called(eqn)
     if inner is not None:
         return _run(inner.jaxpr, [_constant(c) for c in inner.consts], ins, count)
@@ -101,7 +110,7 @@ def _apply(eqn: Any, ins: list[Value], count: int) -> list[Value]:
     return outs
 
 
-def _results(eqn: Any, name: str, ins: list[Value], shapes: list[Any], count: int) -> list[Value]:
+def _results(eqn: JaxprEqn, name: str, ins: list[Value], shapes: list[Any], count: int) -> list[Value]:
     if all(x.rows is None for x in ins):
         return _evaluated(eqn, ins, shapes)
     if name in ELEMENTWISE:
@@ -120,20 +129,20 @@ def _results(eqn: Any, name: str, ins: list[Value], shapes: list[Any], count: in
     return [Value(s, scipy.sparse.csr_array(every)[np.zeros(int(np.prod(s, dtype=np.int64)), int)]) for s in shapes]
 
 
-def moved(eqn: Any, ins: list[Value]) -> np.ndarray:
+def moved(eqn: JaxprEqn, ins: list[Value]) -> np.ndarray:
     """For every entry of the result the place in the first argument that it comes from; -1: from outside."""
     places = np.arange(ins[0].size).reshape(ins[0].shape)
     return MOVES[eqn.primitive.name](eqn.params, places, *(x.known for x in ins[1:]))
 
 
-def joined(eqn: Any, ins: list[Value]) -> tuple[np.ndarray, np.ndarray]:
+def joined(eqn: JaxprEqn, ins: list[Value]) -> tuple[np.ndarray, np.ndarray]:
     """For every entry of the result its place in the concatenated arguments, and where each of these starts."""
     starts = np.cumsum([0, *(x.size for x in ins)])[:-1]
     places = [np.asarray(a + np.arange(x.size).reshape(x.shape)) for a, x in zip(starts, ins, strict=True)]
     return JOINS[eqn.primitive.name](eqn.params, *places), starts
 
 
-def _evaluated(eqn: Any, ins: list[Value], shapes: list[Any]) -> list[Value]:
+def _evaluated(eqn: JaxprEqn, ins: list[Value], shapes: list[Any]) -> list[Value]:
     """What depends on no particle: its value, where all arguments are known."""
     if any(x.known is None for x in ins):
         return [Value(s) for s in shapes]
@@ -158,7 +167,7 @@ def _spread(x: Value, shape: tuple[int, ...]) -> Any:
     return x.rows[np.broadcast_to(np.arange(x.size).reshape(x.shape), shape).reshape(-1)]
 
 
-def _picked(rows: Any, source: np.ndarray) -> Any:
+def _picked(rows: scipy.sparse.csr_array, source: np.ndarray) -> Any:
     """The rows in another order; -1 stands for an entry from outside, which depends on nothing."""
     source = source.reshape(-1)
     picked = rows[np.maximum(source, 0)]
@@ -167,25 +176,25 @@ def _picked(rows: Any, source: np.ndarray) -> Any:
     return (scipy.sparse.diags_array((source >= 0).astype(np.int8)).tocsr() @ picked).astype(bool)
 
 
-def _broadcast(p: Any, x: np.ndarray) -> np.ndarray:
+def _broadcast(p: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
     shape = [1] * len(p["shape"])
     for k, d in enumerate(p["broadcast_dimensions"]):
         shape[d] = x.shape[k]
     return np.broadcast_to(x.reshape(shape), p["shape"])
 
 
-def _slice(p: Any, x: np.ndarray) -> np.ndarray:
+def _slice(p: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
     steps = p["strides"] or (1,) * x.ndim
     return x[tuple(slice(*a) for a in zip(p["start_indices"], p["limit_indices"], steps, strict=True))]
 
 
-def _dynamic_slice(p: Any, x: np.ndarray, *starts: Any) -> np.ndarray:
+def _dynamic_slice(p: Mapping[str, Any], x: np.ndarray, *starts: np.ndarray) -> np.ndarray:
     sizes = p["slice_sizes"]
     first = [min(max(int(a), 0), n - size) for a, n, size in zip(starts, x.shape, sizes, strict=True)]
     return x[tuple(slice(a, a + size) for a, size in zip(first, sizes, strict=True))]
 
 
-def _gather(p: Any, x: np.ndarray, starts: Any) -> np.ndarray:
+def _gather(p: Mapping[str, Any], x: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """`lax.gather` of NumPy arrays; places outside give -1, or are moved inside where the mode says so."""
     dims, sizes = p["dimension_numbers"], p["slice_sizes"]
     batch = starts.shape[:-1]
@@ -208,7 +217,7 @@ def _gather(p: Any, x: np.ndarray, starts: Any) -> np.ndarray:
     return found.transpose(order)
 
 
-def _pad(p: Any, x: np.ndarray, fill: Any) -> np.ndarray:
+def _pad(p: Mapping[str, Any], x: np.ndarray, fill: np.ndarray) -> np.ndarray:
     out = x
     for k, (low, high, inner) in enumerate(p["padding_config"]):
         spread = np.full([n if d != k else max(n + (n - 1) * inner, 0) for d, n in enumerate(out.shape)], fill)
@@ -271,14 +280,14 @@ def members(shape: tuple[int, ...], axes: Sequence[int]) -> np.ndarray:
     return np.argsort(places, kind="stable").reshape(int(places.max(initial=-1)) + 1, -1)
 
 
-def _gathered(places: np.ndarray, size: int, rows: Any) -> Any:
+def _gathered(places: np.ndarray, size: int, rows: scipy.sparse.csr_array) -> Any:
     add = scipy.sparse.csr_array(
         (np.ones(places.size, bool), (places, np.arange(places.size))), shape=(size, places.size)
     )
     return (add @ rows).astype(bool)
 
 
-def factors(eqn: Any, a: Value, b: Value) -> tuple[np.ndarray, np.ndarray]:
+def factors(eqn: JaxprEqn, a: Value, b: Value) -> tuple[np.ndarray, np.ndarray]:
     """The entries that a product multiplies: `(batch, rows, inner)` of one side and `(batch, columns, inner)`."""
     (ca, cb), (ba, bb) = eqn.params["dimension_numbers"]
     free_a = [k for k in range(len(a.shape)) if k not in (*ca, *ba)]
@@ -290,7 +299,7 @@ def factors(eqn: Any, a: Value, b: Value) -> tuple[np.ndarray, np.ndarray]:
     return left, order(b, [*bb, *free_b, *cb]).reshape(batch, columns, inner)
 
 
-def _product(eqn: Any, a: Value, b: Value) -> Any:
+def _product(eqn: JaxprEqn, a: Value, b: Value) -> Any:
     """Each result depends on a row of one side and a column of the other, less what a known zero cancels."""
     left, right = factors(eqn, a, b)
     (batch, rows, inner), columns = left.shape, right.shape[1]

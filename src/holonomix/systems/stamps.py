@@ -34,7 +34,7 @@ LARGEST = 1 << 16  # bytes of an array of NumPy that are compared
 class Same:
     """An object that is equal to itself alone; holding it keeps its identity from being reused."""
 
-    def __init__(self, value: Any):
+    def __init__(self, value: object):
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -44,7 +44,7 @@ class Same:
         return id(self.value)
 
 
-def stamp(value: Any, seen: dict[int, Hashable | None] | None = None) -> Hashable | None:
+def stamp(value: object, seen: dict[int, Hashable | None] | None = None) -> Hashable | None:
     """Something equal as long as `value` certainly stays what it is; None where that cannot be told.
 
     `seen` are the functions that have been looked into, by their identity.
@@ -70,7 +70,7 @@ def stamp(value: Any, seen: dict[int, Hashable | None] | None = None) -> Hashabl
     return Same(value) if _library(value) else None
 
 
-def _library(value: Any) -> bool:
+def _library(value: object) -> bool:
     """Whether a function or class comes from a library and holds nothing of the user's, as a `partial` may."""
     module, kind = getattr(value, "__module__", None), type(value).__module__.partition(".")[0]
     plain = isinstance(value, (type, FunctionType, BuiltinFunctionType)) or kind in ("jax", "jaxlib", "numpy")

@@ -21,11 +21,12 @@ from jaxtyping import PyTree
 from ..compiled import compiled
 from ..errors import ConvergenceError, InputError, ShapeError, real_array
 from ..linalg import newton_root
-from ..types import Numbers
+from ..types import ArrayLike, Constraints, Function, Numbers
 from .abstract import AbstractSystem
 from .curvature import LocalEnergy, combined, local_energies
 from .frozen import freeze
 from .functions import as_callable
+from .mass import MassLike
 from .modes import generalized_modes
 from .resonance import ResonanceWatch, resonances
 from .structured import AbstractLocal
@@ -42,7 +43,7 @@ class StiffPotential(eqx.Module):
     fn: Any
     epsilon: Any
 
-    def __call__(self, q: Numbers, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: PyTree) -> Any:
         return self.fn(q, *params) / self.epsilon**2
 
     def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
@@ -56,7 +57,7 @@ class TotalPotential(eqx.Module):
     slow: Any
     stiff: StiffPotential
 
-    def __call__(self, q: Numbers, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: PyTree) -> Any:
         return self.slow(q, *params) + self.stiff(q, *params)
 
     def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
@@ -68,7 +69,7 @@ class Penalty(eqx.Module):
 
     terms: tuple[Any, ...]
 
-    def __call__(self, q: Numbers, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: PyTree) -> Any:
         return sum(0.5 * jnp.sum(jnp.asarray(term(q, *params)) ** 2) for term in self.terms)
 
     def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
@@ -98,13 +99,13 @@ class StiffSystem(AbstractSystem):
 
     def __init__(
         self,
-        slow: Any,
-        stiff: Any,
-        manifold: Any,
-        mass: Any = 1.0,
-        epsilon: Any = None,
-        force: Any = None,
-        params: Any = None,
+        slow: Function,
+        stiff: Function,
+        manifold: Constraints,
+        mass: MassLike = 1.0,
+        epsilon: ArrayLike | None = None,
+        force: Function | None = None,
+        params: PyTree = None,
     ):
         if epsilon is None:
             raise InputError("a stiff system needs epsilon: its stiff potential is V/epsilon^2")
@@ -163,14 +164,14 @@ class StiffSystem(AbstractSystem):
         """The rigid System with potential U on `g(q) = 0`."""
         return System(self.slow_fn, self.manifold_terms, self.mass, self.force_fn, self.params)
 
-    def with_epsilon(self, epsilon: Any) -> StiffSystem:
+    def with_epsilon(self, epsilon: ArrayLike) -> StiffSystem:
         """The same system with another stiffness; nothing is recompiled."""
         return eqx.tree_at(lambda s: s.potential_fn.stiff.epsilon, self, jnp.asarray(epsilon, jnp.result_type(float)))
 
-    def penalized(self, omega: Any) -> StiffSystem:
+    def penalized(self, omega: ArrayLike) -> StiffSystem:
         raise InputError("this system is stiff already: use with_epsilon(...), or constrained().penalized(omega)")
 
-    def with_params(self, params: Any) -> StiffSystem:
+    def with_params(self, params: PyTree) -> StiffSystem:
         """The same system with other parameter values; nothing is recompiled."""
         return eqx.tree_at(lambda s: s.params, self, self.slow.with_params(params).params, is_leaf=lambda x: x is None)
 
@@ -220,7 +221,7 @@ class StiffSystem(AbstractSystem):
         return p - jac.transpose(mu)
 
     @compiled
-    def project(self, q: Any, p: Any) -> tuple[Any, Any]:
+    def project(self, q: Numbers, p: Numbers) -> tuple[Any, Any]:
         """The start `(X_0, Y_0)` of the effective system that belongs to a start of this one (Lubich & Weiss (9))."""
         foot = self.foot(q)[0]
         return foot, self.tangent(foot, p)
@@ -255,7 +256,7 @@ class StiffSystem(AbstractSystem):
             return level
         return level + rigid.kinetic(q, p - self.tangent(q, p))
 
-    def correction(self, q: Numbers, actions: Any) -> Any:
+    def correction(self, q: Numbers, actions: Numbers) -> Any:
         """`W(q) = sum_k I_k omega_k(q)`; the modes are held fixed under differentiation, which is exact and safe at
         crossings (the first derivative of an eigenvalue does not see its vector move)."""
         _, modes = jax.lax.stop_gradient(self._modes(q))
@@ -273,7 +274,7 @@ class StiffSystem(AbstractSystem):
         square, modes = generalized_modes(flat @ bend.reshape(m, -1).T, jax.vmap(jac)(directions))
         return jnp.sqrt(square), modes
 
-    def _quotient(self, q: Numbers, c: Any) -> Any:
+    def _quotient(self, q: Numbers, c: Numbers) -> Any:
         """`c^T S(q) c / c^T B(q) c`."""
         rigid = self.constrained()
         pull = jax.vjp(rigid.constraint, q)[1](c)[0]
@@ -306,7 +307,7 @@ def _foot_sizes(args: PyTree) -> Any:
     return rigid.linearize(q).row_sizes(q)
 
 
-def penalized(system: System, omega: Any) -> StiffSystem:
+def penalized(system: System, omega: ArrayLike) -> StiffSystem:
     """The constraint of a system replaced by the stiff potential `omega^2/2 |g|^2`."""
     if not system.has_constraints or system.rheonomic:
         raise InputError("only constraints that do not depend on time can be penalized; this system has none")
@@ -327,12 +328,12 @@ class EffectivePotential(eqx.Module):
     stiff: StiffSystem
     actions: Any
 
-    def __call__(self, q: Numbers, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: PyTree) -> Any:
         stiff = self.stiff.with_params(*params) if params else self.stiff
         return stiff.slow.potential(q) + stiff.correction(q, self.actions)
 
 
-def effective(stiff: Any, q0: Any, p0: Any, *, margin: float = 0.02) -> System:
+def effective(stiff: Any, q0: ArrayLike, p0: ArrayLike, *, margin: float = 0.02) -> System:
     """The constrained System that the stiff motion from `(q0, p0)` follows up to O(eps) (Lubich & Weiss (7), (8)).
 
     Its start is `stiff.project(q0, p0)`. Valid while the frequencies stay apart and away from resonances of second

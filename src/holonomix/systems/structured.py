@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from ..errors import InputError, ShapeError, real_array
 from ..linalg.indexing import Indices, run_of, take
-from ..types import Numbers, known_array
+from ..types import ArrayLike, Function, Numbers, known_array
 from .functions import as_callable
 from .names import Name, check_name
 
@@ -38,11 +39,11 @@ class AbstractLocal(eqx.Module):
     anchors: eqx.AbstractVar[Any]
 
     @abc.abstractmethod
-    def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
+    def lane_values(self, x: list[Any], data: PyTree, extra: tuple[Any, ...]) -> Any:
         """The rows of all blocks, `(rows, blocks)`, from a list of the particles, `(..., blocks)` each."""
 
     @abc.abstractmethod
-    def lane_slopes(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> list[Any]:
+    def lane_slopes(self, x: list[Any], data: PyTree, extra: tuple[Any, ...]) -> list[Any]:
         """Their derivatives with respect to each particle, `(rows, ..., blocks)`."""
 
     @abc.abstractmethod
@@ -77,11 +78,11 @@ class AbstractLocal(eqx.Module):
         index = self.indices.array[part]
         return [take(extended, index[:, s] + fixed) for s in range(index.shape[1])]
 
-    def __call__(self, q: Numbers, *extra: Any) -> Any:
+    def __call__(self, q: Numbers, *extra: PyTree) -> Any:
         rows = [self.lane_values(self._particles(q, part), self.lane_data(part, extra), extra) for part in self.parts]
         return weave(rows)
 
-    def jacobians(self, q: Numbers, *extra: Any) -> list[tuple[Any, ...]]:
+    def jacobians(self, q: Numbers, *extra: PyTree) -> list[tuple[Any, ...]]:
         """For each part and each of its particles `(rows, coordinates, blocks)`."""
         out = []
         for part in self.parts:
@@ -93,7 +94,7 @@ class AbstractLocal(eqx.Module):
         """The particles of each block, `(blocks, particles, ...)`."""
         return jnp.moveaxis(jnp.stack(self._particles(q, slice(None))), -1, 0)
 
-    def values(self, x: Any, *extra: Any) -> Any:
+    def values(self, x: Numbers, *extra: PyTree) -> Any:
         """The rows of all blocks, `(blocks, rows)`, from `gather(q)`."""
         lanes = jnp.moveaxis(x, 0, -1)
         return self.lane_values(list(lanes), self.lane_data(slice(None), extra), extra).T
@@ -133,7 +134,7 @@ def _period(indices: Indices) -> int:
     return 1
 
 
-def _index_list(name: str, indices: Any, anchors: Any) -> Indices:
+def _index_list(name: str, indices: ArrayLike, anchors: Numbers | None) -> Indices:
     try:
         array = np.asarray(indices)
     except (TypeError, ValueError) as error:
@@ -163,7 +164,13 @@ class Distance(AbstractLocal):
     anchors: Any
     name: Name = eqx.field(static=True)
 
-    def __init__(self, pairs: Any, lengths: Any = 1.0, anchors: Any = None, name: Any = None):
+    def __init__(
+        self,
+        pairs: ArrayLike,
+        lengths: ArrayLike | Function = 1.0,
+        anchors: ArrayLike | None = None,
+        name: object = None,
+    ):
         self.anchors = None if anchors is None else jnp.atleast_2d(real_array("anchors", anchors))
         self.indices = _index_list("Distance", pairs, self.anchors)
         shape = self.indices.array.shape
@@ -186,11 +193,11 @@ class Distance(AbstractLocal):
         lengths = lengths(*extra) if callable(lengths) else lengths
         return lengths[part] if jnp.ndim(lengths) else lengths
 
-    def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
+    def lane_values(self, x: list[Any], data: PyTree, extra: tuple[Any, ...]) -> Any:
         apart = (x[0] - x[1]).reshape(-1, x[0].shape[-1])
         return (jnp.sum(apart**2, axis=0) - data**2)[None]
 
-    def lane_slopes(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> list[Any]:
+    def lane_slopes(self, x: list[Any], data: PyTree, extra: tuple[Any, ...]) -> list[Any]:
         twice = 2.0 * (x[0] - x[1])[None]
         return [twice, -twice]
 
@@ -209,7 +216,14 @@ class Local(AbstractLocal):
     anchors: Any
     name: Name = eqx.field(static=True)
 
-    def __init__(self, fn: Any, indices: Any, data: Any = None, anchors: Any = None, name: Any = None):
+    def __init__(
+        self,
+        fn: Function,
+        indices: ArrayLike,
+        data: PyTree = None,
+        anchors: ArrayLike | None = None,
+        name: object = None,
+    ):
         if not callable(fn):
             raise InputError(f"Local needs a function of a few particles, not {type(fn).__name__}")
         self.anchors = None if anchors is None else known_array(anchors, jnp.result_type(float))
@@ -221,13 +235,13 @@ class Local(AbstractLocal):
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
         return jax.tree.map(lambda x: x[part], self.data)
 
-    def _rows(self, x: Any, data: Any, extra: Any) -> Any:
+    def _rows(self, x: Numbers, data: PyTree, extra: PyTree) -> Any:
         return jnp.atleast_1d(self.fn(x, *(() if self.data is None else (data,)), *extra))
 
-    def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
+    def lane_values(self, x: list[Any], data: PyTree, extra: tuple[Any, ...]) -> Any:
         return jax.vmap(self._rows, in_axes=(-1, 0, None), out_axes=-1)(jnp.stack(x), data, extra)
 
-    def lane_slopes(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> list[Any]:
+    def lane_slopes(self, x: list[Any], data: PyTree, extra: tuple[Any, ...]) -> list[Any]:
         lanes = jnp.stack(x)
         rows = jax.eval_shape(lambda y: self.lane_values(y, data, extra), x).shape[0]
         transform = jax.jacrev if rows <= lanes[..., 0].size else jax.jacfwd

@@ -10,13 +10,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import InputError
-from ..types import Numbers, known_array
+from ..types import ArrayLike, Constraints, Function, Numbers, known_array
 from .abstract import AbstractSystem
 from .frozen import freeze
 from .functions import as_callable
-from .mass import AbstractMass, as_mass
+from .mass import AbstractMass, MassLike, as_mass
 from .names import as_terms
 from .potentials import as_potential
 from .signatures import Parametrized, with_params
@@ -52,12 +53,12 @@ class System(AbstractSystem):
 
     def __init__(
         self,
-        potential: Any,
-        constraint: Any = None,
-        mass: Any = 1.0,
-        force: Any = None,
-        params: Any = None,
-        vector_potential: Any = None,
+        potential: Function,
+        constraint: Constraints | None = None,
+        mass: MassLike = 1.0,
+        force: Function | None = None,
+        params: PyTree = None,
+        vector_potential: Function | None = None,
     ):
         potential = as_potential(potential, 1 if params is None else 2)
         for name, fn in (("potential", potential), ("force", force), ("vector_potential", vector_potential)):
@@ -119,18 +120,18 @@ class System(AbstractSystem):
         """The same system with `multipliers` of least norm where constraints depend on each other."""
         return self._with(redundant=True)
 
-    def with_params(self, params: Any) -> System:
+    def with_params(self, params: PyTree) -> System:
         """The same system with other parameter values; nothing is recompiled."""
         return eqx.tree_at(lambda s: s.params, self, jax.tree.map(_as_value, params), is_leaf=lambda x: x is None)
 
-    def penalized(self, omega: Any) -> Any:
+    def penalized(self, omega: ArrayLike) -> Any:
         """The stiff system with the constraint replaced by the potential `omega^2/2 |g|^2`."""
         from .stiff import penalized
 
         return penalized(self, omega)
 
 
-def _as_mass(mass: Any) -> Any:
+def _as_mass(mass: MassLike) -> Any:
     if isinstance(mass, AbstractMass):
         return mass
     try:
@@ -139,7 +140,7 @@ def _as_mass(mass: Any) -> Any:
         raise InputError(f"mass must be a number, an array or a function of q, not {mass!r}") from error
 
 
-def _as_value(x: Any) -> Any:
+def _as_value(x: object) -> Any:
     """A leaf of params as an array. Numbers become floats of the full type: 1 and 2.5 share a compiled program."""
     if callable(x):
         return x

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-
-from ..types import Index
+from jaxtyping import PyTree
 
 if TYPE_CHECKING:
     from .series import Series
@@ -17,28 +16,28 @@ if TYPE_CHECKING:
 # Arithmetic on coefficients, None standing for zero. Operators take several times as long to trace as `lax` does.
 
 
-def _alike(x: Any, y: Any) -> bool:
+def _alike(x: PyTree, y: PyTree) -> bool:
     """Whether `lax` takes the two: arrays of one shape and type, or an array and a Python number."""
     if isinstance(y, float):
         return hasattr(x, "dtype")
     return jnp.shape(x) == jnp.shape(y) and getattr(x, "dtype", None) == getattr(y, "dtype", None)
 
 
-def times(x: Any, y: Any) -> Any:
+def times(x: PyTree, y: PyTree) -> Any:
     return lax.mul(x, y) if _alike(x, y) else x * y
 
 
-def scaled(x: Any, factor: Any) -> Any:
+def scaled(x: PyTree, factor: PyTree) -> Any:
     return None if x is None else times(x, factor)
 
 
-def plus(x: Any, y: Any) -> Any:
+def plus(x: PyTree, y: PyTree) -> Any:
     if x is None or y is None:
         return y if x is None else x
     return lax.add(x, y) if _alike(x, y) else x + y
 
 
-def minus(x: Any, y: Any) -> Any:
+def minus(x: PyTree, y: PyTree) -> Any:
     if y is None:
         return x
     if x is None:
@@ -46,7 +45,7 @@ def minus(x: Any, y: Any) -> Any:
     return lax.sub(x, y) if _alike(x, y) else x - y
 
 
-def over(numerator: Any, denominator: Any) -> Any:
+def over(numerator: PyTree, denominator: PyTree) -> Any:
     if numerator is None:
         return None
     return lax.div(numerator, denominator) if _alike(numerator, denominator) else numerator / denominator
@@ -76,7 +75,7 @@ def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> 
     return total
 
 
-def square(a: Series, n: Index) -> Any:
+def square(a: Series, n: Any) -> Any:
     """`sum_j a[j] a[n - j]`, with every product formed once where the orders are unrolled."""
     if a.buffer is not None:
         return convolve(a, a, n)

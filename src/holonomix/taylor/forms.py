@@ -48,12 +48,12 @@ def in_two_forms(
 
 
 @two_forms_p.def_impl
-def _run(*arrays: Any, looped: Form, **_: Any) -> Any:
+def _run(*arrays: Any, looped: Form, **_: object) -> Any:
     return jax.jit(looped.fn)(*arrays)
 
 
 @two_forms_p.def_abstract_eval
-def _shapes(*_: Any, avals: Any, **__: Any) -> Any:
+def _shapes(*_: object, avals: Any, **__: object) -> Any:
     return [ShapedArray(shape, dtype) for shape, dtype in avals]
 
 
@@ -62,7 +62,7 @@ mlir.register_lowering(
 )
 
 
-def _jvp(primals: Any, tangents: Any, *, looped: Form, **_: Any) -> Any:
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, looped: Form, **_: object) -> Any:
     filled = [ad.instantiate_zeros(t) for t in tangents]
     return jax.jvp(lambda *x: list(looped.fn(*x)), tuple(primals), tuple(filled))
 
@@ -70,7 +70,7 @@ def _jvp(primals: Any, tangents: Any, *, looped: Form, **_: Any) -> Any:
 ad.primitive_jvps[two_forms_p] = _jvp
 
 
-def _batch(arrays: PyTree, axes: Any, *, looped: Form, **_: Any) -> Any:
+def _batch(arrays: PyTree, axes: Sequence[Any], *, looped: Form, **_: object) -> Any:
     results = jax.vmap(lambda *x: list(looped.fn(*x)), in_axes=tuple(axes))(*arrays)
     return results, [0] * len(results)
 

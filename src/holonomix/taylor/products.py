@@ -9,15 +9,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
-from ..types import Index
 from .arithmetic import convolve, inner, minus, over, plus, scaled, square, times, weighted
 from .series import Node, Series
 
 Rule = Callable[[Node, Any], Any]
 
 
-def _mul(node: Node, n: Index) -> Any:
+def _mul(node: Node, n: Any) -> Any:
     a, b = node.inputs
     if not isinstance(a, Series):
         return scaled(b[n], a)
@@ -49,7 +49,7 @@ def _div(node: Node, n: Any) -> Any:
     return over(minus(top, convolve(b, node.output, n, 1, n)), b[0])
 
 
-def _integer_pow(node: Node, n: Index) -> Any:
+def _integer_pow(node: Node, n: Any) -> Any:
     (a,), k = node.inputs, node.params["y"]
     if k == 2:
         return square(a, n)
@@ -76,7 +76,7 @@ class Product:
         self.parts = [left, left if even else Product(factors[half:])]
         self.value = Series(self.parts[0].value[0] * self.parts[1].value[0])
 
-    def advance(self, n: Index) -> Any:
+    def advance(self, n: Any) -> Any:
         """Coefficient n; the factors must hold theirs."""
         if self.parts:
             left, right = self.parts
@@ -94,7 +94,7 @@ class Product:
                 yield from part.series()
 
 
-def _power(node: Node, n: Any, a: Series, k: Any) -> Any:
+def _power(node: Node, n: Any, a: Series, k: float) -> Any:
     """`a^k` with a constant exponent, by `n a^[0] c^[n] = sum_j (j k - (n - j)) a^[j] c^[n-j]`."""
     c = node.output
     if a.buffer is not None:
@@ -108,20 +108,20 @@ def _power(node: Node, n: Any, a: Series, k: Any) -> Any:
     return over(total, a[0])
 
 
-def _sqrt(node: Node, n: Index) -> Any:
+def _sqrt(node: Node, n: Any) -> Any:
     # by the power rule: the shorter recurrence over s^[j] s^[n-j] loses several more digits
     return _power(node, n, node.inputs[0], 0.5)
 
 
-def _rsqrt(node: Node, n: Index) -> Any:
+def _rsqrt(node: Node, n: Any) -> Any:
     return _power(node, n, node.inputs[0], -0.5)
 
 
-def _cbrt(node: Node, n: Index) -> Any:
+def _cbrt(node: Node, n: Any) -> Any:
     return _power(node, n, node.inputs[0], 1.0 / 3.0)
 
 
-def _pow(node: Node, n: Index) -> Any:
+def _pow(node: Node, n: Any) -> Any:
     a, k = node.inputs
     if not isinstance(k, Series):
         return _power(node, n, a, k)
@@ -178,7 +178,7 @@ def _as_power(node: Node) -> Any:
     return (base, k + m, c * d) if name == "mul" else (base, k - m, c / d)
 
 
-def _monomial_rule(node: Node, n: Index) -> Any:
+def _monomial_rule(node: Node, n: Any) -> Any:
     base, k, factor = node.output.monomial
     if k == 0.0:
         return None
@@ -193,7 +193,7 @@ def _monomial_rule(node: Node, n: Index) -> Any:
     return _power(node, n, base, k)
 
 
-def _reduce_prod(node: Node, n: Index) -> Any:
+def _reduce_prod(node: Node, n: Any) -> Any:
     """A product along axes, one factor after the other."""
     (a,), axes = node.inputs, node.params["axes"]
     if "product" not in node.memory:
@@ -210,7 +210,7 @@ def _reduce_prod(node: Node, n: Index) -> Any:
     return memory["product"].advance(n)
 
 
-def _leading(x: Any, memory: dict[str, Any]) -> list[Any]:
+def _leading(x: PyTree, memory: dict[str, Any]) -> list[Any]:
     flat = jnp.transpose(x, memory["order"]).reshape((memory["count"], *memory["rest"]))
     return [flat[k] for k in range(memory["count"])]
 

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+from jaxtyping import PyTree
 
 from ..jaxprs import called, scan_counts
-from ..types import Index
 
 LONGEST_LOOP = 256
 
@@ -34,7 +34,7 @@ class Series:
 
     __slots__ = ("_pile", "_piled", "buffer", "dtype", "monomial", "shape", "terms")
 
-    def __init__(self, *terms: Any):
+    def __init__(self, *terms: PyTree):
         first = jnp.asarray(terms[0])
         self.terms: list[Any] = [first, *terms[1:]]
         self.shape: tuple[int, ...] = first.shape
@@ -44,14 +44,14 @@ class Series:
         self._pile: Any = None  # terms 0 to _piled - 1 in one array, the order first
         self._piled = 0
 
-    def __getitem__(self, n: Index) -> Any:
+    def __getitem__(self, n: Any) -> Any:
         if self.buffer is not None:
             return (
                 self.buffer[0] if isinstance(n, int) and n == 0 else lax.dynamic_index_in_dim(self.buffer, n, 0, False)
             )
         return self.terms[n] if n < len(self.terms) else None
 
-    def put(self, n: Any, term: Any) -> None:
+    def put(self, n: Any, term: PyTree) -> None:
         """Set coefficient n: the next one, or the newest one again."""
         if self.buffer is not None:
             if term is not None:
@@ -95,14 +95,14 @@ class Series:
         rows = [zero if x is None else jnp.asarray(x, self.dtype) for x in self.terms[:size]]
         return jnp.stack(rows + [zero] * (size - len(rows)))
 
-    def shifted(self, n: Index, first: int) -> Any:
+    def shifted(self, n: Any, first: int) -> Any:
         """Rows `self[n - j]` for j from `first` to the last order, zero where `n - j` is negative."""
         size = len(self.buffer)
         back = jnp.concatenate([self.buffer[::-1], jnp.zeros_like(self.buffer)])
         return lax.dynamic_slice_in_dim(back, size - 1 - n + first, size - first, 0)
 
 
-def center(x: Any) -> Any:
+def center(x: PyTree) -> Any:
     """Coefficient 0 of a series; a constant is its own."""
     return x[0] if isinstance(x, Series) else x
 
@@ -129,7 +129,7 @@ class Node:
         """The operation itself on plain arrays."""
         return self.equation.primitive.bind(*values, **self.equation.params)
 
-    def advance(self, n: Index) -> None:
+    def advance(self, n: Any) -> None:
         self.output.put(n, self.rule(self, n))
 
     def series(self) -> Iterator[Series]:
@@ -174,11 +174,11 @@ class SeriesProgram:
         self.nodes: list[Node] = []
         self.results = self._trace(closed.jaxpr, closed.consts, self.inputs)
 
-    def _trace(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+    def _trace(self, jaxpr: ClosedJaxpr | Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         values.update(zip(jaxpr.invars, arguments, strict=True))
 
-        def read(atom: Any) -> Any:
+        def read(atom: Var | Literal) -> Any:
             return atom.val if isinstance(atom, Literal) else values[atom]
 
         for equation in jaxpr.eqns:
@@ -234,14 +234,14 @@ class SeriesProgram:
             for cases in zip(*found, strict=True)
         ]
 
-    def advance(self, n: Index) -> list[Any]:
+    def advance(self, n: Any) -> list[Any]:
         """Coefficient n of every result; None where it is zero by structure."""
         if not (isinstance(n, int) and n == 0):
             for node in self.nodes:
                 node.advance(n)
         return self.coefficients(n)
 
-    def coefficients(self, n: Index) -> list[Any]:
+    def coefficients(self, n: Any) -> list[Any]:
         """Coefficient n of every result, which must have been computed."""
         first = isinstance(n, int) and n == 0
         return [(x[n] if isinstance(x, Series) else (x if first else None)) for x in self.results]
@@ -260,7 +260,7 @@ def loop(programs: Sequence[SeriesProgram], advance: Callable[[Any], None], firs
     states = list(found.values())
     buffers = [x.into_buffer(size) for x in states]
 
-    def body(n: Index, buffers: list[Any]) -> list[Any]:
+    def body(n: Any, buffers: list[Any]) -> list[Any]:
         for x, buffer in zip(states, buffers, strict=True):
             x.buffer = buffer
         advance(n)
@@ -276,7 +276,9 @@ def _split(sizes: Sequence[int], axis: int) -> Callable[[Any], list[Any]]:
     return lambda x: [lax.slice_in_dim(x, int(a), int(b), axis=axis) for a, b in zip(ends[:-1], ends[1:])]
 
 
-def _scan(jaxpr: Any, length: int, counts: tuple[int, int], reverse: bool, **_: Any) -> Callable[..., list[Any]]:
+def _scan(
+    jaxpr: ClosedJaxpr | Jaxpr, length: int, counts: tuple[int, int], reverse: bool, **_: object
+) -> Callable[..., list[Any]]:
     """A loop of known length, unrolled."""
     num_consts, num_carry = counts
     if length > LONGEST_LOOP:

@@ -7,12 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..errors import InputError, whole_number
+from ..types import Real
 from .series import Series, SeriesProgram
 
 
-def series(f: Callable[..., Any], z: Any, order: int, t: Any = None) -> Any:
+def series(f: Callable[..., Any], z: PyTree, order: int, t: Real | None = None) -> Any:
     """Normalized Taylor coefficients of the solution of `z' = f(z)` through z, or of `z' = f(z, t)` where t is given.
 
     `z` is a PyTree of arrays and `f` returns one of the same structure. The result has the structure of z, each leaf
@@ -41,10 +43,10 @@ def series(f: Callable[..., Any], z: Any, order: int, t: Any = None) -> Any:
     return jax.tree.unflatten(tree, [jnp.stack(x.terms) for x in unknowns])  # pyright: ignore[reportArgumentType]
 
 
-def evaluate(coefficients: Any, h: Any) -> Any:
+def evaluate(coefficients: PyTree, h: Real) -> Any:
     """`sum_n c[n] h^n` by Horner's rule."""
 
-    def horner(c: Any) -> Any:
+    def horner(c: PyTree) -> Any:
         total = c[-1]
         for n in reversed(range(len(c) - 1)):
             total = c[n] + h * total
