@@ -139,7 +139,9 @@ def real_array(name: str, value: Any) -> Array:
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def runtime_number(name: str, value: Any, least: float = -math.inf, most: float = math.inf, **bounds: float) -> Any:
+def runtime_number(
+    name: str, value: Any, least: float | int = -math.inf, most: float = math.inf, **bounds: float | int
+) -> Any:
     """`number` as a JAX array, which programs take as an input: another value does not compile anew."""
     from jax.core import Tracer
 

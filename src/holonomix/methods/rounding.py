@@ -38,7 +38,9 @@ def conserved_energy(system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
     return jax.lax.stop_gradient(system.hamiltonian(q, p))
 
 
-def energy_returned(system: AbstractSystem, q: Numbers, p: Numbers, low: Compensation, energy: Real) -> Compensation:
+def energy_returned(
+    system: AbstractSystem, q: Numbers, p: Numbers, low: Compensation, energy: Real | None
+) -> Compensation:
     """The low parts after a step, with a part of what rounding has done to the energy since the start removed.
 
     The momentum changes along `M v`, which keeps it tangent, by less than an ulp. Like `returned`, this leaves an error
