@@ -262,7 +262,7 @@ class LobattoIIIAB(AbstractMethod):
             force = lambda y: system.gradient(y, t + c * dt) + system.linearize(y, t + c * dt).transpose(lam)
             return jax.jvp(force, (here,), (c * dt * v.reshape(q.shape),))[1].reshape(-1)
 
-        def bent(v: Numbers, terms):
+        def bent(v: Numbers, terms: PyTree):
             bent = v
             for _ in range(terms):
                 forces = jax.vmap(turned)(slopes[:-1], multipliers[1:], c, bent[:-1])
