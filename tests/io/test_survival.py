@@ -106,10 +106,10 @@ def test_sigkill_at_random_moments(place):
     code = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tests.io.harness import *\n"
         "print('writing', flush=True)\n"
-        "drive(Store(sys.argv[1], chunk_bytes=4096, checkpoint_seconds=0.0), 700, 7)\n"
+        "drive(Store(sys.argv[1], chunk_bytes=4096, checkpoint_seconds=0.0), 1500, 7)\n"
     )
     command = [sys.executable, "-c", code, str(place / "run"), str(ROOT)]
-    drive(Store(place / "whole", chunk_bytes=4096, checkpoint_seconds=10.0), 700, 7)
+    drive(Store(place / "whole", chunk_bytes=4096, checkpoint_seconds=10.0), 1500, 7)
     dice, kills = random.Random(2), 0
     while True:
         process = subprocess.Popen(command, stdout=subprocess.PIPE)

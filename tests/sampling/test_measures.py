@@ -90,7 +90,9 @@ def test_the_ornstein_uhlenbeck_step_keeps_the_constrained_gaussian(monkeypatch)
 
     def thermalize(p, xi):
         monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype: xi)
-        return ornstein_uhlenbeck(system, q, p, 0.0, dt=0.5, friction=1.3, temperature=temperature, key=None).p
+        return ornstein_uhlenbeck(
+            system, q, p, 0.0, dt=0.5, friction=1.3, temperature=temperature, key=jax.random.key(0)
+        ).p
 
     a, b = jax.jit(jax.jacfwd(thermalize, argnums=(0, 1)))(jnp.zeros(3), jnp.zeros(3))
     np.testing.assert_allclose(a @ covariance @ a.T + b @ b.T, covariance, rtol=0, atol=1e-14)

@@ -107,7 +107,7 @@ class AbstractSpeedMonitor(AbstractRemembering):
     def start(self, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None) -> Any:
         return natural_time(system, q, p) if self.weight is None else ()
 
-    def speed(self, system: AbstractSystem, q: Numbers, p: Numbers, force: Numbers, time: Real) -> Any:
+    def speed(self, system: AbstractSystem, q: Numbers, p: Numbers, force: Numbers, time: PyTree) -> Any:
         change = time * system.inverse_mass(q, force) if self.weight is None else self.weight * force
         return jnp.sqrt(jnp.sum(system.velocity(q, p) ** 2) + jnp.sum(change**2))
 
