@@ -11,10 +11,10 @@ from holonomix import Capability
 from holonomix.methods.base import _OTHERS
 from holonomix.projection import AbstractSolver
 
-from .capability_problems import CONSTRAINED_ONLY, T1, measured_order, problem
+from .capability_problems import CONSTRAINED_ONLY, T1, end_errors, measured_order, problem
 
 # A quick choice for every run of the suite; all others are measured by `make test-all`.
-QUICK = ("Gauss-free-MASS", "HBVM-constrained-MAGNETIC", "RATTLE-constrained-TIME")
+QUICK = ("Gauss-free-MASS", "HBVM-constrained-MAGNETIC", "RATTLE-constrained-TIME", "Taylor-1-constrained-MAGNETIC")
 # The order of these is that of a motion of their own (see test_traits.py).
 OWN_LIMIT = ("MollifiedImpulse", "ProjectedImpulse")
 
@@ -55,6 +55,8 @@ def test_declared_capabilities_are_measured(make, kind, capability):
         return check_sampler(method, kind, capability)
     if method.name.startswith(OWN_LIMIT):
         return None
+    if isinstance(method, hx.TaylorAdaptive):
+        return check_own_steps(method, kind, capability)
     traits = method.traits[kind]
     orders, errors, (system, q, p) = measured_order(method, kind, capability)
     for variable, order, error in zip("qp", orders, errors[-1], strict=True):
@@ -64,6 +66,15 @@ def test_declared_capabilities_are_measured(make, kind, capability):
         assert float(jnp.max(jnp.abs(system.constraint(q, T1)))) < 1e-14
     if traits.hidden_exact:
         assert float(jnp.max(jnp.abs(system.hidden_constraint(q, p, T1)))) < 1e-14
+
+
+def check_own_steps(method, kind, capability):
+    """A method that chooses its steps for all digits gives them at a wanted time."""
+    system, q, p = problem(kind, capability)
+    run = hx.simulate(system, method, q, p, dt=0.1, save_at=[T1])
+    assert max(end_errors((run.q[-1], run.p[-1]), kind, capability)) < 1e-11
+    if kind == "constrained":
+        assert float(jnp.max(jnp.abs(system.constraint(run.q[-1], T1)))) < 1e-14
 
 
 def check_sampler(method, kind, capability):

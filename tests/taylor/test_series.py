@@ -135,6 +135,15 @@ def _derivative(g):
     return lambda x: jax.jvp(g, (x,), (1.0,))[1]
 
 
+def test_a_number_times_a_vector_keeps_the_axis_of_orders():
+    """`z' = -z |z|^2` has `|z|^2 = 1 / (1 + 2 t)`; three orders of three entries must not be mixed up."""
+    z = np.asarray([0.6, 0.0, -0.8])
+    system = hx.System(lambda q: 0.0 * jnp.sum(q), force=lambda q, v, t: -v * jnp.sum(v**2))
+    for order in (3, 6, 9):
+        _, p = hx.integrate(system, hx.Taylor(order), np.zeros(3), z, dt=0.01, steps=20)
+        np.testing.assert_allclose(p, z / np.sqrt(1.4), rtol=0, atol=5 * 0.01**order)
+
+
 def test_an_operation_without_coefficients_is_named():
     with pytest.raises(SeriesError, match="while"):
         coefficients(lambda x: jax.lax.while_loop(lambda v: v < 3, lambda v: v * v + 1, x), 0.3)

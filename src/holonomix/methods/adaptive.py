@@ -86,6 +86,11 @@ class AbstractVariableStep(AbstractMethod):
     def _order(self) -> int:
         return 1 if self.start == "naive" else 2
 
+    @property
+    def _symmetric(self) -> bool:
+        """The steps always are; a naive start is not where the way back ends."""
+        return self.start != "naive"
+
     def validate(self, system: AbstractSystem, state: State, dt: Real) -> None:
         check_monitor(self.monitor, system, state.q, state.p, dt)
 
@@ -280,7 +285,7 @@ class VRATTLE(AbstractVariableStep):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"constrained": Traits(self._order, symmetric=True, constraint_exact=True, hidden_exact=True)}
+        return {"constrained": Traits(self._order, symmetric=self._symmetric, constraint_exact=True, hidden_exact=True)}
 
 
 class VSHAKE(AbstractVariableStep):
@@ -300,7 +305,7 @@ class VSHAKE(AbstractVariableStep):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"constrained": Traits(self._order, symmetric=True, constraint_exact=True, hidden_exact=True)}
+        return {"constrained": Traits(self._order, symmetric=self._symmetric, constraint_exact=True, hidden_exact=True)}
 
 
 class AdaptiveVerlet(AbstractVariableStep):
@@ -321,7 +326,7 @@ class AdaptiveVerlet(AbstractVariableStep):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        return {"free": Traits(self._order, symmetric=True)}
+        return {"free": Traits(self._order, symmetric=self._symmetric)}
 
 
 VARIANTS = {

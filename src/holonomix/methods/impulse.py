@@ -218,7 +218,7 @@ def _nearest_residual(unknown: Numbers, args: PyTree) -> Any:
     rigid, x = args
     here, mu = unknown[: x.size].reshape(x.shape), unknown[x.size :]
     g, pull = jax.vjp(rigid.constraint, here)
-    return jnp.concatenate([(here - x + rigid.velocity(here, pull(mu)[0])).reshape(-1), g])
+    return jnp.concatenate([(here - x + rigid.inverse_mass(here, pull(mu)[0])).reshape(-1), g])
 
 
 VARIANTS = {"MollifiedImpulse": (lambda: MollifiedImpulse(mollifier="nearest"),)}

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
@@ -235,7 +236,7 @@ def thermostat(friction: ArrayLike, temperature: ArrayLike) -> tuple[Any, Any]:
     """Both as runtime values; negative numbers are refused where they are known."""
     friction, temperature = real_array("friction", friction), real_array("temperature", temperature)
     for name, value in (("friction", friction), ("temperature", temperature)):
-        if not isinstance(value, Tracer) and not bool(jnp.all(value >= 0)):
+        if not isinstance(value, Tracer) and not bool(np.all(np.asarray(value) >= 0)):
             raise InputError(f"{name} must not be negative, but it is {value}")
     return friction, temperature
 

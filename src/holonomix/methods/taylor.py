@@ -153,7 +153,7 @@ def _advance(
     if not system.has_constraints or solver is None:
         return point.state(t1, state.n), point.low, Report.ok()
     solve = solver.positions(system, point.q, point.q, t1, t1)
-    shift = system.velocity(point.q, system.linearize(point.q, t1).transpose(solve.multipliers))
+    shift = system.inverse_mass(point.q, system.linearize(point.q, t1).transpose(solve.multipliers))
     point = point.moved(-shift)
     tangent = solver.momenta(system, point.q, point.p + point.low.p, t1)
     point = point.kicked(-tangent.correction)

@@ -58,7 +58,7 @@ class NewmarkLagrangian(eqx.Module):
     beta: Any = eqx.field(converter=as_beta, default=0.25)
 
     def bind(self, system: AbstractSystem) -> Any:
-        def lagrangian(q0: Numbers, q1: Numbers, h: Real, a: tuple[Any, ...]):
+        def lagrangian(q0: Numbers, q1: Numbers, h: Real, a: Numbers):
             shift = self.beta * h**2
             ends = (
                 shift * _kinetic(system, q, x) + system.potential(q + shift * x)
@@ -87,7 +87,7 @@ class ZhangSkeelLagrangian(eqx.Module):
             bend = jax.jvp(lambda x: jax.jvp(system.potential, (x,), (a,))[1], (q,), (a,))[1]
             return shift * self.weight * _kinetic(system, q, a) + value + shift * slope + shift**2 / 2 * bend
 
-        def lagrangian(q0: Numbers, q1: Numbers, h: Real, a: tuple[Any, ...]):
+        def lagrangian(q0: Numbers, q1: Numbers, h: Real, a: Numbers):
             moving = _kinetic(system, q0, (q1 - q0) / h)
             if self.one_sided:
                 return h * (moving - at(q0, a[0], h))

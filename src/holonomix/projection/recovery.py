@@ -23,7 +23,7 @@ def stiff_multipliers(stiff: StiffSystem, q: Numbers) -> Any:
     if isinstance(stiff.stiff_fn, Penalty):
         return rigid.constraint(q) / stiff.epsilon**2
     jac = rigid.linearize(q)
-    pull = jac(rigid.velocity(q, stiff.fast.gradient(q)))
+    pull = jac(rigid.inverse_mass(q, stiff.fast.gradient(q)))
     return rigid.gram(q, jac, jac).factor(symmetric=True).solve(pull)
 
 

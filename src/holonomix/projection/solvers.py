@@ -151,7 +151,7 @@ def _position_factor(redundant: bool, multipliers: Numbers, args: PyTree) -> Any
     return _Negated(gram.factor_redundant() if redundant else gram.factor())
 
 
-def _measure(line: PositionProblem | IslandPositionProblem, tol: float | None) -> tuple[Any, Any, Any]:
+def _measure(line: PositionProblem | IslandPositionProblem, tol: Real | None) -> tuple[Any, Any, Any]:
     """The residual function of Lambda with its norm, the tolerance, and the unit of a stall.
 
     The norm is `max|g|` for a fixed tolerance, and `max |g_i| / sum_j |G_ij Q_j|` when the iteration goes to round-off.

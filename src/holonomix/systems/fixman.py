@@ -52,7 +52,7 @@ def fixman_potential(system: AbstractSystem, q: Numbers) -> Any:
     rigid = system.constrained()
     jac = rigid.linearize(q)
     b = rigid.gram(q, jac, jac).todense()
-    directions = jax.vmap(lambda e: rigid.velocity(q, jac.transpose(e)))(jnp.eye(b.shape[0], dtype=q.dtype))
+    directions = jax.vmap(lambda e: rigid.inverse_mass(q, jac.transpose(e)))(jnp.eye(b.shape[0], dtype=q.dtype))
     extra = () if system.params is None else (system.params,)
     still = jax.tree.map(jnp.zeros_like, extra)
     bend = jax.vmap(lambda u: jax.jvp(jax.grad(system.stiff_fn), (q, *extra), (u, *still))[1])(directions)

@@ -268,7 +268,7 @@ class StiffSystem(AbstractSystem):
         rigid = self.constrained()
         jac = rigid.linearize(q)
         m = rigid.constraint_count(q)
-        directions = jax.vmap(lambda e: rigid.velocity(q, jac.transpose(e)))(jnp.eye(m, dtype=q.dtype))
+        directions = jax.vmap(lambda e: rigid.inverse_mass(q, jac.transpose(e)))(jnp.eye(m, dtype=q.dtype))
         bend = jax.vmap(lambda u: jax.jvp(jax.grad(self._stiff), (q,), (u,))[1])(directions)
         flat = directions.reshape(m, -1)
         square, modes = generalized_modes(flat @ bend.reshape(m, -1).T, jax.vmap(jac)(directions))
@@ -278,7 +278,7 @@ class StiffSystem(AbstractSystem):
         """`c^T S(q) c / c^T B(q) c`."""
         rigid = self.constrained()
         pull = jax.vjp(rigid.constraint, q)[1](c)[0]
-        u = rigid.velocity(q, pull)
+        u = rigid.inverse_mass(q, pull)
         bend = jax.jvp(jax.grad(self._stiff), (q,), (u,))[1]
         return jnp.sum(u * bend) / jnp.sum(u * pull)
 
@@ -288,7 +288,7 @@ class StiffSystem(AbstractSystem):
 
 def _moved(rigid: System, q: Numbers, multipliers: Numbers) -> Any:
     pull = jax.vjp(rigid.constraint, q)[1](multipliers)[0]
-    return q + rigid.velocity(q, pull)
+    return q + rigid.inverse_mass(q, pull)
 
 
 def _foot_residual(multipliers: Numbers, args: PyTree) -> Any:

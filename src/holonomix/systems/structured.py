@@ -185,8 +185,8 @@ class Distance(AbstractLocal):
         self.lengths = real_array("lengths", lengths)
         if self.lengths.ndim and self.lengths.shape != (shape[0],):
             raise ShapeError(f"Distance has {shape[0]} pairs but lengths of shape {self.lengths.shape}")
-        if not isinstance(self.lengths, Tracer) and not bool(jnp.all(self.lengths > 0)):
-            raise InputError(f"lengths must be positive; the smallest is {float(jnp.min(self.lengths)):g}")
+        if not isinstance(self.lengths, Tracer) and not bool(np.all(np.asarray(self.lengths) > 0)):
+            raise InputError(f"lengths must be positive; the smallest is {np.min(np.asarray(self.lengths)):g}")
 
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
         lengths: Any = self.lengths

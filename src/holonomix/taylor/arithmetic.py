@@ -27,6 +27,13 @@ def times(x: PyTree, y: PyTree) -> Any:
     return lax.mul(x, y) if _alike(x, y) else x * y
 
 
+def in_step(x: PyTree, y: PyTree) -> Any:
+    """Products of coefficients that are stacked along a first axis, also where the terms have different ranks."""
+    rank = max(x.ndim, y.ndim)
+    fit = lambda z: z if z.ndim == rank else lax.expand_dims(z, range(1, 1 + rank - z.ndim))
+    return times(fit(x), fit(y))
+
+
 def scaled(x: PyTree, factor: PyTree) -> Any:
     return None if x is None else times(x, factor)
 
@@ -57,7 +64,7 @@ def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> 
     In a buffer `last` needs no attention: a coefficient that was not found yet is zero.
     """
     if a.buffer is not None:
-        return jnp.sum(a.buffer[first:] * b.shifted(n, first), axis=0)
+        return jnp.sum(in_step(a.buffer[first:], b.shifted(n, first)), axis=0)
     last = n if last is None else last
     if last < first:
         return None
@@ -67,7 +74,7 @@ def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> 
     total, rest = None, range(first, last + 1)
     left, right = a.window(low, high), b.window(n - high, n - low)
     if high > low and left is not None and right is not None:
-        total, rest = lax.reduce_sum(times(left, lax.rev(right, (0,))), (0,)), newest
+        total, rest = lax.reduce_sum(in_step(left, lax.rev(right, (0,))), (0,)), newest
     for j in rest:
         x, y = a[j], b[n - j]
         if x is not None and y is not None:
@@ -91,7 +98,7 @@ def inner(a: Series, c: Series, n: int, weight: Callable[[Any], Any]) -> tuple[A
     if n < 4 or window is None or tail is None:
         return None, range(1, n + 1)
     j = np.arange(2, n).reshape((-1,) + (1,) * len(a.shape))
-    return lax.reduce_sum(times(weight(j) * window, lax.rev(tail, (0,))), (0,)), (1, n)
+    return lax.reduce_sum(in_step(weight(j) * window, lax.rev(tail, (0,))), (0,)), (1, n)
 
 
 def weighted(a: Series, c: Series, n: Any, last: Any = None) -> Any:
@@ -99,7 +106,7 @@ def weighted(a: Series, c: Series, n: Any, last: Any = None) -> Any:
     if a.buffer is not None:
         j = jnp.arange(1.0, len(a.buffer)).reshape((-1,) + (1,) * len(a.shape))
         j = j if last is None else jnp.where(j <= last, j, 0.0)
-        return jnp.sum((j * a.buffer[1:]) * c.shifted(n, 1), axis=0)
+        return jnp.sum(in_step(j * a.buffer[1:], c.shifted(n, 1)), axis=0)
     last = n if last is None else last
     total, rest = inner(a, c, n, lambda j: np.asarray(j, float))
     for j in rest:
