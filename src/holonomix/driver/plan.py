@@ -140,7 +140,7 @@ class Plan(Prepared):
     def choose(self, carry: LoopCarry, capacity: int = 1) -> Choice:
         """The runner; `capacity` is the number of rows that one call asks for at most."""
         key = (self.backend, self.many, self.consts.key is None, jax.default_backend())
-        found = self.choices.get(key)
+        found = self.choices.get(key) if isinstance(self.backend, str) else None
         if found is None:
             if self.many:
                 carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x)[1:], x.dtype), carry)

@@ -64,7 +64,7 @@ def prepare(
     """
     given = (system, method, options.observe, options.events, options.reduce, params_axes)
     mark = identity(given)
-    key = None if mark is None else (mark, shape, dtype, options.dense or options.save_at is not None)
+    key = None if mark is None else (mark, shape, dtype, options.dense is True or options.save_at is not None)
     found = None if key is None else _known.get(key)
     if found is None:
         found = _prepared(system, method, known_array(np.zeros(shape), dtype), options, params_axes)
@@ -114,7 +114,7 @@ def _prepared(system: PlainSystem, method: MethodLike, q: jax.Array, options: Op
         observe=observables,
         reducers=reducers | ({"events": watch} if watch.events else {}),
         dtype=q.dtype,
-        dense=options.dense or options.save_at is not None,
+        dense=options.dense is True or options.save_at is not None,
     )
     return Prepared(system, method, watch, reducers, system.has_constraints, redundant, stepper, consts)
 
