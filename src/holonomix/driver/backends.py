@@ -19,7 +19,7 @@ from ..compiled import Recent, compiled
 from ..errors import InputError, one_of
 from ..names import BACKENDS
 from ..types import Index
-from .loop import Consts, LoopCarry, Stepper
+from .loop import Consts, LoopCarry
 
 if TYPE_CHECKING:
     from ..kernels import LoopFunctions
@@ -46,7 +46,7 @@ class Choice(NamedTuple):
 
 @compiled
 def _array_run(
-    stepper: Stepper, carry: LoopCarry, consts: Consts, rows: Index, every: Index, capacity: int
+    stepper: PyTree, carry: LoopCarry, consts: Consts, rows: Index, every: Index, capacity: int
 ) -> tuple[LoopCarry, dict[str, Any]]:
     def inner(carry: LoopCarry):
         def more(loop: tuple[Any, ...]):
@@ -74,7 +74,7 @@ class ArrayRunner:
 
     name = "array"
 
-    def __init__(self, stepper: Stepper, capacity: int = 1):
+    def __init__(self, stepper: PyTree, capacity: int = 1):
         self.stepper, self.capacity = stepper, capacity
 
     def run(
@@ -96,7 +96,7 @@ class ArrayRunner:
 
 @compiled
 def _array_batch(
-    stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts, rows: Index, every: Index, capacity: int
+    stepper: PyTree, carry: LoopCarry, consts: Consts, axes: Consts, rows: Index, every: Index, capacity: int
 ) -> tuple[LoopCarry, dict[str, Any]]:
     run = lambda carry, consts: _array_run(stepper, carry, consts, rows, every, capacity)
     return jax.vmap(run, in_axes=(0, axes))(carry, consts)
@@ -149,7 +149,7 @@ def _program(backend: str, loop: LoopFunctions, carry: PyTree, consts: Consts, a
     return unrolled
 
 
-def _kernel(backend: str, stepper: Stepper, carry: PyTree, consts: Consts, asked: bool, batch: bool) -> Any:
+def _kernel(backend: str, stepper: PyTree, carry: PyTree, consts: Consts, asked: bool, batch: bool) -> Any:
     """A compiled kernel, from the cache where the same program was built before; what went wrong is cached too."""
     from .. import kernels
 
@@ -198,7 +198,7 @@ def callback_runner(backend: str, stepper: Any, carry: PyTree, consts: PyTree) -
 
 
 def choose(
-    backend: str, stepper: Stepper, carry: PyTree, consts: Consts, capacity: int = 1, *, batch: bool = False
+    backend: str, stepper: PyTree, carry: PyTree, consts: Consts, capacity: int = 1, *, batch: bool = False
 ) -> Choice:
     """The runner for one trajectory, or with `batch` for many; `carry` and `consts` are those of one.
 
