@@ -65,8 +65,8 @@ def iterate(
 
     def stalled(norm: PyTree, previous: PyTree):
         previous = functools.reduce(jnp.maximum, previous)
-        slow = (norm >= stall * previous) & (norm <= floor)
-        return slow if limit is None else slow | ((norm >= previous) & (norm <= limit))
+        at_floor = (norm >= stall * previous) & (norm <= floor)
+        return at_floor if limit is None else at_floor | ((norm >= previous) & (norm <= limit))
 
     def accepted(norm: PyTree, previous: PyTree):
         if ahead is None:

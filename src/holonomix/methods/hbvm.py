@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..errors import one_of
-from ..linalg import Compensation, add
+from ..linalg import Compensation, add, known_value
 from ..linalg.scales import inverse_sizes
 from ..projection import direct_momenta
 from ..systems.abstract import AbstractSystem
@@ -29,7 +29,6 @@ from .legendre import (
     coefficients,
     compensated,
     continuation,
-    known,
     solve_step,
     step_speeds,
     tables,
@@ -176,7 +175,7 @@ class HBVM(AbstractMethod):
         done = solve_step(self._residual, self._correction, guess, args, **rules, **options)
         gamma, multipliers = done.x
         if system.separable:
-            push = known(done.evaluated[0], lambda *at: self._evaluate(*at)[0], done.x, args)
+            push = known_value(lambda at: self._evaluate(*at)[0], (done.x, args), done.evaluated[0])
             bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
             q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
         else:

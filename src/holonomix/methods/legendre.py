@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -278,7 +277,7 @@ def step_norm(defect: PyTree, rows: Numbers, jacobians: PyTree, speeds: Numbers)
 
 
 class Solved(NamedTuple):
-    """As `Iterated`, and what `evaluate` makes of x (no derivative goes through it: see `known`)."""
+    """As `Iterated`, and what `evaluate` makes of x (no derivative goes through it: see `known_value`)."""
 
     x: Any
     residual: Any
@@ -344,19 +343,3 @@ def solve_step(
 
     x, (norm, k, converged, last) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
     return Solved(x, norm, k, converged, last[0] if last else None)
-
-
-def known(value: PyTree, function: Callable[..., Any], *args: PyTree) -> Any:
-    """`function(*args)`, whose value is known already, with its derivative."""
-    dynamic, static = eqx.partition(args, eqx.is_array)
-
-    @jax.custom_jvp
-    def given(value: PyTree, dynamic: PyTree):
-        return value
-
-    @given.defjvp
-    def _(primals: PyTree, tangents: PyTree):
-        change = jax.jvp(lambda d: function(*eqx.combine(d, static)), primals[1:], tangents[1:])[1]
-        return given(*primals), change
-
-    return given(value, dynamic)
