@@ -152,6 +152,7 @@ def newton_root(
     *,
     max_iterations: int = 50,
     known: Callable[[Any], Any] | None = None,
+    sizes: Callable[[Any, Any], Any] | None = None,
     blocks: Sequence[int] = (),
     inverse: Callable[[Any, Any], Callable[[Any], Any]] | None = None,
 ) -> Iterated:
@@ -159,8 +160,9 @@ def newton_root(
 
     The residual is measured against `row_sizes` of the Jacobian, so unknowns and equations may have any units. Where
     the unknowns are only changes of larger data (a multiplier that moves a position), `known(args)` gives the natural
-    scale that the data have in each row. The Jacobian is formed by forward mode; the result has the implicit
-    derivative. `args` must hold every array that the residual depends on.
+    scale that the data have in each row. `sizes(x, args)` are the sizes of the unknowns, by default their own: an
+    unknown that is zero has none. The Jacobian is formed by forward mode; the result has the implicit derivative.
+    `args` must hold every array that the residual depends on.
 
     With `blocks`, the lengths of the parts of x that have units of their own, more than `LARGE` unknowns are found
     without forming the Jacobian. Its linear systems are solved by GMRES, which needs an approximate inverse:
@@ -178,26 +180,28 @@ def newton_root(
 
         # without known data nothing has a size before the first Jacobian: only an exact root is accepted at once
         least = jnp.zeros_like(start) if known is None else known(args)
+        size_of = jnp.abs if sizes is None else (lambda x: sizes(x, args))
+        first_size = size_of(start)
 
         def measured(loop: PyTree):
-            x, sizes = loop
+            x, rows = loop
             r = residual(x, args)
-            return r, relative(r, sizes)
+            return r, relative(r, rows)
 
         def large_body(loop: PyTree, r: PyTree):
             x, _ = loop
             jacobian = matrix_free(x, args)
-            sizes = jnp.maximum(jacobian.row_sizes(size_with_margin(x, start)), least)
+            rows = jnp.maximum(jacobian.row_sizes(jnp.maximum(size_of(x), first_size)), least)
             # in units of what is rounded, no block's rounding errors hide the residual of another; rows far below their
             # block's size are not resolved by a norm and count with sqrt(eps) of it
-            units = block_units(jnp.maximum(sizes, jnp.abs(r)), blocks)
-            return x - jacobian.solve(r, units), jnp.maximum(sizes, loose(x.dtype) * units)
+            units = block_units(jnp.maximum(rows, jnp.abs(r)), blocks)
+            return x - jacobian.solve(r, units), jnp.maximum(rows, loose(x.dtype) * units)
 
         def body(loop: PyTree, r: PyTree):
             x, _ = loop
             jacobian = jax.jacfwd(lambda y: residual(y, args))(x)
             x1 = x - _solved(jacobian, size_with_margin(x, start), r)
-            return x1, jnp.maximum(row_sizes(jacobian, size_with_margin(x1, start)), least)
+            return x1, jnp.maximum(row_sizes(jacobian, jnp.maximum(size_of(x1), first_size)), least)
 
         first = (start, least)
         options = stall_rule(start.dtype, quadratic=True)

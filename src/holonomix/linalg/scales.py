@@ -5,6 +5,10 @@ sum, `row_sizes`, is the natural scale of row i: a residual of a few eps of it i
 has the units of the row whatever the units of the unknowns are (angles beside lengths, momenta beside multipliers), so
 the same iterations are taken in meters and in angstroms. No absolute constant may enter a tolerance.
 
+The origin of coordinates must not matter either. A coordinate that is zero has no size of its own, so every coordinate
+gets a small fraction of the size of the whole system, in the mass metric: `sqrt(M_jj) |x_j|` has the same units for all
+coordinates, lengths and angles alike (`coordinate_sizes`).
+
 A function with constants of its own (an anchor far from the particle) is rounded in larger units than this. There the
 residual stops falling above `eps`. Below `sqrt(eps)` an iteration that converges quadratically and still stalls has met
 round-off, and so has any other that does not contract at all: `iterate` accepts them (`loose`).
@@ -30,18 +34,27 @@ def row_sizes(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array
     return jnp.sum(jnp.abs(matrix * x), axis=1)
 
 
-def particle_sizes(q: Numbers) -> Any:
+def particle_sizes(q: Numbers, weights: Numbers | None = None) -> Any:
     """The size of each coordinate of q: that of its particle (first axis), and at least `sqrt(eps)` of the largest.
 
     A vector is rounded in units of its length whichever way it points, so a coordinate that is zero in these axes has
     no size of its own. A particle that joints hold at the origin is rounded in units of the corrections that cancel
-    there: the second part stands for these. Coordinates in one row stand for themselves.
+    there: the second part stands for these. Coordinates in one row may have units of their own and are compared by
+    `weights`, the roots of their masses; without weights each stands for itself.
     """
     size = jnp.abs(q)
     if size.ndim < 2:
-        return size
+        return size if weights is None else coordinate_sizes(size, weights, loose(size.dtype))
     own = jnp.max(size, axis=tuple(range(1, size.ndim)), keepdims=True)
     return jnp.broadcast_to(jnp.maximum(own, loose(own.dtype) * jnp.max(own)), size.shape)
+
+
+def coordinate_sizes(size: Numbers, weights: Numbers, fraction: float) -> Any:
+    """`size`, and at least `fraction` of the largest: that of all `weights * size`, over the coordinate's own weight.
+
+    `weights` are the roots of the masses for positions and velocities, and their inverses for momenta and forces.
+    """
+    return jnp.maximum(size, fraction * jnp.max(weights * size) / weights)
 
 
 def inverse_sizes(size: Numbers) -> Any:

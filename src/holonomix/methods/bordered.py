@@ -52,7 +52,7 @@ def solve_together(solver: AbstractSolver, start: Numbers, args: PyTree) -> Iter
         system, _, q, t, _, carry = args
         eps = jnp.finfo(q.dtype).eps
         jac = system.linearize(q, t)
-        sizes = jac.row_sizes(q)
+        sizes = system.row_sizes(q, jac, jnp.maximum(jnp.abs(q), jnp.abs(_trial(start[:-1], start[-1], args)[1])))
         scale = inverse_sizes(sizes) if solver.tol is None else jnp.ones_like(sizes)
         units = ROUND_OFF if solver.tol is None else 1.0
         frozen = system.gram(q, jac, jac).factor(symmetric=True) if isinstance(solver, SymmetricNewton) else None

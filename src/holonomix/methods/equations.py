@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
+from ..linalg.scales import coordinate_sizes, loose
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
@@ -19,6 +22,27 @@ def reduced_traits(order: int, symmetric: bool = False, symplectic: bool = False
         "free": Traits(order, symmetric=symmetric, symplectic=symplectic, treats=EXPLICIT),
         "constrained": Traits(order, symmetric=symmetric, treats=(*EXPLICIT, Capability.MOVING)),
     }
+
+
+def unknown_sizes(
+    kinds: str, find: Callable[[Any], tuple[AbstractSystem, Any]] = lambda args: args[:2]
+) -> Callable[[Any, Any], Any]:
+    """The `sizes` of `newton_root` for unknowns that are positions and momenta one after the other, as in "qpq".
+
+    What follows them stands for itself. `find(args)` gives the system and a position. A coordinate that is zero has
+    a small fraction of the size of its block, in the mass metric (`linalg.scales`).
+    """
+
+    def sizes(x: Numbers, args: PyTree) -> Any:
+        system, q = find(args)
+        weights, n = jnp.ravel(system.mass_form(q).weights(q)), q.size
+        parts = [
+            coordinate_sizes(jnp.abs(x[k * n : (k + 1) * n]), weights if kind == "q" else 1.0 / weights, loose(x.dtype))
+            for k, kind in enumerate(kinds)
+        ]
+        return jnp.concatenate([*parts, jnp.abs(x[len(kinds) * n :])])
+
+    return sizes
 
 
 def reduced_force(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:

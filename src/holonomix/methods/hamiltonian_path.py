@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..linalg.scales import inverse_sizes
+from ..linalg.scales import coordinate_sizes, inverse_sizes
 from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real
 from .legendre import Tables, coefficients, step_norm
 from .rounding import returned
-from .stages import combined, pulls, rates, velocities
+from .stages import LEAST_SPEED, combined, pulls, rates, speed_sizes, velocities
 
 __all__ = ["Nodes", "correction", "equations", "residual", "start_slopes"]
 
@@ -84,7 +84,9 @@ def correction(x: tuple[Any, Any], args: PyTree, tab: Tables) -> tuple[Any, Any]
     reach = jnp.max(jnp.abs(nodes.field[:, n:]), axis=0)
     if multipliers.size:
         reach = reach + jnp.max(pulls(jax.tree.map(jnp.abs, nodes.G), jnp.abs(multipliers)), axis=0)
-    reach = jnp.abs(p.reshape(-1)) + jnp.abs(dt) * reach
+    speeds = speed_sizes(system, q, speeds + jnp.abs(dt * velocities(system, q, reach[None])[0]))
+    weights = jnp.ravel(system.mass_form(q).weights(q))
+    reach = coordinate_sizes(jnp.abs(p.reshape(-1)) + jnp.abs(dt) * reach, 1.0 / weights, LEAST_SPEED)
     off_p = jnp.max(jnp.abs(dt * nodes.defect[:, n:]) * inverse_sizes(reach))
     norm = jnp.maximum(step_norm(nodes.defect[:, :n], nodes.along_g, nodes.G, speeds), off_p)
     if not multipliers.size:

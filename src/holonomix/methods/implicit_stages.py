@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from ..linalg import newton_root
 from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real, Report, State
-from .equations import iteration_report, vector_field
+from .equations import iteration_report, unknown_sizes, vector_field
 
 
 def stage_slopes(
@@ -30,7 +30,8 @@ def stage_slopes(
     first = [(q + dt * float(x) * dq, p + dt * float(y) * dp) for x, y in zip(a.sum(axis=1), a_hat.sum(axis=1))]
     start = jnp.concatenate([x.reshape(-1) for pair in first for x in pair])
     args = (system, q, p, jnp.stack([jnp.asarray(t, q.dtype) for t in times]), dt)
-    done = newton_root(_residual(a, a_hat), start, args, blocks=(q.size,) * (2 * len(a)))
+    options = {"blocks": (q.size,) * (2 * len(a)), "sizes": unknown_sizes("qp" * len(a))}
+    done = newton_root(_residual(a, a_hat), start, args, **options)
     stages = done.x.reshape(len(a), 2, *q.shape)
     return [vector_field(system, (z[0], z[1]), t) for z, t in zip(stages, times)], iteration_report(done)
 

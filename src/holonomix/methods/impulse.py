@@ -24,6 +24,7 @@ from ..systems.capabilities import Capability
 from ..systems.stiff import StiffSystem
 from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
+from .equations import unknown_sizes
 from .rattle import RATTLE
 from .verlet import StormerVerlet
 
@@ -195,7 +196,8 @@ def nearest(system: StiffSystem, x: Numbers) -> tuple[Any, Any]:
     rigid = system.constrained()
     m = rigid.constraint_count(x)
     start = jnp.concatenate([x.reshape(-1), jnp.zeros(m, x.dtype)])
-    done = newton_root(_nearest_residual, start, (rigid, x), blocks=(x.size, m), inverse=_near_inverse)
+    options = {"blocks": (x.size, m), "inverse": _near_inverse, "sizes": unknown_sizes("q")}
+    done = newton_root(_nearest_residual, start, (rigid, x), **options)
     return done.x[: x.size].reshape(x.shape), done.converged
 
 

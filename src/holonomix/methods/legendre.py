@@ -21,7 +21,7 @@ from ..linalg import Compensation, Dense, implicit_root, iterate
 from ..linalg.scales import inverse_sizes, relative, stall_rule
 from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real, State
-from .stages import reaches, row_sizes, velocities
+from .stages import reaches, row_sizes, speed_sizes, velocities
 
 __all__ = [
     "ITERATIONS",
@@ -258,7 +258,7 @@ def step_speeds(system: AbstractSystem, q: Numbers, gamma: Numbers, path: Path, 
         pull = pull + reaches(system, q, path.G, multipliers)
         if not system.dense_rows(q):
             pull = pull + jnp.abs(velocities(system, q, _turned(system, q, multipliers).reshape(1, -1)))
-    return jnp.max(jnp.abs(gamma), axis=0) + jnp.abs(dt) * jnp.max(pull, axis=0)
+    return speed_sizes(system, q, jnp.max(jnp.abs(gamma), axis=0) + jnp.abs(dt) * jnp.max(pull, axis=0))
 
 
 def _turned(system: AbstractSystem, q: Numbers, multipliers: Numbers) -> Any:

@@ -22,7 +22,18 @@ from ..types import Key, Numbers, Real, Report, State
 from .base import AbstractMethod, Traits, first_failure
 from .equations import iteration_report
 from .legendre import basis, integrals, slopes, solve_step
-from .stages import all_blocks, combined, one_block, pulls, rates, reaches, row_sizes, solve_response, velocities
+from .stages import (
+    all_blocks,
+    combined,
+    one_block,
+    pulls,
+    rates,
+    reaches,
+    row_sizes,
+    solve_response,
+    speed_sizes,
+    velocities,
+)
 
 __all__ = ["LobattoIIIAB", "lobatto"]
 
@@ -227,12 +238,14 @@ class LobattoIIIAB(AbstractMethod):
         slopes, multipliers = x
         # positions q + c h v are only as good as eps |q|: an error eps |q| / (c h) of v is round-off
         speeds = jnp.max(jnp.abs(slopes), axis=0) + jnp.abs(q.reshape(-1)) / jnp.abs(dt)
+        force, G, _ = self._stages(slopes, multipliers, args)
+        speeds = speeds + jnp.abs(dt) * jnp.max(jnp.abs(velocities(system, q, force)), axis=0)
         if not system.has_constraints:
-            return inverse_sizes(speeds)
-        _, G, _ = self._stages(slopes, multipliers, args)
+            return inverse_sizes(speed_sizes(system, q, speeds))
         before, after = first_stages(G), last_stages(G)
         # constraint forces may cancel, so their parts count
         speeds = speeds + jnp.abs(dt) * jnp.sum(reaches(system, q, before, multipliers), axis=0)
+        speeds = speed_sizes(system, q, speeds)
         per_row = inverse_sizes(row_sizes(after, speeds))
         if system.dense_rows(q):
             product = lambda dl: rates(after, self._response(dl, before, args))

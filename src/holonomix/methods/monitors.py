@@ -137,7 +137,7 @@ class MultiplierMonitor(AbstractRemembering):
         if self.floor is not None or not system.has_constraints:
             return ()
         own = jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2))
-        work, size = jnp.sum(jnp.abs(system.gradient(q) * q)), jnp.max(system.linearize(q).row_sizes(q))
+        work, size = jnp.sum(jnp.abs(system.gradient(q) * q)), jnp.max(system.row_sizes(q, system.linearize(q), q))
         return 0.5 * jnp.maximum(own, jnp.where(size > 0, work / size, 0.0))
 
     def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:

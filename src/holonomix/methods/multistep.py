@@ -17,7 +17,7 @@ from ..linalg import Compensation, add, newton_root
 from ..systems.abstract import AbstractSystem
 from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
-from .equations import iteration_report, reduced_traits, vector_field
+from .equations import iteration_report, reduced_traits, unknown_sizes, vector_field
 
 
 class LinearMultistep(AbstractMethod):
@@ -132,7 +132,9 @@ class LinearMultistep(AbstractMethod):
             guess = jnp.concatenate([(z + dt * s[-1]).reshape(-1) for z, s in zip(last, slopes, strict=True)])
             weight = jnp.asarray(self.b[-1], last[0].dtype)
             base = tuple(z + d for z, d in zip(last, known, strict=True))
-            done = newton_root(_implicit, guess, (system, base, weight * dt, t1), blocks=(base[0].size,) * 2)
+            sizes = unknown_sizes("qp", lambda args: (args[0], args[1][0]))
+            args = (system, base, weight * dt, t1)
+            done = newton_root(_implicit, guess, args, blocks=(base[0].size,) * 2, sizes=sizes)
             q, p = (x.reshape(last[0].shape) for x in jnp.split(done.x, 2))
             known = tuple(d + weight * dt * s for d, s in zip(known, vector_field(system, (q, p), t1), strict=True))
             report = iteration_report(done)

@@ -16,7 +16,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
-from .equations import iteration_report
+from .equations import iteration_report, unknown_sizes
 from .implicit_stages import stage_slopes
 from .kick_drift import PhasePoint
 from .lobatto import lobatto
@@ -122,7 +122,13 @@ class PartitionedRungeKutta(AbstractMethod):
             report = Report.ok()
         else:
             args = (system, start, jnp.asarray(state.t, q.dtype), dt)
-            done = newton_root(_stages(pairs, c), start.reshape(-1), args, blocks=(start.size,))
+            done = newton_root(
+                _stages(pairs, c),
+                start.reshape(-1),
+                args,
+                blocks=(start.size,),
+                sizes=unknown_sizes("q" * len(c), lambda args: (args[0], args[1][0])),
+            )
             stages = done.x.reshape(start.shape)
             forces = [-system.gradient(stages[i], state.t + float(c[i]) * dt) for i in range(len(c))]
             report = iteration_report(done)

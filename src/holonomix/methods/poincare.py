@@ -17,6 +17,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
+from .equations import unknown_sizes
 from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
 from .rattle import verlet_substep
 
@@ -72,7 +73,8 @@ class PoincareEuler(AbstractMethod):
         m = system.constraint_count(q) if system.has_constraints else 0
         start = jnp.concatenate([state.p.reshape(-1), jnp.zeros((m,), q.dtype)])
         args = (system, self.monitor, state.q, state.p, carry)
-        options = {"max_iterations": self.max_iterations, "known": _known_sizes}
+        sizes = unknown_sizes("p", lambda args: (args[0], args[2]))
+        options = {"max_iterations": self.max_iterations, "known": _known_sizes, "sizes": sizes}
         done = newton_root(_euler, start, args, **options, blocks=(q.size, m), inverse=_near_inverse)
         moved, mu = done.x[: q.size].reshape(q.shape), done.x[q.size :]
 
@@ -124,7 +126,7 @@ def _transformed(
 def _known_sizes(args: PyTree) -> Any:
     """The scales that p and q have in the rows of `_euler`."""
     system, _, q, p, _ = args
-    rows = system.linearize(q).row_sizes(q) if system.has_constraints else jnp.zeros((0,), q.dtype)
+    rows = system.row_sizes(q, system.linearize(q), q) if system.has_constraints else jnp.zeros((0,), q.dtype)
     return jnp.concatenate([jnp.abs(p).reshape(-1), rows])
 
 

@@ -17,6 +17,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure, shown_momentum, solver_report
+from .equations import unknown_sizes
 from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift
 from .rattle import verlet_substep
@@ -69,7 +70,7 @@ class SHAKE(AbstractMethod):
         if is_general(system):
             dt, t = jnp.asarray(dt, state.q.dtype), jnp.asarray(state.t, state.q.dtype)
             args = (system, state.q, state.p, dt, t)
-            done = newton_root(_before, state.p.reshape(-1), args, blocks=(state.p.size,))
+            done = newton_root(_before, state.p.reshape(-1), args, blocks=(state.p.size,), sizes=unknown_sizes("p"))
             raw = done.x.reshape(state.q.shape)
             status = jnp.where(done.converged | jnp.isnan(dt), status, Status.NOT_CONVERGED).astype(jnp.int32)
         else:

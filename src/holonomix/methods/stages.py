@@ -17,6 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from ..linalg import Dense
+from ..linalg.scales import coordinate_sizes
 from ..systems.abstract import AbstractSystem
 from ..systems.mass import DiagonalMass
 from ..types import Jacobian, Numbers, Real
@@ -53,6 +54,15 @@ def reaches(system: AbstractSystem, q: Numbers, jacobians: PyTree, multipliers: 
 def row_sizes(jacobians: PyTree, speeds: Numbers) -> Any:
     """`sum_j |G_l,ij| speed_j`, `(points, m)`; speeds are flat, `(n,)`."""
     return jax.vmap(lambda G: G(speeds.reshape(G.shape)))(jax.tree.map(jnp.abs, jacobians))
+
+
+# Of the largest velocity in a step, in the mass metric: a coordinate that is at rest in the first guess has this size.
+LEAST_SPEED = 2.0**-13
+
+
+def speed_sizes(system: AbstractSystem, q: Numbers, speeds: Numbers) -> Any:
+    """Flat `speeds`, none of them less than `LEAST_SPEED` of the largest (`linalg.scales`)."""
+    return coordinate_sizes(speeds, jnp.ravel(system.mass_form(q).weights(q)), LEAST_SPEED)
 
 
 def velocities(system: AbstractSystem, q: Numbers, rows: Numbers) -> Any:

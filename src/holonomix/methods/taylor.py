@@ -217,7 +217,8 @@ class TaylorAdaptive(_AbstractTaylor):
 
         N = ceil(1 - ln(tol)/2)        rho = min_{n = N-1, N} (|q|/|q^[n]|)^(1/n)        h = rho exp(-2 - 0.7/(N - 1))
 
-    (Jorba & Zou 2005, section 3; maximum norms, `|q|` enlarged by `|dt q'|` so that a start at the origin has a scale).
+    (Jorba & Zou 2005, section 3; maximum norms, `|q|` enlarged by `|dt q'|` so that a start at the origin has a scale;
+    at rest there, the first term of the series that is not zero).
     The error per step is about `tol` relative to q; at the default it is round-off, and sums are compensated. A part of
     what rounding does to the energy is removed in each step (`rounding.py`): left alone it adds up, 3e-19 per step of
     the double pendulum. Constrained systems have their multipliers as a series and are brought back to the manifold
@@ -277,6 +278,8 @@ class TaylorAdaptive(_AbstractTaylor):
         n = self.order
         largest = lambda x: jnp.max(jnp.abs(x))
         scale = largest(series.q[0]) + largest(series.q[1])
+        for k in range(2, n - 1):  # a start at rest at the origin has the size of its first term that is not zero
+            scale = jnp.where(scale > 0, scale, largest(series.q[k]))
         h = jnp.asarray(LONGEST_STEP, scale.dtype)
         for k in (n - 1, n):
             top = largest(series.q[k])

@@ -18,7 +18,7 @@ from ..systems.capabilities import Capability
 from ..systems.functions import as_callable
 from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits
-from .equations import iteration_report
+from .equations import iteration_report, unknown_sizes
 from .newmark import as_beta
 
 
@@ -161,7 +161,8 @@ class VariationalIntegrator(AbstractMethod):
             [(q + h * system.velocity(q, p)).reshape(-1), jnp.zeros(self.auxiliary * q.size, q.dtype)]
         )
         blocks = (q.size,) * (1 + self.auxiliary)
-        done = newton_root(_euler_lagrange, guess, (self, system, q, p, h), blocks=blocks)
+        sizes = unknown_sizes("q" * len(blocks), lambda args: args[1:3])
+        done = newton_root(_euler_lagrange, guess, (self, system, q, p, h), blocks=blocks, sizes=sizes)
         q1, a = _split(done.x, q)
         p1 = jax.grad(self._action(system), argnums=1)(q, q1, h, a)
         report = iteration_report(done)

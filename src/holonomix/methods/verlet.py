@@ -14,7 +14,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Key, Numbers, Real, Report, State, StepResult
 from .base import EXPLICIT, AbstractMethod, Traits
-from .equations import iteration_report, reduced_force
+from .equations import iteration_report, reduced_force, unknown_sizes
 from .kick_drift import PhasePoint
 from .rattle import RATTLE, verlet_substep
 
@@ -57,7 +57,7 @@ class StormerVerlet(AbstractMethod):
 
             q, half = point.q, point.p
             args = (system, q, half, t1, jnp.asarray(dt, q.dtype))
-            done = newton_root(residual, half.reshape(-1), args, blocks=(q.size,))
+            done = newton_root(residual, half.reshape(-1), args, blocks=(q.size,), sizes=unknown_sizes("p"))
             report = iteration_report(done)
             force = reduced_force(system, q, done.x.reshape(q.shape), t1)
         else:
@@ -133,11 +133,13 @@ class ImplicitMidpoint(AbstractMethod):
         args = (system, state.q, state.p, t_mid, jnp.asarray(dt, state.q.dtype))
         if system.has_constraints or system.forced or not system.separable:
             start = jnp.concatenate([state.q.reshape(-1), state.p.reshape(-1)])
-            done = newton_root(_full_midpoint, start, args, blocks=(state.q.size,) * 2)
+            blocks = (state.q.size,) * 2
+            done = newton_root(_full_midpoint, start, args, blocks=blocks, sizes=unknown_sizes("qp"))
             q_mid, p_mid = (x.reshape(state.q.shape) for x in jnp.split(done.x, 2))
         else:
             guess = state.q + dt / 2 * system.velocity(state.q, state.p)
-            done = newton_root(_position_midpoint, guess.reshape(-1), args, blocks=(guess.size,))
+            options = {"blocks": (guess.size,), "sizes": unknown_sizes("q")}
+            done = newton_root(_position_midpoint, guess.reshape(-1), args, **options)
             q_mid = done.x.reshape(state.q.shape)
             p_mid = state.p + dt / 2 * system.force(q_mid, state.p, t_mid)
         dq = dt * system.velocity(q_mid, p_mid)

@@ -27,7 +27,7 @@ PATIENCE = 4
 
 def constraint_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
     """The natural scale of each row of g at q: `sum_j |G_ij| |q_j|` (`linalg.scales`)."""
-    return system.linearize(q, t).row_sizes(q)
+    return system.row_sizes(q, system.linearize(q, t), q)
 
 
 def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: int, redundant: bool) -> tuple[Any, Any]:
@@ -58,7 +58,7 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
             off = here - q + system.inverse_mass(q, jac.transpose(multipliers))
             g = system.constraint(here, t)
             position = jnp.sqrt(relative(length(off), length(here) + length(q)))
-            norm = jnp.maximum(position, relative(g, jac.row_sizes(here)))
+            norm = jnp.maximum(position, relative(g, system.row_sizes(q, jac, here)))
             return x, jac, jnp.concatenate([off.reshape(-1), g]), norm
 
         def body(point: PyTree, r: Numbers):

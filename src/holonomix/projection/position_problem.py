@@ -32,7 +32,7 @@ class PositionProblem(eqx.Module):
         return jnp.zeros(self.system.constraint_count(self.q), self.q.dtype)
 
     def row_sizes(self) -> Any:
-        return self.jac.row_sizes(self.trial)
+        return self.system.row_sizes(self.q, self.jac, self.trial)
 
     def here(self, multipliers: Numbers) -> Any:
         return self.trial - self.system.inverse_mass(self.q, self.jac.transpose(multipliers))

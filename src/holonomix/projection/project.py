@@ -358,4 +358,4 @@ def speed_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     """
     fall = jnp.sqrt(jnp.abs(system.inverse_mass(q, system.gradient(q, t)) * q))
     own = momentum_sizes(system, q, p, t)
-    return jnp.maximum(own, system.linearize(q, t).row_sizes(fall))
+    return jnp.maximum(own, system.row_sizes(q, system.linearize(q, t), fall))

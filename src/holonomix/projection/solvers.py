@@ -358,7 +358,7 @@ def _gram_factor(system: AbstractSystem, q: Numbers, t: Real, redundant: bool = 
 
 def momentum_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     """The natural scale of each row of the hidden constraint: `sum_j |G_ij| |v_j|`, and `|g_t|` where g moves."""
-    sizes = system.linearize(q, t).row_sizes(system.velocity(q, p))
+    sizes = system.row_sizes(q, system.linearize(q, t), system.velocity(q, p))
     return sizes + jnp.abs(system.hidden_constraint(q, jnp.zeros_like(p), t)) if system.rheonomic else sizes
 
 

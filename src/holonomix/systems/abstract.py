@@ -140,6 +140,10 @@ class AbstractSystem(eqx.Module):
         form = PositionMass(BoundMass(self.mass, self.params)) if bound else as_mass(self.mass, q)
         return form.at(q) if isinstance(form, PositionMass) else form
 
+    def row_sizes(self, q: Numbers, jac: Any, x: Numbers) -> Any:
+        """The natural scale of each row of `jac` for positions or velocities of the size of x (`linalg.scales`)."""
+        return jac.row_sizes(x, None if x.ndim > 1 else self.mass_form(q).weights(q))
+
     # -- energies -----------------------------------------------------------------------------------------------
 
     @property

@@ -49,9 +49,9 @@ class DenseJacobian(eqx.Module):
         """`G^T lambda` in the shape of q."""
         return small_product(multipliers[None], self.matrix.T)[0].reshape(self.shape)
 
-    def row_sizes(self, q: Numbers) -> Any:
+    def row_sizes(self, q: Numbers, weights: Numbers | None = None) -> Any:
         """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
-        return row_sizes(self.matrix, particle_sizes(q).reshape(-1))
+        return row_sizes(self.matrix, particle_sizes(q, weights).reshape(-1))
 
     def reach(self, mass: AbstractMass, q: Numbers, multipliers: Numbers) -> Any:
         """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""

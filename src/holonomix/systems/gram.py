@@ -85,9 +85,9 @@ class StructuredJacobian(eqx.Module):
             return total
         return total + (multipliers[-self.full.shape[0] :] @ self.full).reshape(self.shape)
 
-    def row_sizes(self, q: Any) -> Any:
+    def row_sizes(self, q: Any, weights: Numbers | None = None) -> Any:
         """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
-        q = particle_sizes(q)
+        q = particle_sizes(q, weights)
         lanes = q.reshape(self.shape[0], -1).T
         parts = [
             sum_of(jnp.sum(jnp.abs(x * take(lanes, at)[None]), axis=1) for x, at in slots) for slots in self._slots()

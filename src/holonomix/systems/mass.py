@@ -59,6 +59,15 @@ class AbstractMass(eqx.Module):
     def right(self, q: Numbers, rows: Numbers) -> Any:
         """`rows M^-1` for a matrix whose rows are flat covectors."""
 
+    @abc.abstractmethod
+    def diagonal(self, q: Numbers) -> Any:
+        """The diagonal of M in the shape of q, or one number where all are equal."""
+
+    def weights(self, q: Numbers) -> Any:
+        """The roots of the diagonal, which give displacements in all coordinates the same units; 1 if all are equal."""
+        diagonal = self.diagonal(q)
+        return jnp.ones((), q.dtype) if jnp.ndim(diagonal) == 0 else jnp.sqrt(diagonal)
+
 
 class DiagonalMass(AbstractMass):
     """A scalar or one value per coordinate; the reciprocal is taken once, because a step has dozens of uses for it."""
@@ -89,6 +98,9 @@ class DiagonalMass(AbstractMass):
             return rows * self.inverse
         return rows * jnp.broadcast_to(self.inverse, q.shape).reshape(-1)
 
+    def diagonal(self, q: Numbers) -> Any:
+        return self.value
+
     def right_local(self, slopes: Numbers, index: np.ndarray, shape: tuple[int, ...]) -> Any:
         """Rows `(rows, coordinates, blocks)` times M^-1, where `index[block]` tells the particle (-1: none)."""
         if jnp.ndim(self.value) == 0:
@@ -114,6 +126,9 @@ class DenseMass(AbstractMass):
 
     def right(self, q: Numbers, rows: Numbers) -> Any:
         return rows @ self.inverse
+
+    def diagonal(self, q: Numbers) -> Any:
+        return jnp.diagonal(self.matrix).reshape(q.shape)
 
 
 class BlockMass(AbstractMass):
@@ -149,6 +164,10 @@ class BlockMass(AbstractMass):
 
     def right(self, q: Numbers, rows: Numbers) -> Any:
         return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
+
+    def diagonal(self, q: Numbers) -> Any:
+        diagonal = jnp.diagonal(self.matrix, axis1=-2, axis2=-1)
+        return jnp.broadcast_to(diagonal, (q.shape[0], diagonal.shape[-1])).reshape(q.shape)
 
     def right_local(self, slopes: Numbers, index: np.ndarray, shape: tuple[int, ...]) -> Any:
         inverse = self.inverse[..., None] if self.inverse.ndim == 2 else take(jnp.moveaxis(self.inverse, 0, -1), index)
@@ -186,6 +205,9 @@ class PositionMass(AbstractMass):
     def right(self, q: Numbers, rows: Numbers) -> Any:
         factor = Dense(self.fn(q)).factor(symmetric=True)
         return jax.vmap(factor.solve)(rows)
+
+    def diagonal(self, q: Numbers) -> Any:
+        return jnp.diagonal(self.fn(q)).reshape(q.shape)
 
 
 class BoundMass(eqx.Module):

@@ -250,9 +250,9 @@ class StiffSystem(AbstractSystem):
             return level + rigid.kinetic(q, p - self.tangent(q, p))
         # on the manifold and tangent to it to within round-off: no oscillation at all
         jac, values = rigid.linearize(q), rigid.constraint(q)
-        if np.all(np.abs(values) <= NO_ENERGY * jac.row_sizes(q)):
+        if np.all(np.abs(values) <= NO_ENERGY * rigid.row_sizes(q, jac, q)):
             level = jnp.zeros_like(level)
-        if np.all(np.abs(across) <= NO_ENERGY * jac.row_sizes(v)):
+        if np.all(np.abs(across) <= NO_ENERGY * rigid.row_sizes(q, jac, v)):
             return level
         return level + rigid.kinetic(q, p - self.tangent(q, p))
 
@@ -304,7 +304,7 @@ def _foot_inverse(multipliers: Numbers, args: PyTree) -> Callable[[Numbers], Num
 
 def _foot_sizes(args: PyTree) -> Any:
     rigid, q = args
-    return rigid.linearize(q).row_sizes(q)
+    return rigid.row_sizes(q, rigid.linearize(q), q)
 
 
 def penalized(system: System, omega: ArrayLike) -> StiffSystem:
