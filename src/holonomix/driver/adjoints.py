@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import InputError, MethodError, one_of, whole_number
@@ -21,7 +23,7 @@ from ..methods.base import AbstractMethod
 from ..names import BACKENDS
 from ..status import Status
 from ..systems.abstract import AbstractSystem
-from ..types import State
+from ..types import Numbers, State
 from .backends import callback_runner
 from .loop import Consts, LoopCarry, Stepper
 
@@ -89,11 +91,13 @@ def check_adjoint(adjoint: object, method: AbstractMethod, system: AbstractSyste
 
 def advance(stepper: Stepper, carry: LoopCarry, consts: Consts, count: int, adjoint: Adjoint) -> LoopCarry:
     """`count` steps, with the reverse mode that `adjoint` names."""
-    one = _one(stepper, consts)
     if isinstance(adjoint, Reversible):
         return _walk((carry, consts), stepper, count, adjoint.backend)
     if adjoint == "forward":
-        return jax.lax.fori_loop(0, count, lambda _, c: one(c), carry)
+        one = _one(stepper)
+        return jax.lax.fori_loop(0, count, lambda _, c: one(c, consts), carry)
+    guarded = _guarded(stepper)
+    one = lambda c: guarded(c, consts)
     if adjoint == "direct":
         return _scan(one, count)(carry)
     most = max(1, math.isqrt(count))
@@ -103,13 +107,75 @@ def advance(stepper: Stepper, carry: LoopCarry, consts: Consts, count: int, adjo
     return _scan(one, count % block)(carry) if count % block else carry
 
 
-def _one(stepper: Stepper, consts: Consts) -> Callable[[LoopCarry], LoopCarry]:
-    def one(carry: LoopCarry) -> LoopCarry:
+def _one(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
+    """One step, or none where the run has ended."""
+
+    def one(carry: LoopCarry, consts: Consts) -> LoopCarry:
         new = stepper.step(carry, consts)
         stop = stepper.halted(carry, consts)
         return jax.tree.map(lambda a, b: jnp.where(stop, a, b), carry, new)
 
     return one
+
+
+def _guarded(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
+    """`_one` for reverse mode, which must not enter a step that failed.
+
+    The state before such a step is kept, so the step has a zero cotangent. But its derivatives may be NaN, and zero
+    times NaN would spoil the gradients of the rows before it.
+    """
+    one = _one(stepper)
+    guarded = jax.custom_jvp(one)
+
+    @guarded.defjvp
+    def _(primals: tuple[LoopCarry, Consts], tangents: PyTree) -> tuple[LoopCarry, Any]:
+        floats, others = eqx.partition(primals, eqx.is_inexact_array)
+        change = jax.tree.map(lambda x, d: d if eqx.is_inexact_array(x) else None, primals, tangents)
+
+        def step(floats: PyTree) -> tuple[Any, Any]:
+            return eqx.partition(one(*eqx.combine(floats, others)), eqx.is_inexact_array)
+
+        end, push, rest = jax.linearize(step, floats, has_aux=True)
+        stopped = stepper.halted(*primals) | (rest.status != Status.OK)
+        moved = push(jax.tree.map(partial(_shut_to_cotangents, stopped), change))
+        moved = jax.tree.map(lambda a, b: jnp.where(stopped, a, b), change[0], moved)
+        of_integers = lambda d, new: d if new is None else new
+        return eqx.combine(end, rest), jax.tree.map(of_integers, tangents[0], moved, is_leaf=lambda x: x is None)
+
+    return guarded
+
+
+def nan_unless(good: Any, rows: dict[str, Any], inputs: PyTree) -> dict[str, Any]:
+    """`rows`, NaN in those that are not `good`; and so are their derivatives by every float among `inputs`.
+
+    A run that fails in its first step depends on nothing but its start, and a gradient of zero would say that nothing
+    can be improved. In reverse mode a row that is not used (zero cotangent) has no part in a gradient, good or not.
+    """
+    floats = jax.tree.leaves(eqx.filter(inputs, eqx.is_inexact_array))
+
+    def masked(x: Numbers) -> Any:
+        # zero, but it depends on all inputs
+        tie = sum((jnp.sum(0.0 * y.astype(x.dtype)) for y in floats), jnp.zeros((), x.dtype))
+        wide = jnp.broadcast_to(good.reshape(good.shape + (1,) * (x.ndim - good.ndim)), x.shape).reshape(-1)
+
+        def solve(_: Any, b: Numbers) -> Any:
+            return b.at[:-1].set(jnp.where(wide, b[:-1], jnp.nan))
+
+        def transpose_solve(_: Any, ct: Numbers) -> Any:
+            used = ~wide & (ct[:-1] != 0)
+            lost = jnp.where(jnp.any(used), jnp.nan, ct[-1])
+            return jnp.append(jnp.where(wide, ct[:-1], jnp.where(used, jnp.nan, 0.0)), lost)
+
+        # the rule of a linear solve is the one that lets a function name its own transpose in both modes
+        all_of_it = jnp.append(x.reshape(-1), tie)
+        return jax.lax.custom_linear_solve(lambda y: y, all_of_it, solve, transpose_solve)[:-1].reshape(x.shape)
+
+    return {name: masked(x) for name, x in rows.items()}
+
+
+def _shut_to_cotangents(shut: Any, x: Numbers) -> Any:
+    """`x`, whose cotangent is zero where `shut` holds."""
+    return jax.lax.custom_linear_solve(lambda y: y, x, lambda _, b: b, lambda _, ct: jnp.where(shut, 0.0, ct))
 
 
 def _scan(one: Callable[[LoopCarry], LoopCarry], count: int) -> Callable[[LoopCarry], LoopCarry]:
@@ -119,40 +185,47 @@ def _scan(one: Callable[[LoopCarry], LoopCarry], count: int) -> Callable[[LoopCa
 # ---- walking back
 
 
-@eqx.filter_custom_vjp
 def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend: str) -> LoopCarry:
-    carry, consts = start
-    runner = callback_runner(backend, stepper, carry, consts)
-    if runner is not None:
-        return runner.under_jit(carry, consts, rows=1, every=count)[0]
-    one = _one(stepper, consts)
-    return jax.lax.fori_loop(0, count, lambda _, c: one(c), carry)
+    arrays, static = eqx.partition(start, eqx.is_array)
+
+    def walk(arrays: PyTree) -> LoopCarry:
+        carry, consts = eqx.combine(arrays, static)
+        runner = callback_runner(backend, stepper, carry, consts)
+        if runner is not None:
+            return runner.under_jit(carry, consts, rows=1, every=count)[0]
+        one = _one(stepper)
+        return jax.lax.fori_loop(0, count, lambda _, c: one(c, consts), carry)
+
+    def forth(arrays: PyTree) -> tuple[LoopCarry, Any]:
+        end = walk(arrays)
+        return end, (arrays, end)
+
+    def back(saved: Any, cotangent: PyTree) -> tuple[Any]:
+        arrays, end = saved
+        found = _walked_back(eqx.combine(arrays, static), end, cotangent, stepper, count, backend)
+        return (jax.tree.map(_cotangent_of, arrays, found, is_leaf=lambda x: x is None),)
+
+    walked = jax.custom_vjp(walk)
+    walked.defvjp(forth, back)
+    return walked(arrays)
 
 
-@_walk.def_fwd
-def _forth(
-    perturbed: PyTree, start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend: str
+def _cotangent_of(x: Any, found: Any) -> Any:
+    """What was found for a float; the empty cotangent of an integer."""
+    if x is None or eqx.is_inexact_array(x):
+        return found
+    return np.zeros(jnp.shape(x), jax.dtypes.float0)
+
+
+def _walked_back(
+    start: tuple[LoopCarry, Consts], end: LoopCarry, cotangent: PyTree, stepper: Stepper, count: int, backend: str
 ) -> tuple[Any, Any]:
-    end = _walk(start, stepper, count, backend)
-    return end, end
-
-
-@_walk.def_bwd
-def _back(
-    end: LoopCarry,
-    cotangent: PyTree,
-    perturbed: PyTree,
-    start: tuple[LoopCarry, Consts],
-    stepper: Stepper,
-    count: int,
-    backend: str,
-) -> Any:
     """The cotangent of the start, from that of the end."""
     first, consts = start
-    zero = lambda tree: jax.tree.map(jnp.zeros_like, eqx.filter(tree, eqx.is_inexact_array))
-    cotangent = jax.tree.map(lambda x, g: x if g is None else g, zero(end), cotangent, is_leaf=lambda x: x is None)
+    cotangent = jax.tree.map(lambda x, ct: ct if eqx.is_inexact_array(x) else None, end, cotangent)
+    total = jax.tree.map(jnp.zeros_like, eqx.filter(consts, eqx.is_inexact_array))
     # fewer than `count` steps where one failed
-    back, walker = Back(end, cotangent, zero(consts), end.state.n - first.state.n), BackStepper(stepper)
+    back, walker = Back(end, cotangent, total, end.state.n - first.state.n), BackStepper(stepper)
     runner = callback_runner(backend, walker, back, consts)
     if runner is not None:
         back = runner.under_jit(back, consts, rows=1, every=count)[0]

@@ -12,7 +12,7 @@ from ..errors import flag
 from ..projection import check_functions
 from ..status import Status
 from ..types import ArrayLike, Index, Info, Numbers
-from .adjoints import Adjoint, advance, check_adjoint
+from .adjoints import Adjoint, advance, check_adjoint, nan_unless
 from .loop import Consts, LoopCarry, Stepper
 from .options import MethodLike, Options, SystemLike
 from .plan import plan_pure
@@ -38,7 +38,8 @@ def integrate(
 
     Pure: works under `jit`, `vmap`, `grad` and `jvp`; nothing is raised for what is only known at run time, so a start
     off the manifold is not refused here (`hx.project` moves it there, under `jit` too). `steps` is static. After a
-    failure the results are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)` that says why.
+    failure the results and their derivatives are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)`
+    that says why. What does not use a NaN row (`jnp.where`, `jnp.nansum`) keeps a finite gradient.
 
     `adjoint` says how reverse mode gets the states of the run again: `"checkpoint"` (memory of order sqrt(steps), the
     steps computed twice), `hx.Checkpointed(n)` (n states remembered), `"direct"` (all remembered), `hx.Reversible()`
@@ -68,20 +69,23 @@ def _integrate(
     check_functions(stepper.parts(consts)[0], q0, p0, consts.t0)
     carry = stepper.start(consts, q0, p0)
 
-    def row_of(carry: LoopCarry, expected: Index) -> dict[str, Any]:
+    inputs = (consts.arrays, consts.dt, consts.t0, q0, p0)
+
+    def row_of(carry: LoopCarry, expected: Index) -> tuple[Any, dict[str, Any]]:
+        """Whether the run got as far as this row, and the row."""
         row = stepper.read(carry, consts)
         good = (carry.status == Status.OK) & (row["n"] == expected)
-        return {name: jnp.where(good, row[name], jnp.nan) for name in ("t", "q", "p")}
+        return good, {name: row[name] for name in ("t", "q", "p")}
 
     if every is None:
         carry = advance(stepper, carry, consts, steps, adjoint)
-        return row_of(carry, steps), carry
+        return nan_unless(*row_of(carry, steps), inputs), carry
 
-    def save(carry: LoopCarry, k: Index) -> tuple[LoopCarry, dict[str, Any]]:
+    def save(carry: LoopCarry, k: Index) -> tuple[LoopCarry, Any]:
         carry = advance(stepper, carry, consts, every, adjoint)
         return carry, row_of(carry, k * every)
 
     first = row_of(carry, 0)
-    carry, rows = jax.lax.scan(save, carry, jnp.arange(1, steps // every + 1))
-    rows = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, rows)
-    return rows, advance(stepper, carry, consts, steps % every, adjoint)
+    carry, later = jax.lax.scan(save, carry, jnp.arange(1, steps // every + 1))
+    rows = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, later)
+    return nan_unless(*rows, inputs), advance(stepper, carry, consts, steps % every, adjoint)
