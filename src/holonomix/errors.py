@@ -140,7 +140,7 @@ def real_array(name: str, value: Any) -> Array:
 
 
 def runtime_number(
-    name: str, value: Any, least: float | int = -math.inf, most: float = math.inf, **bounds: float | int
+    name: str, value: Any, least: float | int = -math.inf, most: float | int = math.inf, **bounds: float | int
 ) -> Any:
     """`number` as a JAX array, which programs take as an input: another value does not compile anew."""
     from jax.core import Tracer

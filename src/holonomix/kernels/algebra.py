@@ -16,7 +16,7 @@ from .graph import BOOL, FLOATS, INTEGERS, Graph
 from .logic import Logic, power_of_two
 
 
-def _power(x: np.ndarray, y: np.ndarray):
+def _power(x: np.floating, y: np.floating):
     """NumPy takes the square root for the power 1/2, which differs at -inf and -0."""
     if y == 0.5 and x <= 0:
         return np.inf if x == -np.inf else 0.0 if x == 0 else np.nan
@@ -24,7 +24,7 @@ def _power(x: np.ndarray, y: np.ndarray):
 
 
 def _scipy(name: str):
-    def call(x: np.ndarray):
+    def call(x: np.floating):
         import scipy.special
 
         return getattr(scipy.special, name)(x)

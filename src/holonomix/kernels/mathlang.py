@@ -78,60 +78,60 @@ class V:
     def __init__(self, body: Body, name: str, kind: str = "f8"):
         self.body, self.name, self.kind = body, name, kind
 
-    def _with(self, op: str, other: V | float) -> V:
+    def _with(self, op: str, other: V | float | int) -> V:
         other = self.body.lift(other, self.kind)
         return self.body.new(f"{op} {self.body.type(self.kind)} {self.name}, {other.name}", self.kind)
 
-    def __add__(self, o: V | float):
+    def __add__(self, o: V | float | int):
         return self._with("fadd" if self.kind == "f8" else "add", o)
 
-    def __radd__(self, o: V | float):
+    def __radd__(self, o: V | float | int):
         return self.body.lift(o, self.kind) + self
 
-    def __sub__(self, o: V | float):
+    def __sub__(self, o: V | float | int):
         return self._with("fsub" if self.kind == "f8" else "sub", o)
 
-    def __rsub__(self, o: V | float):
+    def __rsub__(self, o: V | float | int):
         return self.body.lift(o, self.kind) - self
 
-    def __mul__(self, o: V | float):
+    def __mul__(self, o: V | float | int):
         return self._with("fmul", o)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, o: V | float):
+    def __truediv__(self, o: V | float | int):
         return self._with("fdiv", o)
 
-    def __rtruediv__(self, o: V | float):
+    def __rtruediv__(self, o: V | float | int):
         return self.body.lift(o, self.kind) / self
 
     def __neg__(self):
         return self.body.new(f"fneg {self.body.type('f8')} {self.name}", "f8")
 
-    def __and__(self, o: V | float):
+    def __and__(self, o: V | float | int):
         return self._with("and", o)
 
-    def __or__(self, o: V | float):
+    def __or__(self, o: V | float | int):
         return self._with("or", o)
 
-    def __xor__(self, o: V | float):
+    def __xor__(self, o: V | float | int):
         return self._with("xor", o)
 
-    def __lshift__(self, o: V | float):
+    def __lshift__(self, o: V | float | int):
         return self._with("shl", o)
 
-    def __rshift__(self, o: V | float):
+    def __rshift__(self, o: V | float | int):
         return self._with("ashr", o)
 
-    def compare(self, op: str, other: V | float) -> V:
+    def compare(self, op: str, other: V | float | int) -> V:
         word = "fcmp" if self.kind == "f8" else "icmp"
         other = self.body.lift(other, self.kind)
         return self.body.new(f"{word} {op} {self.body.type(self.kind)} {self.name}, {other.name}", BOOL)
 
-    def __lt__(self, o: V | float):
+    def __lt__(self, o: V | float | int):
         return self.compare("olt" if self.kind == "f8" else "slt", o)
 
-    def __gt__(self, o: V | float):
+    def __gt__(self, o: V | float | int):
         return self.compare("ogt" if self.kind == "f8" else "sgt", o)
 
     @property
@@ -157,13 +157,13 @@ class Body:
         self.lines.append(f"  %v{self.count} = {text}")
         return V(self, f"%v{self.count}", kind)
 
-    def lift(self, x: V | float, kind: str) -> V:
+    def lift(self, x: V | float | int, kind: str) -> V:
         return x if isinstance(x, V) else V(self, self.w.literal(kind, x), kind)
 
     def call(self, op: str, *args: V) -> V:
         return self.new(call(self.w, op, [a.name for a in args]), "f8")
 
-    def fma(self, x: V, y: V | float, c: V | float) -> V:
+    def fma(self, x: V, y: V | float | int, c: V | float | int) -> V:
         """x*y + c, fused where the machine can."""
         x, y, c = self.lift(x, "f8"), self.lift(y, "f8"), self.lift(c, "f8")
         if not self.w.fma:
@@ -179,7 +179,7 @@ class Body:
     def copysign(self, x: V, sign: V) -> V:
         return self.new(self.w.intrinsic("copysign", "f8", x.name, sign.name), "f8")
 
-    def select(self, p: V, yes: V | float, no: V | float) -> V:
+    def select(self, p: V, yes: V | float | int, no: V | float | int) -> V:
         kind = yes.kind if isinstance(yes, V) else no.kind if isinstance(no, V) else "f8"
         yes, no = self.lift(yes, kind), self.lift(no, kind)
         ty = self.type(kind)
@@ -187,7 +187,7 @@ class Body:
 
     def poly(self, x: V, coefficients: list[float]) -> V:
         """c0 + c1 x + c2 x^2 + ..., pairs first: few dependent steps."""
-        terms: list[V | float] = list(coefficients)
+        terms: list[V | float | int] = list(coefficients)
         while len(terms) > 1:
             terms = [
                 self.fma(x, terms[k + 1], terms[k]) if k + 1 < len(terms) else terms[k] for k in range(0, len(terms), 2)

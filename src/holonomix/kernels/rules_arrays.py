@@ -146,7 +146,7 @@ def _custom_linear_solve(t: Tracer, p: Params, *args: Array):
 # -- reductions ------------------------------------------------------------------------------------
 
 
-def _groups(a: Array, axes: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
+def _groups(a: Array, axes: Sequence[int | np.integer]) -> tuple[Array, tuple[int, ...]]:
     keep = [d for d in range(a.ndim) if d not in axes]
     shape = tuple(a.shape[d] for d in keep)
     size = int(np.prod([a.shape[d] for d in axes], dtype=int))

@@ -38,7 +38,7 @@ _contiguous = functools.partial(np.asarray, order="C")
 def to_arrays(
     leaves: list[Leaf],
     tree: Any,
-    given: list[Any],
+    given: Any,
     what: str,
     batch: Sequence[int | None] | None = None,
     make: Callable[[Any, Any], Any] = _contiguous,
@@ -175,7 +175,7 @@ class UnderJit(abc.ABC):
         """The name of a custom call of XLA that does the same without a copy to the host, where there is one."""
         return None
 
-    def _host(self, rows: int, every: np.ndarray, carry: list[Any], given: list[Any]) -> list[np.ndarray]:
+    def _host(self, rows: int, every: jax.Array | np.ndarray, carry: list[Any], given: list[Any]) -> list[np.ndarray]:
         p = self.program
         every = np.asarray(every)
         lead = every.shape

@@ -203,7 +203,7 @@ class Tracer:
             out.append(r)
         return np.array(out, np.int64).reshape(arrays[0].shape)
 
-    def each_where(self, mask: np.ndarray, default: Array, fn: Callable[..., int], *arrays: Array) -> Array:
+    def each_where(self, mask: np.ndarray | np.bool_, default: Array, fn: Callable[..., int], *arrays: Array) -> Array:
         """`fn` where the mask holds, `default` elsewhere; the way to leave structural zeros alone."""
         mask = np.asarray(mask)
         out = np.array(np.broadcast_to(default, mask.shape))

@@ -41,7 +41,7 @@ class Composition(AbstractMethod):
         self,
         method: AbstractMethod | None = None,
         order: int | str | None = None,
-        scheme: str | Sequence[float] | None = None,
+        scheme: str | Sequence[float | int] | np.ndarray | None = None,
     ):
         method = RATTLE() if method is None else method
         if isinstance(order, str):
@@ -139,7 +139,12 @@ class Splitting(AbstractMethod):
     d: tuple[float, ...] = eqx.field(static=True)
     claimed: int = eqx.field(static=True)
 
-    def __init__(self, c: Sequence[float] = (0.5, 0.5), d: Sequence[float] = (1.0, 0.0), order: int | None = None):
+    def __init__(
+        self,
+        c: Sequence[float | int] | np.ndarray = (0.5, 0.5),
+        d: Sequence[float | int] | np.ndarray = (1.0, 0.0),
+        order: int | None = None,
+    ):
         self.c, self.d = number_list("c", c), number_list("d", d)
         order = None if order is None else whole_number("order", order)
         if len(self.c) != len(self.d):

@@ -38,8 +38,8 @@ class LinearMultistep(AbstractMethod):
 
     def __init__(
         self,
-        a: Sequence[float] = (0.0, -1.0, 1.0),
-        b: Sequence[float] = (-0.5, 1.5, 0.0),
+        a: Sequence[float | int] | np.ndarray = (0.0, -1.0, 1.0),
+        b: Sequence[float | int] | np.ndarray = (-0.5, 1.5, 0.0),
         label: str = "LinearMultistep",
     ):
         a, b = number_list("a", a), number_list("b", b)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ..errors import InputError, whole_number
 
 # A step of more substeps than this has no use: round-off and cost grow with their number.
@@ -164,7 +166,7 @@ def _short(n: int) -> str:
     return str(n) if n < 10**9 else "more than 10^9"
 
 
-def given_scheme(coefficients: Sequence[float], order: int | None) -> Scheme:
+def given_scheme(coefficients: Sequence[float | int] | np.ndarray, order: int | None) -> Scheme:
     """A user's own coefficients, with the order that their order conditions give."""
     try:
         gamma = tuple(float(c) for c in coefficients)

@@ -94,7 +94,7 @@ class Product:
                 yield from part.series()
 
 
-def _power(node: Node, n: Any, a: Series, k: float) -> Any:
+def _power(node: Node, n: Any, a: Series, k: jax.Array | np.ndarray | float) -> Any:
     """`a^k` with a constant exponent, by `n a^[0] c^[n] = sum_j (j k - (n - j)) a^[j] c^[n-j]`."""
     c = node.output
     if a.buffer is not None:
