@@ -12,7 +12,7 @@ from ..compiled import compiled_for_one_run
 from ..driver.loop import Consts, Stepper
 from ..errors import SimulationError
 from ..invariants import Trend, along, drift, trend
-from ..projection import bend_sizes, constraint_sizes, speed_sizes
+from ..projection import constraint_sizes, rounding_sizes, speed_sizes
 from ..status import Status
 from ..types import Numbers, Real
 from .runs import Trajectory, follow, follow_back, one_step, step_functions
@@ -283,7 +283,7 @@ def _observe(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
         if not system.has_constraints:
             return *energies, *(jnp.zeros(0),) * 4
         errors = jnp.abs(system.constraint(q, t)), jnp.abs(system.hidden_constraint(q, p, t))
-        sizes = constraint_sizes(system, q, t) + bend_sizes(system, q, t), speed_sizes(system, q, p, t)
+        sizes = constraint_sizes(system, q, t) + rounding_sizes(system, q, t), speed_sizes(system, q, p, t)
         return *energies, *errors, *sizes
 
     return jax.vmap(row)(*map(jnp.asarray, (q, p, t)))

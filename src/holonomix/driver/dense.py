@@ -17,6 +17,7 @@ from jaxtyping import PyTree
 
 from ..compiled import compiled
 from ..errors import ConvergenceError, InputError
+from ..linalg.careful import careful_solves
 from ..methods.base import AbstractMethod, first_failure
 from ..projection import Newton, accepts_redundant
 from ..status import Status
@@ -93,7 +94,10 @@ class Interpolant:
         count = -(-len(times) // 64) * 64  # a few sizes only, so that few programs are compiled
         pad = np.concatenate([np.arange(len(times)), np.full(count - len(times), len(times) - 1)])
         leaves = [rows[f"memory/{k}"][before[pad]] for k in range(size)]
-        out, status = _evaluate(self.stepper, self.like, self.consts, leaves, jnp.asarray(times[pad]))
+        for stepper in (self.stepper, self.stepper.with_care()):
+            out, status = _evaluate(stepper, self.like, self.consts, leaves, jnp.asarray(times[pad]))
+            if not np.any(status):
+                break
         failed = np.flatnonzero(np.asarray(status)[: len(times)])
         good = int(failed[0]) if len(failed) else len(times)
         first = Status(int(status[good])) if len(failed) else Status.OK
@@ -139,7 +143,8 @@ def _evaluate(
             return pair[1], stepper.step(disarmed(pair[1]), consts)
 
         before, after = jax.lax.while_loop(short, step, (carry, carry))
-        shown, status = between(method, system, before, after, consts.dt)(time - before.state.t)
+        with careful_solves(stepper.careful):
+            shown, status = between(method, system, before, after, consts.dt)(time - before.state.t)
         row = {"t": time, "n": after.state.n, "q": shown.q, "p": shown.p}
         row |= {f"step/{name}": value for name, value in after.multipliers.items()}
         row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, time)) for name, fn in observe.items()}

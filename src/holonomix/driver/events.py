@@ -17,6 +17,7 @@ from jaxtyping import PyTree
 
 from ..compiled import compiled
 from ..errors import InputError, MethodError, whole_number
+from ..linalg.careful import careful_solves
 from ..methods.base import AbstractMethod
 from ..status import Status
 from ..systems.functions import user_function_errors
@@ -133,7 +134,10 @@ def records_of(found: dict[str, np.ndarray], kinds: int, count: int, shape: tupl
 
 def locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> list[Found]:
     """The passages of the step that follows the state in which the loop halted, in order of time."""
-    passed, *found = (np.asarray(x) for x in _locate(watch, stepper, carry, consts))
+    for each in (stepper, stepper.with_care()):
+        ended, passed, *found = (np.asarray(x) for x in _locate(watch, each, carry, consts))
+        if not ended and not np.any(found[-1].reshape(passed.shape)[passed]):
+            break
     t, q, p, status = (x.reshape(*passed.shape, *x.shape[1:]) for x in found)
     passages = [
         Found(int(k), float(t[j, k]), q[j, k], p[j, k], Status(int(status[j, k]))) for j, k in np.argwhere(passed)
@@ -143,7 +147,10 @@ def locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> 
 
 @compiled
 def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> tuple[Any, ...]:
-    """Whether event k passes in part j of the step, for all j and k; then times and states in one row of pairs."""
+    """Whether event k passes in part j of the step, for all j and k; then times and states in one row of pairs.
+
+    Before them, the status of the step.
+    """
     system, method = stepper.parts(consts)[:2]
     carry = eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status))
     after = stepper.step(disarmed(carry), consts)
@@ -164,7 +171,9 @@ def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) ->
 
     passed = jnp.stack([jnp.stack(watch.passed(*pair)) for pair in zip(values[:-1], values[1:], strict=True)])
     j, k = (x.ravel() for x in jnp.meshgrid(jnp.arange(parts), jnp.arange(len(functions)), indexing="ij"))
-    return passed, *jax.lax.map(find, (j, k, passed.ravel(), values[:-1].ravel(), values[1:].ravel()))
+    with careful_solves(stepper.careful):
+        states = jax.lax.map(find, (j, k, passed.ravel(), values[:-1].ravel(), values[1:].ravel()))
+    return after.status, passed, *states
 
 
 def root(value: Callable[[Any], Any], first: Real, last: Real) -> Any:

@@ -8,6 +8,7 @@ at the last good step.
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from ..compiled import traced_once
+from ..linalg.careful import careful_solves
 from ..methods.base import AbstractMethod, first_failure
 from ..status import Status
 from ..systems.abstract import AbstractSystem
@@ -65,9 +67,16 @@ class AbstractWatch(eqx.Module):
 
 @traced_once
 def _step(
-    method: AbstractMethod, system: AbstractSystem, state: State, dt: Real, memory: PyTree, key: Key | None
+    method: AbstractMethod,
+    system: AbstractSystem,
+    state: State,
+    dt: Real,
+    memory: PyTree,
+    key: Key | None,
+    careful: bool = False,
 ) -> Any:
-    return method.step(system, state, dt, memory, key)
+    with careful_solves(careful):
+        return method.step(system, state, dt, memory, key)
 
 
 class Stepper(eqx.Module):
@@ -75,6 +84,11 @@ class Stepper(eqx.Module):
 
     static: Any
     dense: bool = eqx.field(static=True, default=False)  # rows hold the complete memory
+    careful: bool = eqx.field(static=True, default=False)  # solves that do not converge are tried again
+
+    def with_care(self) -> Stepper:
+        """The same run with steps that try solves which do not converge again (`linalg.careful`)."""
+        return dataclasses.replace(self, careful=True)
 
     def parts(self, consts: Consts) -> Any:
         return eqx.combine(consts.arrays, self.static)
@@ -97,7 +111,7 @@ class Stepper(eqx.Module):
     def step(self, carry: LoopCarry, consts: Consts) -> LoopCarry:
         system, method, _, reducers = self.parts(consts)
         key = self._key(method, consts, carry.state.n)
-        new, memory, report = _step(method, system, carry.state, consts.dt, carry.memory, key)
+        new, memory, report = _step(method, system, carry.state, consts.dt, carry.memory, key, self.careful)
         n = carry.state.n + 1
         t = new.t if method.adaptive else consts.t0 + n * consts.dt
         new = State(new.q, new.p, t, n)

@@ -37,6 +37,7 @@ __all__ = ["Run"]
 CHUNK_SECONDS = 0.5  # progress, checkpoints and Ctrl-C happen about this often
 CHUNK_BYTES = 32 << 20  # rows of one call; eight times as much for ensembles, which want few, long calls
 CHUNK_ROWS = 16384
+TOGETHER = 16  # trajectories of an ensemble whose steps are repeated in one call
 FIRST_CHUNK = {False: 1000, True: 16}  # steps in the first call, for one trajectory and for many
 
 
@@ -73,6 +74,8 @@ class Run:
         self.direction = float(np.sign(np.ravel(plan.consts.dt)[0]))
         self.behind: Rows = {}
         self.passages = Passages(plan.watch.events)
+        self.retries = 0  # steps that were repeated because they did not converge
+        self.given_up = np.zeros(plan.count, bool)  # trajectories that failed all the same
         self.energy0: float | None = None
         if store is not None:
             self.identity = Identity.of(plan)
@@ -96,7 +99,7 @@ class Run:
         check_same_backend(found.get("backend"), self.choice.name, allow_different_bits)
         self.carry = from_arrays(self.carry, columns.select(arrays, "carry:"))
         self.record.rows, self.done, self.last_n = int(found["rows"]), int(found["n"]), int(found["last_row"])
-        self.first = self.done
+        self.first, self.retries = self.done, int(found.get("retries", 0))
         self.passages.restore(columns.select(arrays, "events:"))
         if self.plan.wanted is not None:
             self.behind = self.first_row()
@@ -112,6 +115,7 @@ class Run:
             "last_row": self.last_n,
             "n": self.done,
             "status": int(self.status[0]),
+            "retries": self.retries,
         }
         self.record.sink.checkpoint(arrays, meta)
 
@@ -233,9 +237,7 @@ class Run:
             self.call(table, target, max(rows, 1), plan.every if rows else target - n0)
         else:
             self.advance(table, np.where(self.live(), target, self.n))
-        while (
-            plan.watch.events and (event := self.status == Status.TERMINATED).any() and self.meet_events(event, table)
-        ):
+        while self.meet_events(table) or self.repeat(table):
             while (behind := self.live() & (self.n < target)).any():
                 self.advance(table, np.where(behind, target, self.n))
         self.done = target if plan.many else int(self.carry.state.n)
@@ -277,11 +279,37 @@ class Run:
         if before is not None:
             table.place({key: self.lanes(x) for key, x in out.items()}, before)
 
-    def meet_events(self, event: np.ndarray, table: Table) -> bool:
+    def repeat(self, table: Table) -> bool:
+        """Take steps that did not converge again, with more care (`linalg.careful`); whether any trajectory goes on."""
+        plan, status = self.plan, self.status
+        again = ((status == Status.NOT_CONVERGED) | (status == Status.NONFINITE)) & ~self.given_up
+        if again.any():
+            again &= self.lanes(self.carry.most_iterations) > 0  # of explicit steps nothing else can be had
+        if not again.any():
+            return False
+        before, stepper, lanes = self.n, plan.stepper.with_care(), np.flatnonzero(again)
+        if not plan.many:
+            self.carry = _one_step(stepper, self.carry, plan.consts)
+        else:
+            # always the same number together, so that results do not depend on how many there are
+            for first in range(0, len(lanes), TOGETHER):
+                some = np.resize(lanes[first : first + TOGETHER], TOGETHER)
+                part = jax.tree.map(lambda x, some=some: jnp.asarray(x)[some], self.carry)
+                part = _one_step_each(stepper, part, plan.part(some).consts, plan.axes)
+                self.carry = jax.tree.map(lambda x, y, some=some: jnp.asarray(x).at[some].set(y), self.carry, part)
+        self.given_up |= again & _failed(self.status)
+        self.retries += int(np.sum(again))
+        if plan.saves:
+            table.place({key: self.lanes(x)[:, None] for key, x in self.shown().items()}, before)
+        return not self.given_up[again].all()
+
+    def meet_events(self, table: Table) -> bool:
         """Trajectories halted before a step that passes an event: find it, then end there or take the step.
 
         Whether any goes on.
         """
+        if not self.plan.watch.events or not (event := self.status == Status.TERMINATED).any():
+            return False
         for lane in np.flatnonzero(event):
             if int(lane) not in self.passages.ends:
                 self.locate(int(lane))
@@ -370,6 +398,7 @@ class Run:
             "operations": self.choice.operations,
             "compile_time": self.compile_time,
             "wall_time": self.wall_time,
+            "retries": self.retries,
         }
         if self.plan.many:
             return common | {"trajectory_steps_per_second": rate}
@@ -387,6 +416,17 @@ class Run:
 
 def _failed(status: np.ndarray) -> np.ndarray:
     return (status != Status.OK) & (status != Status.TERMINATED)
+
+
+@compiled
+def _one_step(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
+    """One step of a trajectory that halted before it."""
+    return stepper.step(eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status)), consts)
+
+
+@compiled
+def _one_step_each(stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts) -> LoopCarry:
+    return jax.vmap(lambda carry, consts: _one_step(stepper, carry, consts), in_axes=(0, axes))(carry, consts)
 
 
 @compiled

@@ -15,11 +15,18 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
 from ..types import Index, Numbers, Real
+from .careful import is_careful, rescue
 from .krylov import LARGE, JacobianProduct, block_units
 from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
 
 __all__ = ["Iterated", "implicit_root", "iterate", "known_value", "newton_root"]
+
+
+# Norms that tell fluctuation from a trend, beside the present one.
+FLUCTUATION = 3
+# A relative residual from which the next one may be foreseen.
+SMALL = 2.0**-10
 
 
 class Iterated(NamedTuple):
@@ -45,13 +52,15 @@ def iterate(
     ahead: PyTree = None,
     slow: float | None = None,
     patience: int = 1,
+    foreseen: Callable[[Any], Any] | None = None,
 ) -> Iterated:
     """Repeat `x <- body(x, r)` until the residual norm is at most `tol`.
 
     `residual(x)` returns `(r, norm)`; `r` is handed to `body` so that it is evaluated once per iteration. A tolerance
     below round-off would never be met: when the norm is at most `floor` and an iteration no longer reduces it by the
-    factor `stall`, or at most `limit` and an iteration no longer reduces it at all, the iterate is as good as
-    arithmetic allows and counts as converged. NaN ends the loop unconverged.
+    factor `stall`, or at most `limit` and it only fluctuates, the iterate is as good as arithmetic allows and counts as
+    converged. NaN ends the loop unconverged. A norm fluctuates when its last four values do not fall by half, and
+    do not all rise: an iteration that diverges slowly from a good guess is not accepted.
 
     An iteration that converges linearly comes from one side and stops with a residual just below `tol` of always the
     same sign, which over many steps is a drift. `polish` uses that last residual for one more correction. With `ahead`
@@ -60,23 +69,34 @@ def iterate(
     reduce the norm by that factor.
 
     An iteration that is not monotone far from the solution compares its norm with the largest of the last `patience`.
+    `foreseen(x)` says that x has converged by another test.
     """
     r, norm = residual(x)
+    history = patience if limit is None or patience > 1 else FLUCTUATION
 
     def stalled(norm: PyTree, previous: PyTree):
-        previous = functools.reduce(jnp.maximum, previous)
-        at_floor = (norm >= stall * previous) & (norm <= floor)
-        return at_floor if limit is None else at_floor | ((norm >= previous) & (norm <= limit))
+        largest = functools.reduce(jnp.maximum, previous[:patience])
+        at_floor = (norm >= stall * largest) & (norm <= floor)
+        if limit is None:
+            return at_floor
+        if patience > 1:
+            return at_floor | ((norm >= largest) & (norm <= limit))
+        rises = [new > old for new, old in zip((norm, *previous[:-1]), previous, strict=True)]
+        some, every = functools.reduce(jnp.logical_or, rises), functools.reduce(jnp.logical_and, rises)
+        level = norm >= 0.5 * functools.reduce(jnp.maximum, previous)
+        return at_floor | (level & some & ~every & (norm <= limit))
 
-    def accepted(norm: PyTree, previous: PyTree):
+    def accepted(x: PyTree, norm: PyTree, previous: PyTree):
+        found = stalled(norm, previous) if foreseen is None else stalled(norm, previous) | foreseen(x)
         if ahead is None:
-            return stalled(norm, previous)
-        soon = (norm * norm <= ahead * previous[0]) & (previous[0] < jnp.inf)  # the first norm has no predecessor
-        return soon | stalled(norm, previous)
+            return found
+        # the first norm has no predecessor, and of a large one little can be expected
+        soon = (norm * norm <= ahead * previous[0]) & (previous[0] < jnp.inf) & (norm <= SMALL)
+        return soon | found
 
     def more(loop: PyTree):
-        _, _, norm, previous, k = loop
-        going = (norm > tol) & ~accepted(norm, previous) & (k < max_iterations)
+        x, _, norm, previous, k = loop
+        going = (norm > tol) & ~accepted(x, norm, previous) & (k < max_iterations)
         return going if slow is None else going & ~(norm > slow * previous[0])
 
     def sweep(loop: PyTree):
@@ -85,9 +105,9 @@ def iterate(
         r, new = residual(x)
         return x, r, new, (norm, *previous[:-1]), k + 1
 
-    start = (x, r, norm, (jnp.full_like(norm, jnp.inf),) * patience, jnp.asarray(0, jnp.int32))
+    start = (x, r, norm, (jnp.full_like(norm, jnp.inf),) * history, jnp.asarray(0, jnp.int32))
     x, r, norm, previous, k = jax.lax.while_loop(more, sweep, start)
-    converged = (norm <= tol) | accepted(norm, previous)
+    converged = (norm <= tol) | accepted(x, norm, previous)
     if polish:
         polished = body(x, r)
         x = polished if slow is None else jax.tree.map(lambda new, old: jnp.where(converged, new, old), polished, x)
@@ -207,7 +227,14 @@ def newton_root(
         options = stall_rule(start.dtype, quadratic=True)
         chosen = large_body if large else body
         done = iterate(chosen, measured, first, tol=eps / 4, max_iterations=max_iterations, **options)
-        return done.x[0], (done.residual, done.iterations, done.converged)
+        converged, found = done.converged, (done.x[0], done.residual, done.iterations)
+        if is_careful(start.size):
+            equations = lambda x, fraction: residual(x, args)
+            finish = lambda x, norm, k: (x, norm, done.iterations + k)
+            floors = {"sizes": lambda x: jnp.maximum(size_of(x), first_size), "rows": lambda x: least}
+            converged, found = rescue(converged, found, equations, start, finish, **floors, grows=False)
+        x, *info = found
+        return x, (*info, converged)
 
     def accurate(x: PyTree, full: PyTree):
         """Solves for derivatives: to round-off, or NaN."""

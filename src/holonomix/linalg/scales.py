@@ -11,7 +11,7 @@ coordinates, lengths and angles alike (`coordinate_sizes`).
 
 A function with constants of its own (an anchor far from the particle) is rounded in larger units than this. There the
 residual stops falling above `eps`. Below `sqrt(eps)` an iteration that converges quadratically and still stalls has met
-round-off, and so has any other that does not contract at all: `iterate` accepts them (`loose`).
+round-off, and so has, further below, any other whose residual only fluctuates: `iterate` accepts them (`stall_rule`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from ..types import Numbers, Real
 
 # Up to this many eps a linearly convergent iteration that has become slow is accepted.
 LINEAR_STALL = 1e4
+# Up to this many eps it is accepted when its residual only fluctuates. Above, `linalg.careful` decides.
+LINEAR_LIMIT = 2.0**17
 
 
 def row_sizes(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
@@ -77,7 +79,7 @@ def stall_rule(dtype: DTypeLike, unit: Real = 1.0, *, quadratic: bool) -> dict[s
     if quadratic:
         return {"stall": 0.5, "floor": loose(dtype) * unit}
     floor = LINEAR_STALL * float(jnp.finfo(dtype).eps) * unit
-    return {"stall": 0.9, "floor": floor, "limit": loose(dtype) * unit}
+    return {"stall": 0.9, "floor": floor, "limit": LINEAR_LIMIT * float(jnp.finfo(dtype).eps) * unit}
 
 
 def size_with_margin(x: Numbers, other: Numbers) -> Any:

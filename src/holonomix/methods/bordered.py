@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..linalg import Iterated, implicit_root, iterate
+from ..linalg.careful import is_careful, rescue
 from ..linalg.scales import inverse_sizes, stall_rule
 from ..projection import SymmetricNewton
 from ..projection.solvers import AbstractSolver
@@ -70,7 +71,14 @@ def solve_together(solver: AbstractSolver, start: Numbers, args: PyTree) -> Iter
             max_iterations=solver.max_iterations,
             **stall_rule(q.dtype, 1.0 if solver.tol is None else jnp.max(sizes), quadratic=frozen is None),
         )
-        return done.x, (done.residual, done.iterations, done.converged)
+        converged, found = done.converged, (done.x, done.residual, done.iterations)
+        if is_careful(start.size):
+            finish = lambda x, norm, k: (x, norm, done.iterations + k)
+            rows = lambda x: jnp.append(sizes, jnp.abs(x[-1]) + carry.density)
+            equations = lambda x, fraction: _residual(x, args)
+            converged, found = rescue(converged, found, equations, start, finish, rows=rows, grows=False)
+        x, *info = found
+        return x, (*info, converged)
 
     def factor(x: Numbers, full: PyTree):
         return _jacobian(x, full[1], None)

@@ -158,6 +158,11 @@ class HBVM(AbstractMethod):
             return start_slopes(system, q, p, t, self.s)
         return jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, p).reshape(-1))
 
+    def _fresh(self, args: PyTree) -> tuple[Any, Any]:
+        """A guess that does not depend on earlier steps."""
+        system, q, _, p, t, _ = args
+        return self._first_guess(system, q, p, t), system.multipliers(q, p, t)
+
     def step(
         self, system: AbstractSystem, state: State, dt: Real, carry: Memory, key: Key | None = None
     ) -> tuple[State, Memory, Report]:
@@ -171,7 +176,7 @@ class HBVM(AbstractMethod):
         plain = system.separable or self.iteration == "newton"
         iteration = self.iteration if plain else "fixed-point"
         options = {"iteration": iteration, "max_iterations": self.max_iterations, "ahead": iteration != "fixed-point"}
-        rules = {"prepare": self._prepare, "evaluate": self._evaluate}
+        rules = {"prepare": self._prepare, "evaluate": self._evaluate, "fresh": self._fresh}
         done = solve_step(self._residual, self._correction, guess, args, **rules, **options)
         gamma, multipliers = done.x
         if system.separable:

@@ -18,10 +18,12 @@ from jaxtyping import PyTree
 
 from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, implicit_root, iterate
-from ..linalg.scales import inverse_sizes, relative, stall_rule
+from ..linalg.careful import is_careful, rescue
+from ..linalg.iterate import SMALL
+from ..linalg.scales import coordinate_sizes, inverse_sizes, relative, stall_rule
 from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real, State
-from .stages import reaches, row_sizes, speed_sizes, velocities
+from .stages import LEAST_SPEED, reaches, row_sizes, speed_sizes, velocities
 
 __all__ = [
     "ITERATIONS",
@@ -286,6 +288,26 @@ class Solved(NamedTuple):
     evaluated: Any
 
 
+def shortened(args: PyTree, fraction: Real) -> Any:
+    """The arguments `(system, q, low, p, t, dt)` of the equations of a step, with a fraction of dt."""
+    return (*args[:5], fraction * args[5], *args[6:])
+
+
+def unknown_speeds(args: PyTree, x: PyTree) -> Any:
+    """The sizes of the unknowns of a step, `(gamma, multipliers)`; see `speed_sizes`."""
+    system, q = args[:2]
+    gamma, multipliers = x
+    each = jnp.max(jnp.abs(gamma), axis=0)
+    if gamma.shape[1] == q.size:
+        each = speed_sizes(system, q, each)
+    else:  # velocities and forces
+        weights = jnp.ravel(system.mass_form(q).weights(q))
+        forces = coordinate_sizes(each[q.size :], 1.0 / weights, LEAST_SPEED)
+        each = jnp.concatenate([speed_sizes(system, q, each[: q.size]), forces])
+    largest = jnp.max(jnp.abs(multipliers), axis=0) if multipliers.ndim > 1 else jnp.abs(multipliers)
+    return jnp.broadcast_to(each, gamma.shape), jnp.broadcast_to(largest, multipliers.shape)
+
+
 def solve_step(
     residual: Callable[[Any, Any], Any],
     correction: Callable[..., tuple[Any, Any]],
@@ -296,6 +318,7 @@ def solve_step(
     max_iterations: int,
     prepare: Callable[..., Any] | None = None,
     evaluate: Callable[[Any, Any], Any] | None = None,
+    fresh: Callable[[Any], Any] | None = None,
     ahead: bool = False,
 ) -> Solved:
     """Repeat `x <- x - dx` with `(dx, norm) = correction(x, args)` down to round-off; the derivative is implicit.
@@ -310,6 +333,9 @@ def solve_step(
 
     `norm` is relative: one is an error as large as the unknowns themselves. Newton's method replaces `dx` by
     `J^-1 residual(x)` with the Jacobian from forward mode.
+
+    `fresh(args)` is a guess that does not depend on earlier steps: where the iteration fails, damped Newton iterations
+    begin there (`linalg.careful`). `args` is `(system, q, low, p, t, dt)`.
     """
 
     def solve(full: PyTree):
@@ -327,9 +353,10 @@ def solve_step(
                 flat, unflatten = ravel_pytree(x)
                 equations = lambda y: ravel_pytree(residual(unflatten(y), args))[0]
                 dx = unflatten(Dense(jax.jacfwd(equations)(flat)).factor().solve(equations(flat)))
-            contracted = jnp.where(jnp.isfinite(previous), MARGIN * norm / previous, 1.0) if ahead else 1.0
+            small = (norm <= SMALL) & jnp.isfinite(previous)
+            left = jnp.where(small, MARGIN * norm / previous, 1.0) * norm if ahead else norm
             x = jax.tree.map(jnp.subtract, x, dx)
-            return x, evaluated(x), norm, norm * jnp.minimum(contracted, 1.0)
+            return x, evaluated(x), norm, left
 
         # The norm is that before the last correction, which leaves less by its factor of contraction; the plain fixed
         # point improves gamma and lambda in turn, so that its norm does not fall in every sweep.
@@ -338,8 +365,21 @@ def solve_step(
             options = {"tol": eps, "floor": 64 * eps, "stall": 0.8}
         else:
             options = {"tol": 2 * eps, **stall_rule(dtype, quadratic=False)}
-        done = iterate(sweep, lambda loop: ((), loop[3]), unknown, max_iterations=max_iterations, **options)
-        return done.x[0], (done.residual, done.iterations, done.converged, done.x[1])
+        options |= {"max_iterations": max_iterations, "foreseen": lambda loop: loop[3] <= options["tol"]}
+        done = iterate(sweep, lambda loop: ((), loop[2]), unknown, **options)
+        converged, found = done.converged, (done.x[0], done.residual, done.iterations, done.x[1])
+        flat, unflatten = ravel_pytree(x)
+        if fresh is not None and is_careful(flat.size):
+            converged, found = rescue(
+                converged,
+                found,
+                lambda y, fraction: ravel_pytree(residual(unflatten(y), shortened(args, fraction)))[0],
+                ravel_pytree(fresh(args))[0],
+                lambda y, norm, k: (unflatten(y), norm, done.iterations + k, evaluated(unflatten(y))),
+                sizes=lambda y: ravel_pytree(unknown_speeds(args, unflatten(y)))[0],
+            )
+        x, *info, last = found
+        return x, (*info, converged, last)
 
     x, (norm, k, converged, last) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
     return Solved(x, norm, k, converged, last[0] if last else None)

@@ -15,6 +15,7 @@ from jaxtyping import PyTree
 
 from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate, known_value
+from ..linalg.careful import is_careful, rescue
 from ..linalg.scales import stall_rule
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
@@ -32,9 +33,11 @@ from .legendre import (
     compensated,
     continuation,
     later_surprise,
+    shortened,
     step_norm,
     step_speeds,
     tables,
+    unknown_speeds,
 )
 from .rounding import conserved_energy, energy_returned, returned
 from .stages import all_blocks, combined, one_block, pulls, rates, velocities
@@ -270,12 +273,40 @@ class LineIntegral(AbstractMethod):
 
             pair, none = (start, jnp.zeros((self.s, args[1].size), start.dtype)), jnp.asarray(0, jnp.int32)
             first = Iterated(pair, jnp.asarray(jnp.inf, start.dtype), none, jnp.asarray(False))
-            ((x, push), *rest), attempts = jax.lax.while_loop(more, attempt, (first, none))
-            return x, (push, attempts < 2, *rest)
+            ((x, push), norm, k, converged), attempts = jax.lax.while_loop(more, attempt, (first, none))
+            found = (x, push, norm, k)
+            if is_careful(start.size):
+                converged, found = rescue(
+                    converged,
+                    found,
+                    lambda y, fraction: self._residual(y, self._shortened(args, fraction)),
+                    self._fresh(args),
+                    lambda y, norm, sweeps: (y, self._equations(y, args).push, norm, k + sweeps),
+                    sizes=lambda y: self._sizes(y, args),
+                )
+            x, push, norm, k = found
+            return x, (push, attempts < 2, norm, k, converged)
 
         x, (push, smooth, *rest) = implicit_root(solve, lambda x, full: self._residual(x, full[1]), (start, args))
         push = known_value(lambda pair: self._equations(*pair).push, (x, args), push)
         return Iterated(x, *rest), push, smooth
+
+    def _fresh(self, args: PyTree) -> Any:
+        """A guess that does not depend on earlier steps: uniform motion."""
+        system, q, _, p, t, *_ = args
+        gamma = jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, p).reshape(-1))
+        multipliers = system.multipliers(q, p, t)
+        multipliers = jnp.zeros((self.R, multipliers.size), q.dtype).at[0].set(multipliers)
+        return jnp.concatenate([gamma.reshape(-1), multipliers.reshape(-1)])
+
+    def _shortened(self, args: PyTree, fraction: Real) -> Any:
+        """The arguments of a step of `fraction dt`."""
+        *most, owed, k = shortened(args, fraction)
+        return (*most, None if owed is None else owed / fraction, k)
+
+    def _sizes(self, x: Numbers, args: PyTree) -> Any:
+        sizes = unknown_speeds(args, self._split(x, args[1]))
+        return jnp.concatenate([size.reshape(-1) for size in sizes])
 
     def _norm(self, x: PyTree, e: Pieces, args: PyTree) -> Any:
         system, q, *_, dt, _, k = args

@@ -156,13 +156,8 @@ class LobattoIIIAB(AbstractMethod):
         return {"free": free, "constrained": constrained}
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Memory:
-        q, p, t, inner = state.q, state.p, state.t, self.s - 1
-        velocity = system.velocity(q, p).reshape(-1)
-        multipliers = system.multipliers(q, p, t)
-        slopes = jnp.tile(velocity, (inner, 1))
-        return Memory(
-            Compensation.zeros(q), slopes, jnp.zeros_like(slopes), jnp.tile(multipliers, (inner, 1)), multipliers
-        )
+        slopes, multipliers = _uniform(system, state.q, state.p, state.t, self.s - 1)
+        return Memory(Compensation.zeros(state.q), slopes, jnp.zeros_like(slopes), multipliers, multipliers[0])
 
     def step(
         self, system: AbstractSystem, state: State, dt: Real, carry: Memory, key: Key | None = None
@@ -173,7 +168,8 @@ class LobattoIIIAB(AbstractMethod):
         guess = (continued + carry.missed, carry.multipliers)
         args = (system, q, low.q, state.p + low.p, jnp.asarray(state.t, q.dtype), jnp.asarray(dt, q.dtype))
         options = {"iteration": self.iteration, "max_iterations": self.max_iterations, "ahead": True}
-        done = solve_step(self._residual, self._correction, guess, args, **options, prepare=self._factor)
+        rules = {"prepare": self._factor, "fresh": self._fresh}
+        done = solve_step(self._residual, self._correction, guess, args, **options, **rules)
         slopes, multipliers = done.x
         force, _, momenta = self._stages(slopes, multipliers, args)
 
@@ -193,6 +189,11 @@ class LobattoIIIAB(AbstractMethod):
             Memory(Compensation(low_q, low_p), slopes, slopes - continued, multipliers, final),
             report,
         )
+
+    def _fresh(self, args: PyTree) -> tuple[Any, Any]:
+        """A guess that does not depend on earlier steps: uniform motion."""
+        system, q, _, p, t, _ = args
+        return _uniform(system, q, p, t, self.s - 1)
 
     def _stages(self, slopes: Numbers, multipliers: Numbers, args: PyTree) -> tuple[Any, Any, Any]:
         """Forces with constraint forces at the first s - 1 stages, Jacobians at all s, and the stage momenta."""
@@ -302,6 +303,12 @@ class LobattoIIIAB(AbstractMethod):
         back = State(state.q, -state.p, state.t, state.n)
         fresh = self.init(system, back, jnp.nan)
         return back, fresh._replace(low=carry.low.reversed())
+
+
+def _uniform(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, stages: int) -> tuple[Any, Any]:
+    """Slopes and multipliers of the start, the same for so many stages."""
+    both = system.velocity(q, p).reshape(-1), system.multipliers(q, p, t)
+    return jnp.tile(both[0], (stages, 1)), jnp.tile(both[1], (stages, 1))
 
 
 VARIANTS = {"LobattoIIIAB": (lambda: LobattoIIIAB(2), lambda: LobattoIIIAB(4))}

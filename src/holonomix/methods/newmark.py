@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from ..errors import runtime_number
 from ..linalg import Compensation, Iterated, implicit_root, iterate
+from ..linalg.careful import is_careful, rescue
 from ..linalg.scales import relative, stall_rule
 from ..status import Status
 from ..systems.abstract import AbstractSystem
@@ -211,7 +212,18 @@ def implicit_position(
 
         options = stall_rule(origin.dtype, quadratic=True)
         done = iterate(body, residual, start, tol=2 * eps, max_iterations=max_iterations, **options)
-        return done.x, (done.residual, done.iterations, done.converged)
+        converged, found = done.converged, (done.x, done.residual, done.iterations)
+        if is_careful(origin.size) and not once:
+            converged, found = rescue(
+                converged,
+                found,
+                lambda y, fraction: _position_residual(y.reshape(origin.shape), args).reshape(-1),
+                origin.reshape(-1),
+                lambda y, norm, k: (y.reshape(origin.shape), norm, done.iterations + k),
+                grows=False,
+            )
+        x, *info = found
+        return x, (*info, converged)
 
     def factor(y: Numbers, args: PyTree):
         return _Premultiplied(args[0], y, curvature(args[0], y, args[2]).factor(once))

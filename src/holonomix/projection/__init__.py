@@ -2,7 +2,6 @@
 
 from .project import as_array as as_array
 from .project import as_state_arrays as as_state_arrays
-from .project import bend_sizes as bend_sizes
 from .project import check_constant_mass as check_constant_mass
 from .project import check_functions as check_functions
 from .project import check_rank as check_rank
@@ -10,6 +9,7 @@ from .project import check_start as check_start
 from .project import check_system as check_system
 from .project import constraint_sizes as constraint_sizes
 from .project import project as project
+from .project import rounding_sizes as rounding_sizes
 from .project import speed_sizes as speed_sizes
 from .recovery import penalty_multipliers as penalty_multipliers
 from .recovery import stiff_multipliers as stiff_multipliers

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..compiled import compiled, compiled_for_one_run, rarely_collecting
+from ..compiled import compiled_for_one_run, rarely_collecting
 from ..errors import (
     ConstraintRankError,
     ConvergenceError,
@@ -29,6 +29,7 @@ from ..systems.problem import Problem
 from ..types import Array, ArrayLike, Numbers, Real, known_array
 from .nearest import constraint_sizes, nearest_point
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
+from .terms import term_sizes
 
 __all__ = [
     "as_array",
@@ -124,22 +125,9 @@ def _nearest(
     return here, there, jnp.max(jnp.abs(system.constraint(here, t))), converged, rank
 
 
-def bend_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
-    """`(G M^-1 G^T)_ii^2 / |g_i''(d_i, d_i)|` with `d_i = M^-1 G_i^T`: the size of g over a radius of curvature.
-
-    The terms of a curved g are this large even where q is zero (a pendulum that hangs at the origin), and so is their
-    rounding. Zero for a row that is not curved.
-    """
-    m = system.constraint_count(q)
-
-    def row(unit: Numbers):
-        value = lambda x: jnp.sum(unit * system.constraint(x, t))
-        pull = jax.grad(value)(q)
-        way = system.inverse_mass(q, pull)
-        bend = jnp.abs(jnp.sum(way * jax.jvp(jax.grad(value), (q,), (way,))[1]))
-        return jnp.where(bend > 0, jnp.sum(pull * way) ** 2 / jnp.where(bend > 0, bend, 1.0), 0.0)
-
-    return jax.lax.map(row, jnp.eye(m, dtype=q.dtype))
+def rounding_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
+    """`eps` times this is what rounding inside the constraint can change in each row of g (`term_sizes`)."""
+    return term_sizes(lambda x: system.constraint(x, t), q)
 
 
 def check_rank(system: AbstractSystem, q: Numbers, t: Real = 0.0) -> None:
@@ -285,7 +273,7 @@ def check_start(
         )
     off = np.abs(g) > tolerance * sizes
     if np.any(off) and len(g) <= LARGE_RANK_CHECK:
-        off &= np.abs(g) > 64 * eps * np.asarray(_bend_sizes(system, q, known_array(t, q.dtype)))
+        off &= np.abs(g) > 64 * eps * np.asarray(_rounding_sizes(system, q, known_array(t, q.dtype)))
     if np.any(off):
         k = int(np.argmax(np.where(off, np.abs(g), 0.0)))
         raise InconsistentStateError(
@@ -320,7 +308,7 @@ def _row_names(system: AbstractSystem, q: Numbers, numbers: list[int]) -> str:
     return "; ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-_bend_sizes = compiled(bend_sizes)
+_rounding_sizes = compiled_for_one_run(rounding_sizes)
 
 
 @compiled_for_one_run

@@ -14,6 +14,7 @@ for a fixed bound on `max|g|` instead, in the units of g.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -26,11 +27,13 @@ from jaxtyping import PyTree
 
 from ..errors import InputError, one_of, real_array, whole_number
 from ..linalg import implicit_root, iterate
-from ..linalg.scales import inverse_sizes, stall_rule
+from ..linalg.careful import is_careful, rescue
+from ..linalg.scales import inverse_sizes, loose, stall_rule
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..types import Index, Numbers, Real
 from .position_problem import IslandPositionProblem, PositionProblem, island_momenta, position_problem
+from .terms import term_sizes
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
 
@@ -47,6 +50,10 @@ def singular_pivot(dtype: DTypeLike) -> float:
 ROUND_OFF = 1.0
 # The residual of a relaxation oscillates, so a stall is accepted only near round-off, in multiples of eps.
 RELAXED = 8.0
+
+
+# Rows up to which a solve that did not converge is judged by the terms of the constraint as well.
+MOST_ROWS_WITH_TERMS = 32
 
 
 class PositionSolve(NamedTuple):
@@ -129,7 +136,37 @@ def shifted(system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, multipl
 
 def _found_positions(args: PyTree) -> tuple[Any, Any]:
     *problem, (solver, memory) = args
-    return solver.iterate_positions(*problem, memory)
+    multipliers, (k, residual, converged, memory) = solver.iterate_positions(*problem, memory)
+    if is_careful(multipliers.size):
+        found = (multipliers, residual, k)
+        finish = lambda x, norm, sweeps: (x, norm.astype(residual.dtype), k + sweeps)
+        converged, found = _rescued_positions(tuple(problem), solver, converged, found, finish)
+        multipliers, residual, k = found
+    return multipliers, (k, residual, converged, memory)
+
+
+def _rescued_positions(
+    problem: tuple[Any, ...], solver: AbstractSolver, converged: Numbers, found: PyTree, finish: Callable[..., Any]
+) -> tuple[Any, Any]:
+    """Damped Newton iterations where the solver gave up; a multiplier grows with the square of the step."""
+    system, q, trial, t, t1 = problem
+    few = found[0].size <= MOST_ROWS_WITH_TERMS
+
+    def equations(multipliers: Numbers, fraction: Real):
+        near = q + fraction * (trial - q)
+        return system.constraint(shifted(system, q, near, t, multipliers), t + fraction * (t1 - t))
+
+    def rows(multipliers: Numbers):
+        here = shifted(system, q, trial, t, multipliers)
+        sizes = system.row_sizes(q, system.linearize(here, t1), jnp.maximum(jnp.abs(here), jnp.abs(q)))
+        # a residual that no longer falls is accepted up to `loose` of these: round-off of the constraint's own terms,
+        # and the residual that the step began with
+        terms = term_sizes(lambda x: system.constraint(x, t1), here) if few else 0.0
+        sizes = jnp.maximum(sizes, loose(q.dtype) * terms)
+        return jnp.maximum(sizes, jnp.abs(system.constraint(q, t)) / loose(q.dtype))
+
+    options = {"rows": rows, "rescale": lambda x, ratio: ratio**2 * x, "dependent_rows": solver.redundant is not None}
+    return rescue(converged, found, equations, jnp.zeros_like(found[0]), finish, **options)
 
 
 def _position_residual(multipliers: Numbers, args: PyTree) -> Any:

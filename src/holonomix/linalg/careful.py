@@ -1,0 +1,161 @@
+"""Solves that a fast iteration has given up: Newton's method with damping, and steps that grow to their full size.
+
+Steps are first compiled without any of this (`careful_solves` is off). The driver repeats a step that did not converge
+with it, so that the fast program pays nothing. Where steps are differentiated, it is part of the program, inside of a
+loop that runs no times as long as the fast iteration converges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..types import Numbers
+from .redundant import dependent
+from .scales import balanced, loose, relative, row_sizes
+
+# Unknowns up to which the Jacobian is formed.
+LARGEST = 2000
+# Iterations of Newton's method, and halvings of one correction.
+SWEEPS, HALVINGS = 60, 12
+# Up to this many eps a residual that no correction reduces is round-off; up to `loose` if corrections are tiny as well.
+STALL = 2.0**22
+# Fractions of the step that are solved for in turn: the whole step, then steps that grow to it.
+SCHEDULES = ((1.0,), (0.5, 1.0), (0.25, 0.5, 0.75, 1.0))
+
+_on: ContextVar[bool] = ContextVar("careful_solves", default=False)
+
+
+@contextlib.contextmanager
+def careful_solves(on: bool = True) -> Iterator[None]:
+    """While steps are traced: whether a solve that does not converge is tried again with more care."""
+    token = _on.set(on)
+    try:
+        yield
+    finally:
+        _on.reset(token)
+
+
+def is_careful(unknowns: int) -> bool:
+    """Whether solves of so many unknowns are to be tried again."""
+    return _on.get() and 0 < unknowns <= LARGEST
+
+
+def rescue(
+    converged: Numbers,
+    found: PyTree,
+    residual: Callable[[Any, Any], Any],
+    guess: Numbers,
+    finish: Callable[[Any, Any, Any], Any],
+    *,
+    sizes: Callable[[Any], Any] = jnp.abs,
+    rows: Callable[[Any], Any] | None = None,
+    rescale: Callable[[Any, Any], Any] = lambda x, ratio: x,
+    grows: bool = True,
+    dependent_rows: bool = False,
+) -> tuple[Any, Any]:
+    """`(converged, found)`, or, where a solve did not converge, what damped Newton iterations find instead.
+
+    `residual(x, fraction)` are the equations of a step of `fraction dt` in a flat x, `guess` is where they are solved
+    from. Where `grows`, shorter steps are tried, and their solution, passed through `rescale(x, ratio of the lengths)`,
+    is the guess of a longer one. `finish(x, norm, iterations)` makes of x what the caller calls `found`. `sizes(x)`
+    are the sizes of the unknowns and `rows(x)` the least sizes of the equations (`linalg.scales`).
+    """
+    schedules = SCHEDULES if grows else SCHEDULES[:1]
+    fractions = np.array([f for schedule in schedules for f in schedule])
+    begins = np.array([k == 0 for schedule in schedules for k in range(len(schedule))])
+    ratios = np.where(begins, 1.0, fractions / np.roll(fractions, 1))
+    # the stage after one that failed: the beginning of the next schedule
+    after = [next((j for j in range(k + 1, len(begins)) if begins[j]), len(begins)) for k in range(len(begins))]
+    table = [jnp.asarray(x) for x in (fractions, begins, ratios, np.array(after), fractions == 1.0)]
+
+    def more(loop: PyTree):
+        converged, _, _, stage, _ = loop
+        return ~converged & (stage < len(fractions))
+
+    def attempt(loop: PyTree):
+        _, found, x, stage, total = loop
+        fraction, begin, ratio, next_schedule, whole = (column[stage] for column in table)
+        x = jnp.where(begin, guess, rescale(x, ratio))
+        x, norm, k, good = _damped(lambda y: residual(y, fraction), x, sizes, rows, dependent_rows)
+        done, total = good & whole, total + k
+        found = jax.tree.map(lambda new, old: jnp.where(done, new, old), finish(x, norm, total), found)
+        return done, found, x, jnp.where(good, stage + 1, next_schedule), total
+
+    none = jnp.asarray(0, jnp.int32)
+    start = (converged, found, guess, jnp.asarray(0, table[3].dtype), none)
+    converged, found, *_ = jax.lax.while_loop(more, attempt, start)
+    return converged, found
+
+
+def _damped(
+    residual: Callable[[Any], Any],
+    start: Numbers,
+    sizes: Callable[[Any], Any],
+    least: Callable[[Any], Any] | None,
+    dependent_rows: bool,
+) -> tuple[Any, Any, Any, Any]:
+    """Newton's method with the true Jacobian; a correction is halved until the residual falls.
+
+    Returns x, the residual norm, the number of iterations, and whether x is a root to round-off: the norm is small, or
+    it no longer falls and is below `sqrt(eps)`, or the last correction changed no unknown.
+    """
+    eps = jnp.finfo(start.dtype).eps
+
+    def solved(jacobian: Numbers, size: Numbers, r: Numbers) -> Any:
+        if dependent_rows:
+            units = jnp.where(size > 0, size, 1.0)
+            return units * (jnp.linalg.pinv(jacobian * units, rtol=dependent(r.dtype)) @ r)
+        return balanced(jacobian, size, lambda scaled: lambda b: jnp.linalg.solve(scaled, b))(r)
+
+    def more(loop: PyTree):
+        _, _, norm, k, converged, stuck = loop
+        return ~converged & ~stuck & (k < SWEEPS) & jnp.isfinite(norm)
+
+    def sweep(loop: PyTree):
+        x, r, _, k, _, _ = loop
+        jacobian, size = jax.jacfwd(residual)(x), sizes(x)
+        scale = row_sizes(jacobian, size)
+        scale = scale if least is None else jnp.maximum(scale, least(x))
+        dx, before = solved(jacobian, size, r), relative(r, scale)
+
+        def shorter(search: PyTree):
+            length, *_ = search
+            new = x - length / 2 * dx
+            return length / 2, new, *_measured(residual, new, scale)
+
+        def rejected(search: PyTree):
+            length, _, _, norm = search
+            return ~(norm <= (1 - length / 4) * before) & (length > 2.0**-HALVINGS)
+
+        whole = x - dx
+        first = (jnp.ones_like(before), whole, *_measured(residual, whole, scale))
+        length, new, r_new, norm = jax.lax.while_loop(rejected, shorter, first)
+        falls = norm < before
+        # at round-off neither a whole correction nor its parts reduce the residual any more
+        settled = jnp.all(jnp.abs(dx) <= 8 * eps * size)
+        tiny = jnp.all(jnp.abs(dx) <= loose(x.dtype) * size)
+        stalled = ~(norm < 0.5 * before) & (before <= loose(x.dtype)) & (tiny | (before <= STALL * eps))
+        converged = (norm <= 2 * eps) | (before <= 2 * eps) | settled | stalled
+        x = jnp.where(falls, new, x)
+        r = jnp.where(falls, r_new, r)
+        return x, r, jnp.minimum(norm, before), k + 1, converged, ~falls
+
+    r = residual(start)
+    unknown = jnp.where(jnp.all(jnp.isfinite(r)), jnp.ones((), start.dtype), jnp.nan)
+    zero = jnp.all(r == 0)
+    loop = (start, r, jnp.where(zero, 0.0, unknown), jnp.asarray(0, jnp.int32), zero, jnp.asarray(False))
+    x, _, norm, k, converged, _ = jax.lax.while_loop(more, sweep, loop)
+    return x, norm, k, converged
+
+
+def _measured(residual: Callable[[Any], Any], x: Numbers, scale: Numbers) -> tuple[Any, Any]:
+    r = residual(x)
+    return r, relative(r, scale)
