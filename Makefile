@@ -11,7 +11,8 @@ WORKERS ?= 2
 help:
 	@echo "make demo      a simulation with its certificate and picture, in out/demo"
 	@echo "make test      the tests, without the slow ones"
-	@echo "make test-all  every test"
+	@echo "make test-all  every test, with types checked in every package; ORDER=text draws the order of the tests from a text,"
+	@echo "               LIMIT=seconds starts no test after that time and lists those left"
 	@echo "make lint      ruff and pyright"
 	@echo "make bench     speed: figures with their goals, pass or miss, in a few minutes"
 	@echo "make bench-all all scripts of benchmarks/, with the peers they compare with"
@@ -37,7 +38,8 @@ test: $(VENV)/.stamp-test
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.stamp-test
-	XLA_FLAGS="$(XLA_FLAGS)" $(PY) -m pytest -n $(WORKERS) --dist worksteal --jaxtyping-packages=holonomix,beartype.beartype
+	XLA_FLAGS="$(XLA_FLAGS)" $(PY) -m pytest -n $(WORKERS) --dist worksteal --jaxtyping-packages=holonomix,beartype.beartype \
+		$(if $(ORDER),--order-seed=$(ORDER)) $(if $(LIMIT),--time-limit=$(LIMIT))
 
 # pyright has to see what the tests use beside the base packages (cloudpickle)
 lint: $(VENV)/.stamp-lint $(VENV)/.stamp-test

@@ -1,13 +1,19 @@
-"""Shared by every test: the CPU, in 64 bits, and hypothesis runs that repeat themselves."""
+"""Shared by every test: the CPU, 64 bits, repeatable hypothesis runs; order, time limit and GPU of the suite."""
 
 import ctypes
 import gc
+import hashlib
 import importlib.metadata
+import importlib.util
+import math
 import os
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # tests marked gpu have a process of their own
 os.environ["HOLONOMIX_DEFECTS"] = "raise"  # runs take another way around a defect of the kernel compiler; tests do not
 
 
@@ -63,10 +69,129 @@ def forget_programs():
         ctypes.CDLL(None).malloc_trim(0)  # back to the system
 
 
+# ---- slow tests
+
+
+def _slow_names() -> list[str]:
+    """The tests of `slow.txt`, which were measured to be long."""
+    lines = Path(__file__).with_name("slow.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+class SlowNames(pytest.Item):
+    """Fails when `slow.txt` names a test that does not exist."""
+
+    def runtest(self):
+        names = _slow_names()
+        stale = sorted(set(names) - self.config.stash[COLLECTED])
+        if stale or len(names) != len(set(names)):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            lines = [f"no such test: {name}" for name in stale] + [f"named twice: {name}" for name in twice]
+            pytest.fail("\n".join(lines), pytrace=False)
+
+    def reportinfo(self):
+        return self.path, None, "slow.txt"
+
+
+class SlowFile(pytest.File):
+    def collect(self):
+        yield SlowNames.from_parent(self, name="names")
+
+
+COLLECTED = pytest.StashKey[set]()
+
+
+def pytest_collect_file(file_path, parent):
+    """`slow.txt` lies in the folder of all tests: it is checked whenever they are all collected."""
+    return SlowFile.from_parent(parent, path=file_path) if file_path.name == "slow.txt" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark the tests of `slow.txt`, which were measured to be long, beside those that are marked where they stand."""
-    listed = set(Path(__file__).with_name("slow.txt").read_text().splitlines())
+    """Mark the tests of `slow.txt`, beside those that are marked where they stand; draw an order if asked to."""
+    config.stash[COLLECTED] = {item.nodeid for item in items}
+    listed = set(_slow_names())
     for item in items:
         if item.nodeid in listed:
             item.add_marker("slow")
+    if (seed := config.getoption("--order-seed")) is not None:
+        draw = lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest()
+        # the tests of a file stay together: they share fixtures and compiled programs
+        items.sort(key=lambda item: (draw(item.nodeid.split("::")[0]), draw(item.nodeid)))
+
+
+# ---- order and time limit
+
+DEADLINE = pytest.StashKey[float]()
+NOT_REACHED = "not reached"
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("order and time")
+    group.addoption("--order-seed", metavar="TEXT", help="draw the order of the tests from TEXT")
+    group.addoption(
+        "--time-limit",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="start no test after this time; the tests left are listed at the end and are no failure",
+    )
+
+
+def pytest_configure(config):
+    given = getattr(config, "workerinput", {}).get("deadline")  # workers of pytest-xdist share one deadline
+    config.stash[DEADLINE] = time.time() + config.getoption("--time-limit") if given is None else float(given)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["deadline"] = repr(node.config.stash[DEADLINE])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    if time.time() > item.config.stash[DEADLINE]:
+        item.user_properties.append((NOT_REACHED, True))
+        pytest.skip(NOT_REACHED)
+    if item.get_closest_marker("gpu") and not HAS_GPU:
+        pytest.skip("needs an NVIDIA GPU and JAX for CUDA")
+
+
+def pytest_report_teststatus(report):
+    if report.skipped and NOT_REACHED in dict(report.user_properties):
+        return NOT_REACHED, "", NOT_REACHED.upper()
+    return None
+
+
+def pytest_terminal_summary(terminalreporter):
+    left = sorted(report.nodeid for report in terminalreporter.stats.get(NOT_REACHED, ()))
+    if left:
+        terminalreporter.section(f"not reached within the time limit: {len(left)}")
+        terminalreporter.write("".join(f"{name}\n" for name in left))
+
+
+# ---- tests on a GPU
+
+
+def _has_gpu() -> bool:
+    """Whether there is an NVIDIA GPU and JAX can use it. JAX itself is not asked: it would initialize the GPU."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1") or not Path("/dev/nvidiactl").exists():
+        return False
+    return any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13))
+
+
+HAS_GPU = _has_gpu()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test marked gpu in a process in which the GPU is JAX's default; all others stay on the CPU."""
+    if pyfuncitem.get_closest_marker("gpu") is None or jax.default_backend() == "gpu":
+        return None
+    flags = {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", pyfuncitem.nodeid]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | flags
+    done = subprocess.run(command, cwd=pyfuncitem.config.rootpath, env=environment, capture_output=True, text=True)
+    if done.returncode or "1 passed" not in done.stdout:
+        pytest.fail(f"on the GPU:\n{done.stdout[-8000:]}\n{done.stderr[-2000:]}", pytrace=False)
+    return True
