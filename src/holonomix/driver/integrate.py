@@ -6,14 +6,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from ..compiled import compiled
-from ..errors import flag
+from ..errors import InputError, flag
 from ..projection import check_functions
 from ..status import Status
 from ..types import ArrayLike, Index, Info, Numbers
-from .adjoints import Adjoint, advance, check_adjoint, nan_unless
-from .loop import Consts, LoopCarry, Stepper
+from .adjoints import Adjoint, Reversible, advance, check_adjoint, nan_unless
+from .loop import REPEATED, Consts, LoopCarry, Stepper
 from .options import MethodLike, Options, SystemLike
 from .plan import plan_pure
 
@@ -31,6 +32,7 @@ def integrate(
     key: ArrayLike | None = None,
     info: bool = False,
     adjoint: Adjoint = "checkpoint",
+    careful: bool = False,
 ) -> Any:
     """The final `(q, p)` after `steps` steps, or with `save_every=k` the rows 0, k, 2k, ...
 
@@ -44,12 +46,21 @@ def integrate(
     `adjoint` says how reverse mode gets the states of the run again: `"checkpoint"` (memory of order sqrt(steps), the
     steps computed twice), `hx.Checkpointed(n)` (n states remembered), `"direct"` (all remembered), `hx.Reversible()`
     (none: symmetric methods walk back) or `"forward"` (a plain loop: forward mode only, least overhead).
+
+    A step whose iteration does not converge is tried again as in `simulate`, by damped Newton iterations and shorter
+    steps. Inside of a transformation that must be part of the program, which then takes longer to compile and to run:
+    ask for it with `careful=True` where steps are long.
     """
     flag("info", info)
+    if flag("careful", careful) and isinstance(adjoint, Reversible) and adjoint.backend != "array":
+        raise InputError('careful=True needs the array path: give adjoint=hx.Reversible("array"), or another adjoint')
     plan = plan_pure(system, method, q0, p0, Options(dt, steps, t0=t0, save_every=save_every, key=key))
     check_adjoint(adjoint, plan.method, plan.system)
     every = plan.every if plan.saves else None
-    row, final = _integrate(plan.stepper, plan.consts, plan.q0, plan.p0, plan.steps, every, adjoint)
+    run = lambda stepper: _integrate(stepper, plan.consts, plan.q0, plan.p0, plan.steps, every, adjoint)
+    row, final = run(plan.stepper.with_care() if careful else plan.stepper)
+    if not careful and not isinstance(final.status, Tracer) and int(final.status) in REPEATED:
+        row, final = run(plan.stepper.with_care())
     if not info:
         return row["q"], row["p"]
     multipliers = jax.vmap(plan.system.multipliers) if plan.saves else plan.system.multipliers

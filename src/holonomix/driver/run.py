@@ -26,7 +26,7 @@ from .checkpoint import Identity, check_same_backend, check_same_run, from_array
 from .dense import Interpolant
 from .events import Found, locate
 from .interrupts import Interrupts
-from .loop import Consts, LoopCarry, Stepper
+from .loop import REPEATED, Consts, LoopCarry, Stepper
 from .options import StoreLike, slack
 from .plan import Plan, to_host
 from .progress import Progress
@@ -282,7 +282,7 @@ class Run:
     def repeat(self, table: Table) -> bool:
         """Take steps that did not converge again, with more care (`linalg.careful`); whether any trajectory goes on."""
         plan, status = self.plan, self.status
-        again = ((status == Status.NOT_CONVERGED) | (status == Status.NONFINITE)) & ~self.given_up
+        again = np.isin(status, REPEATED) & ~self.given_up
         if again.any():
             again &= self.lanes(self.carry.most_iterations) > 0  # of explicit steps nothing else can be had
         if not again.any():

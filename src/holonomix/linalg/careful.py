@@ -43,9 +43,14 @@ def careful_solves(on: bool = True) -> Iterator[None]:
         _on.reset(token)
 
 
+def asked_for_care() -> bool:
+    """Whether `careful_solves` is on."""
+    return _on.get()
+
+
 def is_careful(unknowns: int) -> bool:
     """Whether solves of so many unknowns are to be tried again."""
-    return _on.get() and 0 < unknowns <= LARGEST
+    return asked_for_care() and 0 < unknowns <= LARGEST
 
 
 def rescue(

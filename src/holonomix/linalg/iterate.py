@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
 from ..types import Index, Numbers, Real
-from .careful import is_careful, rescue
+from .careful import asked_for_care, careful_solves, is_careful, rescue
 from .krylov import LARGE, JacobianProduct, block_units
 from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
@@ -128,6 +128,7 @@ def implicit_root(
     carries no derivative. Both functions must take everything from `args`.
     """
     dynamic, static = eqx.partition(args, eqx.is_array)
+    care = asked_for_care()  # the rule of the derivative is traced later
 
     def dense(x: PyTree, args: PyTree):
         flat, unflatten = ravel_pytree(x)
@@ -135,7 +136,8 @@ def implicit_root(
 
     @jax.custom_jvp
     def root(dynamic: PyTree):
-        return solve(eqx.combine(dynamic, static))
+        with careful_solves(care):
+            return solve(eqx.combine(dynamic, static))
 
     @root.defjvp
     def _(primals: PyTree, tangents: PyTree):

@@ -185,10 +185,13 @@ def unrolled(
     growth: list[Any] = []
     factors: list[list[Any]] = [[] for _ in range(n)]
     for k in range(n):
-        inverse.append(1.0 / rows[k][k])
-        growth.append(scale[k] * jnp.abs(inverse[k]))
         if dependent:
-            inverse[k] = jnp.where(growth[k] < 1.0 / dependent, inverse[k], 0.0)
+            # the inverse of a pivot that vanishes must not be formed: in reverse mode it would give NaN
+            kept = jnp.abs(rows[k][k]) > dependent * scale[k]
+            inverse.append(jnp.where(kept, 1.0 / jnp.where(kept, rows[k][k], 1.0), 0.0))
+        else:
+            inverse.append(1.0 / rows[k][k])
+        growth.append(scale[k] * jnp.abs(inverse[k]))
         for i in range(k + 1, n):
             head = rows[k][i] if symmetric else rows[i][k]
             f = head * inverse[k]
