@@ -53,7 +53,9 @@ def solve_together(solver: AbstractSolver, start: Numbers, args: PyTree) -> Iter
         system, _, q, t, _, carry = args
         eps = jnp.finfo(q.dtype).eps
         jac = system.linearize(q, t)
-        sizes = system.row_sizes(q, jac, jnp.maximum(jnp.abs(q), jnp.abs(_trial(start[:-1], start[-1], args)[1])))
+        # the impulse cancels forces: what they do alone is what is rounded
+        free = _trial(jnp.zeros_like(start[:-1]), start[-1], args)[1]
+        sizes = system.row_sizes(q, jac, jnp.maximum(jnp.abs(q), jnp.abs(free)))
         scale = inverse_sizes(sizes) if solver.tol is None else jnp.ones_like(sizes)
         units = ROUND_OFF if solver.tol is None else 1.0
         frozen = system.gram(q, jac, jac).factor(symmetric=True) if isinstance(solver, SymmetricNewton) else None

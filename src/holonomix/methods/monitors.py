@@ -39,16 +39,21 @@ __all__ = [
 ]
 
 
+# Steps of the first size in which a start without any scale of its own is taken to change.
+START_STEPS = 100
+
+
 def _optional(name: str) -> Callable[[Any], Any]:
     """A converter for a number that may be left to the monitor."""
     return lambda x: None if x is None else real_array(name, x)
 
 
-def natural_time(system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
-    """The time in which the forces at a state change its motion, in any units; zero where it has no scale at all.
+def natural_time(system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None = None) -> Any:
+    """The time in which the forces at a state change its motion, in any units.
 
     `pi sqrt(W / F^T M^-1 F)` with the forces `F = -grad V` and the energy `W = max(|q| |F|, 2 T)`, which is half a
-    period of an oscillator with this amplitude and force; without forces, the time in which the motion covers `|q|`.
+    period of an oscillator with this amplitude and force; without forces, the time in which the motion covers `|q|`. At
+    rest at the origin there is no such time: it is `START_STEPS` times `dt` then, or zero without a `dt`.
     """
     slope, twice_kinetic = system.gradient(q), 2 * system.kinetic(q, p)
     power = jnp.sum(slope * system.inverse_mass(q, slope))
@@ -56,7 +61,8 @@ def natural_time(system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
     forced, moving = (power > 0) & (work > 0), twice_kinetic > 0
     drift = jnp.where(moving, _length(q) * _length(p) / jnp.where(moving, twice_kinetic, 1.0), 0.0)
     square = jnp.where(forced, work / jnp.where(forced, power, 1.0), 1.0)
-    return jnp.where(forced, np.pi * jnp.sqrt(square), drift)
+    found = jnp.where(forced, np.pi * jnp.sqrt(square), drift)
+    return found if dt is None else jnp.where(found > 0, found, START_STEPS * jnp.abs(dt))
 
 
 def _length(x: Numbers) -> Any:
@@ -105,7 +111,7 @@ class AbstractSpeedMonitor(AbstractRemembering):
     weight: Any = eqx.field(converter=_optional("weight"), default=None)
 
     def start(self, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None) -> Any:
-        return natural_time(system, q, p) if self.weight is None else ()
+        return natural_time(system, q, p, dt) if self.weight is None else ()
 
     def speed(self, system: AbstractSystem, q: Numbers, p: Numbers, force: Numbers, time: PyTree) -> Any:
         change = time * system.inverse_mass(q, force) if self.weight is None else self.weight * force
@@ -199,7 +205,7 @@ class FastestParticleMonitor(AbstractRemembering):
     def start(self, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None) -> Any:
         if self.floor is not None:
             return ()
-        gained = natural_time(system, q, p) * system.inverse_mass(q, system.gradient(q))
+        gained = natural_time(system, q, p, dt) * system.inverse_mass(q, system.gradient(q))
         fastest = jnp.maximum(_largest_square(system.velocity(q, p)), _largest_square(gained))
         return 0.1 * jnp.where(fastest > 0, jnp.sqrt(jnp.where(fastest > 0, fastest, 1.0)), 0.0)
 
@@ -278,7 +284,7 @@ def check_monitor(
     shape = jax.eval_shape(lambda q, p: monitor(system, q, p), q, p).shape
     if shape != ():
         raise InputError(f"the monitor must return a number U(q, p); it returned an array of shape {shape}")
-    u = float(_evaluate(monitor, system, q, p))
+    u = float(_evaluate(monitor, system, q, p, dt))
     if not (np.isfinite(u) and u > 0):
         hint = "give it a weight or floor" if hasattr(monitor, "weight") or hasattr(monitor, "floor") else ""
         hint = hint or "try sqrt(U^2 + floor^2)"
@@ -287,10 +293,10 @@ def check_monitor(
         return
     # momenta as large as p, or such that q changes by itself in a hundred steps
     drawn = np.random.default_rng(0).standard_normal(np.shape(p))
-    way = jnp.full_like(q, jnp.max(jnp.abs(q)) / (100 * abs(dt)))
+    way = jnp.full_like(q, jnp.max(jnp.abs(q)) / (START_STEPS * abs(dt)))
     drawn = drawn * np.maximum(np.max(np.abs(p)), np.abs(system.momentum(q, way)))
     for where, momentum in (("the start", p), ("a momentum drawn at random", jnp.asarray(drawn, q.dtype))):
-        forward, back = (float(_evaluate(monitor, system, q, x)) for x in (momentum, -momentum))
+        forward, back = (float(_evaluate(monitor, system, q, x, dt)) for x in (momentum, -momentum))
         if abs(forward - back) > 1e-9 * max(abs(forward), abs(back)):
             raise InputError(
                 f"the monitor must be even in p, or the method is not reversible: at {where} "
@@ -299,8 +305,8 @@ def check_monitor(
 
 
 @compiled
-def _evaluate(monitor: AbstractMonitor, system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
-    return monitor(system, q, p)
+def _evaluate(monitor: AbstractMonitor, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real) -> Any:
+    return monitor.value(system, q, p, monitor.start(system, q, p, dt))
 
 
 def _parts(monitor: object) -> list[Any]:
