@@ -38,6 +38,14 @@ def test_newer_primitives(name, fn, args):
     np.testing.assert_allclose(evaluate(primitive.bind, *args), fn(*args), 1e-14, 1e-15)
 
 
+def test_where_data_lies_is_no_reason_to_refuse():
+    """JAX 0.11 names a memory in the empty arrays that a scan fills."""
+    empty = Primitive("empty2")
+    empty.def_abstract_eval(lambda *, dtype, memory_space: jax.core.ShapedArray((), dtype))
+    fill = lambda x: jnp.broadcast_to(empty.bind(dtype=np.dtype(float), memory_space="somewhere"), x.shape).at[:].set(x)
+    np.testing.assert_array_equal(evaluate(fill, X), X)
+
+
 def test_constants_of_a_call_are_kept_where_one_class_is_for_closed_and_open_programs(monkeypatch):
     monkeypatch.setattr(jaxprs.jex_core, "Jaxpr", jaxprs.jex_core.ClosedJaxpr)
     body = jax.make_jaxpr(lambda x: x * X)(X)

@@ -40,6 +40,7 @@ WITHOUT_EFFECT = {
     "accuracy",
     "indices_are_sorted",
     "is_stable",
+    "memory_space",
     "out_sharding",
     "precision",
     "preferred_element_type",
