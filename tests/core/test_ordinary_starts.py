@@ -85,7 +85,8 @@ def test_every_ordinary_start_runs(name, method, speed):
         pytest.skip("refused by name")
     sol = _started(name, method, speed)
     assert sol.status == hx.Status.OK and sol.stats["retries"] == 0
-    assert np.max(sol.constraint_error()) < 1e-14
+    if method.traits_on(SYSTEMS[name][0]).constraint_exact:
+        assert np.max(sol.constraint_error()) < 1e-14
 
 
 @pytest.mark.parametrize("monitor", [hx.ArcLengthMonitor(), hx.ForceMonitor()], ids=lambda m: type(m).__name__)
@@ -105,6 +106,21 @@ def test_a_start_at_the_origin_is_judged_by_the_terms_of_the_constraint():
         else:
             with pytest.raises(hx.InconsistentStateError):
                 check_start(system, jnp.zeros(2), jnp.zeros(2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{m.name}-{type(getattr(m, 'solver', None)).__name__}")
+def test_rods_that_pass_the_origin(method):
+    """Rounding of the constraint's own terms (its length, 1 or 1e3) is far above that of q, which is nearly zero."""
+    circle = hx.System(lambda q: 0.8 * q[1] + 0.5 * q @ q, lambda q: jnp.array([(q[0] + 1) ** 2 + q[1] ** 2 - 1]))
+    far = hx.System(lambda q: 9.81 * q[1], lambda q: jnp.array([q[0] ** 2 + (q[1] - 1e3) ** 2 - 1e6]))
+    norm = hx.System(lambda q: 9.81 * q[1], lambda q: jnp.array([jnp.sqrt(q[0] ** 2 + (q[1] - 1) ** 2) - 1]))
+    for system, way in ((circle, [0.0, 1.0]), (far, [1.0, 0.0]), (norm, [1.0, 0.0])):
+        for dt in (0.1, 0.01, 1e-4):
+            for speed in (0.0, 1e-8):
+                end = {"t1": 20 * dt} if method.adaptive else {"steps": 20}
+                p = speed * np.asarray(way)
+                assert hx.simulate(system, method, [0.0, 0.0], p, dt=dt, throw=False, **end).status == hx.Status.OK
 
 
 def test_sizes_of_terms():

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from ..types import Numbers
@@ -46,6 +47,11 @@ def careful_solves(on: bool = True) -> Iterator[None]:
 def asked_for_care() -> bool:
     """Whether `careful_solves` is on."""
     return _on.get()
+
+
+def accepted_stall(dtype: DTypeLike) -> float:
+    """The relative residual up to which one that no longer falls counts as round-off."""
+    return STALL * float(jnp.finfo(dtype).eps)
 
 
 def is_careful(unknowns: int) -> bool:
@@ -147,7 +153,7 @@ def _damped(
         # at round-off neither a whole correction nor its parts reduce the residual any more
         settled = jnp.all(jnp.abs(dx) <= 8 * eps * size)
         tiny = jnp.all(jnp.abs(dx) <= loose(x.dtype) * size)
-        stalled = ~(norm < 0.5 * before) & (before <= loose(x.dtype)) & (tiny | (before <= STALL * eps))
+        stalled = ~(norm < 0.5 * before) & (before <= loose(x.dtype)) & (tiny | (before <= accepted_stall(x.dtype)))
         converged = (norm <= 2 * eps) | (before <= 2 * eps) | settled | stalled
         x = jnp.where(falls, new, x)
         r = jnp.where(falls, r_new, r)

@@ -29,6 +29,10 @@ FLUCTUATION = 3
 SMALL = 2.0**-10
 
 
+# A quadratic iteration has met round-off where it stalls at a small residual, this fraction of its largest one.
+FALLEN, RELIABLE = 2.0**-10, 2.0**-6
+
+
 class Iterated(NamedTuple):
     """The last iterate, its residual, how many sweeps it took and whether it may be trusted."""
 
@@ -52,6 +56,7 @@ def iterate(
     ahead: PyTree = None,
     slow: float | None = None,
     patience: int = 1,
+    quadratic: bool = False,
     foreseen: Callable[[Any], Any] | None = None,
 ) -> Iterated:
     """Repeat `x <- body(x, r)` until the residual norm is at most `tol`.
@@ -69,7 +74,9 @@ def iterate(
     reduce the norm by that factor.
 
     An iteration that is not monotone far from the solution compares its norm with the largest of the last `patience`.
-    `foreseen(x)` says that x has converged by another test.
+    An iteration that converges quadratically and stalls far below where it came from has met round-off, even where that
+    is much larger than the sizes of the data (a constraint with large constants, near the origin): `quadratic` accepts
+    it. `foreseen(x)` says that x has converged by another test.
     """
     r, norm = residual(x)
     history = patience if limit is None or patience > 1 else FLUCTUATION
@@ -86,8 +93,12 @@ def iterate(
         level = norm >= 0.5 * functools.reduce(jnp.maximum, previous)
         return at_floor | (level & some & ~every & (norm <= limit))
 
-    def accepted(x: PyTree, norm: PyTree, previous: PyTree):
-        found = stalled(norm, previous) if foreseen is None else stalled(norm, previous) | foreseen(x)
+    def accepted(x: PyTree, norm: PyTree, previous: PyTree, largest: PyTree):
+        found = stalled(norm, previous)
+        if quadratic:
+            found = found | ((norm >= stall * previous[0]) & (norm <= FALLEN * largest) & (norm <= RELIABLE))
+        if foreseen is not None:
+            found = found | foreseen(x)
         if ahead is None:
             return found
         # the first norm has no predecessor, and of a large one little can be expected
@@ -95,19 +106,20 @@ def iterate(
         return soon | found
 
     def more(loop: PyTree):
-        x, _, norm, previous, k = loop
-        going = (norm > tol) & ~accepted(x, norm, previous) & (k < max_iterations)
+        x, _, norm, previous, largest, k = loop
+        going = (norm > tol) & ~accepted(x, norm, previous, largest) & (k < max_iterations)
         return going if slow is None else going & ~(norm > slow * previous[0])
 
     def sweep(loop: PyTree):
-        x, r, norm, previous, k = loop
+        x, r, norm, previous, largest, k = loop
         x = body(x, r)
         r, new = residual(x)
-        return x, r, new, (norm, *previous[:-1]), k + 1
+        return x, r, new, (norm, *previous[:-1]), jnp.maximum(largest, norm) if quadratic else largest, k + 1
 
-    start = (x, r, norm, (jnp.full_like(norm, jnp.inf),) * history, jnp.asarray(0, jnp.int32))
-    x, r, norm, previous, k = jax.lax.while_loop(more, sweep, start)
-    converged = (norm <= tol) | accepted(x, norm, previous)
+    unknown = (jnp.full_like(norm, jnp.inf),) * history
+    start = (x, r, norm, unknown, jnp.zeros_like(norm), jnp.asarray(0, jnp.int32))
+    x, r, norm, previous, largest, k = jax.lax.while_loop(more, sweep, start)
+    converged = (norm <= tol) | accepted(x, norm, previous, largest)
     if polish:
         polished = body(x, r)
         x = polished if slow is None else jax.tree.map(lambda new, old: jnp.where(converged, new, old), polished, x)

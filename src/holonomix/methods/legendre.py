@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 
 from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, implicit_root, iterate
-from ..linalg.careful import is_careful, rescue
+from ..linalg.careful import accepted_stall, is_careful, rescue
 from ..linalg.iterate import SMALL
 from ..linalg.scales import coordinate_sizes, inverse_sizes, relative, stall_rule
 from ..systems.abstract import AbstractSystem
@@ -319,6 +319,7 @@ def solve_step(
     prepare: Callable[..., Any] | None = None,
     evaluate: Callable[[Any, Any], Any] | None = None,
     fresh: Callable[[Any], Any] | None = None,
+    noise: Callable[[Any, Any], Any] | None = None,
     ahead: bool = False,
 ) -> Solved:
     """Repeat `x <- x - dx` with `(dx, norm) = correction(x, args)` down to round-off; the derivative is implicit.
@@ -335,7 +336,8 @@ def solve_step(
     `J^-1 residual(x)` with the Jacobian from forward mode.
 
     `fresh(args)` is a guess that does not depend on earlier steps: where the iteration fails, damped Newton iterations
-    begin there (`linalg.careful`). `args` is `(system, q, low, p, t, dt)`.
+    begin there (`linalg.careful`). `args` is `(system, q, low, p, t, dt)`. `noise(x, args)` is the round-off of the
+    equations that does not come from that of x.
     """
 
     def solve(full: PyTree):
@@ -369,6 +371,7 @@ def solve_step(
         done = iterate(sweep, lambda loop: ((), loop[2]), unknown, **options)
         converged, found = done.converged, (done.x[0], done.residual, done.iterations, done.x[1])
         flat, unflatten = ravel_pytree(x)
+        level = accepted_stall(dtype)
         if fresh is not None and is_careful(flat.size):
             converged, found = rescue(
                 converged,
@@ -377,6 +380,7 @@ def solve_step(
                 ravel_pytree(fresh(args))[0],
                 lambda y, norm, k: (unflatten(y), norm, done.iterations + k, evaluated(unflatten(y))),
                 sizes=lambda y: ravel_pytree(unknown_speeds(args, unflatten(y)))[0],
+                rows=None if noise is None else lambda y: ravel_pytree(noise(unflatten(y), args))[0] / level,
             )
         x, *info, last = found
         return x, (*info, converged, last)

@@ -16,6 +16,7 @@ from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation, add
 from ..linalg.scales import inverse_sizes
 from ..projection import direct_momenta
+from ..projection.terms import MOST_ROWS_WITH_TERMS, term_sizes
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import Key, Numbers, Real, Report, State
@@ -168,7 +169,7 @@ class LobattoIIIAB(AbstractMethod):
         guess = (continued + carry.missed, carry.multipliers)
         args = (system, q, low.q, state.p + low.p, jnp.asarray(state.t, q.dtype), jnp.asarray(dt, q.dtype))
         options = {"iteration": self.iteration, "max_iterations": self.max_iterations, "ahead": True}
-        rules = {"prepare": self._factor, "fresh": self._fresh}
+        rules = {"prepare": self._factor, "fresh": self._fresh, "noise": self._noise}
         done = solve_step(self._residual, self._correction, guess, args, **options, **rules)
         slopes, multipliers = done.x
         force, _, momenta = self._stages(slopes, multipliers, args)
@@ -194,6 +195,15 @@ class LobattoIIIAB(AbstractMethod):
         """A guess that does not depend on earlier steps: uniform motion."""
         system, q, _, p, t, _ = args
         return _uniform(system, q, p, t, self.s - 1)
+
+    def _noise(self, x: PyTree, args: PyTree) -> tuple[Any, Any]:
+        """Round-off of the equations that comes from the terms of the constraint."""
+        system, q, _, _, t, dt = args
+        defect, rows = (jnp.zeros_like(part) for part in x)
+        if not 0 < rows.shape[1] <= MOST_ROWS_WITH_TERMS:
+            return defect, rows
+        terms = 4 * jnp.finfo(q.dtype).eps * term_sizes(lambda y: system.constraint(y, t), q)
+        return defect, terms / jnp.abs(dt * lobatto(self.s).c[1:, None])
 
     def _stages(self, slopes: Numbers, multipliers: Numbers, args: PyTree) -> tuple[Any, Any, Any]:
         """Forces with constraint forces at the first s - 1 stages, Jacobians at all s, and the stage momenta."""

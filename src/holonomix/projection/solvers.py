@@ -27,13 +27,13 @@ from jaxtyping import PyTree
 
 from ..errors import InputError, one_of, real_array, whole_number
 from ..linalg import implicit_root, iterate
-from ..linalg.careful import is_careful, rescue
-from ..linalg.scales import inverse_sizes, loose, stall_rule
+from ..linalg.careful import accepted_stall, is_careful, rescue
+from ..linalg.scales import inverse_sizes, stall_rule
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..types import Index, Numbers, Real
 from .position_problem import IslandPositionProblem, PositionProblem, island_momenta, position_problem
-from .terms import term_sizes
+from .terms import MOST_ROWS_WITH_TERMS, term_sizes
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
 
@@ -50,10 +50,6 @@ def singular_pivot(dtype: DTypeLike) -> float:
 ROUND_OFF = 1.0
 # The residual of a relaxation oscillates, so a stall is accepted only near round-off, in multiples of eps.
 RELAXED = 8.0
-
-
-# Rows up to which a solve that did not converge is judged by the terms of the constraint as well.
-MOST_ROWS_WITH_TERMS = 32
 
 
 class PositionSolve(NamedTuple):
@@ -159,11 +155,11 @@ def _rescued_positions(
     def rows(multipliers: Numbers):
         here = shifted(system, q, trial, t, multipliers)
         sizes = system.row_sizes(q, system.linearize(here, t1), jnp.maximum(jnp.abs(here), jnp.abs(q)))
-        # a residual that no longer falls is accepted up to `loose` of these: round-off of the constraint's own terms,
-        # and the residual that the step began with
+        # a residual that no longer falls is accepted where it is round-off of the constraint's own terms, or no larger
+        # than the residual that the step began with
         terms = term_sizes(lambda x: system.constraint(x, t1), here) if few else 0.0
-        sizes = jnp.maximum(sizes, loose(q.dtype) * terms)
-        return jnp.maximum(sizes, jnp.abs(system.constraint(q, t)) / loose(q.dtype))
+        noise = 4 * jnp.finfo(q.dtype).eps * terms
+        return jnp.maximum(sizes, (noise + jnp.abs(system.constraint(q, t))) / accepted_stall(q.dtype))
 
     options = {"rows": rows, "rescale": lambda x, ratio: ratio**2 * x, "dependent_rows": solver.redundant is not None}
     return rescue(converged, found, equations, jnp.zeros_like(found[0]), finish, **options)

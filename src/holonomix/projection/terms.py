@@ -12,6 +12,9 @@ from jax.extend import core as jex_core
 from ..jaxprs import called
 from ..types import Numbers
 
+# Rows up to which a solve that did not converge is judged by the terms of the constraint as well.
+MOST_ROWS_WITH_TERMS = 32
+
 
 def term_sizes(fn: Callable[[Any], Any], x: Numbers) -> Any:
     """`sum_v |d fn_i / d v| |v|` over the results v of all floating-point operations of `fn` at x, for each row i.
