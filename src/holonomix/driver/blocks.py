@@ -84,7 +84,8 @@ def default_block(plan: Plan, bytes_per_trajectory: int, least: int = LEAST) -> 
 def lanes_of(plan_count: int, first: int, size: int) -> np.ndarray:
     """The trajectories of a block, filled up to `size`, and to two where there are several in all.
 
-    XLA compiles a batch of one differently from all others: the last bits of the array path would depend on the cut.
+    XLA compiles a batch of one differently from all others, and the array path should depend on the cut as little as
+    it can: large batches differ in the last bits too.
     """
     size = max(size, min(plan_count, 2))
     return np.minimum(np.arange(first, first + size), plan_count - 1)

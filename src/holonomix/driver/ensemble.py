@@ -219,7 +219,8 @@ def simulate_ensemble(
     processes or machines: anything with `submit` of `concurrent.futures.Executor` (a process pool with the context
     "spawn", Dask's `client.get_executor()`, `mpi4py.futures`, loky), or a function that makes one. They write into the
     one store, or send rows back where there is none; a block whose worker died runs again. `block` is the number of
-    trajectories per block. Results depend on none of these.
+    trajectories per block. Results depend on none of these, but for the last bits on the array path: XLA compiles
+    another program for each number of trajectories.
 
     A trajectory that fails keeps its last good state and its status and does not disturb the others; a
     `FailedTrajectoriesWarning` counts them, and `throw=True` raises instead.
