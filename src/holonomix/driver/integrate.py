@@ -52,14 +52,16 @@ def integrate(
     ask for it with `careful=True` where steps are long.
     """
     flag("info", info)
-    if flag("careful", careful) and isinstance(adjoint, Reversible) and adjoint.backend != "array":
+    kernels = isinstance(adjoint, Reversible) and adjoint.backend != "array"  # made of the fast step alone
+    if flag("careful", careful) and kernels:
         raise InputError('careful=True needs the array path: give adjoint=hx.Reversible("array"), or another adjoint')
     plan = plan_pure(system, method, q0, p0, Options(dt, steps, t0=t0, save_every=save_every, key=key))
     check_adjoint(adjoint, plan.method, plan.system)
     every = plan.every if plan.saves else None
     run = lambda stepper: _integrate(stepper, plan.consts, plan.q0, plan.p0, plan.steps, every, adjoint)
     row, final = run(plan.stepper.with_care() if careful else plan.stepper)
-    if not careful and not isinstance(final.status, Tracer) and int(final.status) in REPEATED:
+    known = not careful and not kernels and not isinstance(final.status, Tracer)
+    if known and int(final.status) in REPEATED and int(final.most_iterations):
         row, final = run(plan.stepper.with_care())
     if not info:
         return row["q"], row["p"]

@@ -390,8 +390,13 @@ def _gram_factor(system: AbstractSystem, q: Numbers, t: Real, redundant: bool = 
 
 
 def momentum_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
-    """The natural scale of each row of the hidden constraint: `sum_j |G_ij| |v_j|`, and `|g_t|` where g moves."""
-    sizes = system.row_sizes(q, system.linearize(q, t), system.velocity(q, p))
+    """The natural scale of each row of the hidden constraint: `sum_j |G_ij| |v_j|`, and `|g_t|` where g moves.
+
+    With a vector potential `v = M^-1 (p - A)` is a difference, whose parts count.
+    """
+    v = jnp.abs(system.velocity(q, p))
+    v = v + jnp.abs(system.inverse_mass(q, jnp.abs(p))) if system.magnetic else v
+    sizes = system.row_sizes(q, system.linearize(q, t), v)
     return sizes + jnp.abs(system.hidden_constraint(q, jnp.zeros_like(p), t)) if system.rheonomic else sizes
 
 
