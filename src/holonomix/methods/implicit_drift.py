@@ -4,23 +4,32 @@ r"""Half a kick and the drift onto the manifold for systems with a mass M(q) or 
 
 p+ is implicit. A mass M(q) takes Newton's method on (p+, q1, lr) together; a constant mass with a force that depends
 on the velocity takes sweeps that refresh force and multipliers at once and cost as much as a solve without the force.
+Strong damping (a rate above 2/dt) makes these diverge; then Newton's method with the derivative of the force takes
+over: at once for few coordinates, and where the driver repeats a step with care for many.
+
+Rows that depend on others (`redundant="min-norm"`) leave the multipliers open along N, the null space of `G(q)^T`. The
+equation `N N^T lr = 0` is added to the rows: `g(q1) - a N N^T lr = 0` with any positive a has the same q1, multipliers
+of least norm, and a regular Jacobian, so that derivatives are those of any other root.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..linalg import Compensation, implicit_root, iterate, newton_root
+from ..linalg import Compensation, Dense, implicit_root, iterate, newton_root
+from ..linalg.careful import is_careful, rescue
+from ..linalg.krylov import LARGE, JacobianProduct, block_units
 from ..linalg.scales import inverse_sizes, particle_sizes, relative, stall_rule
 from ..projection import AbstractSolver
 from ..status import Status
 from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real
+from .equations import unknown_sizes
 from .kick_drift import Drift, PhasePoint
 
 
@@ -48,6 +57,14 @@ def _held(system: AbstractSystem, q: Numbers, t: Real, pull: Numbers) -> Any:
     return system.linearize(q, t).transpose(pull) if system.has_constraints else jnp.zeros_like(q)
 
 
+def _null_part(system: AbstractSystem, q: Numbers, t: Real, pull: Numbers) -> Any:
+    """`a N N^T pull`, zero for multipliers of least norm; a is about as large as the diagonal of `G M^-1 G^T`."""
+    jac = system.linearize(q, t)
+    rows = jax.tree.map(jnp.abs, jac)
+    size = rows(jnp.abs(system.inverse_mass(q, rows.transpose(jnp.ones_like(pull)))))
+    return size * (pull - system.gram(q, jac, jac).factor_redundant(symmetric=True).shortest(pull))
+
+
 # -- a mass that depends on the position -----------------------------------------------------------------------------
 
 
@@ -57,25 +74,28 @@ def _together(
     n, m = q.size, system.constraint_count(q)
     guess = q + dt * system.velocity(q, p)
     start = jnp.concatenate([p.reshape(-1), guess.reshape(-1), jnp.zeros(m, q.dtype)])
-    args = (system, q, p + low.p, low.q, dt, t)
-    done = newton_root(_residual, start, args, blocks=(n, n, m), inverse=_near_inverse)
+    args = (system, q, p + low.p, low.q, dt, t, solver.redundant is not None)
+    done = newton_root(_residual, start, args, blocks=(n, n, m), inverse=_near_inverse, sizes=unknown_sizes("pq"))
     half, q1 = (done.x[k * n : (k + 1) * n].reshape(q.shape) for k in range(2))
     return done.x[2 * n :], q1, half, (done.iterations, done.residual, done.converged)
 
 
 def _residual(x: Numbers, args: PyTree) -> Any:
-    system, q, p, low_q, dt, t = args
+    system, q, p, low_q, dt, t, redundant = args
     n = q.size
     half, q1, pull = x[:n].reshape(q.shape), x[n : 2 * n].reshape(q.shape), x[2 * n :]
     kick = half - p - dt / 2 * system.force(q, half, t) + _held(system, q, t, pull)
     move = q1 - q - (dt / 2 * (system.velocity(q, half) + system.velocity(q1, half)) + low_q)
     parts = [kick.reshape(-1), move.reshape(-1)]
-    return jnp.concatenate([*parts, system.constraint(q1, t + dt)] if system.has_constraints else parts)
+    if not system.has_constraints:
+        return jnp.concatenate(parts)
+    rows = system.constraint(q1, t + dt)
+    return jnp.concatenate([*parts, rows - dt * _null_part(system, q, t, pull) if redundant else rows])
 
 
 def _near_inverse(x: Numbers, args: PyTree) -> Callable[[Numbers], Numbers]:
     """The inverse of the Jacobian of `_residual` without the derivatives of forces and mass: a solve for the pull."""
-    system, q, _, _, dt, t = args
+    system, q, _, _, dt, t, redundant = args
     n, m = q.size, x.size - 2 * q.size
     drift = lambda a, b: b + dt * system.inverse_mass(q, a)
     parts = lambda r: tuple(r[k * n : (k + 1) * n].reshape(q.shape) for k in range(2))
@@ -83,7 +103,8 @@ def _near_inverse(x: Numbers, args: PyTree) -> Callable[[Numbers], Numbers]:
     if not m:
         return lambda r: joined(*parts(r))
     here, there = system.linearize(q, t), system.linearize(x[n : 2 * n].reshape(q.shape), t + dt)
-    factor = system.gram(q, there, here).factor()
+    gram = system.gram(q, there, here)
+    factor = gram.factor_redundant() if redundant else gram.factor()
 
     def inverse(r: Numbers):
         a, b = parts(r)
@@ -95,63 +116,188 @@ def _near_inverse(x: Numbers, args: PyTree) -> Callable[[Numbers], Numbers]:
 
 # -- a constant mass and an applied force ----------------------------------------------------------------------------
 
+MAX_SWEEPS = 100
+# Coordinates up to which the derivative of the force by the velocity is part of every step.
+FEW = 8
+
 
 def _sweeps(
     system: AbstractSystem, solver: AbstractSolver, q: Numbers, p: Numbers, low: PyTree, dt: Real, t: Real
 ) -> tuple[Any, Any, Any, Any]:
     m = system.constraint_count(q)
-    start = system.force(q, p, t)
-    redundant = solver.redundant is not None
-
-    def solve(args: PyTree):
-        system, q, p, low_q, dt, t, start = args
-        eps = jnp.finfo(q.dtype).eps
-        jac = system.linearize(q, t) if m else None
-        scale = None if jac is None else inverse_sizes(jac.row_sizes(q))
-        half_step = jnp.abs(dt) / 2
-        pulls = None if jac is None else jax.tree.map(jnp.abs, jac)
-        fixed = None if jac is None or not redundant else system.gram(q, jac, jac).factor_redundant(symmetric=True)
-
-        def measured(x: Numbers):
-            r = _sweep_residual(x, args)
-            # p+ is a sum of p, half a step of the force, and constraint forces, which may cancel
-            size = jnp.abs(p.reshape(-1)) + half_step * jnp.abs(x[m:])
-            size = size if pulls is None else size + pulls.transpose(jnp.abs(x[:m])).reshape(-1)
-            off = relative(half_step * r[m:], particle_sizes(size.reshape(q.shape)).reshape(-1))
-            return r, off if scale is None else jnp.maximum(jnp.max(jnp.abs(r[:m]) * scale), off)
-
-        def body(x: Numbers, r: Numbers):
-            change = -r[m:]
-            if jac is None:
-                return x + change
-            there = system.linearize(q + (dt * system.velocity(q, _swept(x, args)) + low_q), t + dt)
-            factor = system.gram(q, there, jac).factor() if fixed is None else fixed
-            shift = dt / 2 * there(system.velocity(q, change.reshape(q.shape)))
-            return x + jnp.concatenate([factor.solve(r[:m] / dt + shift), change])
-
-        first = jnp.concatenate([jnp.zeros(m, q.dtype), start.reshape(-1)])
-        options = stall_rule(q.dtype, quadratic=False)
-        done = iterate(body, measured, first, tol=0.5 * eps, max_iterations=100, **options)
-        return done.x, (done.iterations, done.residual, done.converged)
-
-    args = (system, q, p + low.p, low.q, dt, t, start)
-    x, info = implicit_root(solve, _sweep_residual, args)
+    start = jnp.concatenate([jnp.zeros(m, q.dtype), system.force(q, p, t).reshape(-1)])
+    args = (system, q, p + low.p, low.q, dt, t, start, solver.redundant is not None)
+    x, info = implicit_root(_solved, _sweep_residual, args, None if start.size <= LARGE else _sweep_factor)
     half = _swept(x, args)
-    return x[:m], q + (dt * system.velocity(q, half) + low.q), half, info
+    return x[:m], _end(x, args), half, info
+
+
+def _solved(args: PyTree) -> tuple[Any, Any]:
+    system, q, _, _, dt, t, start, redundant = args
+    m = start.size - q.size
+    jac = system.linearize(q, t) if m else None
+    fixed = system.gram(q, jac, jac).factor_redundant(symmetric=True) if redundant and m else None
+
+    # where the free motion leads: there a constraint is large that may vanish at q
+    per_row = inverse_sizes(_constraint_sizes(start, args)) if m else None
+
+    def measured(x: Numbers):
+        r = _plain_residual(x, args)
+        off = relative(jnp.abs(dt) / 2 * r[m:], _momentum_sizes(x, args))
+        return r, off if per_row is None else jnp.maximum(jnp.max(jnp.abs(r[:m]) * per_row), off)
+
+    def body(x: Numbers, r: Numbers):
+        change = -r[m:]
+        if jac is None:
+            return x + change
+        there = system.linearize(_end(x, args), t + dt)
+        shift = r[:m] / dt + dt / 2 * there(system.velocity(q, change.reshape(q.shape)))
+        if fixed is None:
+            return x + jnp.concatenate([system.gram(q, there, jac).factor().solve(shift), change])
+        return jnp.concatenate([fixed.shortest(x[:m] + fixed.solve(shift)), x[m:] + change])
+
+    few = q.size <= FEW and m <= FEW
+    tol, none = 0.5 * jnp.finfo(q.dtype).eps, jnp.zeros_like(start)
+    options = {"tol": tol, "max_iterations": MAX_SWEEPS, "slow": 1.0 if few else 4.0}
+    done = iterate(body, measured, start, **options, **stall_rule(q.dtype, quadratic=False))
+
+    def again(loop: PyTree):
+        newton = lambda x, r: _newton_sweep(x, r, args)
+        options = {"tol": tol, "max_iterations": MAX_SWEEPS} | stall_rule(q.dtype, quadratic=True)
+        found = iterate(newton, measured, none, **options)
+        return found._replace(iterations=loop[0].iterations + found.iterations), jnp.asarray(False)
+
+    if few:
+        done, _ = jax.lax.while_loop(lambda loop: loop[1], again, (done, ~done.converged))
+    converged, found = done.converged, (done.x, done.residual, done.iterations)
+    if is_careful(start.size):
+        shorter = lambda fraction: (*args[:4], fraction * dt, *args[5:])
+        rescale = lambda x, ratio: x.at[:m].multiply(ratio)  # pulls grow with the step
+        equations = lambda x, fraction: _sweep_residual(x, shorter(fraction))
+        finish = lambda x, norm, k: (x, norm.astype(q.dtype), done.iterations + k)
+        converged, found = rescue(
+            converged,
+            found,
+            equations,
+            none,
+            finish,
+            sizes=lambda x: _unknown_sizes(x, args),
+            rows=lambda x: _row_sizes(x, args),
+            rescale=rescale,
+        )
+    x, residual, iterations = found
+    return x, (iterations, residual, converged)
+
+
+def _momentum_sizes(x: Numbers, args: PyTree) -> Any:
+    """The size of p+: a sum of p, half a step of the force, and constraint forces, which may cancel."""
+    system, q, p, _, dt, t, *_ = args
+    m, half_step = x.size - q.size, jnp.abs(dt) / 2
+    size = jnp.abs(p) + half_step * jnp.abs(x[m:]).reshape(q.shape)
+    if m:
+        size = size + jax.tree.map(jnp.abs, system.linearize(q, t)).transpose(jnp.abs(x[:m]))
+    weights = None if q.ndim > 1 else 1.0 / system.mass_form(q).weights(q)
+    return particle_sizes(size, weights).reshape(-1)
+
+
+def _constraint_sizes(x: Numbers, args: PyTree) -> Any:
+    """The natural scale of each row of the constraint (`linalg.scales`) at the point that x leads to."""
+    system, q, _, _, _, t, *_ = args
+    return system.row_sizes(q, system.linearize(q, t), jnp.maximum(jnp.abs(q), jnp.abs(_end(x, args))))
+
+
+def _row_sizes(x: Numbers, args: PyTree) -> Any:
+    force = _force_sizes(x, args)
+    return force if x.size == force.size else jnp.concatenate([_constraint_sizes(x, args), force])
+
+
+def _force_sizes(x: Numbers, args: PyTree) -> Any:
+    return _momentum_sizes(x, args) * (2 / jnp.abs(args[4]))
+
+
+def _unknown_sizes(x: Numbers, args: PyTree) -> Any:
+    m = x.size - args[1].size
+    return jnp.concatenate([jnp.abs(x[:m]), _force_sizes(x, args)])
+
+
+def _newton_sweep(x: Numbers, r: Numbers, args: PyTree) -> Any:
+    """One correction by Newton's method, with `K = (1 - dt/2 df/dp)^-1`:
+
+    dp+ = K (dt/2 b - G(q)^T dl)     G(q1) M^-1 dp+ = -g(q1) / dt     b = -(f - f(p+))     df = b + df/dp dp+
+    """
+    system, q, _, _, dt, t, _, redundant = args
+    n, m = q.size, x.size - q.size
+    half = _swept(x, args).reshape(-1)
+    slope = jax.jacfwd(lambda h: system.force(q, h.reshape(q.shape), t).reshape(-1))(half)
+    damped = Dense(jnp.eye(n, dtype=q.dtype) - dt / 2 * slope).factor()
+    push, pull = damped.solve(dt / 2 * -r[m:]), x[:m]
+    if m:
+        jac, there = (system.linearize(*at) for at in ((q, t), (_end(x, args), t + dt)))
+        rows = system.mass_form(q).right(q, there.todense())
+        columns = jnp.stack([damped.solve(row) for row in jac.todense()], axis=1)
+        gram = Dense(jnp.sum(rows[:, :, None] * columns[None], axis=1))
+        factor = gram.factor_redundant() if redundant else gram.factor()
+        change = factor.solve(jnp.sum(rows * push, axis=1) + r[:m] / dt)
+        push = push - jnp.sum(columns * change, axis=1)
+        pull = pull + change
+        if redundant:
+            pull = system.gram(q, jac, jac).factor_redundant(symmetric=True).shortest(pull)
+    return jnp.concatenate([pull, x[m:] - r[m:] + jnp.sum(slope * push, axis=1)])
 
 
 def _swept(x: Numbers, args: PyTree) -> Any:
     """p+ for given multipliers and force."""
-    system, q, p, _, dt, t, _ = args
+    system, q, p, _, dt, t, *_ = args
     m = x.size - q.size
     return p + dt / 2 * x[m:].reshape(q.shape) - _held(system, q, t, x[:m])
 
 
-def _sweep_residual(x: Numbers, args: PyTree) -> Any:
-    system, q, _, low_q, dt, t, _ = args
+def _end(x: Numbers, args: PyTree) -> Any:
+    """q1 for given multipliers and force."""
+    system, q, _, low_q, dt, *_ = args
+    return q + (dt * system.velocity(q, _swept(x, args)) + low_q)
+
+
+def _plain_residual(x: Numbers, args: PyTree) -> Any:
+    """The rows of the constraint at q1, and by how much the force is off."""
+    system, q, _, _, dt, t, *_ = args
     m = x.size - q.size
-    half = _swept(x, args)
-    off = (x[m:].reshape(q.shape) - system.force(q, half, t)).reshape(-1)
-    if not m:
-        return off
-    return jnp.concatenate([system.constraint(q + (dt * system.velocity(q, half) + low_q), t + dt), off])
+    off = (x[m:].reshape(q.shape) - system.force(q, _swept(x, args), t)).reshape(-1)
+    return jnp.concatenate([system.constraint(_end(x, args), t + dt), off]) if m else off
+
+
+def _sweep_residual(x: Numbers, args: PyTree) -> Any:
+    """The same, with multipliers of least norm."""
+    system, q, _, _, dt, t, _, redundant = args
+    r, m = _plain_residual(x, args), x.size - q.size
+    return r.at[:m].add(-dt * _null_part(system, q, t, x[:m])) if redundant and m else r
+
+
+class _SweepFactor(NamedTuple):
+    """Solves with the Jacobian of many equations, for derivatives: to round-off, or NaN."""
+
+    jacobian: JacobianProduct
+    units: Any
+
+    def solve(self, b: Numbers) -> Any:
+        accuracy = 8 * float(jnp.finfo(b.dtype).eps)
+        return self.jacobian.solve(b, self.units, accuracy=accuracy, checked=True)
+
+
+def _sweep_factor(x: Numbers, args: PyTree) -> _SweepFactor:
+    system, q, _, _, dt, t, _, redundant = args
+    m = x.size - q.size
+    _, product = jax.linearize(lambda y: _sweep_residual(y, args), x)
+    inverse = lambda r: r
+    if m:
+        there = system.linearize(_end(x, args), t + dt)
+        gram = system.gram(q, there, system.linearize(q, t))
+        factor = gram.factor_redundant() if redundant else gram.factor()
+
+        def inverse(r: Numbers):
+            """As if the force did not depend on the velocity."""
+            shift = dt / 2 * there(system.velocity(q, r[m:].reshape(q.shape)))
+            return jnp.concatenate([factor.solve(shift - r[:m] / dt), r[m:]])
+
+    jacobian = JacobianProduct(product, inverse)
+    return _SweepFactor(jacobian, block_units(jacobian.row_sizes(jnp.abs(x)), (m, q.size)))
