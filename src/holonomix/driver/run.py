@@ -237,7 +237,7 @@ class Run:
             self.call(table, target, max(rows, 1), plan.every if rows else target - n0)
         else:
             self.advance(table, np.where(self.live(), target, self.n))
-        while self.meet_events(table) or self.repeat(table):
+        while (self.status != Status.OK).any() and (self.meet_events(table) or self.repeat(table)):
             while (behind := self.live() & (self.n < target)).any():
                 self.advance(table, np.where(behind, target, self.n))
         self.done = target if plan.many else int(self.carry.state.n)
@@ -297,7 +297,11 @@ class Run:
                 part = jax.tree.map(lambda x, some=some: jnp.asarray(x)[some], self.carry)
                 part = _one_step_each(stepper, part, plan.part(some).consts, plan.axes)
                 self.carry = jax.tree.map(lambda x, y, some=some: jnp.asarray(x).at[some].set(y), self.carry, part)
-        self.given_up |= again & _failed(self.status)
+        lost = again & _failed(self.status)
+        self.given_up |= lost
+        if lost.any():  # the first failure is the one to report
+            first = jnp.asarray(np.where(lost, status, self.status).astype(np.int32))
+            self.carry = eqx.tree_at(lambda c: c.status, self.carry, first if plan.many else first[0])
         self.retries += int(np.sum(again))
         if plan.saves:
             table.place({key: self.lanes(x)[:, None] for key, x in self.shown().items()}, before)

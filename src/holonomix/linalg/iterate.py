@@ -29,8 +29,9 @@ FLUCTUATION = 3
 SMALL = 2.0**-10
 
 
-# A quadratic iteration has met round-off where it stalls at a small residual, this fraction of its largest one.
-FALLEN, RELIABLE = 2.0**-10, 2.0**-6
+# A quadratic iteration has met round-off where it stalls after a sweep that reduced the residual this much, this far.
+# A norm above the last of these was measured by sizes that are zero.
+PLUNGE, RELIABLE, MEASURED = 2.0**-10, 2.0**-13, 2.0**30
 
 
 class Iterated(NamedTuple):
@@ -56,7 +57,7 @@ def iterate(
     ahead: PyTree = None,
     slow: float | None = None,
     patience: int = 1,
-    quadratic: bool = False,
+    plunges: bool = False,
     foreseen: Callable[[Any], Any] | None = None,
 ) -> Iterated:
     """Repeat `x <- body(x, r)` until the residual norm is at most `tol`.
@@ -74,9 +75,10 @@ def iterate(
     reduce the norm by that factor.
 
     An iteration that is not monotone far from the solution compares its norm with the largest of the last `patience`.
-    An iteration that converges quadratically and stalls far below where it came from has met round-off, even where that
-    is much larger than the sizes of the data (a constraint with large constants, near the origin): `quadratic` accepts
-    it. `foreseen(x)` says that x has converged by another test.
+    An iteration that converges quadratically and stalls after a plunge has met round-off, even where that is much
+    larger than the sizes of the data (a constraint with large constants, near the origin): `plunges` accepts it. It is
+    for constraints; stiff equations have sizes so large that one sweep may look like a plunge.
+    `foreseen(x)` says that x has converged by another test.
     """
     r, norm = residual(x)
     history = patience if limit is None or patience > 1 else FLUCTUATION
@@ -93,10 +95,10 @@ def iterate(
         level = norm >= 0.5 * functools.reduce(jnp.maximum, previous)
         return at_floor | (level & some & ~every & (norm <= limit))
 
-    def accepted(x: PyTree, norm: PyTree, previous: PyTree, largest: PyTree):
+    def accepted(x: PyTree, norm: PyTree, previous: PyTree, plunged: PyTree):
         found = stalled(norm, previous)
-        if quadratic:
-            found = found | ((norm >= stall * previous[0]) & (norm <= FALLEN * largest) & (norm <= RELIABLE))
+        if plunges:
+            found = found | (plunged & (norm >= stall * previous[0]) & (norm <= RELIABLE))
         if foreseen is not None:
             found = found | foreseen(x)
         if ahead is None:
@@ -106,20 +108,22 @@ def iterate(
         return soon | found
 
     def more(loop: PyTree):
-        x, _, norm, previous, largest, k = loop
-        going = (norm > tol) & ~accepted(x, norm, previous, largest) & (k < max_iterations)
+        x, _, norm, previous, plunged, k = loop
+        going = (norm > tol) & ~accepted(x, norm, previous, plunged) & (k < max_iterations)
         return going if slow is None else going & ~(norm > slow * previous[0])
 
     def sweep(loop: PyTree):
-        x, r, norm, previous, largest, k = loop
+        x, r, norm, previous, plunged, k = loop
         x = body(x, r)
         r, new = residual(x)
-        return x, r, new, (norm, *previous[:-1]), jnp.maximum(largest, norm) if quadratic else largest, k + 1
+        if plunges:
+            plunged = plunged | ((new <= PLUNGE * norm) & (new <= RELIABLE) & (norm <= MEASURED))
+        return x, r, new, (norm, *previous[:-1]), plunged, k + 1
 
     unknown = (jnp.full_like(norm, jnp.inf),) * history
-    start = (x, r, norm, unknown, jnp.zeros_like(norm), jnp.asarray(0, jnp.int32))
-    x, r, norm, previous, largest, k = jax.lax.while_loop(more, sweep, start)
-    converged = (norm <= tol) | accepted(x, norm, previous, largest)
+    start = (x, r, norm, unknown, jnp.zeros_like(norm, bool), jnp.asarray(0, jnp.int32))
+    x, r, norm, previous, plunged, k = jax.lax.while_loop(more, sweep, start)
+    converged = (norm <= tol) | accepted(x, norm, previous, plunged)
     if polish:
         polished = body(x, r)
         x = polished if slow is None else jax.tree.map(lambda new, old: jnp.where(converged, new, old), polished, x)

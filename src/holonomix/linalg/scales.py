@@ -77,7 +77,7 @@ def loose(dtype: DTypeLike) -> float:
 def stall_rule(dtype: DTypeLike, unit: Real = 1.0, *, quadratic: bool) -> dict[str, Any]:
     """The options of `iterate` that accept round-off, for residuals in multiples of `unit`."""
     if quadratic:
-        return {"stall": 0.5, "floor": loose(dtype) * unit, "quadratic": isinstance(unit, float)}
+        return {"stall": 0.5, "floor": loose(dtype) * unit}
     floor = LINEAR_STALL * float(jnp.finfo(dtype).eps) * unit
     return {"stall": 0.9, "floor": floor, "limit": LINEAR_LIMIT * float(jnp.finfo(dtype).eps) * unit}
 
