@@ -70,6 +70,7 @@ def rescue(
     rows: Callable[[Any], Any] | None = None,
     rescale: Callable[[Any, Any], Any] = lambda x, ratio: x,
     grows: bool = True,
+    stiff: bool = False,
     dependent_rows: bool = False,
 ) -> tuple[Any, Any]:
     """`(converged, found)`, or, where a solve did not converge, what damped Newton iterations find instead.
@@ -77,7 +78,8 @@ def rescue(
     `residual(x, fraction)` are the equations of a step of `fraction dt` in a flat x, `guess` is where they are solved
     from. Where `grows`, shorter steps are tried, and their solution, passed through `rescale(x, ratio of the lengths)`,
     is the guess of a longer one. `finish(x, norm, iterations)` makes of x what the caller calls `found`. `sizes(x)`
-    are the sizes of the unknowns and `rows(x)` the least sizes of the equations (`linalg.scales`).
+    are the sizes of the unknowns and `rows(x)` the least sizes of the equations (`linalg.scales`). Where equations may
+    be `stiff`, so that their sizes say little, a residual that no longer falls is accepted with tiny corrections only.
     """
     schedules = SCHEDULES if grows else SCHEDULES[:1]
     fractions = np.array([f for schedule in schedules for f in schedule])
@@ -95,7 +97,7 @@ def rescue(
         _, found, x, stage, total = loop
         fraction, begin, ratio, next_schedule, whole = (column[stage] for column in table)
         x = jnp.where(begin, guess, rescale(x, ratio))
-        x, norm, k, good = _damped(lambda y: residual(y, fraction), x, sizes, rows, dependent_rows)
+        x, norm, k, good = _damped(lambda y: residual(y, fraction), x, sizes, rows, stiff, dependent_rows)
         done, total = good & whole, total + k
         found = jax.tree.map(lambda new, old: jnp.where(done, new, old), finish(x, norm, total), found)
         return done, found, x, jnp.where(good, stage + 1, next_schedule), total
@@ -111,6 +113,7 @@ def _damped(
     start: Numbers,
     sizes: Callable[[Any], Any],
     least: Callable[[Any], Any] | None,
+    stiff: bool,
     dependent_rows: bool,
 ) -> tuple[Any, Any, Any, Any]:
     """Newton's method with the true Jacobian; a correction is halved until the residual falls.
@@ -153,7 +156,8 @@ def _damped(
         # at round-off neither a whole correction nor its parts reduce the residual any more
         settled = jnp.all(jnp.abs(dx) <= 8 * eps * size)
         tiny = jnp.all(jnp.abs(dx) <= loose(x.dtype) * size)
-        stalled = ~(norm < 0.5 * before) & (before <= loose(x.dtype)) & (tiny | (before <= accepted_stall(x.dtype)))
+        small = tiny if stiff else tiny | (before <= accepted_stall(x.dtype))
+        stalled = ~(norm < 0.5 * before) & (before <= loose(x.dtype)) & small
         converged = (norm <= 2 * eps) | (before <= 2 * eps) | settled | stalled
         x = jnp.where(falls, new, x)
         r = jnp.where(falls, r_new, r)

@@ -250,7 +250,7 @@ def newton_root(
             equations = lambda x, fraction: residual(x, args)
             finish = lambda x, norm, k: (x, norm, done.iterations + k)
             floors = {"sizes": lambda x: jnp.maximum(size_of(x), first_size), "rows": lambda x: least}
-            converged, found = rescue(converged, found, equations, start, finish, **floors, grows=False)
+            converged, found = rescue(converged, found, equations, start, finish, **floors, grows=False, stiff=True)
         x, *info = found
         return x, (*info, converged)
 

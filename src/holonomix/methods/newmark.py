@@ -221,6 +221,7 @@ def implicit_position(
                 origin.reshape(-1),
                 lambda y, norm, k: (y.reshape(origin.shape), norm, done.iterations + k),
                 grows=False,
+                stiff=True,
             )
         x, *info = found
         return x, (*info, converged)
