@@ -178,7 +178,7 @@ def test_a04_against_joint_angles():
 
 @pytest.mark.slow
 def test_a05_against_a_symmetric_model():
-    """Ten seconds, six turns, in three coordinates: spin by conserved momentum, arm angle, slider height."""
+    """Two seconds, in three coordinates: spin by conserved momentum, arm angle, slider height."""
     m = hx.models.iftomm_a05(mechanism=True)
     problem = m.problem()
     rod, ball, center = 0.3, 5.0, (0.3 * 0.5 + 5.0) / 5.3
@@ -210,8 +210,8 @@ def test_a05_against_a_symmetric_model():
         return kinetic + 9.81 * height + 8e5 * (np.linalg.norm(spring(a, y)) - 0.5) ** 2
 
     start = [0.0, np.pi / 6, 1 - np.cos(np.pi / 6), 0.0, 0.0]
-    exact = solve_ivp(slope, (0, 10), start, rtol=1e-12, atol=1e-14, method="LSODA").y[:, -1]
-    sol = run(problem, 400_000, 2.5e-5, 1000)
+    exact = solve_ivp(slope, (0, 2), start, rtol=1e-12, atol=1e-14, method="LSODA").y[:, -1]
+    sol = run(problem, 80_000, 2.5e-5, 1000)
     joints = m["axle"].angle, m["right hinge"].angle, m["left hinge"].angle, m["slide"].distance
     spin, arm, height = exact[:3] - start[:3]
     np.testing.assert_allclose([read(sol)[-1] for read in joints], [spin, arm, -arm, height], rtol=1e-7, atol=1e-7)
