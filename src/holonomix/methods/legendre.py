@@ -20,7 +20,7 @@ from ..errors import InputError, whole_number
 from ..linalg import Compensation, Dense, implicit_root, iterate
 from ..linalg.careful import accepted_stall, is_careful, rescue
 from ..linalg.iterate import SMALL
-from ..linalg.scales import coordinate_sizes, inverse_sizes, relative, stall_rule
+from ..linalg.scales import LINEAR_LIMIT, coordinate_sizes, inverse_sizes, relative, stall_rule
 from ..systems.abstract import AbstractSystem
 from ..types import Numbers, Real, State
 from .stages import LEAST_SPEED, reaches, row_sizes, speed_sizes, velocities
@@ -364,7 +364,7 @@ def solve_step(
         # point improves gamma and lambda in turn, so that its norm does not fall in every sweep.
         unknown = (x, first, *(jnp.asarray(jnp.inf, dtype),) * 2)
         if iteration == "fixed-point":
-            options = {"tol": eps, "floor": 64 * eps, "stall": 0.8}
+            options = {"tol": eps, "floor": 64 * eps, "stall": 0.8, "limit": LINEAR_LIMIT * eps}
         else:
             options = {"tol": 2 * eps, **stall_rule(dtype, quadratic=False)}
         options |= {"max_iterations": max_iterations, "foreseen": lambda loop: loop[3] <= options["tol"]}

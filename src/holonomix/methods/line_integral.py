@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from ..errors import InputError, one_of, whole_number
 from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate, known_value
 from ..linalg.careful import is_careful, rescue
-from ..linalg.scales import stall_rule
+from ..linalg.scales import LINEAR_LIMIT, stall_rule
 from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..systems.degrees import polynomial_degree
@@ -246,7 +246,7 @@ class LineIntegral(AbstractMethod):
             eps = float(jnp.finfo(start.dtype).eps)
             rule: dict[str, Any] = {"tol": 2 * eps, "max_iterations": most, "polish": True}
             if plain:
-                rule |= {"floor": 64 * eps, "stall": 0.8}
+                rule |= {"floor": 64 * eps, "stall": 0.8, "limit": LINEAR_LIMIT * eps}
             else:
                 rule |= {"ahead": AHEAD * eps, **stall_rule(start.dtype, quadratic=False)}
             if chord and args[0].has_constraints:
