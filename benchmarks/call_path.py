@@ -42,7 +42,9 @@ def main() -> None:
     starts = np.repeat(np.asarray(problem.q0)[None], 4, axis=0)
     calls = {
         "simulate": lambda: hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, **options),
-        "simulate_ensemble": lambda: hx.simulate_ensemble(problem.system, hx.RATTLE(), starts, 0 * starts, **options),
+        "simulate_ensemble": lambda: hx.simulate_ensemble(
+            problem.system, hx.RATTLE(), starts, 0 * starts, **options, throw=True
+        ),
     }
     for name, call in calls.items():
         files, functions = path_of(call)

@@ -107,7 +107,8 @@ def gradient(backend: str) -> None:
         q, p = hx.integrate(problem.system, hx.RATTLE(), q, p, dt=0.01, steps=100)
         return q[1, 0] + p[0, 1]
 
-    jax.block_until_ready(jax.grad(end, argnums=(0, 1))(problem.q0, problem.p0))
+    slopes = jax.block_until_ready(jax.grad(end, argnums=(0, 1))(problem.q0, problem.p0))
+    assert all(np.isfinite(x).all() for x in slopes)
 
 
 def unconstrained(potential: Callable, size: int, backend: str, params: object = None) -> None:

@@ -63,6 +63,14 @@ def least(fns: dict, seconds: float = 2.0, target: float = 2e-3) -> dict[str, fl
     return best
 
 
+def to_the_end(carry, steps: int):
+    """The carry of a run whose trajectories all took `steps` steps: one that stops early is fast."""
+    if not np.all(np.asarray(carry.state.n) == steps):
+        reason = hx.Status(int(np.max(np.asarray(carry.status)))).message
+        raise RuntimeError(f"a run of {steps} steps stopped after {int(np.min(np.asarray(carry.state.n)))}: {reason}")
+    return carry
+
+
 def prepare(problem, method):
     """The loop of a run, with an example carry and constants."""
     stepper, consts = make_stepper(problem.system, method, dt=problem.dt)
@@ -98,7 +106,7 @@ def single(library, name: str, problem, method, seconds: float):
         return a, b, fn(a.ctypes.data, b.ctypes.data, im.ctypes.data, l2.ctypes.data, problem.dt, 1.0, TOL / 2, steps)
 
     def ours(steps: int):
-        return runner.run(carry, consts, rows=1, every=steps)[0]
+        return to_the_end(runner.run(carry, consts, rows=1, every=steps)[0], steps)
 
     check, got = c(200), ours(200)
     np.testing.assert_allclose(np.ravel(got.state.q), check[0], atol=1e-9)
@@ -146,7 +154,7 @@ def batch(library, problem, method, count: int, seconds: float):
         return a, b, library.pendula(*args)
 
     def ours(steps: int):
-        return runner.run_batch(spread, consts, None, rows=1, every=steps)[0]
+        return to_the_end(runner.run_batch(spread, consts, None, rows=1, every=steps)[0], steps)
 
     check, got = c(50), ours(50)
     np.testing.assert_allclose(got.state.q.reshape(count, 4), check[0].transpose(0, 2, 1).reshape(count, 4), atol=1e-9)

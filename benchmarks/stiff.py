@@ -24,12 +24,10 @@ def least(system: Any, method: Any, problem: Any, h: float, steps: int, backend:
     best, sol = np.inf, None
     for k in range(repeats + 1):
         began = time.process_time()
-        sol = hx.simulate(
-            system, method, problem.q0, problem.p0, dt=h, steps=steps, save_every=steps, backend=backend, throw=False
-        )
+        sol = hx.simulate(system, method, problem.q0, problem.p0, dt=h, steps=steps, save_every=steps, backend=backend)
         if k:
             best = min(best, time.process_time() - began)
-    assert sol is not None and sol.stats["steps"] == steps, sol
+    assert sol is not None
     return best / steps, sol
 
 

@@ -53,10 +53,8 @@ def many_replicas(problem: hx.Problem, method: hx.GLA, replicas: int, steps: int
     times = []
     for k in range(4):
         ensemble = hx.simulate_ensemble(
-            problem.system, method, q, p, dt=problem.dt, steps=steps, key=jax.random.key(k), backend=backend
+            problem.system, method, q, p, dt=problem.dt, steps=steps, key=jax.random.key(k), backend=backend, throw=True
         )
-        if not ensemble.ok.all():
-            raise SystemExit(f"{int((~ensemble.ok).sum())} replicas failed")
         times.append(ensemble.stats["wall_time"])
     kinetic = jax.vmap(problem.system.kinetic)(jnp.asarray(ensemble.q), jnp.asarray(ensemble.p))
     heat = 2 * float(jnp.mean(kinetic)) / (42 * BATH["temperature"])

@@ -6,11 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 from rich.console import Console
 
+import holonomix as hx
 from holonomix.cli.papers import PAPERS, _papers
-from holonomix.papers.items import Findings, Item, Paper, Verdict, form_defect
+from holonomix.papers.items import Findings, Item, Paper, Verdict, form_defect, worst
+from holonomix.papers.items import item as paper_item
 from holonomix.papers.report import run_item, write_report
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +45,34 @@ def test_an_item_without_comparison_has_no_verdict():
         Findings().verdict  # noqa: B018
     with pytest.raises(ValueError, match="2 columns"):
         Findings().table("t", "a", "b").add(1)
+
+
+def test_an_item_whose_run_stops_does_not_agree():
+    @paper_item("figure9", "a pendulum", "page 1", "one run")
+    def figure9(found, quick):
+        """The pendulum swings."""
+        found.compare("first", "yes", "yes", True)
+        broken = lambda q: q[1] + jnp.where(q[0] < 0.5, jnp.nan, 0.0) * q[0]
+        system = hx.System(broken, lambda q: jnp.array([q @ q - 1.0]))
+        sol = hx.simulate(system, hx.RATTLE(), [1.0, 0.0], [0.0, 0.0], dt=0.05, steps=100)
+        found.compare("energy", "kept", worst(sol), worst(sol) < 1)
+
+    found = figure9.run(True)
+    assert found.verdict is Verdict.DIFFERS and "no longer finite" in found.reason and len(found.comparisons) == 2
+
+
+def test_runs_that_may_stop_are_looked_at():
+    """A function of a paper or a benchmark that allows a run to stop (throw=False) looks at how it ended."""
+    for file in (*ROOT.glob("src/holonomix/papers/*.py"), *ROOT.glob("benchmarks/*.py")):
+        tree = ast.parse(file.read_text())
+        for function in (x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef)):
+            allowed = [
+                k
+                for k in ast.walk(function)
+                if isinstance(k, ast.keyword) and k.arg == "throw" and ast.unparse(k.value) == "False"
+            ]
+            looks = {x.attr for x in ast.walk(function) if isinstance(x, ast.Attribute)} & {"status", "ok"}
+            assert not allowed or looks, f"{file.name}: {function.name}"
 
 
 def draw(quick):

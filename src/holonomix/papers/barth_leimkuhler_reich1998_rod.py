@@ -32,13 +32,13 @@ def rod_run(h0: float, start: str = "forward", end: float = ROD_END, monitor: st
     """VRATTLE with one of the monitors; h0 is the first physical step."""
     rod = hx.models.cosserat_rod()
     method = hx.VRATTLE(MONITORS[monitor], start=start)
-    return hx.simulate(rod, method, dt=h0, t1=end, throw=False)
+    return hx.simulate(rod, method, dt=h0, t1=end)
 
 
 @functools.cache
 def fixed_rod_run(dt: float) -> Any:
     rod = hx.models.cosserat_rod()
-    return hx.simulate(rod, hx.RATTLE(), dt=dt, t1=ROD_END, throw=False)
+    return hx.simulate(rod, hx.RATTLE(), dt=dt, t1=ROD_END)
 
 
 def nearest(q: np.ndarray) -> np.ndarray:

@@ -59,10 +59,8 @@ def figure1(found: Findings, quick: bool) -> None:
     benchmark = f"variational Euler in angles, h/{parts}"
     curves = {benchmark: _from_angles(sol.q, problem)[:, 1] - exact.q[:, 1]}
     for name, (system, method, k) in rows.items():
-        sol = hx.simulate(
-            system, method, problem.q0, problem.p0, dt=h / k, steps=round(t1 / h) * k, save_every=k, throw=False
-        )
-        curves[name] = sol.q[:, 1] - exact.q[: len(sol.q), 1]
+        sol = hx.simulate(system, method, problem.q0, problem.p0, dt=h / k, steps=round(t1 / h) * k, save_every=k)
+        curves[name] = sol.q[:, 1] - exact.q[:, 1]
     for name, error in curves.items():
         errors[name] = float(np.max(np.abs(error)))
         table.add(name, errors[name])
@@ -123,7 +121,7 @@ def figure2(found: Findings, quick: bool) -> None:
     last, largest = [], []
     for omega in omegas:
         system = problem.system.penalized(omega)
-        sol = hx.simulate(system, hx.ZhangSkeel(BETA), problem.q0, problem.p0, dt=0.01, t1=t1, throw=False)
+        sol = hx.simulate(system, hx.ZhangSkeel(BETA), problem.q0, problem.p0, dt=0.01, t1=t1)
         size = np.linalg.norm(hx.penalty_multipliers(sol, 0.0)[1], axis=1)
         last.append(float(size[-1]))
         largest.append(float(size.max()))

@@ -254,7 +254,7 @@ def leakage(found: Findings, quick: bool) -> None:
             ("Z&S, $h = 0.1$", problem.system.penalized(OMEGA), hx.ZhangSkeel(BETA), 0.1),
         ),
     ):
-        sol = hx.simulate(system, method, problem.q0, problem.p0, dt=h, t1=2 * t1, throw=False)
+        sol = hx.simulate(system, method, problem.q0, problem.p0, dt=h, t1=2 * t1)
         phi, rate = section(sol)
         panel.plot(phi, rate, ".", ms=1.5)
         panel.set(title=name, xlabel=r"$\phi$", xticks=(-0.5, 0, 0.5))
