@@ -4,6 +4,7 @@
     python tools/combinations.py --seeds 0..3        # more plans; what was run before is kept
     python tools/combinations.py --page              # only write the page from what was run
     python tools/combinations.py --case TEXT         # one combination again, by its text
+    python tools/combinations.py --plan              # draw the plans of the tests again
     python tools/combinations.py --fresh --match RATTLE   # run units again whose text has RATTLE in it
 
 The generator is in tests/combinations. Results are lines of JSON, one per combination, written unit by unit: a run that
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.metadata
 import itertools
 import json
 import os
@@ -27,6 +29,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if importlib.metadata.version("jaxlib") == "0.10.1":  # short compilations, as in tests/conftest.py
+    flags = "--xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes=true"
+    os.environ.setdefault("XLA_FLAGS", flags)
 RESULTS = ROOT / "out" / "combinations"
 PAGE = ROOT / "docs" / "methods" / "combinations.md"
 
@@ -212,7 +217,12 @@ def main() -> None:
     parser.add_argument("--case", help="run one combination by its text")
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--out", type=Path, default=PAGE)
+    parser.add_argument("--plan", action="store_true", help="draw the plans of the tests")
     given = parser.parse_args()
+    if given.plan:
+        from tests.combinations.covering import write_plans
+
+        return write_plans(_seeds(given.seeds))
     if given.case:
         from tests.combinations.judge import check_case
 

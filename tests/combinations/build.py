@@ -49,6 +49,11 @@ class Built:
         self.reference = Reference(self.natural)
         self.functions = _functions(self.natural)
 
+    def nowhere(self) -> Start:
+        """A start for questions that depend on the system alone."""
+        x = np.zeros(self.features.shape)
+        return Start("nowhere", x, x, 0.0, 1.0, 1.0, 1.0, np.zeros(x.shape if x.ndim == 1 else x.shape[1:]))
+
     def start(self, label: str) -> Start:
         features, rest = self.features, label in ("rest", "origin-rest")
         clocked = features.time or features.moving or features.force
@@ -74,8 +79,12 @@ class Built:
         """A constant mass in the start's units, as an array."""
         return jnp.asarray(start.mass * self.natural.mass_values())
 
-    def system(self, start: Start, strength: Any = 1.0, params: Any = None, mass: Any = None) -> Any:
-        """The system in the start's units; `params` and `mass` may be given, traced, in their place."""
+    def omega(self, start: Start) -> Any:
+        """The stiffness of a penalty in the start's units: `omega^2/2 |g|^2` is an energy."""
+        return jnp.asarray(PENALTY * np.sqrt(start.mass) / (start.length * start.time))
+
+    def system(self, start: Start, strength: Any = 1.0, params: Any = None, mass: Any = None, omega: Any = None) -> Any:
+        """The system in the start's units; `params`, `mass` and `omega` may be given, traced, in their place."""
         params = self.params(start, strength) if params is None else params
         given = self.functions
         if "mass" not in given:
@@ -87,7 +96,7 @@ class Built:
             given = given | {"constraint": [term(origin) if term in _ANCHORED else term for term in constraint]}
         system = hx.System(**given, params=params)
         if self.features.stiff:
-            return system.penalized(PENALTY * jnp.sqrt(start.mass) / (start.length * start.time))
+            return system.penalized(self.omega(start) if omega is None else omega)
         return system
 
     def state(self, start: Start) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ CHEAP = ("auto", "store", "backwards")  # they run the program that is compiled 
 COSTLY = ("array", "ensemble", "jit", "vmap", "save_at", "events", "jvp")
 NEED_PARAMS = ("ensemble", "grad", "jvp")
 # programs that take long to compile: their derivatives take minutes
-LARGE = ("Taylor", "AdamsBashforth", "AdamsMoulton", "RungeKutta-5")
+LARGE = ("Taylor", "AdamsBashforth", "AdamsMoulton", "LinearMultistep", "RungeKutta-5")
 
 Pair = frozenset[tuple[str, str]]
 
@@ -71,12 +72,12 @@ def all_features() -> tuple[Features, ...]:
 
 
 @functools.cache
-def feasible_pairs() -> frozenset[Pair]:
-    """Every pair of values that some system, start and driver have together."""
+def feasible_pairs(costly: bool = True) -> frozenset[Pair]:
+    """Every pair of values that some system, start and driver have together; without those of the costly drivers."""
     kinds = {(tuple(f.values()), f.starts, drivers_of(f)) for f in all_features()}
     found: set[Pair] = set()
     for values, starts, drivers in kinds:
-        drivers = {driver_value(d) for d in drivers}
+        drivers = {driver_value(d) for d in drivers if costly or d not in (*COSTLY, "grad")}
         found |= pairs_of(list(values))
         found |= {frozenset((v, ("start", s))) for v in values for s in starts}
         found |= {frozenset((v, ("driver", d))) for v in values for d in drivers}
@@ -102,11 +103,20 @@ def draw_systems(rng: np.random.Generator, least: int = 0) -> list[Features]:
 
 def too_large(name: str, driver: str) -> bool:
     """Whether compiling takes too long to be drawn."""
-    inner = name.split("[")[-1].rstrip("]")
-    heavy = inner.startswith(LARGE)
     if driver == "grad":
-        return heavy or not plain(name)
-    return heavy and driver in ("jvp", "vmap", "events") or (inner == "TaylorAdaptive" and driver == "jit")
+        return heavy(name) or not plain(name)
+    return heavy(name) and driver in ("jvp", "vmap", "events", "jit")
+
+
+def heavy(name: str) -> bool:
+    """Whether one step is a large program."""
+    return name.split("[")[-1].startswith(LARGE)
+
+
+def affordable(features: Features, name: str) -> bool:
+    """Large programs only on systems whose equations are short."""
+    rich = features.mass == "M(q)" or features.magnetic
+    return not heavy(name) or np.prod(features.shape) <= (3 if rich else 6)
 
 
 def plain(name: str) -> bool:
@@ -116,18 +126,36 @@ def plain(name: str) -> bool:
 
 GRADIENT = Features("horizontal", "scalar", force=True)  # reverse mode, which takes long to compile, on a small system
 
+# large programs, on small systems
+LARGE_ONES = {
+    "TaylorAdaptive": Features("parabola", "diagonal", force=True),
+    "Taylor": Features("surface", "scalar", time=True, moving=True),
+    "AdamsMoulton": Features("horizontal", "full", magnetic=True, params=False),
+}
+# costly drivers, on small systems
+SMALL_ONES = {
+    "array": ("HBVM", Features("circle", "diagonal", magnetic=True)),
+    "ensemble": ("RATTLE", Features("rods", "particles", "distance", redundant=True)),
+    "jit": ("Composition", Features("parabola", "scalar", time=True, moving=True, redundant=True)),
+    "vmap": ("SHAKE", Features("horizontal", "full", force=True)),
+    "save_at": ("LineIntegral", Features("surface", "scalar", time=True)),
+    "events": ("Gauss", Features("free", "M(q)")),
+    "jvp": ("StormerVerlet", Features("track", "block", "local", moving=False)),
+}
 
 # Seconds of compiling, roughly, for a small system and a simple method.
 SECONDS = {
-    "native": 1.0, "auto": 0.1, "store": 0.3, "backwards": 0.1, "array": 0.4, "ensemble": 0.6, "jit": 0.7, "vmap": 1.4,
-    "save_at": 1.2, "events": 1.5, "jvp": 2.2, "grad": 3.0,
+    "native": 1.5, "auto": 0.2, "store": 0.4, "backwards": 0.1, "array": 1.2, "ensemble": 1.2, "jit": 1.5, "vmap": 3.0,
+    "save_at": 3.0, "events": 4.0, "jvp": 4.0, "grad": 5.0,
 }  # fmt: skip
 SLOWNESS = {"TaylorAdaptive": 12.0, "Taylor": 4.0, "Adams": 4.0, "LinearMultistep": 2.0, "HBVM": 1.5, "LineInt": 2.0}
 
 
 def seconds(features: Features, name: str, drivers: Iterable[str]) -> float:
     """An estimate of what a unit costs beside its reference."""
-    size = 0.8 + 0.1 * float(np.prod(features.shape)) + 0.7 * (features.mass == "M(q)") + 0.3 * features.magnetic
+    n = float(np.prod(features.shape))
+    coupled = (features.mass == "M(q)") + features.magnetic + 0.5 * features.mass.startswith("M(q)")
+    size = 0.5 + 0.02 * n**2 + 0.02 * coupled * n**2 + 0.02 * n**2 * (features.mass == "full")
     slow = next((x for prefix, x in SLOWNESS.items() if name.split("[")[-1].startswith(prefix)), 1.0)
     return size * slow * sum(SECONDS[d] for d in drivers)
 
@@ -135,10 +163,12 @@ def seconds(features: Features, name: str, drivers: Iterable[str]) -> float:
 class Planner:
     """Adds units, and knows which pairs they leave uncovered."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, every_method: bool = False, costly: bool = True):
+        """`every_method`: with every driver by every method, beside all pairs. `costly`: with costly drivers too."""
+        self.every_method, self.costly = every_method, costly
         self.rng = np.random.default_rng([seed, 26])
         self.units: list[Planned] = []
-        self.uncovered = set(feasible_pairs())
+        self.uncovered = set(feasible_pairs(costly))
         self.used: dict[str, int] = dict.fromkeys(methods(), 0)
         self.by_method: dict[str, set[str]] = {name: set() for name in methods()}  # drivers that ran
 
@@ -150,22 +180,29 @@ class Planner:
         found |= {frozenset(p) for p in itertools.product(values, starts | drivers)}
         return (found | pairs_of(values)) & self.uncovered
 
-    def cases(self, features: Features, costly: Iterable[str]) -> list[tuple[str, str]]:
-        """All starts on the native back end and with the costly drivers; a cheap driver with one start."""
+    def cases(self, features: Features, name: str, costly: Iterable[str]) -> list[tuple[str, str]]:
+        """All starts on the native back end and with the costly drivers; a cheap driver with one start.
+
+        A store takes a moment for its files: it is left out where that covers nothing new.
+        """
         found = [(s, driver) for driver in ("native", *costly) for s in features.starts]
         for driver in CHEAP:
-            gain = {s: frozenset((("start", s), ("driver", driver))) in self.uncovered for s in features.starts}
-            found.append((max(features.starts, key=lambda s: (gain[s], self.rng.uniform())), driver))
+            mine = ("driver", driver)
+            new = {s: sum(mine in p for p in self.covers(features, [(s, driver)])) for s in features.starts}
+            best = max(features.starts, key=lambda s: (new[s], self.rng.uniform()))
+            if driver == "backwards" or new[best] or (self.every_method and driver not in self.by_method[name]):
+                found.append((best, driver))
         return found
 
     def able(self, features: Features, name: str) -> list[str]:
         """The costly drivers that the combination has."""
-        sampler = methods()[name].stochastic  # which has no states between steps
+        sampler = methods()[name].stochastic  # no states between steps
+        sampler |= name == "Leapfrog"
         found = [d for d in COSTLY if d in drivers_of(features) and not too_large(name, d)]
         return [d for d in found if not (sampler and d in ("save_at", "events"))]
 
     def add(self, features: Features, name: str, costly: Iterable[str] = ()) -> None:
-        unit = Planned(features, name, self.cases(features, costly))
+        unit = Planned(features, name, self.cases(features, name, costly))
         self.uncovered -= self.covers(features, unit.cases)
         self.by_method[name] |= {driver for _, driver in unit.cases}
         self.used[name] += 1
@@ -173,7 +210,7 @@ class Planner:
 
     def method_for(self, features: Features, names: list[str]) -> str:
         """The method that was drawn least among those that suit the system."""
-        able = [n for n in names if suits(methods()[n], features)]
+        able = [n for n in names if suits(methods()[n], features) and affordable(features, n)]
         return min(able, key=lambda n: (self.used[n], self.rng.uniform()))
 
     def complete(self, names: list[str]) -> None:
@@ -183,9 +220,10 @@ class Planner:
             best: tuple[float, Any] = (0.0, None)
             for features in candidates:
                 name = self.method_for(features, names)
-                for costly in itertools.combinations((*self.able(features, name), None, None), 2):
+                able = self.able(features, name) if self.costly else []
+                for costly in itertools.combinations((*able, None, None), 2):
                     used = [d for d in costly if d is not None]
-                    gain = len(self.covers(features, self.cases(features, used)))
+                    gain = len(self.covers(features, self.cases(features, name, used)))
                     value = gain / (0.8 + seconds(features, name, ("native", *CHEAP, *used)))
                     best = max(best, (value, (features, name, used)), key=lambda b: b[0])
             self.add(*best[1])
@@ -208,20 +246,47 @@ class Planner:
         return max(some, key=lambda f: len(pairs_of(list(f.values())) & self.uncovered))
 
 
-def quick_plan(seed: int) -> list[Planned]:
-    """All pairs of values, with small programs."""
-    planner = Planner(seed)
+PLANS = {costly: Path(__file__).with_name(f"plan_{'all' if costly else 'quick'}.txt") for costly in (False, True)}
+
+
+def read_plan(costly: bool) -> list[Planned]:
+    """A plan of the tests, which `python tools/combinations.py --plan` drew; drawing takes a while."""
+    units = []
+    for line in PLANS[costly].read_text().splitlines():
+        features, method, *cases = line.split("|")
+        units.append(Planned(Features.parse(features), method, [tuple(c.split(":")) for c in cases]))  # type: ignore
+    return units
+
+
+def write_plans(seeds: Iterable[int]) -> None:
+    """Draw plans and keep the cheapest."""
+    cost = lambda u: 0.8 + seconds(u.features, u.method, {d for _, d in u.cases})
+    for costly, path in PLANS.items():
+        units = min((pair_plan(seed, costly) for seed in seeds), key=lambda plan: sum(map(cost, plan)))
+        lines = ("|".join([str(unit), *(f"{s}:{d}" for s, d in unit.cases)]) for unit in units)
+        path.write_text("\n".join(lines) + "\n")
+
+
+def pair_plan(seed: int, costly: bool) -> list[Planned]:
+    """All pairs of values, with small programs; costly drivers in all pairs as well, or on small systems alone."""
+    planner = Planner(seed, costly=costly)
     planner.add(GRADIENT, "RATTLE", ["grad"])
-    planner.complete([name for name in methods() if plain(name)])
+    for name, features in LARGE_ONES.items():
+        planner.add(features, name)
+    if not costly:
+        for driver, (name, features) in SMALL_ONES.items():
+            planner.add(features, name, [driver])
+    planner.complete([name for name in methods() if plain(name) and not heavy(name)])
     return planner.units
 
 
-def large_plan(seed: int, per_method: int = 4, per_wrapper: int = 2) -> list[Planned]:
+def large_plan(seed: int, per_method: int = 3, per_wrapper: int = 1) -> list[Planned]:
     """Every method with every capability that it declares, every start and every driver."""
-    planner = Planner(seed)
+    planner = Planner(seed, every_method=True)
     systems = draw_systems(planner.rng, 40)
     for name, method in methods().items():
-        able = [f for f in systems if suits(method, f)] or [f for f in all_features() if suits(method, f)][:200]
+        able = [f for f in systems if suits(method, f) and affordable(f, name)]
+        able = able or [f for f in all_features() if suits(method, f) and affordable(f, name)][:200]
         seen: set[Any] = set()
         for _ in range(per_wrapper if "[" in name else per_method):
             fresh = lambda f: len(set(f.values()) - seen)  # noqa: B023

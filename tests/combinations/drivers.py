@@ -127,7 +127,7 @@ def trajectory(run: Run, backend: str = "native", **options: Any) -> Rows:
     return run.natural(sol.t[keep], sol.q[keep], sol.p[keep])
 
 
-def stored(run: Run, backend: str = "native") -> Rows:
+def stored(run: Run, backend: str = "auto") -> Rows:
     """A run into a store that is cut off in the middle and resumed."""
     with tempfile.TemporaryDirectory() as folder:
         simulate(run, backend, store=f"{folder}/run", steps=run.every)
@@ -164,12 +164,15 @@ def inputs(run: Run) -> dict[str, Any]:
         given["params"] = run.built.params(run.start)
     if "mass" not in run.built.functions:
         given["mass"] = run.built.mass(run.start)
+    if run.built.features.stiff:
+        given["omega"] = run.built.omega(run.start)
     return jax.tree.map(lambda x: jnp.asarray(x, float), given)
 
 
 def integrated(run: Run, given: dict[str, Any], adjoint: str = "checkpoint") -> tuple[Any, ...]:
     """`hx.integrate` of traced inputs: rows of t, q, p and the status."""
-    system = run.built.system(run.start, params=given.get("params"), mass=given.get("mass"))
+    traced = {name: given[name] for name in ("params", "mass", "omega") if name in given}
+    system = run.built.system(run.start, **traced)
     options = run.arguments() | {"dt": given["dt"], "t0": given["t0"], "save_every": run.every}
     with refusals():
         q, p, info = hx.integrate(system, run.method, given["q"], given["p"], info=True, adjoint=adjoint, **options)

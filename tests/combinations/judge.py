@@ -88,6 +88,7 @@ class Unit:
         self.method = accepting_redundant(method) if features.redundant else method
         self.traits = declared(self.method, features)
         self._primary: dict[Any, Rows] = {}
+        self._refused: Refused | None = None  # by the native back end
         self._judged: dict[Any, Any] = {}
         self._shared: dict[str, dict[str, Any]] = {}
 
@@ -108,14 +109,17 @@ class Unit:
 
     def _dispatch(self, found: Verdict, label: str, driver: str) -> None:
         start = self.built.start(label)
-        if driver == "native":
+        if driver in ("native", "auto"):
             found.order, found.error = self._measured(start, drivers.SPAN)
+        if driver == "native":
+            if self._refused:
+                raise self._refused
         elif driver == "backwards":
             found.order, found.error = self._measured(start, -drivers.SPAN)
         elif driver in ("auto", "array"):
             self._agree(found, start, drivers.trajectory(self._run(start), driver))
         elif driver == "store":
-            rows, same = drivers.stored(self._run(start)), self._rows(self._run(start))
+            rows, same = drivers.stored(self._run(start)), drivers.trajectory(self._run(start), "auto")
             if not (np.array_equal(rows.x, same.x) and np.array_equal(rows.p, same.p)):
                 raise Wrong(f"a resumed run differs by {np.max(np.abs(rows.x - same.x)):.2g} from one in one go")
             self._agree(found, start, rows)
@@ -156,7 +160,10 @@ class Unit:
     def first_steps(self) -> int:
         if self.method.tolerance_driven:
             return 4
-        return FIRST_STEPS.get(max(self.order, self.traits.order_of("p")), 4)
+        found = FIRST_STEPS.get(max(self.order, self.traits.order_of("p")), 4)
+        if self.features.stiff:  # the fast oscillation has to be resolved, and the change of a step during it
+            return found * (8 if self.method.adaptive else 2)
+        return found
 
     def _run(self, start: Start, steps: int | None = None, span: float = drivers.SPAN) -> Run:
         return Run(self.built, self.method, start, steps or self.first_steps, span)
@@ -170,6 +177,7 @@ class Unit:
             except Refused as error:
                 if "cannot take this step" not in str(error):
                     raise
+                self._refused = error
                 self._primary[key] = drivers.trajectory(run, "array")
         return self._primary[key]
 
@@ -366,7 +374,7 @@ def refusal(features: Features, name: str, built: Built) -> str | None:
     """Why the library refuses the method on this system, from `method.check`; None where it does not."""
     method = methods()[name]
     try:
-        (accepting_redundant(method) if features.redundant else method).check(built.system(built.start("generic")))
+        (accepting_redundant(method) if features.redundant else method).check(built.system(built.nowhere()))
     except hx.MethodError as error:
         return str(error)
     return None
