@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,7 +132,8 @@ def test_sigkill_at_random_moments(tmp_path, words):
     assert call("run", *words, "-o", tmp_path / "whole", "-q").returncode == 0
     took = time.monotonic() - began
     dice, kills = random.Random(str(words)), 0
-    command = [*HOLONOMIX, "run", *words, "-o", str(tmp_path / "run"), "-q"]
+    start = [*HOLONOMIX, "run", *words, "-o", str(tmp_path / "run"), "-q"]
+    command = start
     while True:
         process = subprocess.Popen(command, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
@@ -144,29 +146,36 @@ def test_sigkill_at_random_moments(tmp_path, words):
             kills += 1
         else:
             assert process.returncode == 0, message
-            break
+            if kills:
+                break
+            # the machine has become faster since the first run: once more, with less time
+            shutil.rmtree(tmp_path / "run")
+            command, took = start, took / 2
+            continue
         if (tmp_path / "run").exists():
             xr.open_zarr(tmp_path / "run").load()
             command = [*HOLONOMIX, "resume", str(tmp_path / "run"), "-q"]
-    assert kills >= 1
     assert same(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_run(tmp_path):
     code = """
-import resource, sys
+import sys
+from pathlib import Path
 import holonomix as hx
+from holonomix.io import Store
 problem = hx.models.double_pendulum()
 def peak(steps, name):
-    hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=steps, save_every=10,
-                store=f"{sys.argv[1]}/{name}")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    store = Store(f"{sys.argv[1]}/{name}", shard_bytes=1 << 20)  # small files: the last ones are in memory
+    hx.simulate(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=steps, save_every=10, store=store)
+    # ru_maxrss would also count the process that started this one
+    return next(int(x.split()[1]) for x in Path("/proc/self/status").open() if x.startswith("VmHWM")) / 1024
 first = peak(200_000, "a")
-second = peak(1_000_000, "b")
+second = peak(2_000_000, "b")
 print(second - first)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=QUIET)
     assert done.returncode == 0, done.stderr
-    # 80 000 further rows would be some 15 MB
-    assert float(done.stdout) < 5.0
+    # 180 000 further rows would be some 34 MB
+    assert float(done.stdout) < 8.0

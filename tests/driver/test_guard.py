@@ -57,7 +57,7 @@ def test_a_defect_costs_speed_and_one_warning(monkeypatch, caplog, place, ensemb
     monkeypatch.setenv("HOLONOMIX_DEFECTS", "")
     with caplog.at_level(logging.WARNING, "holonomix"):
         found = run("auto", ensemble)
-    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert [r.levelname for r in caplog.records if r.name.startswith("holonomix")] == ["WARNING"]  # JAX may warn, too
     assert "defect" in caplog.text and ("RecursionError" if place == "schedule" else "node 7") in caplog.text
     assert found.stats["backend"] == "array"
     assert np.isfinite(found.q).all()

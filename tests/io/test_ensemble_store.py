@@ -245,22 +245,20 @@ def test_two_processes_one_killed(tmp_path):
 @pytest.mark.slow
 def test_a_million_trajectories_with_little_memory(tmp_path):
     code = """
-import sys, resource, time; sys.path.insert(0, sys.argv[2]); from holonomix.io import EnsembleStore; import numpy as np
+import sys; sys.path.insert(0, sys.argv[2]); from holonomix.io import EnsembleStore; import numpy as np
 one = {"rows": {"q": np.zeros((100, 2))}, "reductions": {"e": np.zeros(())}, "t": np.arange(100.0)}
 s = EnsembleStore.create(sys.argv[1], trajectories=10**6, **one)
 for k in range(s.blocks):
     a, b = s.bounds(k)
     s.write_block(k, {"q": np.broadcast_to(np.arange(a, b)[:, None, None], (b - a, 100, 2)).astype(float)},
                   {"e": np.zeros(b - a)}, np.zeros(b - a))
-began = time.perf_counter()
 data = EnsembleStore(sys.argv[1]).to_xarray()
-opened = time.perf_counter() - began
 assert data.q[765432].values[50, 1] == 765432.0
-print(opened, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+# ru_maxrss would also count the process that started this one
+print(next(int(x.split()[1]) for x in open("/proc/self/status") if x.startswith("VmHWM")) / 2**20)
 """
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "run"), str(ROOT / "src")], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    _, gigabytes = map(float, done.stdout.split())
-    assert gigabytes < 2.0
+    assert float(done.stdout) < 0.8  # gigabytes, half of what the rows take
