@@ -18,7 +18,7 @@ from holonomix.certificates.measure import symplectic_defect
 from holonomix.certificates.runs import follow
 from holonomix.methods.base import AbstractMethod, Traits, solver_report
 from holonomix.projection import Newton
-from holonomix.types import State
+from holonomix.types import Report, State
 
 PROBLEM = hx.models.double_pendulum()
 
@@ -206,12 +206,84 @@ def test_projected_rk4_drifts_where_rattle_does_not():
     assert "GROWS" in drifting["energy drift"].note and "GROWS" not in kept.note
 
 
-def test_a_run_that_fails_is_said_to_have_failed():
-    certificate = hx.certify(hx.ExplicitEuler(), hx.models.kepler(0.9), dt=0.3, steps=4000, measure="energy")
-    assert certificate["energy"].measured > 0.01
-    slow = dataclasses.replace(PROBLEM, dt=0.05)
-    text = str(hx.certify(hx.RATTLE(solver=Newton(max_iterations=1)), slow, measure=("constraint",), steps=50))
-    assert "stopped after" in text and "did not converge" in text
+def nan_after(time, dt=0.02, t1=2.0):
+    """A pendulum released from the horizontal whose potential is NaN from some time on."""
+    potential = lambda q, t: 9.81 * q[1] + jnp.where(t > time, jnp.nan, 0.0) * q[0]
+    system = hx.System(potential, lambda q: jnp.array([q @ q - 1.0]))
+    return hx.Problem(system, np.array([1.0, 0.0]), np.zeros(2), dt=dt, t1=t1)
+
+
+@pytest.mark.parametrize("method", [hx.RATTLE(), hx.HBVM(2, 2)], ids=lambda m: m.name)
+@pytest.mark.parametrize("time", [1e-6, 0.5])
+def test_what_is_measured_in_a_run_that_stops_has_failed(method, time):
+    found = hx.certify(method, nan_after(time), measure=("constraint", "iterations"), steps=50)
+    assert not found.passed and found["constraint"].declared and found["constraint"].measured < 1e-14
+    for finding in found.findings:
+        assert finding.kept is False and finding.stopped
+        assert f"stopped after {0 if time < 0.02 else 25} steps" in finding.note and "no longer finite" in finding.note
+    assert "a run stopped early" in str(found) and "confirmed" not in str(found)
+
+
+def test_a_certificate_runs_the_whole_problem():
+    """Also where its own runs are shorter, or begin elsewhere."""
+    order = hx.certify(hx.RATTLE(), nan_after(3.0, t1=4.0), measure="order")
+    assert order["order of q"].kept is True and order["run"].kept is False and not order.passed
+    assert hx.certify(hx.RATTLE(), nan_after(5.0, t1=4.0), measure="order").passed
+    long = hx.certify(hx.RATTLE(), nan_after(9.0, dt=0.002, t1=10.0), measure="constraint")
+    assert "stopped after 4500 steps" in long["constraint"].note and not long.passed
+
+
+def test_steps_that_fail_are_not_symplectic():
+    """The state before a failed step is kept: a map that does nothing is symplectic and reversible."""
+    problem = hx.models.planar_pendulum(angle=1.0)
+    found = hx.certify(hx.RATTLE(), problem, dt=40.0, steps=10, measure=("order", "symplectic", "symmetric"))
+    for finding in found.findings:
+        assert finding.kept is False, finding
+        assert "stopped after 0 steps" in finding.note or "the step failed" in finding.note
+
+
+class Stopping(AbstractMethod):
+    """A method none of whose steps succeeds."""
+
+    reference = "nobody"
+    family = "control"
+
+    @property
+    def traits(self):
+        return hx.RATTLE().traits
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return ()
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> Any:
+        return state, carry, Report(jnp.asarray(hx.Status.SINGULAR, jnp.int32), jnp.asarray(0), jnp.asarray(0.0))
+
+
+def test_a_reference_that_stops():
+    """The problem stops as well: a finding like others. Otherwise it is an error that asks for another reference."""
+    found = hx.certify(hx.RATTLE(), nan_after(0.05), measure=("order", "symplectic"))
+    assert not found.passed and all(f.kept is False for f in found.findings)
+    assert "the reference" in found["order of q"].note
+    with pytest.raises(hx.SimulationError, match="give a smaller dt or another `reference`"):
+        hx.certify(hx.RATTLE(), PROBLEM, measure="order", reference=Stopping())
+
+
+def test_an_energy_that_is_nan_is_not_confirmed():
+    potential = lambda q: q[1] + jnp.where(q[0] < 0.5, jnp.nan, 0.0)  # its gradient stays finite
+    system = hx.System(potential, lambda q: jnp.array([q @ q - 1.0]))
+    problem = hx.Problem(system, np.array([1.0, 0.0]), np.zeros(2), dt=0.05, t1=5.0)
+    found = hx.certify(hx.RATTLE(), problem, measure=("energy",), steps=100)
+    assert found["energy drift"].kept is False and "kept here" not in found["energy"].note
+
+
+def test_an_order_that_cannot_be_measured_is_not_called_confirmed():
+    down = np.array([[0.0, -1.0], [0.0, -1.0 - np.sqrt(2.0)]])
+    hanging = hx.Problem(PROBLEM.system, down, np.zeros((2, 2)), dt=0.05, t1=1.0)
+    found = hx.certify(hx.RATTLE(), hanging, measure="order")
+    assert found.passed and found["order of q"].kept is None
+    assert "not measured: order of q, order of p" in str(found) and "all declared" not in str(found)
+    with pytest.raises(hx.InputError, match="nothing to measure"):
+        hx.certify(hx.RATTLE(), hanging, measure=())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import holonomix as hx
@@ -44,6 +46,16 @@ def soft(body: hx.Problem) -> hx.Problem:
     return dataclasses.replace(body, system=body.system.penalized(2.0), dt=0.02, t1=10.0, reference=None)
 
 
+def growing() -> hx.Problem:
+    """Explicit Euler gains energy in every step: with longer ones it leaves the well before its run ends."""
+    return dataclasses.replace(hx.models.henon_heiles(), dt=0.02)
+
+
+def deep() -> hx.Problem:
+    """A well that no heat bath makes a trajectory leave."""
+    return hx.Problem(hx.System(lambda q: jnp.sum(q**4 / 4 + q**2 / 2)), np.array([0.5, 0.2]), np.zeros(2), 0.1, 50.0)
+
+
 # They kick with a slow force that is changed by O(epsilon), and so tend to a motion of their own as dt falls; how near
 # it is to the slow motion is measured in tests/stiff.
 OWN_LIMIT = ("MollifiedImpulse", "ProjectedImpulse")
@@ -59,6 +71,8 @@ def problem_for(method, kind: str, quick: bool) -> hx.Problem:
         return body if kind == "constrained" else soft(body)
     if quick and kind == "constrained":
         return small()
+    if kind == "free" and (method.stochastic or method.name == "ExplicitEuler"):
+        return deep() if method.stochastic else growing()
     high = method.traits[kind].order_of("q") > 8
     return {"free": hx.models.henon_heiles, "constrained": very_smooth if high else constrained, "stiff": stiff}[kind]()
 

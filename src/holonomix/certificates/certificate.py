@@ -15,8 +15,9 @@ _WORDS = {True: "confirmed", False: "FAILED", None: "-"}
 class Finding:
     """One measurement beside what the method declares.
 
-    `kept` is None where the method promises nothing; `bound` is what the measurement was held against. A property that
-    has no meaning on the problem is not measured: `applicable` is False, and `note` says why.
+    `kept` is None where the method promises nothing; `bound` is what the measurement was held against. What was
+    measured in a run that `stopped` early is not kept, promised or not. A property that has no meaning on the problem
+    is not measured: `applicable` is False. In both cases `note` says why.
     """
 
     name: str
@@ -26,11 +27,15 @@ class Finding:
     bound: float | None = None
     note: str = ""
     applicable: bool = True
+    stopped: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """What `certify` found. `passed`: no declared property failed. `print(certificate)` shows a table."""
+    """What `certify` found. `passed`: no declared property failed and no run stopped early.
+
+    `print(certificate)` shows a table.
+    """
 
     method: str
     problem: str
@@ -42,7 +47,25 @@ class Certificate:
 
     @property
     def passed(self) -> bool:
-        return all(f.kept is not False for f in self.findings)
+        return len(self.findings) > 0 and all(f.kept is not False for f in self.findings)
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """Declared orders about which nothing could be said; the notes of these findings give the reason."""
+        return tuple(f.name for f in self.findings if f.name.startswith("order") and f.applicable and f.kept is None)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        if not self.findings:
+            return "nothing was measured"
+        if any(f.stopped for f in self.findings):
+            return "failed: a run stopped early"
+        if not self.passed:
+            return "a declared property failed"
+        if self.unmeasured:
+            return f"no declared property failed; not measured: {', '.join(self.unmeasured)}"
+        return "all declared properties confirmed"
 
     @property
     def measured(self) -> dict[str, float]:
@@ -72,10 +95,9 @@ class Certificate:
     def __rich__(self) -> Any:
         from rich.table import Table
 
-        verdict = "all declared properties confirmed" if self.passed else "a declared property failed"
         table = Table(
             title=f"{self.method} on {self.problem} ({self.kind}, dt = {self.dt:g})",
-            caption=verdict,
+            caption=self.verdict,
             title_justify="left",
         )
         for column in ("measured", "declared", "value", "verdict", ""):

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..driver.options import MOST_STEPS, check_method
-from ..errors import InputError, MethodError, whole_number
+from ..errors import InputError, MethodError, SimulationError, whole_number
 from ..methods.base import AbstractMethod, Traits
 from ..projection import as_state_arrays, check_constant_mass, check_start
 from ..systems.abstract import AbstractSystem
 from ..systems.problem import Problem
 from ..types import Key, Numbers
 from .certificate import Certificate, Finding
-from .measure import Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
+from .measure import (
+    MIN_STEPS,
+    LongRun,
+    Orders,
+    Reference,
+    long_run,
+    orders,
+    reversal,
+    symplectic_defect,
+    wedge_defect,
+)
 
 MEASUREMENTS = ("order", "symplectic", "wedge", "symmetric", "constraint", "energy", "invariants", "iterations")
 
@@ -31,17 +42,20 @@ def certify(
     problem: Problem,
     *,
     dt: float | None = None,
-    steps: int = 4000,
+    steps: int | None = None,
     measure: Iterable[str] | None = None,
     reference: AbstractMethod | None = None,
     key: Key | None = None,
 ) -> Certificate:
     """Measure what `method` promises on `problem` and say for each declared property whether it is confirmed.
 
-    Orders are slopes over at least three step sizes clear of round-off, from a generic point of the trajectory, against
-    a much finer run of `reference` (an eighth-order composition of RATTLE by default). Symplecticity is measured on the
-    cotangent bundle of the manifold, reversal by going 100 steps out and back, drifts over `steps` steps. `dt`
-    defaults to the problem's; `measure` names a selection of `MEASUREMENTS`.
+    The problem itself is always run: from its start, with its `dt`, over its whole length or over `steps` steps. Drifts
+    are measured in this run, which has at least 4000 steps unless `steps` says otherwise. Orders are slopes over at
+    least three step sizes clear of round-off, from a generic point of the trajectory, against a much finer run of
+    `reference` (an eighth-order composition of RATTLE by default). Symplecticity is measured on the cotangent bundle of
+    the manifold, reversal by going 100 steps out and back. `measure` names a selection of `MEASUREMENTS`.
+
+    Whatever is measured in a run that stops early has failed, and the finding says why.
     """
     if not isinstance(problem, Problem):
         raise InputError(
@@ -54,7 +68,7 @@ def certify(
     dt = float(problem.dt if dt is None else dt)
     if not np.isfinite(dt) or dt <= 0:
         raise InputError(f"dt must be positive and finite, not {dt}")
-    if whole_number("steps", steps, 10) > MOST_STEPS:  # fewer show no drift
+    if steps is not None and whole_number("steps", steps, 10) > MOST_STEPS:  # fewer show no drift
         raise InputError(f"{steps:.3g} steps are more than can be counted")
     q0, p0 = as_state_arrays(problem.q0, problem.p0)
     check_method(method, problem.system)
@@ -62,41 +76,63 @@ def certify(
     check_start(problem.system, q0, p0)
     system = problem.system.prepare(q0)
     traits = method.traits_on(system)
+    least = MIN_STEPS if wanted & {"constraint", "energy", "invariants"} else 1
+    run = long_run(system, method, problem, dt, steps, key, least)
+    drifts = _long_run(system, method, traits, wanted, run)
     findings: list[Finding] = []
     table = None
     if not method.stochastic and wanted & {"order", "symplectic", "wedge", "symmetric"}:
-        if reference is None:
-            reference = _default_reference(method, system)
-        offset = 0.34 * min(problem.t1, 40 * problem.dt)
-        # errors of very high orders are above round-off only after a longer time
-        span = min(problem.t1, (40 if traits.order_of("q") <= 8 else 300) * problem.dt)
-        q, p, _ = Reference(system, reference, q0, p0, 0.0, problem.dt).rows(offset, 1)
-        q, p = jnp.asarray(q[-1]), jnp.asarray(p[-1])
-        if "order" in wanted and not method.tolerance_driven:
-            table, found = _order(
-                system, method, traits, Reference(system, reference, q, p, offset, problem.dt), span, dt
-            )
-            findings += found
-        findings += _structure(system, method, traits, wanted, q, p, offset, dt)
+        try:
+            table, findings = _local(system, method, traits, wanted, problem, dt, reference)
+        except SimulationError as error:
+            if not run.ended:
+                raise  # the method did what it had to; without a reference nothing can be said
+            names = {"order": "order of q", "symplectic": "symplectic", "symmetric": "symmetric"}
+            findings = [_failed(names[name], str(error)) for name in names if name in wanted]
     elif method.stochastic:
         named = [name for name in ("order", "symplectic", "symmetric") if name in wanted]
-        findings += [_without_meaning(name, "the method draws random numbers") for name in named]
-    if wanted & {"constraint", "energy", "invariants", "iterations"}:
-        findings += _long_run(system, method, traits, wanted, problem, dt, steps, key)
+        findings = [_without_meaning(name, "the method draws random numbers") for name in named]
+    if run.ended and all(f.kept is not False for f in drifts):
+        drifts.append(_failed("run", run.ended, float(run.steps)))
     return Certificate(
         method.name,
         problem.name or "problem",
         system.kind,
         dt,
-        tuple(findings),
+        (*findings, *drifts),
         () if table is None else tuple(table.dt),
         {} if table is None else {k: tuple(v) for k, v in table.errors.items()},
     )
 
 
+def _local(
+    system: AbstractSystem,
+    method: AbstractMethod,
+    traits: Traits,
+    wanted: set[str],
+    problem: Problem,
+    dt: float,
+    reference: AbstractMethod | None,
+) -> tuple[Orders | None, list[Finding]]:
+    """Orders and structure, from a generic point of the trajectory."""
+    reference = _default_reference(method, system) if reference is None else reference
+    offset = 0.34 * min(problem.t1, 40 * problem.dt)
+    # errors of very high orders are above round-off only after a longer time
+    span = min(problem.t1, (40 if traits.order_of("q") <= 8 else 300) * problem.dt)
+    q, p, _ = Reference(system, reference, problem.q0, problem.p0, 0.0, problem.dt).rows(offset, 1)
+    q, p = jnp.asarray(q[-1]), jnp.asarray(p[-1])
+    table, findings = None, []
+    if "order" in wanted and not method.tolerance_driven:
+        exact = Reference(system, reference, q, p, offset, problem.dt)
+        table, findings = _order(system, method, traits, exact, span, dt)
+    return table, findings + _structure(system, method, traits, wanted, q, p, offset, dt)
+
+
 def _selection(measure: Iterable[str] | None) -> set[str]:
     names = MEASUREMENTS if measure is None else (measure,) if isinstance(measure, str) else measure
     wanted: set[str] = set(names)
+    if not wanted:
+        raise InputError(f"measure names nothing to measure; there are {', '.join(MEASUREMENTS)}")
     if wanted - set(MEASUREMENTS):
         raise InputError(
             f"unknown measurements {sorted(wanted - set(MEASUREMENTS))}; there are {', '.join(MEASUREMENTS)}"
@@ -123,17 +159,17 @@ def _order(
     by_variable = {} if isinstance(traits.order, int) else traits.order
     table = orders(system, method, reference, span, dt, multipliers="multipliers" in by_variable)
     findings = []
+    reasons = list(table.stopped.values())
     for name, slope in table.slopes.items():
-        declared = traits.order_of(name)
-        note = (
-            f"{len(table.dt)} step sizes from {table.dt[0]:.2g} to {table.dt[-1]:.2g}"
-            if table.dt
-            else "every run failed"
-        )
+        declared, named = traits.order_of(name), f"order of {name}"
+        if reasons or not table.dt:
+            findings.append(_failed(named, reasons[0] if reasons else "every run failed", slope, declared, ORDER))
+            continue
+        note = f"{len(table.dt)} step sizes from {table.dt[0]:.2g} to {table.dt[-1]:.2g}"
         if np.isnan(slope):
-            note = "fewer than three errors clear of round-off: give another dt"
+            note = "not measured: fewer than three errors clear of round-off; give another dt"
         kept = None if np.isnan(slope) else bool(abs(slope - declared) <= ORDER)
-        findings.append(Finding(f"order of {name}", slope, declared, kept, ORDER, note))
+        findings.append(Finding(named, slope, declared, kept, ORDER, note))
     return table, findings
 
 
@@ -144,34 +180,30 @@ def _structure(
     if system.forced:
         why = "an applied force need be neither Hamiltonian nor reversible"
         return [_without_meaning(name, why) for name in ("symplectic", "symmetric") if name in wanted]
+
+    def measured(name: str, measure: Callable[..., float], declared: bool | None, note: str, *further: int) -> Finding:
+        try:
+            return _held(name, measure(system, method, q, p, t, dt, *further), declared, STRUCTURE, note)
+        except SimulationError as error:
+            return _failed(name, str(error), np.inf, declared, STRUCTURE)
+
     if "symplectic" in wanted:
-        defect = symplectic_defect(system, method, q, p, t, dt)
         where = "on the cotangent bundle of the manifold" if system.has_constraints else "in phase space"
-        findings.append(_held("symplectic", defect, traits.symplectic, STRUCTURE, where))
+        findings.append(measured("symplectic", symplectic_defect, traits.symplectic, where))
     if "wedge" in wanted and system.has_constraints and traits.wedge:
-        defect = wedge_defect(system, method, q, p, t, dt)
-        findings.append(_held("wedge product", defect, True, STRUCTURE, "on {G dq = 0}, where G M^-1 p is not zero"))
+        where = "on {G dq = 0}, where G M^-1 p is not zero"
+        findings.append(measured("wedge product", wedge_defect, True, where))
     # walking back turns the momentum around, which a magnetic field and the hands of a clock do not
     if "symmetric" in wanted and not system.magnetic and not system.time_dependent:
-        error = reversal(system, method, q, p, t, dt, 100)
-        findings.append(_held("symmetric", error, traits.symmetric, STRUCTURE, "100 steps out and back"))
+        findings.append(measured("symmetric", reversal, traits.symmetric, "100 steps out and back", 100))
     return findings
 
 
 def _long_run(
-    system: AbstractSystem,
-    method: AbstractMethod,
-    traits: Traits,
-    wanted: set[str],
-    problem: Problem,
-    dt: float,
-    steps: int,
-    key: Key | None,
+    system: AbstractSystem, method: AbstractMethod, traits: Traits, wanted: set[str], run: LongRun
 ) -> list[Finding]:
-    run = long_run(system, method, problem, dt, steps, key)
+    """What the problem's own run shows."""
     over = f"over {run.steps} steps, t = {run.time:.3g}"
-    if run.status.failed:
-        over = f"stopped after {run.steps} steps: {run.status.message}"
     findings = []
     if "constraint" in wanted and system.has_constraints:
         over_size = f"largest relative to its rows, {over}"
@@ -185,21 +217,31 @@ def _long_run(
         grows = run.energy.grows and run.energy.change > EXACT
         promise = True if traits.symplectic and not method.adaptive else None
         note = f"change of the mean; it oscillates by {run.energy.spread:.2g}" + ("; GROWS" if grows else "")
-        kept = None if promise is None else not grows
+        kept = None if promise is None else not grows and bool(np.isfinite(run.energy.change))
         findings.append(Finding("energy drift", run.energy.change, None, kept, run.energy.spread, note))
     if "invariants" in wanted and not method.stochastic:
         findings += [Finding(f"{name} drift", value, note=over) for name, value in run.invariants.items()]
     if "iterations" in wanted and run.most_iterations > 0:
         findings.append(Finding("iterations", run.iterations, note=f"mean per step, {run.most_iterations} at most"))
-    return findings
+    if not run.ended:
+        return findings
+    ended = {"kept": False, "note": run.ended, "stopped": True}
+    return [dataclasses.replace(f, **ended) if f.applicable else f for f in findings]
 
 
 def _held(name: str, value: float, declared: bool | None, bound: float, note: str) -> Finding:
     """A promise of round-off: kept, broken, or not made (and then nothing is held against the method)."""
     if not declared:
-        extra = "" if value > bound or declared is None else "kept here, though not promised; "
+        extra = "kept here, though not promised; " if value <= bound and declared is not None else ""
         return Finding(name, value, declared, None, bound, extra + note)
     return Finding(name, value, declared, bool(value <= bound), bound, note)
+
+
+def _failed(
+    name: str, why: str, value: float = np.nan, declared: bool | int | None = None, bound: float | None = None
+) -> Finding:
+    """Something that was measured in a run that stopped early."""
+    return Finding(name, value, declared, False, bound, why, stopped=True)
 
 
 def _without_meaning(name: str, why: str) -> Finding:

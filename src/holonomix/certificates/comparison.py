@@ -48,7 +48,13 @@ class Curve:
     system: str
     levels: tuple[Level, ...]
     error_at_equal_work: float | None = None
-    drift: float = math.nan  # of the energy over the long run: mean of the last tenth minus mean of the first
+    # of the energy over the long run: mean of the last tenth minus mean of the first; NaN where that run stopped early
+    drift: float = math.nan
+
+    @property
+    def failed(self) -> bool:
+        """Whether the method did not reach the end with any step size."""
+        return all(level.status for level in self.levels)
 
     @property
     def penalized(self) -> bool:
@@ -250,7 +256,10 @@ def _level(problem: Problem, method: Any, dt: float, t1: float, omega: float | N
     if method.adaptive and problem.reference is not None:
         reference = np.asarray(problem.reference(np.array([solution.final_t]))[0])[-1]
     elif method.adaptive:
-        final = _moved_back(problem, solution, t1)
+        try:
+            final = _moved_back(problem, solution, t1)
+        except HolonomixError as error:
+            return Level(dt, taken, seconds, math.nan, math.nan, math.nan, f"no position at t = {t1:g}: {error}")
     constraint = _constraint_error(problem.system, solution)
     return Level(
         dt,

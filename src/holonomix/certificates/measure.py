@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ from ..invariants import Trend, along, drift, trend
 from ..projection import constraint_sizes, rounding_sizes, speed_sizes
 from ..status import Status
 from ..types import Numbers, Real
-from .runs import Trajectory, follow, follow_back, one_step, step_functions
+from .runs import Trajectory, follow, follow_back, follow_until, one_step, step_functions, stopped
 
 # an error counts as above round-off beyond this multiple of the reference's uncertainty
 CLEAR = 15.0
@@ -23,6 +24,8 @@ CLEAR = 15.0
 LARGE = 0.05
 # how far apart the last slopes between neighbors may lie for a ladder of step sizes to end
 SETTLED = 0.05
+# The least number of steps of a run in which drifts are measured, and the most rows that are looked at.
+MIN_STEPS, ROWS = 4000, 400
 
 
 class Reference:
@@ -49,12 +52,9 @@ class Reference:
         steps = count * parts
         done = follow(self.system, self.method, self.q, self.p, self.t, span / steps, steps, parts)
         if done.status.failed:
-            raise SimulationError(
-                f"the reference by {self.method.name} with dt = {span / steps:.3g} stopped after {done.steps} steps: "
-                f"{done.status.message}; give a smaller dt or another `reference`",
-                status=done.status,
-                step=done.steps,
-            )
+            error = stopped(done, f"the reference by {self.method.name} with dt = {span / steps:.3g}")
+            text = f"{error}; give a smaller dt or another `reference`"
+            raise SimulationError(text, status=error.status, step=error.step, time=error.time)
         return done.q, done.p
 
 
@@ -64,6 +64,7 @@ class Orders(NamedTuple):
     dt: list[float]
     errors: dict[str, list[float]]
     slopes: dict[str, float]
+    stopped: dict[float, str]  # step sizes, the first or shorter, at which the run ended early, and why
 
 
 def orders(system: Any, method: Any, reference: Reference, span: float, dt: float, *, multipliers: bool) -> Orders:
@@ -78,13 +79,16 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
     ratio, count, enough = (2.0, 4, 1e-3) if order <= 4 else (2**0.5, 5, 1e-4) if order <= 6 else (2**0.25, 5, 1e-6)
     base = max(2.0, span / dt)
     taken: dict[int, dict[str, tuple[float, float]]] = {}
+    failures: dict[float, str] = {}
 
     def size(k: int) -> int:
         return 2 * round(base / 2 * ratio**k)
 
     def at(k: int, name: str) -> tuple[float, float]:
         if size(k) not in taken:
-            taken[size(k)] = _errors(system, method, reference, span, size(k), multipliers)
+            # steps longer than those asked for may fail
+            noted = failures if k >= 0 else {}
+            taken[size(k)] = _errors(system, method, reference, span, size(k), multipliers, noted)
         return taken[size(k)].get(name, (np.inf, 0.0))
 
     top = 0
@@ -106,15 +110,21 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
                 break
         slopes[name] = _slope(points[-count:]) if len(points) >= 3 else np.nan
     ladder = sorted(n for n in taken if taken[n])
-    return Orders([span / n for n in ladder], {v: [taken[n][v][0] for n in ladder] for v in names}, slopes)
+    return Orders([span / n for n in ladder], {v: [taken[n][v][0] for n in ladder] for v in names}, slopes, failures)
 
 
-def _errors(system: Any, method: Any, reference: Reference, span: float, steps: int, multipliers: bool) -> dict:
-    """Error and its uncertainty by variable, relative to the size of the exact values; empty when the run failed."""
+def _errors(
+    system: Any, method: Any, reference: Reference, span: float, steps: int, multipliers: bool, failures: dict
+) -> dict:
+    """Error and its uncertainty by variable, relative to the size of the exact values.
+
+    Empty when the run ended early; then `failures` holds the reason.
+    """
     dt = span / steps
     every = steps if method.adaptive else steps // 2
     done = follow(system, method, reference.q, reference.p, reference.t, dt, steps, every)
     if done.status.failed:
+        failures[dt] = str(stopped(done, f"the run with dt = {dt:.3g}"))
         return {}
     reached = float(done.t[-1]) - reference.t if method.adaptive else span
     q, p, gap = _exact(reference, reached, len(done.q) - 1)
@@ -170,15 +180,25 @@ def wedge_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt:
 
     The start is taken a few steps on, where its momentum is not tangent.
     """
-    there = follow(system, method, q, p, t, dt, 5).state
-    return _defect(system, method, there.q, there.p, t, dt, shown=False)
+    there = follow(system, method, q, p, t, dt, 5)
+    if there.status.failed:
+        raise stopped(there, "the run")
+    return _defect(system, method, there.state.q, there.state.p, t, dt, shown=False)
 
 
 def _defect(
     system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float, *, shown: bool = True, held: bool = False
 ) -> float:
-    stepper, consts = step_functions(system, method, t, dt, q.dtype)
-    jacobian, before, after = (np.asarray(x) for x in _linearized(stepper, consts, q, p, shown, held))
+    plain, consts = step_functions(system, method, t, dt, q.dtype)
+    for stepper in (plain, plain.with_care()):
+        *found, ended = _linearized(stepper, consts, q, p, shown, held)
+        status = Status(int(ended))
+        if not status.failed:
+            break
+    else:
+        # the state before a failed step is kept: its Jacobian, the identity, is symplectic
+        raise SimulationError(f"the step failed: {status.message}", status=status, step=1)
+    jacobian, before, after = map(np.asarray, found)
     if not np.all(np.isfinite(jacobian)):
         return np.inf
     half = q.size
@@ -188,14 +208,14 @@ def _defect(
         _, values, vectors = np.linalg.svd(before)
         tangent = vectors[int(np.sum(values > 1e-10 * values[0])) :].T
     defect = np.max(np.abs(tangent.T @ (jacobian.T @ form @ jacobian - form) @ tangent))
-    return float(max(defect, np.max(np.abs(after @ jacobian @ tangent), initial=0.0)))
+    return float(np.maximum(defect, np.max(np.abs(after @ jacobian @ tangent), initial=0.0)))
 
 
 @compiled_for_one_run
 def _linearized(
     stepper: Stepper, consts: Consts, q: Numbers, p: Numbers, shown: bool, held: bool
-) -> tuple[Any, Any, Any]:
-    """The Jacobian of one step in (q, p) flattened, and those of what defines the manifold before and after it.
+) -> tuple[Any, Any, Any, Any]:
+    """The Jacobian of one step in (q, p) flattened, those of what defines the manifold before and after it, its status.
 
     With `held`, what the method fixes at its start is the same for all (q, p).
     """
@@ -210,8 +230,8 @@ def _linearized(
         return jnp.concatenate([q.reshape(-1), p.reshape(-1)])
 
     def step(z: Numbers):
-        end = join(*one_step(stepper, consts, *split(z), shown=shown, carry=carry))
-        return end, end
+        q1, p1, status = one_step(stepper, consts, *split(z), shown=shown, carry=carry)
+        return join(q1, p1), (join(q1, p1), status)
 
     def conditions(z: Numbers, t: Real):
         q, p = split(z)
@@ -219,28 +239,28 @@ def _linearized(
         return jnp.concatenate([system.constraint(q, t) if system.has_constraints else jnp.zeros(0, q.dtype), hidden])
 
     z = join(q, p)
-    jacobian, end = jax.jacfwd(step, has_aux=True)(z)
-    return jacobian, jax.jacfwd(conditions)(z, t), jax.jacfwd(conditions)(end, t + dt)
+    jacobian, (end, status) = jax.jacfwd(step, has_aux=True)(z)
+    return jacobian, jax.jacfwd(conditions)(z, t), jax.jacfwd(conditions)(end, t + dt), status
 
 
 def reversal(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float, steps: int) -> float:
     """How far from the start `steps` steps, a reversal and `steps` steps end, relative to the size of (q, p)."""
     there = follow(system, method, q, p, t, dt, steps)
     if there.status.failed:
-        return np.inf
+        raise stopped(there, f"the run of {steps} steps out")
     back = follow_back(there)
     if back.status.failed:
-        return np.inf
+        raise stopped(back, f"the run of {steps} steps back")
     first, last = (there.q[0], there.p[0]), (back.q[-1], -back.p[-1])
-    return max(_distance(a, b) / _scale(b) for a, b in zip(last, first))
+    return float(np.max([_distance(a, b) / _scale(b) for a, b in zip(last, first)]))
 
 
 class LongRun(NamedTuple):
-    """What a long run shows; errors are the largest over the rows."""
+    """What a long run shows; errors are the largest over the rows. `ended` says why it stopped early, if it did."""
 
+    ended: str
     steps: int
     time: float
-    status: Status
     energy: Trend
     energy_error: float  # relative to the largest of the kinetic and potential energies met
     constraint: float  # relative to the natural scale of each row over the run
@@ -250,10 +270,21 @@ class LongRun(NamedTuple):
     most_iterations: int
 
 
-def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key: Any = None) -> LongRun:
-    """Energy, constraints and invariants over `steps` steps from the problem's own start."""
-    every = -(-steps // 400)
-    done = follow(system, method, problem.q0, problem.p0, 0.0, dt, every * (steps // every), every, key)
+def long_run(
+    system: Any, method: Any, problem: Any, dt: float, steps: int | None, key: Any = None, least: int = MIN_STEPS
+) -> LongRun:
+    """Energy, constraints and invariants over `steps` steps from the problem's own start.
+
+    With None the run has the length of the problem, and at least `least` steps of dt.
+    """
+    given, start = steps, (problem.q0, problem.p0)
+    steps = max(least, math.ceil(problem.t1 / dt - 1e-9)) if given is None else given
+    every = -(-steps // ROWS)
+    if method.adaptive and given is None:
+        done = follow_until(system, method, *start, dt, dt * steps, every, key)
+    else:
+        done = follow(system, method, *start, 0.0, dt, steps, every, key)
+    ended = str(stopped(done, f"the run from the problem's start with dt = {dt:.3g}")) if done.status.failed else ""
     kinetic, potential, g, hidden, size, speed = (
         np.asarray(x) for x in _observe(system, *map(jnp.asarray, (done.q, done.p, done.t)))
     )
@@ -263,9 +294,9 @@ def long_run(system: Any, method: Any, problem: Any, dt: float, steps: int, key:
         error = (total - total[0]) / size
     kept = along(problem.invariants, jnp.asarray(done.q), jnp.asarray(done.p))
     return LongRun(
+        ended,
         done.steps,
         float(done.t[-1] - done.t[0]),
-        done.status,
         trend(done.t, error),
         float(np.max(np.abs(error))),
         held(g, size),

@@ -14,6 +14,7 @@ from ..driver.loop import Consts, LoopCarry, Stepper, make_stepper
 from ..driver.options import Options
 from ..driver.plan import Plan, make_plan
 from ..driver.run import Run
+from ..errors import SimulationError
 from ..methods.base import AbstractMethod
 from ..status import Status
 from ..systems.abstract import AbstractSystem
@@ -52,9 +53,34 @@ def follow(
     key: Key | None = None,
 ) -> Trajectory:
     """Take `steps` steps and save every `every`-th; with 0, only the start and the end."""
+    return _followed(system, method, q, p, Options(dt=dt, steps=steps, t0=t, save_every=every or max(steps, 1)), key)
+
+
+def follow_until(
+    system: AbstractSystem,
+    method: AbstractMethod,
+    q: Numbers,
+    p: Numbers,
+    dt: float,
+    t1: float,
+    every: int = 1,
+    key: Key | None = None,
+) -> Trajectory:
+    """Go on until t1, in as many steps as a method that owns time takes, and save every `every`-th."""
+    return _followed(system, method, q, p, Options(dt=dt, t1=t1, save_every=every), key)
+
+
+def _followed(
+    system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, options: Options, key: Key | None
+) -> Trajectory:
     key = jax.random.key(0) if key is None and method.stochastic else key
-    options = Options(dt=dt, steps=steps, t0=t, save_every=every or max(steps, 1), key=key)
-    return _carried_out(make_plan(system, method, q, p, options), None)
+    return _carried_out(make_plan(system, method, q, p, dataclasses.replace(options, key=key)), None)
+
+
+def stopped(done: Trajectory, what: str) -> SimulationError:
+    """What is raised, and told in a certificate, when a run ended early; `what` says which run."""
+    text = f"{what} stopped after {done.steps} steps: {done.status.message}"
+    return SimulationError(text, status=done.status, step=done.steps, time=float(done.carry.state.t))
 
 
 def follow_back(there: Trajectory) -> Trajectory:
@@ -91,8 +117,8 @@ def step_functions(system: Any, method: Any, t: float, dt: float, dtype: Any) ->
 
 def one_step(
     stepper: Stepper, consts: Consts, q: Numbers, p: Numbers, *, shown: bool = True, carry: LoopCarry | None = None
-) -> tuple[Any, Any]:
-    """One step as a map of (q, p): of what the method shows, or of the variables its step works with.
+) -> tuple[Any, Any, Any]:
+    """One step as a map of (q, p), and its status: of what the method shows, or of the variables it works with.
 
     The step begins afresh at (q, p) unless a carry is given, which is then held fixed.
     """
@@ -102,6 +128,6 @@ def one_step(
         before = eqx.tree_at(lambda c: (c.state.q, c.state.p), carry, (q, p))
     after = stepper.step(before, consts)
     if not shown:
-        return after.state.q, after.state.p
+        return after.state.q, after.state.p, after.status
     row = stepper.read(after, consts)
-    return row["q"], row["p"]
+    return row["q"], row["p"], after.status

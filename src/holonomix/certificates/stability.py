@@ -37,13 +37,15 @@ def _radius(method: AbstractMethod, h_omega: Any) -> Any:
     def one(h: Real):
         def step(z: Numbers):
             state = State(z[:1], z[1:], jnp.zeros(()), 0)
-            return _flat(method.step(system, state, h, method.init(system, state, h))[0])
+            new, _, report = method.step(system, state, h, method.init(system, state, h))
+            return _flat(new), report.status
 
-        a = jax.jacfwd(step)(jnp.zeros(2))
+        a, status = jax.jacfwd(step, has_aux=True)(jnp.zeros(2))
         half, det = (a[0, 0] + a[1, 1]) / 2, a[0, 0] * a[1, 1] - a[0, 1] * a[1, 0]
         root = half**2 - det
         real = jnp.abs(half) + jnp.sqrt(jnp.maximum(root, 0.0))
-        return jnp.where(root > 0, real, jnp.sqrt(jnp.abs(det)))
+        radius = jnp.where(root > 0, real, jnp.sqrt(jnp.abs(det)))
+        return jnp.where(status == Status.OK, radius, jnp.nan)
 
     return jax.lax.map(one, h_omega)
 
@@ -54,7 +56,7 @@ def _flat(state: State) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class LinearStability:
-    """`radius[k, j]` is the spectral radius of method k at `h_omega[j]`; one means stable."""
+    """`radius[k, j]` is the spectral radius of method k at `h_omega[j]`: one means stable, NaN that the step failed."""
 
     names: tuple[str, ...]
     h_omega: np.ndarray
@@ -66,7 +68,7 @@ class LinearStability:
 
     def limit(self, tolerance: float = 1e-9) -> np.ndarray:
         """The first `h omega` of the scan at which each method is unstable (infinity where there is none)."""
-        bad = self.radius > 1 + tolerance
+        bad = ~(self.radius <= 1 + tolerance)  # steps that failed are not stable
         first = np.argmax(bad, axis=1)
         return np.where(bad.any(axis=1), self.h_omega[first], np.inf)
 

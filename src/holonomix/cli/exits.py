@@ -18,7 +18,7 @@ class Exit(enum.IntEnum):
     """What a script can tell from the exit status."""
 
     OK = 0
-    CONTRADICTED = 1  # certify: a declared property failed; bench: a script failed
+    CONTRADICTED = 1  # certify: a declared property failed or a run stopped early; bench: a script failed
     USAGE = 2  # the command line, the run file, the model or the method
     SIMULATION = 3  # the run stopped before its end; what was computed is in the store
     STORE = 4  # the store exists, is damaged, busy or newer, or the disk is full

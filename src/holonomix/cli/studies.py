@@ -13,7 +13,7 @@ from .printing import make_console, print_json
 from .suggest import complete_method, complete_model
 
 
-@app.command()
+@app.command(epilog="Exit codes: 0 compared; 2 model or method; 3 no run of any method reached its end.")
 def compare(
     model: Model,
     methods: Annotated[
@@ -61,9 +61,11 @@ def compare(
             make_console().print(table(result))
             make_console().print(winners(result), highlight=False)
             make_console().print(f"work-precision plot: {picture}", highlight=False)
+        if all(curve.failed for curve in result.curves):
+            raise SystemExit(Exit.SIMULATION)
 
 
-@app.command(epilog="Exit codes: 0 confirmed; 1 a declared property failed; 2 model or method.")
+@app.command(epilog="Exit codes: 0 confirmed; 1 a declared property failed or a run stopped early; 2 model or method.")
 def certify(
     method: Annotated[
         str,
