@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.driver.solution import map_rows, multipliers_of
 from holonomix.io import Store, disk
 
 from ..io.harness import Killed, Killer
@@ -107,3 +108,14 @@ def test_kills_around_the_end_of_a_run(tmp_path, kind):
         path = tmp_path / str(back)
         assert killed(kind, path, total - back)
         assert bits(run(kind, Store(path))) == whole, f"killed {back} operations before the end"
+
+
+def test_rows_have_the_same_bits_wherever_a_chunk_ends():
+    """Multipliers are found for the rows of a chunk together, and the clock says where chunks end."""
+    problem = hx.models.chain()
+    sol = hx.simulate(problem, hx.RATTLE(), steps=600, save_every=1)
+    rows = sol.q, sol.p, sol.t
+    whole = map_rows(multipliers_of, sol.system, *rows)
+    for first in (2, 16, 300):
+        rest = map_rows(multipliers_of, sol.system, *(x[first:] for x in rows))
+        np.testing.assert_array_equal(rest, whole[first:])

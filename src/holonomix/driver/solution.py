@@ -201,13 +201,16 @@ def multipliers_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> A
 
 @compiled
 def _mapped(fn: Callable[..., Any], system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
+    if jax.default_backend() == "cpu":
+        # one row after the other: in a vectorized loop the last bits of a row depend on its place in the block
+        return jax.lax.map(lambda x: fn(system, *x), (q, p, t))
     return jax.vmap(lambda *x: fn(system, *x))(q, p, t)
 
 
 def map_rows(fn: Callable[..., Any], system: AbstractSystem, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> Any:
     """`fn(system, q, p, t)`, an array or a tree of arrays, for every row, in blocks of bounded memory.
 
-    The size of a block depends on the system alone: a row gives the same bits whichever rows come with it.
+    A row gives the same bits whichever rows come with it: chunks of a run end where the clock says.
     """
     rows, size = len(t), 512 if q[0].size <= 256 else 64 if q[0].size <= 4096 else 4
     parts = []
