@@ -181,14 +181,18 @@ def _has_gpu() -> bool:
 
 
 HAS_GPU = _has_gpu()
+ON_GPU = "HOLONOMIX_TEST_ON_GPU"  # in the environment of a process that runs one test on the GPU
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Run a test marked gpu in a process in which the GPU is JAX's default; all others stay on the CPU."""
-    if pyfuncitem.get_closest_marker("gpu") is None or jax.default_backend() == "gpu":
+    if pyfuncitem.get_closest_marker("gpu") is None:
         return None
-    flags = {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    if ON_GPU in os.environ or jax.default_backend() == "gpu":
+        assert jax.default_backend() == "gpu", "JAX does not use the GPU"
+        return None
+    flags = {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", ON_GPU: "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", pyfuncitem.nodeid]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | flags
     done = subprocess.run(command, cwd=pyfuncitem.config.rootpath, env=environment, capture_output=True, text=True)
