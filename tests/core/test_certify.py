@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.certificates.measure import symplectic_defect
+from holonomix.certificates.measure import _slope, symplectic_defect
 from holonomix.certificates.runs import follow
 from holonomix.methods.base import AbstractMethod, Traits, solver_report
 from holonomix.projection import Newton
@@ -307,3 +307,14 @@ def test_a_certificate_can_be_drawn(rattle, tmp_path):
     hx.plotting.plot_certificate(rattle).savefig(tmp_path / "certificate.png")
     assert (tmp_path / "certificate.png").stat().st_size > 5000
     assert np.isfinite(rattle.errors["q"]).all() and jnp.all(jnp.asarray(rattle.step_sizes) > 0)
+
+
+@pytest.mark.parametrize(("order", "power"), [(10, 2), (9, 1)])
+def test_orders_are_extrapolated_where_the_next_term_of_the_error_shows(order, power):
+    """The steps of a method of order ten between errors of 1e-9 and round-off: a straight line has the slope 10.2."""
+    steps = np.array([54, 64, 76, 90, 106])
+    dt = 30 / steps
+    errors = 2.5e-7 * dt**order * np.exp(1.3 * dt**power)
+    points = list(zip(np.log(dt), np.log(errors), 4e-15 / errors, strict=True))
+    assert abs(_slope(points, None) - order) > 0.2
+    assert abs(_slope(points, power) - order) < 1e-6

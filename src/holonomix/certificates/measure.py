@@ -26,6 +26,8 @@ LARGE = 0.05
 SETTLED = 0.05
 # The least number of steps of a run in which drifts are measured, and the most rows that are looked at.
 MIN_STEPS, ROWS = 4000, 400
+# The relative size of the terms of an error that a fit leaves out.
+LEFT_OUT = 0.005
 
 
 class Reference:
@@ -59,7 +61,7 @@ class Reference:
 
 
 class Orders(NamedTuple):
-    """Errors over step sizes and the slopes of the straight lines through the finest of them."""
+    """Errors over step sizes and the slopes of the lines through the finest of them."""
 
     dt: list[float]
     errors: dict[str, list[float]]
@@ -71,10 +73,11 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
     """The order in each variable over one span: at least three step sizes, each error clear of round-off.
 
     The ladder starts at `dt`, goes up while errors are too small to divide, then down until three successive slopes
-    settle or round-off comes near.
+    settle or round-off comes near. Slopes that still rise or fall there are extrapolated to short steps.
     """
     names = ["q", "p", *(["multipliers"] if multipliers else [])]
-    order = method.traits_on(system).order_of("q")
+    traits = method.traits_on(system)
+    order = traits.order_of("q")
     # high orders leave few octaves between large errors and round-off
     ratio, count, enough = (2.0, 4, 1e-3) if order <= 4 else (2**0.5, 5, 1e-4) if order <= 6 else (2**0.25, 5, 1e-6)
     base = max(2.0, span / dt)
@@ -96,7 +99,8 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
         top -= 1
     slopes = {}
     for name in names:
-        points: list[tuple[float, float]] = []
+        points: list[tuple[float, float, float]] = []
+        settled, local = False, []
         for k in range(top, top + 24):
             error, noise = at(k, name)
             if points and size(k) == size(k - 1):
@@ -104,11 +108,15 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
             if points and error < CLEAR * noise:
                 break
             if CLEAR * noise < error < LARGE:
-                points.append((np.log(span / size(k)), np.log(error)))
+                points.append((np.log(span / size(k)), np.log(error), noise / error))
             local = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(points, points[1:])]
-            if len(local) >= count - 1 and k >= 0 and max(local[-3:]) - min(local[-3:]) < SETTLED:
+            settled = len(local) >= count - 1 and max(local[-3:]) - min(local[-3:]) < SETTLED
+            if settled and k >= 0:
                 break
-        slopes[name] = _slope(points[-count:]) if len(points) >= 3 else np.nan
+        change = np.diff(local[-count + 1 :])
+        trend = not settled and len(change) > 2 and (np.all(change > 0) or np.all(change < 0))
+        next_power = None if not trend else 2 if traits.symmetric else 1
+        slopes[name] = _slope(points[-count:], next_power) if len(points) >= 3 else np.nan
     ladder = sorted(n for n in taken if taken[n])
     return Orders([span / n for n in ladder], {v: [taken[n][v][0] for n in ladder] for v in names}, slopes, failures)
 
@@ -320,9 +328,18 @@ def _observe(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
     return jax.vmap(row)(*map(jnp.asarray, (q, p, t)))
 
 
-def _slope(points: list[tuple[float, float]]) -> float:
-    x, y = np.array(points).T
-    return float(np.polyfit(x, y, 1)[0])
+def _slope(points: list[tuple[float, float, float]], next_power: int | None) -> float:
+    """The slope of a line through log dt and log error, or of `C dt^p exp(b dt^next_power)` for short steps.
+
+    The error of a method is a power series in dt, of a symmetric one in dt^2: between large steps and round-off a high
+    order may leave no place where the first term rules alone. The third number of a point is its relative uncertainty.
+    """
+    x, y, noise = np.array(points).T
+    if next_power is None:
+        return float(np.polyfit(x, y, 1)[0])
+    weight = 1 / np.hypot(noise, LEFT_OUT)
+    terms = np.stack([x, np.ones_like(x), np.exp(next_power * (x - x.max()))], axis=1)
+    return float(np.linalg.lstsq(terms * weight[:, None], y * weight, rcond=None)[0][0])
 
 
 def _distance(a: Any, b: Any) -> float:
