@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.methods.base import KINDS
+from holonomix.methods.base import KINDS, AbstractMethod
 
 STEPS = 600
 
@@ -135,3 +136,92 @@ def test_a_system_of_another_kind_is_refused(make, kind, quick):
             continue  # a stiff system is also an unconstrained one
         with pytest.raises(hx.MethodError, match=method.name.split("(")[0]):
             method.check(problems[other].system)
+
+
+# ---- wrappers: measured with every method that they accept
+
+
+class WithoutNoise(AbstractMethod):
+    """A thermostat of friction zero as what it then is, a deterministic method with an order."""
+
+    reference = "nobody"
+    family = "control"
+
+    method: hx.GLA
+
+    @property
+    def traits(self):
+        return self.method.traits
+
+    @property
+    def name(self):
+        return self.method.name
+
+    def check_conditions(self, system):
+        self.method.check_conditions(system)
+
+    def init(self, system, state, dt):
+        return self.method.init(system, state, dt)
+
+    def step(self, system, state, dt, carry, key=None):
+        return self.method.step(system, state, dt, carry, jax.random.key(0))
+
+    def read(self, system, state, carry):
+        return self.method.read(system, state, carry)
+
+
+WRAPPERS = {
+    "GLA": lambda method: WithoutNoise(hx.GLA(method, friction=0.0)),
+    "Composition": lambda method: hx.Composition(method, order=4),
+}
+# A choice for every run of the suite; all others are measured by `make test-all`.
+QUICK_WRAPPED = ("GLA-HBVM-constrained", "GLA-RK4-free", "Composition-StormerVerlet-free")
+
+
+def wrapped():
+    for wrapper, wrap in WRAPPERS.items():
+        for name, entry in hx.methods.registry().items():
+            if name in ("Composition", "GLA"):
+                continue
+            for k, make in enumerate((entry.make, *entry.variants)):
+                try:
+                    kinds = wrap(make()).traits
+                except hx.MethodError:
+                    continue
+                for kind in kinds:
+                    case = f"{wrapper}-{name}{f'-{k}' if k else ''}-{kind}"
+                    marks = [] if case in QUICK_WRAPPED else pytest.mark.slow
+                    yield pytest.param(lambda wrap=wrap, make=make: wrap(make()), kind, id=case, marks=marks)
+
+
+@pytest.mark.parametrize(("make", "kind"), list(wrapped()))
+def test_what_wrappers_declare_is_borne_out(make, kind):
+    method = make()
+    problem = problem_for(method.method.method if isinstance(method, WithoutNoise) else method.method, kind, True)
+    own = any(name in method.name for name in OWN_LIMIT)
+    found = hx.certify(method, problem, steps=STEPS, measure=("order", "constraint"), reference=method if own else None)
+    assert found.passed, f"\n{found}"
+    assert found["order of q"].kept and found["order of p"].kept, f"\n{found}"
+
+
+def followed():
+    for name, entry in hx.methods.registry().items():
+        for k, make in enumerate((entry.make, *entry.variants)):
+            try:
+                kinds = hx.ConstrainedHMC(method=make()).traits
+            except hx.MethodError:
+                continue
+            for kind in kinds:
+                case = f"{name}{f'-{k}' if k else ''}-{kind}"
+                yield pytest.param(make, kind, id=case, marks=[] if case == "RATTLE-constrained" else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("make", "kind"), list(followed()))
+def test_hmc_accepts_nearly_all_short_steps_of_every_method_that_it_follows(make, kind):
+    """Reversible, on the manifold, and with an energy error that falls with dt: nothing else is asked of a proposal."""
+    problem = small() if kind == "constrained" else deep()
+    method = hx.ConstrainedHMC(inner_steps=5, temperature=1.0, method=make())
+    sol = hx.simulate(problem.system, method, problem.q0, problem.p0, dt=0.02, steps=100, key=jax.random.key(1))
+    assert sol.stats["acceptance"] > 0.9 and sol.stats["irreversible"] == 0 and sol.stats["unsolved"] == 0
+    if kind == "constrained":
+        assert sol.constraint_error().max() < 1e-13 and sol.hidden_constraint_error().max() < 1e-12

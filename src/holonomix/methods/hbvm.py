@@ -289,6 +289,16 @@ class HBVM(AbstractMethod):
         gamma = self._first_guess(system, back.q, back.p, back.t)
         return back, Memory(carry.low.reversed(), carry.energy, gamma, jnp.zeros_like(gamma), carry.multipliers)
 
+    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: Memory) -> Memory:
+        """With constraints the part of p that `start="corrected"` adds: a thermostat leaves none in each step.
+
+        Without it every step would begin an alternating component of its own, and positions would be of order 3.
+        """
+        memory = self.init(system, state, dt)
+        if self.start == "corrected" or not system.has_constraints:
+            return memory
+        return memory._replace(low=Compensation(memory.low.q, _start_correction(system, state, dt)))
+
     def substep(self, system: AbstractSystem, state: State, dt: Real, carry: Memory) -> tuple[State, Any]:
         """With constraints another method of order four: a short step magnifies the normal part of a raw momentum."""
         if not system.has_constraints:

@@ -76,7 +76,8 @@ class GLA(AbstractMethod):
 
     `GLA(RATTLE(), friction=1.0, temperature=1.0)`: friction is a rate, temperature is kT. Any one-step method may be
     inside; a symplectic one makes the error of the sampled measure that of its modified Hamiltonian. `symmetric=True`
-    puts half of the Ornstein-Uhlenbeck flow on either side. With friction 0 it is the method inside.
+    puts half of the Ornstein-Uhlenbeck flow on either side. With friction 0 it is the method inside with its momentum
+    projected after every step. Where a method needs a momentum that is not tangent (`HBVM`), each step adds it again.
     """
 
     reference = "Bou-Rabee & Owhadi 2010; Lelievre, Rousset & Stoltz 2012"
@@ -110,10 +111,11 @@ class GLA(AbstractMethod):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        # the order is that of the sampled measure; noise leaves no symmetry or symplecticity of a single path
+        # the order is that of a path without noise and of the sampled measure; noise leaves no symmetry or
+        # symplecticity of a single path
         return {
             kind: Traits(
-                t.order,
+                _projected_order(t.order) if kind == "constrained" else t.order,
                 constraint_exact=t.constraint_exact,
                 hidden_exact=kind == "constrained" or t.hidden_exact,
                 treats=tuple(c for c in t.treats if c is not Capability.MOVING),
@@ -125,7 +127,7 @@ class GLA(AbstractMethod):
         self.method.check_conditions(system)
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
-        return self.method.init(system, state, dt)
+        return self.method.renew(system, state, dt, self.method.init(system, state, dt))
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Any = None) -> StepResult:
         before = jnp.asarray(Status.OK, jnp.int32)
@@ -225,6 +227,14 @@ class GeodesicBAOAB(AbstractMethod):
 
         start = (q, p, memory, Report.ok())
         return drift(0, start) if self.geodesic_steps == 1 else jax.lax.fori_loop(0, self.geodesic_steps, drift, start)
+
+
+def _projected_order(order: int | Mapping[str, int]) -> int | Mapping[str, int]:
+    """The order where momenta are projected in every step: what is tangent in them is as accurate as positions are.
+
+    Multipliers that are constant over a step (`HBVM`) no longer alternate, and are those of its middle.
+    """
+    return order if isinstance(order, int) else {**order, "p": order["q"], "multipliers": 2}
 
 
 def redundancy(method: AbstractMethod) -> str | None:
