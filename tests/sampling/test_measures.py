@@ -196,3 +196,28 @@ def test_any_deterministic_method_may_be_inside(inner):
     edges = EDGES[::2]
     assert m.chi_square(m.torus_angle(q), edges, np.diff(m.torus_cdf(edges))) > 1e-3
     assert m.kinetic_p_value(m.TORUS, q, p, freedom=2, temperature=1.0) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "method",
+    [hx.GLA(), hx.GeodesicBAOAB(), hx.ConstrainedHMC(), hx.ConstrainedHMC(3, 1.0, 2.0)],
+    ids=["GLA", "BAOAB", "HMC", "HMC with friction"],
+)
+def test_a_heat_bath_does_not_run_backwards(method):
+    pendulum = hx.models.planar_pendulum(angle=1.0)
+    given = {"dt": -0.25, "steps": 2, "key": jax.random.key(0)}
+    many = (jnp.stack([x] * 2) for x in (pendulum.q0, pendulum.p0))
+    for run in (
+        lambda: hx.simulate(pendulum, method, **given),
+        lambda: hx.integrate(pendulum, method, **given),
+        lambda: hx.simulate_ensemble(pendulum.system, method, *many, **given),
+    ):
+        with pytest.raises(hx.InputError, match=r"cannot run backwards, with dt = -0\.25.*Take dt = 0\.25"):
+            run()
+
+
+def test_without_friction_it_does():
+    pendulum, method = hx.models.planar_pendulum(angle=1.0), hx.GLA(hx.RATTLE(), friction=0.0)
+    there = hx.integrate(pendulum, method, dt=0.1, steps=20, key=jax.random.key(0))
+    back = hx.integrate(pendulum, method, *there, dt=-0.1, steps=20, key=jax.random.key(0))
+    np.testing.assert_allclose(back, (pendulum.q0, pendulum.p0), rtol=0, atol=1e-13)

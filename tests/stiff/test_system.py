@@ -177,3 +177,22 @@ def test_what_needs_a_stiff_system_or_a_sensible_number_says_so():
     ):
         with pytest.raises(hx.InputError, match=word):
             bad()
+
+
+def test_what_cannot_be_penalized_is_told_why():
+    moving = hx.Rheonomic(lambda q, t: jnp.array([q @ q - (1.0 + t) ** 2]))
+    fixed = lambda q: jnp.array([q[0]])
+    cases = {
+        r"its constraint is Rheonomic.*RATTLE.*omega\*\*2 / 2 \* sum\(g\(q, t\)\*\*2\)": {"constraint": moving},
+        r"its constraints \[1\] are Rheonomic": {"constraint": [fixed, moving]},
+        "no constraint": {"constraint": None},
+        "its vector potential": {"constraint": fixed, "vector_potential": lambda q: q[::-1]},
+    }
+    for words, options in cases.items():
+        with pytest.raises(hx.InputError, match=words):
+            hx.System(lambda q: q[1], **options).penalized(10.0)
+    with pytest.raises(hx.InputError, match="its potential depends on time"):
+        hx.System(lambda q, t: t * q[1], fixed).penalized(10.0)
+    problem = hx.Problem(hx.System(lambda q: q[1], moving), jnp.array([1.0, 0.0]), jnp.array([1.0, 0.0]), 0.1, 1.0)
+    with pytest.raises(hx.InputError, match="cannot be penalized"):
+        hx.compare(problem, [hx.ZhangSkeel(0.4)])

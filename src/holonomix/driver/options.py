@@ -133,6 +133,12 @@ def check_step(method: AbstractMethod, dt: object, key: object, *, several: bool
             raise InputError(f"dt must be a finite number and not zero (negative runs backwards), not {dt!r}")
         if step.ndim and not several:
             raise InputError(f"dt must be one number, not an array of shape {step.shape}; simulate_ensemble takes many")
+        if np.any(step < 0) and (reason := method.one_way()):
+            worst = float(np.min(step))
+            raise InputError(
+                f"{method.name} cannot run backwards, with dt = {worst:g}: {reason}. Take dt = {-worst:g}: what it "
+                "samples does not depend on the direction; or friction=0, which leaves the heat bath out"
+            )
     if method.stochastic and not _is_key(key):
         instead = "" if key is None else f", not {key!r}"
         raise InputError(f"{method.name} draws random numbers: give a key, for instance key=jax.random.key(0){instead}")

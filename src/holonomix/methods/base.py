@@ -153,6 +153,10 @@ class AbstractMethod(eqx.Module):
     def check_conditions(self, system: AbstractSystem) -> None:
         """Raise `MethodError` for conditions that no declared trait can express."""
 
+    def one_way(self) -> str:
+        """Why steps with dt < 0 have no meaning, and what to do instead; empty where they have one."""
+        return ""
+
     def validate(self, system: AbstractSystem, state: State, dt: Real) -> None:
         """Raise when the start, with its numbers, does not suit the method (a monitor that is not positive there)."""
 

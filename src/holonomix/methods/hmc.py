@@ -17,7 +17,7 @@ from ..systems.abstract import AbstractSystem
 from ..systems.capabilities import Capability
 from ..types import ArrayLike, Numbers, Real, Report, State, StepResult
 from .base import AbstractMethod, Traits, first_failure
-from .langevin import FIXED_MANIFOLD, ornstein_uhlenbeck, redundancy, thermostat
+from .langevin import FIXED_MANIFOLD, one_way_bath, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE
 
 # A step back that ends within this many eps of q has returned.
@@ -105,6 +105,9 @@ class ConstrainedHMC(AbstractMethod):
 
     def check_conditions(self, system: AbstractSystem) -> None:
         self.method.check_conditions(system)
+
+    def one_way(self) -> str:
+        return one_way_bath(self.friction)
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.init(system, state, dt), Tally.zeros()

@@ -126,6 +126,9 @@ class GLA(AbstractMethod):
     def check_conditions(self, system: AbstractSystem) -> None:
         self.method.check_conditions(system)
 
+    def one_way(self) -> str:
+        return one_way_bath(self.friction)
+
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.renew(system, state, dt, self.method.init(system, state, dt))
 
@@ -189,6 +192,9 @@ class GeodesicBAOAB(AbstractMethod):
             "constrained": Traits(2, constraint_exact=True, hidden_exact=True, treats=treats),
         }
 
+    def one_way(self) -> str:
+        return one_way_bath(self.friction)
+
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         memory = self.solver.init(system, state.q, state.t) if system.has_constraints else ()
         return system.gradient(state.q, state.t), memory
@@ -240,6 +246,13 @@ def _projected_order(order: int | Mapping[str, int]) -> int | Mapping[str, int]:
 def redundancy(method: AbstractMethod) -> str | None:
     """How a solver inside a method was told to treat rows that depend on each other."""
     return "min-norm" if accepts_redundant(method) else None
+
+
+def one_way_bath(friction: Any) -> str:
+    """Why a heat bath of this friction, None for infinite, does not run backwards; empty without friction."""
+    if friction is not None and (isinstance(friction, Tracer) or not np.any(np.asarray(friction) > 0)):
+        return ""
+    return "friction has one direction of time, and backwards it would grow without bound"
 
 
 def thermostat(friction: ArrayLike, temperature: ArrayLike) -> tuple[Any, Any]:

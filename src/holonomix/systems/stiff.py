@@ -23,6 +23,7 @@ from ..errors import ConvergenceError, InputError, ShapeError, real_array
 from ..linalg import newton_root
 from ..types import ArrayLike, Constraints, Function, Numbers
 from .abstract import AbstractSystem
+from .constraints import Rheonomic
 from .curvature import LocalEnergy, combined, local_energies
 from .frozen import freeze
 from .functions import as_callable
@@ -309,10 +310,22 @@ def _foot_sizes(args: PyTree) -> Any:
 
 def penalized(system: System, omega: ArrayLike) -> StiffSystem:
     """The constraint of a system replaced by the stiff potential `omega^2/2 |g|^2`."""
-    if not system.has_constraints or system.rheonomic:
-        raise InputError("only constraints that do not depend on time can be penalized; this system has none")
+    if not system.has_constraints:
+        raise InputError("there is nothing to penalize: this system has no constraint")
+    if system.rheonomic:
+        moving = [k for k, term in enumerate(system.constraint_terms) if isinstance(term, Rheonomic)]
+        which = "its constraint is" if len(system.constraint_terms) == 1 else f"its constraints {moving} are"
+        raise InputError(
+            f"this system cannot be penalized: {which} Rheonomic, and the manifold of a stiff system does not depend "
+            "on time. Keep it rigid (RATTLE, SHAKE and LobattoIIIAB treat it), or write the moving springs into the "
+            "potential: V(q, t) + omega**2 / 2 * sum(g(q, t)**2)"
+        )
     if system.time_dependent or system.magnetic:
-        raise InputError("a stiff system has potentials that do not depend on time, and no vector potential")
+        what = "potential depends on time" if system.time_dependent else "vector potential has no place in a stiff one"
+        raise InputError(
+            f"this system cannot be penalized: its {what}. Write the springs into the potential, V + omega**2 / 2 * "
+            "sum(g**2), and give the sum to hx.System"
+        )
     omega = real_array("omega", omega)
     if not isinstance(omega, jax.core.Tracer) and not np.all(np.asarray(omega) > 0):
         raise InputError(f"omega must be positive, not {omega}")
