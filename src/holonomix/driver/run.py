@@ -288,7 +288,7 @@ class Run:
         if not again.any():
             return False
         before, stepper, lanes = self.n, plan.stepper.with_care(), np.flatnonzero(again)
-        if not plan.many:
+        if plan.axes is None:
             self.carry = _one_step(stepper, self.carry, plan.consts)
         else:
             # always the same number together, so that results do not depend on how many there are
@@ -304,7 +304,7 @@ class Run:
             self.carry = eqx.tree_at(lambda c: c.status, self.carry, first if plan.many else first[0])
         self.retries += int(np.sum(again))
         if plan.saves:
-            table.place({key: self.lanes(x)[:, None] for key, x in self.shown().items()}, before)
+            table.place(self.first_row(), before)
         return not self.given_up[again].all()
 
     def meet_events(self, table: Table) -> bool:

@@ -218,7 +218,7 @@ def newton_root(
 
         # without known data nothing has a size before the first Jacobian: only an exact root is accepted at once
         least = jnp.zeros_like(start) if known is None else known(args)
-        size_of = jnp.abs if sizes is None else (lambda x: sizes(x, args))
+        size_of = jnp.abs if sizes is None else partial(_given_sizes, sizes, args)
         first_size = size_of(start)
 
         def measured(loop: PyTree):
@@ -265,6 +265,10 @@ def newton_root(
     factor = accurate if large else None
     x, (norm, k, converged) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args), factor)
     return Iterated(x, norm, k, converged)
+
+
+def _given_sizes(sizes: Callable[[Any, Any], Any], args: PyTree, x: Numbers) -> Any:
+    return sizes(x, args)
 
 
 class _Solver(NamedTuple):

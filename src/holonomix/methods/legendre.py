@@ -380,7 +380,9 @@ def solve_step(
                 ravel_pytree(fresh(args))[0],
                 lambda y, norm, k: (unflatten(y), norm, done.iterations + k, evaluated(unflatten(y))),
                 sizes=lambda y: ravel_pytree(unknown_speeds(args, unflatten(y)))[0],
-                rows=None if noise is None else lambda y: ravel_pytree(noise(unflatten(y), args))[0] / level,
+                rows=None
+                if noise is None
+                else lambda y, noise=noise: ravel_pytree(noise(unflatten(y), args))[0] / level,
             )
         x, *info, last = found
         return x, (*info, converged, last)

@@ -229,8 +229,8 @@ class Newton(AbstractSolver):
             return _sum(multipliers, (line.factor(multipliers) if fixed is None else fixed).solve(value))
 
         options = stall_rule(q.dtype, unit, quadratic=fixed is None)
-        options |= {"max_iterations": self.max_iterations, "plunges": fixed is None and self.tol is None}
-        done = iterate(body, residual, line.zero, tol=tol, **options)
+        options["plunges"] = fixed is None and self.tol is None
+        done = iterate(body, residual, line.zero, tol=tol, max_iterations=self.max_iterations, **options)
         return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
     def momenta(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> MomentumSolve:
