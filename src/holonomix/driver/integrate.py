@@ -100,5 +100,5 @@ def _integrate(
 
     first = row_of(carry, 0)
     carry, later = jax.lax.scan(save, carry, jnp.arange(1, steps // every + 1))
-    rows = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, later)
-    return nan_unless(*rows, inputs), advance(stepper, carry, consts, steps % every, adjoint)
+    good, rows = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, later)
+    return nan_unless(good, rows, inputs), advance(stepper, carry, consts, steps % every, adjoint)

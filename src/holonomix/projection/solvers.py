@@ -121,7 +121,8 @@ class AbstractSolver(eqx.Module):
         if self.redundant is not None:
             multipliers = _gram_factor(system, q, t, True).shortest(multipliers)
         q1 = shifted(system, q, trial, t, multipliers)
-        status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
+        found = jnp.where(system.turns(q, q1, t, t1, self.redundant is None), Status.OTHER_ROOT, Status.OK)
+        status = jnp.where(converged, found, Status.NOT_CONVERGED).astype(jnp.int32)
         return PositionSolve(q1, multipliers, k, residual, status, memory)
 
 
@@ -136,7 +137,10 @@ def _found_positions(args: PyTree) -> tuple[Any, Any]:
     if is_careful(multipliers.size):
         found = (multipliers, residual, k)
         finish = lambda x, norm, sweeps: (x, norm.astype(residual.dtype), k + sweeps)
-        converged, found = _rescued_positions(tuple(problem), solver, converged, found, finish)
+        system, q, trial, t, t1 = problem
+        near = ~system.turns(q, shifted(system, q, trial, t, multipliers), t, t1, solver.redundant is None)
+        rescued, found = _rescued_positions(tuple(problem), solver, converged & near, found, finish)
+        converged = converged | rescued
         multipliers, residual, k = found
     return multipliers, (k, residual, converged, memory)
 
@@ -161,7 +165,12 @@ def _rescued_positions(
         noise = 4 * jnp.finfo(q.dtype).eps * terms
         return jnp.maximum(sizes, (noise + jnp.abs(system.constraint(q, t))) / accepted_stall(q.dtype))
 
+    def accept(multipliers: Numbers, fraction: Real):
+        here = shifted(system, q, q + fraction * (trial - q), t, multipliers)
+        return ~system.turns(q, here, t, t + fraction * (t1 - t), solver.redundant is None)
+
     options = {"rows": rows, "rescale": lambda x, ratio: ratio**2 * x, "dependent_rows": solver.redundant is not None}
+    options["accept"] = accept
     return rescue(converged, found, equations, jnp.zeros_like(found[0]), finish, **options)
 
 
@@ -269,7 +278,8 @@ class SymmetricNewton(AbstractSolver):
         def body(multipliers: PyTree, value: PyTree):
             return _sum(multipliers, factor.solve(value))
 
-        options = stall_rule(q.dtype, unit, quadratic=False) | {"polish": self.tol is None}
+        options = stall_rule(q.dtype, unit, quadratic=False)
+        options["polish"] = self.tol is None
         done = iterate(body, residual, line.zero, tol=tol, max_iterations=self.max_iterations, **options)
         if self.frozen:
             stale = done.iterations > self.slow
