@@ -17,6 +17,7 @@ class Status(enum.IntEnum):
     STEP_UNDERFLOW = 6
     UNREACHED = 7
     TERMINATED = 8  # a terminal event: an end, not a failure
+    OTHER_ROOT = 9
 
     @property
     def failed(self) -> bool:
@@ -60,4 +61,8 @@ _TEXT = {
     ),
     Status.UNREACHED: ("the target time was not reached", "allow more steps (max_steps) or take a larger dt"),
     Status.TERMINATED: ("a terminal event ended the run", ""),
+    Status.OTHER_ROOT: (
+        "a step so long that a constraint turned by more than a right angle went to another solution of g(q) = 0",
+        "take a smaller dt",
+    ),
 }

@@ -25,7 +25,7 @@ from ..systems.abstract import AbstractSystem
 from ..types import ArrayLike, Index, Key, Numbers, Real, State, known_array
 
 # How a step may have ended that is worth taking again with care: an iteration that diverges leaves NaN.
-REPEATED = (Status.NOT_CONVERGED, Status.NONFINITE)
+REPEATED = (Status.NOT_CONVERGED, Status.NONFINITE, Status.OTHER_ROOT)
 PARTS = 4  # of a step in which events are watched for, where the method knows its solution over the step
 
 

@@ -72,6 +72,7 @@ def rescue(
     grows: bool = True,
     stiff: bool = False,
     dependent_rows: bool = False,
+    accept: Callable[[Any, Any], Any] | None = None,
 ) -> tuple[Any, Any]:
     """`(converged, found)`, or, where a solve did not converge, what damped Newton iterations find instead.
 
@@ -80,6 +81,7 @@ def rescue(
     is the guess of a longer one. `finish(x, norm, iterations)` makes of x what the caller calls `found`. `sizes(x)`
     are the sizes of the unknowns and `rows(x)` the least sizes of the equations (`linalg.scales`). Where equations may
     be `stiff`, so that their sizes say little, a residual that no longer falls is accepted with tiny corrections only.
+    Roots for which `accept(x, fraction)` does not hold are passed over.
     """
     schedules = SCHEDULES if grows else SCHEDULES[:1]
     fractions = np.array([f for schedule in schedules for f in schedule])
@@ -98,6 +100,7 @@ def rescue(
         fraction, begin, ratio, next_schedule, whole = (column[stage] for column in table)
         x = jnp.where(begin, guess, rescale(x, ratio))
         x, norm, k, good = _damped(lambda y: residual(y, fraction), x, sizes, rows, stiff, dependent_rows)
+        good = good if accept is None else good & accept(x, fraction)
         done, total = good & whole, total + k
         found = jax.tree.map(lambda new, old: jnp.where(done, new, old), finish(x, norm, total), found)
         return done, found, x, jnp.where(good, stage + 1, next_schedule), total

@@ -49,7 +49,11 @@ def implicit_kick_drift(
     kicked = start.kicked(dt / 2 * system.force(q, half, t) - _held(system, q, t, pull))
     low_q = (dt / 2 * (system.velocity(q, kicked.p) + system.velocity(q1, kicked.p)) + low.q) - (q1 - q)
     point = PhasePoint(q1, kicked.p, Compensation(low_q, kicked.low.p))
-    status = jnp.where(converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
+    found = Status.OK
+    if system.has_constraints:
+        turned = system.turns(q, q1, t, t + dt, solver.redundant is None)
+        found = jnp.where(turned, Status.OTHER_ROOT, Status.OK)
+    status = jnp.where(converged, found, Status.NOT_CONVERGED).astype(jnp.int32)
     return Drift(point, pull * dt, k, residual, status, memory)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from functools import reduce
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -265,6 +266,18 @@ class AbstractSystem(eqx.Module):
         if self._structured(q) is not None:
             return structured_gram(mass, left, right)
         return Dense(small_product(mass.right(q, left.matrix), right.matrix))
+
+    def turns(self, q: Numbers, q1: Numbers, t: Real, t1: Real, split: bool = True) -> Any:
+        """Whether a row of G turned by more than a right angle between two positions, in the mass metric at the first.
+
+        A step that long may have gone to another solution of `g(q1) = 0`: for one row, it lies beyond the fold.
+        """
+        mass, islands = self.mass_form(q), self.islands(q) if split else None
+        if islands is None:
+            return jnp.any(self.linearize(q1, t1).row_products(mass, q, self.linearize(q, t)) < 0)
+        before, after = (islands.linearize(islands.gather(x)) for x in (q, q1))
+        products = after.row_products(before.weighted(mass, q.shape))
+        return reduce(jnp.logical_or, [jnp.any(x < 0) for x in products])
 
     def structure(self, q: Numbers) -> str:
         """Which solver the multipliers get, and why, in a sentence or two."""

@@ -53,6 +53,10 @@ class DenseJacobian(eqx.Module):
         """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
         return row_sizes(self.matrix, particle_sizes(q, weights).reshape(-1))
 
+    def row_products(self, mass: AbstractMass, q: Numbers, other: DenseJacobian) -> Any:
+        """`G_i M^-1 H_i^T` for each row, with the rows H_i of another Jacobian."""
+        return jnp.sum(self.matrix * mass.right(q, other.matrix), axis=1)
+
     def reach(self, mass: AbstractMass, q: Numbers, multipliers: Numbers) -> Any:
         """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
         return jnp.sum(jnp.abs(mass.right(q, self.matrix)) * jnp.abs(multipliers)[:, None], axis=0)

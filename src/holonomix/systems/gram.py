@@ -94,6 +94,15 @@ class StructuredJacobian(eqx.Module):
         ]
         return self._natural(parts, None if self.full is None else row_sizes(self.full, q.reshape(-1)))
 
+    def row_products(self, mass: AbstractMass, q: Numbers, other: StructuredJacobian) -> Any:
+        """`G_i M^-1 H_i^T` for each row, with the rows H_i of another Jacobian."""
+        weighted = other.weighted(mass)
+        parts = [
+            sum_of(jnp.sum(x * y, axis=1) for x, y in zip(mine, theirs, strict=True))
+            for mine, theirs in zip(self.slopes, weighted.slopes, strict=True)
+        ]
+        return self._natural(parts, None if self.full is None else jnp.sum(self.full * mass.right(q, other.full), 1))
+
     def reach(self, mass: AbstractMass, q: Numbers, multipliers: Numbers) -> Any:
         """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
         full = None if self.full is None else mass.right(q, self.full)
