@@ -34,8 +34,8 @@ def advance(system, method, state, carry, steps):
     return jax.lax.fori_loop(0, steps, body, (state, carry, zero, zero))
 
 
-def seconds_per_step(nodes: int, repeats: int = 5) -> float:
-    """Processor seconds a step, the best of `repeats`."""
+def turning_rod(nodes: int):
+    """System, method, state and the method's memory at the start."""
     length = 0.1 * nodes
     wall = ((1.0, 0.0, 0.0, 1.0),)
     rod = hx.models.cosserat_rod(nodes, length=length, walls=wall, speed=0.0)
@@ -45,12 +45,17 @@ def seconds_per_step(nodes: int, repeats: int = 5) -> float:
     turning = jnp.zeros_like(rod.q0).at[:, 4].set(2.0).at[:, 6].set(-2.0)
     p = system.momentum(rod.q0, turning)
     state = State(rod.q0, p, jnp.asarray(0.0), jnp.asarray(0))
-    carry = eqx.filter_jit(method.init)(system, state, jnp.asarray(2e-3))
+    return system, method, state, eqx.filter_jit(method.init)(system, state, jnp.asarray(2e-3))
+
+
+def seconds_per_step(nodes: int, repeats: int = 5) -> float:
+    """Processor seconds a step, the best of `repeats`."""
+    rod = turning_rod(nodes)
     steps = max(20, 4000 // nodes)
     best = np.inf
     for k in range(repeats + 1):
         began = time.process_time()
-        new, _, iterations, status = jax.block_until_ready(advance(system, method, state, carry, jnp.asarray(steps)))
+        new, _, iterations, status = jax.block_until_ready(advance(*rod, jnp.asarray(steps)))
         elapsed = (time.process_time() - began) / steps
         if int(status):
             raise RuntimeError(hx.Status(int(status)).message)
