@@ -274,10 +274,11 @@ class AbstractSystem(eqx.Module):
         """
         mass, islands = self.mass_form(q), self.islands(q) if split else None
         if islands is None:
-            return jnp.any(self.linearize(q1, t1).row_products(mass, q, self.linearize(q, t)) < 0)
+            # the second position has the weights: they are those of the Gram matrix there, which a step needs as well
+            return jnp.min(self.linearize(q1, t1).row_products(mass, q, self.linearize(q, t))) < 0
         before, after = (islands.linearize(islands.gather(x)) for x in (q, q1))
-        products = after.row_products(before.weighted(mass, q.shape))
-        return reduce(jnp.logical_or, [jnp.any(x < 0) for x in products])
+        products = after.weighted(mass, q.shape).row_products(before)
+        return reduce(jnp.minimum, [jnp.min(x) for x in products]) < 0
 
     def structure(self, q: Numbers) -> str:
         """Which solver the multipliers get, and why, in a sentence or two."""

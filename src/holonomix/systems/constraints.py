@@ -55,7 +55,7 @@ class DenseJacobian(eqx.Module):
 
     def row_products(self, mass: AbstractMass, q: Numbers, other: DenseJacobian) -> Any:
         """`G_i M^-1 H_i^T` for each row, with the rows H_i of another Jacobian."""
-        return jnp.sum(self.matrix * mass.right(q, other.matrix), axis=1)
+        return jnp.sum(mass.right(q, self.matrix) * other.matrix, axis=1)
 
     def reach(self, mass: AbstractMass, q: Numbers, multipliers: Numbers) -> Any:
         """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""

@@ -96,12 +96,11 @@ class StructuredJacobian(eqx.Module):
 
     def row_products(self, mass: AbstractMass, q: Numbers, other: StructuredJacobian) -> Any:
         """`G_i M^-1 H_i^T` for each row, with the rows H_i of another Jacobian."""
-        weighted = other.weighted(mass)
         parts = [
             sum_of(jnp.sum(x * y, axis=1) for x, y in zip(mine, theirs, strict=True))
-            for mine, theirs in zip(self.slopes, weighted.slopes, strict=True)
+            for mine, theirs in zip(self.weighted(mass).slopes, other.slopes, strict=True)
         ]
-        return self._natural(parts, None if self.full is None else jnp.sum(self.full * mass.right(q, other.full), 1))
+        return self._natural(parts, None if self.full is None else jnp.sum(mass.right(q, self.full) * other.full, 1))
 
     def reach(self, mass: AbstractMass, q: Numbers, multipliers: Numbers) -> Any:
         """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""

@@ -100,11 +100,11 @@ class IslandJacobian(eqx.Module):
             for slopes, slots in zip(self.slopes, self.islands.slots, strict=True)
         ]
 
-    def row_products(self, weighted: IslandJacobian) -> list[Any]:
-        """`G_i M^-1 H_i^T` for each row, where `weighted` is `H M^-1` of another position."""
+    def row_products(self, other: IslandJacobian) -> list[Any]:
+        """`G_i H_i^T` for each row, with the rows H_i of another Jacobian."""
         return [
             sum_of(_dot(x, y, 1) for x, y in zip(mine, theirs, strict=True))
-            for mine, theirs in zip(self.slopes, weighted.slopes, strict=True)
+            for mine, theirs in zip(self.slopes, other.slopes, strict=True)
         ]
 
     def weighted(self, mass: Any, shape: tuple[int, ...]) -> IslandJacobian:
