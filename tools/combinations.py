@@ -19,6 +19,7 @@ import importlib.metadata
 import itertools
 import json
 import os
+import resource
 import sys
 import time
 from collections import Counter, defaultdict
@@ -48,12 +49,14 @@ def run(seeds: Iterable[int], fresh: bool, match: str, part: tuple[int, int]) ->
         target = RESULTS / f"seed-{seed}-{part[0]}.jsonl"
         done = set() if fresh else {row["unit"] for row in results() if row["seed"] == seed}
         units = sorted(large_plan(seed)[part[0] :: part[1]], key=lambda u: str(u.features))
-        last, built = None, None
+        last, built, cleared = None, None, 0
         for k, planned in enumerate(units):
             if str(planned) in done or match not in str(planned):
                 continue
             if built is None or planned.features != last:
-                jax.clear_caches()
+                if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 2_000_000 * 1.2**cleared:  # compiled programs
+                    jax.clear_caches()
+                    cleared += 1
                 last, built = planned.features, Built(planned.features, seed)
             began = time.process_time()
             unit = Unit(planned.features, planned.method, seed, built)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ CHEAP = ("auto", "store", "backwards")  # they run the program that is compiled 
 COSTLY = ("array", "ensemble", "jit", "vmap", "save_at", "events", "jvp")
 NEED_PARAMS = ("ensemble", "grad", "jvp")
 # programs that take long to compile: their derivatives take minutes
-LARGE = ("Taylor", "AdamsBashforth", "AdamsMoulton", "LinearMultistep", "RungeKutta-5")
+LARGE = ("Taylor", "Adams", "LinearMultistep", *(f"RungeKutta-{k}" for k in (3, 4, 5)))
 
 Pair = frozenset[tuple[str, str]]
 
@@ -85,13 +86,13 @@ def feasible_pairs(costly: bool = True) -> frozenset[Pair]:
     return frozenset(found)
 
 
-def draw_systems(rng: np.random.Generator, least: int = 0) -> list[Features]:
+def draw_systems(rng: np.random.Generator) -> list[Features]:
     """Systems that together have every feasible pair of capabilities, by a greedy choice among random ones."""
     wanted = set().union(*(pairs_of(list(f.values())) for f in all_features()))
     chosen: list[Features] = []
-    while wanted or len(chosen) < least:
-        candidates = [draw(rng) for _ in range(60)]
-        best = max(candidates, key=lambda f: len(pairs_of(list(f.values())) & wanted))
+    while wanted:
+        candidates = [draw(rng) for _ in range(200)]
+        best = max(candidates, key=lambda f: len(pairs_of(list(f.values())) & wanted) / (1 + size_of(f)))
         if wanted and not pairs_of(list(best.values())) & wanted:  # rare ones are looked for
             need = first(wanted)
             able = [f for f in all_features() if need <= set(f.values())]
@@ -151,13 +152,17 @@ SECONDS = {
 SLOWNESS = {"TaylorAdaptive": 12.0, "Taylor": 4.0, "Adams": 4.0, "LinearMultistep": 2.0, "HBVM": 1.5, "LineInt": 2.0}
 
 
-def seconds(features: Features, name: str, drivers: Iterable[str]) -> float:
-    """An estimate of what a unit costs beside its reference."""
+def size_of(features: Features) -> float:
+    """How large the programs of a system are, roughly; about one for a pendulum."""
     n = float(np.prod(features.shape))
     coupled = (features.mass == "M(q)") + features.magnetic + 0.5 * features.mass.startswith("M(q)")
-    size = 0.5 + 0.02 * n**2 + 0.02 * coupled * n**2 + 0.02 * n**2 * (features.mass == "full")
+    return 0.5 + 0.02 * n**2 + 0.02 * coupled * n**2 + 0.02 * n**2 * (features.mass == "full")
+
+
+def seconds(features: Features, name: str, drivers: Iterable[str]) -> float:
+    """An estimate of what a unit costs beside its reference."""
     slow = next((x for prefix, x in SLOWNESS.items() if name.split("[")[-1].startswith(prefix)), 1.0)
-    return size * slow * sum(SECONDS[d] for d in drivers)
+    return size_of(features) * slow * sum(SECONDS[d] for d in drivers)
 
 
 class Planner:
@@ -280,23 +285,40 @@ def pair_plan(seed: int, costly: bool) -> list[Planned]:
     return planner.units
 
 
-def large_plan(seed: int, per_method: int = 3, per_wrapper: int = 1) -> list[Planned]:
-    """Every method with every capability that it declares, every start and every driver."""
+def large_plan(seed: int) -> list[Planned]:
+    """Every method of the registry and every variant on three systems, every wrapper on one, all starts.
+
+    Together the systems of a method have as many values as fit; drivers that compile something new are spread over
+    methods and systems.
+    """
     planner = Planner(seed, every_method=True)
-    systems = draw_systems(planner.rng, 40)
+    systems = draw_systems(planner.rng)
+    drawn: Counter[Any] = Counter()
     for name, method in methods().items():
         able = [f for f in systems if suits(method, f) and affordable(f, name)]
         able = able or [f for f in all_features() if suits(method, f) and affordable(f, name)][:200]
         seen: set[Any] = set()
-        for _ in range(per_wrapper if "[" in name else per_method):
-            fresh = lambda f: len(set(f.values()) - seen)  # noqa: B023
-            features = max(able, key=lambda f: (fresh(f), planner.rng.uniform()))
+        for _ in range(1 if "[" in name else 3):
+
+            def value(f: Features) -> float:
+                new = sum(1 / (1 + drawn[v]) for v in set(f.values()) - seen)  # noqa: B023
+                return new * len(f.starts) ** 0.5 / (3 + size_of(f)) / (1 + drawn[f]) ** 0.5
+
+            features = max(able, key=lambda f: (value(f), planner.rng.uniform()))
             seen |= set(features.values())
-            done = planner.by_method[name]
-            drivers = sorted(planner.able(features, name), key=lambda d: (d in done, planner.rng.uniform()))[:2]
-            small = features.params and np.prod(features.shape) <= 4
-            if small and "grad" not in done and not too_large(name, "grad"):
-                drivers.append("grad")
-            planner.add(features, name, drivers)
-    planner.complete(list(methods()))
+            drawn.update([features, *features.values()])
+            planner.add(features, name, _drivers(planner, features, name))
+    planner.complete([name for name in methods() if plain(name) and not heavy(name)])
     return planner.units
+
+
+def _drivers(planner: Planner, features: Features, name: str) -> list[str]:
+    """The costly drivers of one unit of the large plan: those first that the method has not had."""
+    done, able = planner.by_method[name], planner.able(features, name)
+    if not plain(name):
+        able = [d for d in able if d in ("array", "ensemble", "jit", "save_at")]
+    drivers = sorted((d for d in able if d not in done), key=lambda d: (SECONDS[d] > 2, planner.rng.uniform()))
+    drivers = drivers[: 1 if size_of(features) > 2 or "[" in name else 2]
+    if plain(name) and features.params and size_of(features) < 1 and "grad" not in done and not heavy(name):
+        drivers.append("grad")
+    return drivers

@@ -161,8 +161,8 @@ class Unit:
         if self.method.tolerance_driven:
             return 4
         found = FIRST_STEPS.get(max(self.order, self.traits.order_of("p")), 4)
-        if self.features.stiff:  # the fast oscillation has to be resolved, and the change of a step during it
-            return found * (8 if self.method.adaptive else 2)
+        if self.features.stiff:  # the fast oscillation has to be resolved, well where steps follow it or remember it
+            return found * (2 if self.method.one_step and not self.method.adaptive else 16)
         return found
 
     def _run(self, start: Start, steps: int | None = None, span: float = drivers.SPAN) -> Run:

@@ -67,3 +67,18 @@ def test_a_gradient_through_strong_damping():
     value, slope = jax.jvp(end, (10.0,), (1.0,))
     h = 1e-3
     assert float(slope) == pytest.approx(float(end(10 + h) - end(10 - h)) / (2 * h), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_gradient_through_many_coordinates():
+    """More than 256 equations: their Jacobian is not formed."""
+    pairs, count = [[k - 1, k] for k in range(120)], 120
+    q = jnp.stack([jnp.arange(1.0, count + 1), jnp.zeros(count)], 1)
+
+    def end(k):
+        drag = lambda q, v, t, k: -k * v * (1 + jnp.sum(v**2))
+        system = hx.System(lambda q, k: jnp.sum(q[:, 1]), hx.Distance(pairs, 1.0), force=drag, params=k)
+        return hx.integrate(system, hx.RATTLE(), q, 0 * q, dt=0.05, steps=20)[0][-1, 1]
+
+    h = 1e-4
+    assert float(jax.grad(end)(0.3)) == pytest.approx(float(end(0.3 + h) - end(0.3 - h)) / (2 * h), rel=1e-6)
