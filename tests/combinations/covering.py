@@ -25,6 +25,8 @@ NEED_PARAMS = ("ensemble", "grad", "jvp")
 # programs that take long to compile: their derivatives take minutes
 LARGE = ("Taylor", "Adams", "LinearMultistep", *(f"RungeKutta-{k}" for k in (3, 4, 5)))
 
+LARGE_SYSTEM = 1.2  # in sizes, see `size_of`
+
 Pair = frozenset[tuple[str, str]]
 
 
@@ -59,7 +61,9 @@ def first(pairs: Iterable[Pair]) -> Pair:
 
 
 def drivers_of(features: Features) -> tuple[str, ...]:
-    return tuple(d for d in DRIVERS if features.params or d not in NEED_PARAMS)
+    """The drivers that a system is drawn with: large systems without those that compile long."""
+    costly = (*COSTLY, "grad") if size_of(features) > LARGE_SYSTEM else ()
+    return tuple(d for d in DRIVERS if (features.params or d not in NEED_PARAMS) and d not in costly)
 
 
 @functools.cache

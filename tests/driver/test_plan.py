@@ -253,16 +253,24 @@ def test_a_signal_inside_of_a_garbage_collection_is_not_lost():
 
 
 def test_ctrl_c_ends_a_run_at_a_checkpoint(tmp_path):
+    def rows():
+        try:
+            return Store(tmp_path / "run", "read").rows
+        except hx.HolonomixError:  # not yet there
+            return 0
+
     def interrupt():
-        while not (tmp_path / "run").exists():  # a slow machine is still compiling
-            time.sleep(0.05)
-        time.sleep(1.0)
+        while not ended.wait(0.05) and not rows():  # a slow machine is still compiling
+            pass
         signal.raise_signal(signal.SIGINT)
 
-    timer = threading.Thread(target=interrupt)
+    ended, timer = threading.Event(), threading.Thread(target=interrupt)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        one(steps=10**9, save_every=10**5, store=tmp_path / "run")
+        try:
+            one(steps=10**9, save_every=10**5, store=tmp_path / "run")
+        finally:
+            ended.set()
     timer.join()
     assert Store(tmp_path / "run", "read").status["state"] == "closed"
     assert Store(tmp_path / "run", "read").rows > 0

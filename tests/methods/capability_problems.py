@@ -44,28 +44,41 @@ def moving_surface(q, t):
     return surface(q) - 0.1 * jnp.sin(2 * t)
 
 
+def twice(constraint):
+    """The same rows once more: they depend on each other."""
+    return lambda *args: jnp.concatenate([constraint(*args), 2 * constraint(*args)])
+
+
 PARTS = {
     Capability.MASS: {"mass": mass},
     Capability.FORCE: {"force": push},
     Capability.TIME: {"potential": moving_potential},
     Capability.MAGNETIC: {"vector_potential": vector_potential},
-    Capability.MOVING: {"constraint": hx.Rheonomic(moving_surface)},
-    Capability.REDUNDANT: {"constraint": lambda q: jnp.concatenate([surface(q), 2 * surface(q)])},
+    Capability.MOVING: {"constraint": moving_surface},
+    Capability.REDUNDANT: {},
 }
 CONSTRAINED_ONLY = (Capability.MOVING, Capability.REDUNDANT)
 
+Capabilities = frozenset[Capability]
+
 
 @functools.cache
-def problem(kind: str, capability: Capability | None):
-    """`(system, q, p)` at t = 0."""
-    parts = {"potential": potential, "constraint": surface, "mass": 1.3} | (PARTS[capability] if capability else {})
+def problem(kind: str, capabilities: Capabilities):
+    """`(system, q, p)` at t = 0, of a system that has all of the capabilities together."""
+    parts = {"potential": potential, "constraint": surface, "mass": 1.3}
+    for capability in capabilities:
+        parts |= PARTS[capability]
+    if Capability.REDUNDANT in capabilities:
+        parts["constraint"] = twice(parts["constraint"])
+    if Capability.MOVING in capabilities:
+        parts["constraint"] = hx.Rheonomic(parts["constraint"])
     q, v = jnp.asarray([0.5, -0.4, 0.7]), jnp.asarray([0.6, 0.5, -0.3])
     if kind == "free":
         parts["constraint"], q, v = None, q[:2], v[:2]
     system = hx.System(**parts)
     p = system.momentum(q, v)
     if kind == "constrained":
-        redundant = "min-norm" if capability is Capability.REDUNDANT else None
+        redundant = "min-norm" if Capability.REDUNDANT in capabilities else None
         q, p = hx.project(system, q, p, redundant=redundant)
     if kind == "stiff":
         rigid = system
@@ -96,22 +109,21 @@ def walk(system, method, q, p, key=None):
 
 
 @functools.cache
-def reference(kind: str, capability: Capability | None):
+def reference(kind: str, capabilities: Capabilities):
     """The end at T1 to about 1e-12, by RK4 on the index-reduced equations."""
-    same = {Capability.REDUNDANT: None}
-    system, q, p = problem(kind, same.get(capability, capability))
+    system, q, p = problem(kind, capabilities - {Capability.REDUNDANT})
     run = walk(system, hx.RK4(), q, p)
     return tuple(np.asarray(x) for x in run(T1 / 4000, 4000)[:2])
 
 
-def measured_order(method, kind: str, capability: Capability | None):
+def measured_order(method, kind: str, capabilities: Capabilities):
     """Orders in q and p from the errors at two step sizes, and the last state.
 
     The steps are short enough for the leading term of the error to rule, which the Adams methods with their long
     histories need most, and long enough for errors above round-off.
     """
-    system, q, p = problem(kind, capability)
-    if capability is Capability.REDUNDANT:
+    system, q, p = problem(kind, capabilities)
+    if Capability.REDUNDANT in capabilities:
         system = system.accepting_redundant()
     run = walk(system, method, q, p)
     first = {1: 256, 2: 48, 3: 40, 4: 80, 5: 80, 6: 32}.get(method.traits[kind].order_of("q"), 6)
@@ -119,10 +131,10 @@ def measured_order(method, kind: str, capability: Capability | None):
     for n in (first, 2 * first):
         *end, failed = run(T1 / n, n)
         assert not bool(failed), f"{method.name} fails with {n} steps"
-        errors.append(end_errors(end, kind, capability))
+        errors.append(end_errors(end, kind, capabilities))
     return np.log2(np.asarray(errors[0]) / np.asarray(errors[1])), np.asarray(errors), (system, *end)
 
 
-def end_errors(end, kind: str, capability: Capability | None) -> list[float]:
+def end_errors(end, kind: str, capabilities: Capabilities) -> list[float]:
     """The largest errors of q and of p at T1."""
-    return [np.max(np.abs(np.asarray(a) - b)) for a, b in zip(end, reference(kind, capability), strict=True)]
+    return [np.max(np.abs(np.asarray(a) - b)) for a, b in zip(end, reference(kind, capabilities), strict=True)]

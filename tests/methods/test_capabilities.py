@@ -32,11 +32,30 @@ def cases():
                     yield case, make, kind, capability, capability in traits.treats
 
 
+def declared():
+    """A default with one thing at a time; a variant with all that it declares in one system.
+
+    Variants with M(q), whose programs take long to compile, are in the table of combinations.
+    """
+    together = {}
+    for case, make, kind, capability, treated in CASES:
+        if not treated:
+            continue
+        name = case.removesuffix(f"-{capability.name}")
+        if name.split("-")[1].isdigit() and case not in QUICK:
+            if capability is Capability.MASS:
+                continue
+            together.setdefault(name, (make, kind, set()))[2].add(capability)
+        else:
+            yield case, make, kind, frozenset({capability})
+    for name, (make, kind, capabilities) in together.items():
+        yield f"{name}-all", make, kind, frozenset(capabilities)
+
+
 CASES = list(cases())
 DECLARED = [
     pytest.param(make, kind, c, id=case, marks=[] if case in QUICK else pytest.mark.slow)
-    for case, make, kind, c, treated in CASES
-    if treated
+    for case, make, kind, c in declared()
 ]
 REFUSED = [pytest.param(make, kind, c, id=case) for case, make, kind, c, treated in CASES if not treated]
 
@@ -48,19 +67,19 @@ def accepting_redundant(method):
     return jax.tree.map(accepting, method, is_leaf=is_solver)
 
 
-@pytest.mark.parametrize(("make", "kind", "capability"), DECLARED)
-def test_declared_capabilities_are_measured(make, kind, capability):
+@pytest.mark.parametrize(("make", "kind", "capabilities"), DECLARED)
+def test_declared_capabilities_are_measured(make, kind, capabilities):
     method = make()
-    if capability is Capability.REDUNDANT:
+    if Capability.REDUNDANT in capabilities:
         method = accepting_redundant(method)
     if method.stochastic:
-        return check_sampler(method, kind, capability)
+        return check_sampler(method, kind, capabilities)
     if method.name.startswith(OWN_LIMIT):
         return None
     if isinstance(method, hx.TaylorAdaptive):
-        return check_own_steps(method, kind, capability)
+        return check_own_steps(method, kind, capabilities)
     traits = method.traits[kind]
-    orders, errors, (system, q, p) = measured_order(method, kind, capability)
+    orders, errors, (system, q, p) = measured_order(method, kind, capabilities)
     for variable, order, error in zip("qp", orders, errors[-1], strict=True):
         declared = traits.order_of(variable)
         assert abs(order - declared) < 0.2 or error < 1e-13, (variable, order, declared, errors)
@@ -70,20 +89,20 @@ def test_declared_capabilities_are_measured(make, kind, capability):
         assert float(jnp.max(jnp.abs(system.hidden_constraint(q, p, T1)))) < 1e-14
 
 
-def check_own_steps(method, kind, capability):
+def check_own_steps(method, kind, capabilities):
     """A method that chooses its steps for all digits gives them at a wanted time."""
-    system, q, p = problem(kind, capability)
+    system, q, p = problem(kind, capabilities)
     run = hx.simulate(system, method, q, p, dt=0.1, save_at=[T1])
-    assert max(end_errors((run.q[-1], run.p[-1]), kind, capability)) < 1e-11
+    assert max(end_errors((run.q[-1], run.p[-1]), kind, capabilities)) < 1e-11
     if kind == "constrained":
         assert float(jnp.max(jnp.abs(system.constraint(run.q[-1], T1)))) < 1e-14
 
 
-def check_sampler(method, kind, capability):
+def check_sampler(method, kind, capabilities):
     """Noise leaves no order: ten steps go well and stay on the manifold."""
     from .capability_problems import walk
 
-    system, q, p = problem(kind, capability)
+    system, q, p = problem(kind, capabilities)
     q, p, failed = walk(system, method, q, p, key=jax.random.key(0))(0.02, 10)
     assert not bool(failed) and bool(jnp.all(jnp.isfinite(q)))
     if kind == "constrained":
@@ -101,9 +120,9 @@ def test_what_is_not_declared_is_refused(make, kind, capability):
         return
     if kind == "stiff" and capability in (Capability.TIME, Capability.MAGNETIC):
         with pytest.raises(hx.InputError, match="time|vector"):
-            problem(kind, capability)
+            problem(kind, frozenset({capability}))
         return
-    system, _, _ = problem(kind, capability)
+    system, _, _ = problem(kind, frozenset({capability}))
     with pytest.raises(hx.MethodError) as error:
         method.check(system)
     text = str(error.value)

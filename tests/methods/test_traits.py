@@ -185,19 +185,19 @@ QUICK_WRAPPED = ("GLA-HBVM-constrained", "GLA-RK4-free", "Composition-StormerVer
 
 
 def wrapped():
+    """Each wrapper with the default of every method; with their variants in the table of combinations."""
     for wrapper, wrap in WRAPPERS.items():
         for name, entry in hx.methods.registry().items():
             if name in ("Composition", "GLA"):
                 continue
-            for k, make in enumerate((entry.make, *entry.variants)):
-                try:
-                    kinds = wrap(make()).traits
-                except hx.MethodError:
-                    continue
-                for kind in kinds:
-                    case = f"{wrapper}-{name}{f'-{k}' if k else ''}-{kind}"
-                    marks = [] if case in QUICK_WRAPPED else pytest.mark.slow
-                    yield pytest.param(lambda wrap=wrap, make=make: wrap(make()), kind, id=case, marks=marks)
+            try:
+                kinds = wrap(entry.make()).traits
+            except hx.MethodError:
+                continue
+            for kind in kinds:
+                case = f"{wrapper}-{name}-{kind}"
+                marks = [] if case in QUICK_WRAPPED else pytest.mark.slow
+                yield pytest.param(lambda wrap=wrap, make=entry.make: wrap(make()), kind, id=case, marks=marks)
 
 
 @pytest.mark.parametrize(("make", "kind"), list(wrapped()))
@@ -212,14 +212,14 @@ def test_what_wrappers_declare_is_borne_out(make, kind):
 
 def followed():
     for name, entry in hx.methods.registry().items():
-        for k, make in enumerate((entry.make, *entry.variants)):
-            try:
-                kinds = hx.ConstrainedHMC(method=make()).traits
-            except hx.MethodError:
-                continue
-            for kind in kinds:
-                case = f"{name}{f'-{k}' if k else ''}-{kind}"
-                yield pytest.param(make, kind, id=case, marks=[] if case == "RATTLE-constrained" else pytest.mark.slow)
+        try:
+            kinds = hx.ConstrainedHMC(method=entry.make()).traits
+        except hx.MethodError:
+            continue
+        for kind in kinds:
+            case = f"{name}-{kind}"
+            marks = [] if case == "RATTLE-constrained" else pytest.mark.slow
+            yield pytest.param(entry.make, kind, id=case, marks=marks)
 
 
 @pytest.mark.parametrize(("make", "kind"), list(followed()))
