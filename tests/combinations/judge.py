@@ -141,7 +141,8 @@ class Unit:
         if driver not in self._shared:
             runs = [self._run(self.built.start(s)) for s in self.features.starts]
             if driver in ("grad", "jvp"):
-                found = drivers.gradients([dataclasses.replace(r, steps=4) for r in runs], driver == "grad")
+                few = [dataclasses.replace(r, steps=4, span=r.span * 4 / max(r.steps, 4)) for r in runs]
+                found = drivers.gradients(few, driver == "grad")
             else:
                 found = (drivers.jitted if driver == "jit" else drivers.vmapped)(runs)
             self._shared[driver] = dict(zip(self.features.starts, found, strict=True))

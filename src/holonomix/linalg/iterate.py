@@ -65,8 +65,9 @@ def iterate(
     `residual(x)` returns `(r, norm)`; `r` is handed to `body` so that it is evaluated once per iteration. A tolerance
     below round-off would never be met: when the norm is at most `floor` and an iteration no longer reduces it by the
     factor `stall`, or at most `limit` and it only fluctuates, the iterate is as good as arithmetic allows and counts as
-    converged. NaN ends the loop unconverged. A norm fluctuates when its last four values do not fall by half, and
-    do not all rise: an iteration that diverges slowly from a good guess is not accepted.
+    converged. NaN ends the loop unconverged. A norm fluctuates when, of its last four values, the last two are not
+    below half of those two sweeps before (rounding errors may alternate), and they do not all fall or all rise: an
+    iteration that diverges slowly from a good guess is not accepted.
 
     An iteration that converges linearly comes from one side and stops with a residual just below `tol` of always the
     same sign, which over many steps is a drift. `polish` uses that last residual for one more correction. With `ahead`
@@ -92,7 +93,7 @@ def iterate(
             return at_floor | ((norm >= largest) & (norm <= limit))
         rises = [new > old for new, old in zip((norm, *previous[:-1]), previous, strict=True)]
         some, every = functools.reduce(jnp.logical_or, rises), functools.reduce(jnp.logical_and, rises)
-        level = norm >= 0.5 * functools.reduce(jnp.maximum, previous)
+        level = (norm >= 0.5 * previous[1]) & (previous[0] >= 0.5 * previous[2])
         return at_floor | (level & some & ~every & (norm <= limit))
 
     def accepted(x: PyTree, norm: PyTree, previous: PyTree, plunged: PyTree):
