@@ -20,7 +20,7 @@ from .methods import OWN_LIMIT, accepting_redundant, base, declared, methods
 
 EPS = 2.0**-52
 SLACK = 0.3  # by which a measured order may fall short
-MOST_STEPS = 4096
+MOST_STEPS = 16384
 # rounding errors of one run, in units of eps times the size of the coordinates
 ROUNDING = 400.0
 DRIVERS = (
