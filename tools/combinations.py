@@ -4,6 +4,7 @@
     python tools/combinations.py --seeds 0..3        # more plans; what was run before is kept
     python tools/combinations.py --page              # only write the page from what was run
     python tools/combinations.py --case TEXT         # one combination again, by its text
+    python tools/combinations.py --again             # run what was wrong again, then write the page
     python tools/combinations.py --plan              # draw the plans of the tests again
     python tools/combinations.py --fresh --match RATTLE   # run units again whose text has RATTLE in it
 
@@ -71,6 +72,18 @@ def run(seeds: Iterable[int], fresh: bool, match: str, part: tuple[int, int]) ->
             )
             for v in bad:
                 print(f"   {v}", flush=True)
+
+
+def run_again() -> None:
+    """Run the combinations that were wrong or did not converge once more."""
+    from tests.combinations.judge import check_case
+
+    for row in results():
+        if row["verdict"] in ("wrong", "unconverged"):
+            verdict = check_case("|".join(str(row[k]) for k in ("features", "start", "method", "driver", "seed")))
+            print(verdict, flush=True)
+            with (RESULTS / f"seed-{row['seed']}-again.jsonl").open("a") as file:
+                file.write(json.dumps({"unit": row["unit"], **dataclasses.asdict(verdict)}) + "\n")
 
 
 def results() -> list[dict[str, Any]]:
@@ -218,6 +231,7 @@ def main() -> None:
     parser.add_argument("--match", default="", help="only units whose text contains this")
     parser.add_argument("--fresh", action="store_true", help="run again what was run before")
     parser.add_argument("--case", help="run one combination by its text")
+    parser.add_argument("--again", action="store_true", help="run what was wrong again")
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--out", type=Path, default=PAGE)
     parser.add_argument("--plan", action="store_true", help="draw the plans of the tests")
@@ -232,7 +246,9 @@ def main() -> None:
         found = check_case(given.case)
         print(found)
         sys.exit(found.failed)
-    if not given.page:
+    if given.again:
+        run_again()
+    elif not given.page:
         k, n = (int(x) for x in given.part.split("/"))
         run(_seeds(given.seeds), given.fresh, given.match, (k, n))
     given.out.write_text(page(results()))

@@ -118,7 +118,6 @@ def test_a_case_can_be_run_again_by_its_text():
 # -- the page of the documentation ------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not PAGE.exists(), reason="the page has not been made")
 def test_the_page_was_made_by_the_tool_and_nothing_in_it_is_wrong():
     text = PAGE.read_text()
     assert text.startswith("# Combinations") and "tools/combinations.py" in text

@@ -225,3 +225,18 @@ def test_without_friction_it_does():
     there = hx.integrate(pendulum, method, dt=0.1, steps=20, key=jax.random.key(0))
     back = hx.integrate(pendulum, method, *there, dt=-0.1, steps=20, key=jax.random.key(0))
     np.testing.assert_allclose(back, (pendulum.q0, pendulum.p0), rtol=0, atol=1e-13)
+
+
+def test_derivatives_without_friction_are_those_of_the_method_alone():
+    """No noise, and no 0/0 from the square root of its size."""
+
+    def end(method, mass, dt):
+        system = hx.System(lambda q: q[1] + q[0] ** 2, mass=lambda q: mass * jnp.array([1.0, 1.0 + q[0] ** 2]))
+        q, p = jnp.array([0.3, 0.2]), jnp.array([0.4, -0.1])
+        given = {"key": jax.random.key(0)} if method.stochastic else {}
+        return hx.integrate(system, method, q, p, dt=dt, steps=5, **given)[0]
+
+    without = jax.jacobian(lambda m, h: end(hx.GLA(hx.RATTLE(), friction=0.0), m, h), (0, 1))(1.3, 0.05)
+    alone = jax.jacobian(lambda m, h: end(hx.RATTLE(), m, h), (0, 1))(1.3, 0.05)
+    for a, b in zip(without, alone, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)

@@ -91,7 +91,7 @@ class DiagonalMass(AbstractMass):
 
     def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
         # one root of the product, whose units are those of a squared momentum: the same bits in all units
-        return jnp.sqrt(self.value * temperature) * xi
+        return _square_root(self.value * temperature) * xi
 
     def right(self, q: Numbers, rows: Numbers) -> Any:
         if jnp.ndim(self.inverse) == 0:
@@ -122,7 +122,7 @@ class DenseMass(AbstractMass):
         return (self.matrix @ v.reshape(-1)).reshape(v.shape)
 
     def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
-        return jnp.sqrt(temperature) * (root(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
+        return _square_root(temperature) * (root(self.matrix) @ xi.reshape(-1)).reshape(xi.shape)
 
     def right(self, q: Numbers, rows: Numbers) -> Any:
         return rows @ self.inverse
@@ -160,7 +160,7 @@ class BlockMass(AbstractMass):
 
     def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
         lower = root(self.matrix) if self.matrix.ndim == 2 else jax.vmap(root)(self.matrix)
-        return jnp.sqrt(temperature) * self._times(lower, xi)
+        return _square_root(temperature) * self._times(lower, xi)
 
     def right(self, q: Numbers, rows: Numbers) -> Any:
         return jax.vmap(lambda row: self.velocity(q, row.reshape(q.shape)).reshape(-1))(rows)
@@ -200,7 +200,7 @@ class PositionMass(AbstractMass):
         return (self.fn(q) @ v.reshape(-1)).reshape(v.shape)
 
     def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
-        return jnp.sqrt(temperature) * (root(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
+        return _square_root(temperature) * (root(self.fn(q)) @ xi.reshape(-1)).reshape(xi.shape)
 
     def right(self, q: Numbers, rows: Numbers) -> Any:
         factor = Dense(self.fn(q)).factor(symmetric=True)
@@ -241,6 +241,12 @@ def as_mass(mass: Any, q: Numbers) -> AbstractMass:
         f"for each particle (shape {shape[:1]}), one that broadcasts to q with as many axes, a matrix of shape "
         f"{(size, size)}, or a function q -> matrix"
     )
+
+
+def _square_root(x: Numbers) -> Any:
+    """The square root, whose derivative at zero is taken as zero: without friction there is no noise."""
+    positive = x > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
 
 
 def _inverse(matrix: Numbers) -> Any:
