@@ -243,7 +243,7 @@ def as_mass(mass: Any, q: Numbers) -> AbstractMass:
     )
 
 
-def _square_root(x: Numbers) -> Any:
+def _square_root(x: Numbers | Real) -> Any:
     """The square root, whose derivative at zero is taken as zero: without friction there is no noise."""
     positive = x > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
