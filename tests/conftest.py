@@ -41,8 +41,23 @@ if importlib.metadata.version("jaxlib") == "0.10.1":  # XLA ends the process ove
     os.environ.setdefault("XLA_FLAGS", flags)
 
 import jax  # noqa: E402
+import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
+
+
+def _check_types_of_lasting_functions(jaxtyped):
+    """`jaxtyped` without the functions that other functions define: a checker would be made each time they are."""
+
+    def decorator(*args, **options):
+        if not args:
+            return lambda fn: fn if "<locals>" in getattr(fn, "__qualname__", "") else jaxtyped(fn, **options)
+        return jaxtyped(*args, **options)
+
+    return decorator
+
+
+jaxtyping.jaxtyped = _check_types_of_lasting_functions(jaxtyping.jaxtyped)
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")

@@ -42,7 +42,7 @@ KINDS = {
     "native": (hx.RATTLE(), {"t1": 8.0, "events": [CROSSING, TURN], "save_every": 3, "backend": "native"}),
     "energy": (hx.HBVM(3, 1), {"t1": 8.0, "events": [CROSSING, TURN], "save_every": 3}),
 }
-KILLS = 100
+KILLS = 40
 
 
 def run(kind, store):

@@ -171,7 +171,7 @@ def test_some_damaged_stores(memory, whole, what, at):
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(damages, st.integers(1, 130))
 def test_damaged_stores(memory, whole, what, at):
     check_damaged(memory, whole, what, at)
