@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 from ..compiled import traced_once
 from ..errors import InputError
 from ..linalg import Dense
-from ..linalg.small import small_product
+from ..linalg.small import UNROLL, small_product
 from ..types import ArrayLike, Numbers, Real
 from .capabilities import Capability
 from .constraints import Rheonomic, dense_jacobian
@@ -285,7 +285,9 @@ class AbstractSystem(eqx.Module):
         return find_structure(self._terms(0.0), self.mass_form(q), q)[1]
 
     def _structured(self, q: Numbers) -> Structured | None:
-        return find_structure(self._terms(0.0), self.mass_form(q), q)[0] if self.constraint_terms else None
+        if not self.constraint_terms or self.constraint_count(q) <= UNROLL:  # shared by all that ask while tracing
+            return None
+        return find_structure(self._terms(0.0), self.mass_form(q), q)[0]
 
     def dense_rows(self, q: Numbers) -> bool:
         """Whether the Jacobian of the constraint is held as a matrix: few rows, or no structure."""

@@ -245,8 +245,8 @@ def as_mass(mass: Any, q: Numbers) -> AbstractMass:
 
 def _square_root(x: Numbers | Real) -> Any:
     """The square root, whose derivative at zero is taken as zero: without friction there is no noise."""
-    positive = x > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
+    none = x == 0
+    return jnp.where(none, 0.0, jnp.sqrt(jnp.where(none, 1.0, x)))
 
 
 def _inverse(matrix: Numbers) -> Any:
