@@ -9,6 +9,7 @@ import pytest
 
 import holonomix as hx
 from holonomix.linalg import careful
+from holonomix.linalg.iterate import iterate
 from holonomix.projection import check_start
 from holonomix.projection.terms import term_sizes
 
@@ -254,3 +255,17 @@ def test_no_root_is_not_found():
             lambda x, norm, k: x,
         )
     assert not bool(good) and float(kept[0]) == 7.0
+
+
+def _norms(values):
+    """The verdict of `iterate` on an iteration whose residual norms are these, the last two repeated for ever."""
+    table = jnp.asarray(values)
+    last = len(values)
+    residual = lambda k: ((), table[jnp.where(k < last, k, last - 2 + (k - last) % 2)])
+    options = {"tol": 1e-16, "floor": 1e-14, "limit": 3e-11, "max_iterations": 60}
+    return bool(iterate(lambda k, r: k + 1, residual, jnp.asarray(0), **options).converged)
+
+
+def test_rounding_errors_that_alternate_have_converged():
+    assert _norms([1e-3, 1e-5, 1e-7, 1e-9, 3.9e-11, 1.1e-11])  # one value above the limit, one below
+    assert not _norms([1e-3, 1e-5, 1e-7, 3.9e-9, 1.1e-9])  # far above round-off
