@@ -35,6 +35,12 @@ def half_powers(k):
     return lambda q: (jnp.power(q, k), jnp.power(odd(q), k), jnp.power(ODD, k))
 
 
+def quotients(q):
+    """Comparisons of a quotient: with values of both signs, zeros, infinities and NaN below."""
+    sides = [3.0 / f(x) for x in (q + 1.3, odd(q)) for f in (jnp.abs, jnp.square, lambda x: x, lambda x: -jnp.abs(x))]
+    return [op(side, k) for side in sides for k in (0.7, -0.7) for op in (jnp.greater, jnp.less, jnp.greater_equal)]
+
+
 single = lambda q: q.astype(jnp.float32)
 FUNCTIONS = {
     "vmap of while": vmapped_loop,
@@ -49,6 +55,7 @@ FUNCTIONS = {
     "power inf": lambda q: jnp.power(q, jnp.inf), "power -inf": lambda q: jnp.power(q, -jnp.inf),
     "power nan": lambda q: jnp.power(q, jnp.nan), "power of 1": lambda q: jnp.power(q / q, jnp.inf),
     "power 0.5": half_powers(0.5), "power 1.5": half_powers(1.5), "power 2.5": half_powers(2.5),
+    "quotients": quotients,
     "next up": lambda q: jnp.nextafter(single(q), jnp.float32(3)),
     "next down": lambda q: jnp.nextafter(single(q), jnp.float32(-3)),
     "next to 0": lambda q: (jnp.nextafter(single(q) * 0, jnp.float32(-3)), jnp.nextafter(single(q), single(q))),

@@ -136,12 +136,24 @@ def _errors(
         return {}
     reached = float(done.t[-1]) - reference.t if method.adaptive else span
     q, p, gap = _exact(reference, reached, len(done.q) - 1)
-    # rounding of uncompensated sums grows with the number of steps
-    noise = max(gap, 4e-16 * np.sqrt(steps))
-    found = {name: (_distance(a, b) / _scale(b), noise) for name, a, b in (("q", done.q, q), ("p", done.p, p))}
+    # rounding of uncompensated sums grows with the number of steps; where forces balance, what they add is rounded too
+    rounding = 4e-16 * np.sqrt(steps)
+    noise = max(gap, rounding)
+    impulse, shift = (abs(dt) * x for x in _sizes_of_forces(system, reference))
+    found = {
+        name: (_distance(a, b) / _scale(b), max(noise, rounding * added / _scale(b)))
+        for name, a, b, added in (("q", done.q, q, abs(span) * shift), ("p", done.p, p, impulse))
+    }
     if multipliers:
         found["multipliers"] = (_multiplier_error(system, reference, done, reached, dt), 100 * noise / dt)
     return found
+
+
+def _sizes_of_forces(system: Any, reference: Reference) -> tuple[float, float]:
+    """The largest force of the potential at the start, and the largest acceleration by it."""
+    q, t = jnp.asarray(reference.q), jnp.asarray(reference.t, float)
+    gradient = system.gradient(q, t)
+    return tuple(float(np.max(np.abs(x))) for x in (gradient, system.inverse_mass(q, gradient)))
 
 
 def _exact(reference: Reference, span: float, count: int) -> tuple[Any, Any, float]:

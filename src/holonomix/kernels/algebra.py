@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .graph import BOOL, FLOATS, INTEGERS, Graph
-from .logic import Logic, power_of_two
+from .logic import SWAPPED, Logic, power_of_two
 
 
 def _power(x: np.floating, y: np.floating):
@@ -257,6 +257,19 @@ class Algebra(Logic):
                 known[m] = all(known[a] for a in parts)
             work.pop()
         return known[n]
+
+    def compare(self, op: str, a: int, b: int) -> int:
+        """`c / x > k` is `x < c / k` for positive constants and an x that is never negative: a division less."""
+        g = self.graph
+        if b in g.value and g.kind[a] in FLOATS and op in ("lt", "le", "gt", "ge"):
+            factor, rest = self.split(a)
+            bound = float(g.value[b])
+            if g.op[rest] == "div" and g.args[rest][0] in g.value and factor > 0 and bound > 0:
+                above, x = g.args[rest]
+                quotient = factor * float(g.value[above]) / bound
+                if 1e-30 < quotient < 1e30 and self.never_negative(x):
+                    return super().compare(SWAPPED[op], x, g.constant(quotient, g.kind[a]))
+        return super().compare(op, a, b)
 
     def extremum(self, op: str, a: int, b: int) -> int:
         """`max` or `min`, where a NaN wins."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from .graph import BOOL, FLOATS, INTEGERS, Graph, dtype_of
 
-_SWAP = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 _FOLD_COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
                  "ne": np.not_equal}  # fmt: skip
 
@@ -65,11 +65,11 @@ class Logic:
             different = self.bits("xor", a, b)
             return different if op == "ne" else self.invert(different)
         if a in g.value or (b not in g.value and a > b):
-            a, b, op = b, a, _SWAP[op]
+            a, b, op = b, a, SWAPPED[op]
         if b == g.zero.get(g.kind[a]) and g.kind[a] in FLOATS:
             factor, rest = self.split(a)
             if factor != 1.0:
-                return self.compare(op if factor > 0 else _SWAP[op], rest, b)
+                return self.compare(op if factor > 0 else SWAPPED[op], rest, b)
         if b in g.value and self._two_constants(a):
             p, yes, no = g.args[a]
             return self.select(p, self.compare(op, yes, b), self.compare(op, no, b))
