@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from ..errors import InputError, MethodError, whole_number
+from ..forks import check_fork
 from ..methods.base import AbstractMethod
 from ..projection import check_system
 from ..systems.abstract import AbstractSystem
@@ -87,6 +88,7 @@ class Given(NamedTuple):
 
     @staticmethod
     def of(system: SystemLike, q0: ArrayLike | None, p0: ArrayLike | None, options: Options) -> Given:
+        check_fork()
         if not isinstance(system, Problem):
             if q0 is None or p0 is None:
                 missing = " and ".join(name for name, x in (("q0", q0), ("p0", p0)) if x is None)

@@ -20,6 +20,7 @@ from .columns import remove_column
 from .disk import Folder
 from .errors import StoreBusyError, StoreDamagedError, StoreError, StoreExistsError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, group_metadata
+from .manifest import write_list
 from .text import as_json, read_json, signed
 
 FORMAT = 2
@@ -66,12 +67,14 @@ def create(
         (aside / INTERNAL).make()
         lock = take_lock(aside)
         (aside / INTERNAL / "checkpoints").make()
-        (aside / INTERNAL).write("format.json", as_json({"format": FORMAT, "kind": kind, "holonomix": version()}))
+        (aside / INTERNAL).write("format.json", signed({"format": FORMAT, "kind": kind, "holonomix": version()}))
         (aside / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
         (aside / INTERNAL).write("status.json", signed({"state": "new", "rows": 0, "columns": [], "attributes": {}}))
         aside.write("zarr.json", group_metadata((), 0, {"holonomix_format": FORMAT}))
-        for name, text in saved.items():
-            aside.write(name, text.encode() if isinstance(text, str) else text)
+        files = {name: text.encode() if isinstance(text, str) else text for name, text in saved.items()}
+        for name, data in files.items():
+            aside.write(name, data)
+        write_list(aside, files)
         if fill is not None:
             fill(aside)
         with disk.translated(path):

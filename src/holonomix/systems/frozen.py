@@ -163,7 +163,11 @@ def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: PyTree) -> Any:
 
 def _key(leaves: list[Any], places: list[int], treedef: Any, like: PyTree) -> Any:
     """What the programs of a tree depend on, where that is certain."""
-    kinds: list[Any] = [treedef, settings(), *((np.shape(x), str(jax.numpy.result_type(x))) for x in jax.tree.leaves(like))]
+    kinds: list[Any] = [
+        treedef,
+        settings(),
+        *((np.shape(x), str(jax.numpy.result_type(x))) for x in jax.tree.leaves(like)),
+    ]
     for k, leaf in enumerate(leaves):
         if k in places:
             mark = stamp(leaf.fn) if isinstance(leaf, Fixed) else None

@@ -25,24 +25,25 @@ BUILTINS = """
 
 # The same names in NumPy and in jax.numpy, where they exist.
 ARRAYS = """
-    abs absolute acos acosh add all allclose amax amin angle any append apply_along_axis arange arccos arccosh arcsin
-    arcsinh arctan arctan2 arctanh argmax argmin argsort argwhere around array array_equal asarray asin asinh astype
-    atan atan2 atanh atleast_1d atleast_2d atleast_3d average block broadcast_arrays broadcast_to cbrt ceil choose clip
-    column_stack complex128 complex64 compress concatenate concat conj conjugate convolve copysign correlate cos cosh
-    count_nonzero cov cross cumprod cumsum cumulative_sum deg2rad degrees delete diag diag_indices diagflat diagonal
-    diff digitize divide divmod dot dstack dtype ediff1d einsum empty empty_like equal exp exp2 expand_dims expm1 eye
-    fabs fill_diagonal flatnonzero flip fliplr flipud float32 float64 float_power floor floor_divide fmax fmin fmod
-    full full_like geomspace gradient greater greater_equal heaviside hsplit hstack hypot identity imag indices inner
-    insert int32 int64 bool_ interp invert isclose isfinite isinf isnan issubdtype ix_ kron less less_equal linspace log
-    log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logspace matmul matrix_transpose
-    matvec max maximum mean median meshgrid min minimum mod moveaxis multiply nan_to_num nanmax nanmin nansum ndim
-    negative nextafter nonzero not_equal ones ones_like outer pad permute_dims piecewise poly polyadd polyder polyfit
-    polyint polymul polyval positive pow power prod ptp quantile rad2deg radians ravel real reciprocal remainder repeat
-    reshape result_type roll rollaxis rot90 round searchsorted select shape sign signbit sin sinc sinh size sort split
-    sqrt square squeeze stack std subtract sum swapaxes take take_along_axis tan tanh tensordot tile trace transpose
-    trapezoid tri tril tril_indices triu triu_indices true_divide trunc unravel_index unwrap vander var vdot vecdot
-    vecmat vectorize vsplit vstack where zeros zeros_like i0 fft ifft ndarray floating integer inexact number
-    bitwise_and bitwise_or bitwise_xor left_shift right_shift finfo iinfo
+    abs absolute acos acosh add all allclose amax amin angle any append apply_along_axis arange arccos arccosh
+    arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort argwhere around array array_equal asarray asin asinh
+    astype atan atan2 atanh atleast_1d atleast_2d atleast_3d average block broadcast_arrays broadcast_to cbrt ceil
+    choose clip column_stack complex128 complex64 compress concatenate concat conj conjugate convolve copysign
+    correlate cos cosh count_nonzero cov cross cumprod cumsum cumulative_sum deg2rad degrees delete diag
+    diag_indices diagflat diagonal diff digitize divide divmod dot dstack dtype ediff1d einsum empty empty_like
+    equal exp exp2 expand_dims expm1 eye fabs fill_diagonal flatnonzero flip fliplr flipud float32 float64
+    float_power floor floor_divide fmax fmin fmod full full_like geomspace gradient greater greater_equal heaviside
+    hsplit hstack hypot identity imag indices inner insert int32 int64 bool_ interp invert isclose isfinite isinf
+    isnan issubdtype ix_ kron less less_equal linspace log log10 log1p log2 logaddexp logaddexp2 logical_and
+    logical_not logical_or logical_xor logspace matmul matrix_transpose matvec max maximum mean median meshgrid min
+    minimum mod moveaxis multiply nan_to_num nanmax nanmin nansum ndim negative nextafter nonzero not_equal ones
+    ones_like outer pad permute_dims piecewise poly polyadd polyder polyfit polyint polymul polyval positive pow
+    power prod ptp quantile rad2deg radians ravel real reciprocal remainder repeat reshape result_type roll rollaxis
+    rot90 round searchsorted select shape sign signbit sin sinc sinh size sort split sqrt square squeeze stack std
+    subtract sum swapaxes take take_along_axis tan tanh tensordot tile trace transpose trapezoid tri tril
+    tril_indices triu triu_indices true_divide trunc unravel_index unwrap vander var vdot vecdot vecmat vectorize
+    vsplit vstack where zeros zeros_like i0 fft ifft ndarray floating integer inexact number bitwise_and bitwise_or
+    bitwise_xor left_shift right_shift finfo iinfo
 """.split()
 LINALG = """
     cholesky cond cross det diagonal eig eigh eigvals eigvalsh inv lstsq matmul matrix_norm matrix_power matrix_rank
