@@ -35,7 +35,7 @@ def version() -> str:
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Whether a directory looks like a store of ours, whole or damaged."""
-    inside = Path(path) / INTERNAL
+    inside = disk.as_path(path) / INTERNAL
     return os.path.lexists(inside / "format.json") or os.path.lexists(inside / "checkpoints")
 
 
@@ -129,7 +129,7 @@ def _remove_abandoned(path: Path) -> None:
 
 def is_ensemble(path: str | os.PathLike[str]) -> bool:
     """Whether a directory is the store of an ensemble."""
-    return is_store(path) and read_format(Folder(Path(path)))[1] == "ensemble"
+    return is_store(path) and read_format(Folder(disk.as_path(path)))[1] == "ensemble"
 
 
 def read_format(root: Folder) -> tuple[int, str]:

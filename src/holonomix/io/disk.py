@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from .errors import StoreDamagedError, StoreFullError, StoreLinkError, StoreWriteError
+from ..errors import shown
+from .errors import StoreDamagedError, StoreError, StoreFullError, StoreLinkError, StoreWriteError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _LINKED = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
@@ -51,6 +52,16 @@ def translated(path: object) -> Iterator[None]:
 def hidden_name(name: str) -> str:
     """The hidden sibling that is filled before the rename."""
     return f".{name}.tmp"
+
+
+def as_path(path: object) -> Path:
+    """The path that a user gave as a text or a `Path`."""
+    if not isinstance(path, str | os.PathLike):
+        raise StoreError(f"a store is named by its directory, a text or a Path, not {shown(path)}")
+    named = os.fspath(path)
+    if not isinstance(named, str) or "\0" in named:
+        raise StoreError(f"a store is named by its directory, a text without NUL, not {shown(path)}")
+    return Path(named)
 
 
 def is_hollow(facts: os.stat_result) -> bool:

@@ -30,12 +30,13 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 
 from ..columns import dims_of
+from ..errors import shown
 from . import directory
 from .arrays import unpacked
 from .blocks import BlockColumn, block_size, check_keys, stretches
 from .columns import ColumnReader, ColumnWriter
 from .directory import FORMAT, is_store, version
-from .disk import Folder
+from .disk import Folder, as_path, translated
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, MOST_ROWS, Column, whole_number
@@ -71,7 +72,7 @@ class EnsembleStore:
     """An ensemble on disk. `create` makes one, `EnsembleStore(path)` opens it, in this process or another."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         self._root = Folder(self.path)
         if not is_store(self.path):
             what = "is not a holonomix store" if self.path.exists() else "does not exist"
@@ -132,6 +133,8 @@ class EnsembleStore:
         made = [_column(key, spec, trajectories, block, count) for key, spec in rows.items()]
         made += [_column(key, spec, trajectories, block, None) for key, spec in reduced.items()]
         made.append(_column(STATUS, np.empty((), np.int32), trajectories, block, None))
+        if coordinates is not None and not isinstance(coordinates, Mapping):
+            raise StoreError(f"coordinates must be a dictionary of arrays, not {shown(coordinates)}")
         fixed = {key: np.asarray(x) for key, x in (coordinates or {}).items()}
         if any(x.ndim == 0 or len(x) != trajectories for x in fixed.values()):
             raise StoreError(f"the coordinates of an ensemble need {trajectories} values, one per trajectory")
@@ -287,7 +290,7 @@ class EnsembleStore:
     @contextlib.contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
         """Processes that write share the lock; the one that tidies up has it alone."""
-        with (self._root / INTERNAL).opened() as folder:
+        with translated(self._root), (self._root / INTERNAL).opened() as folder:
             lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
         try:
             # a file system without locks is no reason not to write

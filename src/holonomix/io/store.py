@@ -21,7 +21,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ from .checkpoints import Checkpoint
 from .columns import ColumnReader, ColumnWriter, remove_column
 from .contents import Contents, intact_checkpoints, open_contents
 from .directory import FORMAT, is_store, version
-from .disk import Folder
+from .disk import Folder, as_path
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
 from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, differences, group_metadata
@@ -67,7 +66,7 @@ class Store:
     ) -> None:
         if mode not in ("auto", "create", "resume", "read"):
             raise StoreError(f"mode={mode!r}: choose 'auto', 'create', 'resume' or 'read'")
-        self.path = Path(path)
+        self.path = as_path(path)
         self.mode = mode
         self.rows = 0
         self.columns: tuple[Column, ...] = ()
