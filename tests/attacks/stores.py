@@ -76,7 +76,7 @@ class Broken(AssertionError):
 
 def attempt(kind: str, path: Path, action: str) -> Any:
     """The result of an action, or None where it was refused; raises where it was refused badly."""
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     try:
         found = ACTIONS[action](kind, path)
         refused = False
@@ -86,7 +86,7 @@ def attempt(kind: str, path: Path, action: str) -> Any:
             raise Broken(f"an error of {len(found)} characters") from error
     except Exception as error:
         raise Broken(f"{type(error).__name__}: {error}") from error
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began  # of this process: other load does not count
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     if refused and seconds > MOST_SECONDS:
         raise Broken(f"refused after {seconds:.1f} s")

@@ -397,7 +397,11 @@ class EnsembleStore:
         wanted = self._body(block).get("attachment")
         if wanted is None:
             return b""
-        data = (self._root / INTERNAL / "blocks").read(f"{block:08d}.bin", MOST_ATTACHED)
+        try:
+            data = (self._root / INTERNAL / "blocks").read(f"{block:08d}.bin", MOST_ATTACHED)
+        except OSError as error:
+            where = f"{self.path}: {INTERNAL}/blocks/{block:08d}.bin"
+            raise StoreDamagedError(f"{where} cannot be read: {error.strerror}") from error
         if hashlib.sha256(data).hexdigest() != wanted:
             raise StoreDamagedError(f"{self.path}: {INTERNAL}/blocks/{block:08d}.bin is damaged: its SHA-256 differs")
         return data
