@@ -6,13 +6,14 @@ PIP    := $(PY) -m pip install --quiet --disable-pip-version-check -c constraint
 WORKERS ?= 2
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all lint bench bench-all docs dist clean distclean
+.PHONY: help demo test test-all attack lint bench bench-all docs dist clean distclean
 
 help:
 	@echo "make demo      a simulation with its certificate and picture, in out/demo"
 	@echo "make test      the tests, without the slow ones"
 	@echo "make test-all  every test, with types checked in every package; ORDER=text draws the order of the tests from a text,"
 	@echo "               LIMIT=seconds starts no test after that time and lists those left"
+	@echo "make attack    random damage, forgeries, kills and odd functions; SEED=text, MINUTES=number"
 	@echo "make lint      ruff and pyright"
 	@echo "make bench     speed: figures with their goals, pass or miss, in a few minutes"
 	@echo "make bench-all all scripts of benchmarks/, with the peers they compare with"
@@ -40,6 +41,11 @@ test: $(VENV)/.stamp-test
 test-all: $(VENV)/.stamp-test
 	XLA_FLAGS="$(XLA_FLAGS)" $(PY) -m pytest -n $(WORKERS) --dist worksteal --jaxtyping-packages=holonomix,beartype.beartype \
 		$(if $(ORDER),--order-seed=$(ORDER)) $(if $(LIMIT),--time-limit=$(LIMIT))
+
+SEED ?= 0
+MINUTES ?= 3
+attack: $(VENV)/.stamp-test
+	$(PY) -m tests.attacks --seed $(SEED) --minutes $(MINUTES)
 
 # pyright has to see what the tests use beside the base packages (cloudpickle)
 lint: $(VENV)/.stamp-lint $(VENV)/.stamp-test

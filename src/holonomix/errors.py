@@ -64,15 +64,22 @@ class ConvergenceError(SimulationError):
     """An iteration inside a step did not converge."""
 
 
-def whole_number(name: str, value: Any, least: int = 1) -> int:
-    """`value` as an int of at least `least`; `InputError` for anything else, 2.0 and True included."""
+MOST_COUNT = 1 << 53  # up to here every whole number is a float
+
+
+def whole_number(name: str, value: Any, least: int = 1, most: int = MOST_COUNT) -> int:
+    """`value` as an int from `least` to `most`; `InputError` for anything else, 2.0 and True included."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
+    if number is not None and number > most:
+        raise InputError(f"{name} must be at most {most}, not {shown(value)}")
     if number is None or number < least:
         kinds = {0: "a whole number that is not negative", 1: "a positive whole number"}
-        raise InputError(f"{name} must be {kinds.get(least, f'a whole number of at least {least}')}, not {value!r}")
+        raise InputError(
+            f"{name} must be {kinds.get(least, f'a whole number of at least {least}')}, not {shown(value)}"
+        )
     return number
 
 
@@ -93,32 +100,32 @@ def number(
         bounds = [f"at least {least:g}"] * (least > -math.inf) + [f"at most {most:g}"] * (most < math.inf)
         bounds += ["positive" if above == 0 else f"above {above:g}"] * (above > -math.inf)
         told = f", {' and '.join(bounds)}" if bounds else ""
-        raise InputError(f"{name} must be a finite number{told}, not {_shown(value)}")
+        raise InputError(f"{name} must be a finite number{told}, not {shown(value)}")
     return found
 
 
 def number_list(name: str, values: object) -> tuple[float, ...]:
     """`values` as a tuple of finite floats."""
     if isinstance(values, (str, bytes, dict, set)) or not isinstance(values, Iterable):
-        raise InputError(f"{name} must be a list of numbers, not {_shown(values)}")
+        raise InputError(f"{name} must be a list of numbers, not {shown(values)}")
     try:
         return tuple(number(f"{name}[{k}]", x) for k, x in enumerate(values))
     except TypeError as error:  # an array without an axis
-        raise InputError(f"{name} must be a list of numbers, not {_shown(values)}") from error
+        raise InputError(f"{name} must be a list of numbers, not {shown(values)}") from error
 
 
 def one_of(name: str, value: object, choices: Collection[str | None]) -> Any:
     """`value`, which must be one of the names in `choices`."""
     if (value is None or isinstance(value, str)) and value in choices:
         return value
-    raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {_shown(value)}")
+    raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
 
 
 def flag(name: str, value: object) -> bool:
     """`value`, which must be True or False."""
     if isinstance(value, bool):
         return value
-    raise InputError(f"{name} must be True or False, not {_shown(value)}")
+    raise InputError(f"{name} must be True or False, not {shown(value)}")
 
 
 def real_array(name: str, value: Any) -> Array:
@@ -173,7 +180,9 @@ def refusing(make: Callable[P, R]) -> Callable[P, R]:
     return built
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value in an error message: short, whatever it is."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"a number of about {value.bit_length() * 3 // 10} digits"
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."

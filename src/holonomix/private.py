@@ -56,9 +56,32 @@ def cache_root() -> Path | None:
         if not path.is_absolute():
             _warn(f"HOLONOMIX_CACHE={named} is not an absolute path: compiled programs are not kept")
             return None
-        return path
-    base = _home("XDG_CACHE_HOME", ".cache")
-    return None if base is None else base / "holonomix"
+    else:
+        base = _home("XDG_CACHE_HOME", ".cache")
+        if base is None:
+            return None
+        path = base / "holonomix"
+    if reason := _not_private(path):
+        _warn(f"compiled programs are not kept: {path} {reason}")
+        return None
+    return path
+
+
+def _not_private(path: Path) -> str:
+    """Why compiled programs may not be loaded from a directory; empty where they may, or where there is none yet."""
+    try:
+        facts = os.lstat(path)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"cannot be used ({error.strerror})"
+    if stat.S_ISLNK(facts.st_mode):
+        return "is a symbolic link; name the directory itself"
+    if not stat.S_ISDIR(facts.st_mode):
+        return "is not a directory"
+    if facts.st_uid != os.geteuid():
+        return "belongs to another user"
+    return f"can be written to by others (chmod 700 {path})" if facts.st_mode & 0o022 else ""
 
 
 def keyed_hash(purpose: str, *parts: bytes) -> bytes | None:

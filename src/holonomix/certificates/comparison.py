@@ -13,6 +13,7 @@ from .. import pictures
 from ..driver import simulate
 from ..driver.solution import Solution, map_rows
 from ..errors import HolonomixError, InputError, MethodError, number, whole_number
+from ..errors import shown as shown_value
 from ..methods import RATTLE, Composition
 from ..methods.base import AbstractMethod
 from ..projection import project
@@ -116,7 +117,15 @@ def compare(
     half of the one before. Methods for stiff systems run on `problem.system.penalized(omega)`, by default with
     `omega = 2/dt`. `progress` is called with the name of each method. `Comparison.plot()` draws the result.
     """
-    named = methods.items() if isinstance(methods, dict) else [(m.name, m) for m in methods]
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem must be a Problem, not {shown_value(problem)}; see help(hx.Problem)")
+    if not isinstance(methods, Iterable) or isinstance(methods, str):
+        raise InputError(f"methods must be a list of methods, or a dict with their names, not {shown_value(methods)}")
+    listed = list(methods.values() if isinstance(methods, dict) else methods)
+    for method in listed:
+        if not isinstance(method, AbstractMethod):
+            raise MethodError(f"methods must be instances of methods, not {shown_value(method)}")
+    named = list(methods.items()) if isinstance(methods, dict) else [(m.name, m) for m in listed]
     dt = number("dt", problem.dt if dt is None else dt, above=0)
     t1 = number("t1", problem.t1 if t1 is None else t1, above=0)
     levels = whole_number("levels", levels)

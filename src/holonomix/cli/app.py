@@ -52,6 +52,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 Executor = Annotated[
     str | None, typer.Option("--executor", metavar="NAME", help="Of a sweep: processes:N or dask:ADDRESS.")
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the Python file that a run file names: you wrote it, or have read it.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress output.")]
 Dt = Annotated[str | None, typer.Option("--dt", metavar="NUMBER", help="The step. [default: the model's own]")]
 T1 = Annotated[

@@ -9,16 +9,16 @@ from typing import Any
 
 from .exits import CommandError
 from .literals import assignment, is_huge, literal, merged
-from .runfile import KEYS, RunSpec, read_run_file, validate
+from .runfile import KEYS, RunSpec, parse_run_file, read_run_file, validate
 from .suggest import suggestion
-from .trust import check_stored_run_file
+from .trust import check_run_file
 
 _TEXTS = {"method", "backend", "model", "system", "out"}
 
 
-def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | None) -> RunSpec:
-    """The run that a command line asks for."""
-    table, source = _target(target)
+def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | None, *, trust: bool = False) -> RunSpec:
+    """The run that a command line asks for; with `trust` it may execute the Python file that a run file names."""
+    table, source = _target(target, trust)
     for text in sets:
         path, value = assignment(text)
         path[0] = path[0].replace("-", "_")
@@ -38,13 +38,15 @@ def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | N
     return validate(table, source)
 
 
-def _target(target: str) -> tuple[dict[str, Any], str]:
+def _target(target: str, trust: bool) -> tuple[dict[str, Any], str]:
     if target.endswith(".toml"):
         path = Path(target)
-        table = {key.replace("-", "_"): value for key, value in read_run_file(path).items()}
-        if isinstance(table.get("system"), str):
+        data = read_run_file(path)
+        table = {key.replace("-", "_"): value for key, value in parse_run_file(data, target).items()}
+        if isinstance(table.get("system"), str) and "model" not in table:
             table["system"] = str(path.parent / table["system"])
-            check_stored_run_file(path, RunSpec(system=table["system"], system_sha256=table.get("system_sha256")))
+            spec = RunSpec(system=table["system"], system_sha256=table.get("system_sha256"))
+            check_run_file(path, data, spec, trust)
         return table, target
     if target.endswith((".py", ".urdf", ".xml")):
         return {"system": target}, target

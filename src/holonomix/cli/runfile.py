@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from holonomix.io.disk import read_regular
 from holonomix.names import BACKENDS
 
 from .exits import CommandError
@@ -221,16 +222,14 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def read_run_file(path: Path) -> dict[str, Any]:
-    """The table in a TOML file."""
+def read_run_file(path: Path) -> bytes:
+    """The text of a run file; a pipe, a device or a very large file is refused unread."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
+        return read_regular(path, MOST_BYTES)
     except FileNotFoundError:
         raise CommandError(f"{path} does not exist") from None
     except OSError as error:
         raise CommandError(f"{path} cannot be read as text: {error}") from None
-    return parse_run_file(data, str(path))
 
 
 def parse_run_file(data: bytes, source: str) -> dict[str, Any]:

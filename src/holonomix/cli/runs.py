@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .app import T1, Backend, Directory, Dt, Executor, Json, Omega, Quiet, Sets, app
+from .app import T1, Backend, Directory, Dt, Executor, Json, Omega, Quiet, Sets, Trust, app
 from .exits import CommandError, Exit, guarded
 from .printing import make_console, read_certificate, report, report_sweep
 from .suggest import complete_method, complete_model
@@ -54,6 +54,7 @@ def run(
     omega: Omega = None,
     executor: Executor = None,
     sets: Sets = None,
+    trust: Trust = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Directory of the run. [default: MODEL-METHOD, numbered]")
     ] = None,
@@ -72,7 +73,7 @@ def run(
 
         flags = {"method": method, "dt": dt, "steps": steps, "t1": t1, "save_every": save_every, "seed": seed}
         flags |= {"backend": backend, "omega": omega, "observe": observe.split(",") if observe else None}
-        spec = spec_from(target, flags, sets or [], out)
+        spec = spec_from(target, flags, sets or [], out, trust=trust)
         if spec.sweep or executor is not None:
             from .sweep import run_sweep
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .app import T1, Backend, Dt, Json, MaybeMethod, Model, Omega, Quiet, Sets, app
+from .app import T1, Backend, Dt, Json, MaybeMethod, Model, Omega, Quiet, Sets, Trust, app
 from .exits import Exit, guarded
 from .printing import make_console, print_json
 from .suggest import complete_method, complete_model
@@ -27,6 +27,7 @@ def compare(
     ] = None,
     levels: Annotated[int, typer.Option("--levels", min=1, max=12, help="How many step sizes the curves have.")] = 5,
     sets: Sets = None,
+    trust: Trust = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the plot.")] = Path("compare"),
     as_json: Json = False,
     quiet: Quiet = False,
@@ -44,7 +45,7 @@ def compare(
         from .methodspec import parse_method
         from .request import number, spec_from
 
-        spec = spec_from(model, {"dt": dt, "t1": t1}, sets or [], None)
+        spec = spec_from(model, {"dt": dt, "t1": t1}, sets or [], None, trust=trust)
         job = job_from(spec)
         stiffness = None if omega is None else number("omega", omega)
         end = job.problem.t1 if job.t1 is None else job.t1
@@ -77,6 +78,7 @@ def certify(
     dt: Dt = None,
     omega: Omega = None,
     sets: Sets = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Measure what a method promises.
@@ -87,7 +89,7 @@ def certify(
         from .execute import job_from
         from .request import spec_from
 
-        spec = spec_from(model, {"method": method, "dt": dt, "omega": omega}, sets or [], None)
+        spec = spec_from(model, {"method": method, "dt": dt, "omega": omega}, sets or [], None, trust=trust)
         job = job_from(spec)
         import holonomix as hx
 
@@ -107,6 +109,7 @@ def explain(
     backend: Backend = "auto",
     omega: Omega = None,
     sets: Sets = None,
+    trust: Trust = False,
 ) -> None:
     """Say how a run would be carried out, and why.
 
@@ -116,7 +119,7 @@ def explain(
         from .execute import job_from
         from .request import spec_from
 
-        job = job_from(spec_from(model, {"method": method, "omega": omega}, sets or [], None))
+        job = job_from(spec_from(model, {"method": method, "omega": omega}, sets or [], None, trust=trust))
         import holonomix as hx
 
         typer.echo(str(hx.explain(job.problem, job.method, backend=backend or "auto")))

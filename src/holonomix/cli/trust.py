@@ -1,10 +1,10 @@
-"""Which Python file a resumed run may execute.
+"""Which Python file a run file may execute: one that the user vouches for, never one by the look of its directory.
 
 A run of the user's own Python file records the path of the file and its SHA-256 in run.toml, and beside it a hash of
 run.toml that is keyed with a secret of the user: run.seal. Somebody else who makes or alters a store cannot make that
-hash. `resume`, and `run` of a run.toml in a store, execute the recorded file only if the seal is the user's own; of
-any other store, only the file that the user names. They never execute a file that lies inside the store, or one whose
-SHA-256 is another.
+hash. `resume`, and commands that read a run file, execute the recorded file only if the seal is the user's own. Of any
+other store `resume` executes only the file that the user names; of any other run file the commands execute a file only
+with `--trust`. They never execute a file that lies inside a store, or one whose SHA-256 is another.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import hmac
 from pathlib import Path
 
 from holonomix.io import StoreDamagedError, StoreError, is_store
+from holonomix.io.disk import read_regular
 from holonomix.private import keyed_hash
 
 from .exits import CommandError
 from .runfile import RunSpec
 
 SEAL = "run.seal"
+DESCRIPTIONS = (".urdf", ".xml")  # of robots, which are read and not executed
 
 
 def sealed(text: str) -> str:
@@ -33,12 +35,22 @@ def is_own_seal(data: bytes, seal: bytes) -> bool:
     return found is not None and hmac.compare_digest(found.hex().encode(), seal.strip())
 
 
-def check_stored_run_file(file: Path, spec: RunSpec) -> None:
-    """Raise if a run file that lies in a store names a Python file that `resume` would not execute either."""
+def check_run_file(file: Path, data: bytes, spec: RunSpec, trust: bool) -> None:
+    """Raise if a run file names a Python file that nothing but the run file vouches for."""
+    path = Path(str(spec.system))
+    if path.suffix.lower() in DESCRIPTIONS:
+        return
+    try:
+        own = is_own_seal(data, read_regular(file.with_name(SEAL), 64 + 2))
+    except OSError:
+        own = False
     if is_store(file.parent):
-        seal = file.parent / SEAL
-        own = seal.is_file() and is_own_seal(file.read_bytes(), seal.read_bytes())
-        trusted_file(file.parent, spec, None, own)
+        trusted_file(file.parent, spec, path if trust else None, own)
+    elif not own and not trust:
+        raise CommandError(
+            f"{file} asks to run the Python file {path}, which is not run on the word of a run file. If you wrote "
+            f"it or have read it, say so: add --trust. Or name it yourself: `holonomix run {path}`"
+        )
 
 
 def trusted_file(store: Path, spec: RunSpec, named: Path | None, own: bool) -> Path:

@@ -7,7 +7,6 @@ that all share their compiled code.
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 from .. import columns
 from ..errors import InputError
 from ..io import EnsembleStore, StorePlace, is_store
+from ..io.arrays import packed
 from ..io.blocks import block_size
 from .checkpoint import GIVEN, Identity, check_same_backend, check_same_run
 from .events import Found
@@ -226,8 +226,7 @@ def open_store(
     identity = Identity.of(plan)
     if is_store(store):
         found = EnsembleStore(store)
-        with np.load(io.BytesIO(found.file(INPUTS)), allow_pickle=False) as arrays:
-            check_same_run({f"{GIVEN}{name}": arrays[name] for name in arrays.files}, found.meta, identity)
+        check_same_run({f"{GIVEN}{name}": x for name, x in found.arrays(INPUTS).items()}, found.meta, identity)
         check_same_backend(found.meta.get("backend"), backend, allow_different_bits)
         found.tidy()
         return found
@@ -264,14 +263,5 @@ def stored(plan: Plan, store: EnsembleStore) -> Block:
     values = {c.key: store.read(c, everything, once)[:, 0] for c in store.columns if c.rows is None}
     blocks = []
     for number in range(store.blocks) if plan.watch.events else ():
-        data = store.attachment(number)
-        with np.load(io.BytesIO(data or packed({})), allow_pickle=False) as arrays:
-            blocks.append(Block({}, dict(arrays), None, {}))
+        blocks.append(Block({}, store.attached_arrays(number), None, {}))
     return Block(values, joined(blocks, store.block).found if blocks else {}, None, {})
-
-
-def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Arrays as the bytes of an npz file."""
-    file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **{key: np.asarray(x) for key, x in arrays.items()})
-    return file.getvalue()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import columns, pictures
-from ..errors import InputError, ShapeError, SimulationError
+from ..errors import InputError, ShapeError, SimulationError, shown
 from ..io import EnsembleStore
 from ..status import Status
 from ..types import ArrayLike
@@ -262,6 +262,8 @@ def _names(status: np.ndarray) -> np.ndarray:
 
 
 def _labels(coordinates: Mapping[str, Any], count: int) -> dict[str, np.ndarray]:
+    if not isinstance(coordinates, Mapping):
+        raise InputError(f"coordinates must be a dictionary of values per trajectory, not {shown(coordinates)}")
     labels = {name: np.asarray(x) for name, x in coordinates.items()}
     for name, x in labels.items():
         if x.shape != (count,):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import InputError, ShapeError
+from ..errors import InputError, ShapeError, whole_number
 from ..linalg.scales import relative
 from ..projection import as_array, check_start, constraint_sizes, speed_sizes
 from ..systems.abstract import AbstractSystem
@@ -56,6 +56,8 @@ class Request:
         check_kinds(method, system)
         dt, key = options.dt, options.key
         check_step(method, dt, key, several=True)
+        if options.save_every is not None:
+            whole_number("save_every", options.save_every)
         axes = _checked_axes({**own, "params": None, "dt": 0 if np.ndim(dt) else None}, options.in_axes)
         q0, p0, count = _starts(system, q0, p0, dt, axes)
         counts = {options.count(method, float(h)) for h in {np.min(dt), np.max(dt)}}

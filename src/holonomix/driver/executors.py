@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import errors
 from ..errors import HolonomixError, InputError
+from ..forks import check_context, check_fork
 from ..io import EnsembleStore
 from ..io.environment import current_environment, environment_changes
 from .blocks import Block, lanes_of, run_block
@@ -38,6 +39,7 @@ def check_executor(executor: Any) -> None:
             "executor must have the method `submit` of concurrent.futures.Executor (a process pool, Dask's "
             f"client.get_executor(), mpi4py.futures), or be a function that makes one, not {executor!r}"
         )
+    check_context(executor)
     _cloudpickle()
 
 
@@ -61,8 +63,9 @@ def packed_block(request: Request, number: int, first: int, last: int, size: int
 
 def work(payload: bytes) -> Answer:
     """Run one block, on a worker. Errors of ours come back as texts, because not every exception can be pickled."""
-    request, count, path, number = pickle.loads(payload)
     try:
+        check_fork()
+        request, count, path, number = pickle.loads(payload)
         plan = request.plan().part(np.arange(1, len(request.q0)))
         store = None if path is None else EnsembleStore(path)
         return run_block(plan, count, store, number), current_environment(), None
@@ -73,6 +76,7 @@ def work(payload: bytes) -> Answer:
 def completed(executor: Any, numbers: list[int], payload: Callable[[int], bytes]) -> Iterator[tuple[int, Block]]:
     """Run the blocks and give each as it is finished, in any order."""
     pool, own = (executor, False) if hasattr(executor, "submit") else (executor(), True)
+    check_context(pool)
     waiting, running, lost, warned = deque(numbers), dict[Future[Answer], int](), 0, False
     try:
         while waiting or running:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..errors import InputError, MethodError, whole_number
+from ..errors import InputError, MethodError, shown, whole_number
+from ..forks import check_fork
 from ..methods.base import AbstractMethod
 from ..projection import check_system
 from ..systems.abstract import AbstractSystem
@@ -67,7 +68,7 @@ class Options:
             steps = whole_number("steps", self.steps, 0)
         else:
             if not _is_number("t1", self.t1):
-                raise InputError(f"t1 must be a number, not {self.t1!r}")
+                raise InputError(f"t1 must be a number, not {shown(self.t1)}")
             if not (np.isfinite(self.t1) and (self.t1 - self.t0) * dt > 0):
                 raise InputError(f"t1 = {self.t1:g} cannot be reached from t0 = {self.t0:g} with dt = {dt:g}")
             steps = self.max_steps if method.adaptive else int(np.ceil((self.t1 - self.t0) / dt - 1e-9))
@@ -87,6 +88,7 @@ class Given(NamedTuple):
 
     @staticmethod
     def of(system: SystemLike, q0: ArrayLike | None, p0: ArrayLike | None, options: Options) -> Given:
+        check_fork()
         if not isinstance(system, Problem):
             if q0 is None or p0 is None:
                 missing = " and ".join(name for name, x in (("q0", q0), ("p0", p0)) if x is None)
@@ -157,7 +159,7 @@ def _as_numbers(name: str, value: object) -> np.ndarray:
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be a number or an array of numbers, not {value!r}") from error
+        raise InputError(f"{name} must be a number or an array of numbers, not {shown(value)}") from error
 
 
 def _is_number(name: str, value: object) -> bool:
@@ -170,7 +172,7 @@ def check_clock(t0: Any, dt: Real) -> None:
     if isinstance(t0, Tracer):
         return
     if not _is_number("t0", t0):
-        raise InputError(f"t0 must be a number, not {t0!r}")
+        raise InputError(f"t0 must be a number, not {shown(t0)}")
     if not np.isfinite(t0):
         raise InputError(f"t0 must be finite, not {t0}")
     if isinstance(dt, Tracer):
@@ -187,8 +189,8 @@ def check_times(save_at: object, dt: float, t0: float) -> np.ndarray:
     """The times asked for, which must run the way of the simulation."""
     try:
         times = np.atleast_1d(np.asarray(save_at, float))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"save_at must be a list of times, not {save_at!r}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"save_at must be a list of times, not {shown(save_at)}") from error
     way = np.sign(dt)
     if times.ndim != 1 or not len(times) or not np.all(np.isfinite(times)) or np.any(way * np.diff(times) <= 0):
         order = "increasing" if way > 0 else "decreasing"

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..compiled import compiled, compiled_for_one_run, rarely_collecting
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..projection import as_array, as_state_arrays, check_functions, check_start
 from ..scene import Scene
 from ..systems.abstract import AbstractSystem
@@ -207,6 +207,7 @@ def make_plan(
     parts = prepare(system, method, q0.shape, q0.dtype, options)
     method, dt, t0 = parts.method, options.dt, options.t0
     check_step(method, dt, options.key)
+    whole_number("save_every", options.save_every)
     wanted = None if options.save_at is None else check_times(options.save_at, dt, t0)
     if wanted is not None:
         if options.save_every != 1:

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
-import math
 import re
-import zipfile
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
+from .arrays import packed, unpacked
 from .disk import Folder
 from .errors import StoreError
 from .layout import MOST_ROWS, Column, columns_from, whole_number
@@ -27,7 +25,6 @@ from .text import MOST_JSON, signed, unsigned
 
 MOST_ARRAYS = 1 << 36  # bytes in the arrays of a checkpoint
 _OURS = re.compile(r"\d{8}\.(json|npz)|\.\d{8}\.(json|npz)\.tmp")
-_HEADER = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,16 +42,16 @@ class Checkpoint:
 
 def save(folder: Folder, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; it counts from the moment its JSON is renamed into place."""
-    packed = _pack(checkpoint)
+    data = _pack(checkpoint)
     body = {
         "number": checkpoint.number,
         "rows": checkpoint.rows,
         "columns": [column.as_dict() for column in checkpoint.columns],
-        "arrays_sha256": hashlib.sha256(packed).hexdigest(),
+        "arrays_sha256": hashlib.sha256(data).hexdigest(),
         "meta": checkpoint.meta,
         "begin": checkpoint.begin,
     }
-    folder.write(f"{checkpoint.number:08d}.npz", packed)
+    folder.write(f"{checkpoint.number:08d}.npz", data)
     folder.write(f"{checkpoint.number:08d}.json", signed(body))
     folder.sync()
 
@@ -63,17 +60,17 @@ def load(folder: Folder, number: int) -> Checkpoint | None:
     """The checkpoint with this number, or None where any byte of it is missing or altered."""
     try:
         body = unsigned(folder.read(f"{number:08d}.json", MOST_JSON))
-        packed = folder.read(f"{number:08d}.npz", MOST_ARRAYS)
-        if hashlib.sha256(packed).hexdigest() != body["arrays_sha256"] or body["number"] != number:
+        data = folder.read(f"{number:08d}.npz", MOST_ARRAYS)
+        if hashlib.sha256(data).hexdigest() != body["arrays_sha256"] or body["number"] != number:
             return None
-        arrays, columns = _unpack(packed), columns_from(body["columns"])
+        arrays, columns = unpacked(data), columns_from(body["columns"])
         named = {k.removeprefix("state/"): v for k, v in arrays.items() if k.startswith("state/")}
         tail = {k.removeprefix("tail/"): v for k, v in arrays.items() if k.startswith("tail/")}
         if tail.keys() != {column.name for column in columns} or not isinstance(body["begin"], dict):
             return None
         rows = whole_number(body["rows"], 0, MOST_ROWS)
         return Checkpoint(number, rows, columns, named, tail, dict(body["meta"]), body["begin"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, EOFError, StoreError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StoreError):
         return None
 
 
@@ -101,35 +98,5 @@ def prune(folder: Folder, newest: int | None, damaged: Collection[int] = ()) -> 
 
 
 def _pack(checkpoint: Checkpoint) -> bytes:
-    arrays = {f"state/{k}": v for k, v in checkpoint.arrays.items()}
-    arrays |= {f"tail/{k}": v for k, v in checkpoint.tail.items()}
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, value in arrays.items():
-            value = np.asarray(value)
-            if value.dtype.kind not in "biufcSU":
-                raise StoreError(f"the checkpoint array {name!r} has type {value.dtype}, which cannot be stored")
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, value, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _unpack(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` that takes no more memory than its own bytes: nothing compressed, nothing shared."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = archive.infolist()
-        stored = all(m.compress_type == zipfile.ZIP_STORED and m.compress_size == m.file_size for m in members)
-        if not stored or sum(m.file_size for m in members) > len(data):
-            raise ValueError("the arrays are not stored as they are")
-        return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
-
-
-def _array(data: bytes) -> np.ndarray:
-    file = io.BytesIO(data)
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("an array with an unknown header")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_HEADER)
-    if dtype.kind not in "biufcSU" or dtype.itemsize * math.prod(shape) != len(data) - file.tell():
-        raise ValueError("an array whose size is not that of its values")
-    flat = np.frombuffer(data, dtype, offset=file.tell()) if math.prod(shape) else np.empty(0, dtype)
-    return flat.reshape(shape[::-1]).T.copy() if fortran else flat.reshape(shape).copy()
+    state = {f"state/{name}": x for name, x in checkpoint.arrays.items()}
+    return packed(state | {f"tail/{name}": x for name, x in checkpoint.tail.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from .errors import StoreDamagedError, StoreError
 from .layout import Column
 from .text import seal
 
+MOST_NAMED = 1000  # missing files that are named one by one
 _OURS = re.compile(r"zarr\.json|c(\.\d+)+|\.(zarr\.json|c(\.\d+)+)\.tmp")
 
 
@@ -72,9 +74,22 @@ class ColumnReader:
 
     def damaged_files(self) -> list[str]:
         """The files that are missing or not as they were written; everything is read."""
-        chunks = self.column.chunks(self.rows)
-        numbers = [at // self.column.chunks_per_file for at in self._damaged(chunks)]
-        return [f"{self.column.name}/{self.column.file_name(number)}" for number in numbers]
+        files = self.column.files(self.rows)
+        there = {number for number in self._numbers() if number < files}
+        bad = [number for number in there if next(self._damaged_in(number), None) is not None]
+        missing = files - len(there)
+        lost = itertools.islice((n for n in range(files) if n not in there), min(missing, MOST_NAMED))
+        shown = [f"{self.column.name}/{self.column.file_name(number)}" for number in sorted([*bad, *lost])]
+        more = f"{self.column.name}/ ({missing - MOST_NAMED} more files are missing)"
+        return [*shown, more] if missing > MOST_NAMED else shown
+
+    def _numbers(self) -> list[int]:
+        """The numbers of the files that are there; none where their directory cannot be read."""
+        try:
+            named = [self.column.file_of(name) for name in self.folder.names()]
+        except (OSError, StoreError):
+            return []
+        return [number for number in named if number is not None]
 
     def intact_rows(self) -> int:
         """How many rows, from the first on, lie in whole chunks that are intact."""
@@ -113,14 +128,19 @@ class ColumnReader:
     def _damaged(self, chunks: int) -> Iterator[int]:
         """The first damaged one among the chunks of each file, below `chunks`."""
         inside = self.column.chunks_per_file
-        for first in range(0, chunks if self.column.row_bytes else 0, inside):
-            at = first
-            try:
-                with self._file(first // inside) as chunk:
-                    for at in range(first, min(first + inside, chunks)):
-                        chunk(at - first)
-            except StoreError:
-                yield at
+        for number in range(-(-chunks // inside) if self.column.row_bytes else 0):
+            yield from self._damaged_in(number, chunks)
+
+    def _damaged_in(self, number: int, chunks: int | None = None) -> Iterator[int]:
+        """The first damaged chunk of a file, if there is one; of those below `chunks`, by default all."""
+        chunks = self.column.chunks(self.rows) if chunks is None else chunks
+        at = first = number * self.column.chunks_per_file
+        try:
+            with self._file(number) as chunk:
+                for at in range(first, min(first + self.column.chunks_per_file, chunks)):
+                    chunk(at - first)
+        except StoreError:
+            yield at
 
     @contextlib.contextmanager
     def _file(self, number: int) -> Iterator[Callable[[int], np.ndarray]]:

@@ -20,6 +20,7 @@ from .columns import remove_column
 from .disk import Folder
 from .errors import StoreBusyError, StoreDamagedError, StoreError, StoreExistsError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, group_metadata
+from .manifest import write_list
 from .text import as_json, read_json, signed
 
 FORMAT = 2
@@ -34,7 +35,7 @@ def version() -> str:
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Whether a directory looks like a store of ours, whole or damaged."""
-    inside = Path(path) / INTERNAL
+    inside = disk.as_path(path) / INTERNAL
     return os.path.lexists(inside / "format.json") or os.path.lexists(inside / "checkpoints")
 
 
@@ -66,12 +67,14 @@ def create(
         (aside / INTERNAL).make()
         lock = take_lock(aside)
         (aside / INTERNAL / "checkpoints").make()
-        (aside / INTERNAL).write("format.json", as_json({"format": FORMAT, "kind": kind, "holonomix": version()}))
+        (aside / INTERNAL).write("format.json", signed({"format": FORMAT, "kind": kind, "holonomix": version()}))
         (aside / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
         (aside / INTERNAL).write("status.json", signed({"state": "new", "rows": 0, "columns": [], "attributes": {}}))
         aside.write("zarr.json", group_metadata((), 0, {"holonomix_format": FORMAT}))
-        for name, text in saved.items():
-            aside.write(name, text.encode() if isinstance(text, str) else text)
+        files = {name: text.encode() if isinstance(text, str) else text for name, text in saved.items()}
+        for name, data in files.items():
+            aside.write(name, data)
+        write_list(aside, files)
         if fill is not None:
             fill(aside)
         with disk.translated(path):
@@ -126,7 +129,7 @@ def _remove_abandoned(path: Path) -> None:
 
 def is_ensemble(path: str | os.PathLike[str]) -> bool:
     """Whether a directory is the store of an ensemble."""
-    return is_store(path) and read_format(Folder(Path(path)))[1] == "ensemble"
+    return is_store(path) and read_format(Folder(disk.as_path(path)))[1] == "ensemble"
 
 
 def read_format(root: Folder) -> tuple[int, str]:

@@ -18,13 +18,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from .errors import StoreDamagedError, StoreFullError, StoreLinkError, StoreWriteError
+from ..errors import shown
+from .errors import StoreDamagedError, StoreError, StoreFullError, StoreLinkError, StoreWriteError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _LINKED = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in place of a file must not block
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+HOLLOW = 1 << 24  # bytes from which on a file must be there, not just declared
 
 
 @contextlib.contextmanager
@@ -48,6 +52,37 @@ def translated(path: object) -> Iterator[None]:
 def hidden_name(name: str) -> str:
     """The hidden sibling that is filled before the rename."""
     return f".{name}.tmp"
+
+
+def as_path(path: object) -> Path:
+    """The path that a user gave as a text or a `Path`."""
+    if not isinstance(path, str | os.PathLike):
+        raise StoreError(f"a store is named by its directory, a text or a Path, not {shown(path)}")
+    named = os.fspath(path)
+    if not isinstance(named, str) or "\0" in named:
+        raise StoreError(f"a store is named by its directory, a text without NUL, not {shown(path)}")
+    return Path(named)
+
+
+def is_hollow(facts: os.stat_result) -> bool:
+    """Whether a large file takes next to no space: a declared length, with nothing in it."""
+    held = getattr(facts, "st_blocks", None)
+    return held is not None and facts.st_size > HOLLOW and held * 512 < facts.st_size >> 6
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a file that the user named; an `OSError` for what is no regular file or longer than `most` bytes."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe in place of a file must not block
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if facts.st_size > most:
+            raise OSError(errno.EFBIG, f"it has {facts.st_size} bytes, more than the {most} allowed here", str(path))
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(handle)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +130,8 @@ class Folder:
             facts = os.fstat(handle)
             if not stat.S_ISREG(facts.st_mode):
                 raise StoreDamagedError(f"{self}/{name} is not a file")
+            if is_hollow(facts):
+                raise StoreDamagedError(f"{self}/{name} has {facts.st_size} bytes, of which nearly none were written")
             yield handle, facts.st_size
         finally:
             os.close(handle)

@@ -30,18 +30,23 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 
 from ..columns import dims_of
+from ..errors import shown
 from . import directory
+from .arrays import unpacked
 from .blocks import BlockColumn, block_size, check_keys, stretches
 from .columns import ColumnReader, ColumnWriter
 from .directory import FORMAT, is_store, version
-from .disk import Folder
+from .disk import Folder, as_path, translated
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, MOST_ROWS, Column, whole_number
+from .manifest import damaged_files, saved_file
 from .text import MOST_JSON, damaged_nodes, scalar_attributes, seal, signed, unsigned
 
 STATUS, REDUCED, END = "status", "reduced/", "end/"
 MOST_ATTACHED = 1 << 34
+MOST_TRAJECTORIES, MOST_BLOCKS = 1 << 27, 1 << 20  # of a store
+LIST = "blocks.json"  # of a finished ensemble: the SHA-256 of the record of each block
 _LEFT = re.compile(r"\.(c(\.\d+)+|\d{8}\.(json|bin))\.[0-9a-f]{12}\.tmp")
 
 
@@ -67,7 +72,7 @@ class EnsembleStore:
     """An ensemble on disk. `create` makes one, `EnsembleStore(path)` opens it, in this process or another."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         self._root = Folder(self.path)
         if not is_store(self.path):
             what = "is not a holonomix store" if self.path.exists() else "does not exist"
@@ -79,9 +84,10 @@ class EnsembleStore:
             body = unsigned((self._root / INTERNAL).read("ensemble.json", MOST_JSON))
             self.columns = tuple(BlockColumn.from_dict(entry) for entry in body["columns"])
             self.fixed = tuple(Column.from_dict(entry) for entry in body["fixed"])
-            self.trajectories = whole_number(body["trajectories"], 0, 1 << 40)
+            self.trajectories = whole_number(body["trajectories"], 0, MOST_TRAJECTORIES)
             self.rows = whole_number(body["rows"], 0, MOST_ROWS)
-            self.block = whole_number(body["block"], 1, 1 << 40)
+            self.block = whole_number(body["block"], 1, MOST_TRAJECTORIES)
+            whole_number(self.blocks, 0, MOST_BLOCKS)
             self.meta, self.environment = dict(body["meta"]), dict(body["environment"])
             if any((c.trajectories, c.block) != (self.trajectories, self.block) for c in self.columns):
                 raise ValueError("the columns do not agree on the trajectories")
@@ -119,9 +125,16 @@ class EnsembleStore:
         block = block_size(trajectories, size) if block is None else min(int(block), trajectories)
         if block < 1:
             raise StoreError(f"block={block}: a block has at least one trajectory")
+        if trajectories > MOST_TRAJECTORIES or -(-trajectories // block) > MOST_BLOCKS:
+            raise StoreError(
+                f"{trajectories} trajectories in blocks of {block}: a store holds at most {MOST_TRAJECTORIES} "
+                f"trajectories in {MOST_BLOCKS} blocks; use larger blocks or several stores"
+            )
         made = [_column(key, spec, trajectories, block, count) for key, spec in rows.items()]
         made += [_column(key, spec, trajectories, block, None) for key, spec in reduced.items()]
         made.append(_column(STATUS, np.empty((), np.int32), trajectories, block, None))
+        if coordinates is not None and not isinstance(coordinates, Mapping):
+            raise StoreError(f"coordinates must be a dictionary of arrays, not {shown(coordinates)}")
         fixed = {key: np.asarray(x) for key, x in (coordinates or {}).items()}
         if any(x.ndim == 0 or len(x) != trajectories for x in fixed.values()):
             raise StoreError(f"the coordinates of an ensemble need {trajectories} values, one per trajectory")
@@ -224,6 +237,17 @@ class EnsembleStore:
                 body["attachment"] = hashlib.sha256(attached).hexdigest()
             place.write(f"{block:08d}.json", signed(body), unique=True)
             place.sync()
+        self.list_blocks()
+
+    def list_blocks(self) -> None:
+        """Once every block is there: record their checksums, so that `verify` notices one that is missing later."""
+        if len(self.finished_blocks()) == self.blocks and LIST not in (self._root / INTERNAL).names():
+            place = self._root / INTERNAL
+            sums = [hashlib.sha256(self._record(block)).hexdigest() for block in range(self.blocks)]
+            place.write(LIST, signed({"blocks": sums}), unique=True)
+
+    def _record(self, block: int) -> bytes:
+        return (self._root / INTERNAL / "blocks").read(f"{block:08d}.json", MOST_JSON)
 
     def _write(
         self, column: BlockColumn, block: int, stretch: int, values: np.ndarray, dirty: dict[str, list[str]]
@@ -266,7 +290,7 @@ class EnsembleStore:
     @contextlib.contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
         """Processes that write share the lock; the one that tidies up has it alone."""
-        with (self._root / INTERNAL).opened() as folder:
+        with translated(self._root), (self._root / INTERNAL).opened() as folder:
             lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
         try:
             # a file system without locks is no reason not to write
@@ -330,7 +354,26 @@ class EnsembleStore:
         bad = [name for block in sorted(self.finished_blocks()) for name in self._damaged(block)]
         for column in self.fixed:
             bad += self._reader(column).damaged_files()
-        return bad + damaged_nodes(self._root, (c.name for c in (*self.columns, *self.fixed)))
+        bad += damaged_nodes(self._root, (c.name for c in (*self.columns, *self.fixed)))
+        return list(dict.fromkeys([*bad, *self._unlisted(), *damaged_files(self._root)]))
+
+    def _unlisted(self) -> list[str]:
+        """The records of blocks that are not as they were when the ensemble was finished."""
+        inside = self._root / INTERNAL
+        if LIST not in inside.names():
+            return []  # not finished, or of an older version
+        try:
+            sums = unsigned(inside.read(LIST, MOST_JSON))["blocks"]
+        except (OSError, ValueError, KeyError, TypeError, StoreError):
+            return [f"{INTERNAL}/{LIST}"]
+        bad = [f"{INTERNAL}/{LIST}"] if not isinstance(sums, list) or len(sums) != self.blocks else []
+        for block, wanted in enumerate(sums if not bad else ()):
+            try:
+                same = hashlib.sha256(self._record(block)).hexdigest() == wanted
+            except (OSError, StoreError):
+                same = False
+            bad += [] if same else [f"{INTERNAL}/blocks/{block:08d}.json"]
+        return bad
 
     def _damaged(self, block: int) -> Iterator[str]:
         try:
@@ -339,6 +382,9 @@ class EnsembleStore:
         except (StoreError, OSError):
             yield f"{INTERNAL}/blocks/{block:08d}.json"
         for column in self.columns:
+            if column.stretches > len((self._root / column.name).names()):
+                yield f"{column.name}/ (files of block {block} are missing)"
+                continue
             for stretch in range(column.stretches):
                 n, m = column.stored(block, stretch)
                 try:
@@ -351,14 +397,33 @@ class EnsembleStore:
         wanted = self._body(block).get("attachment")
         if wanted is None:
             return b""
-        data = (self._root / INTERNAL / "blocks").read(f"{block:08d}.bin", MOST_ATTACHED)
+        try:
+            data = (self._root / INTERNAL / "blocks").read(f"{block:08d}.bin", MOST_ATTACHED)
+        except OSError as error:
+            where = f"{self.path}: {INTERNAL}/blocks/{block:08d}.bin"
+            raise StoreDamagedError(f"{where} cannot be read: {error.strerror}") from error
         if hashlib.sha256(data).hexdigest() != wanted:
             raise StoreDamagedError(f"{self.path}: {INTERNAL}/blocks/{block:08d}.bin is damaged: its SHA-256 differs")
         return data
 
+    def attached_arrays(self, block: int) -> dict[str, np.ndarray]:
+        """The attachment of a block as named arrays, none where there is no attachment."""
+        data = self.attachment(block)
+        try:
+            return unpacked(data) if data else {}
+        except ValueError as error:
+            raise StoreDamagedError(f"{self.path}: {INTERNAL}/blocks/{block:08d}.bin is damaged: {error}") from error
+
     def file(self, name: str) -> bytes:
-        """A file that the store was created with."""
-        return self._root.read(name, MOST_ATTACHED)
+        """A file that the store was created with, as it was."""
+        return saved_file(self._root, name, MOST_ATTACHED)
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """A file of named arrays that the store was created with."""
+        try:
+            return unpacked(self.file(name))
+        except ValueError as error:
+            raise StoreDamagedError(f"{self.path}/{name} is damaged: {error}") from error
 
     def _marker(self, block: int) -> dict[int, int]:
         """How many trajectories of a finished block ended with each status."""
@@ -366,7 +431,7 @@ class EnsembleStore:
 
     def _body(self, block: int) -> dict[str, Any]:
         try:
-            body = unsigned((self._root / INTERNAL / "blocks").read(f"{block:08d}.json", MOST_JSON))
+            body = unsigned(self._record(block))
             counts = {int(code): whole_number(n, 0, self.block) for code, n in body["statuses"].items()}
             if body["block"] != block or sum(counts.values()) > self.block:
                 raise ValueError("it belongs to another block")

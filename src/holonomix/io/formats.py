@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import InputError
 from . import disk
+from .arrays import packed
 from .xyz import export_xyz
 
 
@@ -40,7 +41,7 @@ def save_rows(
 
 
 def _npz(data: Any, file: IO[bytes]) -> None:
-    np.savez(file, **{str(name): data[name].values for name in data.variables})
+    file.write(packed({str(name): data[name].values for name in data.variables}))
 
 
 def _csv(data: Any, file: IO[bytes]) -> None:
@@ -58,11 +59,16 @@ def _csv(data: Any, file: IO[bytes]) -> None:
         columns = {"t": columns.pop("t"), **columns} if "t" in columns else columns
         if k in (None, 0):
             labels = [label for name, values in columns.items() for label in _labels(name, values.shape[1:])]
-            writer.writerow([*fixed, *labels])
+            writer.writerow([_as_text(label) for label in (*fixed, *labels)])
         flat = [values.reshape(len(values), math.prod(values.shape[1:])) for values in columns.values()]
         for row in zip(*flat, strict=True):
             writer.writerow([*map(repr, fixed.values()), *(repr(x.item()) for part in row for x in part)])
     text.detach()
+
+
+def _as_text(label: str) -> str:
+    """A column's name that no spreadsheet takes for a formula."""
+    return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) else label
 
 
 def _own(data: Any) -> list[Any]:

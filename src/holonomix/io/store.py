@@ -21,7 +21,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -32,10 +31,11 @@ from .checkpoints import Checkpoint
 from .columns import ColumnReader, ColumnWriter, remove_column
 from .contents import Contents, intact_checkpoints, open_contents
 from .directory import FORMAT, is_store, version
-from .disk import Folder
+from .disk import Folder, as_path
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
 from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, differences, group_metadata
+from .manifest import damaged_files, replace_file, saved_file
 from .text import MOST_JSON, as_json, read_json, scalar_attributes, signed
 
 log = logging.getLogger("holonomix")
@@ -66,7 +66,7 @@ class Store:
     ) -> None:
         if mode not in ("auto", "create", "resume", "read"):
             raise StoreError(f"mode={mode!r}: choose 'auto', 'create', 'resume' or 'read'")
-        self.path = Path(path)
+        self.path = as_path(path)
         self.mode = mode
         self.rows = 0
         self.columns: tuple[Column, ...] = ()
@@ -177,19 +177,16 @@ class Store:
 
     def verify(self) -> list[str]:
         """Read everything; the names of the files that are missing or not as they were written."""
-        return open_contents(self._root).damaged()
+        return list(dict.fromkeys([*open_contents(self._root).damaged(), *damaged_files(self._root)]))
 
     def file(self, name: str) -> bytes:
         """One of the files saved with the store."""
-        try:
-            return self._root.read(name, MOST_JSON)
-        except OSError as error:
-            raise StoreDamagedError(f"{self.path / name} cannot be read: {error.strerror}") from error
+        return saved_file(self._root, name, MOST_JSON)
 
     def save_file(self, name: str, data: bytes) -> None:
         """Replace one of the files saved with the store."""
         with self._writing():
-            self._root.write(name, data)
+            replace_file(self._root, name, data)
 
     def __enter__(self) -> Store:
         return self

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from .directory import is_ensemble
+from .disk import as_path
 from .ensemble import EnsembleStore
 from .store import Store
 
@@ -26,4 +26,4 @@ def open_sweep(path: str | os.PathLike[str]) -> Any:
     """
     from .dataset import sweep_dataset  # here, because xarray takes a while to import
 
-    return sweep_dataset(Path(path))
+    return sweep_dataset(as_path(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,18 @@ def export_xyz(
             table = np.concatenate(columns, axis=-1)
             for i in range(len(some)):
                 pairs = [f"Time={float(block['t'].values[i])!r}"]
-                pairs += [f"{name}={float(block[name].values[i])!r}" for name in scalars]
+                pairs += [f"{_key(name)}={float(block[name].values[i])!r}" for name in scalars]
                 lines = [str(particles), f'Properties={properties} {" ".join(pairs)} pbc="F F F"']
                 lines += [f"{name} {' '.join(repr(float(x)) for x in row)}" for name, row in zip(names, table[i])]
                 file.write("".join(f"{line}\n" for line in lines).encode())
     return len(frames)
+
+
+def _key(name: str) -> str:
+    """The key of a value in the comment line: one with blanks or other signs is quoted."""
+    if re.fullmatch(r"[A-Za-z0-9_]+", name):
+        return name
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") + '"'
 
 
 def _dataset(source: Any) -> Any:

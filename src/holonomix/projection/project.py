@@ -22,6 +22,7 @@ from ..errors import (
     real_array,
     whole_number,
 )
+from ..forks import check_fork
 from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
 from ..systems.mass import AbstractMass, PositionMass, check_mass, check_matrix, checked_shape
@@ -87,6 +88,7 @@ def project(
     Works under `jit`, `vmap` and `grad`. Outside of a transformation a failure raises `ConvergenceError` with the
     constraint residual that was left.
     """
+    check_fork()
     check_system(system)
     whole_number("max_iterations", max_iterations)
     one_of("redundant", redundant, (None, "min-norm"))

@@ -28,6 +28,7 @@ from ..compiled import Recent
 from ..types import Function
 from .closures import Closure
 from .functions import Fixed
+from .purity import settings
 from .stamps import stamp
 
 _PACKAGE = __name__.partition(".")[0]
@@ -162,7 +163,11 @@ def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: PyTree) -> Any:
 
 def _key(leaves: list[Any], places: list[int], treedef: Any, like: PyTree) -> Any:
     """What the programs of a tree depend on, where that is certain."""
-    kinds: list[Any] = [treedef, *((np.shape(x), str(jax.numpy.result_type(x))) for x in jax.tree.leaves(like))]
+    kinds: list[Any] = [
+        treedef,
+        settings(),
+        *((np.shape(x), str(jax.numpy.result_type(x))) for x in jax.tree.leaves(like)),
+    ]
     for k, leaf in enumerate(leaves):
         if k in places:
             mark = stamp(leaf.fn) if isinstance(leaf, Fixed) else None
@@ -190,7 +195,7 @@ def identity(tree: PyTree) -> Hashable | None:
     except TypeError:
         return None
     heavy = any(isinstance(leaf, jax.Array) and leaf.nbytes > HEAVY for leaf in leaves)
-    return None if None in marks or heavy else (treedef, marks)
+    return None if None in marks or heavy else (treedef, settings(), marks)
 
 
 def _is_foreign(x: object) -> bool:

@@ -1,34 +1,33 @@
 """Whether a function is certainly the same as before, told without tracing it.
 
-`stamp(fn)` is equal for two moments only if the function computes the same at both: it holds the function, the values
-that it closes over, its defaults and the globals that it names, and those of the functions among them. Where anything
-in there could change unseen (a list, an object with attributes), there is no stamp, and the function is traced again.
+`stamp(fn)` is equal for two moments only if the function computes the same at both. It holds the function, the values
+that it closes over, its defaults and everything that it names, and those of the functions among them. A function has a
+stamp only if it names nothing but values that can be compared, functions that have a stamp themselves, and what
+`purity` lists. Everything else (a list, an object with attributes, `os.environ`, `open`, `eval`) may change unseen:
+then there is no stamp, and the function is traced again.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Hashable, Iterable
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+import builtins
+import dis
+import functools
+from collections.abc import Hashable, Iterable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
-_LIBRARIES = {
-    "builtins",
-    "equinox",
-    "holonomix",
-    "jax",
-    "jaxlib",
-    "jaxtyping",
-    "numpy",
-    "scipy",
-    *sys.stdlib_module_names,
-}
-_LIBRARIES -= {"__main__"}
+from .purity import ATTRIBUTES, is_pure
+
 LARGEST = 1 << 16  # bytes of an array of NumPy that are compared
+# What a function does beside reading names: it may load code, or change what others read.
+_REFUSED = ("IMPORT_NAME", "IMPORT_FROM", "IMPORT_STAR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR")
+_REFUSED += ("LOAD_BUILD_CLASS", "LOAD_LOCALS", "LOAD_NAME", "STORE_DEREF", "DELETE_DEREF", "LOAD_SUPER_ATTR")
+_GLOBAL, _CELL = ("LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"), ("LOAD_DEREF", "LOAD_CLASSDEREF")
+_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 
 
 class Same:
@@ -50,31 +49,26 @@ def stamp(value: object, seen: dict[int, Hashable | None] | None = None) -> Hash
     `seen` are the functions that have been looked into, by their identity.
     """
     seen = {} if seen is None else seen
+    kind = type(value)
     if isinstance(value, Tracer):
         return None
-    if value is None or isinstance(value, (bool, int, str, bytes)):
-        return type(value), value
-    if isinstance(value, float):
-        return float, value.hex()
-    if isinstance(value, FunctionType):
-        return Same(value) if _library(value) and not value.__closure__ else _function(value, seen)
-    if isinstance(value, ModuleType):
-        return value.__name__ if value.__name__.partition(".")[0] in _LIBRARIES else None
-    if isinstance(value, (np.ndarray, np.generic)):
-        small = value.nbytes <= LARGEST and value.dtype.kind in "biufc"
-        return (value.dtype.str, value.shape, value.tobytes()) if small else None
+    if value is None or kind in (bool, int, str, bytes):
+        return kind, value
+    if kind in (float, complex):
+        return kind, repr(value)
+    if is_pure(value):
+        return Same(value)
+    if kind is FunctionType:
+        return _function(value, seen)  # type: ignore[arg-type]
+    if kind is np.ndarray or isinstance(value, np.generic):
+        array = np.asarray(value)
+        small = array.nbytes <= LARGEST and array.dtype.kind in "biufc"
+        return (kind, array.dtype.str, array.shape, array.tobytes()) if small else None
     if isinstance(value, jax.Array):
         return Same(value)  # its values do not change
-    if isinstance(value, (tuple, frozenset)):
-        return _all(value, seen)
-    return Same(value) if _library(value) else None
-
-
-def _library(value: object) -> bool:
-    """Whether a function or class comes from a library and holds nothing of the user's, as a `partial` may."""
-    module, kind = getattr(value, "__module__", None), type(value).__module__.partition(".")[0]
-    plain = isinstance(value, (type, FunctionType, BuiltinFunctionType)) or kind in ("jax", "jaxlib", "numpy")
-    return plain and isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
+    if kind in (tuple, frozenset):
+        return _all(value, seen)  # type: ignore[arg-type]
+    return None
 
 
 def _function(fn: FunctionType, seen: dict[int, Hashable | None]) -> Hashable | None:
@@ -86,22 +80,86 @@ def _function(fn: FunctionType, seen: dict[int, Hashable | None]) -> Hashable | 
 
 
 def _parts(fn: FunctionType, seen: dict[int, Hashable | None]) -> Hashable | None:
-    cells = []
-    for cell in fn.__closure__ or ():
+    reads = names_read(fn.__code__)
+    if reads is None or vars(fn):
+        return None
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or ()))
+    values: list[object] = [*(fn.__defaults__ or ())]
+    for name, value in sorted((fn.__kwdefaults__ or {}).items()):
+        values += [name, value]
+    for read in reads:
         try:
-            cells.append(cell.cell_contents)
-        except ValueError:
+            value = _value(read, fn, cells)
+        except (KeyError, ValueError, AttributeError):  # not yet defined
             return None
-    names = sorted(_names(fn.__code__) & fn.__globals__.keys())
-    keywords = tuple(sorted((fn.__kwdefaults__ or {}).items()))
-    found = _all((*cells, *(fn.__defaults__ or ()), *keywords, *(fn.__globals__[name] for name in names)), seen)
-    return None if found is None or vars(fn) else (Same(fn), Same(fn.__code__), found)
+        values.append(value)
+    found = _all(values, seen)
+    return None if found is None else (Same(fn), Same(fn.__code__), found)
 
 
-def _names(code: CodeType) -> set[str]:
-    """The globals that a function, or one defined in it, may name."""
-    inner = (_names(x) for x in code.co_consts if isinstance(x, CodeType))
-    return set(code.co_names).union(*inner)
+def _value(read: Read, fn: FunctionType, cells: dict[str, Any]) -> object:
+    """What a function reads by a name with attributes: only modules are asked for attributes."""
+    if read.cell:
+        value = cells[read.name].cell_contents
+    elif read.name in fn.__globals__:
+        value = fn.__globals__[read.name]
+    else:
+        value = getattr(builtins, read.name)
+    for attribute in read.attributes:
+        if not isinstance(value, ModuleType):
+            if attribute not in ATTRIBUTES:
+                raise AttributeError(attribute)
+            break  # an attribute of a value, which is compared as a whole
+        value = getattr(value, attribute)
+    return value
+
+
+class Read(NamedTuple):
+    """A name that a function reads, and the attributes that follow it."""
+
+    name: str
+    cell: bool
+    attributes: tuple[str, ...]
+
+
+@functools.lru_cache(4096)
+def names_read(code: CodeType) -> tuple[Read, ...] | None:
+    """What a function and those defined in it read by name; None where they do more than that."""
+    try:
+        return tuple(dict.fromkeys(_reads(code, frozenset(code.co_freevars))))
+    except _Unknown:
+        return None
+
+
+class _Unknown(Exception):
+    """A function does something that is not followed here."""
+
+
+def _reads(code: CodeType, outer: frozenset[str]) -> Iterator[Read]:
+    """`outer` are the names of cells that come from outside of the outermost function."""
+    read: Read | None = None
+    for step in dis.get_instructions(code):
+        name = step.opname
+        if name in _REFUSED and not (name == "STORE_DEREF" and step.argval not in outer):
+            raise _Unknown
+        if name in _ATTRIBUTE:
+            if read is not None:
+                read = read._replace(attributes=(*read.attributes, step.argval))
+            elif step.argval not in ATTRIBUTES:
+                raise _Unknown
+            continue
+        if read is not None:
+            yield read
+            read = None
+        if name in _GLOBAL:
+            read = Read(step.argval, False, ())
+        elif name in _CELL and step.argval in outer:
+            read = Read(step.argval, True, ())
+    if read is not None:
+        yield read
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _reads(inner, outer)
 
 
 def _all(values: Iterable[Any], seen: dict[int, Hashable | None]) -> Hashable | None:

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import InputError
+from ..errors import InputError, shown
+from ..forks import check_fork
 from ..types import ArrayLike, Constraints, Function, Numbers, known_array
 from .abstract import AbstractSystem
 from .frozen import freeze
@@ -60,6 +61,7 @@ class System(AbstractSystem):
         params: PyTree = None,
         vector_potential: Function | None = None,
     ):
+        check_fork()
         potential = as_potential(potential, 1 if params is None else 2)
         for name, fn in (("potential", potential), ("force", force), ("vector_potential", vector_potential)):
             if fn is not None and not callable(fn):
@@ -136,8 +138,8 @@ def _as_mass(mass: MassLike) -> Any:
         return mass
     try:
         return known_array(mass, jnp.result_type(float))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"mass must be a number, an array or a function of q, not {mass!r}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"mass must be a number, an array or a function of q, not {shown(mass)}") from error
 
 
 def _as_value(x: object) -> Any:
@@ -147,6 +149,6 @@ def _as_value(x: object) -> Any:
     try:
         plain = isinstance(x, (int, float)) and not isinstance(x, bool)
         value = known_array(x, jnp.result_type(float) if plain else None)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"params must be a PyTree of numbers and arrays; one of its leaves is {x!r}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"params must be a PyTree of numbers and arrays; one of its leaves is {shown(x)}") from error
     return jax.lax.convert_element_type(value, value.dtype) if value.weak_type else value

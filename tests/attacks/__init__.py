@@ -1,0 +1,1 @@
+"""Attacks on what the security page promises; `make attack SEED=... MINUTES=...` runs more of them."""
