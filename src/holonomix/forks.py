@@ -9,7 +9,8 @@ from typing import Any
 
 from .errors import HolonomixError, InputError
 
-_state = {"parent had started": False, "forked": False}
+had_started = False  # XLA in the parent, just before a fork
+forked = False  # is this process one that must not use XLA? Read as `forks.forked`: callers pay for a call only then
 ADVICE = (
     'start processes by "spawn": multiprocessing.get_context("spawn"), or ProcessPoolExecutor(mp_context=...) with it'
 )
@@ -21,10 +22,9 @@ def xla_has_started() -> bool:
     return bridge is not None and bool(getattr(bridge, "_backends", True))
 
 
-def check_fork() -> None:
-    """Raise in a process that was forked from one in which XLA had started."""
-    if _state["forked"]:
-        raise HolonomixError(f"this process was forked after JAX had started, and would wait for ever: {ADVICE}")
+def fork_error() -> HolonomixError:
+    """What to raise where `forked` is set."""
+    return HolonomixError(f"this process was forked after JAX had started, and would wait for ever: {ADVICE}")
 
 
 def check_context(executor: Any) -> None:
@@ -38,11 +38,13 @@ def check_context(executor: Any) -> None:
 
 
 def _before() -> None:
-    _state["parent had started"] = xla_has_started()
+    global had_started
+    had_started = xla_has_started()
 
 
 def _in_child() -> None:
-    _state["forked"] = _state["forked"] or _state["parent had started"]
+    global forked
+    forked = forked or had_started
 
 
 if hasattr(os, "register_at_fork"):

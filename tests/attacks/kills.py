@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .stores import Broken
 
-SCRIPT = '''
+SCRIPT = """
 import sys, hashlib
 import numpy as np, jax, jax.numpy as jnp
 import holonomix as hx
@@ -56,7 +56,7 @@ if __name__ == "__main__":
         "ensemble": lambda: several(dt=0.01, steps=20_000, save_every=100),
     }
     print(kinds[kind]())
-'''
+"""
 KINDS = ("native", "array", "events", "adaptive", "save_at", "stochastic", "hbvm", "ensemble")
 
 

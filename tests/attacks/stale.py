@@ -131,7 +131,7 @@ def channels(folder: pathlib.Path) -> dict[str, Callable[[Any], Any]]:
     return {
         "environment": lambda q: float(os.environ["HX_ATTACK"]) * power(q),
         "getenv": lambda q: float(os.getenv("HX_ATTACK", "0")) * power(q),
-        "open": lambda q: float(open(text).read()) * power(q),  # noqa: SIM115
+        "open": lambda q: float(open(text).read()) * power(q),
         "with": by_with,
         "pathlib": lambda q: float(pathlib.Path(text).read_text()) * power(q),
         "json": lambda q: json.loads(pathlib.Path(lines).read_text())["k"] * power(q),
@@ -153,7 +153,7 @@ def channels(folder: pathlib.Path) -> dict[str, Callable[[Any], Any]]:
         "attrgetter": lambda q: operator.attrgetter("k")(Holder) * power(q),
         "dunder": lambda q: helper.__globals__["VALUE"] * power(q),
         "frame": lambda q: sys._getframe().f_globals["VALUE"] * power(q),
-        "format": lambda q: float("{0.k}".format(Holder)) * power(q),  # noqa: UP032
+        "format": lambda q: float("{0.k}".format(Holder)) * power(q),  # noqa: UP030, UP032
         "class": lambda q: Holder.k * power(q),
         "class body": by_class,
         "property": lambda q: HOLDER.doubled / 2 * power(q),
@@ -219,7 +219,9 @@ def wrapped(fn: Callable[[Any], Any], dice: random.Random) -> Callable[[Any], An
             [
                 lambda q, fn=fn: fn(q),
                 lambda q, fn=fn: 1.0 * fn(q) + 0.0,
-                lambda q, fn=fn: jax.lax.cond(True, lambda x: fn(x), lambda x: fn(x), q),  # JAX keeps what it traced of fn
+                lambda q, fn=fn: jax.lax.cond(
+                    True, lambda x: fn(x), lambda x: fn(x), q
+                ),  # JAX keeps what it traced of fn
                 lambda q, fn=fn: sum([fn(q)]),
                 lambda q, fn=fn: (lambda x: fn(x))(q),
                 lambda q, fn=fn: jnp.where(True, fn(q), 0.0),
@@ -239,10 +241,10 @@ def check(name: str, fn: Callable[[Any], Any], strength: Strength, dice: random.
         if full:
             sol = hx.simulate(now, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=20)
             found, right = float(sol.final_q[0]), float(np.cos(np.sqrt(2 * k) * 0.2))
-            wrong = not np.isclose(found, right, atol=2e-3)
+            wrong = not np.isclose(found, right, rtol=0, atol=2e-3)
         else:
             found, right = float(now.prepare(q).potential(q)), k * 0.45
-            wrong = not np.isclose(found, right, rtol=1e-12)
+            wrong = not np.isclose(found, right, rtol=1e-12, atol=0)
         if wrong:
             return f"{name}: {found} instead of {right} with strength {k}"
     return ""

@@ -277,7 +277,9 @@ class Campaign:
             if action == "read" and self.kind == "run" and len(shown) < len(want):
                 want = want[: len(shown)]  # rows that no checkpoint accounts for are not shown
             missing = np.isnan(shown) if shown.dtype.kind == "f" else shown < 0
-            same = shown.shape == want.shape and bool(np.all((shown == want) | missing | (shown != shown) & (want != want)))
+            same = shown.shape == want.shape and bool(
+                np.all((shown == want) | missing | (shown != shown) & (want != want))
+            )
             if self.kind == "run" or action == "again":
                 same = same and np.array_equal(shown, want, equal_nan=shown.dtype.kind == "f")
             if not same:

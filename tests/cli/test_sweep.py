@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import holonomix as hx
+from holonomix.cli import sweep
 from holonomix.cli.app import app
 from holonomix.cli.exits import CommandError
 from holonomix.cli.request import spec_from
@@ -132,3 +133,42 @@ def test_a_sweep_over_methods_has_a_store_for_each(tmp_path):
         run_sweep(dataclasses.replace(spec, sweep=dict(spec.sweep, method=["shake"] * 2)), tmp_path / "no", quiet=True)
     with pytest.raises(hx.io.StoreNotFoundError, match="not a sweep"):
         hx.io.open_sweep(tmp_path)
+
+
+MINE = """
+import jax.numpy as jnp
+import numpy as np
+import holonomix as hx
+
+def problem(gravity=1.0, angle=0.3):
+    angle = {read}(angle)
+    system = hx.System(lambda q, params: params["g"] * q[1], lambda q: jnp.array([q @ q - 1.0]), params={{"g": gravity}})
+    return hx.Problem(system, jnp.stack([jnp.sin(angle), -jnp.cos(angle)]), jnp.zeros(2), 0.05, 1.0)
+"""
+
+
+def built(tmp_path, read, count):
+    (tmp_path / "mine.py").write_text(MINE.format(read=read))
+    spec = spec_from(str(tmp_path / "mine.py"), {"steps": 2}, [], tmp_path / "out")
+    axes, *rest = axes_of({"gravity": [1.0, 9.81], "angle": {"from": 0.1, "to": 1.5, "count": count}})
+    points = points_of(axes, *rest)
+    return sweep._built(spec, axes, np.stack([points[axis.name] for axis in axes], 1), True), points
+
+
+@pytest.mark.parametrize("read", ["jnp.asarray", "float"])
+def test_many_points_are_built_at_once_where_the_model_allows_it(tmp_path, monkeypatch, read):
+    one, calls = sweep.job_from, []
+    monkeypatch.setattr(sweep, "job_from", lambda spec: calls.append(spec) or one(spec))
+    made, points = built(tmp_path, read, 150)
+    assert (len(calls) < 30) == (read == "jnp.asarray")
+    np.testing.assert_allclose(made.q[:, 0], np.sin(points["angle"]), rtol=1e-14)
+    np.testing.assert_array_equal(made.system.params["g"], points["gravity"])
+    assert made.in_axes == {"params": {"g": 0}} and (made.dt == 0.05).all()
+
+
+def test_a_point_that_the_model_refuses_is_named_among_many(tmp_path):
+    spec = spec_from("double-pendulum", {"steps": 2}, [], tmp_path / "out")
+    axes, *rest = axes_of({"lengths": {"from": -1.0, "to": 1.0, "count": 501}})
+    points = points_of(axes, *rest)
+    with pytest.raises(CommandError, match="lengths must be positive"):
+        sweep._built(spec, axes, np.stack([points[axis.name] for axis in axes], 1), True)

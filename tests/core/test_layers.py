@@ -13,7 +13,7 @@ ROOT = pathlib.Path(holonomix.__file__).parent
 LAYERS = {
     name: level
     for level, names in {
-        0: "types status scene errors lazy private names columns compiled pictures jaxprs stepwise",
+        0: "types status scene errors lazy private names columns compiled pictures jaxprs stepwise forks",
         0.5: "multifrontal",
         1: "linalg taylor kernels",
         2: "systems",

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
+from rich.progress import track
 
 from holonomix.io import EnsembleStore, StorePlace, is_store
 
+from .environment import set_up_jax
 from .execute import Job, described, job_from, saved_run, warn_of_changes
 from .exits import CommandError
-from .problems import USER_MODULE
+from .problems import USER_MODULE, load_problem, time_value
 from .runfile import RunSpec
 from .suggest import kebab
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:  # JAX is imported after `set_up_jax`
     from holonomix.systems.abstract import AbstractSystem
 
 MOST_POINTS = 10_000_000
+MANY_POINTS, SAMPLES = 256, 16  # beyond so many points the model is called with all at once, and so many are compared
 KINDS = (
     "a list of numbers, { from = 0.0, to = 1.0, count = 11 }, { from = 1.0, to = 100.0, count = 11, scale = 'log' }, "
     "{ uniform = [0.0, 1.0] } or { normal = [0.0, 1.0] }"
@@ -150,8 +153,75 @@ def _put(tree: Any, path: list[str], value: float, axis: Axis) -> Any:
     raise CommandError(f"sweep.{whole}: give the other entries of {axis.path[0]} first, in [arguments] or [start]")
 
 
-def _stacked(jobs: list[Job]) -> tuple[Any, dict[str, Any]]:
-    """One system for all points, and what differs in it from trajectory to trajectory."""
+@dataclasses.dataclass(frozen=True)
+class _Points:
+    """All points of a sweep: one job as an example, one system, and the start and time step of each."""
+
+    job: Job
+    system: Any
+    in_axes: dict[str, Any]
+    q: np.ndarray
+    p: np.ndarray
+    dt: np.ndarray
+
+
+def _built(base: RunSpec, axes: list[Axis], table: np.ndarray, quiet: bool) -> _Points:
+    """Every point: few one by one, many by one traced call of the model where that gives the same."""
+    build = lambda row: job_from(_at(base, axes, [float(x) for x in row]))
+    if len(table) > MANY_POINTS:
+        extremes = [f(column) for column in table.T for f in (np.argmin, np.argmax)]
+        some = np.unique([*np.linspace(0, len(table) - 1, SAMPLES).astype(int), *extremes])
+        sample = _stacked([build(row) for row in table[some]])
+        if (found := _traced(base, axes, table, sample, some)) is not None:
+            return found
+    shown = Console(stderr=True, quiet=quiet or len(table) <= MANY_POINTS)
+    return _stacked([build(row) for row in track(table, "making the starts", console=shown, transient=True)])
+
+
+def _traced(base: RunSpec, axes: list[Axis], table: np.ndarray, sample: _Points, some: np.ndarray) -> _Points | None:
+    """The points by one call of the model with all values at once; None where it needs numbers or gives others."""
+    import jax
+
+    timed = [axis.path == ("dt",) for axis in axes]
+    moving = [axis for axis, is_dt in zip(axes, timed) if not is_dt]
+
+    def values(row: Any) -> Any:
+        problem = load_problem(_at(base, moving, list(row)))
+        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(_without_params(problem.system))):
+            raise TypeError("the sweep changes more of the system than its params")
+        return problem.q0, problem.p0, problem.system.params, problem.dt
+
+    try:
+        q, p, params, dt = jax.device_get(jax.jit(jax.vmap(values))(table[:, [not x for x in timed]]))
+    except Exception:  # whatever it is: point by point it becomes a message about that point, or works
+        return None
+    if any(timed):
+        dt = np.array([time_value(float(x), base, "dt") for x in table[:, timed.index(True)]], float)
+    elif base.dt is not None:
+        dt = np.full(len(table), sample.dt[0])
+    system, in_axes = _varied(sample.job.problem.system, [np.asarray(x) for x in jax.tree.leaves(params)])
+    found = _Points(sample.job, system, in_axes, q, p, dt)
+    one_by_one = [sample.q, sample.p, sample.dt, *jax.tree.leaves(sample.system.params)]
+    together = [q[some], p[some], dt[some], *_rows(system, in_axes, some, sample.in_axes)]
+    same = all(
+        np.shape(a) == np.shape(b) and np.allclose(a, b, rtol=1e-13, atol=1e-14 * np.max(np.abs(a), initial=0.0))
+        for a, b in zip(one_by_one, together, strict=True)
+    )
+    return found if same and all(np.isfinite(x).all() for x in (q, p, dt)) else None
+
+
+def _rows(system: AbstractSystem, in_axes: dict[str, Any], some: np.ndarray, wanted: dict[str, Any]) -> list[Any]:
+    """The params of some points: stacked where the params of `wanted` are."""
+    import jax
+
+    leaves = jax.tree.leaves(system.params)
+    flags = [jax.tree.leaves(x.get("params"), is_leaf=lambda x: x is None) or [None] for x in (in_axes, wanted)]
+    mine, theirs = (x if len(x) == len(leaves) else [None] * len(leaves) for x in flags)
+    return [x if a is None else x[some] if b is not None else x[0] for x, a, b in zip(leaves, mine, theirs)]
+
+
+def _stacked(jobs: list[Job]) -> _Points:
+    """Points from jobs: one system for all, and what differs in it from trajectory to trajectory."""
     import equinox as eqx
     import jax
 
@@ -164,15 +234,23 @@ def _stacked(jobs: list[Job]) -> tuple[Any, dict[str, Any]]:
             "the sweep changes more of the system than its params (a mass or the number of coordinates, for instance): "
             "sweep arguments that are in the system's params, or the start; or make one run for each"
         )
-    if first.params is None:
-        return first, {}
     leaves = [jax.tree.leaves(job.problem.system.params) for job in jobs]
-    treedef = jax.tree.structure(first.params)
-    columns = [np.stack([np.asarray(x) for x in column]) for column in zip(*leaves, strict=True)]
+    system, in_axes = _varied(
+        first, [np.stack([np.asarray(x) for x in column]) for column in zip(*leaves, strict=True)]
+    )
+    q, p = (np.stack([np.asarray(getattr(job.problem, name)) for job in jobs]) for name in ("q0", "p0"))
+    return _Points(jobs[0], system, in_axes, q, p, np.array([job.dt for job in jobs]))
+
+
+def _varied(first: AbstractSystem, columns: list[np.ndarray]) -> tuple[Any, dict[str, Any]]:
+    """The system with those params stacked that differ between points, and their axes."""
+    import jax
+
+    leaves, treedef = jax.tree.flatten(first.params)
     differs = [bool((column != column[0]).any()) for column in columns]
     if not any(differs):
         return first, {}
-    params = jax.tree.unflatten(treedef, [c if d else x for c, d, x in zip(columns, differs, leaves[0])])
+    params = jax.tree.unflatten(treedef, [c if d else x for c, d, x in zip(columns, differs, leaves)])
     return first.with_params(params), {"params": jax.tree.unflatten(treedef, [0 if d else None for d in differs])}
 
 
@@ -212,16 +290,16 @@ def run_sweep(
     points = points_of(axes, draws, seed)
     base = dataclasses.replace(spec, sweep={})
     table = np.stack([points[axis.name] for axis in axes], axis=1)
-    jobs = [job_from(_at(base, axes, [float(x) for x in row])) for row in table]
-    system, in_axes = _stacked(jobs)
-    job, dts = jobs[0], np.array([job.dt for job in jobs])
+    set_up_jax()
+    made = _built(base, axes, table, quiet)
+    job, in_axes, dts = made.job, made.in_axes, made.dt
     shared = (dts == dts[0]).all()
     with executor_from(executor) as pool:
         ensemble = hx.simulate_ensemble(
-            system,
+            made.system,
             job.method,
-            np.stack([np.asarray(job.problem.q0) for job in jobs]),
-            np.stack([np.asarray(job.problem.p0) for job in jobs]),
+            made.q,
+            made.p,
             dt=job.dt if shared else dts,
             steps=job.steps,
             t1=job.t1,

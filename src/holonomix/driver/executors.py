@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import errors
+from .. import errors, forks
 from ..errors import HolonomixError, InputError
-from ..forks import check_context, check_fork
+from ..forks import check_context
 from ..io import EnsembleStore
 from ..io.environment import current_environment, environment_changes
 from .blocks import Block, lanes_of, run_block
@@ -64,7 +64,8 @@ def packed_block(request: Request, number: int, first: int, last: int, size: int
 def work(payload: bytes) -> Answer:
     """Run one block, on a worker. Errors of ours come back as texts, because not every exception can be pickled."""
     try:
-        check_fork()
+        if forks.forked:
+            raise forks.fork_error()
         request, count, path, number = pickle.loads(payload)
         plan = request.plan().part(np.arange(1, len(request.q0)))
         store = None if path is None else EnsembleStore(path)

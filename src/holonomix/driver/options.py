@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from .. import forks
 from ..errors import InputError, MethodError, shown, whole_number
-from ..forks import check_fork
 from ..methods.base import AbstractMethod
 from ..projection import check_system
 from ..systems.abstract import AbstractSystem
@@ -88,7 +88,8 @@ class Given(NamedTuple):
 
     @staticmethod
     def of(system: SystemLike, q0: ArrayLike | None, p0: ArrayLike | None, options: Options) -> Given:
-        check_fork()
+        if forks.forked:
+            raise forks.fork_error()
         if not isinstance(system, Problem):
             if q0 is None or p0 is None:
                 missing = " and ".join(name for name, x in (("q0", q0), ("p0", p0)) if x is None)

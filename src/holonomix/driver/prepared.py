@@ -122,7 +122,14 @@ def _prepared(system: PlainSystem, method: MethodLike, q: jax.Array, options: Op
 def picked(tree: PyTree, axes: PyTree, lanes: Index | np.ndarray) -> Any:
     """What belongs to one or several trajectories; `axes` is 0 where there is an axis over them and None elsewhere."""
 
+    on_host = isinstance(lanes, (int, np.ndarray)) and jax.default_backend() == "cpu"
+
+    def at(x: Any) -> Any:
+        if on_host and not isinstance(x, Tracer) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return np.asarray(x)[lanes]  # nothing has to be compiled
+        return jnp.asarray(x)[lanes]
+
     def pick(axis: int | None, part: PyTree) -> Any:
-        return jax.tree.map(lambda x: jnp.asarray(x)[lanes], part) if axis == 0 else part
+        return jax.tree.map(at, part) if axis == 0 else part
 
     return jax.tree.map(pick, axes, tree, is_leaf=lambda x: x is None)

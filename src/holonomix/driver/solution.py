@@ -20,7 +20,10 @@ from ..types import ArrayLike, Numbers, Real
 from .dense import Interpolant
 from .events import EventRecord
 from .plan import Plan
+from .prepared import picked
 from .rows import AbstractRows
+
+ROWS_AT_ONCE = 1 << 16  # of many trajectories together
 
 __all__ = [
     "Solution",
@@ -224,9 +227,26 @@ def map_rows(fn: Callable[..., Any], system: AbstractSystem, q: np.ndarray, p: n
     return jax.tree.map(lambda *x: np.concatenate(x)[:rows], *parts)
 
 
+@compiled
+def _mapped_lanes(
+    fn: Callable[..., Any], stepper: Any, consts: Any, axes: Any, lanes: Any, q: Numbers, p: Numbers, t: Numbers
+) -> Any:
+    def one(x: Any) -> Any:
+        lane, *rows = x
+        system = stepper.parts(picked(consts, axes, lane))[0]
+        return jax.lax.map(lambda row: fn(system, *row), tuple(rows))
+
+    return jax.lax.map(one, (lanes, q, p, t))  # one after the other, as in `_mapped`
+
+
 def map_lanes(fn: Callable[..., Any], plan: Plan, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
     """`fn(system, q, p, t)` on rows (trajectory, row, ...), each trajectory with its own parameters."""
     if plan.shared_system:
         flat = map_rows(fn, plan.system, *(x.reshape(-1, *x.shape[2:]) for x in (q, p, t)))
         return flat.reshape(*t.shape, *flat.shape[1:])
-    return np.stack([map_rows(fn, plan.lane_system(k), q[k], p[k], t[k]) for k in range(len(q))])
+    size, parts = max(1, ROWS_AT_ONCE // t.shape[1]), []
+    for k in range(0, len(q), size):
+        lanes = np.arange(k, min(k + size, len(q)))
+        found = _mapped_lanes(fn, plan.stepper, plan.consts, plan.axes, lanes, *(x[lanes] for x in (q, p, t)))
+        parts.append(np.asarray(found))
+    return np.concatenate(parts)

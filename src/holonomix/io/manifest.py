@@ -42,8 +42,8 @@ def saved_file(root: Folder, name: str, most: int = MOST_FILES) -> bytes:
     sums = _listed(root)
     if sums is not None and name in sums and hashlib.sha256(data).hexdigest() not in sums[name].split():
         raise StoreDamagedError(
-            f"{root}/{name} was changed since the store wrote it: its SHA-256 differs. Put the original back; to go on "
-            "to another number of steps, use `holonomix resume DIR --steps N`"
+            f"{root}/{name} was changed since the store wrote it: its SHA-256 differs. The rows are safe. Put the "
+            "original back; to go on to another number of steps, use `holonomix resume DIR --steps N`"
         )
     return data
 

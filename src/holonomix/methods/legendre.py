@@ -91,7 +91,7 @@ def integrals(s: int, c: Any) -> list[Any]:
 
 def check_degrees(k: Any, s: Any) -> tuple[int, int]:
     """k and s as ints with `1 <= s <= k`; k is 3 s by default."""
-    s = whole_number("s", s)
+    s = whole_number("the degree s", s)
     k = 3 * s if k is None else whole_number("k", k)
     if s > k:
         raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {_count(k)}")

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from .. import forks
 from ..compiled import compiled_for_one_run, rarely_collecting
 from ..errors import (
     ConstraintRankError,
@@ -22,7 +23,6 @@ from ..errors import (
     real_array,
     whole_number,
 )
-from ..forks import check_fork
 from ..systems.abstract import AbstractSystem
 from ..systems.functions import user_function_errors
 from ..systems.mass import AbstractMass, PositionMass, check_mass, check_matrix, checked_shape
@@ -88,7 +88,8 @@ def project(
     Works under `jit`, `vmap` and `grad`. Outside of a transformation a failure raises `ConvergenceError` with the
     constraint residual that was left.
     """
-    check_fork()
+    if forks.forked:
+        raise forks.fork_error()
     check_system(system)
     whole_number("max_iterations", max_iterations)
     one_of("redundant", redundant, (None, "min-norm"))

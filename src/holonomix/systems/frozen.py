@@ -28,13 +28,19 @@ from ..compiled import Recent
 from ..types import Function
 from .closures import Closure
 from .functions import Fixed
-from .purity import settings
 from .stamps import stamp
 
 _PACKAGE = __name__.partition(".")[0]
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 Signature = tuple[Any, ...]
 HEAVY = 1 << 20  # bytes of an array that is not kept for the sake of being recognized
+
+
+def settings() -> tuple[object, ...]:
+    """Settings of JAX that change what a trace contains."""
+    config = jax.config
+    names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_default_prng_impl")
+    return tuple(getattr(config, name, None) for name in names), np.dtype(float).str
 
 
 class Program:

@@ -12,10 +12,7 @@ import importlib
 import itertools
 import math
 import operator
-from types import FunctionType, ModuleType
-
-import jax
-import numpy as np
+from types import ModuleType
 
 BUILTINS = """
     abs all any bool bytes callable complex dict divmod enumerate filter float frozenset int isinstance issubclass iter
@@ -110,7 +107,7 @@ ATTRIBUTES = frozenset(
 
 
 @functools.cache
-def _allowed() -> dict[int, object]:
+def allowed() -> dict[int, object]:
     """Everything on the list, by identity; kept, so that no identity is used again."""
     found: list[object] = [getattr(builtins, name) for name in BUILTINS]
     found += [x for x in vars(builtins).values() if isinstance(x, type) and issubclass(x, BaseException)]
@@ -129,21 +126,7 @@ def _module(name: str) -> ModuleType | None:
         return None
 
 
-def is_pure(value: object) -> bool:
-    """Whether a function or class is on the list."""
-    if id(value) in _allowed():
-        return True
-    module = getattr(value, "__module__", None)
-    return isinstance(value, FunctionType) and not value.__closure__ and isinstance(module, str) and _is_ours(module)
-
-
 @functools.cache
-def _is_ours(module: str) -> bool:
+def is_ours(module: str) -> bool:
+    """Whether functions of a module that close over nothing are known to be pure."""
     return any(module == name or module.startswith(name + ".") for name in OURS)
-
-
-def settings() -> tuple[object, ...]:
-    """Settings of JAX that change what a trace contains."""
-    config = jax.config
-    names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_default_prng_impl")
-    return tuple(getattr(config, name, None) for name in names), np.dtype(float).str

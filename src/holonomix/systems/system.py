@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from .. import forks
 from ..errors import InputError, shown
-from ..forks import check_fork
 from ..types import ArrayLike, Constraints, Function, Numbers, known_array
 from .abstract import AbstractSystem
 from .frozen import freeze
@@ -61,7 +61,8 @@ class System(AbstractSystem):
         params: PyTree = None,
         vector_potential: Function | None = None,
     ):
-        check_fork()
+        if forks.forked:
+            raise forks.fork_error()
         potential = as_potential(potential, 1 if params is None else 2)
         for name, fn in (("potential", potential), ("force", force), ("vector_potential", vector_potential)):
             if fn is not None and not callable(fn):
