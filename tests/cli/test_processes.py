@@ -99,6 +99,17 @@ def test_terminate_is_an_exit_code_of_its_own(translated):
     assert done.returncode == 143 and done.stderr == "stopped: terminated. Go on with this.\n"
 
 
+def test_terminate_before_a_command_begins():
+    code = (
+        "import os, signal; from holonomix.cli import app as module\n"
+        "@module.app.callback()\n"
+        "def early(): os.kill(os.getpid(), signal.SIGTERM); signal.pause()\n"
+        "module.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "methods"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 143 and "Traceback" not in done.stderr
+
+
 def inside(*words: object) -> None:
     """A command in this process, which has JAX loaded already."""
     done = CliRunner().invoke(app, [str(w) for w in words])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .exits import stop_on_terminate
+from .exits import Exit, stop_on_terminate, was_terminated
 from .suggest import complete_method, complete_model
 
 HELP = """Simulate mechanical systems with holonomic constraints.
@@ -80,7 +80,12 @@ Backend = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="
 def main() -> None:
     """The entry point."""
     stop_on_terminate()
-    app()
+    try:
+        app()
+    except (SystemExit, KeyboardInterrupt):
+        if was_terminated():  # before a command began, which says what is left and how to go on
+            raise SystemExit(Exit.TERMINATED) from None
+        raise
 
 
 def _print_version(wanted: bool) -> bool:

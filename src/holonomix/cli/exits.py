@@ -49,6 +49,11 @@ def stop_on_terminate() -> None:
         signal.signal(signal.SIGTERM, stop)
 
 
+def was_terminated() -> bool:
+    """Whether SIGTERM came."""
+    return bool(_received)
+
+
 @contextlib.contextmanager
 def guarded(hint: Callable[[], str] = str) -> Iterator[None]:
     """Turn every exception into one message on standard error and an exit code. `HOLONOMIX_TRACEBACK=1` shows it all.
@@ -58,7 +63,7 @@ def guarded(hint: Callable[[], str] = str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if _received:
+        if was_terminated():
             _leave(Exit.TERMINATED, "terminated. " + hint())
         _leave(Exit.INTERRUPTED, "interrupted. " + hint())
     except InconsistentStateError as error:
