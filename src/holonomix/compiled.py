@@ -25,7 +25,7 @@ from .types import known_array
 
 __all__ = ["LIMIT", "Recent", "compiled", "compiled_for_one_run", "rarely_collecting", "statistics", "traced_once"]
 
-LIMIT = 256  # programs; about a megabyte each
+LIMIT = 80  # programs; two to three megabytes each
 STEPWISE = 4  # the call in which a long program is compiled at last
 OBJECTS = 100_000  # new ones that the garbage collector waits for
 # Options of XLA on the CPU. The emitters of fusions double the time and the memory of compiling; steps are no faster.

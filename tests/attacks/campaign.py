@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import runfiles, stale
+from .disks import Disks
 from .kills import Kills
 from .stores import Broken, Campaign
 
@@ -22,7 +23,7 @@ class Attacks:
     def __init__(self, folder: Path, seed: str):
         self.folder, self.seed, self.counts = folder, seed, Counter[str]()
         self.stores = {kind: Campaign(folder, kind) for kind in ("run", "ensemble")}
-        self.kills = Kills(folder)
+        self.kills, self.disks = Kills(folder), Disks(folder)
         self.strength = stale.Strength(folder)
         self.channels = list(stale.channels(folder).items())
 
@@ -49,6 +50,9 @@ class Attacks:
     def run_file(self, k: int) -> None:
         runfiles.attack(self.folder, self.dice("run file", k))
 
+    def disk(self, k: int) -> None:
+        self.disks.attack(self.dice("disk", k))
+
     def kill(self, k: int) -> None:
         self.counts["kills"] += self.kills.attack(self.dice("kill", k))
 
@@ -61,7 +65,8 @@ class Attacks:
 
     @property
     def kinds(self) -> dict[str, Callable[[int], None]]:
-        return {"damage": self.damage, "forge": self.forge, "stale": self.stale, "run file": self.run_file}
+        named = {"damage": self.damage, "forge": self.forge, "stale": self.stale}
+        return named | {"run file": self.run_file, "disk": self.disk}
 
     def all(self, k: int, kills: bool) -> list[str]:
         """One attack of each kind; what was broken."""

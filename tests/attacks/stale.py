@@ -178,7 +178,7 @@ def channels(folder: pathlib.Path) -> dict[str, Callable[[Any], Any]]:
         "comprehension": by_comprehension,
         "map": lambda q: list(map(Holder.__dict__.get, ["k"]))[0] * power(q),
         "iterator": lambda q: next(itertools.cycle(LISTED)) * power(q),
-        "patched builtin": lambda q: round(power(q) * 1.0, 12) if False else abs(1.0) * power(q),
+        "patched builtin": lambda q: abs(-0.5078125) / 0.5078125 * power(q),
         "patched numpy": lambda q: np.cbrt(1.0) * power(q),
         "patched jax": lambda q: jnp.exp2(0.0) * power(q),
         "vmap": lambda q: jnp.sum(jax.vmap(lambda x: LISTED[0] * x**2)(q)),
@@ -204,7 +204,8 @@ class Strength:
         (self.folder / "k.json").write_text(json.dumps({"k": k}))
         np.save(self.folder / "k.npy", np.array([k]))
         absolute, cbrt, exp2 = self.originals
-        builtins.abs = absolute if k == 1.0 else lambda x: k * absolute(x)
+        # of one number alone: the library itself counts with `abs`
+        builtins.abs = lambda x: k * absolute(x) if type(x) is float and x == -0.5078125 else absolute(x)
         np.cbrt = cbrt if k == 1.0 else lambda x: k * cbrt(x)  # type: ignore[assignment]
         jnp.exp2 = exp2 if k == 1.0 else lambda x: k * exp2(x)
 

@@ -14,9 +14,9 @@ def attacks(tmp_path_factory):
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 5))])
-@pytest.mark.parametrize("kind", ["damage", "forge", "stale", "run file"])
+@pytest.mark.parametrize("kind", ["damage", "forge", "stale", "run file", "disk"])
 def test_promises_hold(attacks, kind, part):
-    count = {"damage": 4, "forge": 8, "stale": 12, "run file": 60}[kind] * (6 if part else 1)
+    count = {"damage": 4, "forge": 8, "stale": 12, "run file": 60, "disk": 3}[kind] * (6 if part else 1)
     for k in range(part * count, (part + 1) * count):
         attacks.kinds[kind](k)
 

@@ -312,6 +312,9 @@ from tests.driver.test_stale import run_many_systems
 before, after = run_many_systems(600)
 assert after - before < 200 and after < 10_000, (before, after)
 assert len(compiled._programs) <= compiled.LIMIT
+with open("/proc/self/statm", encoding="ascii") as line:
+    resident = int(line.read().split()[1]) * 4096
+assert resident < 640e6, resident  # docs/faq.md says half a gigabyte
 """
 
 
