@@ -153,7 +153,8 @@ def _sizes_of_forces(system: Any, reference: Reference) -> tuple[float, float]:
     """The largest force of the potential at the start, and the largest acceleration by it."""
     q, t = jnp.asarray(reference.q), jnp.asarray(reference.t, float)
     gradient = system.gradient(q, t)
-    return tuple(float(np.max(np.abs(x))) for x in (gradient, system.inverse_mass(q, gradient)))
+    acceleration = system.inverse_mass(q, gradient)
+    return float(np.max(np.abs(gradient))), float(np.max(np.abs(acceleration)))
 
 
 def _exact(reference: Reference, span: float, count: int) -> tuple[Any, Any, float]:

@@ -181,13 +181,14 @@ def _built(base: RunSpec, axes: list[Axis], table: np.ndarray, quiet: bool) -> _
 def _traced(base: RunSpec, axes: list[Axis], table: np.ndarray, sample: _Points, some: np.ndarray) -> _Points | None:
     """The points by one call of the model with all values at once; None where it needs numbers or gives others."""
     import jax
+    from jax.core import Tracer
 
     timed = [axis.path == ("dt",) for axis in axes]
     moving = [axis for axis, is_dt in zip(axes, timed) if not is_dt]
 
     def values(row: Any) -> Any:
         problem = load_problem(_at(base, moving, list(row)))
-        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(_without_params(problem.system))):
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves(_without_params(problem.system))):
             raise TypeError("the sweep changes more of the system than its params")
         return problem.q0, problem.p0, problem.system.params, problem.dt
 

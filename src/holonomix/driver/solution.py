@@ -247,6 +247,7 @@ def map_lanes(fn: Callable[..., Any], plan: Plan, q: np.ndarray, p: np.ndarray, 
     size, parts = max(1, ROWS_AT_ONCE // t.shape[1]), []
     for k in range(0, len(q), size):
         lanes = np.arange(k, min(k + size, len(q)))
-        found = _mapped_lanes(fn, plan.stepper, plan.consts, plan.axes, lanes, *(x[lanes] for x in (q, p, t)))
+        rows = (jnp.asarray(x[lanes]) for x in (q, p, t))
+        found = _mapped_lanes(fn, plan.stepper, plan.consts, plan.axes, jnp.asarray(lanes), *rows)
         parts.append(np.asarray(found))
     return np.concatenate(parts)

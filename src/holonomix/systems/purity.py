@@ -12,6 +12,7 @@ import importlib
 import itertools
 import math
 import operator
+from collections.abc import Sequence
 from types import ModuleType
 
 BUILTINS = """
@@ -70,7 +71,7 @@ RANDOM = """
 """.split()
 TREES = "leaves map reduce structure flatten unflatten all tree_map tree_leaves tree_reduce tree_flatten tree_unflatten"
 
-NAMES: dict[str, list[str]] = {
+NAMES: dict[str, Sequence[str]] = {
     "numpy": ARRAYS,
     "numpy.linalg": LINALG,
     "jax.numpy": ARRAYS,
