@@ -79,14 +79,14 @@ class Kills:
         self.count += 1
         if kind not in self.right:
             began = time.monotonic()
-            self.right[kind] = self.finished(kind, self.folder / f"whole-{kind}")
+            self.right[kind] = self.finished(kind, self.folder / f"not-killed-{kind}")
             self.seconds[kind] = time.monotonic() - began
         path = self.folder / f"killed-{self.count}"
         kills = 0
         for _ in range(dice.randrange(1, 6)):
             run = subprocess.Popen(self.command(kind, path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
-                run.wait(dice.uniform(0.5, 1.2) * self.seconds[kind])
+                run.wait(dice.uniform(0.4, 0.95) * self.seconds[kind])
                 break  # it came to its end
             except subprocess.TimeoutExpired:
                 os.kill(run.pid, signal.SIGKILL)

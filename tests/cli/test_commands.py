@@ -18,6 +18,7 @@ from holonomix.cli.exits import Exit
 from holonomix.cli.request import spec_from
 from holonomix.cli.suggest import complete_method, complete_model, kebab
 from holonomix.io import disk
+from holonomix.io.text import signed
 
 SYSTEM = """
 import jax.numpy as jnp
@@ -129,9 +130,10 @@ def test_a_changed_file_is_not_run(here):
     Path("run1/run.toml").write_text("\n".join(x for x in toml.splitlines() if "sha256" not in x))
     assert "run.toml was changed" in said("resume", "run1", "-q", code=Exit.STORE)
     assert not Path("ran").exists()
-    listed = Path("run1/holonomix/files.json")
+    listed = Path("run1/holonomix/format.json")
     kept = listed.read_bytes()
-    listed.unlink()  # a store of an older version has no checksum of its run file
+    # a store of an older version has no checksum of its run file
+    listed.write_bytes(signed({key: x for key, x in json.loads(kept).items() if key not in ("files", "sha256")}))
     assert "does not record the SHA-256" in said("resume", "run1", "-q", code=Exit.STORE)
     assert not Path("ran").exists()
     listed.write_bytes(kept)

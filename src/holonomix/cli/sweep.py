@@ -128,7 +128,7 @@ def points_of(axes: list[Axis], draws: int, seed: int) -> dict[str, np.ndarray]:
 # ---- from points to an ensemble
 
 
-def _at(spec: RunSpec, axes: list[Axis], values: list[float]) -> RunSpec:
+def _at(spec: RunSpec, axes: list[Axis], values: list[Any]) -> RunSpec:
     """The run at one point."""
     for axis, value in zip(axes, values, strict=True):
         head, *rest = axis.path
@@ -141,7 +141,7 @@ def _at(spec: RunSpec, axes: list[Axis], values: list[float]) -> RunSpec:
     return spec
 
 
-def _put(tree: Any, path: list[str], value: float, axis: Axis) -> Any:
+def _put(tree: Any, path: list[str], value: Any, axis: Axis) -> Any:
     if not path:
         return value
     head, *rest = path

@@ -20,10 +20,9 @@ from .columns import remove_column
 from .disk import Folder
 from .errors import StoreBusyError, StoreDamagedError, StoreError, StoreExistsError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, group_metadata
-from .manifest import write_list
-from .text import as_json, read_json, signed
+from .manifest import FORMAT, FORMAT_FILE, checksums, read_entry
+from .text import as_json, signed
 
-FORMAT = 2
 ABANDONED = 60.0  # seconds after which an unfinished store without a lock file has no owner any more
 log = logging.getLogger("holonomix")
 
@@ -67,14 +66,14 @@ def create(
         (aside / INTERNAL).make()
         lock = take_lock(aside)
         (aside / INTERNAL / "checkpoints").make()
-        (aside / INTERNAL).write("format.json", signed({"format": FORMAT, "kind": kind, "holonomix": version()}))
+        files = {name: text.encode() if isinstance(text, str) else text for name, text in saved.items()}
+        entry = {"format": FORMAT, "kind": kind, "holonomix": version(), "files": checksums(files)}
+        (aside / INTERNAL).write(FORMAT_FILE, signed(entry))
         (aside / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
         (aside / INTERNAL).write("status.json", signed({"state": "new", "rows": 0, "columns": [], "attributes": {}}))
         aside.write("zarr.json", group_metadata((), 0, {"holonomix_format": FORMAT}))
-        files = {name: text.encode() if isinstance(text, str) else text for name, text in saved.items()}
         for name, data in files.items():
             aside.write(name, data)
-        write_list(aside, files)
         if fill is not None:
             fill(aside)
         with disk.translated(path):
@@ -134,7 +133,7 @@ def is_ensemble(path: str | os.PathLike[str]) -> bool:
 
 def read_format(root: Folder) -> tuple[int, str]:
     """The number of the store's format and its kind, "run" or "ensemble"; refuses those that are not known here."""
-    entry = read_json(root / INTERNAL, "format.json")
+    entry = read_entry(root)
     number = entry.get("format")
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise StoreDamagedError(

@@ -344,7 +344,10 @@ class EnsembleStore:
 
     def coordinate(self, name: str) -> np.ndarray:
         """The times `t`, or one of the coordinates, verified."""
-        return next(self._reader(c) for c in self.fixed if c.name == name).read(slice(None))
+        column = next((c for c in self.fixed if c.name == name), None)
+        if column is None:
+            raise StoreDamagedError(f"{self.path}: {INTERNAL}/ensemble.json is damaged: it does not name {name}")
+        return self._reader(column).read(slice(None))
 
     def _reader(self, column: Column) -> ColumnReader:
         return ColumnReader(self._root, column, self.rows if column.name == "t" else self.trajectories)

@@ -1,4 +1,4 @@
-"""The files that a store was created with (run.toml, run.seal, given.npz, ..) and the list of their checksums."""
+"""The files that a store was created with (run.toml, run.seal, given.npz, ..) and their checksums in format.json."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from typing import Any
 from .disk import Folder
 from .errors import StoreDamagedError, StoreError
 from .layout import EMPTY_GROUP, INTERNAL
-from .text import MOST_JSON, as_json, signed, unsigned
+from .text import MOST_JSON, as_json, parse_json, signed, unsigned
 
-LIST = "files.json"
+FORMAT_FILE = "format.json"  # says what the store is, and holds the checksums
 MOST_FILES = 1 << 34  # bytes of one file
+FORMAT = 2  # of what is written
 
 
-def write_list(root: Folder, files: Mapping[str, bytes]) -> None:
-    """Record the checksums of the files."""
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    (root / INTERNAL).write(LIST, signed({"files": sums}))
+def checksums(files: Mapping[str, bytes]) -> dict[str, str]:
+    """The SHA-256 of the files by name."""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def replace_file(root: Folder, name: str, data: bytes) -> None:
     """Replace a file and its checksum. Between the two the list names both, so that a kill leaves no damage."""
-    sums = _listed(root)
-    new = hashlib.sha256(data).hexdigest()
-    if sums is not None:
-        old = sums.get(name, "").split()
-        (root / INTERNAL).write(LIST, signed({"files": {**sums, name: " ".join(dict.fromkeys([*old, new]))}}))
+    sums, inside = _listed(root), root / INTERNAL
+    if sums is None:
+        root.write(name, data)
+        return
+    entry, new = read_entry(root), hashlib.sha256(data).hexdigest()
+    both = " ".join(dict.fromkeys([*sums.get(name, "").split(), new]))
+    inside.write(FORMAT_FILE, signed({**entry, "files": {**sums, name: both}}))
     root.write(name, data)
-    if sums is not None:
-        (root / INTERNAL).write(LIST, signed({"files": {**sums, name: new}}))
+    inside.write(FORMAT_FILE, signed({**entry, "files": {**sums, name: new}}))
 
 
 def saved_file(root: Folder, name: str, most: int = MOST_FILES) -> bytes:
@@ -53,7 +54,7 @@ def damaged_files(root: Folder) -> list[str]:
     try:
         sums = _listed(root)
     except StoreError:
-        return [f"{INTERNAL}/{LIST}"]
+        return [f"{INTERNAL}/{FORMAT_FILE}"]
     bad = _damaged_own(root) if sums is not None else []
     for name in sums or ():
         try:
@@ -66,7 +67,7 @@ def damaged_files(root: Folder) -> list[str]:
 def _damaged_own(root: Folder) -> list[str]:
     """The small files of the store itself that are not as they were written; others are verified elsewhere."""
     inside, bad = root / INTERNAL, []
-    checks = {"format.json": unsigned, "status.json": unsigned, "zarr.json": _check_empty}
+    checks = {FORMAT_FILE: unsigned, "status.json": unsigned, "zarr.json": _check_empty}
     for name, check in checks.items():
         try:
             check(inside.read(name, MOST_JSON))
@@ -80,15 +81,23 @@ def _check_empty(data: bytes) -> None:
         raise ValueError("it is not as it was written")
 
 
-def _listed(root: Folder) -> dict[str, str] | None:
-    """The checksums by name; None in a store of a version that recorded none."""
+def read_entry(root: Folder) -> dict[str, Any]:
+    """What format.json says, if it agrees with its checksum; stores of older versions, or repaired ones, have none."""
     inside = root / INTERNAL
     try:
-        found: Any = unsigned(inside.read(LIST, MOST_JSON))["files"]
-        if not isinstance(found, dict) or not all(isinstance(x, str) for x in found.values()):
-            raise ValueError("it should name files and their checksums")
-        return found
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreDamagedError(f"{inside}/{LIST} is damaged: {error}") from error
+        data = inside.read(FORMAT_FILE, MOST_JSON)
+        body = parse_json(data)
+        return unsigned(data) if body.keys() & {"files", "sha256"} else body
+    except (OSError, ValueError) as error:
+        raise StoreDamagedError(
+            f"{inside}/{FORMAT_FILE} is damaged or missing: {error}. The rows are not in it: where it holds "
+            f'{{"format": {FORMAT}, "kind": "run"}} (or "ensemble"), what this version wrote can be read'
+        ) from error
+
+
+def _listed(root: Folder) -> dict[str, str] | None:
+    """The checksums by name; None in a store of a version that recorded none."""
+    found: Any = read_entry(root).get("files")
+    if found is not None and not (isinstance(found, dict) and all(isinstance(x, str) for x in found.values())):
+        raise StoreDamagedError(f"{root / INTERNAL}/{FORMAT_FILE} is damaged: files should name checksums")
+    return found

@@ -25,7 +25,7 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-from ..errors import InputError, one_of, real_array, whole_number
+from ..errors import InputError, one_of, real_array, shown, whole_number
 from ..linalg import implicit_root, iterate
 from ..linalg.careful import accepted_stall, is_careful, rescue
 from ..linalg.scales import inverse_sizes, stall_rule
@@ -72,10 +72,11 @@ def as_tolerance(tol: Any) -> Any:
     """A runtime value; a tolerance that the floating point type cannot reach is refused. None stands for round-off."""
     if tol is None or isinstance(tol, Tracer):
         return tol
-    tol = float(tol) if isinstance(tol, jax.Array) and not tol.ndim else tol
+    if isinstance(tol, jax.Array) and not tol.ndim and jnp.issubdtype(tol.dtype, jnp.number):
+        tol = float(tol)
     eps = float(jnp.finfo(jnp.result_type(float)).eps)
     if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not tol > 0:
-        raise InputError(f"tol must be a positive number or None, not {tol!r}")
+        raise InputError(f"tol must be a positive number or None, not {shown(tol)}")
     if tol < eps:
         raise InputError(
             f"tol = {tol:g} is below the round-off {eps:.2g} of {jnp.result_type(float).name}; "

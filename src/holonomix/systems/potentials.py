@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import InputError, ShapeError
+from ..errors import InputError, ShapeError, shown
 from ..linalg.indexing import Indices, take
 from ..types import ArrayLike, Function, Index, Numbers, Real, known_array
 from .functions import as_callable
@@ -39,7 +39,10 @@ class LocalPotential(eqx.Module):
     def __init__(self, fn: Function, indices: ArrayLike, data: PyTree = None):
         if not callable(fn):
             raise InputError(f"LocalPotential needs a function of a few particles, not {type(fn).__name__}")
-        array = np.asarray(indices)
+        try:
+            array = np.asarray(indices)
+        except (TypeError, ValueError) as error:
+            raise ShapeError(f"LocalPotential needs indices (terms, particles), not {shown(indices)}") from error
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
             raise ShapeError(

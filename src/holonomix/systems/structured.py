@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..errors import InputError, ShapeError, real_array
+from ..errors import InputError, ShapeError, real_array, shown
 from ..linalg.indexing import Indices, run_of, take
 from ..types import ArrayLike, Function, Numbers, known_array
 from .functions import as_callable
@@ -138,7 +138,7 @@ def _index_list(name: str, indices: ArrayLike, anchors: Numbers | None) -> Indic
     try:
         array = np.asarray(indices)
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"{name} needs an integer array (blocks, particles), not {indices!r}") from error
+        raise ShapeError(f"{name} needs an integer array (blocks, particles), not {shown(indices)}") from error
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):

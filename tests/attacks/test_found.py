@@ -1,0 +1,75 @@
+"""What the attacks found, each as a case of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import jax
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.io import EnsembleStore
+from holonomix.io.arrays import unpacked
+from holonomix.io.text import signed
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda key: hx.Newton(tol=key),
+        lambda key: hx.LocalPotential(lambda x: x.sum(), key),
+        lambda key: hx.Distance(key, 1.0),
+    ],
+)
+def test_random_keys_are_no_numbers(make):
+    with pytest.raises(hx.InputError):
+        make(jax.random.key(0))
+
+
+@pytest.mark.parametrize("header", ["{" * 3000, "__import__('os')", "{'descr': '<f8', 'shape': (1,)}", "\0"])
+def test_array_headers_that_no_parser_reads(header):
+    body = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(8)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("q.npy", body)
+    with pytest.raises(ValueError, match=r"."):
+        unpacked(file.getvalue())
+
+
+@pytest.fixture
+def ensemble(tmp_path):
+    problem = hx.models.planar_pendulum()
+    q0 = np.broadcast_to(np.asarray(problem.q0), (4, 2))
+
+    def run():
+        return hx.simulate_ensemble(
+            problem.system, hx.RATTLE(), q0, 0 * q0, dt=0.01, steps=20, save_every=5, block=2, store=tmp_path / "run"
+        )
+
+    run()
+    return run, tmp_path / "run/holonomix/ensemble.json"
+
+
+def forged(file, change):
+    body = json.loads(file.read_bytes())
+    body.pop("sha256")
+    change(body)
+    file.write_bytes(signed(body))
+
+
+def test_an_ensemble_without_its_times(ensemble):
+    _, file = ensemble
+    forged(file, lambda body: body["fixed"].clear())
+    with pytest.raises(hx.HolonomixError, match="does not name t"):
+        EnsembleStore(file.parents[1]).coordinate("t")
+
+
+def test_long_values_are_shown_short(ensemble):
+    run, file = ensemble
+    forged(file, lambda body: body["meta"].update(t0="a" * 5000))
+    with pytest.raises(hx.InputError, match="t0 = 'aaa") as caught:
+        run()
+    assert len(str(caught.value)) < 400
