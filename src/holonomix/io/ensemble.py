@@ -40,7 +40,7 @@ from .disk import Folder, as_path, translated
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, MOST_ROWS, Column, whole_number
-from .manifest import damaged_files, saved_file
+from .manifest import damaged_files, mend, saved_file
 from .text import MOST_JSON, damaged_nodes, scalar_attributes, seal, signed, unsigned
 
 STATUS, REDUCED, END = "status", "reduced/", "end/"
@@ -283,6 +283,7 @@ class EnsembleStore:
                 for place in [self._root / c.name for c in self.columns] + [self._root / INTERNAL / "blocks"]:
                     for name in filter(_LEFT.fullmatch, place.names()):
                         place.remove(name)
+                mend(self._root)
         except BlockingIOError:
             return False
         return True

@@ -76,6 +76,14 @@ def _damaged_own(root: Folder) -> list[str]:
     return bad
 
 
+def mend(root: Folder) -> None:
+    """Write what is the same in every store again, where it is not as it was written; needs the lock."""
+    try:
+        _check_empty((root / INTERNAL).read("zarr.json", MOST_JSON))
+    except (OSError, ValueError, StoreError):
+        (root / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
+
+
 def _check_empty(data: bytes) -> None:
     if data != as_json(EMPTY_GROUP):
         raise ValueError("it is not as it was written")

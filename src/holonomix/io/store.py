@@ -35,7 +35,7 @@ from .disk import Folder, as_path
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
 from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, differences, group_metadata
-from .manifest import damaged_files, replace_file, saved_file
+from .manifest import damaged_files, mend, replace_file, saved_file
 from .text import MOST_JSON, as_json, read_json, scalar_attributes, signed
 
 log = logging.getLogger("holonomix")
@@ -222,6 +222,7 @@ class Store:
                 "version: install the holonomix that wrote it, or run it again in another directory"
             )
         self._lock = directory.take_lock(self._root)
+        mend(self._root)
 
     # ---- writing
 
