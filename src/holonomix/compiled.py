@@ -8,6 +8,7 @@ grow.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import gc
 import threading
@@ -26,6 +27,7 @@ from .types import known_array
 __all__ = ["LIMIT", "Recent", "compiled", "compiled_for_one_run", "rarely_collecting", "statistics", "traced_once"]
 
 LIMIT = 80  # programs; two to three megabytes each
+TRIM = 16  # programs that are dropped before their memory is given back
 STEPWISE = 4  # the call in which a long program is compiled at last
 OBJECTS = 100_000  # new ones that the garbage collector waits for
 # Options of XLA on the CPU. The emitters of fusions double the time and the memory of compiling; steps are no faster.
@@ -124,6 +126,8 @@ class _Program:
     def drop(self) -> None:
         statistics["dropped"] += 1
         self.jitted.clear_cache()  # pyright: ignore[reportAttributeAccessIssue]
+        if statistics["dropped"] % TRIM == 0:
+            _trim()
 
 
 class _Array:
@@ -132,6 +136,21 @@ class _Array:
 
 
 _ARRAY = _Array()
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int]:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library than glibc
+        return lambda pad: 0
+
+
+def _trim() -> None:
+    """Give free memory back to the system: the threads that compile leave it in pieces, each in a heap of its own."""
+    _malloc_trim()(0)
+
+
 _programs: Recent[_Program] = Recent(LIMIT, _Program.drop)
 
 

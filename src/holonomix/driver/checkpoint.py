@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import InputError, shown
+from ..errors import InputError
 from ..io.environment import current_environment, environment_changes
 from ..systems.frozen import digest_of
 from .plan import Plan
@@ -78,7 +78,8 @@ def check_same_run(saved: dict[str, np.ndarray], found: dict[str, Any], own: Ide
     """Raise when a checkpoint belongs to another run than the one that is to go on; the length may differ."""
     for name, value in own.meta.items():
         if name not in ("program", "environment") and name in found and found[name] != value:
-            raise InputError(f"the store holds a run with {name} = {shown(found[name])}, this one has {value}; {OTHER}")
+            then = f"{found[name]}"[:80]  # a forged store may hold anything
+            raise InputError(f"the store holds a run with {name} = {then}, this one has {value}; {OTHER}")
     then = found.get("environment", {})
     _check_program(found.get("program", {}), own.meta["program"], then, own.meta["environment"])
     _check_numbers({name: x for name, x in saved.items() if name.startswith(GIVEN)}, own.arrays)
