@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 import zipfile
 
 import jax
@@ -73,3 +74,22 @@ def test_long_values_are_shown_short(ensemble):
     with pytest.raises(hx.InputError, match="t0 = aaa") as caught:
         run()
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("value", [[0] * 50, {"a": 1}, 3, None, "a" * 5000])
+@pytest.mark.parametrize("part", ["program", "environment"])
+def test_descriptions_of_a_run_that_are_no_texts(ensemble, part, value):
+    run, file = ensemble
+
+    def change(body):
+        body["meta"][part][next(iter(body["meta"][part]))] = value
+
+    forged(file, change)
+    if part == "environment":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run()
+        return
+    with pytest.raises(hx.InputError, match="the store holds a run in which") as caught:
+        run()
+    assert len(str(caught.value)) < 500

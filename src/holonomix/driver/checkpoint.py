@@ -80,8 +80,8 @@ def check_same_run(saved: dict[str, np.ndarray], found: dict[str, Any], own: Ide
         if name not in ("program", "environment") and name in found and found[name] != value:
             then = f"{found[name]}"[:80]  # a forged store may hold anything
             raise InputError(f"the store holds a run with {name} = {then}, this one has {value}; {OTHER}")
-    then = found.get("environment", {})
-    _check_program(found.get("program", {}), own.meta["program"], then, own.meta["environment"])
+    then, program = _texts(found.get("environment")), _texts(found.get("program"))
+    _check_program(program, own.meta["program"], then, own.meta["environment"])
     _check_numbers({name: x for name, x in saved.items() if name.startswith(GIVEN)}, own.arrays)
     if changes := environment_changes(then):
         warnings.warn(
@@ -116,6 +116,11 @@ def _check_numbers(before: dict[str, np.ndarray], now: dict[str, np.ndarray]) ->
             raise InputError(f"the store holds a run with another {what}, off by {worst:.3g}; {OTHER}")
 
 
+def _texts(found: Any) -> dict[str, str]:
+    """Texts by name as a store holds them; a forged one may hold anything."""
+    return {name: str(x) for name, x in found.items()} if isinstance(found, dict) else {}
+
+
 def _check_program(before: dict[str, str], now: dict[str, str], then: dict[str, str], here: dict[str, str]) -> None:
     """The same functions and settings. Other versions may describe the same ones differently: then less is compared."""
     same_package = then.get("holonomix") == here["holonomix"]
@@ -126,7 +131,8 @@ def _check_program(before: dict[str, str], now: dict[str, str], then: dict[str, 
         if a == b or (function and not same_jax) or (None in (a, b) and not same_package):
             continue
         if function and None not in (a, b):
-            raise InputError(f"the store holds a run in which {what} computes something else; {OTHER}")
+            raise InputError(f"the store holds a run in which {what[:80]} computes something else; {OTHER}")
         raise InputError(
-            f"the store holds a run in which {what} is {a or 'missing'}, here it is {b or 'missing'}; {OTHER}"
+            f"the store holds a run in which {what[:80]} is {a[:80] if a else 'missing'}, here it is {b or 'missing'}; "
+            f"{OTHER}"
         )
