@@ -202,12 +202,17 @@ def multipliers_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> A
     return system.multipliers(q, p, t)
 
 
+def _each(fn: Callable[..., Any], rows: Any) -> Any:
+    """`fn` of every row; on a CPU one row after the other.
+
+    There the last bits of a row would depend on its place in a vectorized loop.
+    """
+    return jax.lax.map(fn, rows) if jax.default_backend() == "cpu" else jax.vmap(fn)(rows)
+
+
 @compiled
 def _mapped(fn: Callable[..., Any], system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
-    if jax.default_backend() == "cpu":
-        # one row after the other: in a vectorized loop the last bits of a row depend on its place in the block
-        return jax.lax.map(lambda x: fn(system, *x), (q, p, t))
-    return jax.vmap(lambda *x: fn(system, *x))(q, p, t)
+    return _each(lambda x: fn(system, *x), (q, p, t))
 
 
 def map_rows(fn: Callable[..., Any], system: AbstractSystem, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> Any:
@@ -234,9 +239,9 @@ def _mapped_lanes(
     def one(x: Any) -> Any:
         lane, *rows = x
         system = stepper.parts(picked(consts, axes, lane))[0]
-        return jax.lax.map(lambda row: fn(system, *row), tuple(rows))
+        return _each(lambda row: fn(system, *row), tuple(rows))
 
-    return jax.lax.map(one, (lanes, q, p, t))  # one after the other, as in `_mapped`
+    return _each(one, (lanes, q, p, t))
 
 
 def map_lanes(fn: Callable[..., Any], plan: Plan, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
