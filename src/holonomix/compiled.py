@@ -27,7 +27,7 @@ from .types import known_array
 __all__ = ["LIMIT", "Recent", "compiled", "compiled_for_one_run", "rarely_collecting", "statistics", "traced_once"]
 
 LIMIT = 80  # programs; two to three megabytes each
-TRIM = 16  # programs that are dropped before their memory is given back
+TRIM = 16  # dropped programs per call of malloc_trim
 STEPWISE = 4  # the call in which a long program is compiled at last
 OBJECTS = 100_000  # new ones that the garbage collector waits for
 # Options of XLA on the CPU. The emitters of fusions double the time and the memory of compiling; steps are no faster.
@@ -147,7 +147,7 @@ def _malloc_trim() -> Callable[[int], int]:
 
 
 def _trim() -> None:
-    """Give free memory back to the system: the threads that compile leave it in pieces, each in a heap of its own."""
+    """Return free heap memory to the system; the threads that compile fragment their heaps."""
     _malloc_trim()(0)
 
 

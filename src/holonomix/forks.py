@@ -1,4 +1,4 @@
-"""A process that was forked after XLA started has none of XLA's threads: what it computes waits for them for ever."""
+"""Detect forked processes: they lack the threads of XLA, so any computation with XLA would deadlock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def xla_has_started() -> bool:
 
 def fork_error() -> HolonomixError:
     """What to raise where `forked` is set."""
-    return HolonomixError(f"this process was forked after JAX had started, and would wait for ever: {ADVICE}")
+    return HolonomixError(
+        f"this process was forked after JAX had started, so its computations would deadlock: {ADVICE}"
+    )
 
 
 def check_context(executor: Any) -> None:
@@ -34,7 +36,7 @@ def check_context(executor: Any) -> None:
         return
     method = context.get_start_method(allow_none=True) or multiprocessing.get_start_method()
     if method == "fork":
-        raise InputError(f"the workers of executor are forked, and would wait for ever: {ADVICE}")
+        raise InputError(f"the workers of executor are forked, so their computations would deadlock: {ADVICE}")
 
 
 def _before() -> None:

@@ -142,7 +142,7 @@ import holonomix as hx
 
 def problem(gravity=1.0, angle=0.3):
     angle = {read}(angle)
-    rod = lambda q: jnp.array([q @ q - 1.0])
+    rod = lambda q, params: jnp.array([q @ q - 1.0])
     system = hx.System(lambda q, params: params["g"] * q[1], rod, params={{"g": gravity}})
     return hx.Problem(system, jnp.stack([jnp.sin(angle), -jnp.cos(angle)]), jnp.zeros(2), 0.05, 1.0)
 """

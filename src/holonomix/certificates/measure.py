@@ -136,7 +136,7 @@ def _errors(
         return {}
     reached = float(done.t[-1]) - reference.t if method.adaptive else span
     q, p, gap = _exact(reference, reached, len(done.q) - 1)
-    # rounding of uncompensated sums grows with the number of steps; where forces balance, what they add is rounded too
+    # rounding of uncompensated sums grows with the number of steps; balanced forces contribute round-off as well
     rounding = 4e-16 * np.sqrt(steps)
     noise = max(gap, rounding)
     impulse, shift = (abs(dt) * x for x in _sizes_of_forces(system, reference))

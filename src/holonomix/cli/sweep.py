@@ -166,7 +166,7 @@ class _Points:
 
 
 def _built(base: RunSpec, axes: list[Axis], table: np.ndarray, quiet: bool) -> _Points:
-    """Every point: few one by one, many by one traced call of the model where that gives the same."""
+    """Build all points; a long sweep traces the model once and compares some points with those built individually."""
     build = lambda row: job_from(_at(base, axes, [float(x) for x in row]))
     if len(table) > MANY_POINTS:
         extremes = [f(column) for column in table.T for f in (np.argmin, np.argmax)]
@@ -194,7 +194,7 @@ def _traced(base: RunSpec, axes: list[Axis], table: np.ndarray, sample: _Points,
 
     try:
         q, p, params, dt = jax.device_get(jax.jit(jax.vmap(values))(table[:, [not x for x in timed]]))
-    except Exception:  # whatever it is: point by point it becomes a message about that point, or works
+    except Exception:  # fall back: built individually, the point works or the error names it
         return None
     if any(timed):
         dt = np.array([time_value(float(x), base, "dt") for x in table[:, timed.index(True)]], float)

@@ -117,7 +117,7 @@ def _check_numbers(before: dict[str, np.ndarray], now: dict[str, np.ndarray]) ->
 
 
 def _texts(found: Any) -> dict[str, str]:
-    """Texts by name as a store holds them; a forged one may hold anything."""
+    """Recorded descriptions as text; a forged store may hold other types."""
     return {name: str(x) for name, x in found.items()} if isinstance(found, dict) else {}
 
 

@@ -35,7 +35,7 @@ def replace_file(root: Folder, name: str, data: bytes) -> None:
 
 
 def saved_file(root: Folder, name: str, most: int = MOST_FILES) -> bytes:
-    """A file that agrees with its checksum; stores of older versions have none."""
+    """Read a file and verify its checksum. Stores of older versions have no checksums."""
     try:
         data = root.read(name, most)
     except OSError as error:
@@ -77,7 +77,7 @@ def _damaged_own(root: Folder) -> list[str]:
 
 
 def mend(root: Folder) -> None:
-    """Write what is the same in every store again, where it is not as it was written; needs the lock."""
+    """Rewrite damaged metadata that is the same in every store. The caller holds the lock."""
     try:
         _check_empty((root / INTERNAL).read("zarr.json", MOST_JSON))
     except (OSError, ValueError, StoreError):
