@@ -74,9 +74,9 @@ def _jit():
 
 
 def optimize(text: str):
-    """Parse and optimize LLVM text."""
+    """Parse and optimize LLVM text, in a context of its own: the global one never frees types and constants."""
     llvm, _ = _llvm()
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = llvm.get_process_triple()
     module.data_layout = str(_machine().target_data)
     return optimized(module, _machine())
@@ -89,7 +89,10 @@ def optimized(module: Any, machine: Any):
     options.slp_vectorization = False
     options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    manager = builder.getModulePassManager()
+    manager.run(module, builder)
+    if type(manager)._dispose is llvm.ffi.ObjectRef._dispose:  # llvmlite 0.50 never frees it, 0.2 MB per kernel
+        llvm.NewPassManager._dispose(manager)
     return module
 
 

@@ -133,12 +133,13 @@ def spilling(text: str, threads: int) -> str:
 def _assembled(text: str, wanted: list[str], capability: int) -> str:
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(text)
+    context = llvm.create_context()  # freed with the module
+    module = llvm.parse_assembly(text, context)
     if wanted:
         path = libdevice()
         if path is None:
             raise Unsupported(wanted[0], "it needs NVIDIA's libdevice, which was not found")
-        module.link_in(llvm.parse_bitcode(path.read_bytes()))
+        module.link_in(llvm.parse_bitcode(path.read_bytes(), context))
         for fn in module.functions:
             if fn.name.startswith("__") and not fn.is_declaration:
                 fn.linkage = "internal"
