@@ -14,6 +14,7 @@ import os
 import sys
 from typing import Any
 
+from . import forks as forks  # notes forks from here on
 from . import pictures
 from .lazy import stub_names
 

@@ -75,6 +75,70 @@ def test_a_forked_process_is_refused_at_once(tmp_path, kind, way):
     assert "spawn" in run(tmp_path, kind, way, "started")
 
 
+FORMS = """
+import os, select, signal, sys, time, warnings
+import numpy as np
+import holonomix as hx
+import jax, jax.numpy as jnp
+
+warnings.simplefilter("ignore")
+jnp.ones(2) + 1.0
+if "late" not in sys.argv:
+    problem = hx.models.planar_pendulum()
+    system, q, p = problem.system, problem.q0, problem.p0
+    sol = hx.simulate(problem, hx.RATTLE(), steps=2)
+    many = hx.simulate_ensemble(system, hx.RATTLE(), np.stack([q] * 2), np.stack([p] * 2), dt=0.01, steps=2)
+    product = jax.jit(lambda x: x @ x)
+    large = jnp.ones((2000, 2000))
+    product(large).block_until_ready()
+forms = {
+    "energy": lambda: sol.energy(),
+    "constraint error": lambda: sol.constraint_error(),
+    "xarray": lambda: sol.to_xarray(),
+    "ensemble xarray": lambda: many.to_xarray(),
+    "certify": lambda: hx.certify(hx.RATTLE(), problem),
+    "stability": lambda: hx.linear_stability(hx.RATTLE()),
+    "multipliers": lambda: system.multipliers(q, p),
+    "potential": lambda: system.prepare(q).potential(q),
+    "model": lambda: hx.models.four_bar(),
+    "compiled before": lambda: product(large).block_until_ready(),
+    "lower": lambda: jax.jit(lambda x: x + 1.0).lower(large).compile(),
+    "read": lambda: print(float(sol.q[0, 0]), float(np.asarray(large)[0, 0])),
+    "late": lambda: hx.System(lambda q: q[0]).prepare(jnp.ones(2)),
+}
+for name in sys.argv[1:]:
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        began = time.monotonic()
+        try:
+            forms[name]()
+            text = "ran"
+        except hx.HolonomixError as error:
+            text = str(error) if time.monotonic() - began < 1.0 else "late"
+        os.write(write, text.encode())
+        os._exit(0)
+    os.close(write)
+    ended = select.select([read], [], [], 10)[0]
+    print(name, "|", os.read(read, 10_000).decode() if ended else "hangs")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+FORKED = ["energy", "constraint error", "xarray", "ensemble xarray", "certify", "stability", "multipliers", "potential"]
+FORKED += ["model", "compiled before", "lower"]
+
+
+@pytest.mark.parametrize(
+    "names", [pytest.param([*FORKED, "read"], id="many", marks=pytest.mark.slow), pytest.param(["late"], id="late")]
+)
+def test_every_computation_in_a_forked_process_is_refused_at_once(names):
+    done = subprocess.run([sys.executable, "-c", FORMS, *names], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = dict(line.split(" | ") for line in done.stdout.splitlines() if " | " in line)
+    assert list(found) == names
+    assert found.pop("read", "ran") == "ran"  # values from before the fork need no threads
+    assert all("spawn" in text for text in found.values()), found
+
+
 def test_executors_that_fork_are_refused():
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
