@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.methods.monitors import as_monitor
+from holonomix.methods.monitors import as_monitor, natural_time
 from holonomix.status import Status
 
 from .support import there_and_back
@@ -163,3 +163,35 @@ def test_new_floors_and_steps_do_not_recompile():
         for dt in (0.01, 0.02):
             run(hx.VRATTLE(hx.MultiplierMonitor(floor)), jnp.asarray(dt))
     assert len(traces) == 1
+
+
+def cart(shift):
+    """A cart on a track with a pendulum, everything moved by `shift`."""
+    place = lambda q: q - jnp.asarray([shift, 2 * shift])
+    rows = lambda x: jnp.stack([x[0, 1], jnp.sum((x[1] - x[0]) ** 2) - 1.0])
+    return hx.System(lambda q: 9.81 * jnp.sum(place(q)[:, 1]), lambda q: rows(place(q)))
+
+
+MONITORS = [hx.ForceMonitor, hx.MultiplierMonitor, hx.ArcLengthMonitor, hx.FastestParticleMonitor]
+
+
+@pytest.mark.parametrize("start", ["moving", "at rest"])
+@pytest.mark.parametrize("monitor", MONITORS)
+def test_steps_do_not_depend_on_the_origin(monitor, start):
+    q = np.array([[0.0, 0.0], [0.6, -0.8]])
+    p = np.array([[1.0, 0.0], [1.0, 0.0]]) if start == "moving" else np.zeros((2, 2))
+    runs = [
+        hx.simulate(cart(a), hx.VRATTLE(monitor()), q + np.array([a, 2 * a]), p, dt=0.01, steps=40)
+        for a in (0.0, 2.0, 1024.0)
+    ]
+    for run in runs[1:]:
+        np.testing.assert_allclose(run.t, runs[0].t, rtol=0, atol=1e-11)
+
+
+def test_the_natural_time_is_half_a_period_of_an_oscillator_and_of_a_pendulum():
+    spring = hx.System(lambda q: 0.5 * 9.0 * q @ q, mass=4.0).prepare(jnp.ones(1))
+    assert float(natural_time(spring, jnp.ones(1), jnp.zeros(1))) == pytest.approx(np.pi * 2 / 3)
+    pendulum = hx.System(lambda q: 2.0 * 9.81 * q[1], lambda q: jnp.stack([q @ q - 0.25]), mass=2.0)
+    for q in ([0.5, 0.0], [0.3, -0.4]):
+        system = pendulum.prepare(jnp.asarray(q))
+        assert float(natural_time(system, jnp.asarray(q), jnp.zeros(2))) == pytest.approx(np.pi * np.sqrt(0.5 / 9.81))

@@ -160,3 +160,11 @@ def test_an_unknown_primitive_is_found_before_any_work(monkeypatch):
     monkeypatch.setattr(Tracer, "equation", lambda *_: pytest.fail("an equation was lowered"))
     with pytest.raises(kernels.Unsupported, match="cholesky"):
         program_of(lambda a: jnp.linalg.cholesky(jnp.sin(a)), np.eye(20))
+
+
+def test_exact_factors_are_not_combined_beyond_the_largest_number():
+    """`(2 x) c` is not `(2 c) x` where `2 c` is infinite: zero times it would be NaN."""
+    largest = np.finfo(float).max
+    fn = lambda x: jnp.stack([(2.0 * x) * largest, (x * largest) * 4.0])
+    for x in (0.0, 0.25):
+        np.testing.assert_array_equal(evaluate(fn, np.float64(x)), np.asarray(fn(jnp.asarray(x))))

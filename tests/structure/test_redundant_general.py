@@ -95,3 +95,20 @@ def test_all_distances_of_four_points(forced):
 
     all_of_them = float(jax.grad(end)(1.0, pairs, ACCEPTING))
     assert all_of_them == pytest.approx(float(jax.jacfwd(end)(1.0, chosen, hx.RATTLE())), rel=1e-10)
+
+
+@pytest.mark.parametrize("q", [(1.0, 0.0), (0.6, 0.8)])
+def test_at_rest_with_a_mass_that_depends_on_the_position(q):
+    mass = lambda q, k: jnp.stack([1.0 + 0.1 * q[0] ** 2, 2.0])
+    twice, once = (
+        hx.simulate(pendulum(rows, mass=mass), method, q, (0.0, 0.0), dt=0.02, steps=20, backend="native")
+        for rows, method in ((2, ACCEPTING), (1, hx.RATTLE()))
+    )
+    np.testing.assert_allclose(twice.q, once.q, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("method", [hx.VRATTLE, hx.VSHAKE])
+def test_methods_that_cannot_treat_redundant_rows_say_so(method):
+    chosen = method(hx.ArcLengthMonitor(), solver=hx.Newton(redundant="min-norm"))
+    with pytest.raises(hx.MethodError, match="constraints that are independent of each other.*RATTLE"):
+        hx.simulate(pendulum(2), chosen, (0.6, 0.8), (-0.8, 0.6), dt=0.01, steps=2)

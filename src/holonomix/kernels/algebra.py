@@ -15,6 +15,8 @@ import numpy as np
 from .graph import BOOL, FLOATS, INTEGERS, Graph
 from .logic import SWAPPED, Logic, power_of_two
 
+TINY = {"f8": 1e-300, "f4": 1e-30}  # constants outside of TINY .. 1 / TINY are not combined: they would overflow
+
 
 def _power(x: np.floating, y: np.floating):
     """NumPy takes the square root for the power 1/2, which differs at -inf and -0."""
@@ -157,7 +159,8 @@ class Algebra(Logic):
             return self.mul(self.neg(c), g.args[n][0])
         if g.op[n] == "mul" and g.args[n][0] in g.value:
             inner = float(g.value[g.args[n][0]])
-            if power_of_two(value) or power_of_two(inner):
+            exact = power_of_two(value) or power_of_two(inner)
+            if exact and TINY[kind] < abs(value * inner) < 1.0 / TINY[kind]:
                 return self.mul(g.constant(value * inner, kind), g.args[n][1])
         return g.node("mul", (c, n), kind)
 
@@ -176,7 +179,7 @@ class Algebra(Logic):
             return self._fold(np.divide, kind, a, b)
         if a == g.zero[kind]:
             return a
-        if b in g.value and math.isfinite(float(g.value[b])) and abs(float(g.value[b])) > 1e-300:
+        if b in g.value and TINY[kind] < abs(float(g.value[b])) < 1.0 / TINY[kind]:
             return self.mul(g.constant(1.0 / float(g.value[b]), kind), a)
         (ca, x), (cb, y) = self.split(a), self.split(b)
         factor = ca / cb

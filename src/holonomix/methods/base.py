@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..errors import InputError, MethodError, whole_number
-from ..projection import AbstractSolver
+from ..projection import AbstractSolver, accepts_redundant
 from ..projection.solvers import MomentumSolve
 from ..status import Status
 from ..systems.abstract import AbstractSystem
@@ -140,12 +140,14 @@ class AbstractMethod(eqx.Module):
             able = " and ".join(_DESCRIPTION[k] for k in self.traits)
             raise MethodError(f"{self.name} treats {able}; this one is {_ONE[kind]}. {_HINT[kind]}")
         treats = self.traits_on(system).treats
+        needs = system.needs | ({Capability.REDUNDANT} if kind == "constrained" and accepts_redundant(self) else set())
         for capability in Capability:
-            if capability in system.needs and capability not in treats:
+            if capability in needs and capability not in treats:
                 where = f" on {kind} systems" if any(capability in t.treats for t in self.traits.values()) else ""
                 reason = f" ({self.reasons[capability]})" if capability in self.reasons else ""
+                having = "its solver accepts" if capability is Capability.REDUNDANT else "this system has"
                 raise MethodError(
-                    f"{self.name} needs {capability.condition}{where}{reason}; this system has {capability.meaning}. "
+                    f"{self.name} needs {capability.condition}{where}{reason}; {having} {capability.meaning}. "
                     f"{_OTHERS[capability]}"
                 )
         self.check_conditions(system)

@@ -49,25 +49,41 @@ def _optional(name: str) -> Callable[[Any], Any]:
 
 
 def natural_time(system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None = None) -> Any:
-    """The time in which the forces at a state change its motion, in any units.
+    """The time in which the forces at a state change its motion, in any units and about any origin.
 
-    `pi sqrt(W / F^T M^-1 F)` with the forces `F = -grad V` and the energy `W = max(|q| |F|, 2 T)`, which is half a
-    period of an oscillator with this amplitude and force; without forces, the time in which the motion covers `|q|`. At
-    rest at the origin there is no such time: it is `START_STEPS` times `dt` then, or zero without a `dt`.
+    `pi` times the longer of `1 / sqrt(a kappa + |V''|)`, as for an oscillator, and `|v| / a`. Here a is the
+    acceleration by `-grad V` in the mass metric; kappa and `V''` are the curvatures of the manifold and of the
+    potential in the direction in which the forces drive the state, or in which it moves where they do not.
+    Without forces it is the time in which the motion covers the radius `1 / kappa`. Where nothing is curved and
+    nothing moves there is no such time: it is `START_STEPS` times `dt` then, or zero without a `dt`.
     """
-    slope, twice_kinetic = system.gradient(q), 2 * system.kinetic(q, p)
-    power = jnp.sum(slope * system.inverse_mass(q, slope))
-    work = jnp.maximum(_length(q) * _length(slope), twice_kinetic)
-    forced, moving = (power > 0) & (work > 0), twice_kinetic > 0
-    drift = jnp.where(moving, _length(q) * _length(p) / jnp.where(moving, twice_kinetic, 1.0), 0.0)
-    square = jnp.where(forced, work / jnp.where(forced, power, 1.0), 1.0)
-    found = jnp.where(forced, np.pi * jnp.sqrt(square), drift)
+    zero = jnp.zeros((), q.dtype)
+    square = lambda f: jnp.sum(f * system.inverse_mass(q, f))
+    slope = system.gradient(q)
+    held = -slope
+    if system.has_constraints:
+        jac = system.linearize(q)
+        factor = system.gram(q, jac, jac).factor(symmetric=True)
+        held = held - jac.transpose(factor.solve(jac(system.inverse_mass(q, held))))
+    push, speed = square(slope), square(p)
+    way = jnp.where(square(held) > jnp.finfo(q.dtype).eps * push, held, p)
+    along, velocity = square(way), system.inverse_mass(q, way)
+    stiff = jnp.abs(jnp.sum(velocity * jax.jvp(system.gradient, (q,), (velocity,))[1]))
+    bend = zero
+    if system.has_constraints:
+        rate = jax.jvp(lambda x: system.hidden_constraint(x, way), (q,), (velocity,))[1]
+        bend = square(jac.transpose(factor.solve(rate)))
+    bend = _quotient(_quotient(bend, along), along)  # kappa^2
+    # only squares of times are square roots, so that results scale with the units to the last bit
+    oscillating = jnp.sqrt(_quotient(zero + 1, jnp.sqrt(push * bend) + _quotient(stiff, along)))
+    forced = np.pi * jnp.maximum(oscillating, jnp.sqrt(_quotient(speed, push)))
+    found = jnp.where(push > 0, forced, jnp.sqrt(_quotient(zero + 1, bend * speed)))
     return found if dt is None else jnp.where(found > 0, found, START_STEPS * jnp.abs(dt))
 
 
-def _length(x: Numbers) -> Any:
-    square = jnp.sum(x**2)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+def _quotient(a: Numbers, b: Numbers) -> Any:
+    """`a / b`, or zero for `b = 0`."""
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1.0), 0.0)
 
 
 class AbstractMonitor(eqx.Module):
@@ -134,7 +150,7 @@ class MultiplierMonitor(AbstractRemembering):
 
     Without the floor it would vanish where Lambda does. The floor is in units of Lambda, which depend on how `g` is
     scaled; the paper's 0.5 suits `g = |r|^2 - L^2` with lengths and forces of order one. By default it is half of what
-    the start has: of `|Lambda|`, or of `sum |q grad V|` over the size of g (`linalg.scales`), if that is larger.
+    the start has: of `|Lambda|`, or of what would hold all of `grad V`, its size over that of G in the mass metric.
     """
 
     floor: Any = eqx.field(converter=_optional("floor"), default=None)
@@ -143,8 +159,9 @@ class MultiplierMonitor(AbstractRemembering):
         if self.floor is not None or not system.has_constraints:
             return ()
         own = jnp.sqrt(jnp.sum(system.multipliers(q, p) ** 2))
-        work, size = jnp.sum(jnp.abs(system.gradient(q) * q)), jnp.max(system.row_sizes(q, system.linearize(q), q))
-        return 0.5 * jnp.maximum(own, jnp.where(size > 0, work / size, 0.0))
+        slope, rows = system.gradient(q), jax.tree.map(jnp.abs, system.linearize(q))
+        size = jnp.max(rows(jnp.abs(system.inverse_mass(q, rows.transpose(jnp.ones_like(system.constraint(q)))))))
+        return 0.5 * jnp.maximum(own, jnp.sqrt(_quotient(jnp.sum(slope * system.inverse_mass(q, slope)), size)))
 
     def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:
         floor = memory if self.floor is None else self.floor
