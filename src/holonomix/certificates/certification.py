@@ -73,7 +73,7 @@ def certify(
     q0, p0 = as_state_arrays(problem.q0, problem.p0)
     check_method(method, problem.system)
     check_constant_mass(problem.system, q0)
-    check_start(problem.system, q0, p0)
+    check_start(problem.system, q0, p0, dt=problem.dt)
     system = problem.system.prepare(q0)
     traits = method.traits_on(system)
     least = MIN_STEPS if wanted & {"constraint", "energy", "invariants"} else 1

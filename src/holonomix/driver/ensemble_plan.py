@@ -174,7 +174,7 @@ def _check_starts(plan: Plan, t0: float) -> None:
         q, p, system = plan.q0[k], plan.p0[k], plan.system if plan.shared_system else plan.lane_system(k)
         dt = np.broadcast_to(plan.consts.dt, plan.count)[k]
         try:
-            check_start(system, q, p, t0, redundant=plan.redundant)
+            check_start(system, q, p, t0, dt=dt, redundant=plan.redundant)
             plan.method.validate(system, State(q, p, np.asarray(t0, q.dtype), np.asarray(0)), dt)
         except InputError as error:
             what = f"trajectory {k} (the first axis counts trajectories: q0 has shape {plan.q0.shape}): "

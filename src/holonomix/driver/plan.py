@@ -217,7 +217,7 @@ def make_plan(
     steps = options.count(method)
     check_output(method, wanted, options.dense, stored, t0 + dt * steps if options.t1 is None else options.t1, dt)
     Interrupts.poll()
-    check_start(parts.system, q0, p0, t0, redundant=parts.redundant)
+    check_start(parts.system, q0, p0, t0, dt=dt, redundant=parts.redundant)
     method.validate(parts.system, State(q0, p0, np.asarray(t0, q0.dtype), np.asarray(0)), dt)
     Interrupts.poll()
     key = None if options.key is None else key_data(options.key)

@@ -133,6 +133,22 @@ def rounding_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
     return term_sizes(lambda x: system.constraint(x, t), q)
 
 
+def local_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> Any:
+    """The natural scale of each row where positions are zero: its gradient times a radius of curvature, or times a step.
+
+    Neither depends on the origin.
+    """
+    mass = system.mass_form(q)
+    way = jnp.cos(jnp.arange(q.size)).reshape(q.shape) / mass.weights(q)
+    rows, bends = jax.jvp(lambda x: system.linearize(x, t).todense(), (q,), (way,))
+    square, bend = (jnp.sum(mass.right(q, x) * x, axis=1) for x in (rows, bends))
+    unit = jnp.sqrt(jnp.sum(way * mass.momentum(q, way)))
+    radius = jnp.where(bend > 0, unit * jnp.sqrt(square / jnp.where(bend > 0, bend, 1.0)), 0.0)
+    move = jnp.abs(dt * system.velocity(q, p)) + dt**2 * jnp.abs(system.inverse_mass(q, system.force(q, p, t)))
+    step = jnp.broadcast_to(jnp.max(move * mass.weights(q)) / mass.weights(q), q.shape)
+    return jnp.maximum(jnp.sqrt(square) * radius, system.row_sizes(q, system.linearize(q, t), step))
+
+
 def check_rank(system: AbstractSystem, q: Numbers, t: Real = 0.0) -> None:
     """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q."""
     if not system.has_constraints:
@@ -246,12 +262,14 @@ def check_start(
     p: Numbers,
     t: Real = 0.0,
     *,
+    dt: Real = 0.0,
     tolerance: float | None = None,
     redundant: bool = False,
 ) -> None:
     """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows.
 
     `tolerance` is relative to the natural scale of each row (`linalg.scales`): 1e-8, or what single precision can hold.
+    With the step `dt`, a start at zero is judged by how far a step moves it.
     """
     eps = float(jnp.finfo(q.dtype).eps)
     tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
@@ -276,7 +294,10 @@ def check_start(
         )
     off = np.abs(g) > tolerance * sizes
     if np.any(off) and len(g) <= LARGE_RANK_CHECK:
-        off &= np.abs(g) > 64 * eps * np.asarray(_rounding_sizes(system, q, known_array(t, q.dtype)))
+        now = known_array(t, q.dtype)
+        off &= np.abs(g) > 64 * eps * np.asarray(_rounding_sizes(system, q, now))
+        if np.any(off):
+            off &= np.abs(g) > 64 * eps * np.asarray(_local_sizes(system, q, p, now, known_array(dt, q.dtype)))
     if np.any(off):
         k = int(np.argmax(np.where(off, np.abs(g), 0.0)))
         raise InconsistentStateError(
@@ -312,6 +333,7 @@ def _row_names(system: AbstractSystem, q: Numbers, numbers: list[int]) -> str:
 
 
 _rounding_sizes = compiled_for_one_run(rounding_sizes)
+_local_sizes = compiled_for_one_run(local_sizes)
 
 
 @compiled_for_one_run
