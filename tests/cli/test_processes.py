@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
@@ -15,7 +16,10 @@ import pytest
 import xarray as xr
 from typer.testing import CliRunner
 
+import holonomix as hx
+from holonomix.cli import exits
 from holonomix.cli.app import app
+from holonomix.driver.interrupts import Interrupts
 
 HOLONOMIX = [sys.executable, "-m", "holonomix"]
 QUIET = os.environ | {"JAX_PLATFORMS": "cpu"}
@@ -108,6 +112,69 @@ def test_terminate_before_a_command_begins():
     )
     done = subprocess.run([sys.executable, "-c", code, "methods"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 143 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_a_garbage_collection_ends_the_run(monkeypatch, capsys, number):
+    """Python only prints an exception in a callback of the garbage collector, and JAX has such a callback."""
+    handlers = [(n, signal.getsignal(n)) for n in (signal.SIGTERM, signal.SIGINT)]
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(exits, "_terminate", exits.SignalHandler(exits.Terminated))
+    monkeypatch.setattr(exits, "_interrupt", exits.SignalHandler(KeyboardInterrupt))
+
+    def collected(phase, info):
+        gc.callbacks.remove(collected)
+        signal.raise_signal(number)
+
+    def run():
+        hx.simulate(hx.System(lambda q: q @ q), hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=5)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        exits.stop_on_terminate()
+        run()
+        gc.callbacks.append(collected)
+        gc.collect()
+        with pytest.raises(KeyboardInterrupt) as caught:
+            run()
+        assert exits.was_terminated() == isinstance(caught.value, exits.Terminated) == (number == signal.SIGTERM)
+        assert signal.getsignal(number) in (exits._terminate, exits._interrupt)
+    finally:
+        for n, handler in handlers:
+            signal.signal(n, handler)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_signal_whose_exception_was_lost_during_a_run_ends_it():
+    handler = exits.SignalHandler(exits.Terminated)
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(exits.Terminated), Interrupts() as interrupts:
+            interrupts.check()
+            handler.received = True
+            interrupts.check()
+            raise AssertionError("not ended")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_signals_wait_while_jax_is_imported():
+    """An exception in the middle of the initialization of an extension module aborts the process."""
+    code = (
+        "import builtins, signal\n"
+        "from holonomix.cli import main\n"
+        "load = builtins.__import__\n"
+        "def loading(name, *rest):\n"
+        "    if name == 'jax' and not sent:\n"
+        "        sent.append(name); signal.raise_signal(signal.SIGTERM); print('loaded')\n"
+        "    return load(name, *rest)\n"
+        "sent, builtins.__import__ = [], loading\n"
+        "main()\n"
+    )
+    words = ["run", "planar-pendulum", "-n", "10"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 143 and done.stderr == "stopped: terminated.\n", done.stderr
+    assert done.stdout == "loaded\n"
 
 
 def inside(*words: object) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from holonomix.private import cache_root, private_directory, trim
 
+from .exits import postponed_signals
+
 MOST_BYTES, MOST_SECONDS = 1 << 30, 90 * 86400.0
 
 
@@ -43,7 +45,7 @@ def _processor() -> str:
 
 
 def set_up_jax() -> None:
-    """Before JAX is imported: keep compiled programs on disk, and keep its own log lines off the screen."""
+    """Import JAX such that it keeps compiled programs on disk and its own log lines off the screen."""
     if "jax" in sys.modules:
         return
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ and (folder := cache_directory()) is not None:
@@ -54,3 +56,5 @@ def set_up_jax() -> None:
     # import and passes on to every program that is started from there: nobody's choice.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    with postponed_signals():  # an exception while its extension modules load would abort the process
+        import jax  # noqa: F401

@@ -28,7 +28,7 @@ from holonomix.io.directory import discard
 from holonomix.io.text import parse_json
 
 from .environment import set_up_jax
-from .exits import CommandError
+from .exits import CommandError, check_signals
 from .methodspec import parse_method
 from .problems import file_digest, load_problem, time_value
 from .runfile import RunSpec, parse_run_file, validate
@@ -102,6 +102,7 @@ def job_from(spec: RunSpec) -> Job:
     if t1 is not None and not (t1 - t0) * dt > 0:
         raise CommandError(f"t1 = {t1:g} cannot be reached from t0 = {t0:g} with dt = {dt:g}")
     spec = dataclasses.replace(spec, method=name, dt=float(dt), t0=t0, t1=t1)
+    check_signals()  # nothing is on disk yet
     return Job(spec, problem, method, float(dt), t0, spec.steps, t1, _observables(problem, spec.observe))
 
 

@@ -9,7 +9,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any, ClassVar, NoReturn
 
 from holonomix.errors import HolonomixError, InconsistentStateError, SimulationError
 
@@ -35,23 +36,62 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, handled like Ctrl-C."""
 
 
-_received: list[int] = []  # signals that asked to end
+class SignalHandler:
+    """Ends a command by an exception. An exception inside a callback is lost, so `received` tells the next check.
+
+    `holonomix.driver.interrupts` looks for that attribute, between two stages of a run.
+    """
+
+    postponed: ClassVar[bool] = False  # whether signals wait for `check_signals`
+
+    def __init__(self, error: type[KeyboardInterrupt]):
+        self.error, self.received = error, False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.received = True  # libraries on the way may turn the exception into a plain KeyboardInterrupt
+        if not SignalHandler.postponed:
+            raise self.error
+
+
+_terminate, _interrupt = SignalHandler(Terminated), SignalHandler(KeyboardInterrupt)
 
 
 def stop_on_terminate() -> None:
     """Let SIGTERM end a run the way Ctrl-C does: at a safe place, with the store closed."""
-
-    def stop(signum: int, frame: Any) -> NoReturn:
-        _received.append(signum)  # libraries on the way may turn the exception into a plain KeyboardInterrupt
-        raise Terminated
-
     with contextlib.suppress(ValueError):  # not in the main thread
-        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGTERM, _terminate)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a background job ignores Ctrl-C
+            signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = _hide_interruptions
+
+
+def _hide_interruptions(lost: Any) -> None:
+    """Print exceptions that nobody can catch, except those of signals: the run ends at its next check."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+
+
+def check_signals() -> None:
+    """Act on a signal that was postponed, or whose exception was lost."""
+    for handler in (_terminate, _interrupt):
+        if handler.received:
+            raise handler.error
+
+
+@contextlib.contextmanager
+def postponed_signals() -> Iterator[None]:
+    """Signals wait for the end of this context."""
+    SignalHandler.postponed = True
+    try:
+        yield
+    finally:
+        SignalHandler.postponed = False
+    check_signals()
 
 
 def was_terminated() -> bool:
     """Whether SIGTERM came."""
-    return bool(_received)
+    return _terminate.received
 
 
 @contextlib.contextmanager

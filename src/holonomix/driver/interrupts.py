@@ -2,7 +2,8 @@
 
 A KeyboardInterrupt that is raised inside of a callback of JAX (its garbage collection hook, for instance) is printed
 and forgotten, and one raised inside of compiled code may come out as another exception. Between chunks neither happens,
-and the store is at a row boundary there.
+and the store is at a row boundary there. A handler from outside that has an attribute `received` remembers a signal
+whose exception was lost before the run began (those of the command line do); the next check acts on it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             if Interrupts._outermost is not None:
                 return Interrupts._outermost
+            for number in SIGNALS:
+                _act_if_lost(number, signal.getsignal(number))
             Interrupts._outermost = self
             for number in SIGNALS:
                 handler = signal.getsignal(number)
@@ -76,6 +79,14 @@ class Interrupts:
         if self._pending is not None:
             number, self._pending = self._pending, None
             self._act(number)
+        for number, handler in self._previous.items():
+            _act_if_lost(number, handler)
+
+
+def _act_if_lost(number: int, handler: Any) -> None:
+    """Call a handler again whose exception was swallowed."""
+    if getattr(handler, "received", False):
+        handler(number, None)
 
 
 def interruptible(fn: Callable[P, R]) -> Callable[P, R]:
