@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -318,3 +319,9 @@ def test_orders_are_extrapolated_where_the_next_term_of_the_error_shows(order, p
     points = list(zip(np.log(dt), np.log(errors), 4e-15 / errors, strict=True))
     assert abs(_slope(points, None) - order) > 0.2
     assert abs(_slope(points, power) - order) < 1e-6
+
+
+def test_a_certificate_of_nothing_confirms_nothing():
+    noisy = hx.GLA(hx.RATTLE(), friction=1.0, temperature=1.0)
+    found = hx.certify(noisy, hx.models.planar_pendulum(), measure=["order"], key=jax.random.key(0))
+    assert not found.passed and found.verdict == "nothing was measured"

@@ -32,7 +32,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """What `certify` found. `passed`: no declared property failed and no run stopped early.
+    """What `certify` found. `passed`: something was measured, no declared property failed, and no run stopped early.
 
     `print(certificate)` shows a table.
     """
@@ -47,7 +47,7 @@ class Certificate:
 
     @property
     def passed(self) -> bool:
-        return len(self.findings) > 0 and all(f.kept is not False for f in self.findings)
+        return any(f.applicable for f in self.findings) and all(f.kept is not False for f in self.findings)
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class Certificate:
     @property
     def verdict(self) -> str:
         """One sentence."""
-        if not self.findings:
+        if not any(f.applicable for f in self.findings):
             return "nothing was measured"
         if any(f.stopped for f in self.findings):
             return "failed: a run stopped early"
