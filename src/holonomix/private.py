@@ -30,7 +30,7 @@ def private_directory(path: Path) -> Iterator[int]:
 
     Raises `PermissionError` if it belongs to somebody else or others can write to it.
     """
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_private(path)
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         facts = os.fstat(handle)
@@ -41,6 +41,17 @@ def private_directory(path: Path) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def _make_private(path: Path) -> None:
+    """Make a directory and its parents, all that are new with mode 0700: `Path.mkdir` has it for the last alone."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        if path.parent == path:
+            raise
+        _make_private(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def cache_root() -> Path | None:

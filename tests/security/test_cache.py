@@ -34,6 +34,17 @@ def test_what_was_saved_is_loaded(place):
     assert place.stat().st_mode & 0o777 == 0o700 and (place / f"{KEY}.o").stat().st_mode & 0o777 == 0o600
 
 
+def test_every_directory_that_is_made_is_private(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLONOMIX_CACHE", str(tmp_path / "new" / "cache"))
+    before = os.umask(0o022)
+    try:
+        cache.save(KEY, CODE)
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "new", tmp_path / "new" / "cache", tmp_path / "new" / "cache" / "kernels"):
+        assert path.stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.parametrize("word", ["off", "OFF", "", "0", "none", "no", "false", " off "])
 def test_off_is_off(tmp_path, monkeypatch, word):
     monkeypatch.setenv("HOLONOMIX_CACHE", word)
