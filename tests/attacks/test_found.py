@@ -68,6 +68,14 @@ def test_an_ensemble_without_its_times(ensemble):
         EnsembleStore(file.parents[1]).coordinate("t")
 
 
+@pytest.mark.parametrize("rows", [2**40, 4, 10**400])
+def test_an_ensemble_that_declares_other_rows(ensemble, rows):
+    run, file = ensemble
+    forged(file, lambda body: body.update(rows=rows))
+    with pytest.raises(hx.HolonomixError, match=r"ensemble\.json is damaged"):
+        run()
+
+
 def test_long_values_are_shown_short(ensemble):
     run, file = ensemble
     forged(file, lambda body: body["meta"].update(t0="a" * 5000))

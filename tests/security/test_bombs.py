@@ -20,7 +20,7 @@ from holonomix.cli.runfile import parse_run_file, validate
 from holonomix.io import Store, StoreDamagedError, StoreError, checkpoints, disk
 from holonomix.io.text import signed, unsigned
 
-from ..io.harness import drive, fresh
+from ..io.harness import drive, fresh, make
 
 HUGE = 10**400
 
@@ -127,6 +127,30 @@ def test_compressed_and_oversized_arrays_in_a_checkpoint(run):
     forged_checkpoint(run, b"PK\x05\x06" + b"\0" * 18)
     drive(fresh(run))
     assert Store(run, "read").verify() == []
+
+
+def test_sparse_checkpoints_are_refused_when_the_store_is_opened(run):
+    files = sorted((run / "holonomix" / "checkpoints").glob("*.npz"))
+    for file in files:
+        file.unlink()
+        with file.open("wb") as sparse:
+            sparse.truncate(4 << 30)
+    for mode in ("auto", "resume"):
+        with pytest.raises(StoreDamagedError, match=r"no checkpoint of .* is intact.*--from-start"):
+            Store(run, mode)
+    assert len(Store(run, "read").load()["q"]) == 17
+    drive(fresh(run, from_start=True))
+    assert Store(run, "read").verify() == []
+
+
+def test_a_sparse_file_of_an_ensemble_is_refused_before_another_is_read(tmp_path):
+    store = make(tmp_path / "run", files={"run.toml": "steps = 1\n", "given.npz": b"arrays"})
+    assert store.file("run.toml") == b"steps = 1\n"
+    with (tmp_path / "run" / "given.npz").open("wb") as sparse:
+        sparse.truncate(4 << 30)
+    with pytest.raises(StoreDamagedError, match=r"given\.npz has 4294967296 bytes, of which nearly none"):
+        store.file("run.toml")  # what `holonomix resume` reads first
+    assert store.to_xarray().sizes["t"] == 7 and store.verify() == ["given.npz"]
 
 
 def test_metadata_that_declares_compression_is_not_believed(run):

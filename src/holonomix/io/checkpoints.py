@@ -74,6 +74,18 @@ def load(folder: Folder, number: int) -> Checkpoint | None:
         return None
 
 
+def may_be_intact(folder: Folder, number: int) -> bool:
+    """Whether both files of a checkpoint are regular and of allowed sizes; their contents are not read."""
+    try:
+        for name, most in ((f"{number:08d}.json", MOST_JSON), (f"{number:08d}.npz", MOST_ARRAYS)):
+            with folder.file(name) as (_, size):
+                if size > most:
+                    return False
+    except (OSError, StoreError):
+        return False
+    return True
+
+
 def numbers(folder: Folder) -> list[int]:
     """The numbers of the checkpoints whose JSON exists, newest first; nothing is read."""
     return sorted((int(n[:8]) for n in folder.names() if n.endswith(".json") and _OURS.fullmatch(n)), reverse=True)

@@ -30,6 +30,7 @@ class Contents:
     columns: tuple[Column, ...]
     attributes: dict[str, Any]
     meta: dict[str, Any]
+    checkpoints: frozenset[int] = frozenset()  # that the status names; those of older versions name none
 
     @property
     def readers(self) -> list[ColumnReader]:
@@ -49,11 +50,21 @@ class Contents:
 
     def damaged(self) -> list[str]:
         """Read everything; the names of the files that are missing or not as they were written."""
-        folder = self.root / INTERNAL / "checkpoints"
         bad = [name for reader in self.readers for name in reader.damaged_files()] + damaged_metadata(self)
-        lost = [number for number in checkpoints.numbers(folder) if checkpoints.load(folder, number) is None]
-        still = checkpoints.numbers(folder)  # a run that goes on removes old ones
-        return bad + [f"{INTERNAL}/checkpoints/{number:08d}" for number in lost if number in still]
+        try:
+            return bad + self._damaged_checkpoints()
+        except StoreError:
+            return [*bad, f"{INTERNAL}/checkpoints"]
+
+    def _damaged_checkpoints(self) -> list[str]:
+        folder = self.root / INTERNAL / "checkpoints"
+        bad = {number for number in checkpoints.numbers(folder) if checkpoints.load(folder, number) is None}
+        there = set(checkpoints.numbers(folder))  # a run in progress removes old ones
+        lost = self.checkpoints - there
+        if lost:  # the status stops naming a checkpoint before it is removed
+            lost &= open_contents(self.root).checkpoints
+        found = {number: f"{number:08d}" for number in bad & there} | {number: f"{number:08d}.json" for number in lost}
+        return [f"{INTERNAL}/checkpoints/{found[number]}" for number in sorted(found, reverse=True)]
 
 
 def open_contents(root: Folder) -> Contents:
@@ -66,7 +77,8 @@ def open_contents(root: Folder) -> Contents:
     try:
         body = unsigned((root / INTERNAL).read("status.json", MOST_JSON))
         rows, columns = whole_number(body["rows"], 0, MOST_ROWS), columns_from(body["columns"])
-        return Contents(root, number, rows, columns, dict(body["attributes"]), dict(body.get("begin", {})))
+        named = frozenset(whole_number(n, 0, 10**8) for n in body.get("checkpoints", ()))
+        return Contents(root, number, rows, columns, dict(body["attributes"]), dict(body.get("begin", {})), named)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StoreError) as error:
         newest = next(intact_checkpoints(root), None)
         if newest is None:

@@ -16,7 +16,7 @@ from .blocks import BlockColumn
 from .columns import ColumnReader
 from .directory import is_ensemble, is_store
 from .ensemble import EnsembleStore
-from .errors import StoreNotFoundError
+from .errors import StoreError, StoreNotFoundError
 from .text import scalar_attributes
 
 
@@ -68,9 +68,13 @@ class LazyBlocks(AbstractLazy):
         self.dtype = column.numpy_dtype.newbyteorder("=")
 
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
-        lead = [np.atleast_1d(np.arange(n)[k]) for n, k in zip(self.lead, key)]
-        rows = lead[1] if len(lead) > 1 else np.zeros(1, int)
-        values = self.store.read(self.column, lead[0], rows, self.finished)
+        try:
+            lead = [_numbers(n, k) for n, k in zip(self.lead, key)]
+            rows = lead[1] if len(lead) > 1 else np.zeros(1, int)
+            values = self.store.read(self.column, lead[0], rows, self.finished)
+        except MemoryError as error:
+            where = f"{self.column.name} of {self.store.path}"
+            raise StoreError(f"{where}, of shape {self.shape}, does not fit in memory: read a part of it") from error
         values = values if len(lead) > 1 else values[:, 0]
         for axis in range(len(key) - 1, -1, -1):
             if axis >= len(lead):
@@ -78,6 +82,17 @@ class LazyBlocks(AbstractLazy):
             elif isinstance(key[axis], int | np.integer):
                 values = values[(slice(None),) * axis + (0,)]
         return np.asarray(values)
+
+
+def _numbers(count: int, key: Any) -> np.ndarray:
+    """The places along an axis that an index names; no array of the whole axis is made."""
+    if isinstance(key, slice):
+        some = range(count)[key]
+        return np.arange(some.start, some.stop, some.step)
+    found = np.atleast_1d(key)
+    if np.any((found < -count) | (found >= count)):
+        raise IndexError(f"an index is out of bounds for an axis of size {count}")
+    return np.where(found < 0, found + count, found)
 
 
 def ensemble_dataset(store: EnsembleStore) -> xarray.Dataset:

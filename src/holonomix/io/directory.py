@@ -70,7 +70,7 @@ def create(
         entry = {"format": FORMAT, "kind": kind, "holonomix": version(), "files": checksums(files)}
         (aside / INTERNAL).write(FORMAT_FILE, signed(entry))
         (aside / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
-        (aside / INTERNAL).write("status.json", signed({"state": "new", "rows": 0, "columns": [], "attributes": {}}))
+        (aside / INTERNAL).write("status.json", blank_status("new"))
         aside.write("zarr.json", group_metadata((), 0, {"holonomix_format": FORMAT}))
         for name, data in files.items():
             aside.write(name, data)
@@ -85,6 +85,11 @@ def create(
             discard(aside.root)
         raise
     return lock
+
+
+def blank_status(state: str) -> bytes:
+    """The status.json of a store without rows of its own: a new one, or an ensemble."""
+    return signed({"state": state, "rows": 0, "columns": [], "attributes": {}})
 
 
 def discard(path: Path) -> None:

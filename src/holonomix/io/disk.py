@@ -61,6 +61,13 @@ def as_path(path: object) -> Path:
     named = os.fspath(path)
     if not isinstance(named, str) or "\0" in named:
         raise StoreError(f"a store is named by its directory, a text without NUL, not {shown(path)}")
+    try:
+        os.lstat(named)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise StoreError(f"no store can be at {shown(path)}: {error.strerror}") from error
+    except ValueError as error:  # characters that the file system cannot encode
+        raise StoreError(f"no store can be at {shown(path)}: {error.__class__.__name__}") from error
     return Path(named)
 
 
@@ -107,7 +114,10 @@ class Folder:
                 try:
                     inner = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
                 except OSError as error:
-                    _refuse_link(handle, part, Folder(self.root, self.parts[:depth]), error)
+                    folder = Folder(self.root, self.parts[:depth])
+                    _refuse_link(handle, part, folder, error)
+                    if error.errno == errno.ENOTDIR:
+                        raise StoreDamagedError(f"{folder}/{part} is not a directory") from error
                     raise
                 os.close(handle)
                 handle = inner
@@ -151,6 +161,17 @@ class Folder:
                 return sorted(os.listdir(directory))
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise StoreDamagedError(f"{self} cannot be listed: {error.strerror}") from error
+
+    def held_bytes(self) -> int:
+        """The bytes of the files in the directory, without those that are hollow."""
+        try:
+            with self.opened() as directory:
+                found = [os.stat(name, dir_fd=directory, follow_symlinks=False) for name in os.listdir(directory)]
+        except OSError:
+            return 0
+        return sum(facts.st_size for facts in found if stat.S_ISREG(facts.st_mode) and not is_hollow(facts))
 
     def is_directory(self, name: str) -> bool:
         """Whether there is a directory of this name: a link to one is none."""

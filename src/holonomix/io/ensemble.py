@@ -8,6 +8,8 @@
       holonomix/
         ensemble.json           the columns, the size of a block, the description of the run
         blocks/NNNNNNNN.json    one per finished block, written last
+        blocks.json             once all blocks are finished: the SHA-256 of each of these
+        status.json             "closed" once blocks.json is there, so that `verify` notices if either is lost
 
 A block counts from the moment its JSON is renamed into place; until then its rows read as NaN and its statuses as -1.
 What a block holds must depend on its trajectories alone: then blocks may be computed anywhere, in any order and more
@@ -40,14 +42,15 @@ from .disk import Folder, as_path, translated
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, MOST_ROWS, Column, whole_number
-from .manifest import damaged_files, mend, saved_file
+from .manifest import damaged_files, mend, refuse_hollow_files, saved_file
+from .records import MOST_BLOCKS, BlockRecords
 from .text import MOST_JSON, damaged_nodes, scalar_attributes, seal, signed, unsigned
 
 STATUS, REDUCED, END = "status", "reduced/", "end/"
 MOST_ATTACHED = 1 << 34
-MOST_TRAJECTORIES, MOST_BLOCKS = 1 << 27, 1 << 20  # of a store
-LIST = "blocks.json"  # of a finished ensemble: the SHA-256 of the record of each block
-_LEFT = re.compile(r"\.(c(\.\d+)+|\d{8}\.(json|bin))\.[0-9a-f]{12}\.tmp")
+MOST_TRAJECTORIES = 1 << 27  # of a store
+MOST_UNCHECKED_ROWS = 1 << 22  # numbering more rows than this takes memory, so the files are looked at first
+_LEFT = re.compile(r"\.(c(\.\d+)+|\d{8}\.(json|bin)|(blocks|status)\.json)\.[0-9a-f]{12}\.tmp")
 
 
 @runtime_checkable
@@ -84,15 +87,30 @@ class EnsembleStore:
             body = unsigned((self._root / INTERNAL).read("ensemble.json", MOST_JSON))
             self.columns = tuple(BlockColumn.from_dict(entry) for entry in body["columns"])
             self.fixed = tuple(Column.from_dict(entry) for entry in body["fixed"])
-            self.trajectories = whole_number(body["trajectories"], 0, MOST_TRAJECTORIES)
+            self.trajectories = whole_number(body["trajectories"], 1, MOST_TRAJECTORIES)
             self.rows = whole_number(body["rows"], 0, MOST_ROWS)
             self.block = whole_number(body["block"], 1, MOST_TRAJECTORIES)
             whole_number(self.blocks, 0, MOST_BLOCKS)
             self.meta, self.environment = dict(body["meta"]), dict(body["environment"])
             if any((c.trajectories, c.block) != (self.trajectories, self.block) for c in self.columns):
                 raise ValueError("the columns do not agree on the trajectories")
+            if any(c.rows not in (None, self.rows) for c in self.columns):
+                raise ValueError("the columns do not agree on the number of rows")
+            self._records = BlockRecords(self._root, self.blocks, self.block)
+            self._check_rows()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreDamagedError(f"{self.path}: {INTERNAL}/ensemble.json is damaged or missing: {error}") from error
+
+    def _check_rows(self) -> None:
+        """Compare a large number of rows with the files that are there, before arrays of that size are made."""
+        if self.rows <= MOST_UNCHECKED_ROWS:
+            return
+        done = bool(self.finished_blocks())
+        columns = [c for c in self.columns if done and c.rows is not None] + [c for c in self.fixed if c.name == "t"]
+        declared = self.rows * sum(c.row_bytes for c in columns)
+        held = sum((self._root / c.name).held_bytes() for c in columns)
+        if held < declared // 2 or (done and not declared):  # half: some files may be damaged
+            raise ValueError(f"it declares {self.rows} rows, and the files hold {held} bytes")
 
     @staticmethod
     def create(
@@ -171,7 +189,7 @@ class EnsembleStore:
             (aside / INTERNAL / "blocks").make()
             (aside / INTERNAL).write("ensemble.json", signed(body))
 
-        os.close(directory.create(Path(path), files or {}, kind="ensemble", fill=fill))
+        os.close(directory.create(as_path(path), files or {}, kind="ensemble", fill=fill))
         return EnsembleStore(path)
 
     # ---- writing
@@ -237,17 +255,7 @@ class EnsembleStore:
                 body["attachment"] = hashlib.sha256(attached).hexdigest()
             place.write(f"{block:08d}.json", signed(body), unique=True)
             place.sync()
-        self.list_blocks()
-
-    def list_blocks(self) -> None:
-        """Once every block is there: record their checksums, so that `verify` notices one that is missing later."""
-        if len(self.finished_blocks()) == self.blocks and LIST not in (self._root / INTERNAL).names():
-            place = self._root / INTERNAL
-            sums = [hashlib.sha256(self._record(block)).hexdigest() for block in range(self.blocks)]
-            place.write(LIST, signed({"blocks": sums}), unique=True)
-
-    def _record(self, block: int) -> bytes:
-        return (self._root / INTERNAL / "blocks").read(f"{block:08d}.json", MOST_JSON)
+            self._records.list_all(block)
 
     def _write(
         self, column: BlockColumn, block: int, stretch: int, values: np.ndarray, dirty: dict[str, list[str]]
@@ -265,14 +273,13 @@ class EnsembleStore:
 
     def finished_blocks(self) -> set[int]:
         """The blocks that are there."""
-        names = (self._root / INTERNAL / "blocks").names()
-        return {int(n[:8]) for n in names if re.fullmatch(r"\d{8}\.json", n) and int(n[:8]) < self.blocks}
+        return self._records.finished()
 
     def progress(self) -> dict[int, int]:
         """How many trajectories ended with each status, and under -1 how many are not finished."""
         total: dict[int, int] = {}
         for block in self.finished_blocks():
-            for code, count in self._marker(block).items():
+            for code, count in self._records.counts(block).items():
                 total[code] = total.get(code, 0) + count
         return {**total, -1: self.trajectories - sum(total.values())}
 
@@ -280,10 +287,12 @@ class EnsembleStore:
         """Remove unfinished files of killed processes; False, and nothing done, while another process is writing."""
         try:
             with self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
-                for place in [self._root / c.name for c in self.columns] + [self._root / INTERNAL / "blocks"]:
+                inside = self._root / INTERNAL
+                for place in [*(self._root / c.name for c in self.columns), inside / "blocks", inside]:
                     for name in filter(_LEFT.fullmatch, place.names()):
                         place.remove(name)
                 mend(self._root)
+                self._records.list_all()  # a kill may have come between the last block and the list
         except BlockingIOError:
             return False
         return True
@@ -359,34 +368,19 @@ class EnsembleStore:
         for column in self.fixed:
             bad += self._reader(column).damaged_files()
         bad += damaged_nodes(self._root, (c.name for c in (*self.columns, *self.fixed)))
-        return list(dict.fromkeys([*bad, *self._unlisted(), *damaged_files(self._root)]))
-
-    def _unlisted(self) -> list[str]:
-        """The records of blocks that are not as they were when the ensemble was finished."""
-        inside = self._root / INTERNAL
-        if LIST not in inside.names():
-            return []  # not finished, or of an older version
-        try:
-            sums = unsigned(inside.read(LIST, MOST_JSON))["blocks"]
-        except (OSError, ValueError, KeyError, TypeError, StoreError):
-            return [f"{INTERNAL}/{LIST}"]
-        bad = [f"{INTERNAL}/{LIST}"] if not isinstance(sums, list) or len(sums) != self.blocks else []
-        for block, wanted in enumerate(sums if not bad else ()):
-            try:
-                same = hashlib.sha256(self._record(block)).hexdigest() == wanted
-            except (OSError, StoreError):
-                same = False
-            bad += [] if same else [f"{INTERNAL}/blocks/{block:08d}.json"]
-        return bad
+        return list(dict.fromkeys([*bad, *self._records.damaged(), *damaged_files(self._root)]))
 
     def _damaged(self, block: int) -> Iterator[str]:
         try:
-            self._marker(block)
             self.attachment(block)
-        except (StoreError, OSError):
+        except StoreError:
             yield f"{INTERNAL}/blocks/{block:08d}.json"
         for column in self.columns:
-            if column.stretches > len((self._root / column.name).names()):
+            try:
+                few = column.stretches > len((self._root / column.name).names())
+            except StoreError:
+                few = True
+            if few:
                 yield f"{column.name}/ (files of block {block} are missing)"
                 continue
             for stretch in range(column.stretches):
@@ -398,7 +392,7 @@ class EnsembleStore:
 
     def attachment(self, block: int) -> bytes:
         """The bytes that a finished block was given, verified; empty where there are none."""
-        wanted = self._body(block).get("attachment")
+        wanted = self._records.body(block).get("attachment")
         if wanted is None:
             return b""
         try:
@@ -419,7 +413,12 @@ class EnsembleStore:
             raise StoreDamagedError(f"{self.path}: {INTERNAL}/blocks/{block:08d}.bin is damaged: {error}") from error
 
     def file(self, name: str) -> bytes:
-        """A file that the store was created with, as it was."""
+        """A file that the store was created with, as it was.
+
+        If another of these files is hollow, a run cannot continue: it is refused here, where `holonomix resume` has not
+        imported JAX yet.
+        """
+        refuse_hollow_files(self._root)
         return saved_file(self._root, name, MOST_ATTACHED)
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
@@ -428,20 +427,6 @@ class EnsembleStore:
             return unpacked(self.file(name))
         except ValueError as error:
             raise StoreDamagedError(f"{self.path}/{name} is damaged: {error}") from error
-
-    def _marker(self, block: int) -> dict[int, int]:
-        """How many trajectories of a finished block ended with each status."""
-        return {int(code): n for code, n in self._body(block)["statuses"].items()}
-
-    def _body(self, block: int) -> dict[str, Any]:
-        try:
-            body = unsigned(self._record(block))
-            counts = {int(code): whole_number(n, 0, self.block) for code, n in body["statuses"].items()}
-            if body["block"] != block or sum(counts.values()) > self.block:
-                raise ValueError("it belongs to another block")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreDamagedError(f"{self.path}: the record of block {block} is damaged: {error}") from error
-        return body
 
 
 def _value_key(name: str) -> str:

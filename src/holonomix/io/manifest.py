@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from typing import Any
@@ -47,6 +48,13 @@ def saved_file(root: Folder, name: str, most: int = MOST_FILES) -> bytes:
             "original back; to go on to another number of steps, use `holonomix resume DIR --steps N`"
         )
     return data
+
+
+def refuse_hollow_files(root: Folder) -> None:
+    """Raise if one of the files is a pipe, a link or a length with nothing in it; contents are not read."""
+    for name in _listed(root) or ():
+        with contextlib.suppress(OSError), root.file(name):
+            pass
 
 
 def damaged_files(root: Folder) -> list[str]:

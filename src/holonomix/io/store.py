@@ -20,7 +20,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal
 
@@ -156,7 +156,7 @@ class Store:
     def status(self) -> dict[str, Any]:
         """How the run ended, as given to `close`, with `state` "running" (or killed) or "closed"."""
         entry = read_json(self._root / INTERNAL, "status.json")
-        return {k: v for k, v in entry.items() if k not in ("sha256", "columns", "attributes", "begin")}
+        return {k: v for k, v in entry.items() if k not in ("sha256", "columns", "attributes", "begin", "checkpoints")}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -221,6 +221,9 @@ class Store:
                 f"{self.path} is in {what}, which can be read, viewed and exported but not continued as a run by this "
                 "version: install the holonomix that wrote it, or run it again in another directory"
             )
+        found = checkpoints.numbers(self._checkpoints)
+        if found and not self._from_start and not any(checkpoints.may_be_intact(self._checkpoints, n) for n in found):
+            raise self._no_checkpoint()  # known from the sizes, before JAX is imported to go on
         self._lock = directory.take_lock(self._root)
         mend(self._root)
 
@@ -293,8 +296,13 @@ class Store:
         if self._checkpoint_seconds:
             self._spacing = max(self._checkpoint_seconds, SPARING * (self._last_checkpoint - began))
 
-    def _publish(self, state: str, closing: Mapping[str, Any] | None = None) -> None:
-        """Show `rows` rows to readers. The arrays' own metadata precedes the group's: all the rows are there by now."""
+    def _publish(
+        self, state: str, closing: Mapping[str, Any] | None = None, damaged: Collection[int] = frozenset()
+    ) -> None:
+        """Show `rows` rows to readers. The arrays' own metadata precedes the group's: all the rows are there by now.
+
+        The status names the checkpoints that `prune` will keep, so that `verify` notices one that is lost.
+        """
         attributes = {
             **scalar_attributes(self.meta),
             **scalar_attributes({f"end_{k}": v for k, v in (closing or {}).items()}),
@@ -306,7 +314,10 @@ class Store:
             writer.publish(self.rows)
         self._root.write("zarr.json", group_metadata(self.columns, self.rows, attributes), durable=False)
         columns = [column.as_dict() for column in self.columns]
-        body = {"state": state, "rows": self.rows, "columns": columns, "attributes": attributes, "begin": self.meta}
+        there = set(checkpoints.numbers(self._checkpoints)).difference(damaged)
+        kept = sorted(there & checkpoints.kept(self._number))
+        body = {"state": state, "rows": self.rows, "columns": columns, "checkpoints": kept}
+        body |= {"attributes": attributes, "begin": self.meta}
         status = signed({**json.loads(as_json(closing or {})), **body})
         (self._root / INTERNAL).write("status.json", status, durable=closing is not None)
 
@@ -318,10 +329,10 @@ class Store:
         for name, writer in self._writers.items():
             writer.go_back_to(found.rows, found.tail[name])
         # readers first: no instant at which they are promised a row that is gone
-        self._publish("running")
+        damaged = set(checkpoints.numbers(self._checkpoints)) - {c.number for c in intact_checkpoints(self._root)}
+        self._publish("running", damaged=damaged)
         for writer in self._writers.values():
             writer.flush()
-        damaged = set(checkpoints.numbers(self._checkpoints)) - {c.number for c in intact_checkpoints(self._root)}
         checkpoints.prune(self._checkpoints, found.number, damaged)
         for writer in self._writers.values():
             writer.cut()
@@ -343,17 +354,20 @@ class Store:
         """Back to an empty store: right after a kill before the first checkpoint, a loss otherwise."""
         promised = self._promised()
         if (checkpoints.numbers(self._checkpoints) or promised is None or promised.rows) and not self._from_start:
-            raise StoreDamagedError(
-                f"no checkpoint of {self.path} is intact, so the run cannot continue from where it was. What can "
-                "still be read stays as it is; to compute it again from its start in place, use `holonomix resume "
-                f"{self.path} --from-start`"
-            )
+            raise self._no_checkpoint()
         self.rows, self.columns, self._number, self._writers = 0, (), -1, {}
-        self._publish("running")
+        self._publish("running", damaged=checkpoints.numbers(self._checkpoints))
         checkpoints.prune(self._checkpoints, None)
         for name in self._root.names():
             if name != INTERNAL and self._root.is_directory(name):
                 remove_column(self._root, name)
+
+    def _no_checkpoint(self) -> StoreDamagedError:
+        return StoreDamagedError(
+            f"no checkpoint of {self.path} is intact, so the run cannot continue from where it was. What can "
+            "still be read stays as it is; to compute it again from its start in place, use `holonomix resume "
+            f"{self.path} --from-start`"
+        )
 
     def _promised(self) -> Contents | None:
         """What readers are shown; None where it cannot be told any more."""

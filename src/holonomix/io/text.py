@@ -65,6 +65,9 @@ def unsigned(data: bytes) -> dict[str, Any]:
     claimed = body.pop("sha256", None)
     if claimed != hashlib.sha256(as_json(body)).hexdigest():
         raise ValueError("it does not agree with its checksum")
+    # equal values can be written in other ways: blanks, escapes, a key given twice
+    if data != as_json({"sha256": claimed, **body}):
+        raise ValueError("its text is not as it was written")
     return body
 
 
