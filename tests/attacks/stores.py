@@ -106,7 +106,7 @@ def damaged(path: Path, dice: random.Random) -> str:
     """Damage one file; what was done."""
     file = dice.choice(files_of(path))
     data = bytearray(file.read_bytes())
-    how = dice.choice(["flip", "cut", "grow", "zero", "delete", "swap", "twice"])
+    how = dice.choice(["flip", "cut", "grow", "zero", "delete", "swap", "twice", "blank"])
     at = dice.randrange(max(1, len(data)))
     if how == "flip" and data:
         data[at] ^= 1 << dice.randrange(8)
@@ -125,6 +125,9 @@ def damaged(path: Path, dice: random.Random) -> str:
         data = bytearray(other.read_bytes())
     elif how == "twice":
         data = data + data
+    elif how == "blank":  # JSON that means the same
+        file = dice.choice([p for p in files_of(path) if p.suffix == ".json"])
+        data = bytearray(file.read_bytes().replace(b",", dice.choice([b" ,", b",\n", b",\t"]), dice.choice([1, -1])))
     file.write_bytes(data)
     return f"{how} {file.relative_to(path)} at {at}"
 
@@ -179,7 +182,12 @@ def _mutated(body: Any, dice: random.Random) -> str:
 def _odd_file(path: Path, dice: random.Random) -> str:
     """Something that is no ordinary file, or a huge one with nothing in it."""
     file = dice.choice(files_of(path))
-    how = dice.choice(["sparse", "pipe", "folder", "link", "loop", "device", "zip"])
+    how = dice.choice(["sparse", "pipe", "folder", "link", "loop", "device", "zip", "file"])
+    if how == "file":
+        folder = dice.choice(sorted(p for p in path.rglob("*") if p.is_dir()))
+        shutil.rmtree(folder)
+        folder.write_bytes(dice.randbytes(dice.randrange(100)))
+        return f"file {folder.relative_to(path)}"
     if how == "zip":
         file = dice.choice([p for p in files_of(path) if p.suffix in (".npz", ".bin")] or [file])
         file.write_bytes(odd_zip(dice))
@@ -258,13 +266,23 @@ class Campaign:
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.whole, self.place)
         what = (damaged if how == "damage" else forged)(self.place, dice)
+        changed = how == "damage" and not what.startswith("swap") and self.is_changed()
         for action in ACTIONS:
             try:
                 found = attempt(self.kind, self.place, action)
                 if how == "damage" and found is not None:
                     self.check(action, found)
+                if changed and action == "verify" and found == []:
+                    raise Broken("not noticed")
             except Broken as error:
                 raise Broken(f"{self.kind}, {how}, {what}, {action}: {error}") from error
+
+    def is_changed(self) -> bool:
+        """Whether any byte of the copy differs from the whole store."""
+        whole, place = (
+            {p.relative_to(folder): p.read_bytes() for p in files_of(folder)} for folder in (self.whole, self.place)
+        )
+        return whole != place
 
     def check(self, action: str, found: Any) -> None:
         """What a damaged store shows is right, or NaN where rows are missing."""

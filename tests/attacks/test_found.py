@@ -76,6 +76,14 @@ def test_an_ensemble_that_declares_other_rows(ensemble, rows):
         run()
 
 
+def test_long_names_of_columns_are_shown_short(ensemble):
+    _, file = ensemble
+    forged(file, lambda body: body["columns"][0].update(key="a" * 5000))
+    with pytest.raises(hx.HolonomixError, match="the name 'aaa") as caught:
+        EnsembleStore(file.parents[1])
+    assert len(str(caught.value)) < 400
+
+
 def test_long_values_are_shown_short(ensemble):
     run, file = ensemble
     forged(file, lambda body: body["meta"].update(t0="a" * 5000))

@@ -19,6 +19,7 @@ import google_crc32c
 import numpy as np
 
 from ..columns import dims_of, name_of
+from ..errors import shown
 from .errors import StoreDamagedError, StoreError
 from .text import seal
 
@@ -39,7 +40,7 @@ def column_name(key: str) -> str:
     name = name_of(key)
     plain = name.isprintable() and "\\" not in name and name == name.strip() and len(name.encode()) <= 200
     if not name or not plain or name.startswith((".", "__")) or name in _FILES:
-        raise StoreError(f"the name {key!r} cannot be stored; give the observable a plain name such as 'energy'")
+        raise StoreError(f"the name {shown(key)} cannot be stored; give the observable a plain name such as 'energy'")
     return name
 
 
