@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import subprocess
 import sys
@@ -19,8 +20,9 @@ import pytest
 import holonomix as hx
 from holonomix import compiled
 from holonomix.driver import backends
-from holonomix.systems.frozen import Frozen, digest_of, freeze
+from holonomix.systems.frozen import Frozen, Recorder, digest_of, freeze
 from holonomix.systems.functions import Fixed
+from holonomix.systems.signatures import required_arguments
 from holonomix.systems.stamps import stamp
 
 STRENGTH = 1.0
@@ -100,6 +102,182 @@ def test_a_function_that_changed_is_not_stale(way):
             assert sol.final_q[0] == pytest.approx(expected(strength), abs=1e-4)
             assert float(q[0]) == pytest.approx(expected(strength), abs=1e-4)
     change(1.0)
+
+
+TABLE = [1.0]
+
+
+class Strange(eqx.Module):
+    """Params whose operators read a global list."""
+
+    size: jax.Array
+
+    def __getitem__(self, k):
+        return TABLE[k]
+
+    def __call__(self, q):
+        return 0.5 * TABLE[0] * jnp.sum(q**2)
+
+
+def in_params(q):
+    return 0.5 * TABLE[0] * jnp.sum(q**2)
+
+
+@pytest.mark.parametrize(
+    ("potential", "params"),
+    [
+        (lambda q, params: params["f"](q), {"f": in_params}),
+        (lambda q, params: params[0](q), [functools.partial(lambda k, q: in_params(q), 1)]),
+        (lambda q, params: params["f"](q), {"f": Strange(jnp.ones(1))}),
+        (lambda q, params: params[0] * 0.5 * jnp.sum(q**2), Strange(jnp.ones(1))),
+    ],
+    ids=["function", "partial", "module", "operator"],
+)
+def test_functions_in_params_are_not_stale(potential, params):
+    def run(system):
+        q, _ = hx.integrate(system, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=50)
+        sol = hx.simulate(system, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=50)
+        return [float(q[0]), float(sol.final_q[0])]
+
+    kept = hx.System(potential, params=params)
+    try:
+        for TABLE[0] in (1.0, 4.0):
+            for system in (kept, hx.System(potential, params=params)):
+                assert run(system) == pytest.approx([expected(TABLE[0])] * 2, abs=1e-4)
+    finally:
+        TABLE[0] = 1.0
+
+
+def test_functions_in_params_that_cannot_change_are_traced_once(monkeypatch):
+    def pure(q):
+        return jnp.sum(q**2)
+
+    system = hx.System(lambda q, params: params["f"](q), params={"f": pure})
+    system.prepare(jnp.ones(2))
+    monkeypatch.delattr(Recorder, "_trace")
+    assert isinstance(system.prepare(jnp.ones(2)).potential_fn, Frozen)
+
+
+def globals_by_pattern(q):
+    function = type(lambda: 0)
+    match in_params:
+        case function(__globals__=names):
+            return names["TABLE"][0] * jnp.sum(q**2)
+
+
+def forged(q):
+    return TABLE[0] * jnp.sum(q**2)
+
+
+forged.__module__ = "holonomix.systems.potentials"
+
+
+def copied(q):
+    return TABLE[0] * jnp.sum(q**2)
+
+
+functools.update_wrapper(copied, hx.fixman)
+
+
+def with_own_builtins():
+    names = {"__builtins__": {"abs": lambda x: TABLE[0]}, "jnp": jnp}
+    exec("def fn(q): return abs(-1.0) * jnp.sum(q**2)", names)
+    return names["fn"]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda q: operator.attrgetter("__globals__")(in_params)["TABLE"][0] * jnp.sum(q**2),
+        lambda q: float(operator.methodcaller("format", in_params)("{0.__globals__[TABLE][0]}")) * jnp.sum(q**2),
+        globals_by_pattern,
+        forged,
+        copied,
+        with_own_builtins(),
+    ],
+    ids=["attrgetter", "methodcaller", "match", "__module__", "__wrapped__", "__builtins__"],
+)
+def test_what_reaches_a_list_in_a_roundabout_way_is_not_stale(fn):
+    system, q = hx.System(fn), jnp.array([1.0, 2.0])
+    try:
+        for TABLE[0] in (1.0, 4.0):
+            assert float(system.prepare(q).potential(q)) == 5 * TABLE[0]
+    finally:
+        TABLE[0] = 1.0
+
+
+def test_pure_operators_have_a_stamp():
+    assert stamp(lambda q: operator.itemgetter(0)(q) * operator.mul(2.0, q[0])) is not None
+    assert stamp(lambda q: operator.attrgetter("T")(q)) is None
+
+
+def test_the_signature_of_a_wrapper_is_its_own():
+    @functools.wraps(hx.fixman)  # two arguments
+    def one(q):
+        return 0.0
+
+    @functools.wraps(lambda q, t: 0.0)
+    def any_number(*args):
+        return 0.0
+
+    assert required_arguments(one) == 1 and required_arguments(any_number) == 2
+    assert required_arguments(jax.jit(lambda q, t: 0.0)) == 2
+    any_number.__wrapped__ = any_number  # a circle
+    assert required_arguments(any_number) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("jax_threefry_partitionable", (True, False)), ("jax_random_seed_offset", (0, 5))]
+)
+def test_settings_of_random_numbers_are_not_stale(name, values):
+    potential = lambda q: jax.random.uniform(jax.random.key(0), (3,))[1] * jnp.sum(q**2)
+    system, found, right, before = hx.System(potential), [], [], getattr(jax.config, name)
+    try:
+        for value in values:
+            jax.config.update(name, value)
+            sol = hx.simulate(system, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=20)
+            found.append(float(sol.final_q[0]))
+            right.append(np.cos(np.sqrt(2 * potential(jnp.ones(1))) * 0.2))
+    finally:
+        jax.config.update(name, before)
+    assert right[0] != right[1]
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-4)
+
+
+def test_memory_shared_with_numpy_is_not_stale():
+    memory = np.zeros(16)
+    shared = memory[(-memory.ctypes.data // 8) % 8 :][:8]  # JAX shares memory that is aligned to 64 bytes
+    shared[:] = 1.0
+    array, q = jax.device_put(shared), jnp.array([1.0, 2.0])
+    system = hx.System(lambda q: array[0] * jnp.sum(q**2))
+    for shared[:] in (1.0, 4.0):
+        assert float(system.prepare(q).potential(q)) == 5 * float(np.asarray(array)[0])
+
+
+def unsorted_table():
+    table = {1: 2.0, "a": 1.0}
+    return lambda q: table[1] * jnp.sum(q**2)
+
+
+@functools.singledispatch
+def dispatched(q):
+    return 2.0 * jnp.sum(q**2)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        unsorted_table(),
+        lambda q, table={1: 2.0, "a": 1.0}: table[1] * jnp.sum(q**2),
+        functools.partial(lambda table, q: table[1] * jnp.sum(q**2), {1: 2.0, "a": 1.0}),
+        jax.tree_util.Partial(lambda table, q: table[1] * jnp.sum(q**2), {1: 2.0, "a": 1.0}),
+        dispatched,
+    ],
+    ids=["closure", "default", "partial", "Partial", "singledispatch"],
+)
+def test_functions_may_hold_dictionaries_whose_keys_have_no_order(fn):
+    sol = hx.simulate(hx.System(fn), hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=3)
+    assert sol.final_q[0] == pytest.approx(expected(4.0, 0.03), abs=1e-6)
 
 
 def test_observables_events_and_constraints_are_not_stale():

@@ -61,9 +61,16 @@ def _traced(values: tuple[Any, ...]) -> dict[int, Any]:
     found = {}
     for k, value in enumerate(values):
         leaf = _as_leaf(value)
-        if any(isinstance(x, Tracer) for x in jax.tree.leaves(leaf)):
+        if _has_tracers(leaf):
             found[k] = leaf
     return found
+
+
+def _has_tracers(tree: Any) -> bool:
+    try:
+        return any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
+    except (TypeError, ValueError):  # not a PyTree: a dictionary whose keys have no order
+        return False
 
 
 def _as_leaf(value: Any) -> Any:
@@ -77,4 +84,4 @@ def _as_leaf(value: Any) -> Any:
 def hoisted(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`fn` as a `Closure` where it closes over traced values."""
     leaf = _as_leaf(fn)
-    return leaf if any(isinstance(x, Tracer) for x in jax.tree.leaves(leaf)) else fn
+    return leaf if _has_tracers(leaf) else fn

@@ -43,7 +43,11 @@ class Fixed(eqx.Module):
 def as_callable(fn: Any) -> Any:
     """`fn` in a form that may travel through `jax.jit` as an argument."""
     fn = hoisted(fn)
-    return Fixed(fn) if jax.tree_util.all_leaves([fn]) else fn
+    try:
+        leaves = jax.tree.leaves(fn)
+    except ValueError:  # a callable PyTree over a dictionary whose keys have no order
+        return Fixed(fn.__call__)
+    return Fixed(fn) if len(leaves) == 1 and leaves[0] is fn else fn
 
 
 @contextlib.contextmanager

@@ -11,9 +11,11 @@ import functools
 import importlib
 import itertools
 import math
-import operator
+import sys
 from collections.abc import Sequence
-from types import ModuleType
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
 
 BUILTINS = """
     abs all any bool bytes callable complex dict divmod enumerate filter float frozenset int isinstance issubclass iter
@@ -69,6 +71,12 @@ RANDOM = """
     PRNGKey key split fold_in normal uniform bernoulli choice exponential gamma permutation randint multivariate_normal
     truncated_normal rademacher key_data wrap_key_data
 """.split()
+# Without attrgetter and methodcaller, which reach any attribute, such as the globals of a function.
+OPERATORS = """
+    abs add and_ call concat contains countOf eq floordiv ge getitem gt iadd iand iconcat ifloordiv ilshift imatmul imod
+    imul index indexOf inv invert ior ipow irshift is_ is_not isub itemgetter itruediv ixor le length_hint lshift lt
+    matmul mod mul ne neg not_ or_ pos pow rshift setitem sub truediv truth xor
+""".split()
 TREES = "leaves map reduce structure flatten unflatten all tree_map tree_leaves tree_reduce tree_flatten tree_unflatten"
 
 NAMES: dict[str, Sequence[str]] = {
@@ -86,8 +94,11 @@ NAMES: dict[str, Sequence[str]] = {
     "jax.random": RANDOM,
     "jax.tree": TREES.split(),
     "jax.tree_util": TREES.split(),
+    "operator": OPERATORS,
 }
-_WHOLE = (math, cmath, operator, itertools)  # modules of functions without state
+_WHOLE = (math, cmath, itertools)  # modules of functions without state
+_ROOT = str(Path(__file__).parents[1])
+_PACKAGE = __name__.partition(".")[0]
 
 # Parts of this package whose functions read nothing but their arguments.
 OURS = tuple(f"holonomix.{name}" for name in ("linalg", "systems", "projection", "methods", "taylor", "types"))
@@ -127,7 +138,33 @@ def _module(name: str) -> ModuleType | None:
         return None
 
 
+def home(fn: FunctionType) -> str:
+    """The module of this package in which a function was written; empty for others.
+
+    Told by its globals and the file of its code: `__module__` and `__wrapped__` can be set, and decorators copy them.
+    """
+    name = fn.__globals__.get("__name__")
+    if not isinstance(name, str) or name.partition(".")[0] != _PACKAGE:
+        return ""
+    known = getattr(sys.modules.get(name), "__dict__", None) is fn.__globals__
+    return name if known and fn.__code__.co_filename.startswith(_ROOT) else ""
+
+
+def without_type_checks(fn: Any) -> Any:
+    """A function without the checks of jaxtyping around it; any other wrapper may compute something else."""
+    while isinstance(fn, FunctionType) and fn.__globals__.get("__name__", "").startswith("jaxtyping."):
+        inner = getattr(fn, "__wrapped__", None)
+        if inner is None:
+            break
+        fn = inner
+    return fn
+
+
+def is_pure(fn: FunctionType) -> bool:
+    """Whether a function is one of ours that reads nothing but its arguments."""
+    return not fn.__closure__ and _in_pure_part(home(fn))
+
+
 @functools.cache
-def is_ours(module: str) -> bool:
-    """Whether functions of a module that close over nothing are known to be pure."""
+def _in_pure_part(module: str) -> bool:
     return any(module == name or module.startswith(name + ".") for name in OURS)

@@ -17,6 +17,8 @@ from jaxtyping import PyTree
 from .closures import Closure
 from .functions import Fixed, as_callable
 
+MAX_WRAPPERS = 100  # they may form a circle
+
 
 class TimeDependent(eqx.Module):
     """A potential that depends on time: `TimeDependent(lambda q, t: ...)`, or `(q, t, params)`.
@@ -40,9 +42,22 @@ class Parametrized(eqx.Module):
 
 
 def required_arguments(fn: Callable[..., Any]) -> int | None:
-    """How many positional arguments `fn` requires; None where it takes any number, or does not tell."""
+    """How many positional arguments `fn` requires; None where it takes any number, or does not tell.
+
+    A wrapper that takes any number is asked for the function that it wraps.
+    """
+    inner: Any = fn.fn if isinstance(fn, (Fixed, Closure)) else fn
+    for _ in range(MAX_WRAPPERS):
+        found = _required(inner)
+        inner = getattr(inner, "__wrapped__", None)
+        if found is not None or inner is None:
+            return found
+    return None
+
+
+def _required(fn: Callable[..., Any]) -> int | None:
     try:
-        parameters = inspect.signature(fn.fn if isinstance(fn, (Fixed, Closure)) else fn).parameters.values()
+        parameters = inspect.signature(fn, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):
         return None
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):

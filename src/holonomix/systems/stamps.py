@@ -9,7 +9,6 @@ then there is no stamp, and the function is traced again.
 
 from __future__ import annotations
 
-import builtins
 import dis
 import functools
 from collections.abc import Hashable, Iterable, Iterator
@@ -20,12 +19,13 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from .purity import ATTRIBUTES, allowed, is_ours
+from .purity import ATTRIBUTES, allowed, is_pure
 
 LARGEST = 1 << 16  # bytes of an array of NumPy that are compared
 # What a function does beside reading names: it may load code, or change what others read.
 _REFUSED = ("IMPORT_NAME", "IMPORT_FROM", "IMPORT_STAR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR")
 _REFUSED += ("LOAD_BUILD_CLASS", "LOAD_LOCALS", "LOAD_NAME", "STORE_DEREF", "DELETE_DEREF", "LOAD_SUPER_ATTR")
+_REFUSED += ("MATCH_CLASS",)  # its patterns read attributes
 _GLOBAL, _CELL = ("LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"), ("LOAD_DEREF", "LOAD_CLASSDEREF")
 _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 
@@ -59,19 +59,25 @@ def stamp(value: object, seen: dict[int, Hashable | None] | None = None) -> Hash
     if id(value) in allowed():
         return Same(value)
     if kind is FunctionType:
-        module = value.__module__
-        if isinstance(module, str) and not value.__closure__ and is_ours(module):  # type: ignore[attr-defined]
-            return Same(value)
-        return _function(value, seen)  # type: ignore[arg-type]
+        return Same(value) if is_pure(value) else _function(value, seen)  # type: ignore[arg-type]
     if kind is np.ndarray or isinstance(value, np.generic):
         array = np.asarray(value)
         small = array.nbytes <= LARGEST and array.dtype.kind in "biufc"
         return (kind, array.dtype.str, array.shape, array.tobytes()) if small else None
     if isinstance(value, jax.Array):
-        return Same(value)  # its values do not change
+        return Same(value), _contents(value)
     if kind in (tuple, frozenset):
         return _all(value, seen)  # type: ignore[arg-type]
     return None
+
+
+def _contents(array: jax.Array) -> bytes | None:
+    """The values of a small array on the CPU: `jax.device_put` may share memory with NumPy, which can write to it."""
+    if array.nbytes > LARGEST or array.is_deleted() or not isinstance(array.dtype, np.dtype):
+        return None
+    if not array.is_fully_addressable or any(device.platform != "cpu" for device in array.devices()):
+        return None
+    return np.asarray(array).tobytes()
 
 
 def _function(fn: FunctionType, seen: dict[int, Hashable | None]) -> Hashable | None:
@@ -107,7 +113,7 @@ def _value(read: Read, fn: FunctionType, cells: dict[str, Any]) -> object:
     elif read.name in fn.__globals__:
         value = fn.__globals__[read.name]
     else:
-        value = getattr(builtins, read.name)
+        value = fn.__builtins__[read.name]  # those of its globals, which need not be Python's
     for attribute in read.attributes:
         if not isinstance(value, ModuleType):
             if attribute not in ATTRIBUTES:
