@@ -74,16 +74,18 @@ def load(folder: Folder, number: int) -> Checkpoint | None:
         return None
 
 
-def may_be_intact(folder: Folder, number: int) -> bool:
-    """Whether both files of a checkpoint are regular and of allowed sizes; their contents are not read."""
-    try:
-        for name, most in ((f"{number:08d}.json", MOST_JSON), (f"{number:08d}.npz", MOST_ARRAYS)):
+def is_forged(folder: Folder, number: int) -> bool:
+    """Whether a file of a checkpoint is hollow, too long, or no regular file; contents are not read."""
+    for name, most in ((f"{number:08d}.json", MOST_JSON), (f"{number:08d}.npz", MOST_ARRAYS)):
+        try:
             with folder.file(name) as (_, size):
                 if size > most:
-                    return False
-    except (OSError, StoreError):
-        return False
-    return True
+                    return True
+        except StoreError:
+            return True
+        except OSError:
+            continue  # missing: `load` finds out
+    return False
 
 
 def numbers(folder: Folder) -> list[int]:

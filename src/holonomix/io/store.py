@@ -222,8 +222,8 @@ class Store:
                 "version: install the holonomix that wrote it, or run it again in another directory"
             )
         found = checkpoints.numbers(self._checkpoints)
-        if found and not self._from_start and not any(checkpoints.may_be_intact(self._checkpoints, n) for n in found):
-            raise self._no_checkpoint()  # known from the sizes, before JAX is imported to go on
+        if found and not self._from_start and all(checkpoints.is_forged(self._checkpoints, n) for n in found):
+            raise self._no_checkpoint()  # known from the sizes, before `holonomix resume` imports JAX
         self._lock = directory.take_lock(self._root)
         mend(self._root)
 
