@@ -30,6 +30,9 @@ VALUE = 1.0
 TABLE = {"k": 1.0}
 LISTED = [1.0]
 ARRAY = np.ones(1)
+_MEMORY = np.ones(16)
+ALIGNED = _MEMORY[(-_MEMORY.ctypes.data // 8) % 8 :][:8]
+SHARED = jax.device_put(ALIGNED)  # JAX shares memory that is aligned to 64 bytes
 CONTEXT: contextvars.ContextVar[float] = contextvars.ContextVar("strength", default=1.0)
 MODULE = types.ModuleType("hx_attack_module")
 sys.modules["hx_attack_module"] = MODULE
@@ -127,6 +130,24 @@ def channels(folder: pathlib.Path) -> dict[str, Callable[[Any], Any]]:
     def by_comprehension(q: Any) -> Any:
         return sum(x * power(q) for x in LISTED)
 
+    def by_pattern(q: Any) -> Any:
+        function = type(lambda: 0)
+        match power:
+            case function(__globals__=names):  # type: ignore[misc]
+                return names["VALUE"] * power(q)
+
+    def forged(q: Any) -> Any:
+        return VALUE * power(q)
+
+    forged.__module__ = "holonomix.systems.potentials"
+
+    def copied(q: Any) -> Any:
+        return VALUE * power(q)
+
+    functools.update_wrapper(copied, hx.fixman)
+    names: dict[str, Any] = {"__builtins__": {"abs": lambda x: VALUE}, "power": power}
+    exec("def by_own_builtins(q): return abs(-1.0) * power(q)", names)
+    by_own_builtins = names["by_own_builtins"]
     inner = lambda q: helper(q)
     return {
         "environment": lambda q: float(os.environ["HX_ATTACK"]) * power(q),
@@ -151,6 +172,18 @@ def channels(folder: pathlib.Path) -> dict[str, Callable[[Any], Any]]:
         "vars": lambda q: vars(MODULE)["k"] * power(q),
         "getattr": lambda q: getattr(Holder, "k") * power(q),  # noqa: B009
         "attrgetter": lambda q: operator.attrgetter("k")(Holder) * power(q),
+        "attrgetter of a pure function": lambda q: operator.attrgetter("__globals__")(power)["VALUE"] * power(q),
+        "attrgetter of a builtin": lambda q: operator.attrgetter("__self__.eval")(len)("LISTED")[0] * power(q),
+        "attrgetter of a global list": lambda q: operator.attrgetter("__globals__")(power)["LISTED"][0] * power(q),
+        "methodcaller": lambda q: float(operator.methodcaller("format", power)("{0.__globals__[VALUE]}")) * power(q),
+        "itemgetter": lambda q: operator.itemgetter(0)(LISTED) * power(q),
+        "itemgetter of globals": lambda q: operator.itemgetter("VALUE")(globals()) * power(q),
+        "operator": lambda q: operator.mul(operator.getitem(LISTED, 0), power(q)),
+        "pattern": by_pattern,
+        "own builtins": by_own_builtins,
+        "forged module": forged,
+        "copied wrapper": copied,
+        "shared memory": lambda q: SHARED[0] * power(q),
         "dunder": lambda q: helper.__globals__["VALUE"] * power(q),
         "frame": lambda q: sys._getframe().f_globals["VALUE"] * power(q),
         "format": lambda q: float("{0.k}".format(Holder)) * power(q),  # noqa: UP030, UP032
@@ -197,7 +230,7 @@ class Strength:
         global VALUE
         VALUE = TABLE["k"] = LISTED[0] = Holder.k = MODULE.k = with_attribute.k = k  # type: ignore[attr-defined]
         PAIR.k[0] = k
-        ARRAY[0] = k
+        ARRAY[0] = ALIGNED[:] = k
         CONTEXT.set(k)
         os.environ["HX_ATTACK"] = repr(k)
         (self.folder / "k.txt").write_text(repr(k))
@@ -231,14 +264,23 @@ def wrapped(fn: Callable[[Any], Any], dice: random.Random) -> Callable[[Any], An
     return fn
 
 
+def call_params(q: Any, params: Any) -> Any:
+    return params["f"](q)
+
+
+def make_system(fn: Callable[[Any], Any], role: str) -> hx.System:
+    """A system whose potential is `fn`, or calls `fn` in its params."""
+    return hx.System(fn) if role == "potential" else hx.System(call_params, params={"f": fn, "unused": 1.0})
+
+
 def check(name: str, fn: Callable[[Any], Any], strength: Strength, dice: random.Random, full: bool = False) -> str:
     """What was stale, or nothing. `full` runs the motion; otherwise the prepared system is evaluated."""
     strength.set(1.0)
-    fn = wrapped(fn, dice)
-    system, q = hx.System(fn), jnp.array([0.6, 0.3])
+    fn, role = wrapped(fn, dice), dice.choice(["potential", "params"])
+    system, q = make_system(fn, role), jnp.array([0.6, 0.3])
     for k in (1.0, 4.0, dice.choice([1.0, 2.0, 9.0]), 4.0):
         strength.set(k)
-        now = system if dice.random() < 0.5 else hx.System(fn)
+        now = system if dice.random() < 0.5 else make_system(fn, role)
         if full:
             sol = hx.simulate(now, hx.StormerVerlet(), [1.0], [0.0], dt=0.01, steps=20)
             found, right = float(sol.final_q[0]), float(np.cos(np.sqrt(2 * k) * 0.2))
@@ -247,5 +289,5 @@ def check(name: str, fn: Callable[[Any], Any], strength: Strength, dice: random.
             found, right = float(now.prepare(q).potential(q)), k * 0.45
             wrong = not np.isclose(found, right, rtol=1e-12, atol=0)
         if wrong:
-            return f"{name}: {found} instead of {right} with strength {k}"
+            return f"{name} as {role}: {found} instead of {right} with strength {k}"
     return ""

@@ -36,11 +36,12 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             if Interrupts._outermost is not None:
                 return Interrupts._outermost
-            for number in SIGNALS:
-                _act_if_lost(number, signal.getsignal(number))
+            handlers: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+            for number, handler in handlers.items():
+                if getattr(handler, "received", False):
+                    handler(number, None)
             Interrupts._outermost = self
-            for number in SIGNALS:
-                handler = signal.getsignal(number)
+            for number, handler in handlers.items():
                 if callable(handler):  # the default action of SIGTERM ends the process without Python: leave it
                     self._previous[number] = handler
                     signal.signal(number, self._note)
@@ -80,13 +81,8 @@ class Interrupts:
             number, self._pending = self._pending, None
             self._act(number)
         for number, handler in self._previous.items():
-            _act_if_lost(number, handler)
-
-
-def _act_if_lost(number: int, handler: Any) -> None:
-    """Call a handler again whose exception was swallowed."""
-    if getattr(handler, "received", False):
-        handler(number, None)
+            if getattr(handler, "received", False):
+                handler(number, None)
 
 
 def interruptible(fn: Callable[P, R]) -> Callable[P, R]:

@@ -29,7 +29,7 @@ from ..compiled import Recent
 from ..types import Function
 from .closures import Closure
 from .functions import Fixed
-from .purity import home, without_type_checks
+from .purity import home, is_type_check
 from .stamps import stamp
 
 _PACKAGE = __name__.partition(".")[0]
@@ -237,10 +237,11 @@ def _is_user_function(x: object) -> bool:
     return not ours and not jax.tree_util.all_leaves([x])
 
 
-def _is_ours(fn: Function) -> bool:
+def _is_ours(fn: Any) -> bool:
     """A function of this package that closes over nothing cannot change; type checks wrapped around it do not count."""
-    fn = without_type_checks(fn)
-    return isinstance(fn, FunctionType) and fn.__closure__ is None and bool(home(fn))
+    while isinstance(fn, FunctionType) and is_type_check(fn.__code__):
+        fn = getattr(fn, "__wrapped__", None)
+    return isinstance(fn, FunctionType) and fn.__closure__ is None and bool(home(fn.__code__))
 
 
 def _rebuilt(fn: Function, arrays: tuple[Any, ...]) -> Any:

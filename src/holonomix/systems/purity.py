@@ -11,11 +11,11 @@ import functools
 import importlib
 import itertools
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Any
+from types import CodeType, ModuleType
+
+import jaxtyping
 
 BUILTINS = """
     abs all any bool bytes callable complex dict divmod enumerate filter float frozenset int isinstance issubclass iter
@@ -97,8 +97,8 @@ NAMES: dict[str, Sequence[str]] = {
     "operator": OPERATORS,
 }
 _WHOLE = (math, cmath, itertools)  # modules of functions without state
-_ROOT = str(Path(__file__).parents[1])
-_PACKAGE = __name__.partition(".")[0]
+_ROOT = Path(__file__).parents[1]
+_CHECKS = Path(str(jaxtyping.__file__)).parent
 
 # Parts of this package whose functions read nothing but their arguments.
 OURS = tuple(f"holonomix.{name}" for name in ("linalg", "systems", "projection", "methods", "taylor", "types"))
@@ -138,33 +138,24 @@ def _module(name: str) -> ModuleType | None:
         return None
 
 
-def home(fn: FunctionType) -> str:
-    """The module of this package in which a function was written; empty for others.
+@functools.lru_cache(4096)
+def home(code: CodeType) -> str:
+    """The module of this package that a function's code was written in; empty for others.
 
-    Told by its globals and the file of its code: `__module__` and `__wrapped__` can be set, and decorators copy them.
+    Told by the file: `__module__` and `__wrapped__` of a function can be set, and decorators copy them.
     """
-    name = fn.__globals__.get("__name__")
-    if not isinstance(name, str) or name.partition(".")[0] != _PACKAGE:
-        return ""
-    known = getattr(sys.modules.get(name), "__dict__", None) is fn.__globals__
-    return name if known and fn.__code__.co_filename.startswith(_ROOT) else ""
+    file = Path(code.co_filename)
+    return ".".join((_ROOT.name, *file.relative_to(_ROOT).with_suffix("").parts)) if _ROOT in file.parents else ""
 
 
-def without_type_checks(fn: Any) -> Any:
-    """A function without the checks of jaxtyping around it; any other wrapper may compute something else."""
-    while isinstance(fn, FunctionType) and fn.__globals__.get("__name__", "").startswith("jaxtyping."):
-        inner = getattr(fn, "__wrapped__", None)
-        if inner is None:
-            break
-        fn = inner
-    return fn
-
-
-def is_pure(fn: FunctionType) -> bool:
-    """Whether a function is one of ours that reads nothing but its arguments."""
-    return not fn.__closure__ and _in_pure_part(home(fn))
-
-
-@functools.cache
-def _in_pure_part(module: str) -> bool:
+@functools.lru_cache(4096)
+def is_pure(code: CodeType) -> bool:
+    """Whether code is of one of our functions that read nothing but their arguments and what they close over."""
+    module = home(code)
     return any(module == name or module.startswith(name + ".") for name in OURS)
+
+
+@functools.lru_cache(4096)
+def is_type_check(code: CodeType) -> bool:
+    """Whether a wrapper is one of jaxtyping's; any other may compute something else than what it wraps."""
+    return _CHECKS in Path(code.co_filename).parents

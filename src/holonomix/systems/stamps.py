@@ -59,25 +59,24 @@ def stamp(value: object, seen: dict[int, Hashable | None] | None = None) -> Hash
     if id(value) in allowed():
         return Same(value)
     if kind is FunctionType:
-        return Same(value) if is_pure(value) else _function(value, seen)  # type: ignore[arg-type]
+        ours = not value.__closure__ and is_pure(value.__code__)  # type: ignore[attr-defined]
+        return Same(value) if ours else _function(value, seen)  # type: ignore[arg-type]
     if kind is np.ndarray or isinstance(value, np.generic):
         array = np.asarray(value)
         small = array.nbytes <= LARGEST and array.dtype.kind in "biufc"
         return (kind, array.dtype.str, array.shape, array.tobytes()) if small else None
     if isinstance(value, jax.Array):
-        return Same(value), _contents(value)
+        # `jax.device_put` may share memory with NumPy, which can write to it
+        small = value.nbytes <= LARGEST and isinstance(value.dtype, np.dtype) and not value.is_deleted()
+        return Same(value), np.asarray(value).tobytes() if small and _on_cpu(value.sharding) else None
     if kind in (tuple, frozenset):
         return _all(value, seen)  # type: ignore[arg-type]
     return None
 
 
-def _contents(array: jax.Array) -> bytes | None:
-    """The values of a small array on the CPU: `jax.device_put` may share memory with NumPy, which can write to it."""
-    if array.nbytes > LARGEST or array.is_deleted() or not isinstance(array.dtype, np.dtype):
-        return None
-    if not array.is_fully_addressable or any(device.platform != "cpu" for device in array.devices()):
-        return None
-    return np.asarray(array).tobytes()
+@functools.lru_cache(256)
+def _on_cpu(sharding: jax.sharding.Sharding) -> bool:
+    return sharding.is_fully_addressable and all(device.platform == "cpu" for device in sharding.device_set)
 
 
 def _function(fn: FunctionType, seen: dict[int, Hashable | None]) -> Hashable | None:
