@@ -59,26 +59,28 @@ def natural_time(system: AbstractSystem, q: Numbers, p: Numbers, dt: Real | None
     """
     zero = jnp.zeros((), q.dtype)
     square = lambda f: jnp.sum(f * system.inverse_mass(q, f))
-    slope = system.gradient(q)
-    held = -slope
-    if system.has_constraints:
-        jac = system.linearize(q)
-        factor = system.gram(q, jac, jac).factor(symmetric=True)
-        held = held - jac.transpose(factor.solve(jac(system.inverse_mass(q, held))))
+    slope, hold = system.gradient(q), _constraint_force(system, q)
+    held = hold(lambda jac: jac(system.inverse_mass(q, slope))) - slope
     push, speed = square(slope), square(p)
     way = jnp.where(square(held) > jnp.finfo(q.dtype).eps * push, held, p)
     along, velocity = square(way), system.inverse_mass(q, way)
     stiff = jnp.abs(jnp.sum(velocity * jax.jvp(system.gradient, (q,), (velocity,))[1]))
-    bend = zero
-    if system.has_constraints:
-        rate = jax.jvp(lambda x: system.hidden_constraint(x, way), (q,), (velocity,))[1]
-        bend = square(jac.transpose(factor.solve(rate)))
+    bend = square(hold(lambda _: jax.jvp(lambda x: system.hidden_constraint(x, way), (q,), (velocity,))[1]))
     bend = _quotient(_quotient(bend, along), along)  # kappa^2
     # only squares of times are square roots, so that results scale with the units to the last bit
     oscillating = jnp.sqrt(_quotient(zero + 1, jnp.sqrt(push * bend) + _quotient(stiff, along)))
     forced = np.pi * jnp.maximum(oscillating, jnp.sqrt(_quotient(speed, push)))
     found = jnp.where(push > 0, forced, jnp.sqrt(_quotient(zero + 1, bend * speed)))
     return found if dt is None else jnp.where(found > 0, found, START_STEPS * jnp.abs(dt))
+
+
+def _constraint_force(system: AbstractSystem, q: Numbers) -> Callable[[Callable[[Any], Any]], Any]:
+    """`G^T (G M^-1 G^T)^-1 r` as a function of `G -> r`; zero without constraints."""
+    if not system.has_constraints:
+        return lambda _: jnp.zeros_like(q)
+    jac = system.linearize(q)
+    factor = system.gram(q, jac, jac).factor(symmetric=True)
+    return lambda rate: jac.transpose(factor.solve(rate(jac)))
 
 
 def _quotient(a: Numbers, b: Numbers) -> Any:

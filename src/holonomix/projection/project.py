@@ -134,7 +134,7 @@ def rounding_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
 
 
 def local_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> Any:
-    """The natural scale of each row where positions are zero: its gradient times a radius of curvature, or times a step.
+    """The natural scale of rows where positions are zero: the gradient times a radius of curvature, or times a step.
 
     Neither depends on the origin.
     """
