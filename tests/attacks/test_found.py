@@ -109,3 +109,21 @@ def test_descriptions_of_a_run_that_are_no_texts(ensemble, part, value):
     with pytest.raises(hx.InputError, match="the store holds a run in which") as caught:
         run()
     assert len(str(caught.value)) < 500
+
+
+def test_an_ensemble_that_declares_fewer_trajectories(ensemble):
+    run, file = ensemble
+
+    def change(body):
+        body["trajectories"] = 2
+        for column in body["columns"]:
+            column["trajectories"] = 2
+
+    forged(file, change)
+    with pytest.raises(hx.HolonomixError, match="2 trajectories|damaged"):
+        run()
+
+
+def test_parameters_whose_names_have_no_order():
+    with pytest.raises(hx.InputError, match="params"):
+        hx.System(lambda q, k: q[0], params={1: 1.0, "a": 2.0})

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..io import EnsembleStore, StorePlace, is_store
 from ..io.arrays import packed
 from ..io.blocks import block_size
-from .checkpoint import GIVEN, Identity, check_same_backend, check_same_run
+from .checkpoint import GIVEN, OTHER, Identity, check_same_backend, check_same_run
 from .events import Found
 from .loop import LoopCarry
 from .plan import Plan, to_host
@@ -227,6 +227,9 @@ def open_store(
     if is_store(store):
         found = EnsembleStore(store)
         check_same_run({f"{GIVEN}{name}": x for name, x in found.arrays(INPUTS).items()}, found.meta, identity)
+        for what, then, now in (("trajectories", found.trajectories, plan.count), ("rows", found.rows, plan.row_count)):
+            if then != now:
+                raise InputError(f"the store is laid out for {then} {what}, this ensemble has {now}; {OTHER}")
         check_same_backend(found.meta.get("backend"), backend, allow_different_bits)
         found.tidy()
         return found

@@ -82,7 +82,7 @@ class System(AbstractSystem):
             self.mass = _as_mass(mass)
         self.force_fn = None if force is None else as_callable(with_params(force, 3, params))
         self.vector_fn = None if vector_potential is None else as_callable(vector_potential)
-        self.params = None if params is None else jax.tree.map(_as_value, params)
+        self.params = None if params is None else _as_values(params)
         self.shape = None
         self.redundant = False
 
@@ -125,7 +125,7 @@ class System(AbstractSystem):
 
     def with_params(self, params: PyTree) -> System:
         """The same system with other parameter values; nothing is recompiled."""
-        return eqx.tree_at(lambda s: s.params, self, jax.tree.map(_as_value, params), is_leaf=lambda x: x is None)
+        return eqx.tree_at(lambda s: s.params, self, _as_values(params), is_leaf=lambda x: x is None)
 
     def penalized(self, omega: ArrayLike) -> Any:
         """The stiff system with the constraint replaced by the potential `omega^2/2 |g|^2`."""
@@ -141,6 +141,14 @@ def _as_mass(mass: MassLike) -> Any:
         return known_array(mass, jnp.result_type(float))
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"mass must be a number, an array or a function of q, not {shown(mass)}") from error
+
+
+def _as_values(params: PyTree) -> Any:
+    try:
+        leaves, structure = jax.tree.flatten(params)
+    except ValueError as error:  # JAX sorts the keys of dictionaries
+        raise InputError(f"the names in params must be comparable, for instance all strings: {shown(params)}") from error
+    return jax.tree.unflatten(structure, [_as_value(x) for x in leaves])
 
 
 def _as_value(x: object) -> Any:
