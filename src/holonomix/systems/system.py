@@ -147,7 +147,9 @@ def _as_values(params: PyTree) -> Any:
     try:
         leaves, structure = jax.tree.flatten(params)
     except ValueError as error:  # JAX sorts the keys of dictionaries
-        raise InputError(f"the names in params must be comparable, for instance all strings: {shown(params)}") from error
+        raise InputError(
+            f"the names in params must be comparable, for instance all strings: {shown(params)}"
+        ) from error
     return jax.tree.unflatten(structure, [_as_value(x) for x in leaves])
 
 
