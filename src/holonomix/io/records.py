@@ -108,7 +108,7 @@ class BlockRecords:
         """The checksums in the list of blocks; None where it is missing or damaged."""
         with contextlib.suppress(OSError, ValueError, KeyError, StoreError):
             sums = unsigned(self.inside.read(LIST, MOST_LIST))["blocks"]
-            if isinstance(sums, list) and len(sums) == self.blocks:
+            if isinstance(sums, list) and len(sums) == self.blocks and all(isinstance(x, str) for x in sums):
                 return sums
         return None
 
