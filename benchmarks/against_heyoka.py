@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
-from holonomix.driver.backends import choose
-from holonomix.driver.loop import make_stepper
 from holonomix.methods.taylor import solution_series
+from holonomix.run.backends import choose
+from holonomix.run.loop import make_stepper
 
 T, GOALS = 50.0, (1e-10, 1e-13)
 DAYS = 1e6

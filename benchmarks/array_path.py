@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from kernels import TOL, c_library, chain_arguments, least
 
 import holonomix as hx
-from kernels import TOL, c_library, chain_arguments, least
 
 STEPS, TARGET, COMPILE = 1_000_000, 8.0, 3.0
 

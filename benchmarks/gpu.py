@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
-from holonomix.kernels.cuda import CudaRunner, Driver
-from holonomix.kernels.graph import FLOATS, Branches, Loop, dtype_of
-from holonomix.kernels.program import Program
+from holonomix.compiler.cuda import CudaRunner, Driver
+from holonomix.compiler.graph import FLOATS, Branches, Loop, dtype_of
+from holonomix.compiler.program import Program
 
 COMPARED = 64
 PEAK, BANDWIDTH = 33.5e12, 4.8e12  # of an H200: FP64 operations and bytes per second

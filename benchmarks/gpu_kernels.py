@@ -21,12 +21,12 @@ from jax import lax
 
 jax.config.update("jax_enable_x64", True)
 try:
-    from holonomix import kernels
+    from holonomix import compiler as kernels
 except ImportError:  # the kernels need only jax and numpy
     package = types.ModuleType("holonomix")
     package.__path__ = [str(Path(__file__).parents[1] / "src" / "holonomix")]
     sys.modules["holonomix"] = package
-    from holonomix import kernels
+    from holonomix import compiler as kernels
 
 DT = 0.05
 

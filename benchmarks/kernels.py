@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
-from holonomix import kernels
-from holonomix.driver.loop import make_stepper
+from holonomix import compiler as kernels
+from holonomix.run.loop import make_stepper
 
 HERE = Path(__file__).parent
 TOL = 1e-12  # of max|d^2 - L^2|; the C code halves its constraints

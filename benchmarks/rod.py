@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
-from holonomix.models.rod import wall_distances
-from holonomix.types import State
+from holonomix.build.models.rod import wall_distances
+from holonomix.core.types import State
 
 SIZES = (100, 1000, 10_000)
 

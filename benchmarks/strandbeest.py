@@ -17,7 +17,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 import holonomix as hx
-from holonomix.models.machines import JANSEN, jansen_points
+from holonomix.build.models.machines import JANSEN, jansen_points
 
 ROWS = 500  # at which errors are measured
 INTEGRATORS = ("RK4", "implicitfast")

@@ -64,8 +64,9 @@ def small_steps() -> Iterator[Row]:
 
 def batch() -> Iterator[Row]:
     """1 024 double pendula on one core against C with SIMD types."""
-    import holonomix as hx
     import kernels
+
+    import holonomix as hx
 
     method = hx.RATTLE(solver=hx.Newton(tol=kernels.TOL), compensated=False)
     times = kernels.batch(kernels.c_library(), hx.models.double_pendulum(), method, 1024, 4.0)

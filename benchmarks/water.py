@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 import holonomix as hx
-from holonomix.models import water
+from holonomix.build.models import water
 
 UNIT = water.UNITS["kcal/mol"]
 KELVIN, FRICTION = 232.0, 0.98  # friction in 1/ps

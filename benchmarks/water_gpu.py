@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
-from holonomix.models.water import UNITS
+from holonomix.build.models.water import UNITS
 
 UNIT = UNITS["eV"]
 BATH = {"friction": 0.01, "temperature": 232.0 * UNIT.boltzmann}

@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.animation import FuncAnimation, PillowWriter
 
 import holonomix as hx
-from holonomix.models.rod import backbone, wall_distances
+from holonomix.build.models.rod import backbone, wall_distances
 
 parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
 parser.add_argument("--nodes", type=int, default=10)

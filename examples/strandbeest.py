@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import holonomix as hx
-from holonomix.models.machines import BARS, JANSEN, jansen_points
+from holonomix.build.models.machines import BARS, JANSEN, jansen_points
 
 matplotlib.use("Agg")
 

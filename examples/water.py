@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import holonomix as hx
-from holonomix.models.water import UNITS, oxygen_distances
+from holonomix.build.models.water import UNITS, oxygen_distances
 
 parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
 parser.add_argument("--ps", type=float, default=60.0, help="length of each run in picoseconds")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from holonomix.certificates import measure
+from holonomix.study.certificates import measure
 
 
 def symplectic_defect(system, method, q, p, dt):

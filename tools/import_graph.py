@@ -4,7 +4,7 @@
     python tools/import_graph.py --check   # exit code 1 where it differs, or where an import goes upward
 
 An edge from A to B means that a module of A imports one of B. Only edges that are not implied by others are drawn.
-Results and problems draw themselves without importing what draws them: see `holonomix/pictures.py`.
+Results and problems draw themselves without importing what draws them: see `holonomix/core/pictures.py`.
 """
 
 from __future__ import annotations

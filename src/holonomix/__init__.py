@@ -9,14 +9,13 @@ importing JAX.
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 import sys
 from typing import Any
 
-from . import forks as forks  # notes forks from here on
-from . import pictures
-from .lazy import stub_names
+from .core import forks as forks  # notes forks from here on
+from .core import pictures
+from .core.lazy import load_name, stub_names
 
 __version__ = "0.1.0"
 
@@ -38,15 +37,14 @@ if os.environ.get("HOLONOMIX_XLA_FLAGS", "1") != "0":
             _flags = f"{_flags} {_option}".strip()
     os.environ["XLA_FLAGS"] = _flags
 
-pictures.SOURCES.update(plotting=f"{__name__}.plotting", viewer=f"{__name__}.viewer")
-_HOME = stub_names(__file__)  # name -> module
+pictures.SOURCES.update(plotting=f"{__name__}.study.plotting", viewer=f"{__name__}.study.viewer")
+_HOME = stub_names(__file__)  # name -> module and name there
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'holonomix' has no attribute {name!r}{_near(name)}")
-    module = importlib.import_module(_HOME[name], __name__)
-    value = globals()[name] = module if _HOME[name] == f".{name}" else getattr(module, name)
+    value = globals()[name] = load_name(__name__, *_HOME[name])
     return value
 
 

@@ -1,6 +1,6 @@
 """`python -m holonomix`."""
 
-from holonomix.cli import main
+from holonomix.study.cli import main
 
 if __name__ == "__main__":
     main()

@@ -58,7 +58,7 @@ class Attacks:
 
     def calls(self, k: int) -> None:
         """Twenty calls with bad arguments."""
-        from tests.core.test_fuzz_api import failures
+        from tests.run.test_fuzz_api import failures
 
         if found := failures(20, self.dice("calls", k).randrange(1 << 30)):
             raise Broken("\n".join(found))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
-from holonomix.errors import HolonomixError
+from holonomix.core.errors import HolonomixError
 
 from .stores import Broken, values
 

@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-from holonomix.cli.exits import CommandError
-from holonomix.cli.request import spec_from
-from holonomix.errors import HolonomixError
+from holonomix.core.errors import HolonomixError
+from holonomix.study.cli.exits import CommandError
+from holonomix.study.cli.request import spec_from
 
 from .stores import Broken
 

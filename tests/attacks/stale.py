@@ -139,7 +139,7 @@ def channels(folder: pathlib.Path) -> dict[str, Callable[[Any], Any]]:
     def forged(q: Any) -> Any:
         return VALUE * power(q)
 
-    forged.__module__ = "holonomix.systems.potentials"
+    forged.__module__ = "holonomix.mechanics.potentials"
 
     def copied(q: Any) -> Any:
         return VALUE * power(q)

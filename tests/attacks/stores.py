@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
-from holonomix.io import EnsembleStore, Store, verify
-from holonomix.io.text import SEAL, seal, signed
+from holonomix.run.io import EnsembleStore, Store, verify
+from holonomix.run.io.text import SEAL, seal, signed
 
 MOST_SECONDS, MOST_MEMORY = 1.0, 200 << 20
 PENDULUM = hx.System(lambda q: 9.81 * q[1], lambda q: jnp.array([q @ q - 1.0]))

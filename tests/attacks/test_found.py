@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.io import EnsembleStore
-from holonomix.io.arrays import unpacked
-from holonomix.io.text import signed
+from holonomix.run.io import EnsembleStore
+from holonomix.run.io.arrays import unpacked
+from holonomix.run.io.text import signed
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import jax
 
 import holonomix as hx
 from holonomix import Capability
-from holonomix.projection import AbstractSolver
+from holonomix.mechanics.projection import AbstractSolver
 
 from .features import Features
 

@@ -3,7 +3,7 @@
 import json
 
 import holonomix as hx
-from holonomix.scene import Bond, Frame, JointMark, Particles, Plane, Polyline, Scene, ShapeMark
+from holonomix.core.scene import Bond, Frame, JointMark, Particles, Plane, Polyline, Scene, ShapeMark
 
 
 def test_a_scene_survives_json():

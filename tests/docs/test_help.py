@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holonomix as hx
-from holonomix.errors import HolonomixError
+from holonomix.core.errors import HolonomixError
 
 ROOT = Path(__file__).parents[2]
 HELP = (ROOT / "docs" / "troubleshooting.md").read_text()

@@ -8,8 +8,8 @@ import pytest
 
 import holonomix as hx
 from holonomix import Capability
+from holonomix.mechanics.projection import AbstractSolver
 from holonomix.methods.base import _OTHERS
-from holonomix.projection import AbstractSolver
 
 from .capability_problems import CONSTRAINED_ONLY, T1, end_errors, measured_order, problem
 
@@ -141,7 +141,7 @@ def test_the_methods_an_error_names_do_treat_it():
 
 
 def test_command_line_and_docs_show_them():
-    from holonomix.cli.listing import method_rows
+    from holonomix.study.cli.listing import method_rows
 
     rows = {row["class"]: row for row in method_rows()}
     assert rows["RATTLE"]["traits"]["constrained"]["treats"] == [c.value for c in Capability]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.certificates.certification import certify
 from holonomix.methods.composition import splitting_defect
 from holonomix.methods.schemes import SCHEMES, find_scheme, suzuki, triple_jump
+from holonomix.study.certificates.certification import certify
 
 PROBLEM = hx.models.spherical_pendulum(mass=1.7)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.certificates.measure import wedge_defect
-from holonomix.certificates.runs import follow
+from holonomix.study.certificates.measure import wedge_defect
+from holonomix.study.certificates.runs import follow
 
 PROBLEM = hx.models.double_pendulum(masses=(1.3, 0.7))
 

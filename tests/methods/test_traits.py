@@ -62,7 +62,7 @@ def deep() -> hx.Problem:
 
 
 # They kick with a slow force that is changed by O(epsilon), and so tend to a motion of their own as dt falls; how near
-# it is to the slow motion is measured in tests/stiff.
+# it is to the slow motion is measured in tests/methods/stiff.
 OWN_LIMIT = ("MollifiedImpulse", "ProjectedImpulse")
 
 

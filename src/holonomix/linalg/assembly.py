@@ -13,12 +13,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..multifrontal import Plan, plan_of
+from ..trace.indexing import Indices, add_at
 from .blocks import BlockDiagonal
 from .cyclic import CyclicTridiagonal
 from .fronts import FrontMatrix, fronts_available, pair_keys
 from .graph import Structure, analyze, unique_edges
-from .indexing import Indices, add_at
+from .multifrontal import Plan, plan_of
 from .sparse import SparseMatrix, symbolic
 from .tridiagonal import SHORT, Tridiagonal
 

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..types import Numbers
+from ..core.types import Numbers
 from .redundant import min_norm_factor
 from .small import unrolled
 from .tridiagonal import apply, diagonals, invert

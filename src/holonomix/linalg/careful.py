@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-from ..types import Numbers
+from ..core.types import Numbers
 from .redundant import dependent
 from .scales import balanced, loose, relative, row_sizes
 

@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..types import Numbers, Real
+from ..core.types import Numbers, Real
 
 
 class Compensation(eqx.Module):

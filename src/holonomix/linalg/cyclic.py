@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..types import Numbers
+from ..core.types import Numbers
 from .small import unrolled
 from .tridiagonal import Tridiagonal, dense_ring, diagonals, invert
 

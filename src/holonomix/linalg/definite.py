@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..types import Numbers
+from ..core.types import Numbers
 from .cyclic import CyclicFactor, HalvedFactor
 from .fronts import FrontFactor
 from .small import UnrolledFactor, unrolled

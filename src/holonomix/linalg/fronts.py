@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from ..multifrontal import Plan, available, factor, plan_of, shortest, solution
-from ..multifrontal.plan import BLOCK
-from ..types import Numbers
+from ..core.types import Numbers
+from .multifrontal import Plan, available, factor, plan_of, shortest, solution
+from .multifrontal.plan import BLOCK
 
 
 def fronts_available(dtype: DTypeLike | None = None) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
-from ..types import Index, Numbers, Real
+from ..core.types import Index, Numbers, Real
 from .careful import asked_for_care, careful_solves, is_careful, rescue
 from .krylov import LARGE, JacobianProduct, block_units
 from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule

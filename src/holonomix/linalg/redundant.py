@@ -15,7 +15,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from ..types import Numbers
+from ..core.types import Numbers
 from .fronts import FrontFactor, dense_fronts, fronts_available
 from .small import UNROLL, UnrolledFactor, diagonal_scale, unrolled
 

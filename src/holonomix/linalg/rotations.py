@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ..types import Numbers
+from ..core.types import Numbers
 
 
 def hat(w: Numbers) -> Any:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from ..types import Numbers, Real
+from ..core.types import Numbers, Real
 
 # Up to this many eps a linearly convergent iteration that has become slow is accepted.
 LINEAR_STALL = 1e4

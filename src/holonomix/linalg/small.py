@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..types import Numbers
+from ..core.types import Numbers
 from .scales import power_of_two
 
 UNROLL = 16

@@ -16,9 +16,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..types import Numbers
+from ..core.types import Numbers
+from ..trace.indexing import add_at, take
 from .graph import adjacency
-from .indexing import add_at, take
 from .small import Dense
 from .tridiagonal import apply, diagonals, invert, times
 

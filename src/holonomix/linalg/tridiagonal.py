@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..types import Index, Numbers
+from ..core.types import Index, Numbers
 from .small import EliminatedFactor, diagonal_size, eliminated
 
 # Shorter chains of blocks are reduced, which the kernel compiler turns into straight-line code.

@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import InputError, one_of
+from ..core.errors import InputError, one_of
+from ..core.status import Status
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add, newton_root
-from ..projection import SOR, AbstractSolver, Newton
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import SOR, AbstractSolver, Newton
 from .base import AbstractMethod, Traits, first_failure
 from .bordered import solve_together
 from .equations import reduced_force

@@ -11,13 +11,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import InputError, MethodError, whole_number
-from ..projection import AbstractSolver, accepts_redundant
-from ..projection.solvers import MomentumSolve
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..core.errors import InputError, MethodError, whole_number
+from ..core.status import Status
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import AbstractSolver, accepts_redundant
+from ..mechanics.projection.solvers import MomentumSolve
 
 KINDS = ("free", "constrained", "stiff")
 

@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.types import Numbers
 from ..linalg import Iterated, implicit_root, iterate
 from ..linalg.careful import is_careful, rescue
 from ..linalg.scales import inverse_sizes, stall_rule
-from ..projection import SymmetricNewton
-from ..projection.solvers import AbstractSolver
-from ..types import Numbers
+from ..mechanics.projection import SymmetricNewton
+from ..mechanics.projection.solvers import AbstractSolver
 
 # The density equation is solved to this many units in the last place of rho: a monitor has round-off of its own.
 ROUND_OFF = 8.0

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import InputError, MethodError, number_list, whole_number
+from ..core.errors import InputError, MethodError, number_list, whole_number
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
 from .base import AbstractMethod, Traits, first_failure
 from .kick_drift import PhasePoint
 from .rattle import RATTLE

@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.status import Status
+from ..core.types import Numbers, Real, Report
 from ..linalg.scales import coordinate_sizes, loose
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Numbers, Real, Report
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
 from .base import EXPLICIT, Traits
 
 

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.types import Numbers, Real
 from ..linalg.scales import coordinate_sizes, inverse_sizes
-from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real
+from ..mechanics.abstract import AbstractSystem
 from .legendre import Tables, coefficients, step_norm
 from .rounding import returned
 from .stages import LEAST_SPEED, combined, pulls, rates, speed_sizes, velocities

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import one_of
+from ..core.errors import one_of
+from ..core.types import Key, Numbers, Real, Report, State
 from ..linalg import Compensation, add, known_value
 from ..linalg.scales import inverse_sizes
-from ..projection import direct_momenta
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import direct_momenta
 from .base import EXPLICIT, AbstractMethod, Traits, shown_momentum
 from .composition import Composition
 from .equations import iteration_report, reduced_force

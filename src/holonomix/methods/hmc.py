@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import MethodError, runtime_number, whole_number
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import ArrayLike, Numbers, Real, Report, State, StepResult
+from ..core.errors import MethodError, runtime_number, whole_number
+from ..core.status import Status
+from ..core.types import ArrayLike, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
 from .base import AbstractMethod, Traits, first_failure
 from .langevin import FIXED_MANIFOLD, one_way_bath, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE

@@ -21,14 +21,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.status import Status
+from ..core.types import Numbers, Real
 from ..linalg import Compensation, Dense, implicit_root, iterate, newton_root
 from ..linalg.careful import is_careful, rescue
 from ..linalg.krylov import LARGE, JacobianProduct, block_units
 from ..linalg.scales import inverse_sizes, particle_sizes, relative, stall_rule
-from ..projection import AbstractSolver
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.projection import AbstractSolver
 from .equations import unknown_sizes
 from .kick_drift import Drift, PhasePoint
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..core.types import Numbers, Real, Report, State
 from ..linalg import newton_root
-from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real, Report, State
+from ..mechanics.abstract import AbstractSystem
 from .equations import iteration_report, unknown_sizes, vector_field
 
 

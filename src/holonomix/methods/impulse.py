@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import MethodError, one_of, whole_number
+from ..core.errors import MethodError, one_of, whole_number
+from ..core.status import Status
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import newton_root
-from ..projection import direct_momenta
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..systems.stiff import StiffSystem
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import direct_momenta
+from ..mechanics.stiff import StiffSystem
 from .base import AbstractMethod, Traits, first_failure
 from .equations import unknown_sizes
 from .rattle import RATTLE

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from jaxtyping import PyTree
 
+from ..core.types import Index, Real, Report, State
 from ..linalg import Compensation, add
-from ..projection import AbstractSolver
-from ..projection.solvers import MomentumSolve
-from ..systems.abstract import AbstractSystem
-from ..types import Index, Real, Report, State
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.projection import AbstractSolver
+from ..mechanics.projection.solvers import MomentumSolve
 
 
 class PhasePoint(NamedTuple):

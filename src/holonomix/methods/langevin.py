@@ -17,12 +17,12 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..errors import InputError, MethodError, real_array, whole_number
-from ..projection import AbstractSolver, Newton, accepts_redundant, direct_momenta
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import ArrayLike, Key, Numbers, Real, Report, State, StepResult
+from ..core.errors import InputError, MethodError, real_array, whole_number
+from ..core.status import Status
+from ..core.types import ArrayLike, Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import AbstractSolver, Newton, accepts_redundant, direct_momenta
 from .base import AbstractMethod, Traits, first_failure
 from .rattle import RATTLE
 

@@ -16,13 +16,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
-from ..errors import InputError, whole_number
+from ..core.errors import InputError, whole_number
+from ..core.types import Numbers, Real, State
 from ..linalg import Compensation, Dense, implicit_root, iterate
 from ..linalg.careful import accepted_stall, is_careful, rescue
 from ..linalg.iterate import SMALL
 from ..linalg.scales import LINEAR_LIMIT, coordinate_sizes, inverse_sizes, relative, stall_rule
-from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real, State
+from ..mechanics.abstract import AbstractSystem
 from .stages import LEAST_SPEED, reaches, row_sizes, speed_sizes, velocities
 
 __all__ = [

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import InputError, one_of, whole_number
+from ..core.errors import InputError, one_of, whole_number
+from ..core.types import Key, Numbers, Real, Report, State
 from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate, known_value
 from ..linalg.careful import is_careful, rescue
 from ..linalg.scales import LINEAR_LIMIT, stall_rule
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..systems.degrees import polynomial_degree
-from ..types import Key, Numbers, Real, Report, State
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..trace.degrees import polynomial_degree
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .legendre import (
@@ -176,6 +176,7 @@ class LineIntegral(AbstractMethod):
     def step(
         self, system: AbstractSystem, state: State, dt: Real, carry: Memory, key: Key | None = None
     ) -> tuple[State, Memory, Report]:
+        system = system.with_row_sets(self.R)
         q, low, k = state.q, carry.low, self.nodes(system, state.q)
         start = jnp.concatenate([x.coefficients().reshape(-1) for x in (carry.gamma, carry.multipliers)])
         here = jax.tree.map(lambda x: x[None], system.linearize(q, state.t)) if system.has_constraints else None

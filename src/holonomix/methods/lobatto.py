@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import InputError, one_of, whole_number
+from ..core.errors import InputError, one_of, whole_number
+from ..core.types import Key, Numbers, Real, Report, State
 from ..linalg import Compensation, add
 from ..linalg.scales import inverse_sizes
-from ..projection import direct_momenta
-from ..projection.terms import MOST_ROWS_WITH_TERMS, term_sizes
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import direct_momenta
+from ..mechanics.projection.terms import MOST_ROWS_WITH_TERMS, term_sizes
 from .base import AbstractMethod, Traits, first_failure
 from .equations import iteration_report
 from .legendre import basis, integrals, slopes, solve_step
@@ -163,6 +163,7 @@ class LobattoIIIAB(AbstractMethod):
     def step(
         self, system: AbstractSystem, state: State, dt: Real, carry: Memory, key: Key | None = None
     ) -> tuple[State, Memory, Report]:
+        system = system.with_row_sets(self.s - 1)
         q, low, tab = state.q, carry.low, lobatto(self.s)
         # the multipliers enter linearly: where they start does not matter
         continued = continuation(self.s) @ carry.slopes

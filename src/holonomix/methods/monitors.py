@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..compiled import compiled
-from ..errors import InputError, MethodError, real_array
-from ..systems.abstract import AbstractSystem
-from ..systems.functions import as_callable, user_function_errors
-from ..types import ArrayLike, Function, Numbers, Real
+from ..core.errors import InputError, MethodError, real_array
+from ..core.types import ArrayLike, Function, Numbers, Real
+from ..mechanics.abstract import AbstractSystem
+from ..trace.compiled import compiled
+from ..trace.functions import as_callable, user_function_errors
 from .equations import reduced_force
 
 __all__ = [

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import InputError, number_list
+from ..core.errors import InputError, number_list
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add, newton_root
-from ..systems.abstract import AbstractSystem
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
 from .base import AbstractMethod, Traits
 from .equations import iteration_report, reduced_traits, unknown_sizes, vector_field
 

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..errors import runtime_number
+from ..core.errors import runtime_number
+from ..core.status import Status
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, Iterated, implicit_root, iterate
 from ..linalg.careful import is_careful, rescue
 from ..linalg.scales import relative, stall_rule
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.curvature import curvature
-from ..systems.stiff import StiffSystem
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.curvature import curvature
+from ..mechanics.stiff import StiffSystem
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint

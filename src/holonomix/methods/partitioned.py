@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import InputError
+from ..core.errors import InputError
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, newton_root
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
 from .base import AbstractMethod, Traits
 from .equations import iteration_report, unknown_sizes
 from .implicit_stages import stage_slopes

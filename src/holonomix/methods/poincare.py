@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.status import Status
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add, newton_root
-from ..projection import Newton, direct_momenta
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import Newton, direct_momenta
 from .base import AbstractMethod, Traits, first_failure
 from .equations import unknown_sizes
 from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor

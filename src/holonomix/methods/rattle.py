@@ -9,11 +9,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.types import Key, Real, Report, State, StepResult
 from ..linalg import Compensation
-from ..projection import AbstractSolver, Newton
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import AbstractSolver, Newton
 from .base import EXPLICIT, AbstractMethod, Traits, solver_report
 from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift, project_momentum

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..lazy import stub_names
+from ..core.lazy import stub_names
 from .base import AbstractMethod, Traits
 
 
@@ -42,9 +42,9 @@ class Entry:
 
 
 FAMILIES: dict[str, tuple[str, ...]] = {}  # module -> names of the methods it offers; a method is added in the stub
-for _name, _module in stub_names(str(Path(__file__).with_name("__init__.py"))).items():
-    if _module not in (".base", ".registry"):
-        FAMILIES[_module[1:]] = (*FAMILIES.get(_module[1:], ()), _name)
+for _name, (_module, _) in stub_names(str(Path(__file__).with_name("__init__.py"))).items():
+    if _module not in ("base", "registry"):
+        FAMILIES[_module] = (*FAMILIES.get(_module, ()), _name)
 
 
 def registry() -> dict[str, Entry]:

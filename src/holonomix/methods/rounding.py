@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.types import Numbers, Real
 from ..linalg import Compensation
-from ..systems.abstract import AbstractSystem
-from ..types import Numbers, Real
+from ..mechanics.abstract import AbstractSystem
 from .stages import row_sizes
 
 # The fraction of a rounding error in g or in the energy that one step removes. Rounding errors are not random: the

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import InputError
+from ..core.errors import InputError
+from ..core.types import Key, Real, Report, State, StepResult
 from ..linalg import Compensation
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
 from .base import AbstractMethod, Traits
 from .equations import reduced_force, reduced_traits, vector_field
 from .implicit_stages import stage_slopes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import InputError, whole_number
+from ..core.errors import InputError, whole_number
 
 # A step of more substeps than this has no use: round-off and cost grow with their number.
 MOST_SUBSTEPS = 10_000

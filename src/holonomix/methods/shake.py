@@ -9,13 +9,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import one_of
+from ..core.errors import one_of
+from ..core.status import Status
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, newton_root
-from ..projection import AbstractSolver, Newton
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import AbstractSolver, Newton
 from .base import AbstractMethod, Traits, first_failure, shown_momentum, solver_report
 from .equations import unknown_sizes
 from .implicit_drift import implicit_kick_drift, is_general

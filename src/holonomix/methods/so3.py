@@ -17,12 +17,12 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..errors import MethodError, one_of, runtime_number
+from ..core.errors import MethodError, one_of, runtime_number
+from ..core.types import Key, Numbers, Real, State, StepResult
 from ..linalg import Compensation, newton_root, solve
 from ..linalg.rotations import hat, vee
-from ..systems.abstract import AbstractSystem
-from ..systems.stiff import StiffSystem
-from ..types import Key, Numbers, Real, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.stiff import StiffSystem
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint

@@ -16,11 +16,11 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
+from ..core.types import Jacobian, Numbers, Real
 from ..linalg import Dense
 from ..linalg.scales import coordinate_sizes
-from ..systems.abstract import AbstractSystem
-from ..systems.mass import DiagonalMass
-from ..types import Jacobian, Numbers, Real
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.mass import DiagonalMass
 
 # Corrections of a solve with one Gram matrix for all stages. Two leave as many sweeps as an exact solve takes.
 REFINEMENTS = 2

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from ..errors import InputError, number_list, whole_number
+from ..core.errors import InputError, number_list, whole_number
 
 
 class Tableau(eqx.Module):

@@ -11,15 +11,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import InputError, MethodError, flag
+from ..core.errors import InputError, MethodError, flag
+from ..core.status import Status
+from ..core.types import Index, Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add
-from ..projection import AbstractSolver, Newton
-from ..status import Status
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
-from ..taylor.arithmetic import over, times
-from ..types import Index, Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import AbstractSolver, Newton
+from ..trace.taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
+from ..trace.taylor.arithmetic import over, times
 from .base import EXPLICIT, AbstractMethod, Path, Traits, first_failure, solver_report
 from .kick_drift import PhasePoint
 from .rounding import conserved_energy, energy_returned

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..errors import InputError, runtime_number
+from ..core.errors import InputError, runtime_number
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import newton_root
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..systems.functions import as_callable
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..trace.functions import as_callable
 from .base import AbstractMethod, Traits
 from .equations import iteration_report, unknown_sizes
 from .newmark import as_beta

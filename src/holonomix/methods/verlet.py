@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, newton_root
-from ..projection import Newton
-from ..systems.abstract import AbstractSystem
-from ..systems.capabilities import Capability
-from ..types import Key, Numbers, Real, Report, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.capabilities import Capability
+from ..mechanics.projection import Newton
 from .base import EXPLICIT, AbstractMethod, Traits
 from .equations import iteration_report, reduced_force, unknown_sizes
 from .kick_drift import PhasePoint

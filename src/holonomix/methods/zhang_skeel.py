@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.types import Key, Numbers, Real, State, StepResult
 from ..linalg import Compensation
-from ..systems.abstract import AbstractSystem
-from ..systems.curvature import curvature
-from ..systems.stiff import StiffSystem
-from ..types import Key, Numbers, Real, State, StepResult
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.curvature import curvature
+from ..mechanics.stiff import StiffSystem
 from .base import Traits
 from .kick_drift import PhasePoint
 from .newmark import AbstractImplicit, as_beta, definite_report, full_system, vanishes

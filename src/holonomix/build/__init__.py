@@ -1,0 +1,1 @@
+"""Ready-made problems: models, and mechanisms of bodies and joints."""

@@ -1,0 +1,330 @@
+"""The part of a `Mechanism` that describes it: bodies, joints, springs, motors and drives, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...core.errors import InputError, number, whole_number
+from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
+from .forces import AppliedForce, AppliedTorque
+from .forms import PhaseRow
+from .joints import Joint, coupling_row, make_joint, numbers, vector
+
+
+class Description:
+    """Bodies, joints and forces of a mechanism, by name."""
+
+    def __init__(self, gravity: Any = None, *, dimensions: int = 3, name: str = "mechanism", length_unit: str = "m"):
+        if dimensions not in (2, 3):
+            raise InputError(f"dimensions must be 2 or 3, not {dimensions!r}")
+        self.dimensions, self.name, self.length_unit = dimensions, name, length_unit
+        gravity = np.zeros(dimensions) if gravity is None else gravity
+        self.gravity = numbers("Mechanism", "gravity", gravity, dimensions)
+        self.ground = Body("ground", dimensions, None)
+        self.bodies: list[Body] = []
+        self.joints: list[Joint] = []
+        self.unsupported: list[str] = []  # what an importer left out
+        self._names: dict[str, Body | Joint] = {"ground": self.ground}
+        self._springs: list[Any] = []
+        self._joint_springs: list[tuple[Joint, int, float, float]] = []
+        self._joint_forces: list[tuple[Joint, int, float, Any]] = []
+        self._applied: list[Any] = []
+        self._rates: list[tuple[Joint, int, float]] = []
+        self._named: dict[str, np.ndarray] = {}  # positions and
+        self._configured: dict[str, np.ndarray] = {}  # rates given to `configure`
+        self._particles = 0
+
+    # -- bodies ---------------------------------------------------------------------------------------------------
+
+    def body(
+        self,
+        name: str | None = None,
+        *,
+        mass: Any = None,
+        inertia: Any = None,
+        shape: Any = None,
+        density: Any = None,
+        position: Any = None,
+        rotation: Any = None,
+        velocity: Any = None,
+        angular_velocity: Any = None,
+        center: Any = None,
+        color: str = "",
+    ) -> Body:
+        """A rigid body: `mass` with `inertia`, or a `shape` with `density` or `mass`.
+
+        `inertia` holds three principal moments along the body's axes or a 3 x 3 matrix, about the center of mass; in
+        the plane it is one number. `position` and `rotation` (a matrix, a quaternion (w, x, y, z), or in the plane an
+        angle) place the body's frame, `center` is the center of mass in it. `velocity` (of the
+        origin of that frame) and `angular_velocity` are in world coordinates; a given one is kept, and what is not
+        given, here and for other bodies, follows from the joints, as near to rest as possible.
+        A body without inertia about one or two of its axes (an ideal plate or rod) takes fewer coordinates.
+        """
+        name = self._new_name(name, "body")
+        made = make_inertia(name, self.dimensions, mass, inertia, shape, density)
+        body = self._add_body(name, made, position, center)
+        body.attitude = rotation_matrix(f"body {name!r}", rotation, self.dimensions)
+        self.start_velocity(body, velocity, angular_velocity)
+        if shape is not None:
+            body.shapes.append((shape, body.center, np.eye(3)))
+        body.color = color
+        return body
+
+    def _turning(self, why: str, name: str, value: Any) -> np.ndarray:
+        """An angular velocity or torque: three numbers, in the plane one."""
+        if self.dimensions == 3:
+            return numbers(why, name, value, 3)
+        one = value[0] if isinstance(value, (list, tuple, np.ndarray)) and np.shape(value) == (1,) else value
+        return np.asarray(number(f"{why}: {name}", one))
+
+    def point_mass(
+        self, name: str | None = None, *, mass: Any, position: Any = None, velocity: Any = None, color: str = ""
+    ) -> Body:
+        """A mass without extent: three coordinates (two in the plane)."""
+        name = self._new_name(name, "body")
+        try:
+            value = float(mass)
+        except (TypeError, ValueError):
+            value = float("nan")
+        if not (np.isfinite(value) and value > 0):
+            raise InputError(f"body {name!r}: mass must be a positive number, not {mass!r}")
+        kind = "point" if self.dimensions == 3 else "planar point"
+        body = self._add_body(name, Inertia(kind, value, np.eye(self.dimensions), ()), position, None)
+        self.start_velocity(body, velocity)
+        body.color = color
+        return body
+
+    def _add_body(self, name: str, inertia: Inertia, position: Any, center: Any) -> Body:
+        why, dim = f"body {name!r}", self.dimensions
+        center = None if center is None else numbers(why, "center", center, dim)
+        body = Body(name, dim, inertia, center, len(self.bodies))
+        if position is not None:
+            body.origin = numbers(why, "position", position, dim)
+        body.first, body.owner = self._particles, self
+        self._particles += KINDS[body.kind]
+        self.bodies.append(body)
+        self._names[name] = body
+        return body
+
+    def _new_name(self, name: Any, what: str) -> str:
+        if name is None:
+            name = f"{what} {len(self.bodies if what == 'body' else self.joints) + 1}"
+        if not isinstance(name, str) or not name:
+            raise InputError(f"the name of a {what} must be a text, not {name!r}")
+        if name in self._names:
+            raise InputError(f"there is already a body or joint called {name!r}")
+        return name
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise InputError(f"there is no body or joint {name!r}; there are {', '.join(self._names)}")
+        return self._names[name]
+
+    # -- joints ---------------------------------------------------------------------------------------------------
+
+    def joint(self, kind: str, name: str | None, a: Body, b: Body, **options: Any) -> Joint:
+        """A joint of any kind by its name; the methods below are shorter."""
+        name = self._new_name(name, "joint")
+        for body in (a, b):
+            self._own_body(f"joint {name!r}", body)
+        return self._add_joint(make_joint(name, kind, a, b, options))
+
+    def _own_body(self, why: str, body: Any) -> Body:
+        if not isinstance(body, Body):
+            raise InputError(f"{why} needs bodies of this mechanism, not {body!r}")
+        if body is not self.ground and body.owner is not self:
+            raise InputError(f"{why}: body {body.name!r} belongs to another mechanism")
+        return body
+
+    def _add_joint(self, joint: Joint) -> Joint:
+        self.joints.append(joint)
+        self._names[joint.name] = joint
+        return joint
+
+    def revolute(self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any) -> Joint:
+        """A hinge: a common point and axis. In the plane a pin, without an axis."""
+        extra = {} if self.dimensions == 2 and axis is None else {"axis": axis}
+        return self.joint("revolute", name, a, b, at=at, **extra, **own)
+
+    def prismatic(self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any) -> Joint:
+        """A slide along an axis fixed in a, without rotation."""
+        return self.joint("prismatic", name, a, b, at=at, axis=axis, **own)
+
+    def spherical(self, name: str | None, a: Body, b: Body, *, at: Any = None, **own: Any) -> Joint:
+        """A ball joint: a common point."""
+        return self.joint("spherical", name, a, b, at=at, **own)
+
+    def universal(self, name: str | None, a: Body, b: Body, *, at: Any, axis: Any, axis2: Any) -> Joint:
+        """A Cardan joint: a common point, and `axis` (fixed in a) keeps its angle to `axis2` (fixed in b)."""
+        return self.joint("universal", name, a, b, at=at, axis=axis, axis2=axis2)
+
+    def cylindrical(self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any) -> Joint:
+        """A common axis: b slides along it and turns about it."""
+        return self.joint("cylindrical", name, a, b, at=at, axis=axis, **own)
+
+    def planar(self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any) -> Joint:
+        """b slides on a plane of a with the given normal, and turns about the normal."""
+        return self.joint("planar", name, a, b, at=at, axis=axis, **own)
+
+    def fixed(self, name: str | None, a: Body, b: Body, *, at: Any = None, **own: Any) -> Joint:
+        """A weld."""
+        at = at if at is not None or "point_a" in own else (b if a.fixed else a).origin
+        return self.joint("fixed", name, a, b, at=at, **own)
+
+    def distance(self, name: str | None, a: Body, b: Body, *, point_a: Any, point_b: Any, length: Any = None) -> Joint:
+        """A massless rod between two points given in the bodies; its length is their distance as placed."""
+        return self.joint("distance", name, a, b, point_a=point_a, point_b=point_b, length=length)
+
+    def point_on_line(
+        self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any
+    ) -> Joint:
+        """A point of b stays on a line of a."""
+        return self.joint("point_on_line", name, a, b, at=at, axis=axis, **own)
+
+    def point_on_plane(
+        self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any
+    ) -> Joint:
+        """A point of b stays on a plane of a with the given normal."""
+        return self.joint("point_on_plane", name, a, b, at=at, axis=axis, **own)
+
+    def screw(
+        self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, pitch: Any, **own: Any
+    ) -> Joint:
+        """A cylindrical joint that advances by `pitch` per turn."""
+        return self.joint("screw", name, a, b, at=at, axis=axis, pitch=pitch, **own)
+
+    def gear(self, name: str | None, first: Joint, second: Joint, *, ratio: Any, offset: float = 0.0) -> Joint:
+        """The position of `second` is `ratio` times that of `first`, plus `offset`.
+
+        Positions are angles or distances (a rack and pinion couples the two). Between angles that make full turns the
+        ratio must be one of whole numbers, as those of teeth are, and full turns of either do not count; otherwise
+        angles stay within half a turn. `configure` places one joint as the other says.
+        """
+        name = self._new_name(name, "joint")
+        why = f"joint {name!r}"
+        factor, offset = number(f"{why}: ratio", ratio), number(f"{why}: offset", offset)
+        if factor == 0 or first is second:
+            raise InputError(f"{why} needs two different joints and a ratio other than zero, not {ratio!r}")
+        coordinates = [self._position(why, joint, 0) for joint in (first, second)]
+        row, _ = coupling_row([(-factor, coordinates[0]), (1.0, coordinates[1])], offset)
+        return self._add_gear(name, first, second, row, (factor, offset))
+
+    def _add_gear(
+        self, name: str, first: Joint, second: Joint, row: PhaseRow, relation: tuple[float, float] | None
+    ) -> Joint:
+        made = self._add_joint(Joint(name, "gear", first.b, second.b, [row], None))
+        made.relation = None if relation is None else (first, second, *relation)
+        return made
+
+    def _position(self, why: str, joint: Any, which: int) -> Any:
+        if not isinstance(joint, Joint) or joint.name not in self._names:
+            raise InputError(f"{why} needs a joint of this mechanism, not {joint!r}")
+        if whole_number(f"{why}: which", which, 0) >= len(joint.coordinates):
+            raise InputError(f"{why}: joint {joint.name!r} ({joint.kind}) has no position number {which}")
+        return joint.coordinates[which]
+
+    # -- forces and drives ------------------------------------------------------------------------------------------
+
+    def spring(
+        self,
+        a: Body,
+        point_a: Any,
+        b: Body,
+        point_b: Any,
+        *,
+        stiffness: float = 0.0,
+        length: float = 0.0,
+        damping: float = 0.0,
+    ) -> None:
+        """A spring and damper between two points given in the bodies (the ground: in the world)."""
+        bodies = [self._own_body("a spring", body) for body in (a, b)]
+        points = [numbers("a spring", "point", p, self.dimensions) for p in (point_a, point_b)]
+        given = {"stiffness": stiffness, "length": length, "damping": damping}
+        stiffness, length, damping = (number(f"a spring: {key}", value, 0) for key, value in given.items())
+        if a is b or (a.fixed and b.fixed):
+            raise InputError(f"a spring needs two different bodies, not {a.name!r} and {b.name!r}")
+        first, second = (vector(body, p, "a spring", point=True) for body, p in zip(bodies, points, strict=True))
+        moving = tuple(body for body in bodies if not body.fixed)
+        self._springs.append((first - second, moving, stiffness, length, damping, bodies, points))
+
+    def damper(self, a: Body, point_a: Any, b: Body, point_b: Any, *, damping: float) -> None:
+        """A damper between two points given in the bodies."""
+        self.spring(a, point_a, b, point_b, damping=damping)
+
+    def torsion_spring(
+        self, joint: Joint, *, stiffness: float = 0.0, rest: float = 0.0, damping: float = 0.0, which: int = 0
+    ) -> None:
+        """A spring and damper on a joint's angle (or distance); angles count from -pi to pi about `rest`."""
+        self._position("a torsion spring", joint, which)
+        given = {"stiffness": stiffness, "damping": damping}
+        stiffness, damping = (number(f"a torsion spring: {key}", value, 0) for key, value in given.items())
+        rest = number("a torsion spring: rest", rest)
+        if stiffness:
+            self._joint_springs.append((joint, which, stiffness, rest))
+        if damping:
+            self._joint_forces.append((joint, which, damping, None))
+
+    def motor(self, joint: Joint, torque: Callable[[Any, Any, Any], Any] | float, which: int = 0) -> None:
+        """A torque (or force) `torque(t, angle, rate)` on a joint, opposite on its two bodies; or a constant one.
+
+        `angle` lies in (-pi, pi].
+        """
+        self._position("a motor", joint, which)
+        if not callable(torque):
+            value = number("a motor: torque", torque)
+            torque = lambda t, x, rate: value
+        self._joint_forces.append((joint, which, 0.0, torque))
+
+    def drive(self, joint: Joint, angle: Any = None, *, distance: Any = None, which: int = 0) -> Joint:
+        """Prescribes a joint's position as a function of time; the reaction of the drive is a joint of its own."""
+        motion = angle if angle is not None else distance
+        if not callable(motion) or (angle is not None and distance is not None):
+            raise InputError("a drive needs angle= or distance=, a function of time")
+        coordinate = self._position("a drive", joint, which)
+        name = self._new_name(f"drive of {joint.name}", "joint")
+        row = PhaseRow(((1.0, coordinate),), 0.0, motion)
+        return self._add_joint(Joint(name, "drive", joint.a, joint.b, [row], joint.place, joint.axis))
+
+    def start_velocity(self, body: Body, velocity: Any = None, angular_velocity: Any = None) -> None:
+        """The velocity of a body's origin at the start, or its angular velocity, or both, in world coordinates.
+
+        As in `body`, for bodies that exist: those of the gallery, or of files.
+        """
+        why = f"body {self._own_body('a start velocity', body).name!r}"
+        if body.fixed or ("point" in body.kind and angular_velocity is not None):
+            raise InputError(
+                f"{why} is a {body.kind}: it cannot be given {'a' if body.fixed else 'an angular'} velocity"
+            )
+        if velocity is not None:
+            body.velocity0 = numbers(why, "velocity", velocity, self.dimensions)
+            body.given.add("velocity")
+        if angular_velocity is not None:
+            body.spin0 = self._turning(why, "angular_velocity", angular_velocity)
+            body.given.add("angular velocity")
+
+    def start_rate(self, joint: Joint, rate: float, which: int = 0) -> None:
+        """The rate that a joint has at the start; velocities that are not given are the nearest to rest with it."""
+        self._position("a start rate", joint, which)
+        self._rates.append((joint, which, number(f"joint {joint.name!r}: its rate", rate)))
+
+    def force(self, body: Body, force: Any, *, at: Any = None) -> None:
+        """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`."""
+        if self._own_body("a force", body).fixed:
+            raise InputError("a force cannot act on the ground")
+        at = numbers("a force", "at", np.zeros(self.dimensions) if at is None else at, self.dimensions)
+        value = None if callable(force) else jnp.asarray(numbers("a force", "force", force, self.dimensions))
+        c = jnp.asarray(body.point_coefficients(at, "a force"))
+        self._applied.append(AppliedForce(c, value, body.kind, body.particles, force if callable(force) else None))
+
+    def torque(self, body: Body, torque: Any) -> None:
+        """A torque on a body in world coordinates: constant, or `torque(t, rotation, angular_velocity)`."""
+        self._own_body("a torque", body)
+        if body.kind in ("point", "planar point", "ground"):
+            raise InputError(f"a torque cannot act on {body.name!r}, a {body.kind}")
+        value = None if callable(torque) else jnp.asarray(self._turning("a torque", "torque", torque))
+        fn = torque if callable(torque) else None
+        self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn))

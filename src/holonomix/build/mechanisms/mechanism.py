@@ -1,0 +1,300 @@
+"""`Mechanism`: bodies and joints put together, assembled, and turned into a `Problem`."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...core.errors import ConstraintRankError, ConvergenceError, HolonomixError, InputError
+from ...core.types import known_array
+from ...mechanics import System
+from ...mechanics.problem import Problem
+from .assembly import Equations, Redundancy, close, find_redundant
+from .bodies import KINDS, Body
+from .description import Description
+from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, make_pairs
+from .forms import PhaseRow
+from .joints import Joint
+from .pictures import make_scene
+from .terms import coordinate_of, local_terms, packed, rigid_terms
+from .tree import configure
+from .velocities import given_by_body, given_by_joint, start_velocities
+
+
+class Mechanism(Description):
+    """Bodies, joints, springs and motors that become a `Problem`: `m = hx.Mechanism(gravity=(0, 0, -9.81))`.
+
+    `dimensions=2` makes a planar mechanism (gravity then has two numbers). Points and axes of joints are given in world
+    coordinates for the bodies as they are placed (`at`, `axis`), or in coordinates of the bodies (`point_a`, `point_b`,
+    `axis_a`, `axis_b`), in which case the positions may be a rough guess. Names are optional texts; `m["elbow"]` finds
+    a body or joint by its name.
+    """
+
+    redundancy: Redundancy | None = None  # known after `problem`
+    _kept: tuple[tuple[str, Any, int], ...] = ()  # whose rows the system has, in its order
+
+    # -- assembly ---------------------------------------------------------------------------------------------------
+
+    @property
+    def equations(self) -> Equations:
+        return Equations(self.bodies, self.joints, self._start()[2])
+
+    def _start(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if not self.bodies:
+            raise InputError("the mechanism has no bodies; add one with m.body(...)")
+        parts = [body.start() for body in self.bodies]
+        return tuple(np.concatenate(x) for x in zip(*parts, strict=True))  # pyright: ignore[reportReturnType]
+
+    def assemble(self, t: float = 0.0) -> Mechanism:
+        """Moves the bodies from where they were placed to where all joints are closed; returns the mechanism.
+
+        The change is the least one, heavy bodies move least. `ConvergenceError` names the joints that cannot close.
+        """
+        q = self._closed(t)
+        for body, frame in zip(self.bodies, self.equations.frames(q), strict=True):
+            if body.kind in ("rigid", "plate", "planar"):
+                body.attitude = frame[1:].T @ body.axes.T
+            elif body.kind == "rod":
+                body.attitude = _turned(body.attitude @ body.axes[:, 0], frame[1]) @ body.attitude
+            body.origin = frame[0] - body.attitude @ body.center
+        return self
+
+    def _closed(self, t: float) -> np.ndarray:
+        """The closed configuration that keeps the positions given to `configure`, or the nearest one if none does."""
+        q, equations = self._start()[0], self.equations
+        held = [(self[name], k, x) for name, several in self._named.items() for k, x in enumerate(several)]
+        if held:
+            rows = [PhaseRow(((1.0, joint.coordinates[k]),), float(x)) for joint, k, x in held]
+            kept = Joint("positions", "held", self.ground, self.ground, [*rows], None)
+            try:
+                q = close(Equations(self.bodies, [*self.joints, kept], equations.masses), q, t, self.name, 40)
+            except ConvergenceError:
+                pass  # they are a first guess
+        return close(equations, q, t, self.name)
+
+    def configure(self, positions: Any = None, velocities: Any = None) -> Mechanism:
+        """Places the bodies by joint positions and rates given by name, from the ground outward; returns the mechanism.
+
+        Joints that are not named get the position zero, or that which a gear gives them. `assemble` (or `problem`)
+        closes loops: named joints keep their positions where that is possible, otherwise these are a first guess.
+        The position of a ball joint is a rotation (a quaternion or a matrix) of b against a, in coordinates of a.
+        `velocities` replaces the velocities given to the bodies: named rates are kept exactly, other joints of a tree
+        rest, and those of loops get what follows.
+        """
+        configure(self, positions or {}, velocities)
+        return self
+
+    def problem(self, dt: float = 1e-3, t1: float = 10.0, *, t0: float = 0.0, name: str = "") -> Problem:
+        """The mechanism as a `Problem`: assembled, velocities made consistent, redundant rows left out.
+
+        Velocities given to bodies and joints are kept, the others are the nearest to rest that go with them; an
+        `InputError` names those that contradict the joints or each other.
+
+        `m.redundancy` then says how many rows depend on others; their joints keep all their rows for the reactions.
+        `ConstraintRankError` where the mechanism stands in a singular position.
+        """
+        _, v, masses = self._start()
+        equations = self.equations
+        q = self._closed(t0)
+        self._drop(equations, q, t0)
+        given = [one for body in self.bodies for one in given_by_body(equations, q, body)]
+        rates = [(self[name], k, x) for name, several in self._configured.items() for k, x in enumerate(several)]
+        given += [given_by_joint(equations, q, *rate) for rate in (*self._rates, *rates)]
+        v = start_velocities(equations, q, v, self._drive_rates(equations, t0), t0, given, self.name)
+        sizes = equations.sizes(q).reshape(q.shape)
+        q, v = (np.where(np.abs(x) <= 1e-15 * sizes * np.abs(x / sizes).max(), 0.0, x) for x in (q, v))  # no noise
+        each = np.repeat(masses[:, None], self.dimensions, axis=1)
+        mass, q0, p0 = (known_array(x) for x in (each, q, each * v))
+        system = System(self._potential(), self._terms(mass) or None, mass=mass, force=self._force())
+        return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self))
+
+    def _drop(self, equations: Equations, q: np.ndarray, t: float) -> None:
+        found = find_redundant(equations, q, t)
+        owners = equations.owners
+        if found.singular:
+            names = _row_texts(owners, found.involved)
+            raise ConstraintRankError(
+                f"{self.name} stands in a singular position: the rank of its {found.rows} rows is "
+                f"{found.rank_at_start} here and {found.rank} nearby ({names} depend on each other only here). Start "
+                "from a position beside it"
+            )
+        for joint in self.joints:
+            joint.dropped = set()
+        for k in found.dropped:
+            owners[k][1].dropped.add(owners[k][2])
+        self.redundancy = found
+
+    def redundant_rows(self) -> list[str]:
+        """Rows that depend on others all along the motion, such as "joint 'elbow', row 3"; known after `problem`."""
+        if self.redundancy is None:
+            raise InputError("redundant rows are known after m.problem(...)")
+        owners = self.equations.owners
+        return [_row_text(*owners[k]) for k in self.redundancy.dropped]
+
+    def _drive_rates(self, equations: Equations, t: float) -> np.ndarray:
+        """`dg/dt` of every row: that of the drives."""
+        rates = np.zeros(len(equations.owners))
+        for k, (_, owner, r) in enumerate(equations.owners):
+            row = owner.rows[r] if isinstance(owner, Joint) else None
+            if isinstance(row, PhaseRow) and row.drive is not None:
+                rates[k] = -float(jax.jvp(row.drive, (jnp.asarray(t),), (jnp.asarray(1.0),))[1]) / row.scale
+        return rates
+
+    def _terms(self, mass: Any) -> list[Any]:
+        kept_rows: list[tuple[str, Any, int]] = []
+        terms: list[Any] = []
+        for term, bodies in rigid_terms(self.bodies):
+            terms.append(term)
+            for body in bodies:
+                n = KINDS[body.kind] - 1
+                kept_rows += [("body", body, k) for k in range(n * (n + 1) // 2)]
+        kept = [(j.name, [(k, row) for k, row in enumerate(j.rows) if k not in j.dropped]) for j in self.joints]
+        for term, places in local_terms(kept):
+            terms.append(term)
+            kept_rows += [("joint", self.joints[j], k) for j, k in places]
+        self._kept = tuple(kept_rows)
+        names = [f"{x.name} (rigid)" if kind == "body" else x.name for kind, x, _ in kept_rows]
+        return packed(terms, names, mass, known_array(np.zeros(mass.shape)))
+
+    def _potential(self) -> MechanismPotential:
+        weight = np.zeros((self._particles, self.dimensions))
+        for body in self.bodies:
+            weight[body.first] = -body.mass * self.gravity
+        springs = tuple(
+            JointSpring(coordinate_of(joint.coordinates[which]), jnp.asarray(k), jnp.asarray(rest))
+            for joint, which, k, rest in self._joint_springs
+        )
+        pairs = make_pairs([spring[:5] for spring in self._springs if spring[2] != 0])
+        return MechanismPotential(known_array(weight), tuple(pairs), springs)
+
+    def _force(self) -> MechanismForce | None:
+        pairs = make_pairs([spring[:5] for spring in self._springs if spring[4] != 0])
+        others = [
+            JointForce(coordinate_of(joint.coordinates[which]), jnp.asarray(c), torque)
+            for joint, which, c, torque in self._joint_forces
+        ]
+        if not (pairs or others or self._applied):
+            return None
+        return MechanismForce(tuple(pairs), (*others, *self._applied))
+
+    # -- results ----------------------------------------------------------------------------------------------------
+
+    def frame(self, q: Any, body: Body) -> np.ndarray:
+        """Center and directors of a body along rows of q, `(rows, dim + 1, dim)`."""
+        return _expanded(body, np.asarray(q)[:, list(body.particles)])
+
+    def frames(self, q: Any) -> list[np.ndarray]:
+        return [self.frame(q, body) for body in self.bodies]
+
+    def frame_rate(self, sol: Any, body: Body) -> np.ndarray:
+        """Derivatives of center and directors along a solution."""
+        at = list(body.particles)
+        x = np.asarray(sol.q)[:, at]
+        v = np.asarray(sol.p)[:, at] / body.start()[2][None, :, None]
+        return _expanded_rate(body, x, v)
+
+    def frame_rates(self, sol: Any) -> list[np.ndarray]:
+        return [self.frame_rate(sol, body) for body in self.bodies]
+
+    def energy(self, sol: Any) -> np.ndarray:
+        """Kinetic and potential energy along a solution."""
+        return sol.energy()
+
+    def joint_error(self, sol: Any) -> dict[str, np.ndarray]:
+        """The largest residual of each joint along a solution, rows left out as redundant included."""
+        frames = self.frames(sol.q)
+        return {
+            joint.name: np.max([np.abs(row.value(frames, sol.t)) for row in joint.rows], axis=0)
+            for joint in self.joints
+        }
+
+    def joint_multipliers(self, sol: Any, joint: Joint) -> np.ndarray:
+        """Multipliers of all rows of a joint along a solution; the least ones where rows are redundant."""
+        return self._all_multipliers(sol)[:, [k for k, x in enumerate(self.equations.owners) if x[1] is joint]]
+
+    def _all_multipliers(self, sol: Any) -> np.ndarray:
+        cached = getattr(self, "_multipliers", (None, None))
+        if cached[0] is sol:
+            return cached[1]  # pyright: ignore[reportReturnType]
+        if not self._kept:
+            raise InputError("reactions are known for solutions of m.problem(...)")
+        owners = self.equations.owners
+        place = {(id(owner), k): at for at, (_, owner, k) in enumerate(owners)}
+        kept = [place[(id(owner), k)] for _, owner, k in self._kept]
+        found = np.zeros((len(sol.t), len(owners)))
+        found[:, kept] = np.asarray(sol.multipliers)
+        if self.redundancy is not None and self.redundancy.dropped:
+            for n, (q, t) in enumerate(zip(np.asarray(sol.q), np.asarray(sol.t), strict=True)):
+                rows = self.equations.jacobian(q, float(t))
+                found[n] = np.linalg.lstsq(rows.T, rows.T @ found[n], rcond=1e-10)[0]
+        self._multipliers = (sol, found)
+        return found
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_urdf(path: str | Path, **options: Any) -> Mechanism:
+        """A robot from a URDF file; see `holonomix.build.mechanisms.urdf.from_urdf`."""
+        from .urdf import from_urdf
+
+        return from_urdf(path, **options)
+
+    @staticmethod
+    def from_mjcf(path: str | Path, **options: Any) -> Mechanism:
+        """A model from a MuJoCo XML file; see `holonomix.build.mechanisms.mjcf.from_mjcf`."""
+        from .mjcf import from_mjcf
+
+        return from_mjcf(path, **options)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the mechanism at its start, where that is already possible."""
+        try:
+            shown = self.problem()._repr_html_()
+        except HolonomixError as error:
+            shown = f"<p>no picture yet: {html.escape(str(error))}</p>"
+        return f"<p>{html.escape(repr(self))}</p>{shown}"
+
+    def __repr__(self) -> str:
+        return f"Mechanism({self.name!r}, {len(self.bodies)} bodies, {len(self.joints)} joints)"
+
+
+def _row_text(kind: str, owner: Any, row: int) -> str:
+    return f"{kind} {owner.name!r}, row {row}"
+
+
+def _row_texts(owners: list[Any], rows: tuple[int, ...]) -> str:
+    names = list(dict.fromkeys(_row_text(*owners[k]) for k in rows))
+    return "; ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def _expanded(body: Body, x: np.ndarray) -> np.ndarray:
+    if body.kind == "plate":
+        return np.concatenate([x, np.cross(x[:, 1], x[:, 2])[:, None]], axis=1)
+    if body.kind == "planar":
+        return np.concatenate([x, np.stack([-x[:, 1, 1], x[:, 1, 0]], axis=1)[:, None]], axis=1)
+    missing = np.zeros((len(x), body.dimension + 1 - x.shape[1], body.dimension))
+    return np.concatenate([x, missing], axis=1)
+
+
+def _expanded_rate(body: Body, x: np.ndarray, v: np.ndarray) -> np.ndarray:
+    if body.kind == "plate":
+        third = np.cross(v[:, 1], x[:, 2]) + np.cross(x[:, 1], v[:, 2])
+        return np.concatenate([v, third[:, None]], axis=1)
+    return _expanded(body, v)
+
+
+def _turned(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The least rotation that takes the unit vector a to b."""
+    axis, c = np.cross(a, b), float(a @ b)
+    if c < -1 + 1e-12:
+        u = np.eye(3)[int(np.argmin(np.abs(a)))]
+        u = u - (u @ a) * a
+        u /= np.linalg.norm(u)
+        return 2 * np.outer(u, u) - np.eye(3)
+    k = np.array([[0, -axis[2], axis[1]], [axis[2], 0, -axis[0]], [-axis[1], axis[0], 0]])
+    return np.eye(3) + k + k @ k / (1 + c)

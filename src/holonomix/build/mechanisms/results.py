@@ -1,0 +1,137 @@
+"""Positions, rates and reactions of bodies and joints, read from a solution.
+
+A solution is anything with rows `t`, `q`, `p` and `multipliers`; the mechanism that the body or joint belongs to knows
+which particles and rows are whose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...core.errors import InputError
+
+if TYPE_CHECKING:
+    from .bodies import Body
+    from .joints import Joint
+    from .mechanism import Mechanism
+
+
+def cross(a: Any, b: Any) -> Any:
+    """`a x b`; in the plane the number `a_1 b_2 - a_2 b_1`."""
+    if np.shape(a)[-1] == 3:
+        return np.cross(a, b)
+    return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+
+
+class BodyResults:
+    """What `m.body(...)` can say about a solution."""
+
+    owner: Any = None  # the mechanism
+
+    def _frames(self: Any, sol: Any) -> tuple[np.ndarray, np.ndarray]:
+        if self.owner is None or self.fixed:
+            raise InputError(f"body {self.name!r} does not move: it has no results")
+        return self.owner.frame(sol.q, self), self.owner.frame_rate(sol, self)
+
+    def rotation(self: Any, sol: Any) -> np.ndarray:
+        """The rotation matrix of the body's own frame, `(rows, dim, dim)`; of a rod only its axis is known."""
+        frame, _ = self._frames(sol)
+        if self.kind in ("rod", "point", "planar point"):
+            raise InputError(
+                f"body {self.name!r} is a {self.kind}: it has no rotation; its axis is m.frame(sol.q, body)"
+            )
+        return np.swapaxes(frame[:, 1:], -1, -2) @ self.axes.T
+
+    def position(self: Any, sol: Any) -> np.ndarray:
+        """Where the origin of the body's own frame is, `(rows, dim)`; without `center=` that is the center of mass."""
+        return self.point(sol)
+
+    def point(self: Any, sol: Any, at: Any = None) -> np.ndarray:
+        """The path of a point given in body coordinates (its origin by default), `(rows, dim)`."""
+        at = np.zeros(self.dimension) if at is None else np.asarray(at, float)
+        c = self.point_coefficients(at, f"body {self.name!r}")
+        return np.einsum("k,tkd->td", c, self._frames(sol)[0])
+
+    def velocity(self: Any, sol: Any, at: Any = None) -> np.ndarray:
+        """The velocity of a point given in body coordinates, `(rows, dim)`."""
+        at = np.zeros(self.dimension) if at is None else np.asarray(at, float)
+        c = self.point_coefficients(at, f"body {self.name!r}")
+        return np.einsum("k,tkd->td", c, self._frames(sol)[1])
+
+    def angular_velocity(self: Any, sol: Any) -> np.ndarray:
+        """`omega` in world coordinates, `(rows, 3)`, in the plane `(rows,)`; of a rod the part across its axis."""
+        frame, rate = self._frames(sol)
+        spin = cross(frame[:, 1:], rate[:, 1:]).sum(axis=1)
+        return spin if self.kind == "rod" else 0.5 * spin
+
+    def angular_momentum(self: Any, sol: Any) -> np.ndarray:
+        """About the center of mass, in world coordinates."""
+        frame, rate = self._frames(sol)
+        n = len(self.particles)
+        masses = np.asarray(self.inertia.directors)
+        return np.einsum("k,tk...->t...", masses, cross(frame[:, 1:n], rate[:, 1:n]))
+
+
+class JointResults:
+    """What `m.revolute(...)` and its sisters can say about a solution."""
+
+    def _owner(self: Any) -> Mechanism:
+        moving = self.b if self.a.fixed else self.a
+        return moving.owner
+
+    def _coordinate(self: Any, kind: str, which: int) -> Any:
+        found = [c for c in self.coordinates if c.kind == kind]
+        if which >= len(found):
+            known = ", ".join(c.kind for c in self.coordinates) or "nothing"
+            raise InputError(f"joint {self.name!r} ({self.kind}) has no {kind} number {which}; it measures {known}")
+        return found[which]
+
+    def angle(self: Any, sol: Any, which: int = 0) -> np.ndarray:
+        """The angle of b against a about the axis, counting turns along the rows (save often enough to see them)."""
+        return np.unwrap(self._coordinate("angle", which).value(self._owner().frames(sol.q)))
+
+    def distance(self: Any, sol: Any, which: int = 0) -> np.ndarray:
+        """How far b has moved along the axis."""
+        return self._coordinate("distance", which).value(self._owner().frames(sol.q))
+
+    def rate(self: Any, sol: Any, which: int = 0) -> np.ndarray:
+        """The derivative of the joint's angle (or distance, or of its n-th position)."""
+        if which >= len(self.coordinates):
+            raise InputError(f"joint {self.name!r} ({self.kind}) measures {len(self.coordinates)} positions")
+        owner = self._owner()
+        return self.coordinates[which].rate(owner.frames(sol.q), owner.frame_rates(sol))
+
+    def force(self: Any, sol: Any) -> np.ndarray:
+        """The force of the joint on its second body, in world coordinates, `(rows, dim)`.
+
+        In an over-constrained mechanism many reactions balance the same motion; these are the least ones.
+        """
+        return reaction(self._owner(), self, sol, self.b)[0]
+
+    def torque(self: Any, sol: Any) -> np.ndarray:
+        """The torque of the joint on its second body about the joint's point, `(rows, 3)`; in the plane `(rows,)`."""
+        return reaction(self._owner(), self, sol, self.b)[1]
+
+
+def reaction(owner: Mechanism, joint: Joint, sol: Any, body: Body) -> tuple[np.ndarray, np.ndarray]:
+    """Force and torque of a joint on one of its bodies, about the joint's point in that body."""
+    multipliers = owner.joint_multipliers(sol, joint)
+    frames = owner.frames(sol.q)
+    if body.fixed:  # minus what the other body feels, about the same point
+        other = joint.a if body is joint.b else joint.b
+        return tuple(-x for x in reaction(owner, joint, sol, other))  # pyright: ignore[reportReturnType]
+    total = np.zeros_like(frames[body.number])
+    for k, row in enumerate(joint.rows):
+        slope = row.slopes(frames, sol.t).get(body.number)
+        if slope is not None:
+            total = total - multipliers[:, k, None, None] * slope
+    force = total[:, 0]
+    frame = frames[body.number]
+    torque = cross(frame[:, 1:], total[:, 1:]).sum(axis=1)
+    if joint.place is not None:
+        point = joint.place.point_a if body is joint.a else joint.place.point_b
+        arm = np.einsum("k,tkd->td", body.point_coefficients(point, joint.name), frame) - frame[:, 0]
+        torque = torque - cross(arm, force)
+    return force, torque

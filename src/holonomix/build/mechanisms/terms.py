@@ -1,0 +1,258 @@
+"""Rows of joints inside a step: structured constraints over the particles, one per kind of joint.
+
+Joints of one kind between the same kinds of bodies become one `Local`: their coefficients are data with one entry for
+each joint, so a long chain costs as little to compile as a short one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from ...linalg.fronts import fronts_available
+from ...mechanics import Local, Rheonomic, as_mass
+from ...mechanics.coupling import find_structure
+from .bodies import KINDS, Body, expand
+from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
+
+# Between these numbers of rows one dense matrix is faster to compile and to factor, unless the band is narrow.
+DENSE_FROM, DENSE_TO = 17, 600
+NARROW, SPARSE = 6, 16
+
+
+def row_bodies(rows: list[Row] | tuple[Row, ...]) -> tuple[Body, ...]:
+    """The moving bodies that rows touch, by number."""
+    found = {body.number: body for row in rows for vector in row.vectors for body, _ in vector.parts}
+    return tuple(found[k] for k in sorted(found))
+
+
+def frames_of(kinds: tuple[str, ...], x: Any) -> Any:
+    """The frames of bodies one after the other, `(bodies * (dim + 1), dim)`, from their particles."""
+    out, first = [], 0
+    for kind in kinds:
+        out.append(expand(kind, x[first : first + KINDS[kind]], jnp))
+        first += KINDS[kind]
+    return out[0] if len(out) == 1 else jnp.concatenate(out)
+
+
+def rigid_rows(x: Any) -> Any:
+    """`d_i . d_j - delta_ij`, `(rows,)`, for one, two or three directors."""
+    n = x.shape[0]
+    rows = [jnp.sum(x[i] * x[i]) - 1.0 for i in range(n)]
+    rows += [jnp.sum(x[i] * x[j]) for i in range(n) for j in range(i + 1, n)]
+    return jnp.stack(rows)
+
+
+def rigid_terms(bodies: list[Body]) -> list[tuple[Local, list[Body]]]:
+    """Orthonormal directors, one term for each number of them."""
+    out = []
+    for count in (3, 2, 1):
+        chosen = [body for body in bodies if KINDS[body.kind] == count + 1]
+        if chosen:
+            names = tuple(f"{body.name} (rigid)" for body in chosen)
+            out.append((Local(rigid_rows, [body.particles[1:] for body in chosen], name=names), chosen))
+    return out
+
+
+class ProductRows(eqx.Module):
+    """The rows `A . B - c` of one joint; `pattern` says per row which coefficients of A and B may differ from zero."""
+
+    kinds: tuple[str, ...] = eqx.field(static=True)
+    pattern: tuple[Any, ...] = eqx.field(static=True)
+
+    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+        frames = frames_of(self.kinds, x)
+        rows = []
+        for r, (component, first, second) in enumerate(self.pattern):
+            b = _vector(frames, data["b"][r], data["b0"][r], second)
+            if component is not None:
+                rows.append(b[component] - data["c"][r])
+            else:
+                rows.append(jnp.sum(_vector(frames, data["a"][r], data["a0"][r], first) * b) - data["c"][r])
+        return jnp.stack(rows)
+
+
+def _vector(frames: Any, c: Any, constant: Any, pattern: tuple[tuple[int, ...], bool]) -> Any:
+    used, shifted = pattern
+    parts = [c[k] * frames[k] for k in used] + ([constant] if shifted else [])
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _component(vector: Vector) -> int | None:
+    """The number of the unit vector that a constant vector is."""
+    at = np.flatnonzero(vector.constant)
+    if vector.parts or at.size != 1 or vector.constant[at[0]] != 1.0:
+        return None
+    return int(at[0])
+
+
+def _product_term(names: list[str], several: list[tuple[ProductRow, ...]]) -> Local:
+    """One `Local` for joints whose rows have the same form."""
+    bodies = [row_bodies(rows) for rows in several]
+    kinds = tuple(body.kind for body in bodies[0])
+    stack = lambda get: np.asarray([[get(row, who) for row in rows] for rows, who in zip(several, bodies, strict=True)])
+    a, b = (stack(lambda row, who, s=side: getattr(row, s).coefficients(who)) for side in "ab")
+    a0, b0 = (stack(lambda row, who, s=side: getattr(row, s).constant) for side in "ab")
+    pattern = []
+    for r in range(a.shape[1]):
+        component = _component(several[0][r].a)
+        sides = [
+            (tuple(int(k) for k in np.flatnonzero(np.any(c[:, r] != 0, axis=0))), bool(np.any(c0[:, r] != 0)))
+            for c, c0 in ((a, a0), (b, b0))
+        ]
+        pattern.append((component, *sides))
+    data = {"a": a, "a0": a0, "b": b, "b0": b0, "c": stack(lambda row, who: row.c)}
+    indices = [[k for body in who for k in body.particles] for who in bodies]
+    return Local(ProductRows(kinds, tuple(pattern)), indices, data, name=tuple(names))
+
+
+def _signature(rows: tuple[ProductRow, ...]) -> tuple[Any, ...]:
+    """Joints with equal signatures go into one term: kinds of bodies, rows, and which rows are single components."""
+    kinds = tuple(body.kind for body in row_bodies(rows))
+    sides = tuple((_component(row.a), bool(row.a.parts)) for row in rows)
+    return kinds, sides
+
+
+class JointCoordinate(eqx.Module):
+    """The position of a joint from the particles of its bodies."""
+
+    vectors: Any  # coefficients, (vectors, frames)
+    constants: Any  # (vectors, dim)
+    kind: str = eqx.field(static=True)
+    kinds: tuple[str, ...] = eqx.field(static=True)
+    particles: tuple[int, ...] = eqx.field(static=True)
+
+    def gather(self, q: Any) -> Any:
+        return q[np.asarray(self.particles)]
+
+    def products(self, x: Any) -> tuple[Any, ...]:
+        """(cosine, sine) of an angle, or (distance,), from the gathered particles."""
+        frames = frames_of(self.kinds, x)
+        v = self.vectors @ frames + self.constants
+        if self.kind == "distance":
+            return (jnp.sum(v[0] * v[1]),)
+        return jnp.sum(v[0] * v[2]), jnp.sum(v[1] * v[2])
+
+    def __call__(self, q: Any) -> Any:
+        """The angle in (-pi, pi], or the distance."""
+        found = self.products(self.gather(q))
+        return found[0] if self.kind == "distance" else jnp.arctan2(found[1], found[0])
+
+
+def coordinate_of(coordinate: Coordinate, bodies: tuple[Body, ...] | None = None) -> JointCoordinate:
+    """The same position for use inside a step, over the given bodies (its own when None)."""
+    bodies = coordinate.bodies if bodies is None else bodies
+    return JointCoordinate(
+        jnp.asarray(np.stack([v.coefficients(bodies) for v in coordinate.vectors])),
+        jnp.asarray(np.stack([np.broadcast_to(v.constant, (bodies[0].dimension,)) for v in coordinate.vectors])),
+        coordinate.kind,
+        tuple(body.kind for body in bodies),
+        tuple(k for body in bodies for k in body.particles),
+    )
+
+
+class PhaseTerm(eqx.Module):
+    """`PhaseRow` over the particles of its bodies; the drive, where there is one, is a function of time."""
+
+    coordinates: tuple[JointCoordinate, ...]
+    phase: Any
+    factors: tuple[float, ...] = eqx.field(static=True)
+    winding: bool = eqx.field(static=True)
+    scale: float = eqx.field(static=True)
+    drive: Any = eqx.field(static=True)
+
+    def row(self, x: Any, t: Any = None) -> Any:
+        """The row, `(1,)`, from the particles of all its bodies."""
+        phase = self.phase if self.drive is None else self.phase + self.drive(t)
+        if not self.winding:
+            total = -phase
+            for n, coordinate in zip(self.factors, self.coordinates, strict=True):
+                v = coordinate.products(x)
+                total = total + n * (v[0] if len(v) == 1 else jnp.arctan2(v[1], v[0]))
+            return jnp.reshape(total / self.scale, (1,))
+        angle = -phase
+        c, s = jnp.ones((), x.dtype), jnp.zeros((), x.dtype)
+        for n, coordinate in zip(self.factors, self.coordinates, strict=True):
+            v = coordinate.products(x)
+            if len(v) == 1:
+                angle = angle + n * v[0]
+            else:
+                for _ in range(abs(int(n))):
+                    c, s = (
+                        (c * v[0] - s * v[1], c * v[1] + s * v[0])
+                        if n > 0
+                        else (c * v[0] + s * v[1], s * v[0] - c * v[1])
+                    )
+        return jnp.reshape((s * jnp.cos(angle) + c * jnp.sin(angle)) / self.scale, (1,))
+
+    def __call__(self, x: Any, *extra: Any) -> Any:
+        """As a `Local` term: `(particles)`; as a `Rheonomic` one: `(q, t)`."""
+        if self.drive is None:
+            return self.row(x)
+        return self.row(self.coordinates[0].gather(x), extra[0])
+
+
+def _phase_term(name: str, row: PhaseRow) -> Local | Rheonomic:
+    bodies = row_bodies([row])
+    coordinates = tuple(coordinate_of(coordinate, bodies) for _, coordinate in row.terms)
+    factors = tuple(float(n) for n, _ in row.terms)
+    term = PhaseTerm(coordinates, jnp.asarray(row.phase), factors, row.winding, row.scale, row.drive)
+    if row.drive is not None:
+        return Rheonomic(term, name=name)
+    return Local(term, [[k for body in bodies for k in body.particles]], name=name)
+
+
+def local_terms(joints: list[tuple[str, list[tuple[int, Row]]]]) -> list[tuple[Any, list[tuple[int, int]]]]:
+    """Terms of a system for joints given as (name, numbered rows), each with the (joint, row) of every row it has."""
+    groups: dict[Any, list[int]] = {}
+    phases = []
+    products = []
+    for j, (name, rows) in enumerate(joints):
+        plain = tuple(row for _, row in rows if isinstance(row, ProductRow))
+        products.append([(j, k) for k, row in rows if isinstance(row, ProductRow)])
+        if plain:
+            groups.setdefault(_signature(plain), []).append(j)
+        phases += [(_phase_term(name, row), [(j, k)]) for k, row in rows if isinstance(row, PhaseRow)]
+    out: list[tuple[Any, list[tuple[int, int]]]] = []
+    for members in groups.values():
+        several = [tuple(row for _, row in joints[j][1] if isinstance(row, ProductRow)) for j in members]
+        term = _product_term([joints[j][0] for j in members], several)
+        out.append((term, [place for j in members for place in products[j]]))
+    # rows that depend on time are plain functions and come last
+    return out + sorted(phases, key=lambda x: isinstance(x[0], Rheonomic))
+
+
+class AllRows(eqx.Module):
+    """Several terms as one plain function, whose Gram matrix is dense."""
+
+    terms: tuple[Any, ...]
+    name: tuple[str, ...] = eqx.field(static=True)
+
+    def __call__(self, q: Any) -> Any:
+        return jnp.concatenate([term(q) for term in self.terms])
+
+
+def packed(terms: list[Any], names: list[str], mass: Any, q: Any) -> list[Any]:
+    """The terms as they go into a system: structured, or as one where a dense matrix serves better.
+
+    Narrow bands (planar chains) and sparse graphs (many legs) use their structure; wide bands, as of hinges in space,
+    do so on a CPU, elsewhere only beyond a few hundred rows.
+    """
+    still = [term for term in terms if not isinstance(term, Rheonomic)]
+    rows = len(names) - (len(terms) - len(still))
+    if not DENSE_FROM <= rows <= DENSE_TO or fronts_available():
+        return terms
+    found, _ = find_structure(tuple((term, ()) for term in still), as_mass(mass, q), q)
+    layout = None if found is None else found.coupling.layout
+    if layout is not None:
+        structure = layout.structure
+        narrow = structure.kind != "tridiagonal" or structure.width * layout.rows <= NARROW
+        if narrow and (structure.kind != "sparse" or layout.plan.entries <= SPARSE * rows):
+            return terms
+    return [AllRows(tuple(still), tuple(names[:rows])), *terms[len(still) :]]

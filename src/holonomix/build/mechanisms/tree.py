@@ -1,0 +1,144 @@
+"""Placing bodies from joint positions: from the ground outward along the joints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...core.errors import InputError
+from .bodies import rotation_matrix
+from .results import cross
+from .xml_files import turn_about
+
+if TYPE_CHECKING:
+    from .joints import Joint
+    from .mechanism import Mechanism
+
+
+def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Mapping[str, Any] | None) -> None:
+    """Moves bodies so that joints have the given positions and rates (zero where none is given).
+
+    Joints are followed from the ground in the order they were made; one between two bodies that are already placed
+    closes a loop and is left to `assemble`. Without `velocities` those of bodies and joints stay as they were given.
+    """
+    for given in (positions, velocities or {}):
+        for name in given:
+            joint = mechanism[name]
+            ball = getattr(joint, "kind", "") == "spherical"
+            if not getattr(joint, "coordinates", None) and not (ball and given is positions):
+                hint = "; use m.start_velocity for the body behind a ball joint" if ball else ""
+                raise InputError(f"{name!r} is not a joint with a {'rate' if ball else 'position'}{hint}")
+    mechanism._named = {
+        name: _numbers(mechanism[name], x) for name, x in positions.items() if mechanism[name].coordinates
+    }
+    positions = _follow(mechanism, positions)
+    if velocities is not None:
+        mechanism._configured = {name: _numbers(mechanism[name], given) for name, given in velocities.items()}
+    placed = {-1}
+    skipped = ("drive", "distance", "point_on_line", "point_on_plane")
+    waiting = [joint for joint in mechanism.joints if joint.place is not None and joint.kind not in skipped]
+    while waiting:
+        waiting = [j for j in waiting if not {j.a.number, j.b.number} <= placed]
+        ready = [j for j in waiting if {j.a.number, j.b.number} & placed]
+        if not ready:
+            placed.add(waiting[0].a.number if waiting else -1)  # a free body: it stays where it is
+            continue
+        joint = ready[0]
+        if joint.kind == "spherical":
+            _turn(joint, positions.get(joint.name), joint.a.number in placed)
+        x = _numbers(joint, positions.get(joint.name, 0.0) if joint.coordinates else 0.0)
+        rate = mechanism._configured.get(joint.name, np.zeros(0))
+        x, rate = (np.pad(given, (0, max(len(joint.coordinates) - len(given), 0))) for given in (x, rate))
+        forward = joint.a.number in placed
+        if velocities is not None:
+            (joint.b if forward else joint.a).given.clear()
+        _place(joint, x, rate, forward, placed)
+
+
+def _follow(mechanism: Mechanism, positions: Mapping[str, Any]) -> dict[str, Any]:
+    """The positions, and those of joints that are not named but geared to others."""
+    known = dict(positions)
+    waiting = [joint.relation for joint in mechanism.joints if joint.relation is not None]
+    while waiting:
+        ready = [r for r in waiting if {r[0].name, r[1].name} & set(known)] or waiting[:1]
+        first, second, factor, offset = ready[0]
+        waiting.remove(ready[0])
+        if first.name not in known and second.name in known and factor != 0:
+            known[first.name] = (_numbers(second, known[second.name])[0] - offset) / factor
+        leader = _numbers(first, known.setdefault(first.name, 0.0))[0]
+        known.setdefault(second.name, factor * leader + offset)
+    return known
+
+
+def _numbers(joint: Joint, given: Any) -> np.ndarray:
+    """Numbers for the first positions of a joint."""
+    count = max(len(joint.coordinates), 1)
+    try:
+        values = np.atleast_1d(np.asarray(given, float))
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
+    if values.ndim != 1 or len(values) > count or not np.all(np.isfinite(values)):
+        raise InputError(
+            f"joint {joint.name!r} has {count} position{'s' * (count > 1)}, so {given!r} is no value of it"
+        )
+    return values
+
+
+def _turn(joint: Joint, rotation: Any, forward: bool) -> None:
+    """Turns the body at the far end of a ball joint; `rotation` is that of b against a since the joint was made."""
+    if rotation is not None:
+        place: Any = joint.place
+        turn = rotation_matrix(f"joint {joint.name!r}", rotation, 3) @ place.frame_a @ place.frame_b.T
+        if forward:
+            joint.b.attitude = joint.a.attitude @ turn
+        else:
+            joint.a.attitude = joint.b.attitude @ turn.T
+
+
+def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed: set[int]) -> None:
+    """Puts the body at the far end of a joint where its positions say."""
+    place: Any = joint.place
+    near, far = (joint.a, joint.b) if forward else (joint.b, joint.a)
+    fa, fb = place.frame_a, place.frame_b
+    dim = len(fa)
+    turn, spin, shift, glide, second = np.eye(dim), 0.0, np.zeros(dim), np.zeros(dim), np.zeros(dim)
+    if joint.kind == "universal":  # about its axis in a first, then about axis2 in b
+        fb, second = turn_about(place.axis2, -x[1]) @ fb, rate[1] * place.axis2
+        x, rate = x[:1], rate[:1]
+    axis = 2 if dim == 3 else 0
+    slots = {"point_on_plane": (0, 1), "planar": (0, 1)}.get(joint.kind, (axis,))
+    slides = iter(slots)
+    for coordinate, value, speed in zip(joint.coordinates, x, rate, strict=False):
+        if coordinate.kind == "angle":
+            c, s = np.cos(value), np.sin(value)
+            turn[:2, :2] = [[c, -s], [s, c]]
+            spin = speed
+        else:
+            k = next(slides)
+            shift[k], glide[k] = value, speed
+    relative = fa @ turn @ fb.T if joint.kind != "spherical" else joint.a.attitude.T @ joint.b.attitude
+    origin_near, spin_near = near.origin, near.spin0
+    velocity_near = near.velocity0 if not near.fixed else np.zeros(dim)
+    far.attitude = near.attitude @ (relative if forward else relative.T)
+    attitude_a = joint.a.attitude
+    push, slide = attitude_a @ fa @ shift, attitude_a @ fa @ glide
+    swing = attitude_a @ fa[:, 2] * spin + joint.b.attitude @ second if dim == 3 else spin
+    sign = 1.0 if forward else -1.0
+    near_point, far_point = (place.point_a, place.point_b) if forward else (place.point_b, place.point_a)
+    far.origin = origin_near + near.attitude @ near_point + sign * push - far.attitude @ far_point
+    if "angular velocity" not in far.given:
+        far.spin0 = spin_near + sign * swing
+    joint_velocity = velocity_near + _turning(spin_near, near.attitude @ near_point)
+    # the point of a that touches b moves with a also along the slide
+    carried = _turning(spin_near if forward else far.spin0, push)
+    if "velocity" not in far.given:
+        far.velocity0 = joint_velocity + sign * (slide + carried) - _turning(far.spin0, far.attitude @ far_point)
+    placed.add(far.number)
+
+
+def _turning(spin: Any, arm: np.ndarray) -> np.ndarray:
+    if len(arm) == 3:
+        return cross(spin, arm)
+    return spin * np.array([-arm[1], arm[0]])

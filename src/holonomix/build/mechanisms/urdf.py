@@ -1,0 +1,280 @@
+"""Robots from URDF files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import InputError
+from .bodies import Body
+from .joints import Joint, coupling_row
+from .mechanism import Mechanism
+from .shapes import Box, Cylinder, Sphere
+from .xml_files import (
+    HERE,
+    Pose,
+    after,
+    composite,
+    moved,
+    naming,
+    numbers,
+    one_number,
+    read_xml,
+    required,
+    roll_pitch_yaw,
+    warn_about,
+)
+
+KINDS = {"revolute": "revolute", "continuous": "revolute", "prismatic": "prismatic", "planar": "planar"}
+IGNORED = {"limit": "limits of joints", "safety_controller": "safety controllers", "calibration": "calibrations"}
+SKIPPED = ("transmission", "gazebo", "sensor", "material")
+
+
+def from_urdf(
+    path: str | Path,
+    *,
+    gravity: Any = (0.0, 0.0, -9.81),
+    base: str = "fixed",
+    positions: Mapping[str, Any] | None = None,
+    velocities: Mapping[str, Any] | None = None,
+) -> Mechanism:
+    """The robot of a URDF file, with joints at `positions` (zero by default) and their rates `velocities`.
+
+    Links joined by fixed joints become one body; `base="fixed"` takes the root link as part of the ground, `"free"`
+    lets it move. Read are inertias, revolute, continuous, prismatic, planar, floating and fixed joints, their damping,
+    mimic joints, `<loop_joint>`, and visual shapes. A warning lists what was left out (limits, friction, contacts).
+    """
+    if base not in ("fixed", "free"):
+        raise InputError(f'base must be "fixed" or "free", not {base!r}')
+    with naming(path):
+        return _Reader(Path(path), gravity, base == "free").read(positions or {}, velocities or {})
+
+
+def _pose(element: Any) -> Pose:
+    origin = element.find("origin") if element is not None else None
+    if origin is None:
+        return HERE
+    xyz = numbers(origin, "xyz", 3, (0, 0, 0))
+    return xyz, roll_pitch_yaw(numbers(origin, "rpy", 3, (0, 0, 0)))
+
+
+class _Reader:
+    """One file: links by name, joints by child, and what could not be read."""
+
+    def __init__(self, path: Path, gravity: Any, free: bool):
+        self.path, self.free = path, free
+        self.robot = read_xml(path, "robot")
+        self.unsupported: list[str] = []
+        self.mechanism = Mechanism(gravity, name=self.robot.get("name") or path.stem)
+        self.links = self._by_name("link")
+        self.joints = self._by_name("joint")
+        if not self.links:
+            raise InputError("the robot has no links")
+        self.children: dict[str, list[Any]] = {name: [] for name in self.links}
+        self.parents: dict[str, str] = {}
+        self._connect()
+        self.where: dict[str, tuple[Body, Pose]] = {}  # link -> its body and its pose in that body
+        self.made: dict[str, Joint] = {}
+
+    def _by_name(self, tag: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for element in self.robot.findall(tag):
+            name = required(element, "name")
+            if name in found:
+                raise InputError(f"there are two {tag}s called {name!r}")
+            found[name] = element
+        return found
+
+    def _link_of(self, joint: Any, end: str) -> str:
+        element = joint.find(end)
+        if element is None:
+            raise InputError(f"joint {joint.get('name')!r} has no <{end}>")
+        name = required(element, "link")
+        if name not in self.links:
+            raise InputError(f"joint {joint.get('name')!r} refers to link {name!r}, which does not exist")
+        return name
+
+    def _connect(self) -> None:
+        for name, joint in self.joints.items():
+            parent, child = self._link_of(joint, "parent"), self._link_of(joint, "child")
+            if child in self.parents:
+                raise InputError(f"link {child!r} has two parents (joint {name!r}); close loops with <loop_joint>")
+            self.parents[child] = parent
+            self.children[parent].append(joint)
+
+    def read(self, positions: Mapping[str, Any], velocities: Mapping[str, Any]) -> Mechanism:
+        roots = [name for name in self.links if name not in self.parents]
+        if len(roots) != 1:
+            what = "no root link: its joints form a ring" if not roots else f"{len(roots)} root links, {roots[:4]}"
+            raise InputError(f"a robot is one tree of links; this one has {what}")
+        if self.free:
+            self._body(roots[0], HERE)
+        else:
+            self._ground(roots[0])
+        apart = [name for name in self.links if name not in self.where]
+        if apart:
+            raise InputError(f"links {apart[:4]} form a ring that is not connected to the root link {roots[0]!r}")
+        for name, joint in self.joints.items():
+            self._mimic(name, joint)
+        for loop in self.robot.findall("loop_joint"):
+            self._loop(loop)
+        for tag in SKIPPED[:3]:
+            if self.robot.find(tag) is not None:
+                self.unsupported.append(f"<{tag}>")
+        if any(link.find("collision") is not None for link in self.links.values()):
+            self.unsupported.append("contacts (<collision>)")
+        self.mechanism.unsupported = list(dict.fromkeys(self.unsupported))
+        warn_about(self.path, self.unsupported)
+        self.mechanism.configure(positions, velocities)
+        return self.mechanism
+
+    def _inertial(self, name: str, link: Any, pose: Pose) -> tuple[float, np.ndarray, np.ndarray] | None:
+        """Mass, center and inertia of a link in the coordinates of its body."""
+        inertial = link.find("inertial")
+        if inertial is None:
+            return None
+        for tag in ("mass", "inertia"):
+            if inertial.find(tag) is None:
+                raise InputError(f"the <inertial> of link {name!r} has no <{tag}>")
+        mass = one_number(inertial.find("mass"), "value")
+        if mass < 0:
+            raise InputError(f"link {name!r} has the negative mass {mass:g}")
+        if mass == 0:
+            return None
+        xx, xy, xz, yy, yz, zz = (
+            one_number(inertial.find("inertia"), key, 0.0 if key[1] != key[2] else None)
+            for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+        )
+        matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        return moved(after(pose, _pose(inertial)), (mass, np.zeros(3), matrix))
+
+    def _body(self, name: str, at: Pose) -> Body:
+        """A body for a link and everything fixed to it; `at` is the pose of the link in the world."""
+        parts: list[Any] = []
+        pending: list[Any] = []
+        members: list[tuple[str, Pose]] = []
+        self._collect(name, HERE, parts, pending, members)
+        if not parts:
+            raise InputError(
+                f"link {name!r} moves but has no mass: give it an <inertial>, or attach it by a fixed joint"
+            )
+        mass, center, inertia = composite(parts)
+        body = self.mechanism.body(name, mass=mass, inertia=inertia, center=center, position=at[0], rotation=at[1])
+        for member, pose in members:
+            self.where[member] = (body, pose)
+            self._shapes(body, self.links[member], pose)
+        for joint, pose in pending:
+            self._joint(joint, body, after(at, pose))
+        return body
+
+    def _collect(self, name: str, pose: Pose, parts: list[Any], pending: list[Any], members: list[Any]) -> None:
+        members.append((name, pose))
+        own = self._inertial(name, self.links[name], pose)
+        if own is not None:
+            parts.append(own)
+        for joint in self.children[name]:
+            if joint.get("type") == "fixed":
+                self._collect(self._link_of(joint, "child"), after(pose, _pose(joint)), parts, pending, members)
+            else:
+                pending.append((joint, pose))
+
+    def _ground(self, name: str) -> None:
+        """A root link that belongs to the ground, with everything fixed to it."""
+        pending: list[Any] = []
+        members: list[Any] = []
+        self._collect(name, HERE, [], pending, members)
+        for member, where in members:
+            self.where[member] = (self.mechanism.ground, where)
+        for joint, where in pending:
+            self._joint(joint, self.mechanism.ground, where)
+
+    def _joint(self, joint: Any, parent: Body, world: Pose) -> None:
+        """A joint and the body behind it; `world` is the pose of the parent link."""
+        name, kind = required(joint, "name"), required(joint, "type")
+        at = after(world, _pose(joint))
+        if kind != "floating" and kind not in KINDS:
+            known = ", ".join([*KINDS, "fixed", "floating"])
+            raise InputError(f"joint {name!r} has the unknown type {kind!r}; known are {known}")
+        for tag, text in IGNORED.items():
+            if joint.find(tag) is not None:
+                self.unsupported.append(text)
+        child = self._body(self._link_of(joint, "child"), at)
+        if kind == "floating":
+            return
+        axis = at[1] @ numbers(joint.find("axis"), "xyz", 3, (1, 0, 0))
+        if not np.linalg.norm(axis) > 0:
+            raise InputError(f"the axis of joint {name!r} is zero")
+        label = name if name not in self.mechanism._names else f"joint {name}"
+        made = self.mechanism.joint(KINDS[kind], label, parent, child, at=at[0], axis=axis)
+        self.made[name] = made
+        dynamics = joint.find("dynamics")
+        if dynamics is not None:
+            damping = one_number(dynamics, "damping", 0.0)
+            if damping < 0:
+                raise InputError(f"joint {name!r} has the negative damping {damping:g}")
+            self.mechanism.torsion_spring(made, damping=damping)
+            if one_number(dynamics, "friction", 0.0) != 0:
+                self.unsupported.append("dry friction of joints")
+
+    def _mimic(self, name: str, joint: Any) -> None:
+        mimic = joint.find("mimic")
+        if mimic is None:
+            return
+        leader = required(mimic, "joint")
+        if leader not in self.made or name not in self.made:
+            raise InputError(f"joint {name!r} mimics {leader!r}, which is no joint that moves")
+        if leader == name:
+            raise InputError(f"joint {name!r} mimics itself")
+        factor = one_number(mimic, "multiplier", 1.0)
+        offset = one_number(mimic, "offset", 0.0)
+        first, second = self.made[leader].coordinates[0], self.made[name].coordinates[0]
+        row, whole = coupling_row([(-factor, first), (1.0, second)], offset)
+        if not whole:
+            self.unsupported.append(
+                f"full turns of the mimic joint {name!r} (its multiplier is no ratio of small numbers)"
+            )
+        self.mechanism._add_gear(f"{name} (mimic)", self.made[leader], self.made[name], row, (factor, offset))
+
+    def _loop(self, loop: Any) -> None:
+        """`<loop_joint name type><link1 link xyz rpy/><link2 .../><axis/></loop_joint>`."""
+        name, kind = required(loop, "name"), loop.get("type", "revolute")
+        known = {**KINDS, "spherical": "spherical", "ball": "spherical", "fixed": "fixed", "universal": "universal"}
+        if kind not in known or kind == "universal":
+            raise InputError(f"loop joint {name!r} has the unknown type {kind!r}")
+        ends = []
+        for tag in ("link1", "link2"):
+            element = loop.find(tag)
+            if element is None:
+                raise InputError(f"loop joint {name!r} has no <{tag}>")
+            link = required(element, "link")
+            if link not in self.where:
+                raise InputError(f"loop joint {name!r} refers to link {link!r}, which does not exist")
+            body, pose = self.where[link]
+            xyz = numbers(element, "xyz", 3, (0, 0, 0))
+            own = (xyz, roll_pitch_yaw(numbers(element, "rpy", 3, (0, 0, 0))))
+            ends.append((body, after(pose, own)))
+        axis = numbers(loop.find("axis"), "xyz", 3, (0, 0, 1))
+        (a, pa), (b, pb) = ends
+        self.mechanism.joint(
+            known[kind], name, a, b, point_a=pa[0], point_b=pb[0], axis_a=pa[1] @ axis, axis_b=pb[1] @ axis
+        )
+
+    def _shapes(self, body: Body, link: Any, pose: Pose) -> None:
+        for visual in link.findall("visual"):
+            geometry = visual.find("geometry")
+            at, turn = after(pose, _pose(visual))
+            for child in [] if geometry is None else geometry:
+                if child.tag == "box":
+                    shape: Any = Box(*map(float, numbers(child, "size", 3)))
+                elif child.tag == "cylinder":
+                    radius, length = (one_number(child, k) for k in ("radius", "length"))
+                    shape = Cylinder(radius, length)
+                elif child.tag == "sphere":
+                    shape = Sphere(one_number(child, "radius"))
+                else:
+                    self.unsupported.append(f"<{child.tag}> shapes")
+                    continue
+                body.shapes.append((shape, at, turn))

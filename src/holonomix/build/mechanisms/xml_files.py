@@ -1,0 +1,147 @@
+"""XML files of robots: read without entities or document types, with errors that name file, element and attribute."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+import numpy as np
+
+from ...core.errors import InputError
+
+LARGEST_FILE = 64 << 20
+
+Pose = tuple[np.ndarray, np.ndarray]
+HERE: Pose = (np.zeros(3), np.eye(3))
+for _array in HERE:
+    _array.setflags(write=False)
+
+
+def after(first: Pose, second: Pose) -> Pose:
+    """A pose that is given in the frame of another one, in the coordinates which that one is given in."""
+    return first[0] + first[1] @ second[0], first[1] @ second[1]
+
+
+@contextlib.contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Errors name the file."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+
+
+class UnsupportedWarning(UserWarning):
+    """A file asks for something that a mechanism does not have; it was left out."""
+
+
+def read_xml(path: str | Path, root: str) -> Any:
+    """The root element of a file, which must be called `root`.
+
+    Document types and entities are refused: they serve no purpose in a robot, and may read other files or expand to
+    gigabytes.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise InputError(f"{path} has {path.stat().st_size} bytes; at most {LARGEST_FILE} are read")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+    def refuse(*_: Any) -> None:
+        raise InputError(f"{path} declares a document type or entities, which are not read; remove the DOCTYPE")
+
+    scan = expat.ParserCreate()
+    scan.StartDoctypeDeclHandler = refuse
+    scan.EntityDeclHandler = refuse
+    try:
+        scan.Parse(data, True)
+        element = ElementTree.fromstring(data)
+    except (expat.ExpatError, ElementTree.ParseError) as error:
+        raise InputError(f"{path} is not an XML file: {error}") from None
+    if element.tag != root:
+        raise InputError(f"{path}: its root element is <{element.tag}>, not <{root}>")
+    return element
+
+
+def required(element: Any, key: str) -> str:
+    """The text of an attribute that must be there."""
+    value = element.get(key)
+    if value is None:
+        raise InputError(f"<{element.tag}{_who(element)}> has no attribute {key!r}")
+    return value
+
+
+def numbers(element: Any, key: str, count: int | None, default: Any = None) -> np.ndarray:
+    """An attribute that holds numbers; `default` where it (or the element) is missing, an error without one."""
+    if element is None:
+        return np.asarray(default, float)
+    text = element.get(key)
+    if text is None:
+        if default is None:
+            raise InputError(f"<{element.tag}{_who(element)}> has no attribute {key!r}")
+        return np.asarray(default, float)
+    try:
+        values = np.asarray([float(x) for x in text.split()])
+    except ValueError:
+        values = np.zeros(0)
+    if (count is not None and len(values) != count) or not len(values) or not np.all(np.isfinite(values)):
+        many = "numbers" if count is None else f"{count} number{'s' if count > 1 else ''}"
+        raise InputError(f"<{element.tag}{_who(element)}> {key}={text!r} should be {many}")
+    return values
+
+
+def one_number(element: Any, key: str, default: float | None = None) -> float:
+    """The same for one number."""
+    return float(numbers(element, key, 1, default).reshape(()))
+
+
+def _who(element: Any) -> str:
+    name = element.get("name")
+    return "" if name is None else f" name={name!r}"
+
+
+def roll_pitch_yaw(angles: np.ndarray) -> np.ndarray:
+    """The rotation `Rz(yaw) Ry(pitch) Rx(roll)`."""
+    out = np.eye(3)
+    for axis, angle in zip((2, 1, 0), reversed(angles), strict=True):
+        out = out @ turn_about(np.eye(3)[axis], angle)
+    return out
+
+
+def turn_about(axis: np.ndarray, angle: Any) -> np.ndarray:
+    """The rotation by an angle about a unit vector."""
+    x, y, z = axis
+    k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    return np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * (k @ k)
+
+
+def moved(pose: Pose, lump: tuple[float, np.ndarray, np.ndarray]) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, center and inertia in the coordinates that a pose is given in."""
+    mass, center, inertia = lump
+    return mass, pose[0] + pose[1] @ center, pose[1] @ inertia @ pose[1].T
+
+
+def composite(parts: list[tuple[float, np.ndarray, np.ndarray]]) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, center and inertia about that center of parts `(mass, center, inertia about its center)`."""
+    mass = sum(m for m, _, _ in parts)
+    center = sum((m * c for m, c, _ in parts), np.zeros(3)) / mass
+    inertia = np.zeros((3, 3))
+    for m, c, own in parts:
+        d = c - center
+        inertia += own + m * ((d @ d) * np.eye(3) - np.outer(d, d))
+    return mass, center, inertia
+
+
+def warn_about(path: Any, unsupported: list[str]) -> None:
+    """One warning that lists what was left out."""
+    if unsupported:
+        listed = ", ".join(dict.fromkeys(unsupported))
+        warnings.warn(f"{path}: not supported and left out: {listed}", UnsupportedWarning, stacklevel=4)

@@ -1,0 +1,4 @@
+from ..study import plotting as plotting
+from ..study import viewer as viewer
+
+SOURCES: dict[str, str]

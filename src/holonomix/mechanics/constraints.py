@@ -1,0 +1,71 @@
+"""Constraints as one object: a list of terms, their values, Jacobian and Gram matrix.
+
+A term is a plain callable of q (or of (q, params)) or `Rheonomic`; terms with a known coupling come from
+`systems.structured`. The Jacobian of plain terms is a dense (m, n) matrix over the flattened coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from ..core.types import Function, Numbers
+from ..linalg.scales import particle_sizes, row_sizes
+from ..linalg.small import small_product
+from ..trace.functions import as_callable
+from .mass import AbstractMass
+from .names import Name, check_name
+
+
+class Rheonomic(eqx.Module):
+    """A constraint `g(q, t) = 0` that depends on time: `Rheonomic(lambda q, t: ...)` (or `(q, t, params)`)."""
+
+    fn: Any
+    name: Name = eqx.field(static=True)
+
+    def __init__(self, fn: Function, name: str | None = None):
+        self.fn, self.name = as_callable(fn), check_name("Rheonomic", name)
+
+    def __call__(self, *args: PyTree) -> Any:
+        return self.fn(*args)
+
+
+class DenseJacobian(eqx.Module):
+    """`G(q)` as a matrix over flattened coordinates, with the shape of q remembered."""
+
+    matrix: Any
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, v: Numbers) -> Any:
+        """`G v`."""
+        return small_product(v.reshape(1, -1), self.matrix)[0]
+
+    def transpose(self, multipliers: Numbers) -> Any:
+        """`G^T lambda` in the shape of q."""
+        return small_product(multipliers[None], self.matrix.T)[0].reshape(self.shape)
+
+    def row_sizes(self, q: Numbers, weights: Numbers | None = None) -> Any:
+        """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
+        return row_sizes(self.matrix, particle_sizes(q, weights).reshape(-1))
+
+    def row_products(self, mass: AbstractMass, q: Numbers, other: DenseJacobian) -> Any:
+        """`G_i M^-1 H_i^T` for each row, with the rows H_i of another Jacobian."""
+        return jnp.sum(mass.right(q, self.matrix) * other.matrix, axis=1)
+
+    def reach(self, mass: AbstractMass, q: Numbers, multipliers: Numbers) -> Any:
+        """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
+        return jnp.sum(jnp.abs(mass.right(q, self.matrix)) * jnp.abs(multipliers)[:, None], axis=0)
+
+    def todense(self) -> Any:
+        return self.matrix
+
+
+def dense_jacobian(g: Callable[[Any], Any], q: Numbers, m: int) -> DenseJacobian:
+    """The Jacobian of `g` at q by reverse mode (or forward mode where there are more constraints than coordinates)."""
+    transform = jax.jacrev if m <= q.size else jax.jacfwd
+    return DenseJacobian(transform(g)(q).reshape(m, q.size), q.shape)

@@ -1,0 +1,202 @@
+"""`A = M + shift V''(q)`, the matrix behind every linearly implicit method, in the structure its potential has.
+
+Where the potential is a sum of terms that each touch a few particles (`Distance` or `Local` constraints in a penalty,
+`LocalPotential`, anything linear in q), the small Hessians of the terms are put where the coupling graph of particles
+wants them: one block a molecule, block tridiagonal for chains and rings, sparse else. Everything else is dense.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..core.types import Numbers, Real
+from ..linalg.assembly import Layout, layout_of
+from ..linalg.definite import UNROLL_DEFINITE, Definite, signed_pivot
+from ..trace.indexing import Indices, take
+from .abstract import AbstractSystem
+from .mass import BlockMass, DenseMass
+
+
+class LocalEnergy(NamedTuple):
+    """`scale * energy(x)`, a sum over blocks of particles `x = gather(q)`, shape `(blocks, particles, ...)`."""
+
+    indices: Indices
+    gather: Callable[[Any], Any]
+    energy: Callable[[Any], Any]
+    scale: Any = 1.0
+
+    def hessians(self, q: Numbers) -> Any:
+        """One Hessian a block, `(blocks, particles, coordinates, particles, coordinates)`.
+
+        Blocks do not meet inside the energy, so one directional derivative serves all of them at once.
+        """
+        x = self.gather(q)
+        k, s = x.shape[:2]
+        d = int(np.prod(x.shape[2:]))
+        basis = jnp.broadcast_to(jnp.eye(s * d, dtype=x.dtype)[:, None], (s * d, k, s * d)).reshape((s * d, *x.shape))
+        columns = jax.vmap(lambda v: jax.jvp(jax.grad(self.energy), (x,), (v,))[1])(basis)
+        return self.scale * columns.reshape(s, d, k, s, d).transpose(2, 3, 4, 0, 1)
+
+
+def curvature(system: AbstractSystem, q: Numbers, shift: Real, weight: Real = 1.0) -> Any:
+    """`weight M + shift V''(q)` over the flattened q, with `.factor(once)` giving `.solve(b)` and `.smallest` (pivot).
+
+    `system` is the System whose potential is meant (`stiff.full`, `stiff.fast`, ...); its mass is constant.
+    """
+    parts, pattern, _ = _find(system, q)
+    if pattern is not None and parts is not None:
+        return _structured(system, q, shift, weight, parts, pattern)
+    hessian = jax.jacfwd(system.gradient)(q).reshape(q.size, q.size)
+    return Definite(shift * hessian + weight * mass_matrix(system, q))
+
+
+def curvature_structure(system: AbstractSystem, q: Numbers) -> str:
+    """How `M + shift V''` would be solved, in words."""
+    return _find(system, q)[2]
+
+
+def mass_matrix(system: AbstractSystem, q: Numbers) -> Any:
+    """The constant mass as a matrix over the flattened q."""
+    mass = system.mass_form(q)
+    if isinstance(mass, DenseMass):
+        return mass.matrix
+    if isinstance(mass, BlockMass):
+        return mass.full(q.shape[0])
+    value: Any = mass.value  # pyright: ignore[reportAttributeAccessIssue]
+    return jnp.diag(jnp.broadcast_to(value, q.shape).reshape(-1))
+
+
+# -- what the potential is made of -----------------------------------------------------------------------------------
+
+
+def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
+    if q.size <= UNROLL_DEFINITE:
+        return None, None, f"{q.size} coordinates: unrolled elimination"
+    if not system.mass_form(q).particlewise:
+        return None, None, f"{q.size} coordinates with a mass that couples particles: dense Cholesky"
+    extra = () if system.params is None else (system.params,)
+    parts = local_energies(system.potential_fn, q, extra)
+    if parts is None:
+        text = f"{q.size} coordinates, a potential of unknown locality: dense Cholesky; give it as LocalPotential"
+        return None, None, text
+    d = q.size // q.shape[0]
+    pattern = pattern_of(tuple(part.indices for part in parts), q.shape[0], d)
+    structure = pattern.layout.structure
+    return parts, pattern if structure.kind != "dense" else None, structure.text
+
+
+def local_energies(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+    """The potential as local energies, nothing for what is linear in q; None where its locality is not known."""
+    if hasattr(potential, "local_energies"):
+        return potential.local_energies(q, extra)
+    return [] if _is_linear(potential, q, extra) else None
+
+
+def combined(potentials: list[Any], q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+    """The local energies of a sum."""
+    found = [local_energies(p, q, extra) for p in potentials]
+    return None if any(x is None for x in found) else [part for x in found for part in x or ()]
+
+
+def _is_linear(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> bool:
+    """Whether the second derivative vanishes by the look of the program: no output depends on the direction."""
+    gradient = jax.grad(lambda x: jnp.asarray(potential(x, *extra)))
+    like = jax.ShapeDtypeStruct(q.shape, q.dtype)
+    closed = jax.make_jaxpr(lambda x, v: jax.jvp(gradient, (x,), (v,))[1])(like, like)
+    touched = {closed.jaxpr.invars[1]}
+    for eqn in closed.jaxpr.eqns:
+        if any(not hasattr(v, "val") and v in touched for v in eqn.invars):
+            touched.update(eqn.outvars)
+    return not any(not hasattr(v, "val") and v in touched for v in closed.jaxpr.outvars)
+
+
+# -- where the small Hessians go -------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pattern:
+    """The coupling of particles; compared by identity, which the cache makes safe."""
+
+    layout: Layout
+    diagonal: np.ndarray  # where the particles' own entries stand
+    targets: tuple[tuple[tuple[int, int, np.ndarray], ...], ...]  # per term: slot, slot, entries
+
+
+@functools.lru_cache(maxsize=64)
+def pattern_of(indices: tuple[Indices, ...], particles: int, d: int) -> Pattern:
+    """The structure of the Hessian of terms with these particles, d coordinates each."""
+    pairs = [
+        (x.array[:, s], x.array[:, z])
+        for x in indices
+        for s in range(x.array.shape[1])
+        for z in range(x.array.shape[1])
+    ]
+    i = np.concatenate([np.zeros(0, np.int64), *(a for a, _ in pairs)])
+    j = np.concatenate([np.zeros(0, np.int64), *(b for _, b in pairs)])
+    moving = (i >= 0) & (j >= 0)
+    own = np.arange(particles)
+    coupled = i[moving], j[moving]
+    layout = layout_of(*coupled, own[:, None] * d + np.arange(d))
+    if layout.structure.kind == "dense":
+        return Pattern(layout, own, ())
+
+    def entries(a: np.ndarray, b: np.ndarray):
+        fixed = (a < 0) | (b < 0)
+        return np.where(fixed, -1, layout.entry(np.where(fixed, 0, a), np.where(fixed, 0, b)))
+
+    targets = tuple(
+        tuple((s, z, entries(x.array[:, s], x.array[:, z])) for s in range(w) for z in range(w))
+        for x in indices
+        for w in (x.array.shape[1],)
+    )
+    return Pattern(layout, layout.entry(own, own), targets)
+
+
+class Curvature(eqx.Module):
+    """The matrix in the solver's order."""
+
+    matrix: Any
+    pattern: Pattern = eqx.field(static=True)
+
+    def factor(self, once: bool = False) -> CurvatureFactor:
+        factor = self.matrix.factor(symmetric=True)
+        return CurvatureFactor(factor, signed_pivot(factor), self.pattern)
+
+    def todense(self) -> Any:
+        place = jnp.asarray(self.pattern.layout.inverse.array)
+        return self.matrix.todense()[place][:, place]
+
+
+class CurvatureFactor(eqx.Module):
+    factor: Any
+    smallest: Any
+    pattern: Pattern = eqx.field(static=True)
+
+    def solve(self, b: Numbers) -> Any:
+        layout = self.pattern.layout
+        return take(self.factor.solve(take(b, layout.order)), layout.inverse)
+
+
+def _structured(
+    system: AbstractSystem, q: Numbers, shift: Real, weight: Real, parts: list[LocalEnergy], pattern: Pattern
+) -> Curvature:
+    n = q.shape[0]
+    d = q.size // n
+    mass: Any = system.mass_form(q)
+    if isinstance(mass, BlockMass):
+        own = jnp.broadcast_to(mass.matrix, (n, d, d))
+    else:
+        own = jnp.broadcast_to(mass.value, q.shape).reshape(n, d)[:, :, None] * jnp.eye(d, dtype=q.dtype)
+    pieces = [(jnp.moveaxis(weight * own, 0, -1), pattern.diagonal)]
+    for part, targets in zip(parts, pattern.targets, strict=True):
+        hessians = jnp.moveaxis(shift * part.hessians(q), 0, -1)
+        pieces += [(hessians[s, :, z], entries) for s, z, entries in targets]
+    return Curvature(pattern.layout.assemble(pieces), pattern)

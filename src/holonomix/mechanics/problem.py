@@ -1,0 +1,47 @@
+"""A system together with a start: what models, builders and importers end in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..core import pictures
+from ..core.errors import InputError
+from ..core.scene import Scene
+from .abstract import AbstractSystem
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A system with a start, a sensible step and end time, and a reference solution where one is known.
+
+    `reference(t)` gives `(q, p)` for an array of times; `None` where no closed form exists. `invariants` maps names to
+    functions of `(q, p)` that the exact motion keeps, beside the energy. `bonds` are pairs of particles that a picture
+    joins by a line (`-1` is the origin); `scene` says in full what pictures show, where a model knows it.
+    """
+
+    system: Any  # a System or a StiffSystem
+    q0: Any
+    p0: Any
+    dt: float
+    t1: float
+    reference: Callable[[Any], tuple[Any, Any]] | None = None
+    name: str = ""
+    invariants: Mapping[str, Callable[[Any, Any], Any]] = dataclasses.field(default_factory=dict)
+    bonds: tuple[tuple[int, int], ...] = ()
+    notes: str = ""
+    scene: Scene | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.system, AbstractSystem):
+            raise InputError(f"the system of a Problem is a System or a StiffSystem, not {type(self.system).__name__}")
+        object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the numbers of the problem and a picture of its start."""
+        facts = {"problem": self.name, "shape of q": np.shape(self.q0), "dt": self.dt, "t1": self.t1}
+        picture = pictures.plotting.plot_problem(self)
+        return pictures.plotting.facts_html({k: v for k, v in facts.items() if v != ""}, picture)

@@ -1,0 +1,95 @@
+"""Where the theory of fast oscillations ends: frequencies that meet, or nearly satisfy a resonance of second order."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..core.errors import InputError
+from ..core.types import Numbers
+from ..trace.compiled import compiled
+
+MOST_ROWS = 256
+
+
+class ResonanceWarning(UserWarning):
+    """Fast frequencies that meet or nearly satisfy a resonance of second order: the effective system may not hold."""
+
+
+@compiled
+def _frequency_rows(stiff: Any, rows: Numbers) -> Any:
+    return jax.lax.map(stiff.frequencies, rows)
+
+
+def _conditions(omega: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """`|omega_j - omega_k|` and `|omega_k + omega_l - omega_j|`, a row for each, and what each says."""
+    m = omega.shape[1]
+    pairs = [(j, k) for j in range(m) for k in range(j)]
+    sums = [(j, k, l) for j in range(m) for k in range(m) for l in range(k + 1) if j not in (k, l)]
+    gaps = [np.abs(omega[:, j] - omega[:, k]) for j, k in pairs]
+    gaps += [np.abs(omega[:, k] + omega[:, l] - omega[:, j]) for j, k, l in sums]
+    names = [f"frequencies {k} and {j} meet" for j, k in pairs]
+    return np.stack(gaps), names + [f"frequency {j} is the sum of {l} and {k}" for j, k, l in sums]
+
+
+def resonances(
+    stiff: Any, rows: Numbers, *, margin: float = 0.02, times: np.ndarray | None = None, stacklevel: int = 2
+) -> np.ndarray:
+    """For each position of `rows` (such as `sol.q`), how far the frequencies are from meeting or resonating.
+
+    The distance is the smallest of `|omega_j - omega_k|` (j != k) and `|omega_j +- omega_k +- omega_l|`, over the
+    largest frequency (Lubich & Weiss (11), (12)). Below `margin` a `ResonanceWarning` names the row (or its time, where
+    `times` are given) and the numbers.
+    """
+    if getattr(stiff, "kind", "") != "stiff":
+        raise InputError("frequencies belong to a stiff system: give system.penalized(omega) or a StiffSystem")
+    rows = jnp.asarray(rows, jnp.result_type(float))
+    omega = np.asarray(_frequency_rows(stiff.prepare(rows[0]), rows))
+    if omega.shape[1] < 2:
+        return np.full(len(omega), np.inf)
+    gaps, names = _conditions(omega)
+    distance = gaps / np.max(omega, axis=1)
+    least = np.min(distance, axis=0)
+    row = int(np.argmin(np.where(np.isnan(least), np.inf, least)))
+    if least[row] < margin:
+        which = names[int(np.argmin(distance[:, row]))]
+        place = f"row {row}" if times is None else f"t = {times[row]:.4g}"
+        warnings.warn(
+            f"{which} within {least[row]:.2g} of the largest at {place}, omega = {np.round(omega[row], 4)}: "
+            "actions need not be kept there, and the effective system is not assured",
+            ResonanceWarning,
+            stacklevel=stacklevel,
+        )
+    return least
+
+
+class ResonanceWatch:
+    """Rows spread evenly over a run, at most `MOST_ROWS` of them, to be judged when it has ended.
+
+    `energy` is that of the oscillations.
+    """
+
+    def __init__(self, stiff: Any, energy: float):
+        self.stiff, self.energy, self.stride, self.seen = stiff, energy, 1, 0
+        self.kept: list[tuple[float, np.ndarray, np.ndarray]] = []
+
+    def add(self, t: np.ndarray, q: np.ndarray, p: np.ndarray) -> None:
+        """Take some of the next rows; of too many, every other one is dropped."""
+        first = -self.seen % self.stride
+        self.seen += len(t)
+        self.kept += [(float(t[k]), np.array(q[k]), np.array(p[k])) for k in range(first, len(t), self.stride)]
+        while len(self.kept) > MOST_ROWS:
+            self.kept, self.stride = self.kept[::2], 2 * self.stride
+
+    def judge(self, stacklevel: int = 4) -> None:
+        """Warn where a resonance was met, if the oscillations are more than a thousandth of the kinetic energy."""
+        if not self.kept:
+            return
+        t, q, p = (np.stack(x) for x in zip(*self.kept))
+        kinetic = np.asarray(jax.vmap(self.stiff.kinetic)(jnp.asarray(q), jnp.asarray(p)))
+        if self.energy > 1e-3 * np.nanmax(kinetic):
+            resonances(self.stiff, jnp.asarray(q), times=t, stacklevel=stacklevel)

@@ -1,0 +1,67 @@
+"""The scene of a system: given by its model, or derived from its distances, its bonds and the shape of q."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..core.scene import Bond, Particles, Scene
+from .abstract import AbstractSystem
+from .problem import Problem
+from .structured import Distance
+
+
+def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | None = None) -> Scene | None:
+    """What a picture shows, or None where coordinates are no positions: then only curves can be drawn.
+
+    The scene of the problem comes first. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is one,
+    and lines are drawn for the pairs of `Distance` or, where there are none, for the bonds of the problem.
+    """
+    if problem is not None and problem.scene is not None:
+        return problem.scene
+    distances = [term for term in system.constraint_terms if isinstance(term, Distance)]
+    pairs: list[tuple[int, int]] = []
+    anchors: list[tuple[float, ...]] = []
+    for term in distances:
+        fixed = -min(0, int(term.indices.array.min()))
+        places = np.zeros((1, *shape[1:])) if term.anchors is None else np.asarray(term.anchors)
+        before = len(anchors)
+        anchors += [tuple(float(x) for x in np.reshape(place, -1)) for place in places[:fixed]]
+        pairs += [(_moved(a, before), _moved(b, before)) for a, b in term.indices.array.tolist()]
+    rows: Iterable[int] = ()
+    if len(distances) == len(getattr(system, "constraint_terms", ())):  # all rows are distances, in this order
+        rows = range(len(pairs))
+    if not distances and problem is not None:
+        pairs = [(int(a), int(b)) for a, b in problem.bonds]
+    return particle_scene(shape, pairs, anchors, rows)
+
+
+def _moved(index: int, before: int) -> int:
+    return index if index >= 0 else index - before
+
+
+def particle_scene(
+    shape: tuple[int, ...],
+    bonds: Iterable[tuple[int, int]],
+    anchors: Iterable[tuple[float, ...]] = (),
+    rows: Iterable[int] = (),
+) -> Scene | None:
+    """Particles and straight bonds; -1 is the origin where no anchors are given. Pairs outside q are left out.
+
+    `rows` are the multipliers that belong to the bonds, where they are known.
+    """
+    if len(shape) not in (1, 2) or shape[-1] not in (2, 3):
+        return None
+    count, dimension = 1 if len(shape) == 1 else shape[0], shape[-1]
+    pairs, places = list(bonds), list(anchors)
+    if not places and any(min(pair) < 0 for pair in pairs):
+        places = [(0.0,) * dimension]
+    known = list(rows) or [-1] * len(pairs)
+    kept = [(a, b, k) for (a, b), k in zip(pairs, known) if -len(places) <= min(a, b) and max(a, b) < count]
+    return Scene(
+        dimension,
+        particles=(Particles(tuple(range(count))),),
+        bonds=tuple(Bond(a, b, row=k) for a, b, k in kept),
+        anchors=tuple(places),
+    )

@@ -1,0 +1,282 @@
+"""How reverse mode gets the states of a run again: from memory, by computing them twice, or by walking back.
+
+`Reversible` uses that the step of a symmetric method with -dt undoes the step with dt (Hairer, Lubich & Wanner 2006,
+II.3), so the way back starts at the end and stores nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..core.errors import InputError, MethodError, one_of, whole_number
+from ..core.names import BACKENDS
+from ..core.status import Status
+from ..core.types import Numbers, State
+from ..mechanics.abstract import AbstractSystem
+from ..methods.base import AbstractMethod
+from .backends import callback_runner
+from .loop import Consts, LoopCarry, Stepper
+
+
+@dataclasses.dataclass(frozen=True)
+class Reversible:
+    """Reverse mode of `integrate` in the memory of the forward run, however many steps there are.
+
+    Each state is computed from the one after it, by a step with -dt; the gradient is that of plain reverse mode up to
+    the rounding of these steps. The method must be symmetric and have no memory beyond (q, p), and its solver should
+    iterate to round-off, as it does by default. On a chaotic system rounding grows on the way back as it does on the
+    way forward: gradients are meaningful for about as long as the trajectory itself is.
+
+    With `backend="auto"`, `"native"` or `"cuda"` both ways are compiled kernels, called back from JAX; batches made by
+    `jax.vmap` run side by side. That is many times faster, and allows `jit`, `vmap` and one `grad`, but no derivative
+    of the gradient, which `"array"` has in forward mode.
+    """
+
+    backend: str = "array"
+
+    def __post_init__(self) -> None:
+        one_of("backend", self.backend, BACKENDS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpointed:
+    """Reverse mode of `integrate` that remembers `n` states of the run and computes the steps between them again.
+
+    Its memory is that of `n + steps / n` states. `adjoint="checkpoint"` is the one with the least, `n = sqrt(steps)`.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        whole_number("n", self.n)
+
+
+Adjoint = str | Reversible | Checkpointed  # the names: "checkpoint", "direct", "forward"
+
+
+def check_adjoint(adjoint: object, method: AbstractMethod, system: AbstractSystem) -> None:
+    """Raise where `adjoint` is unknown, or the method cannot walk back."""
+    named = isinstance(adjoint, str) and adjoint in ("checkpoint", "direct", "forward")
+    if named or isinstance(adjoint, Checkpointed):
+        return
+    if not isinstance(adjoint, Reversible):
+        raise InputError(
+            f"adjoint must be 'checkpoint', 'direct', 'forward', hx.Checkpointed(n) or hx.Reversible(), not {adjoint!r}"
+        )
+    reason = None
+    if method.stochastic:
+        reason = "draws random numbers"
+    elif method.adaptive:
+        reason = "chooses its own time steps"
+    elif not method.one_step:
+        reason = "remembers more than (q, p)"
+    elif not method.traits_on(system).symmetric:
+        reason = "is not symmetric: its step with -dt does not undo the one with dt"
+    if reason is not None:
+        raise MethodError(
+            f"adjoint=Reversible() walks back along the trajectory, and {method.name} {reason}. Use "
+            "adjoint=hx.Checkpointed(n), or a symmetric method such as RATTLE, a composition of it, or Gauss"
+        )
+
+
+def advance(stepper: Stepper, carry: LoopCarry, consts: Consts, count: int, adjoint: Adjoint) -> LoopCarry:
+    """`count` steps, with the reverse mode that `adjoint` names."""
+    if isinstance(adjoint, Reversible):
+        return _walk((carry, consts), stepper, count, adjoint.backend)
+    if adjoint == "forward":
+        one = _one(stepper)
+        return jax.lax.fori_loop(0, count, lambda _, c: one(c, consts), carry)
+    guarded = _guarded(stepper)
+    one = lambda c: guarded(c, consts)
+    if adjoint == "direct":
+        return _scan(one, count)(carry)
+    most = max(1, math.isqrt(count))
+    pieces = min(adjoint.n, max(count, 1)) if isinstance(adjoint, Checkpointed) else max(1, count // most)
+    block = max(1, count // pieces)
+    carry = _scan(jax.checkpoint(_scan(one, block)), count // block)(carry) if count else carry
+    return _scan(one, count % block)(carry) if count % block else carry
+
+
+def _one(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
+    """One step, or none where the run has ended."""
+
+    def one(carry: LoopCarry, consts: Consts) -> LoopCarry:
+        new = stepper.step(carry, consts)
+        stop = stepper.halted(carry, consts)
+        return jax.tree.map(lambda a, b: jnp.where(stop, a, b), carry, new)
+
+    return one
+
+
+def _guarded(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
+    """`_one` for reverse mode, which must not enter a step that failed.
+
+    The state before such a step is kept, so the step has a zero cotangent. But its derivatives may be NaN, and zero
+    times NaN would spoil the gradients of the rows before it.
+    """
+    one = _one(stepper)
+    guarded = jax.custom_jvp(one)
+
+    @guarded.defjvp
+    def _(primals: tuple[LoopCarry, Consts], tangents: PyTree) -> tuple[LoopCarry, Any]:
+        floats, others = eqx.partition(primals, eqx.is_inexact_array)
+        change = jax.tree.map(lambda x, d: d if eqx.is_inexact_array(x) else None, primals, tangents)
+
+        def step(floats: PyTree) -> tuple[Any, Any]:
+            return eqx.partition(one(*eqx.combine(floats, others)), eqx.is_inexact_array)
+
+        end, push, rest = jax.linearize(step, floats, has_aux=True)
+        stopped = stepper.halted(*primals) | (rest.status != Status.OK)
+        moved = push(jax.tree.map(partial(_shut_to_cotangents, stopped), change))
+        moved = jax.tree.map(lambda a, b: jnp.where(stopped, a, b), change[0], moved)
+        of_integers = lambda d, new: d if new is None else new
+        return eqx.combine(end, rest), jax.tree.map(of_integers, tangents[0], moved, is_leaf=lambda x: x is None)
+
+    return guarded
+
+
+def nan_unless(good: Any, rows: dict[str, Any], inputs: PyTree) -> dict[str, Any]:
+    """`rows`, NaN in those that are not `good`; and so are their derivatives by every float among `inputs`.
+
+    A run that fails in its first step depends on nothing but its start, and a gradient of zero would say that nothing
+    can be improved. In reverse mode a row that is not used (zero cotangent) has no part in a gradient, good or not.
+    """
+    floats = jax.tree.leaves(eqx.filter(inputs, eqx.is_inexact_array))
+
+    def masked(x: Numbers) -> Any:
+        # zero, but it depends on all inputs
+        tie = sum((jnp.sum(0.0 * y.astype(x.dtype)) for y in floats), jnp.zeros((), x.dtype))
+        wide = jnp.broadcast_to(good.reshape(good.shape + (1,) * (x.ndim - good.ndim)), x.shape).reshape(-1)
+
+        def solve(_: Any, b: Numbers) -> Any:
+            return b.at[:-1].set(jnp.where(wide, b[:-1], jnp.nan))
+
+        def transpose_solve(_: Any, ct: Numbers) -> Any:
+            used = ~wide & (ct[:-1] != 0)
+            lost = jnp.where(jnp.any(used), jnp.nan, ct[-1])
+            return jnp.append(jnp.where(wide, ct[:-1], jnp.where(used, jnp.nan, 0.0)), lost)
+
+        # the rule of a linear solve is the one that lets a function name its own transpose in both modes
+        all_of_it = jnp.append(x.reshape(-1), tie)
+        return jax.lax.custom_linear_solve(lambda y: y, all_of_it, solve, transpose_solve)[:-1].reshape(x.shape)
+
+    return {name: masked(x) for name, x in rows.items()}
+
+
+def _shut_to_cotangents(shut: Any, x: Numbers) -> Any:
+    """`x`, whose cotangent is zero where `shut` holds."""
+    return jax.lax.custom_linear_solve(lambda y: y, x, lambda _, b: b, lambda _, ct: jnp.where(shut, 0.0, ct))
+
+
+def _scan(one: Callable[[LoopCarry], LoopCarry], count: int) -> Callable[[LoopCarry], LoopCarry]:
+    return lambda carry: jax.lax.scan(lambda c, _: (one(c), None), carry, None, length=count)[0]
+
+
+# ---- walking back
+
+
+def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend: str) -> LoopCarry:
+    arrays, static = eqx.partition(start, eqx.is_array)
+
+    def walk(arrays: PyTree) -> LoopCarry:
+        carry, consts = eqx.combine(arrays, static)
+        runner = callback_runner(backend, stepper, carry, consts)
+        if runner is not None:
+            return runner.under_jit(carry, consts, rows=1, every=count)[0]
+        one = _one(stepper)
+        return jax.lax.fori_loop(0, count, lambda _, c: one(c, consts), carry)
+
+    def forth(arrays: PyTree) -> tuple[LoopCarry, Any]:
+        end = walk(arrays)
+        return end, (arrays, end)
+
+    def back(saved: Any, cotangent: PyTree) -> tuple[Any]:
+        arrays, end = saved
+        found = _walked_back(eqx.combine(arrays, static), end, cotangent, stepper, count, backend)
+        return (jax.tree.map(_cotangent_of, arrays, found, is_leaf=lambda x: x is None),)
+
+    walked = jax.custom_vjp(walk)
+    walked.defvjp(forth, back)
+    return walked(arrays)
+
+
+def _cotangent_of(x: Any, found: Any) -> Any:
+    """What was found for a float; the empty cotangent of an integer."""
+    if x is None or eqx.is_inexact_array(x):
+        return found
+    return np.zeros(jnp.shape(x), jax.dtypes.float0)
+
+
+def _walked_back(
+    start: tuple[LoopCarry, Consts], end: LoopCarry, cotangent: PyTree, stepper: Stepper, count: int, backend: str
+) -> tuple[Any, Any]:
+    """The cotangent of the start, from that of the end."""
+    first, consts = start
+    cotangent = jax.tree.map(lambda x, ct: ct if eqx.is_inexact_array(x) else None, end, cotangent)
+    total = jax.tree.map(jnp.zeros_like, eqx.filter(consts, eqx.is_inexact_array))
+    # fewer than `count` steps where one failed
+    back, walker = Back(end, cotangent, total, end.state.n - first.state.n), BackStepper(stepper)
+    runner = callback_runner(backend, walker, back, consts)
+    if runner is not None:
+        back = runner.under_jit(back, consts, rows=1, every=count)[0]
+    else:
+        back = jax.lax.fori_loop(0, back.left, lambda _, b: walker.step(b, consts), back)
+    return back.cotangent, back.total
+
+
+class Back(eqx.Module):
+    """On the way back: the carry, the derivative of the result by it and by the constants, and how far it is."""
+
+    carry: LoopCarry
+    cotangent: Any
+    total: Any
+    left: Any
+
+
+class BackStepper(eqx.Module):
+    """One step back with its derivative: `step`, `read` and `halted` of a loop, as back ends run them."""
+
+    stepper: Stepper
+
+    def step(self, back: Back, consts: Consts) -> Back:
+        before = _undone(self.stepper, back.carry, consts)
+        floats, others = eqx.partition(before, eqx.is_inexact_array)
+        values, rest = eqx.partition(consts, eqx.is_inexact_array)
+
+        def step(floats: PyTree, values: PyTree) -> Any:
+            after = self.stepper.step(eqx.combine(floats, others), eqx.combine(values, rest))
+            return eqx.filter(after, eqx.is_inexact_array)
+
+        _, pull = jax.vjp(step, floats, values)
+        cotangent, share = pull(back.cotangent)
+        return Back(before, cotangent, jax.tree.map(jnp.add, back.total, share), back.left - 1)
+
+    def read(self, back: Back, consts: Consts) -> dict[str, Any]:
+        return {"left": back.left}
+
+    def halted(self, back: Back, consts: Consts) -> Any:
+        return back.left <= 0
+
+
+def _undone(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
+    """The carry before the last step."""
+    system, method = stepper.parts(consts)[:2]
+    state, dt = carry.state, consts.dt
+    memory = method.resize(system, state, -dt, carry.memory)
+    new, memory, _ = method.step(system, state, -dt, memory, None)
+    n = state.n - 1
+    new = State(new.q, new.p, consts.t0 + n * dt, n)
+    memory = method.resize(system, new, dt, memory)
+    return eqx.tree_at(
+        lambda c: (c.state, c.memory, c.status), carry, (new, memory, jnp.full_like(carry.status, Status.OK))
+    )

@@ -1,0 +1,110 @@
+"""What is raised when a run fails: where, with which numbers, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..core.errors import ConvergenceError, SimulationError
+from ..core.status import Status
+from ..core.types import Numbers, Real
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.projection import AbstractSolver, Newton, constraint_sizes
+from ..methods.base import AbstractMethod
+from ..trace.compiled import compiled
+from .run import Run
+from .solution import Solution
+
+TURN = 60  # degrees by which a constraint may turn in a step that is called short enough
+OFF = 1e-3  # relative violation of a constraint from which a state counts as having left the manifold
+
+
+def failure(run: Run, solution: Solution) -> SimulationError:
+    """The error of one trajectory that failed; `solution` is what there is of it."""
+    carry, status, n = run.carry, solution.status, int(run.carry.state.n)
+    t, plan = float(carry.state.t), run.plan
+    numbers = f"residual {float(carry.residual):.3g}, {int(carry.most_iterations)} iterations at most"
+    rows = "row before it is" if run.record.rows == 1 else f"{run.record.rows} rows before it are"
+    message = (
+        f"{plan.method.name}: {status.message} in step {n + 1} after t = {t:g} "
+        f"({numbers}, dt = {float(plan.consts.dt):g}). "
+        f"{advice(status, plan.method, plan.system, carry.state.q, carry.state.t, carry.state.p, plan.consts.dt)} "
+        f"The {rows} in `error.solution`" + ("." if run.record.sink is None else " and in the store.")
+    )
+    kind = ConvergenceError if status == Status.NOT_CONVERGED else SimulationError
+    return kind(message, solution=solution, status=status, step=n + 1, time=t)
+
+
+def advice(
+    status: Status,
+    method: AbstractMethod,
+    system: AbstractSystem,
+    q: Numbers,
+    t: Real,
+    p: Numbers | None = None,
+    dt: Real | None = None,
+) -> str:
+    """One sentence; `q`, `p` and `t` are those of the last good state, `dt` the step from there."""
+    text = status.advice
+    if status == Status.NOT_CONVERGED:
+        text = "try a smaller dt, or a larger max_iterations" + "".join(f", or {x}" for x in _faster_iterations(method))
+    if status in (Status.NOT_CONVERGED, Status.OTHER_ROOT) and p is not None and dt is not None:
+        shorter = _gentle_step(system, q, p, t, dt)
+        if shorter is not None:
+            text = (
+                f"without constraints the step would turn one by more than {TURN} degrees: take dt below {shorter:.2g}"
+            )
+        elif status == Status.OTHER_ROOT:
+            text = f"take dt below {abs(float(dt)) / 2:.2g}"
+    if status == Status.NONFINITE and (violation := _violation(method, system, q, t)) is not None:
+        text = (
+            f"it had left the manifold (max|g| = {violation:.3g}), which {method.name} does not keep: use RATTLE, a "
+            "composition of it, or LineIntegral; a smaller dt only delays this"
+        )
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _gentle_step(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> float | None:
+    """A step in which no constraint turns by more than `TURN` degrees; None where dt is one, or none was found."""
+    if not system.has_constraints:
+        return None
+    sizes = float(dt) * 0.5 ** np.arange(21)  # negative where the run goes backwards
+    turned = np.asarray(_turned(system, *(jnp.asarray(x) for x in (q, p, t, sizes))))
+    gentle = np.flatnonzero(turned >= np.cos(np.radians(TURN)))
+    return abs(float(sizes[gentle[0]])) if gentle.size and gentle[0] > 0 else None
+
+
+@compiled
+def _turned(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> Any:
+    """For every step size the smallest cosine between a row of G before and after a step without constraints."""
+    speed, force = system.velocity(q, p), system.inverse_mass(q, system.force(q, p, t))
+    mass, before = system.mass_form(q), system.linearize(q, t)
+
+    def smallest(h: Real) -> Any:
+        after = system.linearize(q + h * speed + h**2 / 2 * force, t + h)
+        both = after.row_products(mass, q, after) * before.row_products(mass, q, before)
+        return jnp.min(after.row_products(mass, q, before) / jnp.sqrt(both))
+
+    return jax.lax.map(smallest, sizes)
+
+
+def _faster_iterations(method: AbstractMethod) -> Iterator[str]:
+    """Iterations that converge from further away than the one in use."""
+    parts = jax.tree.leaves(method, is_leaf=lambda x: isinstance(x, AbstractSolver))
+    if any(isinstance(x, AbstractSolver) and not isinstance(x, Newton) for x in parts):
+        yield "solver=Newton()"
+    inner = getattr(method, "method", method)
+    if getattr(inner, "iteration", "newton") != "newton":
+        yield 'iteration="newton"'
+
+
+def _violation(method: AbstractMethod, system: AbstractSystem, q: Numbers, t: Real) -> float | None:
+    """By how much q violates the constraint, where the method lets it drift far; None elsewhere."""
+    if not system.has_constraints or method.traits_on(system).constraint_exact:
+        return None
+    g = np.abs(np.asarray(system.constraint(q, t)))
+    return float(np.max(g)) if np.any(g > OFF * np.asarray(constraint_sizes(system, q, t))) else None

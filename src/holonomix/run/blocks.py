@@ -1,0 +1,270 @@
+"""An ensemble in blocks of trajectories: each block runs by itself, and its results go to memory or to the one store.
+
+Blocks of one ensemble have the same number of trajectories; the last is filled up with copies, which are dropped, so
+that all share their compiled code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..core import columns
+from ..core.errors import InputError
+from .checkpoint import GIVEN, OTHER, Identity, check_same_backend, check_same_run
+from .events import Found
+from .io import EnsembleStore, StorePlace, is_store
+from .io.arrays import packed
+from .io.blocks import block_size
+from .loop import LoopCarry
+from .plan import Plan, to_host
+from .record import Rows, scene_entry
+from .run import Run
+from .solution import map_lanes, multipliers_of
+
+__all__ = [
+    "Block",
+    "default_block",
+    "joined",
+    "lanes_of",
+    "load_rows",
+    "open_store",
+    "run_block",
+    "shares_time",
+    "stored",
+]
+
+STATUS, END, REDUCED = "status", "end/", "reduced/"
+INPUTS = "given.npz"
+MOST_ROWS = 1_000_000  # of an adaptive method, whose number of rows is not known beforehand
+LEAST, PIECES = 256, 32  # unless told otherwise: trajectories of a block at least, and blocks of an ensemble at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """What is left of some trajectories that have run.
+
+    `values` have one entry per trajectory: the status, the final state under `end/`, reductions under `reduced/`.
+    `found` are passages of events, one entry each. `rows` is None where a store has them.
+    """
+
+    values: Rows
+    found: Rows
+    rows: Rows | None
+    stats: dict[str, Any]
+
+    @property
+    def count(self) -> int:
+        return len(self.values[STATUS])
+
+    @property
+    def steps(self) -> int:
+        """Steps that were taken, by all trajectories together."""
+        return int(np.sum(self.values[f"{END}steps"]))
+
+    def as_stored(self) -> tuple[Rows, np.ndarray, bytes]:
+        """What a store has beside the rows: values, statuses, and the events as a file."""
+        values = {key.removeprefix(REDUCED): x for key, x in self.values.items() if key != STATUS}
+        return values, self.values[STATUS], packed(self.found) if self.found else b""
+
+
+def default_block(plan: Plan, bytes_per_trajectory: int, least: int = LEAST) -> int:
+    """Trajectories per block: so few that a block fits in memory, and that a kill does not cost everything."""
+    most = max(block_size(plan.count, bytes_per_trajectory), 1)
+    size = min(most, max(least, -(-plan.count // PIECES)), plan.count)
+    return -(-plan.count // -(-plan.count // size))  # blocks of about the same size
+
+
+def lanes_of(plan_count: int, first: int, size: int) -> np.ndarray:
+    """The trajectories of a block, filled up to `size`, and to two where there are several in all.
+
+    XLA compiles a batch of one differently from all others, and the array path should depend on the cut as little as
+    it can: large batches differ in the last bits too.
+    """
+    size = max(size, min(plan_count, 2))
+    return np.minimum(np.arange(first, first + size), plan_count - 1)
+
+
+def run_block(
+    plan: Plan, count: int, store: EnsembleStore | None, number: int, after_chunk: Callable[[Run], None] | None = None
+) -> Block:
+    """Run the trajectories of `plan`, of which the first `count` are kept, as block `number` of the ensemble."""
+    run = Run(plan, in_memory=store is None)
+    if store is not None:
+        store.stream_block(number, _streamed(run, count, after_chunk), lambda: ended(run, count, False).as_stored())
+        return ended(run, count, False)
+    for _ in run.chunks():
+        if after_chunk is not None:
+            after_chunk(run)
+    return ended(run, count)
+
+
+def _streamed(run: Run, count: int, after_chunk: Callable[[Run], None] | None) -> Iterator[Rows]:
+    """The rows of a run, as a store has them, while it advances."""
+    plan, begun = run.plan, 0
+    for _ in run.chunks():
+        if after_chunk is not None:
+            after_chunk(run)
+        for part in run.record.taken():
+            begun += part["t"].shape[1]
+            yield as_stored(plan, part, count)
+    if not plan.saves:
+        yield as_stored(plan, run.first_row(), count)
+    elif missing := plan.row_count - begun:
+        row = {key: np.repeat(x, missing, axis=1) for key, x in run.first_row().items()}
+        yield as_stored(plan, {k: np.full_like(x, np.nan) if x.dtype.kind == "f" else x for k, x in row.items()}, count)
+
+
+def ended(run: Run, count: int, in_memory: bool = True) -> Block:
+    """What is left of the first `count` trajectories of a run at its end."""
+    rows = {key: x[:count] for key, x in run.rows().items()} if in_memory else None
+    values = values_of(run.plan, run.carry, run.shown(), run.passages.ends, count)
+    found: Rows = {}
+    if run.passages.found:
+        found = run.passages.to_arrays()
+        found = {key: x[found["trajectory"] < count] for key, x in found.items()}
+    return Block(values, found, rows, run.stats())
+
+
+def values_of(plan: Plan, carry: LoopCarry, last: Rows, ends: Mapping[int, Found], count: int | None = None) -> Rows:
+    """What is kept of each trajectory; `last` is what is shown of `carry`."""
+    q, p, t = (np.array(last[name]) if ends else last[name] for name in ("q", "p", "t"))
+    for lane, found in ends.items():
+        q[lane], p[lane], t[lane] = found.q, found.p, found.t
+    status, iterations = to_host((carry.status, carry.iterations))
+    values = {STATUS: status, f"{END}q": q, f"{END}p": p, f"{END}t": t}
+    values |= {f"{END}steps": last["n"], f"{END}iterations": iterations}
+    for name, reducer in plan.reducers.items():
+        memory = jax.tree.map(jnp.asarray, carry.reduced[name])
+        values[f"{REDUCED}{name}"] = np.asarray(jax.vmap(reducer.result)(memory))
+    return {key: x[:count] for key, x in values.items()}
+
+
+def joined(blocks: list[Block], size: int) -> Block:
+    """All blocks as one, in their order."""
+    if len(blocks) == 1:
+        return blocks[0]
+    values = {key: np.concatenate([b.values[key] for b in blocks]) for key in blocks[0].values}
+    some = [(k, b.found) for k, b in enumerate(blocks) if b.found]
+    found = {key: np.concatenate([f[key] for _, f in some]) for key in (some[0][1] if some else ())}
+    if some:
+        shift = np.concatenate([np.full(len(f["trajectory"]), k * size) for k, f in some])
+        found["trajectory"] = found["trajectory"] + shift
+    rows = None
+    if all(b.rows is not None for b in blocks):
+        most = max((b.rows or {})["t"].shape[1] for b in blocks) if (blocks[0].rows or {})["t"].ndim > 1 else 0
+        rows = {
+            key: np.concatenate([lengthened((b.rows or {})[key], most) for b in blocks]) for key in blocks[0].rows or {}
+        }
+    return Block(values, found, rows, blocks[0].stats)
+
+
+def lengthened(x: np.ndarray, rows: int) -> np.ndarray:
+    """With NaN after the last row, where another block of an adaptive method has more."""
+    if not rows or x.shape[1] == rows:
+        return x
+    last = np.repeat(x[:, -1:], rows - x.shape[1], axis=1)
+    return np.concatenate([x, np.full_like(last, np.nan) if x.dtype.kind == "f" else last], axis=1)
+
+
+# ---- the store
+
+
+def shares_time(plan: Plan) -> bool:
+    """Whether the trajectories have the same times."""
+    return np.ndim(plan.consts.dt) == 0 and not plan.method.adaptive
+
+
+def as_stored(plan: Plan, rows: Rows, count: int | None = None) -> Rows:
+    """Rows (trajectory, row, ...) as a store has them: with multipliers, and without times that are shared."""
+    rows = columns.visible(rows)
+    if plan.constrained:
+        rows["multipliers"] = map_lanes(multipliers_of, plan, rows["q"], rows["p"], rows["t"])
+    rows["time"] = rows.pop("t")
+    if plan.saves and shares_time(plan):
+        del rows["time"]
+    return {key: np.ascontiguousarray(x[:count]) for key, x in rows.items()}
+
+
+def load_rows(plan: Plan, store: EnsembleStore) -> Rows:
+    """All rows of a store as an ensemble in memory has them."""
+    every, all_rows = np.arange(store.trajectories), np.arange(store.rows)
+    rows = {c.key: store.read(c, every, all_rows) for c in store.columns if c.rows is not None}
+    if "time" in rows:
+        rows["t"] = rows.pop("time")
+        if plan.saves and plan.adaptive_end:
+            last = int(np.max(np.flatnonzero(np.isfinite(rows["t"]).any(0)), initial=0)) + 1
+            rows = {key: x[:, :last] for key, x in rows.items()}
+    else:
+        # the clock of the store runs on where a trajectory has failed
+        rows["t"] = np.where(all_rows * plan.every == rows["n"], store.coordinate("t"), np.nan)
+    return rows if plan.saves else {key: x[:, 0] for key, x in rows.items()}
+
+
+def open_store(
+    plan: Plan,
+    store: object,
+    block: int | None,
+    backend: str,
+    *,
+    coordinates: Mapping[str, np.ndarray] | None = None,
+    least: int = LEAST,
+    allow_different_bits: bool = False,
+) -> EnsembleStore:
+    """Begin a store for this ensemble, or open the one that it was begun in."""
+    files = store.files if isinstance(store, StorePlace) else {}
+    if isinstance(store, EnsembleStore | StorePlace):
+        store = store.path
+    if not isinstance(store, str | os.PathLike):
+        raise InputError(f"store must be the name of a directory, not {store!r}")
+    identity = Identity.of(plan)
+    if is_store(store):
+        found = EnsembleStore(store)
+        check_same_run({f"{GIVEN}{name}": x for name, x in found.arrays(INPUTS).items()}, found.meta, identity)
+        for what, then, now in (("trajectories", found.trajectories, plan.count), ("rows", found.rows, plan.row_count)):
+            if then != now:
+                raise InputError(f"the store is laid out for {then} {what}, this ensemble has {now}; {OTHER}")
+        check_same_backend(found.meta.get("backend"), backend, allow_different_bits)
+        found.tidy()
+        return found
+    rows = plan.row_count
+    if plan.saves and plan.adaptive_end and rows > MOST_ROWS:
+        raise InputError(
+            f"the rows of an ensemble are laid out beforehand, and an adaptive method may take {plan.steps:,} steps: "
+            "give max_steps=, the number of steps that a trajectory may take"
+        )
+    one = plan.part(np.zeros(1, int))
+    carry, shown = one.start()
+    shown = to_host(shown)
+    row = as_stored(one, {key: x[:, None] for key, x in shown.items()})
+    specs = {key: jax.ShapeDtypeStruct((rows, *x.shape[2:]), x.dtype) for key, x in row.items()}
+    values = {key: x[0] for key, x in values_of(one, carry, shown, {}).items() if key != STATUS}
+    size = sum(rows * x.nbytes for x in row.values()) + sum(x.nbytes for x in values.values())
+    t = float(plan.consts.t0) + np.arange(rows) * plan.every * float(plan.consts.dt) if "time" not in row else None
+    return EnsembleStore.create(
+        store,
+        trajectories=plan.count,
+        rows=specs,
+        reductions={key.removeprefix(REDUCED): x for key, x in values.items()},
+        t=t,
+        coordinates=coordinates,
+        block=block or default_block(plan, size, least),
+        meta={**identity.meta, "backend": backend, "shape": list(plan.q0.shape[1:]), **scene_entry(plan)},
+        files={**files, INPUTS: packed({key.removeprefix(GIVEN): x for key, x in identity.arrays.items()})},
+    )
+
+
+def stored(plan: Plan, store: EnsembleStore) -> Block:
+    """What a finished store has beside its rows."""
+    everything, once = np.arange(store.trajectories), np.zeros(1, int)
+    values = {c.key: store.read(c, everything, once)[:, 0] for c in store.columns if c.rows is None}
+    blocks = []
+    for number in range(store.blocks) if plan.watch.events else ():
+        blocks.append(Block({}, store.attached_arrays(number), None, {}))
+    return Block(values, joined(blocks, store.block).found if blocks else {}, None, {})

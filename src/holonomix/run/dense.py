@@ -1,0 +1,171 @@
+"""States between the steps: short steps of the method itself from both ends, blended and projected.
+
+A row of a dense run holds the complete memory of the run. To evaluate at a time, the step that covers it is taken again
+from the row before; nothing but rows has to be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..core.errors import ConvergenceError, InputError
+from ..core.status import Status
+from ..core.types import ArrayLike, Real, State
+from ..linalg.careful import careful_solves
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.projection import Newton, accepts_redundant
+from ..methods.base import AbstractMethod, first_failure
+from ..trace.compiled import compiled
+from .loop import Consts, LoopCarry, Stepper
+
+
+def between(
+    method: AbstractMethod, system: AbstractSystem, before: LoopCarry, after: LoopCarry, dt: Real
+) -> Callable[[Any], tuple[State, Any]]:
+    r"""The states within the step from `before` to `after` as a function of the time since `before`.
+
+    A method that knows its solution over the step (`method.path`) says it, others are interpolated:
+
+        z(t) = (1 - w) Phi_{t - t_n}(z_n) + w Phi_{t - t_{n+1}}(z_{n+1}),    w = x^2 (3 - 2 x),    x = (t - t_n)/h
+
+    with `Phi` the method's own step (`method.substep`), forward from the start and backward from the end of the step.
+    Each branch has the method's order and lies on the manifold. The curve meets the steps, is continuously
+    differentiable and symmetric in its two ends. A method that keeps the energy exactly does so here too: of its two
+    branches, whose mean has another energy, only the first is taken. Then the position is projected onto the manifold
+    and the momentum onto its tangent space. The second result is the status of the solves.
+    """
+    path = method.path(system, before.state, dt, before.memory)
+    h = after.state.t - before.state.t
+    ends = jax.tree.map(lambda a, b: jnp.stack([a, b]), *((c.state, c.memory) for c in (before, after)))
+
+    def branch(end: tuple[Any, ...]):
+        (state, memory), way = end
+        moved = way != 0
+        new, status = method.substep(system, state, jnp.where(moved, way, h), memory)
+        shown = method.read(system, state, memory)
+        q, p = (jnp.where(moved, a, b) for a, b in ((new.q, shown.q), (new.p, shown.p)))
+        return q, p, jnp.where(moved, status, Status.OK).astype(jnp.int32)
+
+    def interpolated(time: Real):
+        if method.traits_on(system).energy_exact:
+            return branch(((before.state, before.memory), time))
+        qs, ps, statuses = jax.lax.map(branch, (ends, jnp.stack([time, time - h])))
+        x = time / h
+        w = x * x * (3 - 2 * x)
+        return qs[0] + w * (qs[1] - qs[0]), ps[0] + w * (ps[1] - ps[0]), first_failure(statuses[0], statuses[1])
+
+    def at(time: Real):
+        t = before.state.t + time
+        q, p, status = interpolated(time) if path is None else (*path(time), jnp.asarray(Status.OK, jnp.int32))
+        if system.has_constraints:
+            solver = Newton(redundant="min-norm" if accepts_redundant(method) else None)
+            solve = solver.positions(system, q, q, t, t)
+            tangent = solver.momenta(system, solve.q, p, t)
+            q, p, status = solve.q, tangent.p, first_failure(status, solve.status, tangent.status)
+        return State(q, p, t, after.state.n), status
+
+    return at
+
+
+class Interpolant:
+    """Evaluates a run between its steps, from rows that hold the run's memory (`Stepper(dense=True)`)."""
+
+    def __init__(self, stepper: Stepper, consts: Consts, like: LoopCarry):
+        self.stepper, self.consts = stepper, consts
+        self.like = eqx.tree_at(lambda c: c.status, like, jnp.zeros_like(like.status))
+
+    def __call__(self, rows: dict[str, np.ndarray], times: np.ndarray) -> tuple[dict[str, np.ndarray], Status]:
+        """What `Stepper.read` shows, at times that lie between the first and the last row; up to the first failure."""
+        size = len(jax.tree.leaves(_memory(self.like)))
+        if not len(times):
+            leaves = [rows[f"memory/{k}"][:1] for k in range(size)]
+            out, _ = eqx.filter_eval_shape(_evaluate, self.stepper, self.like, self.consts, leaves, jnp.zeros(1))
+            return {name: np.zeros((0, *x.shape[1:]), x.dtype) for name, x in out.items()}, Status.OK
+        way = np.sign(float(self.consts.dt))
+        before = np.searchsorted(way * rows["t"], way * times, side="left") - 1
+        before = np.clip(before, 0, max(len(rows["t"]) - 2, 0))
+        count = -(-len(times) // 64) * 64  # a few sizes only, so that few programs are compiled
+        pad = np.concatenate([np.arange(len(times)), np.full(count - len(times), len(times) - 1)])
+        leaves = [rows[f"memory/{k}"][before[pad]] for k in range(size)]
+        for stepper in (self.stepper, self.stepper.with_care()):
+            out, status = _evaluate(stepper, self.like, self.consts, leaves, jnp.asarray(times[pad]))
+            if not np.any(status):
+                break
+        failed = np.flatnonzero(np.asarray(status)[: len(times)])
+        good = int(failed[0]) if len(failed) else len(times)
+        first = Status(int(status[good])) if len(failed) else Status.OK
+        return {name: np.asarray(x)[:good] for name, x in out.items()}, first
+
+    def after(self, carry: LoopCarry, time: float) -> tuple[dict[str, np.ndarray], Status]:
+        """One row, at a time within the step that follows `carry`."""
+        leaves = jax.tree.leaves(_memory(carry))
+        rows = {f"memory/{k}": np.asarray(leaf)[None] for k, leaf in enumerate(leaves)}
+        row, status = self(rows | {"t": np.asarray(carry.state.t)[None]}, np.asarray([time]))
+        return row | ({name: x[: len(row["t"])] for name, x in rows.items()} if self.stepper.dense else {}), status
+
+
+def disarmed(carry: LoopCarry) -> LoopCarry:
+    """The carry with its event values forgotten, so that the next step is taken whatever it passes."""
+    if "events" not in carry.reduced:
+        return carry
+    return eqx.tree_at(lambda c: c.reduced["events"], carry, jnp.full_like(carry.reduced["events"], jnp.nan))
+
+
+def _memory(carry: LoopCarry) -> Any:
+    return carry.state, carry.memory
+
+
+@compiled
+def _evaluate(
+    stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[Any], times: ArrayLike
+) -> tuple[dict[str, Any], Any]:
+    system, method, observe, _ = stepper.parts(consts)
+    treedef = jax.tree.structure(_memory(like))
+
+    def one(x: PyTree):
+        leaves, time = x
+        state, memory = jax.tree.unflatten(treedef, leaves)
+        carry = eqx.tree_at(lambda c: (c.state, c.memory), like, (state, memory))
+
+        def short(pair: PyTree):
+            before, after = pair
+            late = (time - after.state.t) * jnp.sign(consts.dt) > 0
+            return (late | (after.state.n == before.state.n)) & (after.status == Status.OK)
+
+        def step(pair: PyTree):
+            return pair[1], stepper.step(disarmed(pair[1]), consts)
+
+        before, after = jax.lax.while_loop(short, step, (carry, carry))
+        with careful_solves(stepper.careful):
+            shown, status = between(method, system, before, after, consts.dt)(time - before.state.t)
+        row = {"t": time, "n": after.state.n, "q": shown.q, "p": shown.p}
+        row |= {f"step/{name}": value for name, value in after.multipliers.items()}
+        row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, time)) for name, fn in observe.items()}
+        return row, first_failure(after.status, status)
+
+    return jax.lax.map(one, (leaves, times))
+
+
+def evaluate(solution: Any, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """`(q, p)` of a dense solution at one time or an array of times."""
+    if solution.interpolant is None:
+        raise InputError("at(t) needs the run's memory: call simulate(..., dense=True)")
+    times = np.asarray(t, float)
+    rows = solution.rows
+    low, high = sorted((float(rows["t"][0]), float(rows["t"][-1])))
+    outside = ~((times >= low) & (times <= high))
+    if np.any(outside):
+        raise InputError(f"t = {times[outside].reshape(-1)[0]:g} is outside of the run, {low:g} .. {high:g}")
+    out, status = solution.interpolant(rows, times.reshape(-1))
+    if status.failed:
+        at = times.reshape(-1)[len(out["t"])]
+        raise ConvergenceError(f"no state could be found at t = {at:g}: {status.message}", status=status, time=at)
+    q, p = (out[name].reshape((*times.shape, *out[name].shape[1:])) for name in ("q", "p"))
+    return q, p

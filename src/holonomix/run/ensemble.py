@@ -1,0 +1,314 @@
+"""Many trajectories at once: over starts, parameters, step sizes and keys, each with its own status."""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from ..core import columns, pictures
+from ..core.errors import InputError, ShapeError, SimulationError, shown
+from ..core.status import Status
+from ..core.types import ArrayLike
+from .blocks import Block, ended, load_rows, shares_time
+from .cut import Cut
+from .ensemble_plan import Request
+from .events import EventRecord, records_of
+from .interrupts import interruptible
+from .io import EnsembleStore
+from .options import MethodLike, Observe, Options, SystemLike
+from .plan import Plan
+from .progress import Progress
+from .rows import AbstractRows
+from .run import Run
+from .solution import as_dataset, constraint_of, energy_of, hidden_of, map_lanes, multipliers_of
+
+__all__ = ["Ensemble", "FailedTrajectoriesWarning", "simulate_ensemble"]
+
+
+class FailedTrajectoriesWarning(UserWarning):
+    """Some trajectories of an ensemble stopped before their end; their later rows are NaN."""
+
+
+class Statuses(np.ndarray):
+    """An array of `Status` values that prints their names."""
+
+    def __repr__(self) -> str:
+        return f"Statuses([{self._names()}])"
+
+    def __str__(self) -> str:
+        return f"[{self._names()}]"
+
+    def _names(self) -> str:
+        names = [Status(int(x)).name for x in np.ravel(np.asarray(self))]
+        return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
+
+
+class Ensemble(AbstractRows):
+    """Results of an ensemble; the trajectory is the first axis everywhere.
+
+    `q`, `p`, `t` are the final states, or with `save_every` all rows (trajectory, row, ...); rows after a failure are
+    NaN. `status` holds one `Status` per trajectory, `steps` how many steps it took, `final_q`, `final_p`, `final_t` its
+    last good state (or where a terminal event ended it). `reduced` are the reductions by name, `observables` the
+    observables at saved rows (or at the end), `events` one list of `EventRecord`s per trajectory.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        load: Callable[[], dict[str, np.ndarray]],
+        *,
+        status: np.ndarray,
+        steps: np.ndarray,
+        final: tuple[np.ndarray, np.ndarray, np.ndarray],
+        reduced: dict[str, Any],
+        stats: dict[str, Any],
+        events: list[list[EventRecord]],
+        store: EnsembleStore | None = None,
+        coordinates: Mapping[str, np.ndarray] | None = None,
+    ):
+        self.plan, self._load = plan, load
+        self.store, self.coordinates = store, dict(coordinates or {})
+        self.status, self.steps = status.view(Statuses), steps
+        self.final_q, self.final_p, self.final_t = final
+        self.reduced, self.stats, self.events = reduced, stats, events
+
+    @property
+    def ok(self) -> np.ndarray:
+        """Which trajectories ran to their end."""
+        status = np.asarray(self.status)
+        return (status == Status.OK) | (status == Status.TERMINATED)
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    # -- quantities of the rows ---------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def multipliers(self) -> np.ndarray:
+        """`Lambda(q, p)` at the saved times."""
+        return self.rows["multipliers"] if "multipliers" in self.rows else self._mapped(multipliers_of)
+
+    def energy(self) -> np.ndarray:
+        """H at the saved times."""
+        return self._mapped(energy_of)
+
+    def energy_error(self) -> np.ndarray:
+        """`H(t) - H(0)` at the saved times, or at the end."""
+        now = self.energy()
+        t0 = np.full((len(self), 1), float(self.plan.consts.t0))
+        first = self._mapped(energy_of, (np.asarray(self.plan.q0)[:, None], np.asarray(self.plan.p0)[:, None], t0))
+        return now - (first if now.ndim > 1 else first[:, 0])
+
+    def constraint_error(self) -> np.ndarray:
+        """`max|g(q)|` at the saved times (zeros for an unconstrained system)."""
+        return self._mapped(constraint_of)
+
+    def hidden_constraint_error(self) -> np.ndarray:
+        """`max|G M^-1 p|` at the saved times (zeros for an unconstrained system)."""
+        return self._mapped(hidden_of)
+
+    def _mapped(
+        self, fn: Callable[..., Any], rows: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    ) -> np.ndarray:
+        """`fn(system, q, p, t)` on every row, each trajectory with its own parameters."""
+        plan, single = self.plan, rows is None and not self.plan.saves
+        q, p, t = (self.q, self.p, self.t) if rows is None else rows
+        if single:
+            q, p, t = (x[:, None] for x in (q, p, t))
+        values = map_lanes(fn, plan, q, p, t)
+        return values[:, 0] if single else values
+
+    def to_xarray(self) -> Any:
+        """An `xarray.Dataset` over `trajectory` and `t`, with the names that a store has.
+
+        Where trajectories have times of their own (several dt, adaptive steps), those are in `time`. Rows that are in a
+        store are read from there when they are used.
+        """
+        plan = self.plan
+        if self.store is not None:
+            return self._from_store(self.store)
+        lead = (columns.TRAJECTORY, columns.TIME) if plan.saves else (columns.TRAJECTORY,)
+        rows = columns.visible(self.rows) | {"multipliers": self.multipliers}
+        rows["time"] = rows.pop("t")
+        if plan.saves and shares_time(plan):
+            del rows["time"]
+            n = np.arange(self.q.shape[1]) * plan.every
+            rows["t"] = float(plan.consts.t0) + n * float(plan.consts.dt)
+        data = as_dataset(rows, lead, {"method": plan.method.name, **self.stats})
+        data = data.assign_coords(trajectory=np.arange(len(self)))
+        names = _names(np.asarray(self.status))
+        data["status"], data["steps"] = ("trajectory", names), ("trajectory", self.steps)
+        for name, x in self.reduced.items():
+            key = f"reduced/{name}"
+            data[columns.name_of(key)] = (columns.row_dims(key, x.shape, columns.TRAJECTORY), x)
+        return data.assign_coords({name: ("trajectory", x) for name, x in self.coordinates.items()})
+
+    def _from_store(self, store: EnsembleStore) -> Any:
+        data = store.to_xarray()
+        names = _names(np.asarray(self.status))
+        data = data.rename(end_steps="steps").assign_coords(trajectory=np.arange(len(self)))
+        data["status"] = ("trajectory", names)
+        data.attrs |= {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}
+        return data if self.plan.saves else data.isel(t=0)
+
+    def plot(self, entry: int = 0) -> Any:
+        """A figure of one entry of q: over time for some trajectories, or a histogram where only ends are kept."""
+        return pictures.plotting.plot_ensemble(self, entry)
+
+    def view(self, path: str | PathLike[str] | None = None, *, open: bool | None = None) -> Any:
+        """Write the ensemble as a page for the browser and return its path; without `path` it is opened, too.
+
+        With `save_every`, up to forty trajectories move together; with `coordinates`, reductions are shown as a map.
+        """
+        return pictures.viewer.show_page(self, path, open=open)
+
+    def _repr_html_(self) -> str:
+        counts = {str(Status(int(k)).name): int(n) for k, n in zip(*np.unique(self.status, return_counts=True))}
+        facts = {"trajectories": len(self), **counts, "backend": self.stats["backend"]}
+        return pictures.plotting.facts_html(facts, self.plot())
+
+    def __repr__(self) -> str:
+        return f"Ensemble({len(self)} trajectories, {int(self.ok.sum())} finished, backend {self.stats['backend']})"
+
+
+@interruptible
+def simulate_ensemble(
+    system: SystemLike,
+    method: MethodLike,
+    q0: ArrayLike | None = None,
+    p0: ArrayLike | None = None,
+    *,
+    dt: ArrayLike | None = None,
+    steps: int | None = None,
+    t1: float | None = None,
+    t0: float = 0.0,
+    max_steps: int = Options.max_steps,
+    in_axes: Mapping[str, Any] | None = None,
+    key: ArrayLike | None = None,
+    observe: Observe | None = None,
+    events: object = (),
+    reduce: Mapping[str, Any] | None = None,
+    save_every: int | None = None,
+    store: object = None,
+    block: int | None = None,
+    executor: object = None,
+    coordinates: Mapping[str, Any] | None = None,
+    backend: str = "auto",
+    throw: bool = False,
+    progress: object = False,
+    allow_different_bits: bool = False,
+) -> Ensemble:
+    """Run many trajectories of one method.
+
+    `in_axes` says what differs from trajectory to trajectory: a mapping with the keys `q0`, `p0`, `params`, `dt` and
+    the values 0 (leading axis) or None (shared); by default q0 and p0, and `dt` when it is an array. `params` may be
+    a PyTree prefix of 0 and None. A `Problem` in place of the system gives what is left out, shared by all. Give
+    `steps` or `t1`, as for `simulate`. `reduce` maps names to `Mean`, `Minimum`, `Maximum` or `FirstPassage` of a
+    function of (q, p): they are computed in the loop, without saving rows. `events` are found in each trajectory; a
+    terminal one ends only its own. Each trajectory gets its own key. `coordinates` are values per trajectory that
+    label the result of `to_xarray()`.
+
+    With `store`, the name of a directory, the ensemble runs in blocks of trajectories: rows go to disk as they come,
+    and the same call after a kill runs the blocks that are missing, to the same bits. `executor` runs blocks on other
+    processes or machines: anything with `submit` of `concurrent.futures.Executor` (a process pool with the context
+    "spawn", Dask's `client.get_executor()`, `mpi4py.futures`, loky), or a function that makes one. They write into the
+    one store, or send rows back where there is none; a block whose worker died runs again. `block` is the number of
+    trajectories per block. Results depend on none of these, but for the last bits on the array path: XLA compiles
+    another program for each number of trajectories.
+
+    A trajectory that fails keeps its last good state and its status and does not disturb the others; a
+    `FailedTrajectoriesWarning` counts them, and `throw=True` raises instead.
+    """
+    options = Options(
+        dt, steps, t1, t0, max_steps, save_every, None, observe, events, reduce, False, key, in_axes, backend
+    )
+    request, problem = Request.of(system, method, q0, p0, options)
+    plan = request.plan(problem)
+    labels = _labels(coordinates, plan.count) if coordinates else {}
+    cut = None
+    if store is not None or executor is not None or block is not None:
+        cut = Cut(request, plan, store, block, executor, labels, allow_different_bits)
+    bar = None
+    if progress is not None and progress is not False:
+        bar = Progress(progress, plan.steps, 0.0, f"{method.name} x {plan.count}", cut.begun() if cut else 0)
+    began = time.perf_counter()
+    try:
+        if cut is not None:
+            whole, taken = cut.run(bar)
+        else:
+            run = Run(plan)
+            run.go(bar)
+            whole = ended(run, plan.count)
+            taken = whole.steps
+    finally:
+        if bar is not None:
+            bar.close()
+    ensemble = _ensemble(plan, whole, taken, time.perf_counter() - began, cut.store if cut else None, labels)
+    if not ensemble.ok.all():
+        _report_failures(ensemble, throw)
+    return ensemble
+
+
+def _names(status: np.ndarray) -> np.ndarray:
+    """The names of statuses: of millions, too."""
+    codes, where = np.unique(status, return_inverse=True)
+    return np.array([Status(int(code)).name for code in codes])[where]
+
+
+def _labels(coordinates: Mapping[str, Any], count: int) -> dict[str, np.ndarray]:
+    if not isinstance(coordinates, Mapping):
+        raise InputError(f"coordinates must be a dictionary of values per trajectory, not {shown(coordinates)}")
+    labels = {name: np.asarray(x) for name, x in coordinates.items()}
+    for name, x in labels.items():
+        if x.shape != (count,):
+            raise ShapeError(f"coordinates[{name!r}] has shape {x.shape}: {count} trajectories need ({count},)")
+        if name in columns.RESERVED:
+            raise InputError(f"a coordinate cannot be called {name!r}, which names something else in the result")
+    return labels
+
+
+def _ensemble(
+    plan: Plan, whole: Block, taken: int, seconds: float, store: EnsembleStore | None, labels: dict[str, np.ndarray]
+) -> Ensemble:
+    """The result of a run that took so many steps in so many seconds."""
+    kinds, values, rows = len(plan.watch.events), whole.values, whole.rows
+    stats = whole.stats | {"iterations": values["end/iterations"], "wall_time": seconds}
+    stats["trajectory_steps_per_second"] = taken / seconds if seconds else 0.0
+    return Ensemble(
+        plan,
+        (lambda: load_rows(plan, store))
+        if store is not None
+        else (lambda: {key: np.asarray(x) for key, x in (rows or {}).items()}),
+        status=values["status"],
+        steps=values["end/steps"],
+        final=(values["end/q"], values["end/p"], values["end/t"]),
+        reduced={name: values[f"reduced/{name}"] for name in plan.reducers},
+        stats=stats,
+        events=records_of(whole.found, kinds, plan.count, plan.q0.shape[1:]) if kinds else [],
+        store=store,
+        coordinates=labels,
+    )
+
+
+def _report_failures(ensemble: Ensemble, throw: bool) -> None:
+    status = np.asarray(ensemble.status)
+    failed = np.flatnonzero(~ensemble.ok)
+    first = int(failed[0])
+    cause, step = Status(int(status[first])), int(ensemble.steps[first]) + 1
+    message = (
+        f"{len(failed)} of {len(ensemble)} trajectories failed; the first is {first}: {cause.message} in step {step} "
+        f"({cause.name}). {cause.advice[:1].upper()}{cause.advice[1:]}."
+    )
+    if throw:
+        everything = " All results are in `error.solution`."
+        raise SimulationError(message + everything, solution=ensemble, status=cause, step=step)
+    kinds = {Status(int(k)).name: int(np.sum(status == k)) for k in np.unique(status[failed])}
+    if len(kinds) > 1:
+        message += " In all: " + ", ".join(f"{n} {name}" for name, n in kinds.items()) + "."
+    warnings.warn(message, FailedTrajectoriesWarning, stacklevel=3)

@@ -1,0 +1,208 @@
+"""Events: times at which a function of the state passes through zero.
+
+They are watched in the loop: a step in which one passes zero is not taken, the run halts before it; the driver takes
+the step again, finds the zero among the states between its ends, and goes on (or ends the run there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..core.errors import InputError, MethodError, whole_number
+from ..core.status import Status
+from ..core.types import Numbers, Real
+from ..linalg.careful import careful_solves
+from ..methods.base import AbstractMethod
+from ..trace.compiled import compiled
+from ..trace.functions import user_function_errors
+from .dense import between, disarmed
+from .loop import AbstractWatch, Consts, LoopCarry, Stepper
+from .observe import timed
+
+MOST_HALVINGS = 60
+
+
+class Event(eqx.Module):
+    """`Event(fn, terminal=False, direction=0)`: where `fn(q, p)` or `fn(q, p, t)` changes sign.
+
+    `direction` +1 takes only rising passages, -1 only falling ones (as time runs in the simulation). A terminal event
+    ends the run there, with `Status.TERMINATED`. A zero at the very start is no passage. Two passages within one step
+    are not seen; where the method knows its solution over the step (`TaylorAdaptive`), within a quarter of a step.
+    """
+
+    fn: Any
+    terminal: bool = eqx.field(static=True)
+    direction: int = eqx.field(static=True)
+
+    def __init__(self, fn: Callable[..., Any], terminal: bool = False, direction: int = 0):
+        if not isinstance(terminal, (bool, np.bool_)):
+            raise InputError(f"terminal must be True or False, not {terminal!r}")
+        if whole_number("direction", direction, -1) > 1:
+            raise InputError(f"direction must be -1, 0 or 1, not {direction!r}")
+        self.fn, self.terminal, self.direction = timed(fn, "an event"), bool(terminal), int(direction)
+
+    def passed(self, before: PyTree, after: PyTree) -> Any:
+        rising, falling = (before < 0) & (after >= 0), (before > 0) & (after <= 0)
+        return {1: rising, -1: falling, 0: rising | falling}[self.direction]
+
+
+class EventRecord(NamedTuple):
+    """All passages of one event, in order: times, positions, momenta."""
+
+    t: np.ndarray
+    q: np.ndarray
+    p: np.ndarray
+
+    def __repr__(self) -> str:
+        count = len(self.t)
+        times = ", ".join(f"{t:.6g}" for t in (self.t if count <= 6 else self.t[:3]))
+        if count > 6:
+            times += f", ..., {self.t[-1]:.6g}"
+        what = f"{count} passage{'s' * (count != 1)}" + (f" at t = {times}" if count else "")
+        return f"EventRecord({what}, q and p of shape {self.q.shape[1:]})"
+
+
+class Watch(AbstractWatch):
+    """What the loop carries: the values of all events after the last step. NaN lets one step pass unwatched."""
+
+    events: tuple[Event, ...]
+
+    def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
+        return jnp.stack([jnp.asarray(e.fn(q, p, t), q.dtype).reshape(()) for e in self.events])
+
+    def update(self, acc: PyTree, q: Numbers, p: Numbers, t: Real) -> Any:
+        return self.init(q, p, t)
+
+    def passed(self, before: PyTree, after: PyTree) -> list[Any]:
+        return [e.passed(before[k], after[k]) for k, e in enumerate(self.events)]
+
+    def interrupts(self, before: PyTree, after: PyTree) -> Any:
+        passed = self.passed(before, after)
+        return jnp.any(jnp.stack(passed))
+
+
+def as_events(events: Any) -> tuple[Event, ...]:
+    """One event or several, bare functions included."""
+    several = events if isinstance(events, (list, tuple)) else (events,)
+    return tuple(e if isinstance(e, Event) else Event(e) for e in several)
+
+
+def check_events(events: tuple[Event, ...], method: AbstractMethod, q: Numbers, p: Numbers, t: Real) -> None:
+    """Every event gives one real number for this state, and the method has states between two steps to locate it by."""
+    if events and method.stochastic:
+        raise MethodError(
+            f"{method.name} draws random numbers in every step: it has no state between two steps at which an event "
+            "could be located. Observe the function instead, or reduce an ensemble by hx.FirstPassage(fn)"
+        )
+    for k, event in enumerate(events):
+        with user_function_errors(f"function of event {k}", q, "(q, p, t)" if event.fn.takes_time else "(q, p)"):
+            shown = jax.eval_shape(event.fn, q, p, jnp.asarray(t, q.dtype))
+        if not hasattr(shown, "shape") or shown.shape not in ((), (1,)) or shown.dtype == bool:
+            what = f"{shown.dtype.name} of shape {shown.shape}" if hasattr(shown, "shape") else type(shown).__name__
+            raise InputError(f"event {k} must return one number, which changes sign where it happens; not {what}")
+
+
+class Found(NamedTuple):
+    """One passage: which event, and the state there, with the status of the solves behind it."""
+
+    event: int
+    t: float
+    q: np.ndarray
+    p: np.ndarray
+    status: Status = Status.OK
+
+
+def records_of(found: dict[str, np.ndarray], kinds: int, count: int, shape: tuple[int, ...]) -> list[list[EventRecord]]:
+    """The passages of each of `kinds` events in each of `count` trajectories, from what `Passages.to_arrays` gave."""
+    empty = EventRecord(np.zeros(0), np.zeros((0, *shape)), np.zeros((0, *shape)))
+    records = [[empty for _ in range(kinds)] for _ in range(count)]
+    if found:
+        places = np.stack([found["trajectory"], found["event"]], axis=1)
+        for lane, k in np.unique(places, axis=0):
+            here = (places == [lane, k]).all(1)
+            t, q, p = (np.asarray(found[name][here], float) for name in ("t", "q", "p"))
+            records[lane][k] = EventRecord(t, q.reshape(-1, *shape), p.reshape(-1, *shape))
+    return records
+
+
+def locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> list[Found]:
+    """The passages of the step that follows the state in which the loop halted, in order of time."""
+    for each in (stepper, stepper.with_care()):
+        ended, passed, *found = (np.asarray(x) for x in _locate(watch, each, carry, consts))
+        if not ended and not np.any(found[-1].reshape(passed.shape)[passed]):
+            break
+    t, q, p, status = (x.reshape(*passed.shape, *x.shape[1:]) for x in found)
+    passages = [
+        Found(int(k), float(t[j, k]), q[j, k], p[j, k], Status(int(status[j, k]))) for j, k in np.argwhere(passed)
+    ]
+    return sorted(passages, key=lambda f: f.t * np.sign(float(consts.dt)))
+
+
+@compiled
+def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> tuple[Any, ...]:
+    """Whether event k passes in part j of the step, for all j and k; then times and states in one row of pairs.
+
+    Before them, the status of the step.
+    """
+    system, method = stepper.parts(consts)[:2]
+    carry = eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status))
+    after = stepper.step(disarmed(carry), consts)
+    start, h = carry.state.t, after.state.t - carry.state.t
+    state_at = between(method, system, carry, after, consts.dt)
+    functions = [lambda x, fn=e.fn: jnp.asarray(fn(x.q, x.p, x.t), start.dtype).reshape(()) for e in watch.events]
+    ends = carry.reduced["events"], after.reduced["events"]
+    values = jnp.stack([ends[0], *stepper.inside("events", carry, after.state.t, consts), ends[1]])
+    parts = len(values) - 1
+
+    def find(x: PyTree):
+        j, k, passed, first, last = x
+        time = lambda theta: (j + theta) / parts * h
+        value = lambda theta: jax.lax.switch(k, functions, state_at(time(theta))[0])
+        theta = jax.lax.cond(passed, lambda: root(value, first, last), lambda: jnp.ones_like(start))
+        here, status = state_at(time(theta))
+        return here.t, here.q, here.p, status
+
+    passed = jnp.stack([jnp.stack(watch.passed(*pair)) for pair in zip(values[:-1], values[1:], strict=True)])
+    j, k = (x.ravel() for x in jnp.meshgrid(jnp.arange(parts), jnp.arange(len(functions)), indexing="ij"))
+    with careful_solves(stepper.careful):
+        states = jax.lax.map(find, (j, k, passed.ravel(), values[:-1].ravel(), values[1:].ravel()))
+    return after.status, passed, *states
+
+
+def root(value: Callable[[Any], Any], first: Real, last: Real) -> Any:
+    """A zero in [0, 1] of a function with the values `first` and `last` at the ends, by the ITP method.
+
+    Interpolates, truncates and projects (Oliveira & Takahashi 2021): one evaluation more than bisection at worst, about
+    ten in all where the function is smooth. The end returned lies on the far side of the zero, or on it.
+    """
+    one = jnp.ones_like(first)
+    tiny = jnp.finfo(one.dtype).eps / 2
+
+    def more(loop: tuple[Any, ...]):
+        k, low, high, _, _ = loop
+        return (k < MOST_HALVINGS) & (high - low > 2 * tiny)
+
+    def narrow(loop: tuple[Any, ...]):
+        k, low, high, a, b = loop
+        middle, width = 0.5 * (low + high), high - low
+        chord = (b * low - a * high) / (b - a)
+        chord = jnp.where((chord >= low) & (chord <= high), chord, middle)
+        side = jnp.sign(middle - chord)
+        truncated = chord + side * jnp.minimum(0.2 * width**2 + tiny, jnp.abs(middle - chord))
+        slack = jnp.maximum(tiny * 2.0 ** (MOST_HALVINGS - k) - width / 2, 0.0)
+        x = middle - side * jnp.minimum(jnp.abs(middle - truncated), slack)
+        y = value(x)
+        same = jnp.sign(y) == jnp.sign(first)
+        low, a = jnp.where(same, x, low), jnp.where(same, y, a)
+        high, b = jnp.where(same, high, x), jnp.where(same, b, y)
+        # on the zero itself nothing is left to narrow
+        return k + 1, jnp.where(y == 0, high, low), high, a, b
+
+    return jax.lax.while_loop(more, narrow, (jnp.zeros((), jnp.int32), 0 * one, one, first, last))[2]

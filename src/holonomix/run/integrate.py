@@ -1,0 +1,104 @@
+"""`integrate`: the pure form of a run, for use inside `jit`, `vmap` and `grad`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from ..core.errors import InputError, flag
+from ..core.status import Status
+from ..core.types import ArrayLike, Index, Info, Numbers
+from ..mechanics.projection import check_functions
+from ..trace.compiled import compiled
+from .adjoints import Adjoint, Reversible, advance, check_adjoint, nan_unless
+from .loop import REPEATED, Consts, LoopCarry, Stepper
+from .options import MethodLike, Options, SystemLike
+from .plan import plan_pure
+
+
+def integrate(
+    system: SystemLike,
+    method: MethodLike,
+    q0: ArrayLike | None = None,
+    p0: ArrayLike | None = None,
+    *,
+    dt: ArrayLike | None = None,
+    steps: Any = None,
+    t0: ArrayLike = 0.0,
+    save_every: int | None = None,
+    key: ArrayLike | None = None,
+    info: bool = False,
+    adjoint: Adjoint = "checkpoint",
+    careful: bool = False,
+) -> Any:
+    """The final `(q, p)` after `steps` steps, or with `save_every=k` the rows 0, k, 2k, ...
+
+    `integrate(problem, method)` takes system, start, step and number of steps from a `Problem`.
+
+    Pure: works under `jit`, `vmap`, `grad` and `jvp`; nothing is raised for what is only known at run time, so a start
+    off the manifold is not refused here (`hx.project` moves it there, under `jit` too). `steps` is static. After a
+    failure the results and their derivatives are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)`
+    that says why. What does not use a NaN row (`jnp.where`, `jnp.nansum`) keeps a finite gradient.
+
+    `adjoint` says how reverse mode gets the states of the run again: `"checkpoint"` (memory of order sqrt(steps), the
+    steps computed twice), `hx.Checkpointed(n)` (n states remembered), `"direct"` (all remembered), `hx.Reversible()`
+    (none: symmetric methods walk back) or `"forward"` (a plain loop: forward mode only, least overhead).
+
+    A step whose iteration does not converge is tried again as in `simulate`, by damped Newton iterations and shorter
+    steps. Inside of a transformation that must be part of the program, which then takes longer to compile and to run:
+    ask for it with `careful=True` where steps are long.
+    """
+    flag("info", info)
+    kernels = isinstance(adjoint, Reversible) and adjoint.backend != "array"  # made of the fast step alone
+    if flag("careful", careful) and kernels:
+        raise InputError('careful=True needs the array path: give adjoint=hx.Reversible("array"), or another adjoint')
+    plan = plan_pure(system, method, q0, p0, Options(dt, steps, t0=t0, save_every=save_every, key=key))
+    check_adjoint(adjoint, plan.method, plan.system)
+    every = plan.every if plan.saves else None
+    run = lambda stepper: _integrate(stepper, plan.consts, plan.q0, plan.p0, plan.steps, every, adjoint)
+    row, final = run(plan.stepper.with_care() if careful else plan.stepper)
+    known = not careful and not kernels and not isinstance(final.status, Tracer)
+    if known and int(final.status) in REPEATED and int(final.most_iterations):
+        row, final = run(plan.stepper.with_care())
+    if not info:
+        return row["q"], row["p"]
+    multipliers = jax.vmap(plan.system.multipliers) if plan.saves else plan.system.multipliers
+    stats = {
+        "iterations": final.iterations,
+        "max_iterations": final.most_iterations,
+        "residual": final.residual,
+        "steps": final.state.n,
+    }
+    return row["q"], row["p"], Info(row["t"], multipliers(row["q"], row["p"], row["t"]), final.status, stats)
+
+
+@compiled
+def _integrate(
+    stepper: Stepper, consts: Consts, q0: Numbers, p0: Numbers, steps: int, every: int | None, adjoint: Adjoint
+) -> tuple[dict[str, Any], LoopCarry]:
+    check_functions(stepper.parts(consts)[0], q0, p0, consts.t0)
+    carry = stepper.start(consts, q0, p0)
+
+    inputs = (consts.arrays, consts.dt, consts.t0, q0, p0)
+
+    def row_of(carry: LoopCarry, expected: Index) -> tuple[Any, dict[str, Any]]:
+        """Whether the run got as far as this row, and the row."""
+        row = stepper.read(carry, consts)
+        good = (carry.status == Status.OK) & (row["n"] == expected)
+        return good, {name: row[name] for name in ("t", "q", "p")}
+
+    if every is None:
+        carry = advance(stepper, carry, consts, steps, adjoint)
+        return nan_unless(*row_of(carry, steps), inputs), carry
+
+    def save(carry: LoopCarry, k: Index) -> tuple[LoopCarry, Any]:
+        carry = advance(stepper, carry, consts, every, adjoint)
+        return carry, row_of(carry, k * every)
+
+    first = row_of(carry, 0)
+    carry, later = jax.lax.scan(save, carry, jnp.arange(1, steps // every + 1))
+    good, rows = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, later)
+    return nan_unless(good, rows, inputs), advance(stepper, carry, consts, steps % every, adjoint)

@@ -1,0 +1,84 @@
+"""The rows of a run in formats that other programs read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ...core.errors import InputError
+from . import disk
+from .arrays import packed
+from .xyz import export_xyz
+
+
+def save_rows(
+    data: Any, path: str | os.PathLike[str], *, every: int = 1, species: str = "X", dimension: int | None = None
+) -> Path:
+    """Write an `xarray.Dataset` with rows over t as `.npz`, `.csv` or `.xyz`; the ending of the name says which.
+
+    `species` (one element, or one per particle with commas between) and `dimension` (coordinates per particle of a
+    flat q) are for `.xyz`.
+    """
+    target = Path(path)
+    kind = target.suffix.lower()
+    if kind not in FORMATS:
+        raise InputError(f"{target}: the ending says the format, and {kind or 'none'!r} is not .xyz, .npz or .csv")
+    data = data.isel(t=slice(None, None, every))
+    if kind == ".xyz":
+        names = species.split(",")
+        export_xyz(data, target, species=names if len(names) > 1 else species, dimension=dimension)
+        return target
+    with disk.replacing(target) as file:
+        _WRITERS[kind](data, file)
+    return target
+
+
+def _npz(data: Any, file: IO[bytes]) -> None:
+    file.write(packed({str(name): data[name].values for name in data.variables}))
+
+
+def _csv(data: Any, file: IO[bytes]) -> None:
+    """One row per line; the entries of an array are numbered, as in q[0,1].
+
+    The trajectories of an ensemble follow each other, with their number and coordinates first.
+    """
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text)
+    every = range(data.sizes["trajectory"]) if "trajectory" in data.dims else (None,)
+    for k in every:
+        one = data if k is None else data.isel(trajectory=k)
+        fixed = {} if k is None else {"trajectory": k} | {str(c): one[c].values.item() for c in _own(data)}
+        columns = {str(name): one[name].values for name in one.variables if "t" in one[name].dims}
+        columns = {"t": columns.pop("t"), **columns} if "t" in columns else columns
+        if k in (None, 0):
+            labels = [label for name, values in columns.items() for label in _labels(name, values.shape[1:])]
+            writer.writerow([_as_text(label) for label in (*fixed, *labels)])
+        flat = [values.reshape(len(values), math.prod(values.shape[1:])) for values in columns.values()]
+        for row in zip(*flat, strict=True):
+            writer.writerow([*map(repr, fixed.values()), *(repr(x.item()) for part in row for x in part)])
+    text.detach()
+
+
+def _as_text(label: str) -> str:
+    """A column's name that no spreadsheet takes for a formula."""
+    return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) else label
+
+
+def _own(data: Any) -> list[Any]:
+    """The coordinates of the trajectories, such as the parameters of a sweep."""
+    return [name for name, x in data.coords.items() if x.dims == ("trajectory",) and name != "trajectory"]
+
+
+def _labels(name: str, shape: tuple[int, ...]) -> list[str]:
+    return [f"{name}[{','.join(map(str, i))}]" for i in np.ndindex(shape)] if shape else [name]
+
+
+_WRITERS: dict[str, Callable[[Any, IO[bytes]], None]] = {".npz": _npz, ".csv": _csv}
+FORMATS = (".xyz", *_WRITERS)

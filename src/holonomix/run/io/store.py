@@ -1,0 +1,376 @@
+"""The store of a run: a Zarr directory that grows chunk by chunk and is intact after a kill at any instant.
+
+    run1/
+      zarr.json                 the group: shapes of all arrays, attributes; replaced in one rename
+      t/ q/ p/ multipliers/ ..  the arrays
+      run.toml, ..              what the run was started from (`files`)
+      holonomix/
+        format.json             the number of this layout
+        status.json             which rows and columns there are, and how the run ended
+        checkpoints/            NNNNNNNN.npz and .json
+
+Rows become visible, and are safe, when the checkpoint that accounts for them is complete. What is read through this
+module agrees with its checksums, or the reading fails with the name of the damaged file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from . import checkpoints, directory
+from .checkpoints import Checkpoint
+from .columns import ColumnReader, ColumnWriter, remove_column
+from .contents import Contents, intact_checkpoints, open_contents
+from .directory import FORMAT, is_store, version
+from .disk import Folder, as_path
+from .environment import current_environment
+from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
+from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, differences, group_metadata
+from .manifest import damaged_files, mend, replace_file, saved_file
+from .text import MOST_JSON, as_json, read_json, scalar_attributes, signed
+
+log = logging.getLogger("holonomix")
+ENVIRONMENT = "environment"  # the key in the run's description
+SPARING = 20.0  # checkpoints take at most one part in so many of the time
+
+
+class Store:
+    """A run on disk, readable with `xarray.open_zarr(path)` at any moment; what `simulate(store=...)` writes to.
+
+    `mode` is "create" (the path must be free), "resume" (a store must be there), "read", or "auto": resume what is
+    there, else create. `files` are texts saved with a new store, such as the run file. Checkpoints closer together than
+    `checkpoint_seconds` are skipped, except the last. `from_start=True` lets `restart` discard rows that no intact
+    checkpoint accounts for. Each variable is cut into chunks of about `chunk_bytes`, and chunks are gathered into files
+    of up to `shard_bytes`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        mode: Literal["auto", "create", "resume", "read"] = "auto",
+        *,
+        files: Mapping[str, str | bytes] | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        shard_bytes: int = SHARD_BYTES,
+        checkpoint_seconds: float = 1.0,
+        from_start: bool = False,
+    ) -> None:
+        if mode not in ("auto", "create", "resume", "read"):
+            raise StoreError(f"mode={mode!r}: choose 'auto', 'create', 'resume' or 'read'")
+        self.path = as_path(path)
+        self.mode = mode
+        self.rows = 0
+        self.columns: tuple[Column, ...] = ()
+        self.meta: dict[str, Any] = {}
+        self._root = Folder(self.path)
+        self._sizes = {"chunk_bytes": chunk_bytes, "shard_bytes": shard_bytes}
+        self._checkpoint_seconds = self._spacing = checkpoint_seconds
+        self._from_start = from_start
+        self._writers: dict[str, ColumnWriter] = {}
+        self._opened: Contents | None = None
+        self._number = -1
+        self._pending: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
+        self._last_checkpoint = -float("inf")
+        self._started = False
+        self._lock: int | None = None
+        if mode == "create" or (mode == "auto" and not is_store(self.path)):
+            self._lock = directory.create(self.path, files or {})
+            self._started = True
+        else:
+            self._open()
+
+    # ---- the driver's side: holonomix.core.types.Sink
+
+    def restart(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """The newest checkpoint whose rows are all intact; rows and checkpoints after it are cut off."""
+        with self._writing():
+            found = self._newest_intact()
+            if found is None:
+                self._discard_all()
+            else:
+                self._go_back_to(found)
+            self._started = True
+        return None if found is None else (dict(found.arrays), dict(found.meta))
+
+    def begin(self, meta: dict[str, Any]) -> None:
+        """Start a fresh run with its description.
+
+        `meta["dims"]` may name the axes of a variable, `meta["rows"]` say how many rows will come.
+        """
+        if self.rows or not self._started:
+            raise StoreError(f"{self.path} already holds rows: begin() is for a fresh run, after restart() said so")
+        with self._writing():
+            self.meta = json.loads(as_json({**meta, ENVIRONMENT: current_environment()}))
+            self._publish("running")
+
+    def append(self, rows: dict[str, np.ndarray]) -> None:
+        """Add rows; the leading axis of every array counts them."""
+        if not self._started:
+            raise StoreError(f"call restart() before adding rows to {self.path}")
+        values = self._checked(rows)
+        with self._writing():
+            if not self.columns:
+                self._lay_out(values)
+            self._pending = None
+            for column in self.columns:
+                self._writers[column.name].append(values[column.key])
+            self.rows += len(next(iter(values.values()))) if values else 0
+
+    def checkpoint(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+        """Record the complete state after the rows appended so far, and show those rows to readers."""
+        with self._writing():
+            self._pending = ({k: np.array(v) for k, v in arrays.items()}, json.loads(as_json(meta)))
+            if time.monotonic() - self._last_checkpoint >= self._spacing:
+                self._commit(*self._pending)
+
+    def close(self, meta: dict[str, Any] | None = None) -> None:
+        """Record how the run ended and let go of the store. Safe to call twice, and after an error."""
+        if self._lock is None:
+            return
+        if self._started:
+            with self._writing():
+                if self._pending is not None:
+                    self._commit(*self._pending)
+                for writer in self._writers.values():
+                    writer.flush()
+                self._publish("closed", meta or {})
+        self.release()
+
+    # ---- the reader's side
+
+    @property
+    def format(self) -> int:
+        """The number of the layout that the store was written in."""
+        return directory.read_format(self._root)[0]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """How the run ended, as given to `close`, with `state` "running" (or killed) or "closed"."""
+        entry = read_json(self._root / INTERNAL, "status.json")
+        return {k: v for k, v in entry.items() if k not in ("sha256", "columns", "attributes", "begin", "checkpoints")}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the bits of the rows depend on, as recorded by `begin` (see `holonomix.run.io.environment`).
+
+        Known in a store that is open for reading, and after `restart`. Empty in stores of older versions.
+        """
+        recorded = self.meta.get(ENVIRONMENT)
+        return {str(k): str(v) for k, v in recorded.items()} if isinstance(recorded, dict) else {}
+
+    def dataset(self) -> Any:
+        """The rows so far as an `xarray.Dataset`, read on demand and verified as they are read."""
+        return self._contents().dataset()
+
+    def load(self) -> dict[str, np.ndarray]:
+        """All rows in memory, verified, under the keys that they were appended with."""
+        return self._contents().load()
+
+    def verify(self) -> list[str]:
+        """Read everything; the names of the files that are missing or not as they were written."""
+        return list(dict.fromkeys([*open_contents(self._root).damaged(), *damaged_files(self._root)]))
+
+    def file(self, name: str) -> bytes:
+        """One of the files saved with the store."""
+        return saved_file(self._root, name, MOST_JSON)
+
+    def save_file(self, name: str, data: bytes) -> None:
+        """Replace one of the files saved with the store."""
+        with self._writing():
+            replace_file(self._root, name, data)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close({"status": "closed"} if kind is None else {"status": "interrupted", "error": kind.__name__})
+
+    # ---- opening
+
+    @property
+    def _checkpoints(self) -> Folder:
+        return self._root / INTERNAL / "checkpoints"
+
+    def _contents(self) -> Contents:
+        """What is there now; a store that is open for reading shows what was there when it was opened."""
+        return self._opened or open_contents(self._root)
+
+    def _open(self) -> None:
+        if not is_store(self.path):
+            what = "is not a holonomix store" if self.path.exists() else "does not exist"
+            raise StoreNotFoundError(f"{self.path} {what}; a run makes one with `holonomix run ... --out {self.path}`")
+        number, kind = directory.read_format(self._root)
+        if self.mode == "read":
+            self._opened = found = open_contents(self._root)
+            self.rows, self.columns, self.meta = found.rows, found.columns, found.meta
+            return
+        if number != FORMAT or kind != "run":
+            what = f"store format {number}" if number != FORMAT else f"the form of an {kind}"
+            raise StoreVersionError(
+                f"{self.path} is in {what}, which can be read, viewed and exported but not continued as a run by this "
+                "version: install the holonomix that wrote it, or run it again in another directory"
+            )
+        found = checkpoints.numbers(self._checkpoints)
+        if found and not self._from_start and all(checkpoints.is_forged(self._checkpoints, n) for n in found):
+            raise self._no_checkpoint()  # known from the sizes, before `holonomix resume` imports JAX
+        self._lock = directory.take_lock(self._root)
+        mend(self._root)
+
+    # ---- writing
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A stretch of writing. If it is cut short, the object is of no more use; the directory is, to `restart`."""
+        if self._lock is None:
+            raise StoreError(f"{self.path} is {'open for reading' if self.mode == 'read' else 'closed'}")
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let go of the store without writing anything; it stays as its last checkpoint left it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_lock", None) is not None:
+            self.release()
+
+    def _checked(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        values = {key: np.asarray(value) for key, value in rows.items()}
+        if len({column_name(key) for key in values}) != len(rows):
+            raise StoreError(f"two of the variables {sorted(rows)} would have the same name in the store")
+        if any(v.ndim == 0 for v in values.values()) or len({len(v) for v in values.values()}) > 1:
+            shapes = {key: v.shape for key, v in values.items()}
+            raise StoreError(f"the arrays of one append need one common leading axis, the rows; got shapes {shapes}")
+        if self.columns:
+            want = {c.key: (c.shape, c.dtype) for c in self.columns}
+            have = {key: (v.shape[1:], v.dtype.name) for key, v in values.items()}
+            if differ := differences(want, have):
+                raise StoreError(f"rows do not fit those already in {self.path}: {differ}")
+        return values
+
+    def _lay_out(self, values: Mapping[str, np.ndarray]) -> None:
+        dims, rows = self.meta.get("dims") or {}, self._expected_rows()
+        made = [Column.of(key, v, dims.get(key), expected_rows=rows, **self._sizes) for key, v in values.items()]
+        self.columns = tuple(made)
+        self._writers = {column.name: ColumnWriter(self._root, column) for column in self.columns}
+        for writer in self._writers.values():
+            writer.folder.make()
+
+    def _expected_rows(self) -> int:
+        """How many rows will come, where the description says so: a short run then has small chunks."""
+        rows, steps, every = (self.meta.get(name) for name in ("rows", "steps", "save_every"))
+        if rows is None and isinstance(steps, int) and isinstance(every, int) and every > 0:
+            rows = steps // every + 1
+        return rows if isinstance(rows, int) and rows > 0 else MOST_ROWS
+
+    def _commit(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+        began = time.monotonic()
+        for writer in self._writers.values():
+            writer.flush()
+        for writer in self._writers.values():
+            writer.sync()
+        tail = {name: writer.tail for name, writer in self._writers.items()}
+        checkpoint = Checkpoint(self._number + 1, self.rows, self.columns, arrays, tail, meta, self.meta)
+        checkpoints.save(self._checkpoints, checkpoint)
+        self._number += 1
+        self._publish("running")
+        checkpoints.prune(self._checkpoints, self._number)
+        self._pending = None
+        self._last_checkpoint = time.monotonic()
+        if self._checkpoint_seconds:
+            self._spacing = max(self._checkpoint_seconds, SPARING * (self._last_checkpoint - began))
+
+    def _publish(
+        self, state: str, closing: Mapping[str, Any] | None = None, damaged: Collection[int] = frozenset()
+    ) -> None:
+        """Show `rows` rows to readers. The arrays' own metadata precedes the group's: all the rows are there by now.
+
+        The status names the checkpoints that `prune` will keep, so that `verify` notices one that is lost.
+        """
+        attributes = {
+            **scalar_attributes(self.meta),
+            **scalar_attributes({f"end_{k}": v for k, v in (closing or {}).items()}),
+            "holonomix_format": FORMAT,
+            "holonomix_version": version(),
+        }
+        for writer in self._writers.values():
+            writer.folder.make()
+            writer.publish(self.rows)
+        self._root.write("zarr.json", group_metadata(self.columns, self.rows, attributes), durable=False)
+        columns = [column.as_dict() for column in self.columns]
+        there = set(checkpoints.numbers(self._checkpoints)).difference(damaged)
+        kept = sorted(there & checkpoints.kept(self._number))
+        body = {"state": state, "rows": self.rows, "columns": columns, "checkpoints": kept}
+        body |= {"attributes": attributes, "begin": self.meta}
+        status = signed({**json.loads(as_json(closing or {})), **body})
+        (self._root / INTERNAL).write("status.json", status, durable=closing is not None)
+
+    # ---- after a kill
+
+    def _go_back_to(self, found: Checkpoint) -> None:
+        self.rows, self.columns, self.meta, self._number = found.rows, found.columns, dict(found.begin), found.number
+        self._writers = {column.name: ColumnWriter(self._root, column) for column in self.columns}
+        for name, writer in self._writers.items():
+            writer.go_back_to(found.rows, found.tail[name])
+        # readers first: no instant at which they are promised a row that is gone
+        damaged = set(checkpoints.numbers(self._checkpoints)) - {c.number for c in intact_checkpoints(self._root)}
+        self._publish("running", damaged=damaged)
+        for writer in self._writers.values():
+            writer.flush()
+        checkpoints.prune(self._checkpoints, found.number, damaged)
+        for writer in self._writers.values():
+            writer.cut()
+
+    def _newest_intact(self) -> Checkpoint | None:
+        candidates = list(intact_checkpoints(self._root))
+        if not candidates:
+            return None
+        newest = candidates[0]
+        intact = {c.name: ColumnReader(self._root, c, newest.rows).intact_rows() for c in newest.columns}
+        for found in candidates:
+            short = [c for c in found.columns if intact.get(c.name, 0) < found.rows - found.rows % c.rows_per_chunk]
+            if not short:
+                return found
+            log.warning("%s of %s is damaged: cutting back to before it", short[0].name, self.path)
+        return None
+
+    def _discard_all(self) -> None:
+        """Back to an empty store: right after a kill before the first checkpoint, a loss otherwise."""
+        promised = self._promised()
+        if (checkpoints.numbers(self._checkpoints) or promised is None or promised.rows) and not self._from_start:
+            raise self._no_checkpoint()
+        self.rows, self.columns, self._number, self._writers = 0, (), -1, {}
+        self._publish("running", damaged=checkpoints.numbers(self._checkpoints))
+        checkpoints.prune(self._checkpoints, None)
+        for name in self._root.names():
+            if name != INTERNAL and self._root.is_directory(name):
+                remove_column(self._root, name)
+
+    def _no_checkpoint(self) -> StoreDamagedError:
+        return StoreDamagedError(
+            f"no checkpoint of {self.path} is intact, so the run cannot continue from where it was. What can "
+            "still be read stays as it is; to compute it again from its start in place, use `holonomix resume "
+            f"{self.path} --from-start`"
+        )
+
+    def _promised(self) -> Contents | None:
+        """What readers are shown; None where it cannot be told any more."""
+        with contextlib.suppress(StoreError):
+            return open_contents(self._root)
+        return None

@@ -1,0 +1,197 @@
+"""What a run records: the rows of one chunk, where all of them go (memory or a store), and the events it met."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ..core import columns
+from ..core.errors import InputError
+from ..core.types import Sink
+from ..mechanics import ResonanceWatch
+from .events import Event, Found
+from .options import StoreLike
+from .plan import Plan
+from .solution import map_rows, multipliers_of
+
+__all__ = ["Passages", "Record", "Rows", "Table", "blanked", "check_memory", "scene_entry"]
+
+Rows = dict[str, np.ndarray]
+REFUSED, NEAR = 0.9, 0.5  # of the memory that is free
+PLACE = ("event", "t", "q", "p")  # what is recorded of a passage
+SMALL = 1 << 24  # bytes of rows for which nobody asks how much memory there is
+
+MOST_BONDS = 1000  # a larger scene is not recorded: the description is written with every checkpoint
+
+
+def scene_entry(plan: Plan) -> dict[str, Any]:
+    """The scene of a run as part of what a store is told, unless it is large."""
+    scene = plan.scene
+    if scene is None or len(scene.bonds) > MOST_BONDS or sum(len(g.indices) for g in scene.particles) > MOST_BONDS:
+        return {}
+    return {"scene": scene.as_dict()}
+
+
+class Record:
+    """The rows so far. They come as (trajectory, row, ...), with one trajectory where there is only one."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.rows = 0
+        self.parts: list[Rows] = []
+        self.sink: Sink | None = None
+        self.resonance: ResonanceWatch | None = None
+
+    def open(self, store: StoreLike) -> Sink:
+        """Send the rows to a directory or a `Sink`."""
+        if isinstance(store, (str, os.PathLike)):
+            from .io import Store
+
+            store = Store(store)
+        if not isinstance(store, Sink):
+            raise InputError(f"store must be the name of a directory or a Sink, not {store!r}")
+        self.sink = store
+        return store
+
+    def description(self) -> dict[str, Any]:
+        """What a store is told at the start."""
+        plan, shape = self.plan, list(self.plan.q0.shape)
+        return {"steps": plan.steps, "shape": shape, **scene_entry(plan)}
+
+    def add(self, rows: Rows) -> None:
+        """Take the next rows."""
+        count = rows["t"].shape[1]
+        if not count:
+            return
+        if self.resonance is not None:
+            self.resonance.add(rows["t"][0], rows["q"][0], rows["p"][0])
+        if self.sink is None:
+            self.parts.append(rows)
+        else:
+            self.sink.append(self.as_stored(rows))
+        self.rows += count
+
+    def as_stored(self, rows: Rows) -> Rows:
+        """Rows of one trajectory as a sink takes them."""
+        out = {key: x[0] for key, x in columns.visible(rows).items()}
+        if self.plan.constrained:
+            out["multipliers"] = map_rows(multipliers_of, self.plan.system, out["q"], out["p"], out["t"])
+        return out
+
+    def taken(self) -> list[Rows]:
+        """The rows since the last call, which are then forgotten."""
+        parts, self.parts = self.parts, []
+        return parts
+
+    def collected(self) -> Rows:
+        """All rows: (row, ...) of one trajectory; of many (trajectory, row, ...)."""
+        if self.sink is not None:
+            return self.sink.load()
+        parts = self.parts
+        if not self.plan.many:
+            return {key: np.concatenate([part[key][0] for part in parts]) for key in parts[0]}
+        if len(parts) == 1:
+            return parts[0]
+        return {key: np.concatenate([part[key] for part in parts], axis=1) for key in parts[0]}
+
+
+class Passages:
+    """The events that a run has met, in all its trajectories, and those that ended one."""
+
+    def __init__(self, events: tuple[Event, ...]):
+        self.events = events
+        self.found: list[tuple[int, Found]] = []  # (trajectory, passage)
+        self.ends: dict[int, Found] = {}
+
+    def note(self, lane: int, found: Found) -> bool:
+        """Record a passage; whether it ends the trajectory."""
+        self.found.append((lane, found))
+        if self.events[found.event].terminal:
+            self.ends[lane] = found
+        return lane in self.ends
+
+    def to_arrays(self) -> Rows:
+        """One entry per passage, trajectory by trajectory: their order does not tell where chunks ended."""
+        if not self.found:
+            return {}
+        found = sorted(self.found, key=lambda entry: entry[0])
+        values = {name: np.stack([np.asarray(getattr(f, name)) for _, f in found]) for name in PLACE}
+        return values | {"trajectory": np.array([lane for lane, _ in found])}
+
+    def restore(self, arrays: Rows) -> None:
+        """Note what `to_arrays` gave."""
+        if arrays:
+            for lane, k, t, q, p in zip(*(arrays[name] for name in ("trajectory", *PLACE)), strict=True):
+                self.note(int(lane), Found(int(k), float(t), q, p))
+
+
+class Table:
+    """The rows of one chunk, of all trajectories; those that wait for an event are filled in later."""
+
+    def __init__(self, first: int, last: int, every: int):
+        self.first, self.every = first // every, every
+        self.rows = last // every - self.first
+        self.values: Rows = {}
+        self.valid: np.ndarray | None = None
+
+    def place(self, out: Rows, before: np.ndarray) -> None:
+        """Take the rows of one call that stand on a multiple of `every` and are new; a halted run repeats its last."""
+        n = out["n"]
+        earlier = np.concatenate([before[:, None], n[:, :-1]], axis=1)
+        good = (n > earlier) & (n % self.every == 0)
+        if self.valid is None and n.shape[1] == self.rows:
+            self.values, self.valid = out, good
+            return
+        if not self.rows or not good.any():
+            return
+        if self.valid is None:
+            self.valid = np.zeros((len(n), self.rows), bool)
+            self.values = {key: np.zeros((len(n), self.rows, *x.shape[2:]), x.dtype) for key, x in out.items()}
+        lane, row = np.nonzero(good)
+        slot = n[lane, row] // self.every - self.first - 1
+        for key, x in out.items():
+            if not self.values[key].flags.writeable:
+                self.values[key] = self.values[key].copy()
+            self.values[key][lane, slot] = x[lane, row]
+        self.valid[lane, slot] = True
+
+
+def blanked(x: np.ndarray, where: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """NaN where a trajectory has no row; whole numbers are those of its `last` state."""
+    empty = np.nan if x.dtype.kind == "f" else last[:, None]
+    return np.where(where.reshape(where.shape + (1,) * (x.ndim - 2)), empty, x)
+
+
+def free_memory() -> int | None:
+    """Bytes that this process can still have, where the system says so."""
+    found = []
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit:
+            with open("/sys/fs/cgroup/memory.current", encoding="ascii") as used:
+                found.append(int(limit.read()) - int(used.read()))
+    except (OSError, ValueError):
+        pass
+    if not found and hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(found, default=None)
+
+
+def check_memory(rows: int, row_bytes: int, *, save_every: int | None) -> None:
+    """Refuse a run whose rows cannot be held in memory, before it begins; warn where they nearly fill it."""
+    need = rows * row_bytes
+    free = free_memory() if need > SMALL else None
+    if free is None or need <= NEAR * free:
+        return
+    sparser = (save_every or 1) * -(-need // max(1, int(NEAR * free)))
+    message = (
+        f"{rows:,} rows of {row_bytes:,} bytes need {need / 2**30:,.3g} GiB of memory, and {free / 2**30:.3g} GiB are "
+        f"free; save fewer rows, for instance save_every={sparser}, or write them to disk with store="
+    )
+    if need > REFUSED * free:
+        raise InputError(message)
+    warnings.warn(message, ResourceWarning, stacklevel=5)

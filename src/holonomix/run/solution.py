@@ -1,0 +1,258 @@
+"""What a run returns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..core import columns, pictures
+from ..core.scene import Scene
+from ..core.status import Status
+from ..core.types import ArrayLike, Numbers, Real
+from ..mechanics.abstract import AbstractSystem
+from ..trace.compiled import compiled
+from .dense import Interpolant
+from .events import EventRecord
+from .plan import Plan
+from .prepared import picked
+from .rows import AbstractRows
+
+ROWS_AT_ONCE = 1 << 16  # of many trajectories together
+
+__all__ = [
+    "Solution",
+    "as_dataset",
+    "constraint_of",
+    "energy_of",
+    "hidden_of",
+    "map_lanes",
+    "map_rows",
+    "multipliers_of",
+]
+
+
+class Solution(AbstractRows):
+    """Saved rows of a run with the quantities one asks of them.
+
+    `t`, `q`, `p` have the row as their first axis; row 0 is the start. `multipliers` is `Lambda(q, p)` for every
+    method; `step_multipliers` holds those the steps solved for, by name. `observables` are the user's, computed in
+    the loop.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        load: Callable[[], dict[str, np.ndarray]],
+        *,
+        status: Status,
+        stats: dict[str, Any],
+        final: tuple[Any, Any, float],
+        interpolant: Interpolant | None = None,
+        events: list[EventRecord],
+    ):
+        self.plan, self.system, self.method, self._load = plan, plan.system, plan.method, load
+        self.status, self.stats = status, stats
+        self.final_q, self.final_p, self.final_t = final
+        self.interpolant, self.events = interpolant, events
+
+    @property
+    def scene(self) -> Scene | None:
+        """What pictures of the run show."""
+        return self.plan.scene
+
+    @property
+    def name(self) -> str:
+        """The name of the problem, where one was given."""
+        return self.plan.name
+
+    @functools.cached_property
+    def multipliers(self) -> np.ndarray:
+        """`Lambda(q, p)` at the saved times."""
+        if "multipliers" in self.rows:
+            return self.rows["multipliers"]
+        return map_rows(multipliers_of, self.system, self.q, self.p, self.t)
+
+    def constraint_forces(self) -> dict[str, np.ndarray]:
+        """The force of each named constraint on each coordinate, `-G^T lambda` at the saved times.
+
+        Keys are the names given to the constraints (`hx.Distance(..., name="rod")`, or the keys of a dict); a row
+        without a name has an entry of its own, `constraint 3`. Where rows depend on each other and the method accepts
+        that (`redundant="min-norm"`), these are the forces of least multipliers.
+        """
+        if not self.system.has_constraints:
+            return {}
+        forces = map_rows(_constraint_forces, self.system, self.q, self.p, self.t)
+        return {row.key: forces[row.key] for row in self.system.constraint_rows(self.q[0])}  # jit sorts the keys
+
+    def energy(self) -> np.ndarray:
+        """H at the saved times."""
+        return map_rows(energy_of, self.system, self.q, self.p, self.t)
+
+    def energy_error(self) -> np.ndarray:
+        """`H(t) - H(0)`, one value per row."""
+        energy = self.energy()
+        return energy - energy[0]
+
+    def constraint_error(self) -> np.ndarray:
+        """`max|g(q)|`, one value per row (zeros for an unconstrained system)."""
+        return map_rows(constraint_of, self.system, self.q, self.p, self.t)
+
+    def hidden_constraint_error(self) -> np.ndarray:
+        """`max|G M^-1 p|`, one value per row (zeros for an unconstrained system)."""
+        return map_rows(hidden_of, self.system, self.q, self.p, self.t)
+
+    def at(self, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """`(q, p)` at any time inside the run; needs `dense=True`."""
+        from .dense import evaluate
+
+        return evaluate(self, t)
+
+    def to_xarray(self) -> Any:
+        """An `xarray.Dataset` with the coordinate t and the names of `holonomix.core.columns`, as a store has them."""
+        data = as_dataset(
+            columns.visible(self.rows) | {"multipliers": self.multipliers},
+            (columns.TIME,),
+            {"method": self.method.name, "status": self.status.name, **self.stats},
+        )
+        rows = self.system.constraint_rows(self.q[0])
+        named = any(row.name is not None for row in rows)
+        return data.assign_coords(constraint=[str(row) for row in rows]) if named else data
+
+    def save(self, path: str | PathLike[str], **options: Any) -> Any:
+        """Write the rows as `.npz`, `.csv` or `.xyz` (with `species="O,H,H"`) and return the path.
+
+        A run that should be resumable writes to a store instead: `simulate(..., store="run1")`.
+        """
+        from .io.formats import save_rows
+
+        return save_rows(self.to_xarray(), path, **options)
+
+    def plot(self, **options: Any) -> Any:
+        """A figure of the trajectory and of the errors of energy and constraints; notebooks show it."""
+        return pictures.plotting.plot_solution(self, **options)
+
+    def phase(self, first: int = 0, second: int | None = None) -> Any:
+        """A figure of one coordinate against another, or against its own momentum.
+
+        A number counts the entries of q in order; `second=None` takes the momentum of the same entry.
+        """
+        return pictures.plotting.plot_phase(self, first, second)
+
+    def animate(self, path: str | PathLike[str], *, frames: int = 150, fps: int = 25, **options: Any) -> Any:
+        """Write the motion as a file, `.gif` (or `.mp4` where ffmpeg is installed), and return its path.
+
+        Frames are equally spaced in time, the nearest saved row each.
+        """
+        return pictures.plotting.animate(self, path, frames=frames, fps=fps, **options)
+
+    def view(
+        self, path: str | PathLike[str] | None = None, *, open: bool | None = None, certificate: object = None
+    ) -> Any:
+        """Write the run as a page for the browser and return its path; without `path` it is opened, too.
+
+        A `certificate` of the method becomes a tab of the page.
+        """
+        return pictures.viewer.show_page(self, path, open=open, certificate=certificate)
+
+    def _repr_html_(self) -> str:
+        return pictures.plotting.solution_html(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Solution({self.method.name}, {len(self.t)} rows, t = {self.t[0]:g} .. {self.final_t:g}, "
+            f"{self.stats['steps']} steps, {self.status.name}, backend {self.stats['backend']})"
+        )
+
+
+def as_dataset(rows: dict[str, np.ndarray], lead: tuple[str, ...], about: dict[str, Any]) -> Any:
+    """Columns as an `xarray.Dataset` whose variables have the axes `lead` before their own."""
+    import xarray
+
+    data = {}
+    for key, x in rows.items():
+        own = lead if x.ndim >= len(lead) else lead[-x.ndim :]
+        data[columns.name_of(key)] = (columns.row_dims(key, x.shape, *own), x)
+    attributes = {k: v for k, v in about.items() if isinstance(v, (int, float, str))}
+    return xarray.Dataset(data, attrs=attributes).set_coords([name for name in lead if name in data])
+
+
+def energy_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
+    return system.hamiltonian(q, p, t)
+
+
+def constraint_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
+    return jnp.max(jnp.abs(system.constraint(q, t))) if system.has_constraints else jnp.zeros(())
+
+
+def hidden_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
+    return jnp.max(jnp.abs(system.hidden_constraint(q, p, t))) if system.has_constraints else jnp.zeros(())
+
+
+def _constraint_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
+    return system.constraint_forces(q, p, t)
+
+
+def multipliers_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
+    return system.multipliers(q, p, t)
+
+
+def _each(fn: Callable[..., Any], rows: Any) -> Any:
+    """`fn` of every row; on a CPU one row after the other.
+
+    There the last bits of a row would depend on its place in a vectorized loop.
+    """
+    return jax.lax.map(fn, rows) if jax.default_backend() == "cpu" else jax.vmap(fn)(rows)
+
+
+@compiled
+def _mapped(fn: Callable[..., Any], system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
+    return _each(lambda x: fn(system, *x), (q, p, t))
+
+
+def map_rows(fn: Callable[..., Any], system: AbstractSystem, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> Any:
+    """`fn(system, q, p, t)`, an array or a tree of arrays, for every row, in blocks of bounded memory.
+
+    A row gives the same bits whichever rows come with it: chunks of a run end where the clock says.
+    """
+    rows, size = len(t), 512 if q[0].size <= 256 else 64 if q[0].size <= 4096 else 4
+    parts = []
+    for k in range(0, rows, size):
+        block = [x[k : k + size] for x in (q, p, t)]
+        short = size - len(block[0])
+        if short:
+            block = [np.concatenate([x, np.repeat(x[-1:], short, axis=0)]) for x in block]
+        found = _mapped(fn, system, *map(jnp.asarray, block))
+        parts.append(jax.tree.map(np.asarray, found))
+    return jax.tree.map(lambda *x: np.concatenate(x)[:rows], *parts)
+
+
+@compiled
+def _mapped_lanes(
+    fn: Callable[..., Any], stepper: Any, consts: Any, axes: Any, lanes: Any, q: Numbers, p: Numbers, t: Numbers
+) -> Any:
+    def one(x: Any) -> Any:
+        lane, *rows = x
+        system = stepper.parts(picked(consts, axes, lane))[0]
+        return _each(lambda row: fn(system, *row), tuple(rows))
+
+    return _each(one, (lanes, q, p, t))
+
+
+def map_lanes(fn: Callable[..., Any], plan: Plan, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """`fn(system, q, p, t)` on rows (trajectory, row, ...), each trajectory with its own parameters."""
+    if plan.shared_system:
+        flat = map_rows(fn, plan.system, *(x.reshape(-1, *x.shape[2:]) for x in (q, p, t)))
+        return flat.reshape(*t.shape, *flat.shape[1:])
+    size, parts = max(1, ROWS_AT_ONCE // t.shape[1]), []
+    for k in range(0, len(q), size):
+        lanes = np.arange(k, min(k + size, len(q)))
+        rows = (jnp.asarray(x[lanes]) for x in (q, p, t))
+        found = _mapped_lanes(fn, plan.stepper, plan.consts, plan.axes, jnp.asarray(lanes), *rows)
+        parts.append(np.asarray(found))
+    return np.concatenate(parts)

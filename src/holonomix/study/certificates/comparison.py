@@ -1,0 +1,321 @@
+"""Several methods on one problem, at one step and over a ladder of steps, against one reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ...core import pictures
+from ...core.errors import HolonomixError, InputError, MethodError, number, whole_number
+from ...core.errors import shown as shown_value
+from ...core.types import Numbers, Real
+from ...mechanics.abstract import AbstractSystem
+from ...mechanics.problem import Problem
+from ...mechanics.projection import project
+from ...methods import RATTLE, Composition
+from ...methods.base import AbstractMethod
+from ...run import simulate
+from ...run.solution import Solution, map_rows
+
+REPEATS = 3
+TIMED_SECONDS = 0.05  # a run this long is enough to see the cost of a step beside what every run costs once
+MOST_STEPS = 1 << 20
+LONG = 50  # the long run, in multiples of t1
+MOST_LONG_STEPS = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """One run: its step, what it cost and how far off it was."""
+
+    dt: float
+    steps: int
+    seconds: float
+    error: float
+    energy_error: float
+    constraint_error: float
+    status: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One method over the ladder; `system` says what it ran on."""
+
+    name: str
+    system: str
+    levels: tuple[Level, ...]
+    error_at_equal_work: float | None = None
+    # of the energy over the long run: mean of the last tenth minus mean of the first; NaN where that run stopped early
+    drift: float = math.nan
+
+    @property
+    def failed(self) -> bool:
+        """Whether the method did not reach the end with any step size."""
+        return all(level.status for level in self.levels)
+
+    @property
+    def penalized(self) -> bool:
+        return "omega" in self.system
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """All curves, the step of the table, the common work (seconds), and where the reference is from.
+
+    `uncertainty` is that of the reference: no error below it means anything.
+    """
+
+    problem: str
+    dt: float
+    t1: float
+    reference: str
+    uncertainty: float
+    work: float
+    curves: tuple[Curve, ...]
+    long: float = 0.0  # the time of the long run, in which the drift was measured
+
+    @property
+    def cheapest(self) -> dict[int, str]:
+        """For errors of 10^-1, 10^-2, ... (the keys are exponents) the method that reached them with the least work."""
+        found = {}
+        for k in range(0, -17, -1):
+            costs = {c.name: _work_for(c, 10.0**k) for c in self.curves if 10.0**k >= self.uncertainty}
+            known = {name: work for name, work in costs.items() if work is not None}
+            if known:
+                found[k] = min(known, key=lambda name: known[name])
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {**dataclasses.asdict(self), "cheapest": {f"1e{k}": name for k, name in self.cheapest.items()}}
+
+    def plot(self) -> Any:
+        """The work-precision diagram: error over work, and error over the step; notebooks show it."""
+        return pictures.plotting.work_precision(self)
+
+    def _repr_png_(self) -> bytes:
+        return self.plot()._repr_png_()
+
+
+def compare(
+    problem: Problem,
+    methods: Iterable[Any] | dict[str, Any],
+    *,
+    dt: float | None = None,
+    t1: float | None = None,
+    omega: float | None = None,
+    levels: int = 5,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Comparison:
+    """Run every method at `dt` and at finer and coarser steps, and once for long; errors are those of the final q.
+
+    `methods` are methods, or a dict with the names that they should have in the table. `levels` counts step sizes, each
+    half of the one before. Methods for stiff systems run on `problem.system.penalized(omega)`, by default with
+    `omega = 2/dt`. `progress` is called with the name of each method. `Comparison.plot()` draws the result.
+    """
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem must be a Problem, not {shown_value(problem)}; see help(hx.Problem)")
+    if not isinstance(methods, Iterable) or isinstance(methods, str):
+        raise InputError(f"methods must be a list of methods, or a dict with their names, not {shown_value(methods)}")
+    listed = list(methods.values() if isinstance(methods, dict) else methods)
+    for method in listed:
+        if not isinstance(method, AbstractMethod):
+            raise MethodError(f"methods must be instances of methods, not {shown_value(method)}")
+    named = list(methods.items()) if isinstance(methods, dict) else [(m.name, m) for m in listed]
+    dt = number("dt", problem.dt if dt is None else dt, above=0)
+    t1 = number("t1", problem.t1 if t1 is None else t1, above=0)
+    levels = whole_number("levels", levels)
+    for name, method in named:
+        if method.stochastic:
+            raise InputError(f"{name} draws random numbers, so that its error has no meaning here; see `certify`")
+        _system(problem, method, omega or 1.0)
+    reference, source, floor = _reference(problem, dt, t1)
+    ladder = [dt * 2.0**k for k in _exponents(levels)]
+    curves = []
+    for name, method in named:
+        progress(name)
+        found = [_level(problem, method, h, t1, omega, reference) for h in ladder]
+        kind = _system(problem, method, omega or 2 / dt)[1]
+        shown = kind if omega is not None or "omega" not in kind else "omega = 2/dt"
+        curves.append(Curve(name, shown, tuple(found), drift=_drift(problem, method, dt, t1, omega)))
+    work = _common_work(curves, dt)
+    curves = [dataclasses.replace(c, error_at_equal_work=_interpolated(c, work, floor)) for c in curves]
+    return Comparison(problem.name, dt, t1, source, floor, work, tuple(curves), dt * _long_steps(dt, t1))
+
+
+def _long_steps(dt: float, t1: float) -> int:
+    return min(LONG * max(1, round(t1 / dt)), MOST_LONG_STEPS)
+
+
+def _drift(problem: Problem, method: AbstractMethod, dt: float, t1: float, omega: float | None) -> float:
+    """How far the mean energy moved between the first and the last tenth of a long run; NaN where it broke off."""
+    steps = _long_steps(dt, t1)
+    end: dict[str, Any] = {"t1": dt * steps, "max_steps": 20 * steps} if method.adaptive else {"steps": steps}
+    system, _ = _system(problem, method, omega or 2 / dt)
+    every = max(1, steps // 2000)
+    try:
+        run = simulate(system, method, problem.q0, problem.p0, dt=dt, save_every=every, throw=False, **end)
+    except HolonomixError:
+        return math.nan
+    if run.status.failed:
+        return math.nan
+    error = run.energy_error()
+    tenth = max(1, len(error) // 10)
+    return float(abs(np.mean(error[-tenth:]) - np.mean(error[:tenth])))
+
+
+def _work_for(curve: Curve, error: float) -> float | None:
+    """The work for which the method has this error, read off its curve; None below what it reached.
+
+    A method whose coarsest step is better than that needs no more work than that step.
+    """
+    good = sorted((level.error, level.seconds) for level in curve.levels if level.seconds > 0 and level.error > 0)
+    if not good or error < good[0][0]:
+        return None
+    x, y = np.log(np.array(good)).T
+    return float(np.exp(np.interp(math.log(error), x, y)))
+
+
+def _exponents(levels: int) -> list[int]:
+    """One coarser step, the step itself, and finer ones."""
+    return [0] if levels == 1 else list(range(1, 1 - levels, -1))
+
+
+def _system(problem: Problem, method: AbstractMethod, omega: float) -> tuple[Any, str]:
+    """The system that suits the method: the problem's own, or its penalized form for methods of stiff systems."""
+    system = problem.system
+    try:
+        method.check(system)
+        return system, "as it is"
+    except MethodError:
+        if not system.has_constraints:
+            raise
+    stiff = system.penalized(omega)
+    method.check(stiff)
+    return stiff, f"omega = {omega:g}"
+
+
+def _reference(problem: Problem, dt: float, t1: float) -> tuple[np.ndarray, str, float]:
+    """The exact final position, its source and its uncertainty.
+
+    A closed form, or order ten at small steps, which is none of the usual candidates; order eight checks it.
+    """
+    if problem.reference is not None:
+        q = np.asarray(problem.reference(np.array([t1]))[0])[-1]
+        return q, "closed form", float(np.finfo(float).eps * np.max(np.abs(q)))
+    finals, steps = [], math.ceil(t1 / dt) * 8
+    for order in (8, 10):
+        fine = Composition(RATTLE(), order=order)
+        try:
+            run = simulate(problem.system, fine, problem.q0, problem.p0, dt=t1 / steps, steps=steps, save_every=steps)
+        except HolonomixError as error:
+            raise InputError(f"no reference: {fine.name} with dt = {t1 / steps:g} failed: {error}") from error
+        finals.append(np.asarray(run.final_q))
+    round_off = np.finfo(float).eps * np.max(np.abs(finals[1]))
+    uncertainty = max(float(round_off), float(np.max(np.abs(finals[1] - finals[0]))))
+    return finals[1], f"RATTLE composed to order 10, dt = {t1 / steps:.3g}", uncertainty
+
+
+def _step_cost(system: AbstractSystem, method: AbstractMethod, problem: Problem, dt: float, halvings: int = 6) -> float:
+    """Seconds per step: two runs of different length, so that what every run costs once drops out."""
+
+    def timed(steps: int) -> float:
+        times = []
+        for _ in range(REPEATS):
+            run = simulate(system, method, problem.q0, problem.p0, dt=dt, steps=steps, save_every=steps, throw=False)
+            if run.status.failed:
+                return math.nan
+            times.append(run.stats["wall_time"])
+        return min(times)
+
+    short = steps = 256
+    base = timed(short)
+    taken = base
+    while steps < MOST_STEPS:
+        steps *= 4
+        taken = timed(steps)
+        if not taken - base < TIMED_SECONDS:
+            break
+    if math.isfinite(taken):
+        return (taken - base) / (steps - short)
+    # a method that drifts may not survive a long run, but shorter steps cost about the same
+    return math.nan if halvings == 0 else _step_cost(system, method, problem, dt / 2, halvings - 1)
+
+
+def _level(problem: Problem, method: Any, dt: float, t1: float, omega: float | None, reference: np.ndarray) -> Level:
+    system, _ = _system(problem, method, omega or 2 / dt)
+    steps = max(1, round(t1 / dt))
+    options: dict[str, Any] = {"t1": t1} if method.adaptive else {"steps": steps}
+    every = max(1, steps // 1000)
+    try:
+        solution = simulate(
+            system, method, problem.q0, problem.p0, dt=t1 / steps, save_every=every, throw=False, **options
+        )
+        seconds = int(solution.stats["steps"]) * _step_cost(system, method, problem, t1 / steps)
+    except HolonomixError as error:
+        return Level(dt, 0, math.nan, math.nan, math.nan, math.nan, str(error))
+    if solution.status.failed:
+        done = int(solution.stats["steps"])
+        return Level(dt, done, seconds, math.nan, math.nan, math.nan, solution.status.message)
+    final, taken = np.asarray(solution.final_q), int(solution.stats["steps"])
+    if method.adaptive and problem.reference is not None:
+        reference = np.asarray(problem.reference(np.array([solution.final_t]))[0])[-1]
+    elif method.adaptive:
+        try:
+            final = _moved_back(problem, solution, t1)
+        except HolonomixError as error:
+            return Level(dt, taken, seconds, math.nan, math.nan, math.nan, f"no position at t = {t1:g}: {error}")
+    constraint = _constraint_error(problem.system, solution)
+    return Level(
+        dt,
+        taken,
+        seconds,
+        float(np.max(np.abs(final - reference))),
+        float(np.max(np.abs(solution.energy_error()))),
+        constraint,
+        "",
+    )
+
+
+def _moved_back(problem: Problem, solution: Solution, t1: float) -> np.ndarray:
+    """The position at t1 from the last state of an adaptive run, which lies a little later."""
+    back = solution.final_t - t1
+    if back == 0:
+        return np.asarray(solution.final_q)
+    fine = Composition(RATTLE(), order=8)
+    moved = simulate(
+        problem.system, fine, *project(problem.system, solution.final_q, solution.final_p), dt=-back / 8, steps=8
+    )
+    return np.asarray(moved.final_q)
+
+
+def _constraint_error(system: AbstractSystem, solution: Solution) -> float:
+    """How far the run strayed from the rigid problem's manifold, whatever system it ran on."""
+    if not system.has_constraints:
+        return 0.0
+
+    def largest(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.max(jnp.abs(system.constraint(q, t)))
+
+    return float(np.max(map_rows(largest, system, solution.q, solution.p, solution.t)))
+
+
+def _common_work(curves: list[Curve], dt: float) -> float:
+    """The geometric mean of what the methods cost at dt."""
+    costs = [level.seconds for c in curves for level in c.levels if level.dt == dt and level.seconds > 0]
+    return float(np.exp(np.mean(np.log(costs)))) if costs else math.nan
+
+
+def _interpolated(curve: Curve, work: float, floor: float) -> float | None:
+    """The error that the method has with this much work, read off its curve; None outside of what was measured."""
+    good = sorted((level.seconds, level.error) for level in curve.levels if level.seconds > 0 and level.error > 0)
+    if len(good) < 2 or not good[0][0] <= work <= good[-1][0]:
+        return None
+    x, y = np.log(np.array(good)).T
+    return max(floor, float(np.exp(np.interp(math.log(work), x, y))))

@@ -1,0 +1,368 @@
+"""The measurements: order, symplecticity, reversal, drifts, all of runs as users make them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...core.errors import SimulationError
+from ...core.status import Status
+from ...core.types import Numbers, Real
+from ...mechanics.invariants import Trend, along, drift, trend
+from ...mechanics.projection import constraint_sizes, rounding_sizes, speed_sizes
+from ...run.loop import Consts, Stepper
+from ...trace.compiled import compiled_for_one_run
+from .runs import Trajectory, follow, follow_back, follow_until, one_step, step_functions, stopped
+
+# an error counts as above round-off beyond this multiple of the reference's uncertainty
+CLEAR = 15.0
+# an error beyond this size, relative to the values, says nothing about an order
+LARGE = 0.05
+# how far apart the last slopes between neighbors may lie for a ladder of step sizes to end
+SETTLED = 0.05
+# The least number of steps of a run in which drifts are measured, and the most rows that are looked at.
+MIN_STEPS, ROWS = 4000, 400
+# The relative size of the terms of an error that a fit leaves out.
+LEFT_OUT = 0.005
+
+
+class Reference:
+    """The exact motion from one start: a high-order method, its step halved until the result stops changing."""
+
+    def __init__(self, system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float):
+        self.system, self.method, self.q, self.p, self.t, self.dt = system, method, q, p, t, dt
+
+    def rows(self, span: float, count: int) -> tuple[Any, Any, float]:
+        """`(q, p)` at `count` equal parts of `span`, the start included, and by how much they are uncertain."""
+        parts = max(1, int(np.ceil(abs(span) / (count * self.dt))))
+        before, gap = self._run(span, count, parts), np.inf
+        for _ in range(9):
+            parts *= 2
+            now = self._run(span, count, parts)
+            change = max(_distance(a, b) for a, b in zip(before, now))
+            before, improved = now, change < gap / 2
+            gap = min(gap, change)
+            if gap < 2e-14 * _scale(now[0]) or not improved:
+                break
+        return *before, max(gap, 1e-15 * _scale(before[0]))
+
+    def _run(self, span: float, count: int, parts: int) -> tuple[Any, Any]:
+        steps = count * parts
+        done = follow(self.system, self.method, self.q, self.p, self.t, span / steps, steps, parts)
+        if done.status.failed:
+            error = stopped(done, f"the reference by {self.method.name} with dt = {span / steps:.3g}")
+            text = f"{error}; give a smaller dt or another `reference`"
+            raise SimulationError(text, status=error.status, step=error.step, time=error.time)
+        return done.q, done.p
+
+
+class Orders(NamedTuple):
+    """Errors over step sizes and the slopes of the lines through the finest of them."""
+
+    dt: list[float]
+    errors: dict[str, list[float]]
+    slopes: dict[str, float]
+    stopped: dict[float, str]  # step sizes, the first or shorter, at which the run ended early, and why
+
+
+def orders(system: Any, method: Any, reference: Reference, span: float, dt: float, *, multipliers: bool) -> Orders:
+    """The order in each variable over one span: at least three step sizes, each error clear of round-off.
+
+    The ladder starts at `dt`, goes up while errors are too small to divide, then down until three successive slopes
+    settle or round-off comes near. Slopes that still rise or fall there are extrapolated to short steps.
+    """
+    names = ["q", "p", *(["multipliers"] if multipliers else [])]
+    traits = method.traits_on(system)
+    order = traits.order_of("q")
+    # high orders leave few octaves between large errors and round-off
+    ratio, count, enough = (2.0, 4, 1e-3) if order <= 4 else (2**0.5, 5, 1e-4) if order <= 6 else (2**0.25, 5, 1e-6)
+    base = max(2.0, span / dt)
+    taken: dict[int, dict[str, tuple[float, float]]] = {}
+    failures: dict[float, str] = {}
+
+    def size(k: int) -> int:
+        return 2 * round(base / 2 * ratio**k)
+
+    def at(k: int, name: str) -> tuple[float, float]:
+        if size(k) not in taken:
+            # steps longer than those asked for may fail
+            noted = failures if k >= 0 else {}
+            taken[size(k)] = _errors(system, method, reference, span, size(k), multipliers, noted)
+        return taken[size(k)].get(name, (np.inf, 0.0))
+
+    top = 0
+    while size(top - 1) >= 4 and at(top, "q")[0] < enough:
+        top -= 1
+    slopes = {}
+    for name in names:
+        points: list[tuple[float, float, float]] = []
+        settled, local = False, []
+        for k in range(top, top + 24):
+            error, noise = at(k, name)
+            if points and size(k) == size(k - 1):
+                continue
+            if points and error < CLEAR * noise:
+                break
+            if CLEAR * noise < error < LARGE:
+                points.append((np.log(span / size(k)), np.log(error), noise / error))
+            local = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(points, points[1:])]
+            settled = len(local) >= count - 1 and max(local[-3:]) - min(local[-3:]) < SETTLED
+            if settled and k >= 0:
+                break
+        change = np.diff(local[-count + 1 :])
+        trend = not settled and len(change) > 2 and (np.all(change > 0) or np.all(change < 0))
+        next_power = None if not trend else 2 if traits.symmetric else 1
+        slopes[name] = _slope(points[-count:], next_power) if len(points) >= 3 else np.nan
+    ladder = sorted(n for n in taken if taken[n])
+    return Orders([span / n for n in ladder], {v: [taken[n][v][0] for n in ladder] for v in names}, slopes, failures)
+
+
+def _errors(
+    system: Any, method: Any, reference: Reference, span: float, steps: int, multipliers: bool, failures: dict
+) -> dict:
+    """Error and its uncertainty by variable, relative to the size of the exact values.
+
+    Empty when the run ended early; then `failures` holds the reason.
+    """
+    dt = span / steps
+    every = steps if method.adaptive else steps // 2
+    done = follow(system, method, reference.q, reference.p, reference.t, dt, steps, every)
+    if done.status.failed:
+        failures[dt] = str(stopped(done, f"the run with dt = {dt:.3g}"))
+        return {}
+    reached = float(done.t[-1]) - reference.t if method.adaptive else span
+    q, p, gap = _exact(reference, reached, len(done.q) - 1)
+    # rounding of uncompensated sums grows with the number of steps; balanced forces contribute round-off as well
+    rounding = 4e-16 * np.sqrt(steps)
+    noise = max(gap, rounding)
+    impulse, shift = (abs(dt) * x for x in _sizes_of_forces(system, reference))
+    found = {
+        name: (_distance(a, b) / _scale(b), max(noise, rounding * added / _scale(b)))
+        for name, a, b, added in (("q", done.q, q, abs(span) * shift), ("p", done.p, p, impulse))
+    }
+    if multipliers:
+        found["multipliers"] = (_multiplier_error(system, reference, done, reached, dt), 100 * noise / dt)
+    return found
+
+
+def _sizes_of_forces(system: Any, reference: Reference) -> tuple[float, float]:
+    """The largest force of the potential at the start, and the largest acceleration by it."""
+    q, t = jnp.asarray(reference.q), jnp.asarray(reference.t, float)
+    gradient = system.gradient(q, t)
+    acceleration = system.inverse_mass(q, gradient)
+    return float(np.max(np.abs(gradient))), float(np.max(np.abs(acceleration)))
+
+
+def _exact(reference: Reference, span: float, count: int) -> tuple[Any, Any, float]:
+    cache = reference.__dict__.setdefault("cache", {})
+    if (span, count) not in cache:
+        cache[span, count] = reference.rows(span, count)
+    return cache[span, count]
+
+
+def _multiplier_error(system: Any, reference: Reference, done: Trajectory, reached: float, dt: float) -> float:
+    """The multipliers of the last step against `Lambda` at the start, middle or end of it, whichever they belong to."""
+    best = np.inf
+    for back in (0.0, 0.5, 1.0):
+        q, p, _ = reference.rows(reached - back * dt, 1)
+        t = jnp.asarray(reference.t + reached - back * dt)
+        exact = np.asarray(_multipliers(system, jnp.asarray(q[-1]), jnp.asarray(p[-1]), t))
+        for value in done.multipliers.values():
+            if np.shape(value) == exact.shape:
+                best = min(best, _distance(np.asarray(value), exact) / _scale(exact))
+    return best
+
+
+@compiled_for_one_run
+def _multipliers(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
+    return system.multipliers(q, p, t)
+
+
+def symplectic_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float) -> float:
+    """`max |T^T (J^T W J - W) T|` of one step, T a basis of the tangent space of the cotangent bundle of the manifold.
+
+    That space is `{(dq, dp): G dq = 0, d(G M^-1 p) = 0}`; without constraints it is everything. In the ambient space a
+    correct RATTLE shows a defect of order one. A map of the bundle to itself also takes tangent vectors to tangent
+    vectors: the part of `J T` that is not tangent at the end counts as a defect too. A method that owns time may fix
+    constants at its start (the energy, the fictive step); its step is then a map with these held.
+    """
+    defect = _defect(system, method, q, p, t, dt)
+    if method.adaptive and method.traits_on(system).symplectic:
+        defect = min(defect, _defect(system, method, q, p, t, dt, held=True))
+    return defect
+
+
+def wedge_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float) -> float:
+    """The same on `{G dq = 0}` alone, for the step's own variables: what velocity-level SHAKE keeps.
+
+    The start is taken a few steps on, where its momentum is not tangent.
+    """
+    there = follow(system, method, q, p, t, dt, 5)
+    if there.status.failed:
+        raise stopped(there, "the run")
+    return _defect(system, method, there.state.q, there.state.p, t, dt, shown=False)
+
+
+def _defect(
+    system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float, *, shown: bool = True, held: bool = False
+) -> float:
+    plain, consts = step_functions(system, method, t, dt, q.dtype)
+    for stepper in (plain, plain.with_care()):
+        *found, ended = _linearized(stepper, consts, q, p, shown, held)
+        status = Status(int(ended))
+        if not status.failed:
+            break
+    else:
+        # the state before a failed step is kept: its Jacobian, the identity, is symplectic
+        raise SimulationError(f"the step failed: {status.message}", status=status, step=1)
+    jacobian, before, after = map(np.asarray, found)
+    if not np.all(np.isfinite(jacobian)):
+        return np.inf
+    half = q.size
+    form = np.block([[np.zeros((half, half)), np.eye(half)], [-np.eye(half), np.zeros((half, half))]])
+    tangent = np.eye(2 * half)
+    if len(before):
+        _, values, vectors = np.linalg.svd(before)
+        tangent = vectors[int(np.sum(values > 1e-10 * values[0])) :].T
+    defect = np.max(np.abs(tangent.T @ (jacobian.T @ form @ jacobian - form) @ tangent))
+    return float(np.maximum(defect, np.max(np.abs(after @ jacobian @ tangent), initial=0.0)))
+
+
+@compiled_for_one_run
+def _linearized(
+    stepper: Stepper, consts: Consts, q: Numbers, p: Numbers, shown: bool, held: bool
+) -> tuple[Any, Any, Any, Any]:
+    """The Jacobian of one step in (q, p) flattened, those of what defines the manifold before and after it, its status.
+
+    With `held`, what the method fixes at its start is the same for all (q, p).
+    """
+    system = stepper.parts(consts)[0]
+    t, dt = consts.t0, consts.dt
+    carry = stepper.start(consts, q, p) if held else None
+
+    def split(z: Numbers):
+        return (x.reshape(q.shape) for x in jnp.split(z, 2))
+
+    def join(q: Numbers, p: Numbers):
+        return jnp.concatenate([q.reshape(-1), p.reshape(-1)])
+
+    def step(z: Numbers):
+        q1, p1, status = one_step(stepper, consts, *split(z), shown=shown, carry=carry)
+        return join(q1, p1), (join(q1, p1), status)
+
+    def conditions(z: Numbers, t: Real):
+        q, p = split(z)
+        hidden = system.hidden_constraint(q, p, t) if shown and system.has_constraints else jnp.zeros(0, q.dtype)
+        return jnp.concatenate([system.constraint(q, t) if system.has_constraints else jnp.zeros(0, q.dtype), hidden])
+
+    z = join(q, p)
+    jacobian, (end, status) = jax.jacfwd(step, has_aux=True)(z)
+    return jacobian, jax.jacfwd(conditions)(z, t), jax.jacfwd(conditions)(end, t + dt), status
+
+
+def reversal(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float, steps: int) -> float:
+    """How far from the start `steps` steps, a reversal and `steps` steps end, relative to the size of (q, p)."""
+    there = follow(system, method, q, p, t, dt, steps)
+    if there.status.failed:
+        raise stopped(there, f"the run of {steps} steps out")
+    back = follow_back(there)
+    if back.status.failed:
+        raise stopped(back, f"the run of {steps} steps back")
+    first, last = (there.q[0], there.p[0]), (back.q[-1], -back.p[-1])
+    return float(np.max([_distance(a, b) / _scale(b) for a, b in zip(last, first)]))
+
+
+class LongRun(NamedTuple):
+    """What a long run shows; errors are the largest over the rows. `ended` says why it stopped early, if it did."""
+
+    ended: str
+    steps: int
+    time: float
+    energy: Trend
+    energy_error: float  # relative to the largest of the kinetic and potential energies met
+    constraint: float  # relative to the natural scale of each row over the run
+    hidden: float
+    invariants: dict[str, float]
+    iterations: float
+    most_iterations: int
+
+
+def long_run(
+    system: Any, method: Any, problem: Any, dt: float, steps: int | None, key: Any = None, least: int = MIN_STEPS
+) -> LongRun:
+    """Energy, constraints and invariants over `steps` steps from the problem's own start.
+
+    With None the run has the length of the problem, and at least `least` steps of dt.
+    """
+    given, start = steps, (problem.q0, problem.p0)
+    steps = max(least, math.ceil(problem.t1 / dt - 1e-9)) if given is None else given
+    every = -(-steps // ROWS)
+    if method.adaptive and given is None:
+        done = follow_until(system, method, *start, dt, dt * steps, every, key)
+    else:
+        done = follow(system, method, *start, 0.0, dt, steps, every, key)
+    ended = str(stopped(done, f"the run from the problem's start with dt = {dt:.3g}")) if done.status.failed else ""
+    kinetic, potential, g, hidden, size, speed = (
+        np.asarray(x) for x in _observe(system, *map(jnp.asarray, (done.q, done.p, done.t)))
+    )
+    held = lambda rows, sizes: float(np.max(np.max(rows, axis=0) / _positive(np.max(sizes, axis=0)), initial=0.0))
+    total, size = kinetic + potential, max(_scale(kinetic), _scale(potential))
+    with np.errstate(invalid="ignore", over="ignore"):  # a run that blew up has no finite error
+        error = (total - total[0]) / size
+    kept = along(problem.invariants, jnp.asarray(done.q), jnp.asarray(done.p))
+    return LongRun(
+        ended,
+        done.steps,
+        float(done.t[-1] - done.t[0]),
+        trend(done.t, error),
+        float(np.max(np.abs(error))),
+        held(g, size),
+        held(hidden, speed),
+        {name: drift(values) for name, values in kept.items()},
+        done.iterations,
+        done.most_iterations,
+    )
+
+
+@compiled_for_one_run
+def _observe(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
+    def row(q: Numbers, p: Numbers, t: Real):
+        energies = system.kinetic(q, p), system.potential(q, t)
+        if not system.has_constraints:
+            return *energies, *(jnp.zeros(0),) * 4
+        errors = jnp.abs(system.constraint(q, t)), jnp.abs(system.hidden_constraint(q, p, t))
+        sizes = constraint_sizes(system, q, t) + rounding_sizes(system, q, t), speed_sizes(system, q, p, t)
+        return *energies, *errors, *sizes
+
+    return jax.vmap(row)(*map(jnp.asarray, (q, p, t)))
+
+
+def _slope(points: list[tuple[float, float, float]], next_power: int | None) -> float:
+    """The slope of a line through log dt and log error, or of `C dt^p exp(b dt^next_power)` for short steps.
+
+    The error of a method is a power series in dt, of a symmetric one in dt^2: between large steps and round-off a high
+    order may leave no place where the first term rules alone. The third number of a point is its relative uncertainty.
+    """
+    x, y, noise = np.array(points).T
+    if next_power is None:
+        return float(np.polyfit(x, y, 1)[0])
+    weight = 1 / np.hypot(noise, LEFT_OUT)
+    terms = np.stack([x, np.ones_like(x), np.exp(next_power * (x - x.max()))], axis=1)
+    return float(np.linalg.lstsq(terms * weight[:, None], y * weight, rcond=None)[0][0])
+
+
+def _distance(a: Any, b: Any) -> float:
+    return float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
+
+
+def _scale(x: Any) -> float:
+    return float(_positive(np.max(np.abs(x))))
+
+
+def _positive(x: Any) -> Any:
+    """Sizes to divide by: what has none is judged against the smallest number."""
+    return np.maximum(x, np.finfo(float).tiny)

@@ -1,0 +1,133 @@
+"""The runs behind a certificate: plans and the chunk loop of the driver, so that what is measured is what users run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...core.errors import SimulationError
+from ...core.status import Status
+from ...core.types import Key, Numbers, State
+from ...mechanics.abstract import AbstractSystem
+from ...methods.base import AbstractMethod
+from ...run.loop import Consts, LoopCarry, Stepper, make_stepper
+from ...run.options import Options
+from ...run.plan import Plan, make_plan
+from ...run.run import Run
+
+
+class Trajectory(NamedTuple):
+    """A run: its plan, its memory at the end, the rows it saved (the start first), and what its steps reported."""
+
+    plan: Plan
+    carry: LoopCarry
+    q: np.ndarray
+    p: np.ndarray
+    t: np.ndarray
+    status: Status
+    steps: int
+    iterations: float  # mean per step
+    most_iterations: int
+    multipliers: dict[str, Any]  # of the last step
+
+    @property
+    def state(self) -> State:
+        """The last state in the variables that the steps work with."""
+        return jax.tree.map(jnp.asarray, self.carry.state)
+
+
+def follow(
+    system: AbstractSystem,
+    method: AbstractMethod,
+    q: Numbers,
+    p: Numbers,
+    t: float,
+    dt: float,
+    steps: int,
+    every: int = 0,
+    key: Key | None = None,
+) -> Trajectory:
+    """Take `steps` steps and save every `every`-th; with 0, only the start and the end."""
+    return _followed(system, method, q, p, Options(dt=dt, steps=steps, t0=t, save_every=every or max(steps, 1)), key)
+
+
+def follow_until(
+    system: AbstractSystem,
+    method: AbstractMethod,
+    q: Numbers,
+    p: Numbers,
+    dt: float,
+    t1: float,
+    every: int = 1,
+    key: Key | None = None,
+) -> Trajectory:
+    """Go on until t1, in as many steps as a method that owns time takes, and save every `every`-th."""
+    return _followed(system, method, q, p, Options(dt=dt, t1=t1, save_every=every), key)
+
+
+def _followed(
+    system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, options: Options, key: Key | None
+) -> Trajectory:
+    key = jax.random.key(0) if key is None and method.stochastic else key
+    return _carried_out(make_plan(system, method, q, p, dataclasses.replace(options, key=key)), None)
+
+
+def stopped(done: Trajectory, what: str) -> SimulationError:
+    """What is raised, and told in a certificate, when a run ended early; `what` says which run."""
+    text = f"{what} stopped after {done.steps} steps: {done.status.message}"
+    return SimulationError(text, status=done.status, step=done.steps, time=float(done.carry.state.t))
+
+
+def follow_back(there: Trajectory) -> Trajectory:
+    """As many steps from the end of a run, reversed."""
+    plan = there.plan
+    carry = plan.compiled(_reversed, there.carry)
+    later = eqx.tree_at(lambda c: c.t0, plan.consts, jnp.asarray(there.carry.state.t, plan.consts.t0.dtype))
+    return _carried_out(dataclasses.replace(plan, consts=later), carry)
+
+
+def _carried_out(plan: Plan, carry: LoopCarry | None) -> Trajectory:
+    run = Run(plan, carry=carry)
+    run.go()
+    rows, stats = run.record.collected(), run.stats()
+    whole = rows["n"] % plan.every == 0  # a failed run also shows where it ended
+    q, p, t = (rows[name][whole] for name in ("q", "p", "t"))
+    status = Status(int(np.asarray(run.carry.status)))
+    multipliers = {name: np.asarray(x) for name, x in run.carry.multipliers.items()}
+    counts = stats["mean_iterations"], stats["max_iterations"]
+    return Trajectory(plan, run.carry, q, p, t, status, stats["steps"], *counts, multipliers)
+
+
+def _reversed(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:
+    system, method = stepper.parts(consts)[:2]
+    back, memory = method.reverse(system, carry.state, carry.memory)
+    state = State(back.q, back.p, jnp.asarray(back.t, back.q.dtype), jnp.zeros_like(carry.state.n))
+    return eqx.tree_at(lambda c: (c.state, c.memory), carry, (state, memory))
+
+
+def step_functions(system: Any, method: Any, t: float, dt: float, dtype: Any) -> tuple[Stepper, Consts]:
+    """What the driver compiles for a run of this method, for maps of one step."""
+    return make_stepper(system, method, dt=dt, t0=t, dtype=dtype)
+
+
+def one_step(
+    stepper: Stepper, consts: Consts, q: Numbers, p: Numbers, *, shown: bool = True, carry: LoopCarry | None = None
+) -> tuple[Any, Any, Any]:
+    """One step as a map of (q, p), and its status: of what the method shows, or of the variables it works with.
+
+    The step begins afresh at (q, p) unless a carry is given, which is then held fixed.
+    """
+    if carry is None:
+        before = stepper.start(consts, q, p)
+    else:
+        before = eqx.tree_at(lambda c: (c.state.q, c.state.p), carry, (q, p))
+    after = stepper.step(before, consts)
+    if not shown:
+        return after.state.q, after.state.p, after.status
+    row = stepper.read(after, consts)
+    return row["q"], row["p"], after.status

@@ -1,0 +1,71 @@
+"""`compare`: the table, and where each method is the cheapest."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holonomix.study.certificates.comparison import Comparison
+
+
+def table(comparison: Comparison) -> Any:
+    """The runs at the chosen step side by side."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    caption = (
+        f"q error: of the position at the end, against {comparison.reference}, itself known to "
+        f"{comparison.uncertainty:.0e}. H error, g error: largest error of energy and constraint. H drift: how far the "
+        f"mean energy moved in a run of t = {comparison.long:g}. Time: steps times the cost of a step. Equal work: the "
+        f"q error that the method reaches in "
+        f"{_seconds(comparison.work)}, read off its work-precision curve; empty where the curve does not go."
+    )
+    if any(curve.penalized for curve in comparison.curves):
+        caption += (
+            "\nomega: these methods ran with stiff springs in place of the constraints. Position and constraint errors "
+            "are still those against the rigid motion; the energy is that of the springs' own system."
+        )
+    title = f"{comparison.problem}, t = {comparison.t1:g}, dt = {comparison.dt:g}"
+    out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    springs = any(curve.penalized for curve in comparison.curves)
+    for column in ("method", *(("system",) if springs else ())):
+        out.add_column(column, no_wrap=column == "method")
+    for column in ("time", "q error", "H error", "H drift", "g error", "equal work"):
+        out.add_column(column, justify="right", no_wrap=column != "equal work")
+    for curve in comparison.curves:
+        level = next(level for level in curve.levels if level.dt == comparison.dt)
+        names = (curve.name, *((curve.system,) if springs else ()))
+        if level.status:
+            out.add_row(*names, "", "failed", style="red")
+            caption += f"\n{curve.name} failed: {level.status}."
+            continue
+        equal = "" if curve.error_at_equal_work is None else f"{curve.error_at_equal_work:.1e}"
+        drift = f"{curve.drift:.1e}" if math.isfinite(curve.drift) else "failed"
+        errors = [f"{x:.1e}" for x in (level.error, level.energy_error, level.constraint_error)]
+        out.add_row(*names, _seconds(level.seconds), *errors[:2], drift, errors[2], equal)
+    out.caption = caption
+    return out
+
+
+def winners(comparison: Comparison) -> str:
+    """For which errors each method is the cheapest of those that were measured."""
+    cheapest = comparison.cheapest
+    if not cheapest or len(comparison.curves) < 2:
+        return ""
+    lines = ["Least work for a position error of"]
+    for name, group in itertools.groupby(cheapest, key=lambda k: cheapest[k]):
+        exponents = list(group)
+        span = f"1e{exponents[0]}" if len(exponents) == 1 else f"1e{exponents[0]} .. 1e{exponents[-1]}"
+        lines.append(f"  {span:16} {name}")
+    return "\n".join(lines)
+
+
+def _seconds(value: float) -> str:
+    if not math.isfinite(value):
+        return "-"
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-6:.3g} us"

@@ -1,0 +1,102 @@
+"""From the words of a command to a validated run: the file, then `--set`, then the flags."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Any
+
+from .exits import CommandError
+from .literals import assignment, is_huge, literal, merged
+from .runfile import KEYS, RunSpec, parse_run_file, read_run_file, validate
+from .suggest import suggestion
+from .trust import check_run_file
+
+_TEXTS = {"method", "backend", "model", "system", "out"}
+
+
+def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | None, *, trust: bool = False) -> RunSpec:
+    """The run that a command line asks for; with `trust` it may execute the Python file that a run file names."""
+    table, source = _target(target, trust)
+    for text in sets:
+        path, value = assignment(text)
+        path[0] = path[0].replace("-", "_")
+        if len(path) == 1 and path[0] not in KEYS:
+            _check_argument(table, path[0])
+            path = ["arguments", *path]
+        table = merged(table, path, value)
+    for name, value in flags.items():
+        if value is not None:
+            table[name] = value if name in _TEXTS or not isinstance(value, str) else _flag(name, value)
+            # a flag replaces what the file says about the length of the run
+            other = {"steps": "t1", "t1": "steps"}.get(name)
+            if other is not None and flags.get(other) is None:
+                table.pop(other, None)
+    if out is not None:
+        table["out"] = str(out)
+    return validate(table, source)
+
+
+def _target(target: str, trust: bool) -> tuple[dict[str, Any], str]:
+    if target.endswith(".toml"):
+        path = Path(target)
+        data = read_run_file(path)
+        table = {key.replace("-", "_"): value for key, value in parse_run_file(data, target).items()}
+        if isinstance(table.get("system"), str) and "model" not in table:
+            table["system"] = str(path.parent / table["system"])
+            spec = RunSpec(system=table["system"], system_sha256=table.get("system_sha256"))
+            check_run_file(path, data, spec, trust)
+        return table, target
+    if target.endswith((".py", ".urdf", ".xml")):
+        return {"system": target}, target
+    if Path(target).is_dir() and (Path(target) / "run.toml").exists():
+        raise CommandError(
+            f"{target} is the directory of a run: `holonomix resume {target}` continues it, and "
+            f"`holonomix run {target}/run.toml --out NEW` repeats it"
+        )
+    return {"model": target}, "command line"
+
+
+def _check_argument(table: dict[str, Any], name: str) -> None:
+    """`--set name=` that is no key of a run must be an argument of the model; a Python file decides for itself."""
+    model = table.get("model")
+    if not isinstance(model, str):
+        return
+    from .environment import set_up_jax
+
+    set_up_jax()
+    from holonomix.build.models import MODELS, registry
+
+    if model.replace("-", "_") not in MODELS:
+        return  # the unknown model is reported instead
+    parameters = inspect.signature(registry()[model.replace("-", "_")]).parameters
+    if name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    raise CommandError(
+        f"--set {name}: unknown key{suggestion(name, [*KEYS, *parameters]) or ';'} the keys of a run are "
+        f"{', '.join(KEYS)}; the arguments of {model} are {', '.join(parameters)}"
+    )
+
+
+def _flag(name: str, text: str) -> Any:
+    try:
+        return literal(text)
+    except CommandError:
+        return text  # the check of the key says what it should be
+
+
+def number(name: str, text: str) -> float:
+    """A finite number given to an option."""
+    value = _flag(name, text)
+    if isinstance(value, bool) or not isinstance(value, int | float) or is_huge(value) or not math.isfinite(value):
+        raise CommandError(f"--{name} {text[:60]}: it should be a finite number")
+    return float(value)
+
+
+def whole_number(name: str, text: str) -> int:
+    """A whole number given to an option; 1e8 is one."""
+    value = number(name, text)
+    if value != int(value) or value < 0:
+        raise CommandError(f"--{name} {text}: it should be a whole number that is not negative")
+    return int(value)

@@ -1,0 +1,230 @@
+"""The commands about methods, models and papers. Everything heavy is imported inside of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import T1, Backend, Dt, Json, MaybeMethod, Model, Omega, Quiet, Sets, Trust, app
+from .exits import Exit, guarded
+from .printing import make_console, print_json
+from .suggest import complete_method, complete_model
+
+
+@app.command(epilog="Exit codes: 0 compared; 2 model or method; 3 no run of any method reached its end.")
+def compare(
+    model: Model,
+    methods: Annotated[
+        list[str], typer.Argument(metavar="METHOD", help="Two methods or more.", autocompletion=complete_method)
+    ],
+    dt: Dt = None,
+    t1: T1 = None,
+    omega: Annotated[
+        str | None,
+        typer.Option("--omega", metavar="NUMBER", help="Stiffness for methods of stiff systems. [default: 2/dt]"),
+    ] = None,
+    levels: Annotated[int, typer.Option("--levels", min=1, max=12, help="How many step sizes the curves have.")] = 5,
+    sets: Sets = None,
+    trust: Trust = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the plot.")] = Path("compare"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare methods: table and work-precision plot.
+
+    Methods for stiff systems run on the penalized model, where springs of stiffness omega stand in for the constraints;
+    their error is still counted against the rigid motion.
+    """
+    with guarded():
+        from holonomix.study.certificates.comparison import compare as carry_out
+
+        from .compare import table, winners
+        from .execute import job_from
+        from .methodspec import parse_method
+        from .request import number, spec_from
+
+        spec = spec_from(model, {"dt": dt, "t1": t1}, sets or [], None, trust=trust)
+        job = job_from(spec)
+        stiffness = None if omega is None else number("omega", omega)
+        end = job.problem.t1 if job.t1 is None else job.t1
+        console = make_console(stderr=True)
+        say = (lambda name: None) if quiet else (lambda name: console.print(f"{name} ...", highlight=False))
+        chosen = {name: parse_method(name) for name in methods}
+        result = carry_out(job.problem, chosen, dt=job.dt, t1=end, omega=stiffness, levels=levels, progress=say)
+        picture = out / f"{job.spec.subject}.png"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        result.plot().savefig(picture, dpi=150)
+        if as_json:
+            print_json({**result.to_dict(), "plot": str(picture)})
+        else:
+            make_console().print(table(result))
+            make_console().print(winners(result), highlight=False)
+            make_console().print(f"work-precision plot: {picture}", highlight=False)
+        if all(curve.failed for curve in result.curves):
+            raise SystemExit(Exit.SIMULATION)
+
+
+@app.command(epilog="Exit codes: 0 confirmed; 1 a declared property failed or a run stopped early; 2 model or method.")
+def certify(
+    method: Annotated[
+        str,
+        typer.Argument(
+            metavar="METHOD", help="A method, such as rattle or 'HBVM(k=6, s=2)'.", autocompletion=complete_method
+        ),
+    ],
+    model: Model = "double-pendulum",
+    dt: Dt = None,
+    omega: Omega = None,
+    sets: Sets = None,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Measure what a method promises.
+
+    Order, symplecticity, reversibility, constraints, drifts, each beside what the method declares.
+    """
+    with guarded():
+        from .execute import job_from
+        from .request import spec_from
+
+        spec = spec_from(model, {"method": method, "dt": dt, "omega": omega}, sets or [], None, trust=trust)
+        job = job_from(spec)
+        import holonomix as hx
+
+        certificate = hx.certify(job.method, job.problem, dt=None if dt is None else job.dt)
+        if as_json:
+            print_json(certificate.to_dict())
+        else:
+            make_console().print(certificate)
+        if not certificate.passed:
+            raise SystemExit(Exit.CONTRADICTED)
+
+
+@app.command()
+def explain(
+    model: Model,
+    method: MaybeMethod = None,
+    backend: Backend = "auto",
+    omega: Omega = None,
+    sets: Sets = None,
+    trust: Trust = False,
+) -> None:
+    """Say how a run would be carried out, and why.
+
+    Back end, size of a step, solver.
+    """
+    with guarded():
+        from .execute import job_from
+        from .request import spec_from
+
+        job = job_from(spec_from(model, {"method": method, "omega": omega}, sets or [], None, trust=trust))
+        import holonomix as hx
+
+        typer.echo(str(hx.explain(job.problem, job.method, backend=backend or "auto")))
+
+
+@app.command()
+def reproduce(
+    paper: Annotated[
+        str | None, typer.Argument(metavar="PAPER", help="Which paper, or all; without it, the papers are listed.")
+    ] = None,
+    item: Annotated[
+        str | None, typer.Argument(metavar="ITEM", help="A figure or table; all of them by default.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, the same conclusion.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of pictures and data.")] = Path("reproduced"),
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="DIR", help="Write Markdown, HTML, PNG, PDF, SVG and CSV there.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the items with their quick and full time.")] = False,
+) -> None:
+    """Compute the figures and tables of the papers.
+
+    Each with a verdict.
+    """
+    with guarded():
+        from .environment import set_up_jax
+        from .papers import PAPERS, list_items
+        from .papers import reproduce as carry_out
+
+        set_up_jax()
+        console = make_console()
+        if listed:
+            list_items(paper or "all", console)
+        elif paper is None:
+            console.print("\n".join(f"{name:28} {title}" for name, title in PAPERS.items()), highlight=False)
+        else:
+            carry_out(paper, item, quick, out, report, console)
+
+
+@app.command()
+def models(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Describe and draw this one.", autocompletion=complete_model)
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE.png", help="Draw the start of the model NAME.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the models, with their arguments."""
+    with guarded():
+        from .environment import set_up_jax
+
+        set_up_jax()
+        from .listing import describe_model, draw_model, model_rows, print_models, sketched_model
+        from .suggest import kebab
+
+        if picture is not None:
+            draw_model(name, picture)
+        if name is not None and not as_json:
+            typer.echo(describe_model(name))
+            if drawn := sketched_model(name):
+                typer.echo(f"\n{drawn}")
+        elif as_json:
+            text = None if name is None else describe_model(name)  # refuses what is not there
+            rows = [row for row in model_rows() if text is None or row["name"] == kebab(str(name))]
+            print_json(rows if text is None else {**rows[0], "description": text})
+        else:
+            print_models(make_console())
+
+
+@app.command()
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Describe this one in full.", autocompletion=complete_method)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the methods, with what they promise."""
+    with guarded():
+        from .environment import set_up_jax
+
+        set_up_jax()
+        from .listing import describe_method, method_rows, print_methods
+
+        if name is not None and not as_json:
+            typer.echo(describe_method(name))
+        elif as_json:
+            print_json(method_rows() if name is None else {"name": name, "description": describe_method(name)})
+        else:
+            print_methods(make_console())
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Which scripts; all of them by default.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the scripts.")] = False,
+) -> None:
+    """Run the benchmark scripts of the source tree."""
+    with guarded():
+        from .benchmarks import run_scripts, scripts
+
+        if listed:
+            typer.echo("\n".join(scripts()))
+        elif run_scripts(names or [], make_console()):
+            raise SystemExit(Exit.CONTRADICTED)

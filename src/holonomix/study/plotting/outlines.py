@@ -1,0 +1,57 @@
+"""Outlines of the shapes of rigid bodies, as lines in space."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.scene import Frame, Scene, ShapeMark
+
+CIRCLE = np.stack([np.cos(np.linspace(0, 2 * np.pi, 33)), np.sin(np.linspace(0, 2 * np.pi, 33))], axis=1)
+CORNERS = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]) / 2
+
+
+def outlines(scene: Scene, points: np.ndarray, frame: Frame) -> list[np.ndarray]:
+    """Lines (points, dimension) of a body in the configuration `points`."""
+    d = scene.dimension
+    if frame.center < 0 and not frame.directors:
+        center, axes = np.zeros(d), np.eye(d)
+    else:
+        center = scene.place(points, frame.center)
+        axes = _completed([scene.place(points, k) for k in frame.directors], d)
+    found = []
+    for shape in frame.shapes:
+        if shape.kind == "line":
+            own = [np.reshape(shape.size, (-1, d))]
+        else:
+            turn = np.reshape(shape.rotation, (3, 3) if len(shape.rotation) == 9 else (2, 2))[:d, :d]
+            own = [x[:, :d] @ turn.T + np.asarray(shape.position)[:d] for x in _lines(shape, d)]
+        found += [center + x @ axes for x in own]
+    return found
+
+
+def _completed(directors: list[np.ndarray], d: int) -> np.ndarray:
+    """All directors as rows; missing ones follow from the others."""
+    if d == 2:
+        first = directors[0]
+        return np.stack([first, directors[1] if len(directors) > 1 else np.array([-first[1], first[0]])])
+    if len(directors) == 1:
+        other = np.eye(3)[int(np.argmin(np.abs(directors[0])))]
+        directors = [directors[0], np.cross(directors[0], other)]
+    third = np.cross(directors[0], directors[1]) if len(directors) == 2 else directors[2]
+    return np.stack([directors[0], directors[1], third])
+
+
+def _lines(shape: ShapeMark, d: int) -> list[np.ndarray]:
+    size = list(shape.size)
+    if shape.kind in ("box", "plate", "rod"):
+        full = [size[0], size[1] if len(size) > 1 else 0.0, size[2] if len(size) > 2 else 0.0]
+        if d == 2:
+            return [CORNERS * full[:2]]
+        ends = [np.c_[CORNERS * full[:2], np.full(5, z * full[2] / 2)] for z in (-1, 1)]
+        return [*ends, *(np.stack([ends[0][k], ends[1][k]]) for k in range(4))]
+    if shape.kind == "sphere" or d == 2:
+        flat = np.c_[size[0] * CIRCLE, np.zeros(len(CIRCLE))]
+        return [flat] if d == 2 else [flat, flat[:, [0, 2, 1]], flat[:, [2, 0, 1]]]
+    height = size[1] if len(size) > 1 else 0.0
+    ends = [np.c_[size[0] * CIRCLE, np.full(len(CIRCLE), z * height / 2)] for z in (-1, 1)]
+    return [*ends, *(np.stack([ends[0][k], ends[1][k]]) for k in (0, 8, 16, 24))]

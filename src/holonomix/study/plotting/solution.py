@@ -1,0 +1,177 @@
+"""A run in pictures: where the particles went, and what the method kept on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ...core.scene import Scene
+from ...mechanics.scenes import particle_scene, scene_of
+from .notebook import Picture
+from .outlines import outlines
+
+TINY = 1e-17  # what a logarithmic axis shows for zero
+MOST_POINTS = 4000  # a path drawn with more says no more
+MOST_BINS = 800  # an error drawn over more rows than twice this shows the range within each of so many windows
+TRAIL = 300  # rows at the end of a long path that are drawn as a line of their own
+FAR = 0.08  # neighboring points further apart than this share of the picture are not joined
+
+
+def plot_solution(
+    solution: Any,
+    *,
+    problem: Any = None,
+    bonds: Iterable[tuple[int, int]] | None = None,
+    particles: Iterable[int] | None = None,
+    title: str | None = None,
+) -> Picture:
+    """Trajectory on the left, errors of energy and constraints on the right.
+
+    What is drawn is the scene of the run; a `problem` brings its own, and `bonds` are pairs of particles to join by
+    lines instead (-1 is the origin). `particles` chooses whose paths are drawn, the last one's by default when there
+    are many.
+    """
+    shape = solution.q.shape[1:]
+    scene = solution.scene if problem is None else scene_of(solution.system, shape, problem)
+    if bonds is not None:
+        scene = particle_scene(shape, bonds)
+    constrained = solution.system.has_constraints
+    figure = Picture(figsize=(11, 5), layout="constrained")
+    grid = figure.add_gridspec(2 if constrained else 1, 2, width_ratios=(1.15, 1))
+    solid = scene is not None and scene.dimension == 3
+    space = figure.add_subplot(grid[:, 0], **({"projection": "3d"} if solid else {}))
+    if scene is None:
+        space.plot(solution.t, solution.q.reshape(len(solution.t), -1), linewidth=0.8)
+        space.set(xlabel="t", ylabel="q")
+    else:
+        points = scene.points(solution.q)
+        plot_scene(scene, points, space, particles=particles)
+        draw_bodies(scene, points[-1], space)
+    plot_energy(solution, figure.add_subplot(grid[0, 1]))
+    if constrained:
+        plot_constraints(solution, figure.add_subplot(grid[1, 1]))
+    name = f", {problem.name}" if problem is not None else f", {solution.name}" if solution.name else ""
+    figure.suptitle(f"{solution.method.name}{name}" if title is None else title)
+    return figure
+
+
+def plot_problem(problem: Any) -> Picture | None:
+    """The start of a problem as its scene shows it, or None where it has none."""
+    q = np.asarray(problem.q0)[None]
+    scene = scene_of(problem.system, q.shape[1:], problem)
+    if scene is None:
+        return None
+    figure = Picture(figsize=(4.5, 4), layout="constrained")
+    axes = figure.add_subplot(projection="3d" if scene.dimension == 3 else None)
+    draw_bodies(scene, scene.points(q)[0], axes)
+    axes.set_aspect("equal")
+    axes.set_title(problem.name)
+    return figure
+
+
+def plot_scene(
+    scene: Scene, points: np.ndarray, axes: Any, *, particles: Iterable[int] | None = None, legend: bool = True
+) -> Any:
+    """The paths of points, shape (rows, points, dimension); those whose rows are far apart as dots."""
+    rows, count = points.shape[:2]
+    directors = {k for frame in scene.frames for k in frame.directors}
+    free = [k for k in range(count) if k not in directors] or [count - 1]
+    chosen = list(particles) if particles is not None else free if len(free) <= 4 else free[-1:]
+    thin = max(1, rows // MOST_POINTS)
+    for k in chosen:
+        path, end = points[::thin, k], points[-TRAIL:, k]
+        joined = _near(path)
+        style = (
+            {"linewidth": 0.7, "alpha": 0.7}
+            if joined
+            else {"linestyle": "", "marker": ".", "markersize": 1.5, "alpha": 0.5}
+        )
+        (line,) = axes.plot(*path.T, **style, label=f"particle {k}")
+        if not joined and _near(end):
+            axes.plot(*end.T, color=line.get_color(), linewidth=1.2)
+    axes.set(**{f"{a}label": a for a in ("x", "y", "z")[: scene.dimension]})
+    axes.set_aspect("equal")
+    if legend and len(chosen) > 1:
+        axes.legend(loc="upper right", fontsize="small", markerscale=6)
+    return axes
+
+
+def draw_bodies(scene: Scene, points: np.ndarray, axes: Any) -> Any:
+    """Particles, bonds, lines, anchors and the outlines of bodies in one configuration (points, dimension)."""
+    at = lambda k: scene.place(points, k)
+    color = {"bar": "black", "spring": "tab:orange", "damper": "tab:purple"}
+    for bond in scene.bonds:
+        axes.plot(
+            *np.stack([at(bond.a), at(bond.b)]).T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5
+        )
+    for line in scene.polylines:
+        places = [at(k) for k in line.indices] + ([at(line.indices[0])] if line.closed else [])
+        axes.plot(*np.stack(places).T, color=line.color or "tab:blue", linewidth=2.5)
+    for group in scene.particles:
+        size = 4 if len(points) < 200 else 1.5
+        axes.plot(*np.stack([at(k) for k in group.indices]).T, "o", color=group.color or "black", markersize=size)
+    for frame in scene.frames:
+        for outline in outlines(scene, points, frame):
+            axes.plot(*outline.T, color=frame.color or "tab:blue", linewidth=1.2)
+    if scene.anchors:
+        axes.plot(*np.asarray(scene.anchors).T, "s", color="0.5", markersize=5)
+    axes.set(**{f"{a}label": a for a in ("x", "y", "z")[: scene.dimension]})
+    axes.set_aspect("equal")
+    return axes
+
+
+def limits(scene: Scene, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A box with a margin that holds the scene in every row."""
+    directors = {k for frame in scene.frames for k in frame.directors}
+    places = [points[:, k] for k in range(points.shape[1]) if k not in directors]
+    places += [np.asarray(scene.anchors)] if scene.anchors else []
+    some = np.unique(np.linspace(0, len(points) - 1, 60).astype(int))
+    places += [x for row in some for frame in scene.frames for x in outlines(scene, points[row], frame)]
+    low = np.min([np.nanmin(x, axis=0) for x in places], axis=0)
+    high = np.max([np.nanmax(x, axis=0) for x in places], axis=0)
+    pad = 0.06 * max(float(np.max(high - low)), 1e-9)
+    return low - pad, high + pad
+
+
+def _near(path: np.ndarray) -> bool:
+    """Whether neighboring points are close enough for a line between them to mean something."""
+    jumps = np.linalg.norm(np.diff(path, axis=0), axis=1)
+    return len(path) < 3 or float(np.median(jumps)) <= FAR * float(np.max(np.ptp(path, axis=0)))
+
+
+def plot_energy(solution: Any, axes: Axes) -> Axes:
+    """`H(t) - H(0)`; of long runs, the range within each window."""
+    t, error = np.asarray(solution.t), solution.energy_error()
+    if len(t) > 2 * MOST_BINS:
+        where, low, high = _windows(t, error)
+        axes.fill_between(where, low, high, linewidth=0.5, alpha=0.8)
+    else:
+        axes.plot(t, error, linewidth=0.8)
+    axes.axhline(0.0, color="0.6", linewidth=0.6, zorder=0)
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    axes.set(xlabel="t", ylabel="H(t) - H(0)", title="energy error")
+    return axes
+
+
+def plot_constraints(solution: Any, axes: Axes) -> Axes:
+    """`max|g|` and `max|G M^-1 p|` on a logarithmic axis; of long runs, the largest within each window."""
+    for name, values in (("|g|", solution.constraint_error()), ("|G M$^{-1}$p|", solution.hidden_constraint_error())):
+        t, shown = np.asarray(solution.t), np.maximum(values, TINY)
+        if len(t) > 2 * MOST_BINS:
+            t, _, shown = _windows(t, shown)
+        axes.semilogy(t, shown, linewidth=0.8, label=name)
+    low, high = np.log10(axes.get_ylim())
+    axes.set_ylim(10.0 ** (np.floor(low) - 0.5), 10.0 ** (np.ceil(high) + 0.5))
+    axes.set(xlabel="t", title="constraint and hidden constraint")
+    axes.legend(loc="upper right", fontsize="small", ncols=2)
+    return axes
+
+
+def _windows(t: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Middle, smallest and largest value of each of `MOST_BINS` windows of rows."""
+    edges = np.linspace(0, len(t), MOST_BINS + 1).astype(int)[:-1]
+    ends = np.append(edges[1:], len(t)) - 1
+    return (t[edges] + t[ends]) / 2, np.minimum.reduceat(values, edges), np.maximum.reduceat(values, edges)

@@ -1,0 +1,224 @@
+"""What a page shows of a run: frames, an overview of long runs, and charts, from a store or from a solution."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holonomix.core.scene import Scene
+from holonomix.mechanics.scenes import particle_scene
+from holonomix.run.io import EnsembleStore, Store, StoreError
+from holonomix.run.io.text import parse_json
+
+if TYPE_CHECKING:
+    from holonomix.run import Solution
+
+ERRORS = ("constraint_error", "hidden_constraint_error")
+MOST_COMPONENTS = 10  # curves per chart
+MOST_CHARTS = 8
+
+Reader = Callable[[slice], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Words and numbers that a page shows as text."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """A run that is read piece by piece: `columns` give the rows of a slice of each variable."""
+
+    title: str
+    facts: Mapping[str, object]
+    scene: Scene | None
+    t: np.ndarray
+    q: Reader
+    columns: Mapping[str, tuple[bool, Reader]]  # the title of a chart: whether its axis is logarithmic, its rows
+    names: Mapping[str, tuple[str, ...]]  # the names of the curves of a chart
+    p: Reader | None = None
+    forces: Reader | None = None  # of the constraints on the points of the scene: rows (points, dimension)
+    tables: tuple[Table, ...] = ()
+    map: Mapping[str, Any] | None = None  # of an ensemble: values over two coordinates
+
+
+def from_store(store: Store) -> Recording:
+    """The recording of a run in a directory."""
+    data = store.dataset()
+    if data.sizes.get("t", 0) == 0 or "q" not in data:
+        raise StoreError(f"{store.path} holds no rows yet")
+    read = {str(name): _column(data[name]) for name in data.data_vars}
+    scene = stored_scene(store, tuple(data["q"].shape[1:]))
+    charts: dict[str, tuple[bool, Reader]] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    if "energy" in read:
+        first = float(np.asarray(data["energy"][0]))
+        charts["energy error"] = (False, lambda part: read["energy"](part) - first)
+        names["energy error"] = ("H(t) - H(0)",)
+    errors = [name for name in ERRORS if name in read]
+    if errors:
+        charts["constraints"] = (True, lambda part: np.concatenate([read[name](part) for name in errors], axis=1))
+        names["constraints"] = tuple(name.replace("_", " ") for name in errors)
+    shown = {"q", "p", "n", "t", "energy", *ERRORS}
+    for name in read:
+        if name not in shown and not name.startswith("step_") and data[name].dtype.kind in "biuf":
+            _add(charts, names, name, data[name].shape[1:], read[name])
+    if scene is None:
+        _add(charts, names, "q", data["q"].shape[1:], read["q"], "coordinates")
+    facts = {str(k): v for k, v in data.attrs.items() if not str(k).startswith("holonomix")}
+    q, p, pulls = data["q"], data.get("p"), data.get("multipliers")
+    return Recording(
+        store.path.absolute().name,
+        facts,
+        scene,
+        np.asarray(data["t"].values, np.float64),
+        lambda part: np.asarray(q[part].values),
+        charts,
+        names,
+        p=None if p is None else lambda part: np.asarray(p[part].values),
+        forces=None if scene is None or pulls is None else _bond_forces(scene, q, pulls),
+    )
+
+
+def from_solution(solution: Solution, title: str | None = None) -> Recording:
+    """The recording of a run in memory."""
+    charts: dict[str, tuple[bool, Reader]] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    _add(charts, names, "energy error", (), _sliced(solution.energy_error()))
+    names["energy error"] = ("H(t) - H(0)",)
+    if solution.system.has_constraints:
+        errors = np.stack([solution.constraint_error(), solution.hidden_constraint_error()], axis=1)
+        charts["constraints"] = (True, _sliced(errors))
+        names["constraints"] = ("|g|", "|G M^-1 p|")
+        _add(charts, names, "multipliers", solution.multipliers.shape[1:], _sliced(solution.multipliers))
+    for name, values in solution.observables.items():
+        if values.dtype.kind in "biuf":
+            _add(charts, names, name, values.shape[1:], _sliced(values))
+    scene = solution.scene
+    if scene is None:
+        _add(charts, names, "q", solution.q.shape[1:], _sliced(solution.q), "coordinates")
+    facts = {"method": solution.method.name, "status": solution.status.name, **solution.stats}
+    name = title or solution.name or "Run"
+    return Recording(
+        name,
+        facts,
+        scene,
+        np.asarray(solution.t, np.float64),
+        lambda part: solution.q[part],
+        charts,
+        names,
+        p=lambda part: solution.p[part],
+        forces=_system_forces(solution) if scene is not None and solution.system.has_constraints else None,
+    )
+
+
+def _system_forces(solution: Solution) -> Reader:
+    """`-G^T lambda`, summed over all constraints, of any system."""
+    from holonomix.run.solution import map_rows
+
+    def total(system: Any, q: Any, p: Any, t: Any) -> Any:
+        return sum(system.constraint_forces(q, p, t).values())
+
+    def read(part: slice) -> np.ndarray:
+        forces = map_rows(total, solution.system, solution.q[part], solution.p[part], np.asarray(solution.t)[part])
+        return solution.scene.points(forces)  # type: ignore[union-attr]
+
+    return read
+
+
+def _bond_forces(scene: Scene, q: Any, multipliers: Any) -> Reader | None:
+    """`-G^T lambda` of the distances that the scene knows; a store has no functions to ask for the others."""
+    bonds = [bond for bond in scene.bonds if 0 <= bond.row < multipliers.shape[1]]
+    if not bonds or len(bonds) < multipliers.shape[1]:
+        return None
+
+    def read(part: slice) -> np.ndarray:
+        points, pulls = scene.points(np.asarray(q[part].values)), np.asarray(multipliers[part].values)
+        forces = np.zeros_like(points)
+        for bond in bonds:
+            pull = 2.0 * pulls[:, bond.row, None] * (scene.place(points, bond.a) - scene.place(points, bond.b))
+            for k, sign in ((bond.a, -1.0), (bond.b, 1.0)):
+                if k >= 0:
+                    forces[:, k] += sign * pull
+        return forces
+
+    return read
+
+
+def _column(variable: Any) -> Reader:
+    return lambda part: np.asarray(variable[part].values).reshape(len(variable[part]), -1)[:, :MOST_COMPONENTS]
+
+
+def _sliced(values: np.ndarray) -> Reader:
+    flat = np.asarray(values).reshape(len(values), -1)[:, :MOST_COMPONENTS]
+    return lambda part: flat[part]
+
+
+def _add(
+    charts: dict[str, tuple[bool, Reader]],
+    names: dict[str, tuple[str, ...]],
+    name: str,
+    shape: tuple[int, ...],
+    read: Reader,
+    title: str = "",
+) -> None:
+    if len(charts) >= MOST_CHARTS or 0 in shape:
+        return
+    places = list(np.ndindex(*shape))[:MOST_COMPONENTS]
+    charts[title or name] = (False, read)
+    names[title or name] = tuple(name + (f"[{', '.join(map(str, place))}]" if place else "") for place in places)
+
+
+def stored_scene(store: Store | EnsembleStore, shape: tuple[int, ...]) -> Scene | None:
+    """The scene that the run recorded if it fits q; else particles with the bonds that it recorded."""
+    found = store.meta.get("scene")
+    if found is None:
+        try:
+            found = parse_json(store.file("run.json"))
+        except (StoreError, ValueError):
+            found = {}
+        found = found if isinstance(found, dict) else {}
+        if found.get("scene") is None:
+            return particle_scene(shape, _pairs(found.get("bonds")))
+        found = found["scene"]
+    try:
+        scene = Scene.from_dict(found)
+        if _fits(scene, shape):
+            return scene
+    except (TypeError, ValueError, KeyError, AttributeError):
+        pass
+    return particle_scene(shape, ())
+
+
+def _pairs(found: object) -> list[tuple[int, int]]:
+    try:
+        return [(int(a), int(b)) for a, b in found]  # type: ignore[union-attr]
+    except (TypeError, ValueError):
+        return []
+
+
+def _fits(scene: Scene, shape: tuple[int, ...]) -> bool:
+    """Whether every index of the scene has its point, and every number is one."""
+    if scene.dimension not in (2, 3) or scene.layout not in ("particles", "rotation") or len(shape) not in (1, 2):
+        return False
+    if shape[-1] < scene.dimension or (scene.layout == "rotation" and shape != (3, 3)):
+        return False
+    count = 1 if len(shape) == 1 else shape[0]
+    used = [k for group in scene.particles for k in group.indices] + [k for b in scene.bonds for k in (b.a, b.b)]
+    used += [k for line in scene.polylines for k in line.indices]
+    used += [k for frame in scene.frames for k in (frame.center, *frame.directors)]
+    numbers = [x for anchor in scene.anchors for x in anchor]
+    numbers += [x for plane in scene.planes for x in (*plane.point, *plane.normal)]
+    numbers += [x for f in scene.frames for s in f.shapes for x in (*s.size, *s.position, *s.rotation)]
+    numbers += [x for joint in scene.joints for x in joint.position]
+    fixed = max(1, len(scene.anchors))
+    return all(type(k) is int and -fixed <= k < count for k in used) and bool(
+        np.all(np.isfinite(np.asarray(numbers, float)))
+    )

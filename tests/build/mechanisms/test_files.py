@@ -1,0 +1,388 @@
+"""URDF and MJCF files: what is read, what is warned about, and errors that name file and element."""
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.build.mechanisms.xml_files import UnsupportedWarning, turn_about
+
+from .robots import joint, link, random_tree
+
+GOOD = (0.02, 0.03, 0.04, 0.001, 0.0, 0.002)
+
+
+def write(tmp_path, text, name="robot.urdf"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def robot(*parts):
+    return f'<robot name="r"><link name="base"/>{"".join(parts)}</robot>'
+
+
+def test_a_tree_is_closed_and_moves_at_any_positions(tmp_path):
+    path = write(tmp_path, random_tree(6, 3))
+    rng = np.random.default_rng(0)
+    names = [f"joint{k}" for k in range(6)]
+    x, v = (dict(zip(names, rng.normal(size=6), strict=True)) for _ in range(2))
+    with pytest.warns(UnsupportedWarning, match="limits of joints"):
+        m = hx.Mechanism.from_urdf(path, positions=x, velocities=v)
+    q, u, _ = m._start()
+    assert np.abs(m.equations.values(q)).max() < 1e-13
+    assert np.abs(m.equations.jacobian(q) @ u.reshape(-1)).max() < 1e-12
+    frames = m.equations.frames(q)
+    for name in names:
+        assert m[name].coordinates[0].value(frames) == pytest.approx(x[name], abs=1e-12)
+    assert len(m._start()[0]) == 24
+
+
+def test_fixed_joints_lump_links_and_damping_is_read(tmp_path):
+    text = robot(
+        link("arm", 2.0, (0.1, 0, 0), GOOD),
+        link("tool", 1.0, (0, 0, 0), GOOD),
+        joint("turn", "continuous", "base", "arm", (0, 0, 1), (0, 0, 0), (0, 1, 0), '<dynamics damping="0.3"/>'),
+        joint("weld", "fixed", "arm", "tool", (1, 0, 0), (0, 0, 0), (1, 0, 0)),
+    )
+    m = hx.Mechanism.from_urdf(write(tmp_path, text))
+    assert [body.name for body in m.bodies] == ["arm"]
+    assert m["arm"].mass == 3.0
+    np.testing.assert_allclose(m["arm"].center, (0.4, 0, 0), rtol=1e-13)
+    assert m.problem().system.force_fn is not None
+
+
+def test_mimic_and_loop_joints_close_loops(tmp_path):
+    text = robot(
+        link("a", 1.0, (0, 0, 0.5), GOOD),
+        link("b", 1.0, (0.5, 0, 0), GOOD),
+        link("c", 1.0, (0, 0, 0.5), GOOD),
+        link("gear", 1.0, (0, 0, 0), GOOD),
+        joint("A", "continuous", "base", "a", (0, 0, 0), (0, 0, 0), (0, 1, 0)),
+        joint("B", "continuous", "a", "b", (0, 0, 1), (0, 0, 0), (0, 1, 0)),
+        joint("D", "continuous", "base", "c", (1, 0, 0), (0, 0, 0), (0, 1, 0)),
+        joint("G", "continuous", "base", "gear", (5, 0, 0), (0, 0, 0), (0, 1, 0), '<mimic joint="A" multiplier="-2"/>'),
+        '<loop_joint name="C" type="revolute"><link1 link="b" xyz="1 0 0"/><link2 link="c" xyz="0 0 1"/>'
+        '<axis xyz="0 1 0"/></loop_joint>',
+    )
+    start = {"positions": {"A": 0.1, "D": 0.12, "B": -0.1, "G": -0.2}, "velocities": {"A": 2.0}}
+    m = hx.Mechanism.from_urdf(write(tmp_path, text), **start)
+    problem = m.problem()
+    row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
+    np.testing.assert_allclose([m[x].rate(row)[0] for x in "ABDG"], [2.0, -2.0, 2.0, -4.0], rtol=1e-13)
+    exact = hx.Mechanism.from_urdf(write(tmp_path, text), positions={"A": 0.3})  # kept, and the others follow
+    frames = exact.equations.frames(np.asarray(exact.problem().q0))
+    found = [exact[x].coordinates[0].value(frames) for x in "ABDG"]
+    np.testing.assert_allclose(found, [0.3, -0.3, 0.3, -0.6], rtol=0, atol=1e-14)
+    assert m.redundancy.degrees_of_freedom == 1
+    assert len(m.redundancy.dropped) == 3  # a plane loop in space
+
+
+BAD = {
+    "negative mass": (
+        robot(
+            link("arm", -2.0, (0, 0, 0), GOOD),
+            joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1)),
+        ),
+        "link 'arm' has the negative mass -2",
+    ),
+    "no inertia": (
+        robot('<link name="arm"/>', joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1))),
+        "link 'arm' moves but has no mass",
+    ),
+    "no inertia matrix": (
+        robot(
+            '<link name="arm"><inertial><mass value="1"/></inertial></link>',
+            joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1)),
+        ),
+        "<inertial> of link 'arm' has no <inertia>",
+    ),
+    "impossible inertia": (
+        robot(
+            link("arm", 1.0, (0, 0, 0), (1.0, 1.0, 5.0, 0, 0, 0)),
+            joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1)),
+        ),
+        "body 'arm'.*triangle inequality",
+    ),
+    "unknown joint": (
+        robot(link("arm", 1.0, (0, 0, 0), GOOD), joint("j", "hinge", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1))),
+        "joint 'j' has the unknown type 'hinge'",
+    ),
+    "unknown link": (
+        robot(joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1))),
+        "joint 'j' refers to link 'arm', which does not exist",
+    ),
+    "two parents": (
+        robot(
+            link("arm", 1.0, (0, 0, 0), GOOD),
+            joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1)),
+            joint("k", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1)),
+        ),
+        "link 'arm' has two parents",
+    ),
+    "not numbers": (
+        robot(
+            link("arm", 1.0, (0, 0, 0), GOOD),
+            '<joint name="j" type="continuous"><origin xyz="a b c"/><parent link="base"/><child link="arm"/></joint>',
+        ),
+        "xyz='a b c' should be 3 numbers",
+    ),
+    "entity bomb": (
+        '<!DOCTYPE r [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]><robot name="r"><link name="&b;"/></robot>',
+        "declares a document type or entities",
+    ),
+    "ring apart": (
+        robot(link("arm", 1.0, (0, 0, 0), GOOD), joint("j", "continuous", "arm", "arm", (0,) * 3, (0,) * 3, (0, 0, 1))),
+        r"links \['arm'\] form a ring that is not connected to the root link 'base'",
+    ),
+    "own mimic": (
+        robot(
+            link("arm", 1.0, (0, 0, 0), GOOD),
+            joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1), '<mimic joint="j"/>'),
+        ),
+        "joint 'j' mimics itself",
+    ),
+    "not XML": ("robot = 3", "is not an XML file"),
+    "another root": ("<mujoco/>", "its root element is <mujoco>, not <robot>"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_urdf_files_are_named(tmp_path, case):
+    text, message = BAD[case]
+    with pytest.raises(hx.InputError, match=f"robot.urdf.*{message}"):
+        hx.Mechanism.from_urdf(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("given", ["x", float("nan"), [1.0, 2.0]])
+def test_positions_that_are_no_numbers_are_named(tmp_path, given):
+    text = robot(
+        link("arm", 1.0, (0, 0, 0), GOOD), joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1))
+    )
+    with pytest.raises(hx.InputError, match="joint 'j' has 1 position, so .* is no value of it"):
+        hx.Mechanism.from_urdf(write(tmp_path, text), positions={"j": given})
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(hx.InputError, match="nothing.urdf cannot be read"):
+        hx.Mechanism.from_urdf(tmp_path / "nothing.urdf")
+
+
+MJCF = """
+<mujoco model="loop">
+  <compiler angle="radian"/>
+  <option gravity="0 0 -1"/>
+  <default><geom type="capsule" density="500"/><default class="thick"><geom size="0.1"/></default></default>
+  <worldbody>
+    <geom type="plane" size="1 1 1"/>
+    <body name="a" childclass="thick">
+      <joint name="A" type="hinge" axis="0 1 0" damping="0.5" stiffness="2" springref="0.1"/>
+      <geom fromto="0 0 0 0 0 1"/>
+      <body name="b" pos="0 0 1">
+        <joint name="B" type="hinge" axis="0 1 0"/>
+        <geom fromto="0 0 0 1 0 0"/>
+      </body>
+    </body>
+    <body name="c" pos="1 0 0" childclass="thick">
+      <joint name="D" type="hinge" axis="0 1 0"/>
+      <geom fromto="0 0 0 0 0 1"/>
+    </body>
+    <body name="ball" pos="5 0 0"><freejoint/><geom type="sphere" size="0.2"/></body>
+  </worldbody>
+  <equality><connect name="C" body1="b" body2="c" anchor="1 0 0"/></equality>
+  <actuator><motor joint="A"/></actuator>
+</mujoco>
+"""
+
+
+def test_a_mujoco_file_with_a_loop(tmp_path):
+    with pytest.warns(UnsupportedWarning, match="<actuator>.*contacts"):
+        m = hx.Mechanism.from_mjcf(write(tmp_path, MJCF, "loop.xml"))
+    assert [body.name for body in m.bodies] == ["a", "b", "c", "ball"]
+    problem = m.problem()
+    assert m.redundancy.degrees_of_freedom == 1 + 6
+    np.testing.assert_allclose(m.gravity, (0, 0, -1), rtol=1e-13)
+    radius, half = 0.1, 0.5
+    assert m["a"].mass == pytest.approx(500 * np.pi * radius**2 * (2 * half + 4 / 3 * radius))
+    assert m["ball"].mass == pytest.approx(500 * 4 / 3 * np.pi * 0.2**3)
+    assert problem.system.force_fn is not None
+    np.testing.assert_allclose(m["A"].coordinates[0].value(m.equations.frames(m._start()[0])), 0.0, rtol=0, atol=1e-15)
+
+
+BOX = '<geom type="box" size="0.1 0.2 0.3" pos="0.3 0 0"/>'
+TIP = '<geom type="box" size="0.1 0.2 0.3" pos="0.1 0.2 0" group="4"/>'
+HINGE = '<joint name="A" axis="0 1 0"/>'
+HEAVY = '<inertial mass="9" pos="0 0 0" diaginertia="1 1 1"/>'
+
+
+def body(content, name="a"):
+    return f'<worldbody><body name="{name}">{content}</body></worldbody>'
+
+
+# two ways to say the same, of which the second is the plain one
+SAME = {
+    "frame around a body": (
+        f'<worldbody><frame pos="0 0 1" euler="0 0 90"><body name="a" pos="1 0 0">{HINGE}{BOX}</body></frame>'
+        "</worldbody>",
+        f'<worldbody><body name="a" pos="0 1 1" euler="0 0 90">{HINGE}{BOX}</body></worldbody>',
+    ),
+    "frame in a body": (
+        body(f'<frame pos="0.3 0 0" euler="0 90 0">{HINGE}<geom type="box" size="0.3 0.2 0.1"/></frame>'),
+        body(f'<joint name="A" axis="0 1 0" pos="0.3 0 0"/>{BOX}'),
+    ),
+    "class of a frame": (
+        '<default><default class="k"><geom density="200"/></default></default>'
+        f'<worldbody><frame childclass="k"><body name="a">{HINGE}{BOX}</body></frame></worldbody>',
+        body(HINGE + BOX.replace("/>", ' density="200"/>')),
+    ),
+    "sections in parts": (
+        '<compiler angle="radian"/><compiler eulerseq="zyx"/><option gravity="0 0 1"/><option timestep="1"/>'
+        + body(HINGE + BOX).replace("<body", '<body euler="0.1 0.2 0.3"')
+        + body(HINGE.replace("A", "B") + BOX, "b"),
+        '<compiler angle="radian" eulerseq="zyx"/><option gravity="0 0 1"/>'
+        + (
+            body(HINGE + BOX).replace("<body", '<body euler="0.1 0.2 0.3"') + body(HINGE.replace("A", "B") + BOX, "b")
+        ).replace("</worldbody><worldbody>", ""),
+    ),
+    "part without joint": (
+        body(f'{HINGE}{BOX}<body name="p" pos="0.1 0 0" euler="0 0 90"><geom type="box" size="0.2 0.1 0.3"/></body>'),
+        body(f'{HINGE}{BOX}<geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0"/>'),
+    ),
+    "part without mass": (
+        body(f'{HINGE}{BOX}<body name="p" pos="1 0 0"><body name="b">{HINGE.replace("A", "B")}{BOX}</body></body>'),
+        body(f'{HINGE}{BOX}<body name="b" pos="1 0 0">{HINGE.replace("A", "B")}{BOX}</body>'),
+    ),
+    "mesh that stands still": (
+        '<worldbody><body name="w"><geom type="mesh" mesh="m"/></body></worldbody>' + body(HINGE + BOX),
+        body(HINGE + BOX),
+    ),
+    "inertia from geoms": ('<compiler inertiafromgeom="true"/>' + body(HINGE + HEAVY + BOX), body(HINGE + BOX)),
+    "groups of geoms": ('<compiler inertiagrouprange="0 3"/>' + body(HINGE + BOX + TIP), body(HINGE + BOX)),
+    "gravity off": (
+        '<option><flag gravity="disable"/></option>' + body(HINGE + BOX),
+        '<option gravity="0 0 0"/>' + body(HINGE + BOX),
+    ),
+    "position of reference": (
+        body(f'<joint name="A" axis="0 1 0" ref="30" stiffness="3" springref="50"/>{BOX}'),
+        body(f'<joint name="A" axis="0 1 0" stiffness="3" springref="20"/>{BOX}'),
+    ),
+    "slide against its hinge": (
+        body(f'<joint name="A"/><joint name="B" type="slide" axis="0 0 -1" stiffness="3" springref="-2"/>{BOX}'),
+        body(f'<joint name="A"/><joint name="B" type="slide" axis="0 0 1" stiffness="3" springref="2"/>{BOX}'),
+    ),
+}
+
+
+def contents(path, text):
+    """Numbers that say what a file means."""
+    path.write_text(f"<mujoco>{text}</mujoco>")
+    m = hx.Mechanism.from_mjcf(path)
+    numbers = [m.gravity]
+    for b in m.bodies:
+        numbers += [b.mass, b.center, b.origin, b.attitude, b.axes @ np.diag(b.inertia.directors) @ b.axes.T]
+    for j in m.joints:
+        numbers += [j.place.point_a, j.place.point_b, np.outer(*2 * [j.place.frame_a[:, 2]])]
+    numbers += [(k, rest) for _, _, k, rest in m._joint_springs]
+    shapes = [x for b in m.bodies for _, at, turn in b.shapes for x in (at, turn @ turn.T)]
+    return [b.name for b in m.bodies], [j.kind for j in m.joints], numbers, len(shapes)
+
+
+@pytest.mark.filterwarnings("ignore::holonomix.build.mechanisms.xml_files.UnsupportedWarning")
+@pytest.mark.parametrize("case", SAME)
+def test_two_ways_to_say_the_same_in_mujoco_files(tmp_path, case):
+    one, other = (contents(tmp_path / "a.xml", text) for text in SAME[case])
+    assert one[:2] == other[:2]
+    for x, y in zip(one[2], other[2], strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore::holonomix.build.mechanisms.xml_files.UnsupportedWarning")
+def test_two_hinges_of_a_body_are_placed_by_their_names(tmp_path):
+    """The first turns the second: `R = R_0 R(a, x) R(b, y)`, `w = x' a + y' R(a, x) b`; axes need not be normal."""
+    hinges = '<joint name="A" axis="1 0 0"/><joint name="B" axis="0.3 1 0"/>'
+    text = f'<mujoco><worldbody><body name="a" euler="20 30 40" pos="0 0 1">{hinges}{BOX}</body></worldbody></mujoco>'
+    path, b = write(tmp_path, text, "a.xml"), np.array([0.3, 1.0, 0.0]) / np.hypot(0.3, 1.0)
+    still = hx.Mechanism.from_mjcf(path)["a"].attitude
+    m = hx.Mechanism.from_mjcf(path, positions={"A": 0.7, "B": -1.1}, velocities={"A": 0.5, "B": 2.0})
+    first, second = turn_about(np.array([1.0, 0, 0]), 0.7), turn_about(b, -1.1)
+    np.testing.assert_allclose(m["a"].attitude, still @ first @ second, rtol=0, atol=1e-15)
+    problem = m.problem()
+    row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
+    np.testing.assert_allclose(
+        m["a"].angular_velocity(row)[0], still @ ([0.5, 0, 0] + first @ b * 2.0), rtol=0, atol=1e-14
+    )
+    np.testing.assert_allclose([m["A"].angle(row, k)[0] for k in (0, 1)], [0.7, -1.1], rtol=0, atol=1e-14)
+    np.testing.assert_allclose([m["A"].rate(row, k)[0] for k in (0, 1)], [0.5, 2.0], rtol=0, atol=1e-14)
+    path.write_text(text.replace(hinges, hinges + '<joint name="C" axis="0 0 1"/>'))
+    with pytest.raises(hx.InputError, match="joint 'B' is part of another joint here"):
+        hx.Mechanism.from_mjcf(path, positions={"B": 1.0})
+
+
+@pytest.mark.filterwarnings("ignore::holonomix.build.mechanisms.xml_files.UnsupportedWarning")
+def test_equalities_of_one_joint_and_of_sites(tmp_path):
+    """A joint locked at an angle, and a bar that hangs from a site of a part without mass."""
+    text = (
+        f'<worldbody><body name="A">{HINGE}{BOX}<body pos="1 0 0"><site name="s" pos="0.1 0 0"/></body></body>'
+        f'<body name="b" pos="1.1 0 0.2"><freejoint/>{BOX}<site name="t" pos="0 0 -0.1"/></body></worldbody>'
+        '<equality><joint joint1="A" polycoef="0.3 0 0 0 0"/><connect site1="s" site2="t"/></equality>'
+    )
+    m = hx.Mechanism.from_mjcf(write(tmp_path, f"<mujoco>{text}</mujoco>", "a.xml"))
+    q = np.asarray(m.problem().q0)
+    frames = m.equations.frames(q)
+    assert m["joint A"].coordinates[0].value(frames) == pytest.approx(0.3, abs=1e-14)  # the body has that name too
+    expected = [1.1 * np.cos(0.3), 0.0, -1.1 * np.sin(0.3)]
+    hook = m["b"].point_coefficients(np.array([0, 0, -0.1]), "") @ frames[1]
+    np.testing.assert_allclose(hook, expected, rtol=0, atol=1e-13)
+    assert m.redundancy.degrees_of_freedom == 3
+
+
+def test_what_changes_the_motion_is_warned_about(tmp_path):
+    """Each of these was left out without a word, or wrongly, once."""
+    text = (
+        '<compiler settotalmass="3" boundmass="0.1"/><option density="1.2" viscosity="0"><flag passive="disable"/>'
+        f'</option><worldbody><body name="a" gravcomp="1"><joint type="ball" damping="2"/>{BOX}</body></worldbody>'
+        '<equality><weld body1="a" relpose="0 0 0 1 0 0 0"/></equality>'
+    )
+    with pytest.warns(UnsupportedWarning) as found:
+        hx.Mechanism.from_mjcf(write(tmp_path, f"<mujoco>{text}</mujoco>", "a.xml"))
+    told = str(found[0].message)
+    for part in ("settotalmass", "boundmass", "<option density>", "<flag passive>", "gravcomp", "dampers of the sph"):
+        assert part in told
+    assert "viscosity" not in told and "relpose of the weld" in told
+
+
+def test_bad_mujoco_files_are_named(tmp_path):
+    cases = {
+        '<body name="ball" pos="5 0 0">': ('<body name="a" pos="5 0 0">', "two bodies called 'a'"),
+        '<joint name="D"': ('<joint name="A"', "two joints called 'A'"),
+        '<geom type="plane" size="1 1 1"/>': ('<replicate count="2"/>', "<replicate> is not read"),
+        'type="sphere"': ('type="sphere" shellinertia="true"', "shellinertia"),
+        "<equality>": ('<equality><joint joint1="Z"/>', "couples joint 'Z'"),
+        'type="hinge" axis="0 1 0" damping': ('type="gimbal" axis="0 1 0" damping', "unknown type 'gimbal'"),
+        'body2="c"': ('body2="nobody"', "refers to body 'nobody'"),
+        '<geom fromto="0 0 0 1 0 0"/>': ("", "body 'b' moves but has no mass"),
+    }
+    for old, (new, message) in cases.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(hx.InputError, match=f"loop.xml.*{message}"):
+                hx.Mechanism.from_mjcf(write(tmp_path, MJCF.replace(old, new), "loop.xml"))
+
+
+def test_the_command_line_takes_robot_files(tmp_path):
+    from holonomix.study.cli.exits import CommandError
+    from holonomix.study.cli.problems import load_problem
+    from holonomix.study.cli.request import spec_from
+
+    part = joint("turn", "continuous", "base", "arm", (0, 0, 1), (0, 0, 0), (0, 1, 0))
+    path = write(tmp_path, robot(link("arm", 2.0, (0.1, 0, 0), GOOD), part))
+    spec = spec_from(str(path), {}, ["positions={turn = 0.5}"], None)
+    problem = load_problem(spec)
+    assert isinstance(problem, hx.Problem) and problem.q0.shape == (4, 3)
+    with pytest.raises(CommandError, match="gravitation"):
+        load_problem(spec_from(str(path), {}, ["gravitation=[0, 0, 1]"], None))
+    path.write_text(robot(link("arm", -2.0, (0.1, 0, 0), GOOD), part))
+    with pytest.raises(CommandError, match="negative mass"):
+        load_problem(spec)

@@ -1,0 +1,329 @@
+"""The certificate: its figures for RATTLE, and the broken methods that it must not pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.core.types import Report, State
+from holonomix.mechanics.projection import Newton
+from holonomix.methods.base import AbstractMethod, Traits, solver_report
+from holonomix.study.certificates.measure import _slope, symplectic_defect
+from holonomix.study.certificates.runs import follow
+
+PROBLEM = hx.models.double_pendulum()
+
+
+@pytest.fixture(scope="module")
+def rattle():
+    return hx.certify(hx.RATTLE(), PROBLEM)
+
+
+def test_rattle_on_the_double_pendulum(rattle):
+    assert rattle.passed
+    assert rattle["order of q"].measured == pytest.approx(2.0, abs=0.05)
+    assert rattle["order of p"].measured == pytest.approx(2.0, abs=0.05)
+    assert rattle["symplectic"].measured < 1e-12
+    assert rattle["symmetric"].measured < 1e-11
+    assert rattle["constraint"].measured < 1e-13 and rattle["hidden constraint"].measured < 1e-13
+    assert rattle["energy drift"].measured < 1e-6
+    assert 2 <= rattle["iterations"].measured <= 4
+
+
+def test_composition_of_order_eight():
+    certificate = hx.certify(hx.Composition(hx.RATTLE(), order=8), PROBLEM, measure=("order", "symplectic"))
+    for variable in ("q", "p"):
+        assert certificate[f"order of {variable}"].measured == pytest.approx(8.0, abs=0.2)
+    assert certificate["symplectic"].measured < 1e-12
+
+
+def test_a_certificate_is_a_table_and_plain_data(rattle):
+    text = str(rattle)
+    assert "RATTLE on double pendulum" in text and "all declared properties confirmed" in text and "FAILED" not in text
+    data = json.loads(json.dumps(rattle.to_dict()))
+    assert data["passed"] is True and len(data["findings"]) == len(rattle.findings)
+    assert len(rattle.step_sizes) >= 3 and set(rattle.errors) == {"q", "p"}
+    assert "symplectic" in rattle and "temperature" not in rattle
+    with pytest.raises(KeyError, match="temperature"):
+        rattle["temperature"]
+
+
+class WithoutMomentumProjection(AbstractMethod):
+    """RATTLE with its last line left out, which claims to be RATTLE."""
+
+    reference = "nobody"
+    family = "control"
+
+    @property
+    def traits(self):
+        return hx.RATTLE().traits
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return ()
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> Any:
+        q, t, t1 = state.q, state.t, state.t + dt
+        kicked = state.p - dt / 2 * system.gradient(q)
+        solve = Newton().positions(system, q, q + dt * system.velocity(q, kicked), t, t1)
+        half = kicked - system.linearize(q, t).transpose(solve.multipliers / dt)
+        p = half - dt / 2 * system.gradient(solve.q)
+        return State(solve.q, p, t1, state.n), (), solver_report(solve)
+
+
+def test_rattle_without_its_momentum_projection_is_found_out():
+    certificate = hx.certify(WithoutMomentumProjection(), PROBLEM, steps=400)
+    assert not certificate.passed
+    broken = {f.name for f in certificate.findings if f.kept is False}
+    assert {"symplectic", "symmetric", "hidden constraint", "order of p"} <= broken
+    assert certificate["constraint"].kept is True
+    assert "FAILED" in str(certificate)
+
+
+class Claims(AbstractMethod):
+    """Another method's step under claims of its own."""
+
+    reference = "nobody"
+    family = "control"
+
+    method: AbstractMethod
+    claim: Traits = eqx.field(static=True)
+
+    @property
+    def traits(self):
+        return dict.fromkeys(self.method.traits, self.claim)
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return self.method.init(system, state, dt)
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> Any:
+        return self.method.step(system, state, dt, carry, key)
+
+
+def test_every_false_claim_about_rk4_is_found_out():
+    everything = Traits(5, symmetric=True, symplectic=True, energy_exact=True, constraint_exact=True, hidden_exact=True)
+    certificate = hx.certify(Claims(hx.RK4(), everything), PROBLEM, steps=2000)
+    assert not any(f.kept for f in certificate.findings)
+    assert {f.name for f in certificate.findings if f.kept is False} == {
+        "order of q",
+        "order of p",
+        "symplectic",
+        "symmetric",
+        "constraint",
+        "hidden constraint",
+        "energy",
+        "energy drift",
+    }
+
+
+def test_properties_without_meaning_are_not_applicable():
+    """Under friction no method is symplectic, reversible or keeps the energy; nothing is held against RATTLE."""
+    system = hx.System(lambda q: q[1], lambda q: jnp.array([q @ q - 1.0]), force=lambda q, v, t: -0.1 * v)
+    problem = hx.Problem(system, jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6]), dt=0.05, t1=5.0)
+    found = hx.certify(hx.RATTLE(), problem, measure=("symplectic", "symmetric", "energy", "constraint"), steps=50)
+    applicable = {f.name: f.applicable for f in found.findings}
+    assert applicable == {
+        "symplectic": False,
+        "symmetric": False,
+        "energy": False,
+        "constraint": True,
+        "hidden constraint": True,
+    }
+    assert found.passed and str(found).count("not applicable") == 3
+
+
+def test_certify_is_a_function_whatever_was_imported():
+    code = (
+        "import holonomix.study.certificates, holonomix as hx, types; assert isinstance(hx.certify, types.FunctionType)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_understated_order_is_a_contradiction_too():
+    certificate = hx.certify(Claims(hx.RK4(), Traits(3)), hx.models.henon_heiles(), measure="order")
+    assert not certificate.passed
+
+
+def test_in_the_ambient_space_a_correct_rattle_shows_a_defect():
+    # the measurement lives on the cotangent bundle: without its tangent basis RATTLE would look broken
+    system = PROBLEM.system.prepare(PROBLEM.q0)
+    here = follow(system, hx.RATTLE(), PROBLEM.q0, PROBLEM.p0, 0.0, 0.05, 13).state
+    on_bundle = symplectic_defect(system, hx.RATTLE(), here.q, here.p, 0.0, 0.05)
+
+    # the same system with its constraints hidden from the measurement, but not from the method
+    blind = eqx.tree_at(lambda s: s.constraint_terms, system, ())
+
+    class Seeing(AbstractMethod):
+        reference = "nobody"
+        family = "control"
+        inner: Any
+
+        @property
+        def traits(self):
+            return hx.RATTLE().traits
+
+        def init(self, system, state, dt):
+            return hx.RATTLE().init(self.inner, state, dt)
+
+        def step(self, system, *args):
+            return hx.RATTLE().step(self.inner, *args)
+
+        def read(self, system, state, carry):
+            return state
+
+    ambient = symplectic_defect(blind, Seeing(system), here.q, here.p, 0.0, 0.05)
+    assert on_bundle < 1e-13 and ambient > 0.1
+
+
+def test_projected_rk4_drifts_where_rattle_does_not():
+    """Projecting onto the manifold after every step keeps the constraint and nothing else."""
+
+    class ProjectedRK4(AbstractMethod):
+        reference = "nobody"
+        family = "control"
+
+        @property
+        def traits(self):
+            return {"constrained": Traits(4, constraint_exact=True, hidden_exact=True)}
+
+        def init(self, system, state, dt):
+            return hx.RK4().init(system, state, dt)
+
+        def step(self, system, state, dt, carry, key=None):
+            new, carry, report = hx.RK4().step(system, state, dt, carry)
+            q, p = hx.project(system, new.q, new.p)
+            return State(q, p, new.t, new.n), hx.RK4().init(system, new, dt), report
+
+    kept = hx.certify(hx.RATTLE(), PROBLEM, measure="energy", steps=1500, dt=0.1)["energy drift"]
+    drifting = hx.certify(ProjectedRK4(), PROBLEM, measure=("energy", "constraint"), steps=1500, dt=0.1)
+    assert drifting["constraint"].kept and drifting["hidden constraint"].kept
+    assert "GROWS" in drifting["energy drift"].note and "GROWS" not in kept.note
+
+
+def nan_after(time, dt=0.02, t1=2.0):
+    """A pendulum released from the horizontal whose potential is NaN from some time on."""
+    potential = lambda q, t: 9.81 * q[1] + jnp.where(t > time, jnp.nan, 0.0) * q[0]
+    system = hx.System(potential, lambda q: jnp.array([q @ q - 1.0]))
+    return hx.Problem(system, np.array([1.0, 0.0]), np.zeros(2), dt=dt, t1=t1)
+
+
+@pytest.mark.parametrize("method", [hx.RATTLE(), hx.HBVM(2, 2)], ids=lambda m: m.name)
+@pytest.mark.parametrize("time", [1e-6, 0.5])
+def test_what_is_measured_in_a_run_that_stops_has_failed(method, time):
+    found = hx.certify(method, nan_after(time), measure=("constraint", "iterations"), steps=50)
+    assert not found.passed and found["constraint"].declared and found["constraint"].measured < 1e-14
+    for finding in found.findings:
+        assert finding.kept is False and finding.stopped
+        assert f"stopped after {0 if time < 0.02 else 25} steps" in finding.note and "no longer finite" in finding.note
+    assert "a run stopped early" in str(found) and "confirmed" not in str(found)
+
+
+def test_a_certificate_runs_the_whole_problem():
+    """Also where its own runs are shorter, or begin elsewhere."""
+    order = hx.certify(hx.RATTLE(), nan_after(3.0, t1=4.0), measure="order")
+    assert order["order of q"].kept is True and order["run"].kept is False and not order.passed
+    assert hx.certify(hx.RATTLE(), nan_after(5.0, t1=4.0), measure="order").passed
+    long = hx.certify(hx.RATTLE(), nan_after(9.0, dt=0.002, t1=10.0), measure="constraint")
+    assert "stopped after 4500 steps" in long["constraint"].note and not long.passed
+
+
+def test_steps_that_fail_are_not_symplectic():
+    """The state before a failed step is kept: a map that does nothing is symplectic and reversible."""
+    problem = hx.models.planar_pendulum(angle=1.0)
+    found = hx.certify(hx.RATTLE(), problem, dt=40.0, steps=10, measure=("order", "symplectic", "symmetric"))
+    for finding in found.findings:
+        assert finding.kept is False, finding
+        assert "stopped after 0 steps" in finding.note or "the step failed" in finding.note
+
+
+class Stopping(AbstractMethod):
+    """A method none of whose steps succeeds."""
+
+    reference = "nobody"
+    family = "control"
+
+    @property
+    def traits(self):
+        return hx.RATTLE().traits
+
+    def init(self, system: Any, state: State, dt: Any) -> Any:
+        return ()
+
+    def step(self, system: Any, state: State, dt: Any, carry: Any, key: Any = None) -> Any:
+        return state, carry, Report(jnp.asarray(hx.Status.SINGULAR, jnp.int32), jnp.asarray(0), jnp.asarray(0.0))
+
+
+def test_a_reference_that_stops():
+    """The problem stops as well: a finding like others. Otherwise it is an error that asks for another reference."""
+    found = hx.certify(hx.RATTLE(), nan_after(0.05), measure=("order", "symplectic"))
+    assert not found.passed and all(f.kept is False for f in found.findings)
+    assert "the reference" in found["order of q"].note
+    with pytest.raises(hx.SimulationError, match="give a smaller dt or another `reference`"):
+        hx.certify(hx.RATTLE(), PROBLEM, measure="order", reference=Stopping())
+
+
+def test_an_energy_that_is_nan_is_not_confirmed():
+    potential = lambda q: q[1] + jnp.where(q[0] < 0.5, jnp.nan, 0.0)  # its gradient stays finite
+    system = hx.System(potential, lambda q: jnp.array([q @ q - 1.0]))
+    problem = hx.Problem(system, np.array([1.0, 0.0]), np.zeros(2), dt=0.05, t1=5.0)
+    found = hx.certify(hx.RATTLE(), problem, measure=("energy",), steps=100)
+    assert found["energy drift"].kept is False and "kept here" not in found["energy"].note
+
+
+def test_an_order_that_cannot_be_measured_is_not_called_confirmed():
+    down = np.array([[0.0, -1.0], [0.0, -1.0 - np.sqrt(2.0)]])
+    hanging = hx.Problem(PROBLEM.system, down, np.zeros((2, 2)), dt=0.05, t1=1.0)
+    found = hx.certify(hx.RATTLE(), hanging, measure="order")
+    assert found.passed and found["order of q"].kept is None
+    assert "not measured: order of q, order of p" in str(found) and "all declared" not in str(found)
+    with pytest.raises(hx.InputError, match="nothing to measure"):
+        hx.certify(hx.RATTLE(), hanging, measure=())
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [({"dt": 0.0}, "0.0"), ({"dt": -1.0}, "-1.0"), ({"steps": 3}, "3"), ({"measure": ("order", "color")}, "color")],
+)
+def test_bad_options_are_named(options, number):
+    with pytest.raises(hx.InputError, match=number):
+        hx.certify(hx.RATTLE(), PROBLEM, **options)
+
+
+def test_certify_refuses_what_the_method_cannot_treat():
+    with pytest.raises(hx.MethodError, match="SHAKE"):
+        hx.certify(hx.SHAKE(), hx.models.kepler())
+    off = dataclasses.replace(PROBLEM, q0=1.01 * PROBLEM.q0)
+    with pytest.raises(hx.InconsistentStateError, match=r"0\.0402"):
+        hx.certify(hx.RATTLE(), off)
+
+
+def test_a_certificate_can_be_drawn(rattle, tmp_path):
+    hx.plotting.plot_certificate(rattle).savefig(tmp_path / "certificate.png")
+    assert (tmp_path / "certificate.png").stat().st_size > 5000
+    assert np.isfinite(rattle.errors["q"]).all() and jnp.all(jnp.asarray(rattle.step_sizes) > 0)
+
+
+@pytest.mark.parametrize(("order", "power"), [(10, 2), (9, 1)])
+def test_orders_are_extrapolated_where_the_next_term_of_the_error_shows(order, power):
+    """The steps of a method of order ten between errors of 1e-9 and round-off: a straight line has the slope 10.2."""
+    steps = np.array([54, 64, 76, 90, 106])
+    dt = 30 / steps
+    errors = 2.5e-7 * dt**order * np.exp(1.3 * dt**power)
+    points = list(zip(np.log(dt), np.log(errors), 4e-15 / errors, strict=True))
+    assert abs(_slope(points, None) - order) > 0.2
+    assert abs(_slope(points, power) - order) < 1e-6
+
+
+def test_a_certificate_of_nothing_confirms_nothing():
+    noisy = hx.GLA(hx.RATTLE(), friction=1.0, temperature=1.0)
+    found = hx.certify(noisy, hx.models.planar_pendulum(), measure=["order"], key=jax.random.key(0))
+    assert not found.passed and found.verdict == "nothing was measured"

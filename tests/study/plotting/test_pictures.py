@@ -1,0 +1,100 @@
+"""Pictures in one call."""
+
+from __future__ import annotations
+
+import matplotlib.image
+import numpy as np
+import pytest
+from PIL import Image
+
+import holonomix as hx
+from holonomix.core.errors import InputError
+from holonomix.run.events import EventRecord
+from holonomix.study.plotting import invariants, multipliers, poincare, spectrum
+from holonomix.study.plotting.outlines import outlines
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return hx.simulate(hx.models.four_bar(), hx.RATTLE(), steps=60)
+
+
+def drawn(figure, tmp_path):
+    figure.savefig(tmp_path / "x.png", dpi=40)
+    return matplotlib.image.imread(tmp_path / "x.png")
+
+
+def test_figures_are_shown_by_notebooks(solution):
+    assert solution.plot()._repr_png_().startswith(b"\x89PNG")
+    shown = solution._repr_html_()
+    assert "data:image/png" in shown and "largest constraint error" in shown
+    assert "data:image/png" in hx.models.four_bar()._repr_html_()
+
+
+def test_the_anchors_of_a_linkage_are_drawn(solution):
+    axes = solution.plot().axes[0]
+    corners = [line.get_xydata() for line in axes.lines if line.get_marker() == "s"]
+    assert len(corners) == 1 and len(corners[0]) == 2
+
+
+def test_an_animation_has_frames_equally_spaced_in_time(solution, tmp_path):
+    path = solution.animate(tmp_path / "x.gif", frames=4, dpi=30)
+    with Image.open(path) as movie:
+        assert movie.n_frames == 4
+    with pytest.raises(InputError, match="cannot write x.bmp"):
+        solution.animate(tmp_path / "x.bmp")
+
+
+def test_phase_section_and_spectrum(solution, tmp_path):
+    for figure in (solution.phase(), solution.phase(0, 1), poincare(solution), spectrum(solution, 2)):
+        assert np.ptp(drawn(figure, tmp_path)) > 0.5
+    for figure in (multipliers(solution), invariants(solution), invariants(solution, {"x": lambda q, p: q[0, 0]})):
+        assert np.ptp(drawn(figure, tmp_path)) > 0.5
+    labels = [line.get_label() for line in multipliers(solution).axes[0].lines]
+    assert len(labels) == 3 and len(set(labels)) == 3
+    with pytest.raises(InputError, match="4 entries"):
+        solution.phase(9)
+
+
+def test_a_section_of_events_shows_every_passage():
+    rng = np.random.default_rng(0)
+    records = [EventRecord(np.arange(n), rng.normal(size=(n, 2)), rng.normal(size=(n, 2))) for n in (3, 5)]
+    lines = poincare(records, show=1).axes[0].lines
+    for line, record in zip(lines, records, strict=True):
+        assert np.array_equal(line.get_xydata(), np.stack([record.q[:, 1], record.p[:, 1]], axis=1))
+    assert len(poincare(records[0]).axes[0].lines) == 1
+
+
+def test_an_ensemble_is_shown():
+    problem = hx.models.planar_pendulum()
+    q = np.repeat(np.asarray(problem.q0)[None], 3, axis=0)
+    p = np.repeat(np.asarray(problem.p0)[None], 3, axis=0)
+    for every in (None, 5):
+        ensemble = hx.simulate_ensemble(problem.system, hx.RATTLE(), q, p, dt=0.01, steps=20, save_every=every)
+        assert "data:image/png" in ensemble._repr_html_()
+
+
+def test_outlines_of_a_body_turn_with_it():
+    scene = hx.models.heavy_top().scene
+    (axle, *_) = outlines(scene, np.eye(3), scene.frames[0])
+    np.testing.assert_allclose(axle[1], [0, 0, 1.4], rtol=1e-13)
+    turned = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # directors as points
+    (axle, *_) = outlines(scene, turned, scene.frames[0])
+    np.testing.assert_allclose(axle[1], [1.4, 0, 0], rtol=1e-13)
+
+
+def test_rows_are_saved_in_the_format_of_the_name(solution, tmp_path):
+    saved = np.load(solution.save(tmp_path / "run.npz", every=2))
+    np.testing.assert_array_equal(saved["q"], solution.q[::2])
+    assert "q[1,0]" in solution.save(tmp_path / "run.csv").read_text().splitlines()[0]
+    assert solution.save(tmp_path / "run.xyz", species="C,O").read_text().splitlines()[2].startswith("C ")
+    with pytest.raises(InputError, match="not .xyz, .npz or .csv"):
+        solution.save(tmp_path / "run.pdf")
+
+
+def test_a_mechanism_is_shown_also_while_it_is_not_finished():
+    m = hx.Mechanism(gravity=(0, 0, -9.81))
+    assert "no picture yet" in m._repr_html_()
+    crank = m.body("crank", mass=1.0, inertia=[0.01, 0.09, 0.09], position=(0.5, 0, 0))
+    m.revolute("shoulder", m.ground, crank, at=(0, 0, 0), axis=(0, 1, 0))
+    assert "data:image/png" in m._repr_html_() and "1 bodies" in m._repr_html_()
