@@ -19,17 +19,17 @@ INTRODUCTIONS = {
     "Certificates": "Measurements of what methods declare.",
     "Errors and status": "What is raised; [troubleshooting](../troubleshooting.md) says what to do about it.",
 }
-SECTIONS = {
-    "systems": "Systems",
-    "projection": "Projection",
-    "mechanisms": "Mechanisms",
-    "driver": "Runs",
-    "types": "Runs",
-    "scene": "Runs",
+SECTIONS = {  # by the module that a name is imported from; the longest entry that fits
+    "mechanics": "Systems",
+    "mechanics.projection": "Projection",
+    "build.mechanisms": "Mechanisms",
+    "run": "Runs",
+    "core.types": "Runs",
+    "core.scene": "Runs",
     "methods": "Methods",
-    "certificates": "Certificates",
-    "errors": "Errors and status",
-    "status": "Errors and status",
+    "study.certificates": "Certificates",
+    "core.errors": "Errors and status",
+    "core.status": "Errors and status",
 }
 FAMILY_PAGES = {  # the pages of docs/methods and the modules that they describe
     "classical": ("runge_kutta", "verlet"),
@@ -175,13 +175,14 @@ def _public_names():
     """The name as users write it, the place of its definition, and its section."""
     import holonomix as hx
 
-    names = {name: module for name, module in hx._HOME.items() if module != f".{name}"}
-    for name in names:
+    for name, (module, _) in hx._HOME.items():
         value = getattr(hx, name)
+        if inspect.ismodule(value):
+            continue
         home = getattr(value, "__module__", "")
         if not home.startswith("holonomix"):
-            home = "holonomix" + names[name]
-        section = SECTIONS[names[name].split(".")[1]]
+            home = f"holonomix.{module}"
+        section = SECTIONS[max((entry for entry in SECTIONS if f"{module}.".startswith(f"{entry}.")), key=len)]
         yield f"hx.{name}", f"{home}.{getattr(value, '__qualname__', name)}", section
     for name in dir(hx.models):
         value = getattr(hx.models, name)
