@@ -21,7 +21,8 @@ def kinds(root: type) -> set[type]:
 
 
 def test_troubleshooting_has_an_entry_for_each_error_warning_and_status():
-    for name in ("cli.exits", "io.errors", "mechanisms.xml_files", "taylor.series", "systems.resonance", "driver"):
+    homes = "study.cli.exits run.io.errors build.mechanisms.xml_files trace.taylor.series mechanics.resonance run"
+    for name in homes.split():
         importlib.import_module(f"holonomix.{name}")
     ours = {c for root in (HolonomixError, Warning, NotImplementedError) for c in kinds(root)}
     names = {c.__name__ for c in ours if c.__module__.startswith("holonomix")}

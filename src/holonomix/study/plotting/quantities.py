@@ -14,7 +14,7 @@ from .solution import MOST_BINS, _windows
 
 if TYPE_CHECKING:
     from ...mechanics.problem import Problem
-    from ...run import Solution
+    from ...run.solution import Solution
 
 MOST_CURVES = 12
 
