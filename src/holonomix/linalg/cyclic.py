@@ -13,10 +13,10 @@ import jax.numpy as jnp
 
 from ..core.types import Numbers
 from .small import unrolled
-from .tridiagonal import Tridiagonal, dense_ring, diagonals, invert
+from .tridiagonal import Tridiagonal, dense_ring, diagonals, invert, smallest_pivot
 
-# Rings of so many rows, or fewer, are not halved.
-SHORT = 8
+# Rings of at most this many rows are not halved.
+MAX_BORDERED_ROWS = 8
 
 
 class CyclicFactor(eqx.Module):
@@ -27,6 +27,11 @@ class CyclicFactor(eqx.Module):
     row: tuple[Any, Any]
     schur: Any
     pivot: Any
+
+    @property
+    def signed_pivot(self) -> Any:
+        corner = self.schur.smallest_pivot
+        return jnp.minimum(self.chain.signed_pivot, corner)
 
     def solve(self, b: Numbers) -> Any:
         single = self.solved.ndim == 1
@@ -47,6 +52,11 @@ class HalvedFactor(eqx.Module):
     levels: tuple[tuple[Any, ...], ...]
     last: CyclicFactor
     pivot: Any
+
+    @property
+    def signed_pivot(self) -> Any:
+        halved = jnp.min(jnp.stack([smallest_pivot(level[0]) for level in self.levels]))
+        return jnp.minimum(self.last.signed_pivot, halved)
 
     def solve(self, b: Numbers) -> Any:
         d, kept = b, []
@@ -73,10 +83,10 @@ class CyclicTridiagonal(eqx.Module):
 
     def factor(self, symmetric: bool = False) -> CyclicFactor | HalvedFactor:
         a, b, c = self.lower, self.diagonal, self.upper
-        if b.ndim > 1 or b.shape[0] % 2 or b.shape[0] <= SHORT:
+        if b.ndim > 1 or b.shape[0] % 2 or b.shape[0] <= MAX_BORDERED_ROWS:
             return self._bordered(symmetric)
         levels, pivot, scale = [], jnp.asarray(jnp.inf, b.dtype), diagonals(b)
-        while b.shape[0] % 2 == 0 and b.shape[0] > SHORT:
+        while b.shape[0] % 2 == 0 and b.shape[0] > MAX_BORDERED_ROWS:
             inverse, smallest = invert(b[0::2], scale[0::2])
             pivot, scale = jnp.minimum(pivot, smallest), scale[1::2]
             lower, upper = a[0::2], a[1::2] if symmetric else c[0::2]
@@ -111,6 +121,9 @@ class CyclicTridiagonal(eqx.Module):
         return CyclicFactor(
             chain, solved, row, schur, jnp.minimum(chain.pivot, jnp.minimum(schur.pivot, jnp.min(kept)))
         )
+
+    def factor_redundant(self, symmetric: bool = False) -> None:
+        """A dense matrix must serve."""
 
     def todense(self) -> Any:
         return dense_ring(self.lower, self.diagonal, self.upper)

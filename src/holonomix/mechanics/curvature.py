@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.types import Numbers, Real
-from ..linalg.assembly import Layout, layout_of
-from ..linalg.definite import UNROLL_DEFINITE, Definite, signed_pivot
+from ..linalg.definite import UNROLL_DEFINITE, Definite
+from ..linalg.layout import AbstractLayout
+from ..linalg.structures import dense_text, plan_layout
 from ..trace.indexing import Indices, take
 from .abstract import AbstractSystem
 from .mass import BlockMass, DenseMass
@@ -89,8 +90,7 @@ def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None,
         return None, None, text
     d = q.size // q.shape[0]
     pattern = pattern_of(tuple(part.indices for part in parts), q.shape[0], d)
-    structure = pattern.layout.structure
-    return parts, pattern if structure.kind != "dense" else None, structure.text
+    return parts, pattern, dense_text(q.size) if pattern is None else pattern.layout.text
 
 
 def local_energies(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
@@ -125,14 +125,14 @@ def _is_linear(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> bool:
 class Pattern:
     """The coupling of particles; compared by identity, which the cache makes safe."""
 
-    layout: Layout
+    layout: AbstractLayout
     diagonal: np.ndarray  # where the particles' own entries stand
     targets: tuple[tuple[tuple[int, int, np.ndarray], ...], ...]  # per term: slot, slot, entries
 
 
 @functools.lru_cache(maxsize=64)
-def pattern_of(indices: tuple[Indices, ...], particles: int, d: int) -> Pattern:
-    """The structure of the Hessian of terms with these particles, d coordinates each."""
+def pattern_of(indices: tuple[Indices, ...], particles: int, d: int) -> Pattern | None:
+    """The structure of the Hessian of terms with these particles, d coordinates each; None for a dense matrix."""
     pairs = [
         (x.array[:, s], x.array[:, z])
         for x in indices
@@ -144,9 +144,9 @@ def pattern_of(indices: tuple[Indices, ...], particles: int, d: int) -> Pattern:
     moving = (i >= 0) & (j >= 0)
     own = np.arange(particles)
     coupled = i[moving], j[moving]
-    layout = layout_of(*coupled, own[:, None] * d + np.arange(d))
-    if layout.structure.kind == "dense":
-        return Pattern(layout, own, ())
+    layout = plan_layout(*coupled, own[:, None] * d + np.arange(d))
+    if layout is None:
+        return None
 
     def entries(a: np.ndarray, b: np.ndarray):
         fixed = (a < 0) | (b < 0)
@@ -168,7 +168,7 @@ class Curvature(eqx.Module):
 
     def factor(self, once: bool = False) -> CurvatureFactor:
         factor = self.matrix.factor(symmetric=True)
-        return CurvatureFactor(factor, signed_pivot(factor), self.pattern)
+        return CurvatureFactor(factor, factor.signed_pivot, self.pattern)
 
     def todense(self) -> Any:
         place = jnp.asarray(self.pattern.layout.inverse.array)

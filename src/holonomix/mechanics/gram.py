@@ -10,11 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.types import Numbers
-from ..linalg.blocks import BlockDiagonal
-from ..linalg.fronts import FrontMatrix
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import Dense
-from ..linalg.tridiagonal import Tridiagonal, lane_products
+from ..linalg.tridiagonal import lane_products
 from ..trace.indexing import Indices, add_at, take
 from .coupling import Coupling, Structured
 from .discovered import Discovered
@@ -179,13 +177,10 @@ class StructuredGram(eqx.Module):
 
     def factor_redundant(self, symmetric: bool = False) -> Any:
         """Factors that accept redundant rows: by the structure for molecules and fronts, of the whole matrix else."""
-        layout, matrix = self.coupling.layout, self.matrix
-        if isinstance(matrix, Tridiagonal) and layout is not None:
-            matrix = layout.fronts(matrix)
-        if self.border is None and isinstance(matrix, BlockDiagonal | FrontMatrix):
-            inner = matrix.factor_redundant(symmetric)
-            return StructuredFactor(inner, None, inner.pivot, self.coupling, self.layout)
-        return Dense(self.todense()).factor_redundant(symmetric)
+        inner = self.matrix.factor_redundant(symmetric) if self.border is None else None
+        if inner is None:
+            return Dense(self.todense()).factor_redundant(symmetric)
+        return StructuredFactor(inner, None, inner.pivot, self.coupling, self.layout)
 
     def todense(self) -> Any:
         inverse = jnp.asarray(self.coupling.layout.inverse.array)  # pyright: ignore[reportOptionalMemberAccess]
@@ -208,18 +203,10 @@ def structured_gram(mass: AbstractMass, left: StructuredJacobian, right: Structu
             continue
         x, y = (_rows(jac, *side) for jac, side in ((left, meeting.left), (weighted, meeting.right)))
         product = lane_products(x, y)
-        places = [(product, meeting.entries)]
+        pieces.append((product, meeting.entries))
         if left is right and meeting.mirrored is not None:
             turned = meeting.mirrored if meeting.mirrored.ndim == 1 else meeting.mirrored.transpose(1, 0, 2)
-            places.append((product.transpose(1, 0, 2), turned))
-        for values, entries in places:
-            if entries.ndim == 1:
-                pieces.append((values, entries))
-            elif layout.structure.kind == "fronts":
-                pieces.append((values if layout.segment else values.reshape(1, 1, -1), entries.reshape(-1)))
-            else:
-                pairs = np.ndindex(*entries.shape[:2])
-                pieces += [(values[a : a + 1, b : b + 1], entries[a, b]) for a, b in pairs]
+            pieces.append((product.transpose(1, 0, 2), turned))
     return StructuredGram(layout.assemble(pieces), _border(mass, left, right, weighted), coupling, left.layout)
 
 
