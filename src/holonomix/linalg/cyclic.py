@@ -6,13 +6,19 @@ left is a chain bordered by its last row.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from ..core.types import Numbers
-from .small import unrolled
+from .fronts import MIN_FRONT_BLOCK, StoredFrontLayout, fronts_available
+from .graph import Graph
+from .layout import AbstractLayout, Piece, sum_parts
+from .small import UNROLL, unrolled
 from .tridiagonal import Tridiagonal, dense_ring, diagonals, invert, smallest_pivot
 
 # Rings of at most this many rows are not halved.
@@ -127,3 +133,28 @@ class CyclicTridiagonal(eqx.Module):
 
     def todense(self) -> Any:
         return dense_ring(self.lower, self.diagonal, self.upper)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RingLayout(AbstractLayout):
+    """The lower, diagonal and upper entries of a ring in natural order."""
+
+    def entry(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        count = self.sizes[0]
+        return (j - i + 1) % count * count + i
+
+    def assemble(self, pieces: Sequence[Piece]) -> CyclicTridiagonal:
+        parts = sum_parts(pieces, self.sizes, self.rows)
+        return CyclicTridiagonal(*(x[0, 0] if self.rows == 1 else x for x in parts))
+
+
+def plan_ring(graph: Graph) -> AbstractLayout | None:
+    """A ring in natural order; blocks of `MIN_FRONT_BLOCK` rows or more are eliminated in fronts where possible."""
+    n, r = graph.rows.shape
+    if not (graph.i.size and n > 4 and r <= UNROLL and np.isin((graph.i - graph.j) % n, (1, n - 1)).all()):
+        return None
+    kind = "tridiagonal" if r == 1 else "block tridiagonal"
+    text = f"{n * r} rows in a ring: a {kind} matrix with corners"
+    layout = RingLayout(r, (n, n, n), *graph.row_order(graph.natural), text)
+    in_fronts = r >= MIN_FRONT_BLOCK and fronts_available()
+    return StoredFrontLayout.of(layout, graph) if in_fronts else layout
