@@ -22,7 +22,7 @@ from ..linalg.structures import dense_text, plan_layout
 from ..trace.indexing import Indices
 from .discovered import Discovered, Pattern, discover
 from .islands import Islands, islands_of
-from .mass import AbstractMass
+from .mass import AbstractMass, AbstractParticleMass
 from .names import row_count
 from .structured import AbstractLocal
 
@@ -188,7 +188,7 @@ def find_structure(
     m = sum(rows)
     if sets * m <= UNROLL:
         return None, f"{m} constraint rows: unrolled dense elimination" if m else "no constraints"
-    if not mass.particlewise:
+    if not isinstance(mass, AbstractParticleMass):
         return None, f"{m} rows with a mass matrix that couples particles: dense LU"
     plain = tuple(k for k in range(len(terms)) if k not in local)
     patterns: dict[int, Pattern] = {}

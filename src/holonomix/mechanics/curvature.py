@@ -23,7 +23,7 @@ from ..linalg.layout import AbstractLayout
 from ..linalg.structures import dense_text, plan_layout
 from ..trace.indexing import Indices, take
 from .abstract import AbstractSystem
-from .mass import BlockMass, DenseMass
+from .mass import AbstractParticleMass
 
 
 class LocalEnergy(NamedTuple):
@@ -56,23 +56,12 @@ def curvature(system: AbstractSystem, q: Numbers, shift: Real, weight: Real = 1.
     if pattern is not None and parts is not None:
         return _structured(system, q, shift, weight, parts, pattern)
     hessian = jax.jacfwd(system.gradient)(q).reshape(q.size, q.size)
-    return Definite(shift * hessian + weight * mass_matrix(system, q))
+    return Definite(shift * hessian + weight * system.mass_form(q).matrix_at(q))
 
 
 def curvature_structure(system: AbstractSystem, q: Numbers) -> str:
     """How `M + shift V''` would be solved, in words."""
     return _find(system, q)[2]
-
-
-def mass_matrix(system: AbstractSystem, q: Numbers) -> Any:
-    """The constant mass as a matrix over the flattened q."""
-    mass = system.mass_form(q)
-    if isinstance(mass, DenseMass):
-        return mass.matrix
-    if isinstance(mass, BlockMass):
-        return mass.full(q.shape[0])
-    value: Any = mass.value  # pyright: ignore[reportAttributeAccessIssue]
-    return jnp.diag(jnp.broadcast_to(value, q.shape).reshape(-1))
 
 
 # -- what the potential is made of -----------------------------------------------------------------------------------
@@ -81,7 +70,7 @@ def mass_matrix(system: AbstractSystem, q: Numbers) -> Any:
 def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
     if q.size <= UNROLL_DEFINITE:
         return None, None, f"{q.size} coordinates: unrolled elimination"
-    if not system.mass_form(q).particlewise:
+    if not isinstance(system.mass_form(q), AbstractParticleMass):
         return None, None, f"{q.size} coordinates with a mass that couples particles: dense Cholesky"
     extra = () if system.params is None else (system.params,)
     parts = local_energies(system.potential_fn, q, extra)
@@ -188,14 +177,8 @@ class CurvatureFactor(eqx.Module):
 def _structured(
     system: AbstractSystem, q: Numbers, shift: Real, weight: Real, parts: list[LocalEnergy], pattern: Pattern
 ) -> Curvature:
-    n = q.shape[0]
-    d = q.size // n
     mass: Any = system.mass_form(q)
-    if isinstance(mass, BlockMass):
-        own = jnp.broadcast_to(mass.matrix, (n, d, d))
-    else:
-        own = jnp.broadcast_to(mass.value, q.shape).reshape(n, d)[:, :, None] * jnp.eye(d, dtype=q.dtype)
-    pieces = [(jnp.moveaxis(weight * own, 0, -1), pattern.diagonal)]
+    pieces = [(jnp.moveaxis(weight * mass.blocks(q), 0, -1), pattern.diagonal)]
     for part, targets in zip(parts, pattern.targets, strict=True):
         hessians = jnp.moveaxis(shift * part.hessians(q), 0, -1)
         pieces += [(hessians[s, :, z], entries) for s, z, entries in targets]
