@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.errors import InputError
-from ...run.ensemble import Ensemble
 
 if TYPE_CHECKING:
     from .bodies import Body
@@ -100,7 +99,7 @@ class JointResults:
         The ends of an ensemble have no rows: their angles lie in (-pi, pi].
         """
         found = self._coordinate("angle", which).value(self._owner().frames(sol.q))
-        ends_only = isinstance(sol, Ensemble) and found.ndim == 1  # one number per trajectory
+        ends_only = np.shape(sol.q) == np.shape(getattr(sol, "final_q", None))  # an ensemble without rows
         return found if ends_only else np.unwrap(found)
 
     def distance(self: Any, sol: Any, which: int = 0) -> np.ndarray:
