@@ -139,7 +139,8 @@ class JointCoordinate(eqx.Module):
         v = self.vectors @ frames + self.constants
         if self.kind == "distance":
             return (jnp.sum(v[0] * v[1]),)
-        return jnp.sum(v[0] * v[2]), jnp.sum(v[1] * v[2])
+        c, s = jnp.sum(v[0] * v[2]), jnp.sum(v[1] * v[2])
+        return (c, s) if len(v) == 3 else (jnp.sqrt(c**2 + s**2), jnp.sum(v[3] * v[2]))
 
     def __call__(self, q: Any) -> Any:
         """The angle in (-pi, pi], or the distance."""
