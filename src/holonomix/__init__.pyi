@@ -95,7 +95,6 @@ from .methods.monitors import LargestForceMonitor as LargestForceMonitor
 from .methods.monitors import MultiplierMonitor as MultiplierMonitor
 from .methods.monitors import StepBounds as StepBounds
 from .methods.monitors import WallMonitor as WallMonitor
-from .methods.partitioned import PartitionedTableau as PartitionedTableau
 from .methods.runge_kutta import Tableau as Tableau
 from .run import io as io
 from .run.adjoints import Checkpointed as Checkpointed

@@ -14,7 +14,7 @@ from .multistep import LinearMultistep as LinearMultistep
 from .partitioned import PartitionedRungeKutta as PartitionedRungeKutta
 from .verlet import StormerVerlet as StormerVerlet
 from .verlet import Leapfrog as Leapfrog
-from .verlet import ImplicitMidpoint as ImplicitMidpoint
+from .runge_kutta import ImplicitMidpoint as ImplicitMidpoint
 from .shake import SHAKE as SHAKE
 from .rattle import RATTLE as RATTLE
 from .composition import Composition as Composition
