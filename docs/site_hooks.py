@@ -124,7 +124,7 @@ def _traits(docs, modules):
     lines = [
         "\n\n## Declared and measured\n",
         "Default options, on the problem that is named. Orders are slopes; the other numbers are defects, at round-off "
-        "where a property is declared. `hx.certify(method, problem)` measures the same on yours.\n",
+        "where a property is declared. `hx.certify(problem, method)` measures the same on yours.\n",
         "| method | on | order of q | symplectic | symmetric | constraint | energy |\n|---|---|---|---|---|---|---|",
     ]
     for name in (n for module in modules for n in hx.methods.FAMILIES[module]):

@@ -1,15 +1,9 @@
 # The public names, for editors and type checkers; `__init__.py` reads them from here and loads them on first use.
 
-from . import linalg as linalg
 from . import methods as methods
 from .build import mechanisms as mechanisms
 from .build import models as models
-from .build.mechanisms import Box as Box
-from .build.mechanisms import Cylinder as Cylinder
 from .build.mechanisms import Mechanism as Mechanism
-from .build.mechanisms import Plate as Plate
-from .build.mechanisms import Rod as Rod
-from .build.mechanisms import Sphere as Sphere
 from .core.errors import ConstraintRankError as ConstraintRankError
 from .core.errors import ConvergenceError as ConvergenceError
 from .core.errors import HolonomixError as HolonomixError
@@ -24,23 +18,17 @@ from .core.status import Status as Status
 from .core.types import Info as Info
 from .core.types import Report as Report
 from .core.types import State as State
-from .mechanics import BlockMass as BlockMass
-from .mechanics import Capability as Capability
 from .mechanics import Distance as Distance
 from .mechanics import Local as Local
 from .mechanics import LocalPotential as LocalPotential
 from .mechanics import Pairs as Pairs
 from .mechanics import Problem as Problem
-from .mechanics import ResonanceWarning as ResonanceWarning
 from .mechanics import Rheonomic as Rheonomic
 from .mechanics import StiffSystem as StiffSystem
 from .mechanics import System as System
-from .mechanics import TimeDependent as TimeDependent
 from .mechanics import effective as effective
 from .mechanics import fixman as fixman
 from .mechanics import invariants as invariants
-from .mechanics import projection as projection
-from .mechanics import resonances as resonances
 from .mechanics.projection import SOR as SOR
 from .mechanics.projection import GaussSeidel as GaussSeidel
 from .mechanics.projection import Newton as Newton
@@ -88,24 +76,10 @@ from .methods import VariationalIntegrator as VariationalIntegrator
 from .methods import ZhangSkeel as ZhangSkeel
 from .methods import ZhangSkeelSimplified as ZhangSkeelSimplified
 from .methods import ZhangSkeelSO3 as ZhangSkeelSO3
-from .methods.monitors import ArcLengthMonitor as ArcLengthMonitor
-from .methods.monitors import FastestParticleMonitor as FastestParticleMonitor
-from .methods.monitors import ForceMonitor as ForceMonitor
-from .methods.monitors import LargestForceMonitor as LargestForceMonitor
 from .methods.monitors import MultiplierMonitor as MultiplierMonitor
-from .methods.monitors import StepBounds as StepBounds
-from .methods.monitors import WallMonitor as WallMonitor
-from .methods.partitioned import PartitionedTableau as PartitionedTableau
-from .methods.runge_kutta import Tableau as Tableau
 from .run import Checkpointed as Checkpointed
-from .run import DifferentBitsWarning as DifferentBitsWarning
 from .run import Ensemble as Ensemble
 from .run import Event as Event
-from .run import FailedTrajectoriesWarning as FailedTrajectoriesWarning
-from .run import FirstPassage as FirstPassage
-from .run import Maximum as Maximum
-from .run import Mean as Mean
-from .run import Minimum as Minimum
 from .run import Reversible as Reversible
 from .run import Solution as Solution
 from .run import explain as explain
@@ -113,15 +87,18 @@ from .run import integrate as integrate
 from .run import io as io
 from .run import simulate as simulate
 from .run import simulate_ensemble as simulate_ensemble
-from .study import papers as papers
 from .study import plotting as plotting
-from .study.certificates import Certificate as Certificate
-from .study.certificates import Comparison as Comparison
 from .study.certificates import certify as certify
 from .study.certificates import compare as compare
 from .study.certificates.limits import limit_study as limit_study
-from .study.certificates.stability import linear_stability as linear_stability
 from .study.certificates.stability import stability_map as stability_map
 from .trace import taylor as taylor
+from .core import errors as errors
+from . import mechanics as mechanics
+from .methods import monitors as monitors
+from .methods import AbstractMethod as AbstractMethod
+from .methods import Traits as Traits
+from .run import observe as reductions
+from .study import certificates as certificates
 
 __version__: str

@@ -96,7 +96,7 @@ forms = {
     "constraint error": lambda: sol.constraint_error(),
     "xarray": lambda: sol.to_xarray(),
     "ensemble xarray": lambda: many.to_xarray(),
-    "certify": lambda: hx.certify(hx.RATTLE(), problem),
+    "certify": lambda: hx.certify(problem, hx.RATTLE()),
     "stability": lambda: hx.linear_stability(hx.RATTLE()),
     "multipliers": lambda: system.multipliers(q, p),
     "potential": lambda: system.prepare(q).potential(q),

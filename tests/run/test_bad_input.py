@@ -6,7 +6,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -129,14 +128,6 @@ CASES = {
     "an observable that raises": ({"observe": {"a": lambda q, p: q[7, 7]}}, hx.InputError, r"observable 'a'.*\(q, p\)"),
     "a class instead of a method": ({"method": hx.methods.RATTLE}, hx.MethodError, r"RATTLE\(\)"),
 }
-
-
-@pytest.fixture
-def untyped():
-    """As users run it: the suite's own type checks, which would speak first, are off."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("untyped")
@@ -275,7 +266,7 @@ def test_a_run_in_chunks_cannot_be_traced_and_says_what_can():
 @pytest.mark.usefixtures("untyped")
 def test_a_class_in_place_of_a_method_is_named_everywhere():
     problem = hx.models.planar_pendulum()
-    for call in (lambda: hx.certify(hx.methods.RATTLE, problem), lambda: hx.explain(problem, hx.methods.RATTLE)):
+    for call in (lambda: hx.certify(problem, hx.methods.RATTLE), lambda: hx.explain(problem, hx.methods.RATTLE)):
         with pytest.raises(hx.MethodError, match=r"write RATTLE\(\)"):
             call()
 

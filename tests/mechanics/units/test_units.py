@@ -145,8 +145,8 @@ def test_momentum_that_is_off_is_refused_in_small_units():
 def test_certify_judges_a_constraint_in_its_own_units():
     system, q, p = problem("constrained", MOLECULAR)
     given = hx.Problem(system, q, p, 1e-17, 1e-15)
-    loose = hx.certify(hx.RATTLE(hx.Newton(tol=1e-15)), given, measure="constraint", steps=20)
-    right = hx.certify(hx.RATTLE(), given, measure="constraint", steps=20)
+    loose = hx.certify(given, hx.RATTLE(hx.Newton(tol=1e-15)), measure="constraint", steps=20)
+    right = hx.certify(given, hx.RATTLE(), measure="constraint", steps=20)
     assert [f.kept for f in loose.findings if f.name == "constraint"] == [False]
     assert all(f.kept for f in right.findings)
 

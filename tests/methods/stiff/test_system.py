@@ -148,7 +148,7 @@ def test_closed_form_of_section_three():
 
 def test_multipliers_and_limit_of_the_double_pendulum():
     problem = hx.models.double_pendulum()
-    study = hx.limit_study(problem.system, problem.q0, problem.p0, omegas=(20.0, 40.0), t1=5.0, rows=250)
+    study = hx.limit_study(problem, omegas=(20.0, 40.0), t1=5.0, rows=250)
     assert np.allclose(study.omega**2 * study.constraint, 2.25, rtol=0, atol=0.05)
     assert np.all(study.multipliers < 0.05) and np.all(study.raw > 0.25)
     assert abs(np.log2(study.position[0] / study.position[1]) - 2) < 0.2
@@ -171,8 +171,8 @@ def test_what_needs_a_stiff_system_or_a_sensible_number_says_so():
         (lambda: hx.resonances(rigid, q[None]), "stiff system"),
         (lambda: rigid.penalized(20.0).penalized(30.0), "stiff already"),
         (lambda: hx.penalty_multipliers(sol, float("nan")), "window must be"),
-        (lambda: hx.limit_study(rigid, q, p, rows=0), "two rows"),
-        (lambda: hx.limit_study(rigid, q, p, t1=1.0, window=2.0), "window within it"),
+        (lambda: hx.limit_study(problem, rows=0), "two rows"),
+        (lambda: hx.limit_study(problem, t1=1.0, window=2.0), "window within it"),
         (lambda: hx.linear_stability([hx.GLA()]), "random numbers"),
     ):
         with pytest.raises(hx.InputError, match=word):

@@ -318,8 +318,11 @@ def test_the_table_says_which_methods_ran_with_springs(here, monkeypatch):
 
 
 def test_certify(here):
-    found = json.loads(call("certify", "rattle", "planar-pendulum", "--json"))
+    found = json.loads(call("certify", "planar-pendulum", "rattle", "--json"))
     assert found["passed"] and found["method"] == "RATTLE"
+    swapped = said("certify", "composition-8", "planar-pendulum", code=2)
+    assert "composition-8 is a method; write `holonomix certify planar-pendulum composition-8`" in swapped
+    assert "unknown model 'composishun'" in said("certify", "composishun", "rattle", code=2)
 
 
 def test_the_shell_completes_models_and_methods():

@@ -16,6 +16,7 @@ from ...mechanics.problem import Problem
 from ...mechanics.projection import as_state_arrays, check_constant_mass, check_start
 from ...methods.base import AbstractMethod, Traits
 from ...run.options import MOST_STEPS, check_method
+from .arguments import check_problem
 from .certificate import Certificate, Finding
 from .measure import MIN_STEPS, LongRun, Orders, Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
 
@@ -28,8 +29,8 @@ ORDER = 0.2
 
 
 def certify(
-    method: AbstractMethod,
     problem: Problem,
+    method: AbstractMethod,
     *,
     dt: float | None = None,
     steps: int | None = None,
@@ -37,21 +38,18 @@ def certify(
     reference: AbstractMethod | None = None,
     key: Key | None = None,
 ) -> Certificate:
-    """Measure what `method` promises on `problem` and say for each declared property whether it is confirmed.
+    """Measure every property that `method` declares on `problem`, and report whether the measurement confirms it.
 
-    The problem itself is always run: from its start, with its `dt`, over its whole length or over `steps` steps. Drifts
-    are measured in this run, which has at least 4000 steps unless `steps` says otherwise. Orders are slopes over at
-    least three step sizes clear of round-off, from a generic point of the trajectory, against a much finer run of
-    `reference` (an eighth-order composition of RATTLE by default). Symplecticity is measured on the cotangent bundle of
-    the manifold, reversal by going 100 steps out and back. `measure` names a selection of `MEASUREMENTS`.
+    The problem is always run from its own start with its own `dt`, over its whole length or over `steps` steps. Drifts
+    are measured in this run, which has at least 4000 steps unless `steps` is given. Orders are slopes over at least
+    three step sizes whose errors are clear of round-off. These runs start at a generic point of the trajectory, and
+    their errors are taken against a much finer run of `reference` (by default an eighth-order composition of RATTLE).
+    Symplecticity is measured on the cotangent bundle of the manifold, reversibility by 100 steps forward and back.
+    `measure` selects from `MEASUREMENTS`.
 
-    Whatever is measured in a run that stops early has failed, and the finding says why.
+    A finding that was measured in a run that stopped early has failed, and its note gives the reason.
     """
-    if not isinstance(problem, Problem):
-        raise InputError(
-            f"certify(method, problem) needs a Problem, not {type(problem).__name__}: a system with a start, a step "
-            "and an end, as hx.models gives them, or hx.Problem(system, q0, p0, dt, t1)"
-        )
+    check_problem("certify(problem, method)", problem)
     if jnp.result_type(float) != jnp.float64:
         raise InputError("certify measures against the round-off of 64-bit floats: unset HOLONOMIX_X64=0")
     wanted = _selection(measure)

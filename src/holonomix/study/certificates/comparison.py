@@ -20,6 +20,7 @@ from ...methods import RATTLE, Composition
 from ...methods.base import AbstractMethod
 from ...run import simulate
 from ...run.solution import Solution, map_rows
+from .arguments import check_problem
 
 REPEATS = 3
 TIMED_SECONDS = 0.05  # a run this long is enough to see the cost of a step beside what every run costs once
@@ -117,8 +118,7 @@ def compare(
     half of the one before. Methods for stiff systems run on `problem.system.penalized(omega)`, by default with
     `omega = 2/dt`. `progress` is called with the name of each method. `Comparison.plot()` draws the result.
     """
-    if not isinstance(problem, Problem):
-        raise InputError(f"problem must be a Problem, not {shown_value(problem)}; see help(hx.Problem)")
+    check_problem("compare(problem, methods)", problem)
     if not isinstance(methods, Iterable) or isinstance(methods, str):
         raise InputError(f"methods must be a list of methods, or a dict with their names, not {shown_value(methods)}")
     listed = list(methods.values() if isinstance(methods, dict) else methods)

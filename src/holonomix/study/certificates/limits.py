@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
-from ...mechanics.abstract import AbstractSystem
+from ...core.types import ArrayLike
+from ...mechanics.problem import Problem
 from ...mechanics.projection import penalty_multipliers
 from ...methods.composition import Composition
 from ...methods.rattle import RATTLE
 from ...methods.verlet import StormerVerlet
 from ...run import simulate
+from .arguments import check_problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,21 +70,25 @@ class LimitStudy:
 
 
 def limit_study(
-    system: AbstractSystem,
-    q0: Any,
-    p0: Any,
-    *,
+    problem: Problem,
+    *start: ArrayLike,
     omegas: Sequence[float | int] = (10.0, 20.0, 40.0, 80.0),
-    t1: float | int = 5.0,
+    t1: float | int | None = None,
     window: float = 0.2,
     rows: int = 500,
     resolution: float = 40.0,
 ) -> LimitStudy:
-    """Follow the penalized systems `omega^2/2 |g|^2` with resolved Verlet steps and compare them with the rigid motion.
+    """Compare the penalized systems `omega^2/2 |g|^2` with the rigid motion of `problem`.
 
-    The fast period is resolved by `resolution` times the largest row of `G M^-1 G^T` at the start; the reference is an
-    eighth-order composition of RATTLE. `rows` rows are compared.
+    Both run up to `t1`, by default the problem's. The penalized systems are integrated by Verlet with about
+    `resolution` steps per fast period, the rigid one by an eighth-order composition of RATTLE. They are compared at
+    `rows` equally spaced times.
     """
+    check_problem("limit_study(problem)", problem)
+    if start:
+        raise InputError("limit_study(problem) takes the start from the problem; give options by name")
+    t1 = problem.t1 if t1 is None else t1
+    system, q0, p0 = problem.system, problem.q0, problem.p0
     if not system.has_constraints:
         raise InputError("a limit study needs a constrained system; give the rigid one")
     if rows < 2 or not t1 > 0 or not 0 <= window < t1:

@@ -20,6 +20,7 @@ from ...methods.base import AbstractMethod
 from ...run import simulate
 from ...run.solution import map_rows
 from ...trace.compiled import compiled
+from .arguments import check_problem
 
 
 class Spring(eqx.Module):
@@ -107,22 +108,22 @@ def _label(method: AbstractMethod) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class StabilityMap:
-    """For each method, omega and h: how the run ended, and the largest `|g|` before it did.
+    """For each method, omega and dt: how the run ended, and the largest `|g|` up to then.
 
-    `status` holds `Status` values; runs whose energy left all bounds count as NONFINITE. `worst` is `max|g|`, `ended`
-    the time at which the run stopped.
+    `status` holds `Status` values; a run whose energy grew by a factor of 1e6 counts as NONFINITE. `worst` is `max|g|`,
+    `ended` the time at which the run stopped.
     """
 
     names: tuple[str, ...]
     omegas: np.ndarray
-    steps: np.ndarray
+    dts: np.ndarray
     status: np.ndarray
     worst: np.ndarray
     ended: np.ndarray
 
-    def of(self, name: str, omega: float | int, h: float | int) -> tuple[Status, float]:
+    def of(self, name: str, omega: float | int, dt: float | int) -> tuple[Status, float]:
         k = self.names.index(name)
-        i, j = int(np.argmin(np.abs(self.omegas - omega))), int(np.argmin(np.abs(self.steps - h)))
+        i, j = int(np.argmin(np.abs(self.omegas - omega))), int(np.argmin(np.abs(self.dts - dt)))
         return Status(int(self.status[k, i, j])), float(self.worst[k, i, j])
 
     def plot(self) -> Any:
@@ -132,7 +133,7 @@ class StabilityMap:
         figure, panels = plt.subplots(
             1, len(self.names), figsize=(3.2 * len(self.names), 3.6), squeeze=False, sharey=True, layout="constrained"
         )
-        x, y = np.meshgrid(self.omegas, self.steps, indexing="ij")
+        x, y = np.meshgrid(self.omegas, self.dts, indexing="ij")
         image, marks = None, {}
         for panel, name, status, worst in zip(panels[0], self.names, self.status, self.worst, strict=True):
             good = status == Status.OK
@@ -146,8 +147,8 @@ class StabilityMap:
             # the bound omega h^2 = 0.3 below which Zhang & Skeel's matrix was found to stay definite
             marks[r"$\omega h^2 = 0.3$"] = panel.plot(self.omegas, np.sqrt(0.3 / self.omegas), "k:", lw=1)[0]
             panel.set(xscale="log", yscale="log", xlabel=r"$\omega$", title=name)
-            panel.set_ylim(0.8 * self.steps.min(), 1.25 * self.steps.max())
-            panel.set_yticks(self.steps, [f"{h:g}" for h in self.steps])
+            panel.set_ylim(0.8 * self.dts.min(), 1.25 * self.dts.max())
+            panel.set_yticks(self.dts, [f"{h:g}" for h in self.dts])
             panel.minorticks_off()
         panels[0][0].set_ylabel("h")
         if marks:
@@ -162,16 +163,17 @@ def stability_map(
     methods: Mapping[str, Any],
     *,
     omegas: Sequence[float | int],
-    steps: Sequence[float | int],
+    dts: Sequence[float | int],
     t1: float | int = 50.0,
 ) -> StabilityMap:
-    """Run each method on `problem.system.penalized(omega)` for every omega and step size, and note how it ends."""
-    shape = (len(methods), len(omegas), len(steps))
+    """Run each method on `problem.system.penalized(omega)` for every omega and every step of `dts`."""
+    check_problem("stability_map(problem, methods, omegas=..., dts=...)", problem)
+    shape = (len(methods), len(omegas), len(dts))
     status, worst, ended = np.zeros(shape, int), np.zeros(shape), np.zeros(shape)
     for k, method in enumerate(methods.values()):
         for i, omega in enumerate(omegas):
             stiff = problem.system.penalized(omega)
-            for j, h in enumerate(steps):
+            for j, h in enumerate(dts):
                 sol = simulate(stiff, method, problem.q0, problem.p0, dt=h, t1=t1, throw=False)
                 g = map_rows(_violation, stiff, sol.q, sol.p, sol.t)
                 energy = np.abs(sol.energy_error())
@@ -179,7 +181,7 @@ def stability_map(
                 status[k, i, j] = Status.NONFINITE if wild.any() and sol.status == Status.OK else sol.status
                 worst[k, i, j] = float(np.nanmax(g)) if np.isfinite(g).any() else np.inf
                 ended[k, i, j] = sol.final_t
-    return StabilityMap(tuple(methods), np.asarray(omegas, float), np.asarray(steps, float), status, worst, ended)
+    return StabilityMap(tuple(methods), np.asarray(omegas, float), np.asarray(dts, float), status, worst, ended)
 
 
 def _violation(stiff: Any, q: Numbers, p: Numbers, t: Real) -> Any:

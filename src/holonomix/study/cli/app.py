@@ -21,7 +21,7 @@ HELP = """Simulate mechanical systems with holonomic constraints.
   holonomix methods                        how, and what each method keeps
   holonomix explain double-pendulum        how a run is carried out, and why
   holonomix compare double-pendulum rk4 rattle composition-8
-  holonomix certify rattle                 measure what a method declares
+  holonomix certify double-pendulum rattle measure the declared properties
 
 Exit codes: 0 done; 1 a declared property failed, or a benchmark failed;
 2 command line, run file, model or method; 3 the run stopped before its end;

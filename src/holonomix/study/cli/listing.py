@@ -99,7 +99,8 @@ SUMMARY = """Which method? The first line that fits:
                                line-integral keeps the energy to round-off;
                                vrattle varies the step, reversibly
   no constraints               stormer-verlet, gauss, adaptive-verlet
-`holonomix methods NAME` describes one; `holonomix certify NAME` measures it.
+`holonomix methods NAME` describes a method;
+`holonomix certify MODEL NAME` measures its declared properties.
 """
 
 
@@ -125,8 +126,8 @@ def print_methods(console: Any) -> None:
     from rich.table import Table
 
     caption = (
-        "Energy, constraint and hidden constraint are kept to round-off; every promise is measured by the tests, and "
-        "by `holonomix certify METHOD`. symplectic?: not proved either way. Numbers may follow a name: composition-8, "
+        "Energy, constraint and hidden constraint are kept to round-off. `holonomix certify MODEL METHOD` measures "
+        "every declared property, as the tests do. symplectic?: unknown. Numbers may follow a name: composition-8, "
         "hbvm-6-2, zhang-skeel-0.4. Also treats: a mass M(q), an applied force f, a potential V(q, t), a vector "
         "potential A(q), moving constraints g(q, t), redundant rows."
     )

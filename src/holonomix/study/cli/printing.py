@@ -78,5 +78,5 @@ def read_certificate(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise CommandError(f"{path} cannot be read as a certificate: {error}") from error
     if not isinstance(found.get("findings"), list):
-        raise CommandError(f"{path} is no certificate: make one with `holonomix certify METHOD --json > {path}`")
+        raise CommandError(f"{path} is no certificate: make one with `holonomix certify MODEL METHOD --json > {path}`")
     return found

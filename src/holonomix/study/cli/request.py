@@ -7,10 +7,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from .environment import set_up_jax
 from .exits import CommandError
 from .literals import assignment, is_huge, literal, merged
 from .runfile import KEYS, RunSpec, parse_run_file, read_run_file, validate
-from .suggest import suggestion
+from .suggest import complete_model, kebab, suggestion
 from .trust import check_run_file
 
 _TEXTS = {"method", "backend", "model", "system", "out"}
@@ -38,6 +39,23 @@ def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | N
     return validate(table, source)
 
 
+def check_model_first(command: str, model: str, method: str | None) -> None:
+    """Raise a `CommandError` that shows the right order if `model` is the name of a method."""
+    if model.endswith((".toml", ".py", ".urdf", ".xml")) or kebab(model) in complete_model(""):
+        return
+    set_up_jax()
+    from .methodspec import parse_method
+
+    try:
+        parse_method(model)
+    except CommandError:
+        return  # the unknown model is reported instead
+    raise CommandError(
+        f"holonomix {command} MODEL METHOD: {model} is a method; write `holonomix {command} "
+        f"{method or 'double-pendulum'} {model}`"
+    )
+
+
 def _target(target: str, trust: bool) -> tuple[dict[str, Any], str]:
     if target.endswith(".toml"):
         path = Path(target)
@@ -63,8 +81,6 @@ def _check_argument(table: dict[str, Any], name: str) -> None:
     model = table.get("model")
     if not isinstance(model, str):
         return
-    from .environment import set_up_jax
-
     set_up_jax()
     from holonomix.build.models import MODELS, registry
 

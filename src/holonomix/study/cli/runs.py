@@ -142,7 +142,9 @@ def view(
     watch: Annotated[bool, typer.Option("--watch", help="Follow a run in progress until it ends.")] = False,
     certificate: Annotated[
         Path | None,
-        typer.Option("--certificate", metavar="FILE.json", help="A tab with it: what `certify METHOD --json` printed."),
+        typer.Option(
+            "--certificate", metavar="FILE.json", help="A tab with it: what `certify MODEL METHOD --json` printed."
+        ),
     ] = None,
 ) -> None:
     """Show a run or an ensemble as a page.

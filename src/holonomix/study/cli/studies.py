@@ -68,32 +68,28 @@ def compare(
 
 @app.command(epilog="Exit codes: 0 confirmed; 1 a declared property failed or a run stopped early; 2 model or method.")
 def certify(
-    method: Annotated[
-        str,
-        typer.Argument(
-            metavar="METHOD", help="A method, such as rattle or 'HBVM(k=6, s=2)'.", autocompletion=complete_method
-        ),
-    ],
-    model: Model = "double-pendulum",
+    model: Model,
+    method: MaybeMethod = None,
     dt: Dt = None,
     omega: Omega = None,
     sets: Sets = None,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Measure what a method promises.
+    """Measure on a model the properties that a method declares.
 
-    Order, symplecticity, reversibility, constraints, drifts, each beside what the method declares.
+    The table shows order, symplecticity, reversibility, constraint errors and drifts beside what is declared.
     """
     with guarded():
         from .execute import job_from
-        from .request import spec_from
+        from .request import check_model_first, spec_from
 
+        check_model_first("certify", model, method)
         spec = spec_from(model, {"method": method, "dt": dt, "omega": omega}, sets or [], None, trust=trust)
         job = job_from(spec)
         import holonomix as hx
 
-        certificate = hx.certify(job.method, job.problem, dt=None if dt is None else job.dt)
+        certificate = hx.certify(job.problem, job.method, dt=None if dt is None else job.dt)
         if as_json:
             print_json(certificate.to_dict())
         else:

@@ -39,7 +39,7 @@ def reversibility(found: Findings, quick: bool) -> None:
     ):
         if quick and "U2" not in name:
             continue
-        certificate = hx.certify(method, problem, dt=dt, measure="symmetric")
+        certificate = hx.certify(problem, method, dt=dt, measure="symmetric")
         away = float(certificate["symmetric"].measured)
         table.add(name, "rod" if problem is rod else "double pendulum", away)
         found.compare(f"{name}: symmetric under (q, p, t) -> (q, -p, -t)", "yes", f"returns to {away:.0e}", away < 1e-9)
