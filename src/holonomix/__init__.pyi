@@ -1,9 +1,11 @@
 # The public names, for editors and type checkers; `__init__.py` reads them from here and loads them on first use.
 
+from . import mechanics as mechanics
 from . import methods as methods
 from .build import mechanisms as mechanisms
 from .build import models as models
 from .build.mechanisms import Mechanism as Mechanism
+from .core import errors as errors
 from .core.errors import ConstraintRankError as ConstraintRankError
 from .core.errors import ConvergenceError as ConvergenceError
 from .core.errors import HolonomixError as HolonomixError
@@ -27,7 +29,6 @@ from .mechanics import Rheonomic as Rheonomic
 from .mechanics import StiffSystem as StiffSystem
 from .mechanics import System as System
 from .mechanics import effective as effective
-from .mechanics import fixman as fixman
 from .mechanics import invariants as invariants
 from .mechanics.projection import SOR as SOR
 from .mechanics.projection import GaussSeidel as GaussSeidel
@@ -42,6 +43,7 @@ from .methods import RK4 as RK4
 from .methods import SHAKE as SHAKE
 from .methods import VRATTLE as VRATTLE
 from .methods import VSHAKE as VSHAKE
+from .methods import AbstractMethod as AbstractMethod
 from .methods import AdamsBashforth as AdamsBashforth
 from .methods import AdamsMoulton as AdamsMoulton
 from .methods import AdaptiveVerlet as AdaptiveVerlet
@@ -72,10 +74,12 @@ from .methods import StormerVerlet as StormerVerlet
 from .methods import SymplecticEuler as SymplecticEuler
 from .methods import Taylor as Taylor
 from .methods import TaylorAdaptive as TaylorAdaptive
+from .methods import Traits as Traits
 from .methods import VariationalIntegrator as VariationalIntegrator
 from .methods import ZhangSkeel as ZhangSkeel
 from .methods import ZhangSkeelSimplified as ZhangSkeelSimplified
 from .methods import ZhangSkeelSO3 as ZhangSkeelSO3
+from .methods import monitors as monitors
 from .methods.monitors import MultiplierMonitor as MultiplierMonitor
 from .run import Checkpointed as Checkpointed
 from .run import Ensemble as Ensemble
@@ -85,20 +89,15 @@ from .run import Solution as Solution
 from .run import explain as explain
 from .run import integrate as integrate
 from .run import io as io
+from .run import reductions as reductions
 from .run import simulate as simulate
 from .run import simulate_ensemble as simulate_ensemble
+from .study import certificates as certificates
 from .study import plotting as plotting
 from .study.certificates import certify as certify
 from .study.certificates import compare as compare
-from .study.certificates.limits import limit_study as limit_study
-from .study.certificates.stability import stability_map as stability_map
+from .study.certificates import limit_study as limit_study
+from .study.certificates import stability_map as stability_map
 from .trace import taylor as taylor
-from .core import errors as errors
-from . import mechanics as mechanics
-from .methods import monitors as monitors
-from .methods import AbstractMethod as AbstractMethod
-from .methods import Traits as Traits
-from .run import observe as reductions
-from .study import certificates as certificates
 
 __version__: str

@@ -97,7 +97,7 @@ forms = {
     "xarray": lambda: sol.to_xarray(),
     "ensemble xarray": lambda: many.to_xarray(),
     "certify": lambda: hx.certify(problem, hx.RATTLE()),
-    "stability": lambda: hx.linear_stability(hx.RATTLE()),
+    "stability": lambda: hx.certificates.linear_stability(hx.RATTLE()),
     "multipliers": lambda: system.multipliers(q, p),
     "potential": lambda: system.prepare(q).potential(q),
     "model": lambda: hx.models.four_bar(),

@@ -154,7 +154,7 @@ def test_the_control_runs():
         (lambda: hx.Composition(hx.RATTLE(), order=5), "5"),
         (lambda: hx.Composition(hx.RATTLE(), order=8.0), r"8\.0"),
         (lambda: hx.RungeKutta("Heun"), "Tableau.*'Heun'"),
-        (lambda: hx.Tableau("Heun", ((), (1.0,)), (0.5, 0.6), 2), r"1\.1"),
+        (lambda: hx.methods.Tableau("Heun", ((), (1.0,)), (0.5, 0.6), 2), r"1\.1"),
         (lambda: hx.Composition(hx.RATTLE(), scheme=(0.5, 0.6)), r"1\.1"),
         (lambda: hx.Composition(hx.RATTLE(), scheme="yoshida-7"), "yoshida-7"),
         (lambda: hx.System(weight, params={"name": "rod"}), "params.*'rod'"),

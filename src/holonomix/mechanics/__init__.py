@@ -12,7 +12,6 @@ from .mass import check_mass as check_mass
 from .potentials import LocalPotential as LocalPotential
 from .potentials import Pairs as Pairs
 from .problem import Problem as Problem
-from .resonance import ResonanceWarning as ResonanceWarning
 from .resonance import ResonanceWatch as ResonanceWatch
 from .resonance import resonances as resonances
 from .stiff import StiffSystem as StiffSystem

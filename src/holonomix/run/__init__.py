@@ -2,9 +2,7 @@
 
 from .adjoints import Checkpointed as Checkpointed
 from .adjoints import Reversible as Reversible
-from .checkpoint import DifferentBitsWarning as DifferentBitsWarning
 from .ensemble import Ensemble as Ensemble
-from .ensemble import FailedTrajectoriesWarning as FailedTrajectoriesWarning
 from .ensemble import simulate_ensemble as simulate_ensemble
 from .events import Event as Event
 from .explain import explain as explain

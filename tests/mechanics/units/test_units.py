@@ -40,7 +40,7 @@ def everything() -> list[tuple[Any, str]]:
         (hx.SHAKE(), "mixed"),
         (hx.MollifiedImpulse(substeps=4), "stiff"),
         (hx.StormerVerlet(), "constrained"),
-        (hx.VRATTLE(hx.ArcLengthMonitor()), "constrained"),
+        (hx.VRATTLE(hx.monitors.ArcLengthMonitor()), "constrained"),
     ]
     for entry in registry().values():
         for make in (entry.make, *entry.variants):
@@ -256,9 +256,9 @@ def test_monitors_scale_with_their_units(at_rest):
     force, speed = mass / time**2, length / time  # of a multiplier and of the others
     monitors = {
         hx.MultiplierMonitor(): force,
-        hx.ForceMonitor(): speed,
-        hx.ArcLengthMonitor(): speed,
-        hx.FastestParticleMonitor(): speed,
+        hx.monitors.ForceMonitor(): speed,
+        hx.monitors.ArcLengthMonitor(): speed,
+        hx.monitors.FastestParticleMonitor(): speed,
     }
     for monitor, unit in monitors.items():
         natural, scaled = (

@@ -195,7 +195,7 @@ def test_smallest_pivot_tells_definite_from_indefinite(count):
 
 
 def test_linear_stability_needs_a_quarter():
-    scan = hx.linear_stability(
+    scan = hx.certificates.linear_stability(
         {
             "quarter": hx.ZhangSkeel(0.25),
             "below": hx.ZhangSkeel(0.2499),

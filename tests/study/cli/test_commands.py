@@ -413,3 +413,16 @@ def test_help_and_summary_fit_into_eighty_columns():
 def test_dir_shows_what_is_public():
     assert not {"os", "sys", "importlib", "difflib", "Any", "TYPE_CHECKING"} & set(dir(hx))
     assert {"System", "RATTLE", "models", "simulate", "__version__"} <= set(dir(hx))
+    assert len([name for name in dir(hx) if not name.startswith("_")]) <= 100
+
+
+def test_names_that_moved_are_found_and_say_where_they_are_now():
+    moved = {
+        "ForceMonitor": "monitors", "Tableau": "methods", "Maximum": "reductions", "Rod": "mechanisms",
+        "BlockMass": "mechanics", "linear_stability": "certificates", "ResonanceWarning": "errors", "papers": "study",
+    }  # fmt: skip
+    for name, module in moved.items():
+        assert name not in dir(hx)
+        with pytest.warns(DeprecationWarning, match=f"holonomix.{name} is now holonomix.{module}.{name}"):
+            found = getattr(hx, name)
+        assert found is getattr(getattr(hx, module), name)

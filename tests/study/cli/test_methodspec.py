@@ -33,6 +33,7 @@ from holonomix.study.cli.suggest import kebab
         ("gla-rattle", hx.GLA(hx.RATTLE())),
         ("gla-rattle-0.5-2", hx.GLA(hx.RATTLE(), friction=0.5, temperature=2.0)),
         ("VRATTLE(monitor=MultiplierMonitor())", hx.VRATTLE(monitor=hx.MultiplierMonitor())),
+        ("hx.VRATTLE(hx.monitors.ForceMonitor(2.0))", hx.VRATTLE(hx.monitors.ForceMonitor(2.0))),
         ("Splitting(c=[0.5, 0.5], d=(1.0, -0.0))", hx.Splitting((0.5, 0.5), (1.0, 0.0))),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
-from holonomix.core.errors import HolonomixError, MethodError, SimulationError
+from holonomix.core.errors import DifferentBitsWarning, HolonomixError, MethodError, SimulationError
 from holonomix.run.io import (
     EnsembleStore,
     Store,
@@ -207,7 +207,6 @@ def resume(
             store.save_file(SEAL, sealed(text).encode())
         if not quiet:
             warn_of_changes(then)
-        from holonomix import DifferentBitsWarning  # here, because job_from has set up JAX
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DifferentBitsWarning)  # said above

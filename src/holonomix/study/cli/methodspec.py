@@ -18,6 +18,7 @@ from .suggest import kebab, suggestion
 
 # parameters that hold an object: numbers in a short form skip them, a further name fills the first of the methods
 _OBJECTS = {"method", "inner", "solver", "scheme", "tableau", "monitor", "c", "d"}
+_PREFIXES = {"", *(f"{p}{m}" for p in ("hx", "holonomix") for m in ("", ".methods", ".monitors"))}
 _LONGEST = 500
 _LARGEST = 1_000_000
 
@@ -135,11 +136,8 @@ def _built(text: str, node: ast.expr) -> Any:
 
 
 def _named(text: str, node: ast.expr) -> Callable[..., Any]:
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("hx", "holonomix"):
-        name = node.attr
-    elif isinstance(node, ast.Name):
-        name = node.id
-    else:
+    package, _, name = ast.unparse(node).rpartition(".")
+    if package not in _PREFIXES or not name.isidentifier():
         raise CommandError(f"method {text!r}: {ast.unparse(node)!r} is not a name of this package")
     known = _methods() | _parts()
     if name not in known:

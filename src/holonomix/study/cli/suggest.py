@@ -23,7 +23,10 @@ def complete_method(incomplete: str) -> list[str]:
 def _complete(package: str, incomplete: str) -> list[str]:
     """From the stub of the package: importing it would import JAX, which is too slow for completion."""
     found = stub_names(str(Path(__file__).parents[2] / package / "__init__.py"))
-    names = [kebab(name) for name, (module, _) in found.items() if module not in ("base", "registry")]
+    others = ("base", "registry", "tableaus")
+    names = [
+        kebab(name) for name, (module, _) in found.items() if module not in others and name != "PartitionedTableau"
+    ]
     return [name for name in names if name.startswith(incomplete)]
 
 

@@ -113,7 +113,7 @@ def orders(found: Findings, quick: bool) -> None:
 def stability(found: Findings, quick: bool) -> None:
     """Z&S is unconditionally linearly stable if and only if beta >= 1/4."""
     methods = {f"beta {b:g}": hx.ZhangSkeel(b) for b in (0.0, 0.2, 0.2499, 0.25, 0.4)}
-    scan = hx.linear_stability(methods)
+    scan = hx.certificates.linear_stability(methods)
     table = found.table("First unstable h omega", "beta", "measured", "2/sqrt(1 - 4 beta)")
     right = True
     for limit, method in zip(scan.limit(), methods.values(), strict=True):
