@@ -51,9 +51,9 @@ def test_every_method_has_a_short_name(name):
     [
         ("ratle", "did you mean 'rattle'"),
         ("rattle-x", "is not a number"),
-        ("hbvm-2-2-3", "3 numbers and room for 2"),
+        ("hbvm-2-2-3", "3 numbers, but takes 2"),
         ("composition-7", "even order"),
-        ("gla-composition-4", "whose number is 4"),
+        ("gla-composition-4", "the number 4 is ambiguous"),
         ("RATTLE(solvr=Newton())", "solvr"),
         ("RATTLE(solver=Newtn())", "did you mean 'Newton'"),
         ("Newton()", "not a method"),

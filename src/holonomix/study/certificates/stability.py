@@ -1,4 +1,4 @@
-"""Stability, linear and not: spectral radius against `h omega`, and the fate of a penalized motion over (omega, h)."""
+"""Linear stability (spectral radius over `h omega`) and nonlinear stability of penalized motion over (omega, dt)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Spring(eqx.Module):
 
 @compiled
 def _radius(method: AbstractMethod, h_omega: Any) -> Any:
-    """The largest modulus of an eigenvalue of one step of the oscillator `q'' = -q` with `h = h omega`."""
+    """The spectral radius of one step of size `h omega` of the oscillator `q'' = -q`."""
     system = System(Spring(jnp.asarray(1.0))).prepare(jnp.zeros(1))
 
     def one(h: Real):
@@ -57,19 +57,19 @@ def _flat(state: State) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class LinearStability:
-    """`radius[k, j]` is the spectral radius of method k at `h_omega[j]`: one means stable, NaN that the step failed."""
+    """`radius[k, j]` is the spectral radius of method k at `h_omega[j]`; at most 1 is stable, NaN is a failed step."""
 
     names: tuple[str, ...]
     h_omega: np.ndarray
     radius: np.ndarray
 
     def stable(self, tolerance: float = 1e-9) -> np.ndarray:
-        """Whether each method is stable at every `h omega` scanned."""
+        """Whether each method is stable at every `h omega` of the scan."""
         return np.all(self.radius <= 1 + tolerance, axis=1)
 
     def limit(self, tolerance: float = 1e-9) -> np.ndarray:
-        """The first `h omega` of the scan at which each method is unstable (infinity where there is none)."""
-        bad = ~(self.radius <= 1 + tolerance)  # steps that failed are not stable
+        """For each method, the first `h omega` of the scan at which it is unstable; infinity if there is none."""
+        bad = ~(self.radius <= 1 + tolerance)  # failed steps count as unstable
         first = np.argmax(bad, axis=1)
         return np.where(bad.any(axis=1), self.h_omega[first], np.inf)
 
@@ -78,7 +78,7 @@ class LinearStability:
 
         axes = plt.subplots(figsize=(6, 4))[1] if axes is None else axes
         for k, (name, radius) in enumerate(zip(self.names, self.radius, strict=True)):
-            # stable ones all lie at one: the later ones are drawn narrower, on top
+            # all stable methods lie at one: draw later curves narrower, on top
             axes.loglog(self.h_omega, radius, lw=max(1.0, 4.5 - 0.8 * k), label=name)
         axes.axhline(1.0, color="black", lw=0.5, ls=":")
         axes.set(xlabel=r"$h\,\omega$", ylabel="spectral radius")
@@ -87,15 +87,13 @@ class LinearStability:
 
 
 def linear_stability(methods: Mapping[str, Any] | Sequence[Any] | Any, h_omega: Any = None) -> LinearStability:
-    """Scan the spectral radius of one or more methods over `h omega` on the harmonic oscillator."""
+    """The spectral radius of one or more methods on the harmonic oscillator, over `h omega`."""
     if not isinstance(methods, Mapping):
         listed = list(methods) if isinstance(methods, Sequence) else [methods]
         methods = {_label(method): method for method in listed}
     for name, method in methods.items():
         if method.stochastic or method.adaptive:
-            raise InputError(
-                f"linear stability is that of a fixed map: {name} draws random numbers or changes its step"
-            )
+            raise InputError(f"linear stability needs a fixed map, but {name} draws random numbers or changes its step")
     h_omega = np.geomspace(0.01, 1000.0, 501) if h_omega is None else np.asarray(h_omega, float)
     radius = [np.asarray(_radius(method, jnp.asarray(h_omega))) for method in methods.values()]
     return LinearStability(tuple(methods), h_omega, np.stack(radius))
@@ -127,7 +125,7 @@ class StabilityMap:
         return Status(int(self.status[k, i, j])), float(self.worst[k, i, j])
 
     def plot(self) -> Any:
-        """One panel a method: `log10 max|g|` where the run survived, red marks where it failed."""
+        """One panel per method: `log10 max|g|` where the run reached its end, red marks where it failed."""
         import matplotlib.pyplot as plt
 
         figure, panels = plt.subplots(
@@ -144,7 +142,7 @@ class StabilityMap:
                 if here.any():
                     label = kind.name.lower().replace("_", " ")
                     marks[label] = panel.scatter(x[here], y[here], c="crimson", s=40, marker=mark)
-            # the bound omega h^2 = 0.3 below which Zhang & Skeel's matrix was found to stay definite
+            # below omega h^2 = 0.3 the matrix of Zhang & Skeel was found to stay definite
             marks[r"$\omega h^2 = 0.3$"] = panel.plot(self.omegas, np.sqrt(0.3 / self.omegas), "k:", lw=1)[0]
             panel.set(xscale="log", yscale="log", xlabel=r"$\omega$", title=name)
             panel.set_ylim(0.8 * self.dts.min(), 1.25 * self.dts.max())
