@@ -40,7 +40,7 @@ def turning_rod(nodes: int):
     wall = ((1.0, 0.0, 0.0, 1.0),)
     rod = hx.models.cosserat_rod(nodes, length=length, walls=wall, speed=0.0)
     system = rod.system.prepare(rod.q0)
-    method = hx.VRATTLE(hx.WallMonitor(wall_distances, power=3.0))
+    method = hx.VRATTLE(hx.monitors.WallMonitor(wall_distances, power=3.0))
     # every section turns about the axis alike, so that a step needs as many sweeps whatever the number of nodes
     turning = jnp.zeros_like(rod.q0).at[:, 4].set(2.0).at[:, 6].set(-2.0)
     p = system.momentum(rod.q0, turning)

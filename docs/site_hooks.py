@@ -11,13 +11,17 @@ import json
 from pathlib import Path
 
 INTRODUCTIONS = {
-    "Systems": "What is simulated: potentials, constraints, masses and forces.",
-    "Projection": "Consistent states and the solvers of the multipliers.",
-    "Mechanisms": "Bodies and joints instead of formulas.",
-    "Runs": "Simulate one trajectory or many, and what comes back.",
-    "Methods": "The integrators by family; [the method chooser](../methods/index.md) says which to take.",
-    "Certificates": "Measurements of what methods declare.",
-    "Errors and status": "What is raised; [troubleshooting](../troubleshooting.md) says what to do about it.",
+    "Systems": "Mechanical systems: potentials, constraints, masses and forces.",
+    "Projection": "Projection onto the constraint manifold, and the solvers for the multipliers.",
+    "Mechanisms": "Systems built from bodies and joints.",
+    "Runs": "Functions that run one trajectory or many, and their results.",
+    "Methods": "The integrators; [the method chooser](../methods/index.md) helps to choose one.",
+    "Certificates": "Measurements of declared properties, comparisons of methods, stability and stiff limits.",
+    "Errors and status": "Errors, warnings, status codes; [troubleshooting](../troubleshooting.md) has the remedies.",
+    "Store": "Runs on disk; [the store](../store.md) describes the format.",
+    "Invariants and statistics": "Conserved quantities, drifts, and statistics of samples.",
+    "Pictures": "Figures of problems, solutions and certificates.",
+    "Taylor series": "Taylor series of the solutions of differential equations.",
 }
 SECTIONS = {  # by the module that a name is imported from; the longest entry that fits
     "mechanics": "Systems",
@@ -27,10 +31,16 @@ SECTIONS = {  # by the module that a name is imported from; the longest entry th
     "core.types": "Runs",
     "core.scene": "Runs",
     "methods": "Methods",
+    "build.models": "Models",
     "study.certificates": "Certificates",
     "core.errors": "Errors and status",
     "core.status": "Errors and status",
+    "run.io": "Store",
+    "mechanics.invariants": "Invariants and statistics",
+    "study.plotting": "Pictures",
+    "trace.taylor": "Taylor series",
 }
+HELPERS = ("_", "as_", "check_")
 FAMILY_PAGES = {  # the pages of docs/methods and the modules that they describe
     "classical": ("runge_kutta", "verlet"),
     "multistep": ("multistep", "partitioned"),
@@ -124,7 +134,7 @@ def _traits(docs, modules):
     lines = [
         "\n\n## Declared and measured\n",
         "Default options, on the problem that is named. Orders are slopes; the other numbers are defects, at round-off "
-        "where a property is declared. `hx.certify(method, problem)` measures the same on yours.\n",
+        "where a property is declared. `hx.certify(problem, method)` measures the same on yours.\n",
         "| method | on | order of q | symplectic | symmetric | constraint | energy |\n|---|---|---|---|---|---|---|",
     ]
     for name in (n for module in modules for n in hx.methods.FAMILIES[module]):
@@ -172,22 +182,40 @@ def _notebook_page(notebook):
 
 
 def _public_names():
-    """The name as users write it, the place of its definition, and its section."""
+    """The name as users write it, the place of its definition, and its section; a name in `hx` is not repeated."""
     import holonomix as hx
 
+    seen, modules = set(), {}
     for name, (module, _) in hx._HOME.items():
         value = getattr(hx, name)
         if inspect.ismodule(value):
-            continue
-        home = getattr(value, "__module__", "")
-        if not home.startswith("holonomix"):
-            home = f"holonomix.{module}"
-        section = SECTIONS[max((entry for entry in SECTIONS if f"{module}.".startswith(f"{entry}.")), key=len)]
-        yield f"hx.{name}", f"{home}.{getattr(value, '__qualname__', name)}", section
-    for name in dir(hx.models):
-        value = getattr(hx.models, name)
-        if not name.startswith("_") and inspect.isfunction(inspect.unwrap(value)):
-            yield f"hx.models.{name}", f"{value.__module__}.{value.__qualname__}", "Models"
+            modules[name] = value
+        else:
+            seen.add(id(value))
+            yield f"hx.{name}", *_place(value, name, module)
+    for label, module in modules.items():
+        for name, value in _members(module):
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield f"hx.{label}.{name}", *_place(value, name, module.__name__.partition(".")[2])
+
+
+def _members(module):
+    """The functions and classes of a public module, without helpers; of `errors` only the classes."""
+    for name in getattr(module, "__all__", None) or dir(module):
+        value = getattr(module, name)
+        home = str(getattr(value, "__module__", ""))
+        helper = home.startswith("holonomix.core") and not inspect.isclass(value)
+        if callable(value) and home.startswith("holonomix") and not helper and not name.startswith(HELPERS):
+            yield name, value
+
+
+def _place(value, name, module):
+    home = getattr(value, "__module__", "")
+    if not home.startswith("holonomix"):
+        home = f"holonomix.{module}"
+    section = SECTIONS[max((entry for entry in SECTIONS if f"{module}.".startswith(f"{entry}.")), key=len)]
+    return f"{home}.{getattr(value, '__qualname__', name)}", section
 
 
 def on_post_build(config):
@@ -210,5 +238,6 @@ def _ensemble(hx):
     problem = hx.models.double_pendulum(lengths=(1.0, 1.0))
     return hx.simulate_ensemble(
         problem, hx.RATTLE(), q0, np.zeros_like(q0), dt=0.02, steps=800, save_every=2,
-        coordinates={"first angle": a, "second angle": b}, reduce={"highest": hx.Maximum(lambda q, p: q[1, 1])},
+        coordinates={"first angle": a, "second angle": b},
+        reduce={"highest": hx.reductions.Maximum(lambda q, p: q[1, 1])},
     )  # fmt: skip

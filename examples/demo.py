@@ -46,7 +46,7 @@ def main() -> None:
         f"{solution.stats['steps_per_second']:,.0f} steps/s ({solution.stats['backend']})\n"
     )
 
-    console.print(hx.certify(method, problem, dt=0.02))
+    console.print(hx.certify(problem, method, dt=0.02))
 
     picture = arguments.out / "double_pendulum.png"
     solution.plot(problem=problem).savefig(picture, dpi=150)

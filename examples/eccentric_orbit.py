@@ -33,7 +33,7 @@ def gravity_time(q, p):
 comet = hx.models.kepler(0.9)
 t1 = 2 * np.pi * args.periods
 runs = {}
-for name, monitor in (("force", hx.ForceMonitor()), ("|q|^(-3/2)", gravity_time)):
+for name, monitor in (("force", hx.monitors.ForceMonitor()), ("|q|^(-3/2)", gravity_time)):
     runs[name] = hx.simulate(comet.system, hx.AdaptiveVerlet(monitor), comet.q0, comet.p0, dt=5e-4, t1=t1)
 n = runs["force"].stats["steps"]
 runs["fixed steps"] = hx.simulate(comet.system, hx.StormerVerlet(), comet.q0, comet.p0, dt=t1 / n, steps=n)

@@ -28,7 +28,7 @@ parser.add_argument("--out", type=Path, default=Path("rod.gif"))
 args = parser.parse_args()
 
 rod = hx.models.cosserat_rod(args.nodes)
-method = hx.VRATTLE(hx.WallMonitor(wall_distances, power=3.0), start="forward")
+method = hx.VRATTLE(hx.monitors.WallMonitor(wall_distances, power=3.0), start="forward")
 sol = hx.simulate(rod.system, method, rod.q0, rod.p0, dt=0.01, t1=args.t1)
 steps = np.diff(sol.t)
 print(sol)

@@ -61,7 +61,7 @@ def springs(axes: plt.Axes) -> None:
         error = np.max(np.abs(sol.q - truth.q), axis=(1, 2))
         axes.semilogy(sol.t[1:], error[1:], label=name)
         print(f"  {name:24} {error.max():.3g}")
-    distance = hx.resonances(stiff, truth.q)
+    distance = hx.mechanics.resonances(stiff, truth.q)
     print(f"  frequencies stay {distance.min():.2f} of the largest away from a resonance")
     axes.set(title="springs that swing: rigid rods are the wrong limit", xlabel="t")
     axes.grid(True, alpha=0.3)

@@ -59,6 +59,15 @@ def _check_types_of_lasting_functions(jaxtyped):
 
 jaxtyping.jaxtyped = _check_types_of_lasting_functions(jaxtyping.jaxtyped)
 
+
+@pytest.fixture
+def untyped():
+    """Switch off the run-time type checks of the suite, which would reject a bad argument before our own checks do."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
 

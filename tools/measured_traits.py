@@ -37,7 +37,7 @@ def measured(method: Any, kind: str) -> dict[str, Any] | None:
         problem, reference = problem_of(method, kind), method if method.name in OWN_LIMIT else None
         if problem.system.kind != kind:
             return None
-        certificate = hx.certify(method, problem, reference=reference)
+        certificate = hx.certify(problem, method, reference=reference)
     except hx.HolonomixError as error:
         print(f"{method.name} on a {kind} system: {error}")
         return None

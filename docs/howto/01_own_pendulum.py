@@ -30,6 +30,6 @@ hx.plotting.multipliers(sol)
 # %% [markdown]
 # What does RATTLE keep on this problem? Measure it.
 # %%
-certificate = hx.certify(hx.RATTLE(), problem)
+certificate = hx.certify(problem, hx.RATTLE())
 print(certificate)
 sol.view("pendulum.html", certificate=certificate)  # a page that you can open, or send

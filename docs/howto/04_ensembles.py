@@ -22,7 +22,7 @@ ens = hx.simulate_ensemble(
     np.zeros_like(q0),
     dt=0.02,
     steps=1000,
-    reduce={"top": hx.Maximum(lambda q, p: q[1, 1])},
+    reduce={"top": hx.reductions.Maximum(lambda q, p: q[1, 1])},
     coordinates={"angle 1": a, "angle 2": b},
 )
 print(ens)

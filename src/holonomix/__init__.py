@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+import warnings
 from typing import Any
 
 from .core import forks as forks  # notes forks from here on
@@ -39,9 +40,27 @@ if os.environ.get("HOLONOMIX_XLA_FLAGS", "1") != "0":
 
 pictures.SOURCES.update(plotting=f"{__name__}.study.plotting", viewer=f"{__name__}.study.viewer")
 _HOME = stub_names(__file__)  # name -> module and name there
+_PACKAGES = ("build", "compiler", "core", "linalg", "run", "study", "trace")  # not listed by `dir`
+_MOVED = {  # module -> names that were in `holonomix` before
+    "monitors": "ArcLengthMonitor FastestParticleMonitor ForceMonitor LargestForceMonitor StepBounds WallMonitor",
+    "methods": "Tableau",
+    "reductions": "FirstPassage Maximum Mean Minimum",
+    "mechanisms": "Box Cylinder Plate Rod Sphere",
+    "mechanics": "BlockMass Capability TimeDependent fixman projection resonances",
+    "certificates": "Certificate Comparison linear_stability",
+    "errors": "DifferentBitsWarning FailedTrajectoriesWarning ResonanceWarning",
+    "study": "papers",
+}
+_NEW_HOME = {name: module for module, names in _MOVED.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return load_name(__name__, "", name)
+    if name in _NEW_HOME:
+        module = _NEW_HOME[name]
+        warnings.warn(f"holonomix.{name} is now holonomix.{module}.{name}", DeprecationWarning, stacklevel=2)
+        return load_name(__name__, ".".join(_HOME.get(module, ("", module))).lstrip("."), name)
     if name not in _HOME:
         raise AttributeError(f"module 'holonomix' has no attribute {name!r}{_near(name)}")
     value = globals()[name] = load_name(__name__, *_HOME[name])

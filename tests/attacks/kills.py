@@ -45,11 +45,12 @@ def several(**options):
 
 
 if __name__ == "__main__":
+    arc_length = hx.monitors.ArcLengthMonitor()
     kinds = {
         "native": lambda: single(rod, hx.RATTLE(), q, p, backend="native", **end),
         "array": lambda: single(rod, hx.RATTLE(), q, p, backend="array", **{**end, "steps": 60_000}),
         "events": lambda: single(rod, hx.RATTLE(), q, p, events=lambda q, p: q[0], **{**end, "steps": 100_000}),
-        "adaptive": lambda: single(rod, hx.VRATTLE(hx.ArcLengthMonitor()), q, p, dt=0.01, t1=1500.0, save_every=20),
+        "adaptive": lambda: single(rod, hx.VRATTLE(arc_length), q, p, dt=0.01, t1=1500.0, save_every=20),
         "save_at": lambda: single(rod, hx.RATTLE(), q, p, dt=0.01, save_at=np.linspace(0.5, 900.0, 20_000)),
         "stochastic": lambda: single(well, hx.GLA(), q, p, key=jax.random.key(1), **end),
         "hbvm": lambda: single(rod, hx.HBVM(4, 2), q, p, **end),

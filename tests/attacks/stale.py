@@ -144,7 +144,7 @@ def channels(folder: pathlib.Path) -> dict[str, Callable[[Any], Any]]:
     def copied(q: Any) -> Any:
         return VALUE * power(q)
 
-    functools.update_wrapper(copied, hx.fixman)
+    functools.update_wrapper(copied, hx.mechanics.fixman)
     names: dict[str, Any] = {"__builtins__": {"abs": lambda x: VALUE}, "power": power}
     exec("def by_own_builtins(q): return abs(-1.0) * power(q)", names)
     by_own_builtins = names["by_own_builtins"]

@@ -38,7 +38,7 @@ def ensemble(path: Path) -> Any:
     q = np.stack([[np.cos(a), np.sin(a)] for a in np.linspace(0.0, 1.0, 6)])
     return hx.simulate_ensemble(
         PENDULUM, hx.RATTLE(), q, 0 * q, dt=0.01, steps=100, save_every=10, store=path, block=2,
-        events=lambda q, p: q[0], reduce={"low": hx.Minimum(lambda q, p: q[1])},
+        events=lambda q, p: q[0], reduce={"low": hx.reductions.Minimum(lambda q, p: q[1])},
     )  # fmt: skip
 
 

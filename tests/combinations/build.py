@@ -89,7 +89,7 @@ class Built:
         given = self.functions
         if "mass" not in given:
             value = self.mass(start) if mass is None else mass
-            given = given | {"mass": hx.BlockMass(value) if self.features.mass == "block" else value}
+            given = given | {"mass": hx.mechanics.BlockMass(value) if self.features.mass == "block" else value}
         constraint = given["constraint"]
         if constraint is not None:
             origin = start.length * start.shift if params is None else params["L"] * params["c"]

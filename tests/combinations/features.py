@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from holonomix import Capability
+from holonomix.mechanics import Capability
 
 # geometry -> shape of q; the names say where the constraint comes from
 SHAPES = {

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 import holonomix as hx
-from holonomix import Capability
+from holonomix.mechanics import Capability
 from holonomix.mechanics.projection import AbstractSolver
 
 from .features import Features
@@ -43,7 +43,7 @@ def _extras() -> dict[str, Any]:
         "HBVM/newton": hx.HBVM(6, 2, iteration="newton"),
         "HBVM/fixed-point": hx.HBVM(6, 2, iteration="fixed-point"),
         "LineIntegral/newton": hx.LineIntegral(4, iteration="newton"),
-        "VRATTLE/arc-length": hx.VRATTLE(hx.ArcLengthMonitor()),
+        "VRATTLE/arc-length": hx.VRATTLE(hx.monitors.ArcLengthMonitor()),
         "Splitting/order-4": hx.Splitting((a / 2, (a + b) / 2, (b + c) / 2, c / 2), (a, b, c, 0.0)),
     }
 

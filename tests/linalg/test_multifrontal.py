@@ -164,7 +164,7 @@ def hinges(links: int) -> hx.Problem:
     m = hx.Mechanism((0.0, -9.81), dimensions=2)
     before = m.ground
     for k in range(links):
-        bar = m.body(shape=hx.Rod(1.0), mass=1.0 + 0.1 * k, position=(k + 0.5, 0.0))
+        bar = m.body(shape=hx.mechanisms.Rod(1.0), mass=1.0 + 0.1 * k, position=(k + 0.5, 0.0))
         m.revolute(f"pin {k}", before, bar, at=(float(k), 0.0))
         before = bar
     return m.problem()

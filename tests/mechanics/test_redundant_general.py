@@ -109,6 +109,6 @@ def test_at_rest_with_a_mass_that_depends_on_the_position(q):
 
 @pytest.mark.parametrize("method", [hx.VRATTLE, hx.VSHAKE])
 def test_methods_that_cannot_treat_redundant_rows_say_so(method):
-    chosen = method(hx.ArcLengthMonitor(), solver=hx.Newton(redundant="min-norm"))
+    chosen = method(hx.monitors.ArcLengthMonitor(), solver=hx.Newton(redundant="min-norm"))
     with pytest.raises(hx.MethodError, match="constraints that are independent of each other.*RATTLE"):
         hx.simulate(pendulum(2), chosen, (0.6, 0.8), (-0.8, 0.6), dt=0.01, steps=2)

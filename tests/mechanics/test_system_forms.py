@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix import Capability
+from holonomix.mechanics import Capability
 from tests.tools import symplectic_defect
 
 Q, P = jnp.asarray([0.5, -0.4]), jnp.asarray([0.3, 0.6])
@@ -31,7 +31,7 @@ def test_a_potential_of_q_and_t_is_told_by_its_arguments():
     # sums and callable objects
     both = hx.System([lambda q: 0.5 * q @ q, lambda q, t: t * q[0]])
     assert float(both.potential(Q, 2.0)) == pytest.approx(float(0.5 * Q @ Q + 2 * Q[0]), rel=1e-15)
-    assert hx.System(hx.TimeDependent(lambda *args: args[1] * args[0][0])).time_dependent
+    assert hx.System(hx.mechanics.TimeDependent(lambda *args: args[1] * args[0][0])).time_dependent
 
 
 def test_driven_oscillator_against_its_closed_form():

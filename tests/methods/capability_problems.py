@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
-from holonomix import Capability
+from holonomix.mechanics import Capability
 
 T1 = 1.0
 

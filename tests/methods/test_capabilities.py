@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import holonomix as hx
-from holonomix import Capability
+from holonomix.mechanics import Capability
 from holonomix.mechanics.projection import AbstractSolver
 from holonomix.methods.base import _OTHERS
 

@@ -15,7 +15,7 @@ PROBLEM = hx.models.spherical_pendulum(mass=1.7)
 
 
 def measured(method, problem=PROBLEM):
-    certificate = certify(method, problem, measure="order")
+    certificate = certify(problem, method, measure="order")
     return [certificate[f"order of {v}"].measured for v in ("q", "p")]
 
 
@@ -53,7 +53,7 @@ def test_a_wrong_coefficient_loses_the_order():
     assert broken.order == 2
     claimed = eqx.tree_at(lambda m: m.method, broken, broken.method)
     object.__setattr__(claimed, "scheme", broken.scheme._replace(order=6))
-    certificate = certify(claimed, PROBLEM, measure="order")
+    certificate = certify(PROBLEM, claimed, measure="order")
     assert not certificate.passed and max(measured(claimed)) < 5
 
 

@@ -114,7 +114,7 @@ def test_declared_traits_are_borne_out(make, kind, quick):
     problem = problem_for(method, kind, quick)
     assert problem.system.kind == kind
     own = method.name.startswith(OWN_LIMIT)
-    certificate = hx.certify(method, problem, steps=STEPS, reference=method if own else None)
+    certificate = hx.certify(problem, method, steps=STEPS, reference=method if own else None)
     contradicted = {f.name: (f.declared, f.measured) for f in certificate.findings if f.kept is False}
     assert not contradicted, f"\n{certificate}"
     traits = method.traits_on(problem.system)
@@ -205,7 +205,7 @@ def test_what_wrappers_declare_is_borne_out(make, kind):
     method = make()
     problem = problem_for(method.method.method if isinstance(method, WithoutNoise) else method.method, kind, True)
     own = any(name in method.name for name in OWN_LIMIT)
-    found = hx.certify(method, problem, steps=STEPS, measure=("order", "constraint"), reference=method if own else None)
+    found = hx.certify(problem, method, steps=STEPS, measure=("order", "constraint"), reference=method if own else None)
     assert found.passed, f"\n{found}"
     assert found["order of q"].kept and found["order of p"].kept, f"\n{found}"
 

@@ -62,7 +62,12 @@ def test_reductions_equal_what_saved_rows_say(backend):
     def x(q, p):
         return q[1, 0]
 
-    reduce = {"mean": hx.Mean(x), "low": hx.Minimum(x), "high": hx.Maximum(x), "first": hx.FirstPassage(x)}
+    reduce = {
+        "mean": hx.reductions.Mean(x),
+        "low": hx.reductions.Minimum(x),
+        "high": hx.reductions.Maximum(x),
+        "first": hx.reductions.FirstPassage(x),
+    }
     ensemble = hx.simulate_ensemble(
         PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=200, save_every=1, reduce=reduce, backend=backend
     )
@@ -77,7 +82,7 @@ def test_reductions_equal_what_saved_rows_say(backend):
 
 
 def test_the_steps_after_the_last_row_count():
-    counted = {"steps": hx.Mean(lambda q, p, t: t)}
+    counted = {"steps": hx.reductions.Mean(lambda q, p, t: t)}
     options = {"dt": 0.02, "reduce": counted, "backend": "array"}
     ensemble = hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0[:2], P0[:2], steps=10, save_every=4, **options)
     assert ensemble.t.shape == (2, 3) and ensemble.steps.tolist() == [10, 10]
@@ -108,7 +113,10 @@ def test_bad_axes_are_named():
 
 
 def test_reductions_that_are_none_are_named():
-    for wrong, number in ((lambda q, p: q[0, 0], "'a'.*Mean"), (hx.Mean(lambda q, p: q[7, 7, 7]), r"'a'.*\(q, p\)")):
+    for wrong, number in (
+        (lambda q, p: q[0, 0], "'a'.*Mean"),
+        (hx.reductions.Mean(lambda q, p: q[7, 7, 7]), r"'a'.*\(q, p\)"),
+    ):
         with pytest.raises(hx.InputError, match=number):
             hx.simulate_ensemble(PROBLEM.system, hx.RATTLE(), Q0, P0, dt=0.02, steps=3, reduce={"a": wrong})
 

@@ -25,7 +25,7 @@ FULL = {
     "steps": 60,
     "save_every": 7,
     "observe": {"height": lambda q, p: q[1, 1]},
-    "reduce": {"top": hx.Maximum(lambda q, p: q[1, 1])},
+    "reduce": {"top": hx.reductions.Maximum(lambda q, p: q[1, 1])},
     "events": [hx.Event(lambda q, p: q[1, 1] + 1.8), hx.Event(lambda q, p: q[1, 1] + 2.15, terminal=True)],
 }
 

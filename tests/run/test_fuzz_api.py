@@ -164,7 +164,7 @@ def adaptive_functions(monitor):
 
 
 def ensemble_functions(fn, observe):
-    options = {"dt": 0.01, "steps": 1, "reduce": {"a": hx.Mean(fn)}, "observe": observe, "backend": "array"}
+    options = {"dt": 0.01, "steps": 1, "reduce": {"a": hx.reductions.Mean(fn)}, "observe": observe, "backend": "array"}
     return hx.simulate_ensemble(SYSTEM, hx.RATTLE(), Q[None], P[None], **options)
 
 
@@ -246,19 +246,21 @@ def targets() -> list[Target]:
         Target("Event", hx.Event, {"fn": lambda q, p: q[0], "terminal": False, "direction": 0}),
         *(
             Target(kind.__name__, kind, {"fn": lambda q, p: q[0]})
-            for kind in (hx.Mean, hx.Minimum, hx.Maximum, hx.FirstPassage)
+            for kind in (hx.reductions.Mean, hx.reductions.Minimum, hx.reductions.Maximum, hx.reductions.FirstPassage)
         ),
-        Target("StepBounds", hx.StepBounds, {"monitor": hx.ForceMonitor(), "dt_min": 0.1, "dt_max": 1.0}),
+        Target(
+            "StepBounds", hx.monitors.StepBounds, {"monitor": hx.monitors.ForceMonitor(), "dt_min": 0.1, "dt_max": 1.0}
+        ),
         Target(
             "project", hx.project, {"system": SYSTEM, "q": Q, "p": P, "t": 0.0, "max_iterations": 9, "redundant": None}
         ),
         Target("explain", hx.explain, {"system": SYSTEM, "method": hx.RATTLE(), "q0": Q}, costly=True),
-        Target("Tableau", hx.Tableau, {"name": "x", "a": ((), (1.0,)), "b": (0.5, 0.5), "order": 2}),
+        Target("Tableau", hx.methods.Tableau, {"name": "x", "a": ((), (1.0,)), "b": (0.5, 0.5), "order": 2}),
         Target("certify", hx.certify, {"method": hx.RATTLE(), "problem": PROBLEM, "steps": 20}, costly=True),
         *(run_of(name) for name in ("simulate", "integrate", "simulate_ensemble")),
     ]
     for name in ("ForceMonitor", "MultiplierMonitor", "WallMonitor", "ArcLengthMonitor", "LargestForceMonitor"):
-        fn = getattr(hx, name)
+        fn = getattr(hx.monitors, name)
         parameters = inspect.signature(fn).parameters.values()
         plain.append(Target(name, fn, {x.name: 1.0 if x.default is x.empty else x.default for x in parameters}))
     return [x for x in plain + user_functions() + constructors() + models() if x.right]

@@ -79,7 +79,7 @@ def test_another_environment_is_a_warning(monkeypatch):
     features = ",".join(sorted({*there["cpu_features"].split(","), "avx1024"}))
     elsewhere = there | {"cpu_features": features, "jax": "99.0"}
     monkeypatch.setattr(environment, "current_environment", lambda: elsewhere)
-    with pytest.warns(hx.DifferentBitsWarning, match=r"jax .* -> 99.0.*\+avx1024"):
+    with pytest.warns(hx.errors.DifferentBitsWarning, match=r"jax .* -> 99.0.*\+avx1024"):
         check(before, identity())
 
 

@@ -88,3 +88,24 @@ def test_bad_arguments_are_named(changes, number):
 def test_time_is_not_a_running_sum():
     *_, info = run(SMALL, dt=0.1, steps=1000, save_every=1000, info=True, t0=3.0)
     assert float(info.t[-1]) == 3.0 + 1000 * 0.1
+
+
+def test_the_end_may_be_given_in_place_of_the_number_of_steps():
+    by_steps, by_end = run(SMALL, steps=50, info=True), run(SMALL, steps=None, t1=1.0, info=True)
+    assert float(by_end[2].t) == float(by_steps[2].t)
+    np.testing.assert_array_equal(by_end[0], by_steps[0])
+    later = run(SMALL, steps=None, t0=2.0, t1=2.99, save_every=10, info=True)  # the last step may go beyond t1
+    assert later[0].shape == (6, 2) and int(later[2].stats["steps"]) == 50
+    inside = jax.jit(lambda q: hx.integrate(SMALL.system, hx.RATTLE(), q, SMALL.p0, dt=0.02, t1=1.0)[0])(SMALL.q0)
+    np.testing.assert_allclose(inside, by_steps[0], rtol=0, atol=1e-14)
+
+
+def test_an_end_that_does_not_give_a_number_of_steps_is_refused():
+    with pytest.raises(hx.InputError, match="either steps or t1, not both"):
+        run(SMALL, t1=1.0)
+    with pytest.raises(hx.InputError, match="t1 = -1 cannot be reached"):
+        run(SMALL, steps=None, t1=-1.0)
+    with pytest.raises(hx.InputError, match="must be concrete; give steps"):
+        jax.jit(lambda dt: run(SMALL, dt=dt, steps=None, t1=1.0))(0.02)
+    with pytest.raises(hx.InputError, match="VRATTLE chooses its own steps: give"):
+        hx.integrate(SMALL, hx.VRATTLE(), t1=1.0)

@@ -90,7 +90,9 @@ def test_every_ordinary_start_runs(method):
                 assert np.max(sol.constraint_error()) < 1e-14, (name, speed)
 
 
-@pytest.mark.parametrize("monitor", [hx.ArcLengthMonitor(), hx.ForceMonitor()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "monitor", [hx.monitors.ArcLengthMonitor(), hx.monitors.ForceMonitor()], ids=lambda m: type(m).__name__
+)
 def test_variable_steps_on_a_track_through_zero(monitor):
     track = hx.System(lambda q: 9.81 * q[1] + 0.5 * q[0] ** 2, lambda q: jnp.array([q[1]]))
     sol = hx.simulate(track, hx.VRATTLE(monitor), [1.0, 0.0], [0.3, 0.0], dt=0.01, t1=0.2, throw=False)

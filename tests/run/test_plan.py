@@ -167,7 +167,7 @@ def test_events_and_ends_are_in_checkpoints(tmp_path):
 
 def test_failed_trajectories_are_counted():
     dt = np.array([0.02, 0.02, 2.0, 2.0])
-    with pytest.warns(hx.FailedTrajectoriesWarning, match=r"2 of 4.*first is 2.*step 1.*NOT_CONVERGED"):
+    with pytest.warns(hx.errors.FailedTrajectoriesWarning, match=r"2 of 4.*first is 2.*step 1.*NOT_CONVERGED"):
         ensemble = many(dt=dt, steps=20, save_every=5)
     assert str(ensemble.status).startswith("[OK, OK, NOT_CONVERGED")
     assert np.isnan(ensemble.q[2, 1:]).all() and np.isfinite(ensemble.q[:2]).all()

@@ -44,7 +44,7 @@ def test_projection_and_refusals(single):
     with pytest.raises(hx.InputError, match="1e-10.*float32"):
         hx.Newton(tol=1e-10)
     with pytest.raises(hx.InputError, match="HOLONOMIX_X64"):
-        hx.certify(hx.RATTLE(), hx.models.planar_pendulum())
+        hx.certify(hx.models.planar_pendulum(), hx.RATTLE())
 
 
 @pytest.mark.slow

@@ -179,7 +179,7 @@ def copied(q):
     return TABLE[0] * jnp.sum(q**2)
 
 
-functools.update_wrapper(copied, hx.fixman)
+functools.update_wrapper(copied, hx.mechanics.fixman)
 
 
 def with_own_builtins():
@@ -215,7 +215,7 @@ def test_pure_operators_have_a_stamp():
 
 
 def test_the_signature_of_a_wrapper_is_its_own():
-    @functools.wraps(hx.fixman)  # two arguments
+    @functools.wraps(hx.mechanics.fixman)  # two arguments
     def one(q):
         return 0.0
 
@@ -315,7 +315,7 @@ def test_reductions_of_an_ensemble_are_not_stale():
     for factor in (1.0, 3.0):
         ens = hx.simulate_ensemble(
             system, hx.StormerVerlet(), np.ones((2, 1)), np.zeros((2, 1)), dt=0.01, steps=5,
-            reduce={"high": hx.Maximum(lambda q, p: factor * q[0])},
+            reduce={"high": hx.reductions.Maximum(lambda q, p: factor * q[0])},
         )  # fmt: skip
         np.testing.assert_allclose(ens.reduced["high"], factor, rtol=1e-13)
 

@@ -42,7 +42,7 @@ def test_the_command_says_so_with_its_exit_code(tmp_path, monkeypatch):
         "lambda q: jnp.array([q @ q - 1.0]))\n"
         "q0, p0, dt, t1 = [1.0, 0.0], [0.0, 0.0], 0.05, 5.0\n"
     )
-    result = CliRunner().invoke(app, ["certify", "rattle", str(broken)])
+    result = CliRunner().invoke(app, ["certify", str(broken), "rattle"])
     assert result.exit_code == Exit.CONTRADICTED and "stopped after" in " ".join(result.output.split())
 
 

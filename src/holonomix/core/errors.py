@@ -1,4 +1,4 @@
-"""Every exception that holonomix raises on purpose derives from `HolonomixError`."""
+"""Errors and warnings. Every exception that holonomix raises on purpose derives from `HolonomixError`."""
 
 from __future__ import annotations
 
@@ -62,6 +62,18 @@ class SimulationError(HolonomixError, RuntimeError):
 
 class ConvergenceError(SimulationError):
     """An iteration inside a step did not converge."""
+
+
+class DifferentBitsWarning(UserWarning):
+    """A run continues in another environment than it began in: its last bits may differ from an uninterrupted run."""
+
+
+class FailedTrajectoriesWarning(UserWarning):
+    """Some trajectories of an ensemble stopped before their end; their later rows are NaN."""
+
+
+class ResonanceWarning(UserWarning):
+    """Fast frequencies cross or nearly satisfy a resonance of second order: the effective system may not be valid."""
 
 
 MOST_COUNT = 1 << 53  # up to here every whole number is a float

@@ -9,15 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import InputError, ResonanceWarning
 from ..core.types import Numbers
 from ..trace.compiled import compiled
 
 MOST_ROWS = 256
-
-
-class ResonanceWarning(UserWarning):
-    """Fast frequencies that meet or nearly satisfy a resonance of second order: the effective system may not hold."""
 
 
 @compiled

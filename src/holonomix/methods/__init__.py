@@ -1,17 +1,18 @@
-"""Integration methods, one file a family, and their registry."""
+"""Integration methods, one file per family, and their registry."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
+from ..core.lazy import stub_names
 from .base import AbstractMethod as AbstractMethod
 from .base import Traits as Traits
 from .registry import FAMILIES as FAMILIES
 from .registry import Entry as Entry
 from .registry import registry as registry
 
-_HOME = {name: module for module, names in FAMILIES.items() for name in names}
+_HOME = {name: module for name, (module, _) in stub_names(__file__).items()}
 
 
 def __getattr__(name: str) -> Any:

@@ -42,6 +42,7 @@ from .adaptive import VRATTLE as VRATTLE
 from .adaptive import VSHAKE as VSHAKE
 from .adaptive import AdaptiveVerlet as AdaptiveVerlet
 from .poincare import PoincareEuler as PoincareEuler
+from .tableaus import Tableau as Tableau
 from .base import AbstractMethod as AbstractMethod
 from .base import Traits as Traits
 from .registry import FAMILIES as FAMILIES

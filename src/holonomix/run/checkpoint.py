@@ -12,17 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import InputError
+from ..core.errors import DifferentBitsWarning, InputError
 from ..trace.frozen import digest_of
 from .io.environment import current_environment, environment_changes
 from .plan import Plan
 
 GIVEN = "given:"
 OTHER = "choose another directory for this one, or continue that one with what it began with"
-
-
-class DifferentBitsWarning(UserWarning):
-    """A run goes on in another environment than it began in: its last bits may differ from those of an unbroken run."""
 
 
 def to_arrays(carry: PyTree) -> dict[str, np.ndarray]:

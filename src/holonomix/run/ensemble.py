@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core import columns, pictures
-from ..core.errors import InputError, ShapeError, SimulationError, shown
+from ..core.errors import FailedTrajectoriesWarning, InputError, ShapeError, SimulationError, shown
 from ..core.status import Status
 from ..core.types import ArrayLike
 from .blocks import Block, ended, load_rows, shares_time
@@ -28,11 +28,7 @@ from .rows import AbstractRows
 from .run import Run
 from .solution import as_dataset, constraint_of, energy_of, hidden_of, map_lanes, multipliers_of
 
-__all__ = ["Ensemble", "FailedTrajectoriesWarning", "simulate_ensemble"]
-
-
-class FailedTrajectoriesWarning(UserWarning):
-    """Some trajectories of an ensemble stopped before their end; their later rows are NaN."""
+__all__ = ["Ensemble", "simulate_ensemble"]
 
 
 class Statuses(np.ndarray):

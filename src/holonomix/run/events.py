@@ -99,7 +99,7 @@ def check_events(events: tuple[Event, ...], method: AbstractMethod, q: Numbers, 
     if events and method.stochastic:
         raise MethodError(
             f"{method.name} draws random numbers in every step: it has no state between two steps at which an event "
-            "could be located. Observe the function instead, or reduce an ensemble by hx.FirstPassage(fn)"
+            "could be located. Observe the function instead, or reduce an ensemble by hx.reductions.FirstPassage(fn)"
         )
     for k, event in enumerate(events):
         with user_function_errors(f"function of event {k}", q, "(q, p, t)" if event.fn.takes_time else "(q, p)"):

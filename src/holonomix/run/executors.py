@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..core import errors, forks
-from ..core.errors import HolonomixError, InputError
+from ..core.errors import DifferentBitsWarning, HolonomixError, InputError
 from ..core.forks import check_context
 from .blocks import Block, lanes_of, run_block
-from .checkpoint import DifferentBitsWarning
 from .ensemble_plan import Request
 from .io import EnsembleStore
 from .io.environment import current_environment, environment_changes

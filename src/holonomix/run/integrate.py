@@ -27,6 +27,7 @@ def integrate(
     *,
     dt: ArrayLike | None = None,
     steps: Any = None,
+    t1: float | None = None,
     t0: ArrayLike = 0.0,
     save_every: int | None = None,
     key: ArrayLike | None = None,
@@ -36,26 +37,34 @@ def integrate(
 ) -> Any:
     """The final `(q, p)` after `steps` steps, or with `save_every=k` the rows 0, k, 2k, ...
 
-    `integrate(problem, method)` takes system, start, step and number of steps from a `Problem`.
+    `t1` may be given instead of `steps`: as in `simulate`, the run takes the number of steps that reaches it.
+    `integrate(problem, method)` takes system, start, step and `t1` from a `Problem`. The number of steps is static, so
+    with `t1` the values of `t0`, `t1` and `dt` must be concrete, and methods that choose their own steps need `steps`.
 
-    Pure: works under `jit`, `vmap`, `grad` and `jvp`; nothing is raised for what is only known at run time, so a start
-    off the manifold is not refused here (`hx.project` moves it there, under `jit` too). `steps` is static. After a
-    failure the results and their derivatives are NaN, and `info=True` adds an `Info(t, multipliers, status, stats)`
-    that says why. What does not use a NaN row (`jnp.where`, `jnp.nansum`) keeps a finite gradient.
+    Pure: works under `jit`, `vmap`, `grad` and `jvp`. Checks that need values are left out, so a start off the manifold
+    is not refused here (`hx.project` moves it there, also under `jit`). After a failure the results and their
+    derivatives are NaN. `info=True` adds a third result, an `Info(t, multipliers, status, stats)`, that gives the
+    reason. Code that ignores NaN rows (`jnp.where`, `jnp.nansum`) keeps a finite gradient.
 
-    `adjoint` says how reverse mode gets the states of the run again: `"checkpoint"` (memory of order sqrt(steps), the
-    steps computed twice), `hx.Checkpointed(n)` (n states remembered), `"direct"` (all remembered), `hx.Reversible()`
-    (none: symmetric methods walk back) or `"forward"` (a plain loop: forward mode only, least overhead).
+    `adjoint` selects how reverse mode recovers the states of the run: `"checkpoint"` (memory of order sqrt(steps), each
+    step computed twice), `hx.Checkpointed(n)` (n states stored), `"direct"` (all states stored), `hx.Reversible()`
+    (none stored: a symmetric method is run backwards) or `"forward"` (a plain loop: forward mode only, least overhead).
 
-    A step whose iteration does not converge is tried again as in `simulate`, by damped Newton iterations and shorter
-    steps. Inside of a transformation that must be part of the program, which then takes longer to compile and to run:
-    ask for it with `careful=True` where steps are long.
+    A step whose iteration does not converge is repeated as in `simulate`, by damped Newton iterations and shorter
+    steps. Inside a transformation the repetition has to be compiled into the program, which then takes longer to
+    compile and to run: request it with `careful=True` if steps are long.
     """
     flag("info", info)
     kernels = isinstance(adjoint, Reversible) and adjoint.backend != "array"  # made of the fast step alone
     if flag("careful", careful) and kernels:
         raise InputError('careful=True needs the array path: give adjoint=hx.Reversible("array"), or another adjoint')
-    plan = plan_pure(system, method, q0, p0, Options(dt, steps, t0=t0, save_every=save_every, key=key))
+    if t1 is not None and any(isinstance(x, Tracer) for x in (t0, t1, dt)):
+        raise InputError(
+            "integrate(t1=...) counts its steps before tracing: t0, t1 and dt must be concrete; give steps"
+        )
+    plan = plan_pure(system, method, q0, p0, Options(dt, steps, t1, t0, save_every=save_every, key=key))
+    if plan.method.adaptive and steps is None:
+        raise InputError(f"{plan.method.name} chooses its own steps: give integrate(..., steps=...); simulate knows t1")
     check_adjoint(adjoint, plan.method, plan.system)
     every = plan.every if plan.saves else None
     run = lambda stepper: _integrate(stepper, plan.consts, plan.q0, plan.p0, plan.steps, every, adjoint)

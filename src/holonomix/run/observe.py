@@ -123,7 +123,9 @@ def as_reducers(reduce: object) -> dict[str, Any]:
     if reduce is None:
         return {}
     if not isinstance(reduce, Mapping):
-        raise InputError(f"reduce must map names to reductions, such as {{'mean': hx.Mean(fn)}}, not {reduce!r}")
+        raise InputError(
+            f"reduce must map names to reductions, such as {{'mean': hx.reductions.Mean(fn)}}, not {reduce!r}"
+        )
     if "events" in reduce:
         raise InputError("a reduction cannot be called 'events', which names what `events=` watches")
     theirs = {

@@ -1,1 +1,1 @@
-"""What is done with runs: certificates, comparisons, pictures, pages, papers and the command line."""
+"""Studies of runs: certificates, comparisons, figures, pages, papers, and the command line."""

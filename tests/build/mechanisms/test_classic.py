@@ -80,7 +80,9 @@ def peaucellier(unit, weight, angle=0.6):
     ):  # fmt: skip
         gap, middle = b - a, (a + b) / 2
         length = float(np.hypot(*gap))
-        bars[name] = m.body(name, shape=hx.Rod(length), mass=weight, position=middle, rotation=np.arctan2(*gap[::-1]))
+        bars[name] = m.body(
+            name, shape=hx.mechanisms.Rod(length), mass=weight, position=middle, rotation=np.arctan2(*gap[::-1])
+        )
     for name, at, a, b in (
         ("O", fixed, "", "upper"), ("O'", fixed, "", "lower"), ("Q", base, "", "crank"), ("B", up, "upper", "1"),
         ("B'", up, "upper", "3"), ("D", down, "lower", "2"), ("D'", down, "lower", "4"), ("C", pin, "crank", "1"),

@@ -21,11 +21,11 @@ def cloud(inside, box, n=400_000):
 @pytest.mark.parametrize(
     ("shape", "inside", "box"),
     [
-        (hx.Box(1.0, 2.0, 3.0), lambda p: np.ones(len(p), bool), (0.5, 1.0, 1.5)),
-        (hx.Cylinder(1.0, 2.0), lambda p: p[:, 0] ** 2 + p[:, 1] ** 2 < 1, (1.0, 1.0, 1.0)),
-        (hx.Sphere(1.0), lambda p: (p**2).sum(axis=1) < 1, (1.0, 1.0, 1.0)),
-        (hx.Rod(2.0, 0.4), lambda p: np.ones(len(p), bool), (1.0, 0.2, 0.2)),
-        (hx.Plate(2.0, 1.0, 0.2), lambda p: np.ones(len(p), bool), (1.0, 0.5, 0.1)),
+        (hx.mechanisms.Box(1.0, 2.0, 3.0), lambda p: np.ones(len(p), bool), (0.5, 1.0, 1.5)),
+        (hx.mechanisms.Cylinder(1.0, 2.0), lambda p: p[:, 0] ** 2 + p[:, 1] ** 2 < 1, (1.0, 1.0, 1.0)),
+        (hx.mechanisms.Sphere(1.0), lambda p: (p**2).sum(axis=1) < 1, (1.0, 1.0, 1.0)),
+        (hx.mechanisms.Rod(2.0, 0.4), lambda p: np.ones(len(p), bool), (1.0, 0.2, 0.2)),
+        (hx.mechanisms.Plate(2.0, 1.0, 0.2), lambda p: np.ones(len(p), bool), (1.0, 0.5, 0.1)),
     ],
 )
 def test_volumes_and_moments_of_shapes(shape, inside, box):
@@ -37,11 +37,11 @@ def test_volumes_and_moments_of_shapes(shape, inside, box):
 def test_ideal_shapes_take_fewer_coordinates():
     m = hx.Mechanism()
     kinds = [
-        m.body(shape=hx.Rod(2.0), mass=3.0).kind,
-        m.body(shape=hx.Plate(2.0, 1.0), mass=3.0).kind,
-        m.body(shape=hx.Box(1.0, 1.0, 1.0), density=2.0).kind,
+        m.body(shape=hx.mechanisms.Rod(2.0), mass=3.0).kind,
+        m.body(shape=hx.mechanisms.Plate(2.0, 1.0), mass=3.0).kind,
+        m.body(shape=hx.mechanisms.Box(1.0, 1.0, 1.0), density=2.0).kind,
         m.point_mass(mass=1.0).kind,
-        hx.Mechanism(dimensions=2).body(shape=hx.Rod(2.0), mass=3.0).kind,
+        hx.Mechanism(dimensions=2).body(shape=hx.mechanisms.Rod(2.0), mass=3.0).kind,
     ]
     assert kinds == ["rod", "plate", "rigid", "point", "planar"]
     rod = m.bodies[0]
@@ -106,8 +106,8 @@ def test_rows_and_slopes_agree():
     m = hx.Mechanism()
     bodies = [
         m.body(mass=1.0, inertia=[1.0, 1.1, 1.2], position=(0.1, 0.2, 0.3)),
-        m.body(shape=hx.Plate(1.0, 2.0), mass=1.0, rotation=(0.5, 0.7, 0.3, -0.2)),
-        m.body(shape=hx.Rod(1.0), mass=1.0, rotation=(0.9, 0.1, 0.3, -0.2)),
+        m.body(shape=hx.mechanisms.Plate(1.0, 2.0), mass=1.0, rotation=(0.5, 0.7, 0.3, -0.2)),
+        m.body(shape=hx.mechanisms.Rod(1.0), mass=1.0, rotation=(0.9, 0.1, 0.3, -0.2)),
         m.point_mass(mass=1.0, position=(1.0, 1.0, 1.0)),
     ]
     hinge = m.revolute(None, bodies[0], bodies[1], at=(0.3, 0.2, 0.1), axis=(1.0, 2.0, 0.5))
@@ -124,9 +124,9 @@ def test_rows_and_slopes_agree():
 def four_bar(lengths=(1.0, 3.0, 2.5), spread=3.0, rough=0.0):
     m = hx.Mechanism(dimensions=2, gravity=(0.0, -9.81))
     crank, coupler, rocker = lengths
-    a = m.body("crank", shape=hx.Rod(crank), mass=1.0, position=(0.0, 0.5 + rough), rotation=np.pi / 2)
-    b = m.body("coupler", shape=hx.Rod(coupler), mass=1.0, position=(1.5, 1.0 + rough))
-    c = m.body("rocker", shape=hx.Rod(rocker), mass=1.0, position=(3.0, 1.0), rotation=np.pi / 2)
+    a = m.body("crank", shape=hx.mechanisms.Rod(crank), mass=1.0, position=(0.0, 0.5 + rough), rotation=np.pi / 2)
+    b = m.body("coupler", shape=hx.mechanisms.Rod(coupler), mass=1.0, position=(1.5, 1.0 + rough))
+    c = m.body("rocker", shape=hx.mechanisms.Rod(rocker), mass=1.0, position=(3.0, 1.0), rotation=np.pi / 2)
     ends = lambda l: ((-l / 2, 0.0), (l / 2, 0.0))
     m.revolute("A", m.ground, a, point_a=(0.0, 0.0), point_b=ends(crank)[0])
     m.revolute("B", a, b, point_a=ends(crank)[1], point_b=ends(coupler)[0])
@@ -144,7 +144,7 @@ def test_a_rough_guess_is_assembled():
 def test_units_do_not_matter(unit, weight):
     """Four bars of points and a bar, in nanometers up to megameters: closed, rank and motion as in meters."""
     m = hx.Mechanism(dimensions=2)
-    crank = m.body("crank", shape=hx.Rod(unit), mass=weight, position=(0.5 * unit, 0.0))
+    crank = m.body("crank", shape=hx.mechanisms.Rod(unit), mass=weight, position=(0.5 * unit, 0.0))
     assert crank.inertia.directors[0] == pytest.approx(weight * unit**2 / 12, rel=1e-14)
     ends = [m.point_mass(mass=weight, position=unit * np.array(x)) for x in ((2.1, 2.2), (3.0, 0.1))]
     axle = m.revolute("axle", m.ground, crank, point_a=(0.0, 0.0), point_b=(-0.5 * unit, 0.0))
@@ -177,7 +177,7 @@ def spatial_loop(axes, points):
         frame[:, 2] *= np.sign(np.linalg.det(frame))
         bodies.append(
             m.body(
-                shape=hx.Box(float(np.linalg.norm(along)), 0.1, 0.1),
+                shape=hx.mechanisms.Box(float(np.linalg.norm(along)), 0.1, 0.1),
                 mass=1.0,
                 position=np.add(a, b) / 2,
                 rotation=frame,
@@ -199,7 +199,7 @@ def test_an_over_constrained_plane_loop_in_space_is_recognized():
 def test_a_singular_position_is_told_from_redundant_rows():
     """A parallelogram with all bars in one line has two ways to go on."""
     m = hx.Mechanism(dimensions=2)
-    bodies = [m.body(name, shape=hx.Rod(1.0), mass=1.0) for name in ("crank", "coupler", "rocker")]
+    bodies = [m.body(name, shape=hx.mechanisms.Rod(1.0), mass=1.0) for name in ("crank", "coupler", "rocker")]
     for body, x in zip(bodies, (0.5, 1.5, 1.5), strict=True):
         body.origin = np.array([x, 0.0])
     crank, coupler, rocker = bodies
@@ -229,7 +229,7 @@ def started(m, *rates):
         (lambda m: m.body("b", mass=1.0), "body 'b': its inertia is missing"),
         (lambda m: m.body("b", inertia=[1, 1, 1]), "body 'b': its mass is missing"),
         (lambda m: m.body("b", mass=1.0, inertia=[1, 1, 3]), "body 'b'.*violate the triangle inequality"),
-        (lambda m: m.body("b", shape=hx.Rod(1.0), density=1.0), "body 'b': an ideal rod has no volume"),
+        (lambda m: m.body("b", shape=hx.mechanisms.Rod(1.0), density=1.0), "body 'b': an ideal rod has no volume"),
         (lambda m: m.body("a", mass=1.0, inertia=[1, 1, 1]), "already a body or joint called 'a'"),
         (lambda m: m.revolute("j", m.ground, m["a"], at=(0, 0, 0)), "joint 'j': give its axis"),
         (lambda m: m.revolute("j", m.ground, m["a"], at=(0, 0), axis=(0, 0, 1)), "joint 'j': at must be 3 numbers"),
@@ -265,7 +265,7 @@ def started(m, *rates):
 def test_bad_descriptions_are_named(make, text):
     m = hx.Mechanism()
     m.body("a", mass=1.0, inertia=[1, 1, 1])
-    m.body("line", mass=1.0, shape=hx.Rod(1.0))
+    m.body("line", mass=1.0, shape=hx.mechanisms.Rod(1.0))
     with pytest.raises(hx.InputError, match=text):
         make(m)
 
@@ -324,7 +324,7 @@ def planar_chain(links):
     m = hx.Mechanism(dimensions=2, gravity=(0.0, -9.81))
     before = m.ground
     for k in range(links):
-        bar = m.body(shape=hx.Rod(1.0), mass=1.0, position=(k + 0.5, 0.0))
+        bar = m.body(shape=hx.mechanisms.Rod(1.0), mass=1.0, position=(k + 0.5, 0.0))
         m.revolute(f"pin {k}", before, bar, at=(float(k), 0.0))
         before = bar
     return m

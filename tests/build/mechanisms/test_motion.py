@@ -62,8 +62,10 @@ def slider_crank(drive):
     pin = r * np.array([np.cos(start), np.sin(start)])
     end = np.array([pin[0] + np.sqrt(l**2 - pin[1] ** 2), 0.0])
     tilt = np.arctan2(end[1] - pin[1], end[0] - pin[0])
-    crank = m.body("crank", shape=hx.Rod(r), mass=mass[0], position=pin / 2, rotation=start, angular_velocity=2.0)
-    rod = m.body("rod", shape=hx.Rod(l), mass=mass[1], position=(pin + end) / 2, rotation=tilt)
+    crank = m.body(
+        "crank", shape=hx.mechanisms.Rod(r), mass=mass[0], position=pin / 2, rotation=start, angular_velocity=2.0
+    )
+    rod = m.body("rod", shape=hx.mechanisms.Rod(l), mass=mass[1], position=(pin + end) / 2, rotation=tilt)
     slider = m.body("slider", mass=mass[2], inertia=1.0, position=end)
     base = m.revolute("base", m.ground, crank, at=(0, 0))
     m.revolute("pin", crank, rod, at=pin)

@@ -24,8 +24,15 @@ def slider_crank(unit=1.0, weight=1.0, crank=None, slider=None, angle=0.7, r=1.0
     pin = r * unit * np.array([np.cos(angle), np.sin(angle)])
     end = np.array([pin[0] + np.sqrt((l * unit) ** 2 - pin[1] ** 2), 0.0])
     tilt = np.arctan2(-pin[1], end[0] - pin[0])
-    a = m.body("crank", shape=hx.Rod(r * unit), mass=weight, position=pin / 2, rotation=angle, angular_velocity=crank)
-    b = m.body("rod", shape=hx.Rod(l * unit), mass=2 * weight, position=(pin + end) / 2, rotation=tilt)
+    a = m.body(
+        "crank",
+        shape=hx.mechanisms.Rod(r * unit),
+        mass=weight,
+        position=pin / 2,
+        rotation=angle,
+        angular_velocity=crank,
+    )
+    b = m.body("rod", shape=hx.mechanisms.Rod(l * unit), mass=2 * weight, position=(pin + end) / 2, rotation=tilt)
     c = m.body("slider", mass=4 * weight, inertia=weight * unit**2, position=end, velocity=slider)
     m.revolute("base", m.ground, a, at=(0, 0))
     m.revolute("pin", a, b, at=pin)
@@ -115,7 +122,9 @@ def test_a_redundant_loop_starts_as_some_of_its_bodies_say():
 def test_what_is_not_given_stays_as_near_to_rest_as_possible():
     """The second bar of a double pendulum after a blow to the first: Lagrange's equations for impulses."""
     m = hx.Mechanism(dimensions=2)
-    first, second = (m.body(x, shape=hx.Rod(1.0), mass=1.0, position=(k + 0.5, 0.0)) for k, x in enumerate("ab"))
+    first, second = (
+        m.body(x, shape=hx.mechanisms.Rod(1.0), mass=1.0, position=(k + 0.5, 0.0)) for k, x in enumerate("ab")
+    )
     m.revolute("A", m.ground, first, at=(0, 0))
     m.revolute("B", first, second, at=(1.0, 0))
     m.start_velocity(first, angular_velocity=2.0)
@@ -128,9 +137,11 @@ def test_what_is_not_given_stays_as_near_to_rest_as_possible():
 
 def test_plates_and_rods_and_configured_rates():
     m = hx.Mechanism()
-    plate = m.body("plate", shape=hx.Plate(1.0, 2.0), mass=1.0, center=(0.1, 0.2, 0.3), rotation=(0.9, 0.1, 0.3, -0.2))
+    plate = m.body(
+        "plate", shape=hx.mechanisms.Plate(1.0, 2.0), mass=1.0, center=(0.1, 0.2, 0.3), rotation=(0.9, 0.1, 0.3, -0.2)
+    )
     m.spherical("ball", m.ground, plate, at=plate.origin + plate.attitude @ [0.5, 0, 0])
-    rod = m.body("rod", shape=hx.Rod(1.0), mass=1.0, position=(5.5, 0, 0), angular_velocity=(4.0, 2.0, 3.0))
+    rod = m.body("rod", shape=hx.mechanisms.Rod(1.0), mass=1.0, position=(5.5, 0, 0), angular_velocity=(4.0, 2.0, 3.0))
     m.spherical("end", m.ground, rod, at=(5.0, 0, 0))
     spin = np.array([0.3, -0.2, 0.5])
     m.start_velocity(plate, np.cross(spin, -plate.attitude @ [0.5, 0, 0]), spin)

@@ -40,7 +40,7 @@ def everything() -> list[tuple[Any, str]]:
         (hx.SHAKE(), "mixed"),
         (hx.MollifiedImpulse(substeps=4), "stiff"),
         (hx.StormerVerlet(), "constrained"),
-        (hx.VRATTLE(hx.ArcLengthMonitor()), "constrained"),
+        (hx.VRATTLE(hx.monitors.ArcLengthMonitor()), "constrained"),
     ]
     for entry in registry().values():
         for make in (entry.make, *entry.variants):
@@ -145,8 +145,8 @@ def test_momentum_that_is_off_is_refused_in_small_units():
 def test_certify_judges_a_constraint_in_its_own_units():
     system, q, p = problem("constrained", MOLECULAR)
     given = hx.Problem(system, q, p, 1e-17, 1e-15)
-    loose = hx.certify(hx.RATTLE(hx.Newton(tol=1e-15)), given, measure="constraint", steps=20)
-    right = hx.certify(hx.RATTLE(), given, measure="constraint", steps=20)
+    loose = hx.certify(given, hx.RATTLE(hx.Newton(tol=1e-15)), measure="constraint", steps=20)
+    right = hx.certify(given, hx.RATTLE(), measure="constraint", steps=20)
     assert [f.kept for f in loose.findings if f.name == "constraint"] == [False]
     assert all(f.kept for f in right.findings)
 
@@ -256,9 +256,9 @@ def test_monitors_scale_with_their_units(at_rest):
     force, speed = mass / time**2, length / time  # of a multiplier and of the others
     monitors = {
         hx.MultiplierMonitor(): force,
-        hx.ForceMonitor(): speed,
-        hx.ArcLengthMonitor(): speed,
-        hx.FastestParticleMonitor(): speed,
+        hx.monitors.ForceMonitor(): speed,
+        hx.monitors.ArcLengthMonitor(): speed,
+        hx.monitors.FastestParticleMonitor(): speed,
     }
     for monitor, unit in monitors.items():
         natural, scaled = (

@@ -24,7 +24,7 @@ def worst(method, dt):
 def measured():
     return {
         "RATTLE": worst(hx.RATTLE(), 4.0 / 32_000),
-        "U1": worst(hx.VRATTLE(hx.ForceMonitor(1.0)), FIRST_STEP["U1"]),
+        "U1": worst(hx.VRATTLE(hx.monitors.ForceMonitor(1.0)), FIRST_STEP["U1"]),
         "U2": worst(hx.VRATTLE(hx.MultiplierMonitor(floor=0.5)), FIRST_STEP["U2"]),
     }
 
@@ -61,7 +61,7 @@ def test_time_is_the_sum_of_steps_that_shrink_at_the_whip(measured):
 
 @pytest.mark.parametrize(
     "method",
-    [hx.VRATTLE(), hx.VRATTLE(hx.ForceMonitor(1.0)), hx.VRATTLE(update="explicit")],
+    [hx.VRATTLE(), hx.VRATTLE(hx.monitors.ForceMonitor(1.0)), hx.VRATTLE(update="explicit")],
     ids=["U2", "U1", "explicit"],
 )
 def test_order_two_through_the_first_whip(method):
@@ -82,7 +82,7 @@ def test_naive_start_is_of_order_one():
         hx.VRATTLE(),
         *(
             pytest.param(m, marks=pytest.mark.slow)
-            for m in (hx.VRATTLE(hx.ForceMonitor(1.0)), hx.VRATTLE(update="explicit"))
+            for m in (hx.VRATTLE(hx.monitors.ForceMonitor(1.0)), hx.VRATTLE(update="explicit"))
         ),
         pytest.param(hx.VSHAKE(), marks=pytest.mark.slow),
     ],

@@ -23,23 +23,29 @@ def test_values():
     v = np.asarray(p) / np.array([[1.0], [2.0]])
     lam = np.asarray(system.multipliers(q, p))
     gradient = np.asarray(system.gradient(q))
-    assert float(hx.ForceMonitor(1.0)(system, q, p)) == pytest.approx(np.sqrt(np.sum(v**2) + np.sum(gradient**2)))
+    assert float(hx.monitors.ForceMonitor(1.0)(system, q, p)) == pytest.approx(
+        np.sqrt(np.sum(v**2) + np.sum(gradient**2))
+    )
     assert float(hx.MultiplierMonitor(floor=0.3)(system, q, p)) == pytest.approx(np.sqrt(lam @ lam + 0.09))
     total = gradient + np.tensordot(lam, np.asarray(system.linearize(q).todense()).reshape(2, 2, 2), 1)
-    assert float(hx.ArcLengthMonitor(1.0)(system, q, p)) == pytest.approx(np.sqrt(np.sum(v**2) + np.sum(total**2)))
-    assert float(hx.LargestForceMonitor()(system, q, p)) == pytest.approx(np.max(np.abs(gradient)))
+    assert float(hx.monitors.ArcLengthMonitor(1.0)(system, q, p)) == pytest.approx(
+        np.sqrt(np.sum(v**2) + np.sum(total**2))
+    )
+    assert float(hx.monitors.LargestForceMonitor()(system, q, p)) == pytest.approx(np.max(np.abs(gradient)))
     fastest = np.max(np.sum(v**2, axis=1))
-    assert float(hx.FastestParticleMonitor(floor=0.2)(system, q, p)) == pytest.approx(np.sqrt(fastest + 0.04))
+    assert float(hx.monitors.FastestParticleMonitor(floor=0.2)(system, q, p)) == pytest.approx(np.sqrt(fastest + 0.04))
 
 
 def test_wall_monitor_watches_the_nearest_wall():
     system = hx.System(lambda q: 0.0)
     q = jnp.asarray([0.2, 0.7])
-    assert float(hx.WallMonitor(lambda q: jnp.stack([q[0], 1 - q[1]]), 3.0)(system, q, q)) == pytest.approx(
+    assert float(hx.monitors.WallMonitor(lambda q: jnp.stack([q[0], 1 - q[1]]), 3.0)(system, q, q)) == pytest.approx(
         0.2**-3, rel=1e-13
     )
     with_params = hx.System(lambda q, c: 0.0, params=jnp.asarray(1.0))
-    assert float(hx.WallMonitor(lambda q, c: c - q, 2.0)(with_params, q, q)) == pytest.approx(0.3**-2, rel=1e-13)
+    assert float(hx.monitors.WallMonitor(lambda q, c: c - q, 2.0)(with_params, q, q)) == pytest.approx(
+        0.3**-2, rel=1e-13
+    )
 
 
 def test_a_function_of_q_and_p_is_a_monitor_and_its_scale_does_not_matter():
@@ -95,7 +101,7 @@ def test_a_step_that_underflows_is_reported():
     steep = lambda q, p: jnp.exp(60.0 * q[0])
     sol = hx.simulate(free, hx.AdaptiveVerlet(steep), jnp.zeros(1), jnp.ones(1), dt=0.01, t1=9.0, t0=1.0, throw=False)
     assert sol.status in (Status.STEP_UNDERFLOW, Status.UNREACHED)
-    wall = hx.WallMonitor(lambda q: 1.0 - q, 1.0)
+    wall = hx.monitors.WallMonitor(lambda q: 1.0 - q, 1.0)
     with pytest.raises(hx.SimulationError, match="too small to advance time") as caught:
         hx.simulate(free, hx.AdaptiveVerlet(wall), jnp.zeros(1), jnp.ones(1), dt=0.3, t1=9.0, t0=4.0)
     assert caught.value.status == Status.STEP_UNDERFLOW
@@ -112,7 +118,7 @@ def test_a_time_out_of_reach_is_reported():
 def test_step_bounds_hold_and_keep_reversibility():
     problem = hx.models.kepler(0.9)
     dt, low, high = 2e-3, 1e-3, 0.02
-    bounded = hx.AdaptiveVerlet(hx.StepBounds(hx.ForceMonitor(), low, high))
+    bounded = hx.AdaptiveVerlet(hx.monitors.StepBounds(hx.monitors.ForceMonitor(), low, high))
     sol = hx.simulate(problem, bounded, dt=dt, t1=7.0)
     steps = np.diff(sol.t)
     assert steps[0] == pytest.approx(dt, rel=1e-2)
@@ -124,8 +130,8 @@ def test_step_bounds_hold_and_keep_reversibility():
 
 def test_step_bounds_are_checked():
     with pytest.raises(hx.InputError, match="dt_min < dt_max"):
-        hx.StepBounds(hx.ForceMonitor(), 0.1, 0.01)
-    method = hx.AdaptiveVerlet(hx.StepBounds(hx.ForceMonitor(), 1e-3, 1e-2))
+        hx.monitors.StepBounds(hx.monitors.ForceMonitor(), 0.1, 0.01)
+    method = hx.AdaptiveVerlet(hx.monitors.StepBounds(hx.monitors.ForceMonitor(), 1e-3, 1e-2))
     with pytest.raises(hx.InputError, match="must lie between"):
         hx.simulate(KEPLER, method, dt=0.1, steps=3)
 
@@ -135,7 +141,7 @@ def test_arguments_are_checked():
         with pytest.raises(hx.InputError):
             hx.VRATTLE(**bad)
     assert (
-        hx.VRATTLE(hx.WallMonitor(lambda q: q), solver=hx.SOR()).order == 2
+        hx.VRATTLE(hx.monitors.WallMonitor(lambda q: q), solver=hx.SOR()).order == 2
     )  # the density is explicit: any solver will do
     with pytest.raises(hx.MethodError, match="without constraints use ForceMonitor"):
         hx.simulate(KEPLER, hx.AdaptiveVerlet(hx.MultiplierMonitor()), dt=0.1, steps=3)
@@ -146,7 +152,7 @@ def test_arguments_are_checked():
         hx.AdaptiveVerlet().check(pushed)
     with pytest.raises(hx.MethodError, match="cannot be composed"):
         hx.Composition(hx.VRATTLE())
-    assert as_monitor(hx.ForceMonitor()) == hx.ForceMonitor()
+    assert as_monitor(hx.monitors.ForceMonitor()) == hx.monitors.ForceMonitor()
 
 
 def test_new_floors_and_steps_do_not_recompile():
@@ -172,7 +178,12 @@ def cart(shift):
     return hx.System(lambda q: 9.81 * jnp.sum(place(q)[:, 1]), lambda q: rows(place(q)))
 
 
-MONITORS = [hx.ForceMonitor, hx.MultiplierMonitor, hx.ArcLengthMonitor, hx.FastestParticleMonitor]
+MONITORS = [
+    hx.monitors.ForceMonitor,
+    hx.MultiplierMonitor,
+    hx.monitors.ArcLengthMonitor,
+    hx.monitors.FastestParticleMonitor,
+]
 
 
 @pytest.mark.parametrize("start", ["moving", "at rest"])

@@ -16,7 +16,7 @@ from holonomix.mechanics.projection import check_start
 from .support import advance, begin, densities, there_and_back, without_structure
 
 benchmark = functools.cache(hx.models.cosserat_rod)  # not at import: it compiles
-WALL = hx.WallMonitor(wall_distances, 3.0)
+WALL = hx.monitors.WallMonitor(wall_distances, 3.0)
 STEPS = {0.02: 73, 0.01: 146}  # until t = 0.25
 
 

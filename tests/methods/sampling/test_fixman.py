@@ -36,7 +36,7 @@ def test_penalty_and_frequencies_give_one_potential():
     @jax.jit
     def measured(q):
         potentials = fixman_potential(system, q), fixman_potential(stiff, q), jnp.sum(jnp.log(stiff.frequencies(q)))
-        forces = [hx.fixman(s, 0.7).gradient(q) for s in (system, stiff)] + [system.gradient(q)]
+        forces = [hx.mechanics.fixman(s, 0.7).gradient(q) for s in (system, stiff)] + [system.gradient(q)]
         return potentials, [stiff.tangent(q, f) for f in forces]
 
     (by_determinant, by_matrices, by_product), (along, other, without) = measured(q)
@@ -50,7 +50,7 @@ def test_gradient_is_half_the_trace():
     """`grad (kT/2) log det B = (kT/2) tr(B^-1 dB)`, and params of the system still count."""
     q = butane_positions(0.8)
     system = hx.models.butane().system
-    corrected = hx.fixman(system, 2.0)
+    corrected = hx.mechanics.fixman(system, 2.0)
 
     def gram(x):
         jac = system.linearize(x)
@@ -70,11 +70,11 @@ def test_gradient_is_half_the_trace():
 
 def test_only_fixed_constraints_have_one():
     with pytest.raises(hx.InputError):
-        hx.fixman(hx.System(lambda q: 0.0), 1.0)
+        hx.mechanics.fixman(hx.System(lambda q: 0.0), 1.0)
     with pytest.raises(hx.InputError):
-        hx.fixman(hx.System(lambda q: 0.0, hx.Rheonomic(lambda q, t: jnp.array([q[0] - t]))), 1.0)
+        hx.mechanics.fixman(hx.System(lambda q: 0.0, hx.Rheonomic(lambda q, t: jnp.array([q[0] - t]))), 1.0)
     with pytest.raises(hx.InputError):
-        hx.fixman(plane_pair(1.0), -1.0)
+        hx.mechanics.fixman(plane_pair(1.0), -1.0)
 
 
 def stiff_density(angle):
@@ -102,7 +102,7 @@ def dihedrals(system, method, chains, **settings):
 
 def rigid_dihedrals(with_fixman, chains=500):
     problem = hx.models.butane()
-    system = hx.fixman(problem.system, KT) if with_fixman else problem.system
+    system = hx.mechanics.fixman(problem.system, KT) if with_fixman else problem.system
     method = hx.GLA(hx.RATTLE(hx.SymmetricNewton()), friction=0.2, temperature=KT)
     return dihedrals(system, method, chains, dt=2 * problem.dt, draws=25, thin=500, burn=1500)
 
@@ -122,7 +122,7 @@ def test_two_rods_of_a_plane(with_fixman):
         lambda q: jnp.array([jnp.sum(q[:2] ** 2) - 1, jnp.sum((q[2:] - q[:2]) ** 2) - 1]),
         mass=np.array([0.5, 0.5, 1.0, 1.0]),
     )
-    system = hx.fixman(rods, 0.1) if with_fixman else rods
+    system = hx.mechanics.fixman(rods, 0.1) if with_fixman else rods
     turn = np.linspace(0, 2 * np.pi, 400, endpoint=False)
     start = np.stack([1 + 0 * turn, 0 * turn, 1 + np.cos(turn), np.sin(turn)], axis=-1)
     q, *_ = m.sample(system, hx.GLA(hx.RATTLE(), 0.5, 0.1), start, dt=0.07, draws=10, thin=100, burn=400)

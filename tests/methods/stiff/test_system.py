@@ -88,21 +88,21 @@ def test_actions_vanish_on_the_manifold_and_resonances_warn():
     assert float(stiff.actions(PROBLEM.q0, PROBLEM.p0)[1]) > 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert hx.resonances(stiff, PROBLEM.q0[None])[0] > 0.2
+        assert hx.mechanics.resonances(stiff, PROBLEM.q0[None])[0] > 0.2
     # equal springs at a bend with omega_2 = 2 omega_1 (1 + cos/1 - cos = 4)
     meeting = hx.models.stiff_spring_double_pendulum(1e-2, alpha=(1.0, 1.0))
     angles = np.linspace(0, np.pi / 2, 200)
     first = np.array([1.0, 0.0])
     rows = np.stack([np.stack([first, first + [np.cos(a), np.sin(a)]]) for a in angles])
-    with pytest.warns(hx.ResonanceWarning, match="sum of"):
-        hx.resonances(meeting.system, rows)
+    with pytest.warns(hx.errors.ResonanceWarning, match="sum of"):
+        hx.mechanics.resonances(meeting.system, rows)
 
 
 def warned(system, method, q, p, dt):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         hx.simulate(system, method, q, p, dt=dt, t1=3.5)
-    return [str(w.message) for w in found if issubclass(w.category, hx.ResonanceWarning)]
+    return [str(w.message) for w in found if issubclass(w.category, hx.errors.ResonanceWarning)]
 
 
 @pytest.mark.parametrize("alpha", [(1.0, 2.0), (1.0, 1.0)], ids=["apart", "resonant"])
@@ -148,7 +148,7 @@ def test_closed_form_of_section_three():
 
 def test_multipliers_and_limit_of_the_double_pendulum():
     problem = hx.models.double_pendulum()
-    study = hx.limit_study(problem.system, problem.q0, problem.p0, omegas=(20.0, 40.0), t1=5.0, rows=250)
+    study = hx.limit_study(problem, omegas=(20.0, 40.0), t1=5.0, rows=250)
     assert np.allclose(study.omega**2 * study.constraint, 2.25, rtol=0, atol=0.05)
     assert np.all(study.multipliers < 0.05) and np.all(study.raw > 0.25)
     assert abs(np.log2(study.position[0] / study.position[1]) - 2) < 0.2
@@ -168,12 +168,12 @@ def test_what_needs_a_stiff_system_or_a_sensible_number_says_so():
     sol = hx.simulate(rigid.penalized(20.0), hx.StormerVerlet(), q, p, dt=0.01, steps=5)
     for bad, word in (
         (lambda: hx.effective(rigid, q, p), "limit of a stiff one"),
-        (lambda: hx.resonances(rigid, q[None]), "stiff system"),
+        (lambda: hx.mechanics.resonances(rigid, q[None]), "stiff system"),
         (lambda: rigid.penalized(20.0).penalized(30.0), "stiff already"),
         (lambda: hx.penalty_multipliers(sol, float("nan")), "window must be"),
-        (lambda: hx.limit_study(rigid, q, p, rows=0), "two rows"),
-        (lambda: hx.limit_study(rigid, q, p, t1=1.0, window=2.0), "window within it"),
-        (lambda: hx.linear_stability([hx.GLA()]), "random numbers"),
+        (lambda: hx.limit_study(problem, rows=0), "two rows"),
+        (lambda: hx.limit_study(problem, t1=1.0, window=2.0), "window within it"),
+        (lambda: hx.certificates.linear_stability([hx.GLA()]), "random numbers"),
     ):
         with pytest.raises(hx.InputError, match=word):
             bad()

@@ -26,7 +26,7 @@ PROBLEM = hx.models.double_pendulum()
 
 @pytest.fixture(scope="module")
 def rattle():
-    return hx.certify(hx.RATTLE(), PROBLEM)
+    return hx.certify(PROBLEM, hx.RATTLE())
 
 
 def test_rattle_on_the_double_pendulum(rattle):
@@ -41,7 +41,7 @@ def test_rattle_on_the_double_pendulum(rattle):
 
 
 def test_composition_of_order_eight():
-    certificate = hx.certify(hx.Composition(hx.RATTLE(), order=8), PROBLEM, measure=("order", "symplectic"))
+    certificate = hx.certify(PROBLEM, hx.Composition(hx.RATTLE(), order=8), measure=("order", "symplectic"))
     for variable in ("q", "p"):
         assert certificate[f"order of {variable}"].measured == pytest.approx(8.0, abs=0.2)
     assert certificate["symplectic"].measured < 1e-12
@@ -81,7 +81,7 @@ class WithoutMomentumProjection(AbstractMethod):
 
 
 def test_rattle_without_its_momentum_projection_is_found_out():
-    certificate = hx.certify(WithoutMomentumProjection(), PROBLEM, steps=400)
+    certificate = hx.certify(PROBLEM, WithoutMomentumProjection(), steps=400)
     assert not certificate.passed
     broken = {f.name for f in certificate.findings if f.kept is False}
     assert {"symplectic", "symmetric", "hidden constraint", "order of p"} <= broken
@@ -111,7 +111,7 @@ class Claims(AbstractMethod):
 
 def test_every_false_claim_about_rk4_is_found_out():
     everything = Traits(5, symmetric=True, symplectic=True, energy_exact=True, constraint_exact=True, hidden_exact=True)
-    certificate = hx.certify(Claims(hx.RK4(), everything), PROBLEM, steps=2000)
+    certificate = hx.certify(PROBLEM, Claims(hx.RK4(), everything), steps=2000)
     assert not any(f.kept for f in certificate.findings)
     assert {f.name for f in certificate.findings if f.kept is False} == {
         "order of q",
@@ -129,7 +129,7 @@ def test_properties_without_meaning_are_not_applicable():
     """Under friction no method is symplectic, reversible or keeps the energy; nothing is held against RATTLE."""
     system = hx.System(lambda q: q[1], lambda q: jnp.array([q @ q - 1.0]), force=lambda q, v, t: -0.1 * v)
     problem = hx.Problem(system, jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6]), dt=0.05, t1=5.0)
-    found = hx.certify(hx.RATTLE(), problem, measure=("symplectic", "symmetric", "energy", "constraint"), steps=50)
+    found = hx.certify(problem, hx.RATTLE(), measure=("symplectic", "symmetric", "energy", "constraint"), steps=50)
     applicable = {f.name: f.applicable for f in found.findings}
     assert applicable == {
         "symplectic": False,
@@ -149,7 +149,7 @@ def test_certify_is_a_function_whatever_was_imported():
 
 
 def test_an_understated_order_is_a_contradiction_too():
-    certificate = hx.certify(Claims(hx.RK4(), Traits(3)), hx.models.henon_heiles(), measure="order")
+    certificate = hx.certify(hx.models.henon_heiles(), Claims(hx.RK4(), Traits(3)), measure="order")
     assert not certificate.passed
 
 
@@ -203,8 +203,8 @@ def test_projected_rk4_drifts_where_rattle_does_not():
             q, p = hx.project(system, new.q, new.p)
             return State(q, p, new.t, new.n), hx.RK4().init(system, new, dt), report
 
-    kept = hx.certify(hx.RATTLE(), PROBLEM, measure="energy", steps=1500, dt=0.1)["energy drift"]
-    drifting = hx.certify(ProjectedRK4(), PROBLEM, measure=("energy", "constraint"), steps=1500, dt=0.1)
+    kept = hx.certify(PROBLEM, hx.RATTLE(), measure="energy", steps=1500, dt=0.1)["energy drift"]
+    drifting = hx.certify(PROBLEM, ProjectedRK4(), measure=("energy", "constraint"), steps=1500, dt=0.1)
     assert drifting["constraint"].kept and drifting["hidden constraint"].kept
     assert "GROWS" in drifting["energy drift"].note and "GROWS" not in kept.note
 
@@ -219,7 +219,7 @@ def nan_after(time, dt=0.02, t1=2.0):
 @pytest.mark.parametrize("method", [hx.RATTLE(), hx.HBVM(2, 2)], ids=lambda m: m.name)
 @pytest.mark.parametrize("time", [1e-6, 0.5])
 def test_what_is_measured_in_a_run_that_stops_has_failed(method, time):
-    found = hx.certify(method, nan_after(time), measure=("constraint", "iterations"), steps=50)
+    found = hx.certify(nan_after(time), method, measure=("constraint", "iterations"), steps=50)
     assert not found.passed and found["constraint"].declared and found["constraint"].measured < 1e-14
     for finding in found.findings:
         assert finding.kept is False and finding.stopped
@@ -229,17 +229,17 @@ def test_what_is_measured_in_a_run_that_stops_has_failed(method, time):
 
 def test_a_certificate_runs_the_whole_problem():
     """Also where its own runs are shorter, or begin elsewhere."""
-    order = hx.certify(hx.RATTLE(), nan_after(3.0, t1=4.0), measure="order")
+    order = hx.certify(nan_after(3.0, t1=4.0), hx.RATTLE(), measure="order")
     assert order["order of q"].kept is True and order["run"].kept is False and not order.passed
-    assert hx.certify(hx.RATTLE(), nan_after(5.0, t1=4.0), measure="order").passed
-    long = hx.certify(hx.RATTLE(), nan_after(9.0, dt=0.002, t1=10.0), measure="constraint")
+    assert hx.certify(nan_after(5.0, t1=4.0), hx.RATTLE(), measure="order").passed
+    long = hx.certify(nan_after(9.0, dt=0.002, t1=10.0), hx.RATTLE(), measure="constraint")
     assert "stopped after 4500 steps" in long["constraint"].note and not long.passed
 
 
 def test_steps_that_fail_are_not_symplectic():
     """The state before a failed step is kept: a map that does nothing is symplectic and reversible."""
     problem = hx.models.planar_pendulum(angle=1.0)
-    found = hx.certify(hx.RATTLE(), problem, dt=40.0, steps=10, measure=("order", "symplectic", "symmetric"))
+    found = hx.certify(problem, hx.RATTLE(), dt=40.0, steps=10, measure=("order", "symplectic", "symmetric"))
     for finding in found.findings:
         assert finding.kept is False, finding
         assert "stopped after 0 steps" in finding.note or "the step failed" in finding.note
@@ -264,29 +264,29 @@ class Stopping(AbstractMethod):
 
 def test_a_reference_that_stops():
     """The problem stops as well: a finding like others. Otherwise it is an error that asks for another reference."""
-    found = hx.certify(hx.RATTLE(), nan_after(0.05), measure=("order", "symplectic"))
+    found = hx.certify(nan_after(0.05), hx.RATTLE(), measure=("order", "symplectic"))
     assert not found.passed and all(f.kept is False for f in found.findings)
     assert "the reference" in found["order of q"].note
     with pytest.raises(hx.SimulationError, match="give a smaller dt or another `reference`"):
-        hx.certify(hx.RATTLE(), PROBLEM, measure="order", reference=Stopping())
+        hx.certify(PROBLEM, hx.RATTLE(), measure="order", reference=Stopping())
 
 
 def test_an_energy_that_is_nan_is_not_confirmed():
     potential = lambda q: q[1] + jnp.where(q[0] < 0.5, jnp.nan, 0.0)  # its gradient stays finite
     system = hx.System(potential, lambda q: jnp.array([q @ q - 1.0]))
     problem = hx.Problem(system, np.array([1.0, 0.0]), np.zeros(2), dt=0.05, t1=5.0)
-    found = hx.certify(hx.RATTLE(), problem, measure=("energy",), steps=100)
+    found = hx.certify(problem, hx.RATTLE(), measure=("energy",), steps=100)
     assert found["energy drift"].kept is False and "kept here" not in found["energy"].note
 
 
 def test_an_order_that_cannot_be_measured_is_not_called_confirmed():
     down = np.array([[0.0, -1.0], [0.0, -1.0 - np.sqrt(2.0)]])
     hanging = hx.Problem(PROBLEM.system, down, np.zeros((2, 2)), dt=0.05, t1=1.0)
-    found = hx.certify(hx.RATTLE(), hanging, measure="order")
+    found = hx.certify(hanging, hx.RATTLE(), measure="order")
     assert found.passed and found["order of q"].kept is None
     assert "not measured: order of q, order of p" in str(found) and "all declared" not in str(found)
     with pytest.raises(hx.InputError, match="nothing to measure"):
-        hx.certify(hx.RATTLE(), hanging, measure=())
+        hx.certify(hanging, hx.RATTLE(), measure=())
 
 
 @pytest.mark.parametrize(
@@ -295,15 +295,40 @@ def test_an_order_that_cannot_be_measured_is_not_called_confirmed():
 )
 def test_bad_options_are_named(options, number):
     with pytest.raises(hx.InputError, match=number):
-        hx.certify(hx.RATTLE(), PROBLEM, **options)
+        hx.certify(PROBLEM, hx.RATTLE(), **options)
 
 
 def test_certify_refuses_what_the_method_cannot_treat():
     with pytest.raises(hx.MethodError, match="SHAKE"):
-        hx.certify(hx.SHAKE(), hx.models.kepler())
+        hx.certify(hx.models.kepler(), hx.SHAKE())
     off = dataclasses.replace(PROBLEM, q0=1.01 * PROBLEM.q0)
     with pytest.raises(hx.InconsistentStateError, match=r"0\.0402"):
-        hx.certify(hx.RATTLE(), off)
+        hx.certify(off, hx.RATTLE())
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: hx.certify(hx.HBVM(2, 2), PROBLEM),
+            r"first argument is a method; write certify\(problem, HBVM\(...\)\)",
+        ),
+        (lambda: hx.certify(hx.RATTLE, PROBLEM), r"write certify\(problem, RATTLE\(...\)\)"),
+        (lambda: hx.compare(hx.RATTLE(), PROBLEM), r"write compare\(problem, \[RATTLE\(...\)\]\)"),
+        (lambda: hx.compare([hx.RATTLE()], PROBLEM), "first argument must be a Problem"),
+        (
+            lambda: hx.certify(PROBLEM.system, hx.RATTLE()),
+            r"write certify\(hx.Problem\(system, q0, p0, dt, t1\), method\)",
+        ),
+        (lambda: hx.limit_study(PROBLEM.system, PROBLEM.q0, PROBLEM.p0), r"write limit_study\(hx.Problem\(system, q0"),
+        (lambda: hx.limit_study(PROBLEM, PROBLEM.q0, PROBLEM.p0), "takes the start from the problem"),
+        (lambda: hx.stability_map({}, PROBLEM, omegas=(), dts=()), "first argument must be a Problem, not {}"),
+    ],
+)
+def test_the_problem_comes_first(call, words):
+    with pytest.raises(hx.InputError, match=words):
+        call()
 
 
 def test_a_certificate_can_be_drawn(rattle, tmp_path):
@@ -325,5 +350,5 @@ def test_orders_are_extrapolated_where_the_next_term_of_the_error_shows(order, p
 
 def test_a_certificate_of_nothing_confirms_nothing():
     noisy = hx.GLA(hx.RATTLE(), friction=1.0, temperature=1.0)
-    found = hx.certify(noisy, hx.models.planar_pendulum(), measure=["order"], key=jax.random.key(0))
+    found = hx.certify(hx.models.planar_pendulum(), noisy, measure=["order"], key=jax.random.key(0))
     assert not found.passed and found.verdict == "nothing was measured"

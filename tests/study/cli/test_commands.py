@@ -318,8 +318,11 @@ def test_the_table_says_which_methods_ran_with_springs(here, monkeypatch):
 
 
 def test_certify(here):
-    found = json.loads(call("certify", "rattle", "planar-pendulum", "--json"))
+    found = json.loads(call("certify", "planar-pendulum", "rattle", "--json"))
     assert found["passed"] and found["method"] == "RATTLE"
+    swapped = said("certify", "composition-8", "planar-pendulum", code=2)
+    assert "composition-8 is a method; write `holonomix certify planar-pendulum composition-8`" in swapped
+    assert "unknown model 'composishun'" in said("certify", "composishun", "rattle", code=2)
 
 
 def test_the_shell_completes_models_and_methods():
@@ -380,7 +383,7 @@ def test_reproduce_lists_papers():
 
 def test_verify(here):
     call("run", "planar-pendulum", "-n", 50, "-o", "run1", "-q")
-    assert "as it was written" in call("verify", "run1")
+    assert "all checksums match" in call("verify", "run1")
     Path("run1/q/c.0.0").unlink()
     text = Path("run1/zarr.json").read_text()
     Path("run1/zarr.json").write_text(text.replace("51", "59", 1))
@@ -410,3 +413,16 @@ def test_help_and_summary_fit_into_eighty_columns():
 def test_dir_shows_what_is_public():
     assert not {"os", "sys", "importlib", "difflib", "Any", "TYPE_CHECKING"} & set(dir(hx))
     assert {"System", "RATTLE", "models", "simulate", "__version__"} <= set(dir(hx))
+    assert len([name for name in dir(hx) if not name.startswith("_")]) <= 100
+
+
+def test_names_that_moved_are_found_and_say_where_they_are_now():
+    moved = {
+        "ForceMonitor": "monitors", "Tableau": "methods", "Maximum": "reductions", "Rod": "mechanisms",
+        "BlockMass": "mechanics", "linear_stability": "certificates", "ResonanceWarning": "errors", "papers": "study",
+    }  # fmt: skip
+    for name, module in moved.items():
+        assert name not in dir(hx)
+        with pytest.warns(DeprecationWarning, match=f"holonomix.{name} is now holonomix.{module}.{name}"):
+            found = getattr(hx, name)
+        assert found is getattr(getattr(hx, module), name)

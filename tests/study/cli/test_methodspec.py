@@ -33,6 +33,7 @@ from holonomix.study.cli.suggest import kebab
         ("gla-rattle", hx.GLA(hx.RATTLE())),
         ("gla-rattle-0.5-2", hx.GLA(hx.RATTLE(), friction=0.5, temperature=2.0)),
         ("VRATTLE(monitor=MultiplierMonitor())", hx.VRATTLE(monitor=hx.MultiplierMonitor())),
+        ("hx.VRATTLE(hx.monitors.ForceMonitor(2.0))", hx.VRATTLE(hx.monitors.ForceMonitor(2.0))),
         ("Splitting(c=[0.5, 0.5], d=(1.0, -0.0))", hx.Splitting((0.5, 0.5), (1.0, 0.0))),
     ],
 )  # fmt: skip
@@ -50,9 +51,9 @@ def test_every_method_has_a_short_name(name):
     [
         ("ratle", "did you mean 'rattle'"),
         ("rattle-x", "is not a number"),
-        ("hbvm-2-2-3", "3 numbers and room for 2"),
+        ("hbvm-2-2-3", "3 numbers, but takes 2"),
         ("composition-7", "even order"),
-        ("gla-composition-4", "whose number is 4"),
+        ("gla-composition-4", "the number 4 is ambiguous"),
         ("RATTLE(solvr=Newton())", "solvr"),
         ("RATTLE(solver=Newtn())", "did you mean 'Newton'"),
         ("Newton()", "not a method"),

@@ -93,14 +93,14 @@ def test_ctrl_c_and_terminate_leave_a_store_that_resumes(tmp_path, number, code)
 @pytest.mark.parametrize("translated", [False, True])
 def test_terminate_is_an_exit_code_of_its_own(translated):
     code = (
-        "import os, signal; from holonomix.study.cli.exits import guarded, stop_on_terminate\n"
+        "import os, signal; from holonomix.study.cli.exits import exit_on_error, stop_on_terminate\n"
         "stop_on_terminate()\n"
-        "with guarded(lambda: 'Go on with this.'):\n"
+        "with exit_on_error(lambda: 'Continue with this.'):\n"
         " try: os.kill(os.getpid(), signal.SIGTERM); signal.pause()\n"
         f" except KeyboardInterrupt as e: raise {'KeyboardInterrupt' if translated else 'e'}\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 143 and done.stderr == "stopped: terminated. Go on with this.\n"
+    assert done.returncode == 143 and done.stderr == "stopped: terminated. Continue with this.\n"
 
 
 def test_terminate_before_a_command_begins():

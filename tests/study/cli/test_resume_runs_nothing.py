@@ -15,7 +15,7 @@ from holonomix.study.cli import execute
 from holonomix.study.cli.exits import CommandError
 from holonomix.study.cli.request import spec_from
 from holonomix.study.cli.runfile import RunSpec
-from holonomix.study.cli.trust import SEAL, is_own_seal, sealed
+from holonomix.study.cli.trust import SEAL, is_own_seal, make_seal
 
 EVIL = "open('ran', 'w').close()\nraise SystemExit\n"
 
@@ -64,7 +64,7 @@ def test_a_file_inside_the_store_even_if_it_is_named_or_sealed():
     assert "never run" in resumed(system=Path("run/system.py"))
     os.symlink("run/system.py", "link.py")
     assert "never run" in resumed(system=Path("link.py"))
-    Path("run", SEAL).write_text(sealed(Path("run/run.toml").read_text()))
+    Path("run", SEAL).write_text(make_seal(Path("run/run.toml").read_text()))
     assert "never run" in resumed()
     assert not Path("ran").exists()
 
@@ -85,7 +85,7 @@ def test_the_control_the_named_file_is_run():
 
 def test_the_seal_covers_every_byte_and_belongs_to_the_user(monkeypatch, tmp_path):
     text = "system = '/mine.py'\n"
-    seal = sealed(text)
+    seal = make_seal(text)
     assert len(seal) == 64 and is_own_seal(text.encode(), seal.encode())
     assert not is_own_seal(text.replace("mine", "your").encode(), seal.encode())
     assert not is_own_seal(text.encode(), hashlib.sha256(text.encode()).hexdigest().encode())
@@ -99,7 +99,7 @@ def test_the_secret_is_readable_by_the_user_alone(tmp_path):
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
     file.chmod(0o644)
     _secret.cache_clear()
-    assert keyed_hash("a") is None and sealed("x") == "" and not is_own_seal(b"x", b"")
+    assert keyed_hash("a") is None and make_seal("x") == "" and not is_own_seal(b"x", b"")
 
 
 def test_running_the_run_file_of_a_store_is_no_way_around():
@@ -111,5 +111,5 @@ def test_running_the_run_file_of_a_store_is_no_way_around():
     store_naming(Path("elsewhere.py"))
     with pytest.raises(StoreError, match="nothing shows that you started it"):
         spec_from("run/run.toml", {}, [], None)
-    Path("run", SEAL).write_text(sealed(Path("run/run.toml").read_text()))
+    Path("run", SEAL).write_text(make_seal(Path("run/run.toml").read_text()))
     assert spec_from("run/run.toml", {}, [], None).system == str(Path("elsewhere.py").absolute())

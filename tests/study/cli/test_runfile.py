@@ -61,7 +61,7 @@ def test_the_saved_file_says_the_same(tmp_path):
     ("line", "words"),
     [
         ("metod = 'rattle'", "unknown key 'metod'; did you mean 'method'? the keys are"),
-        ("dt = 'fast'", "dt = 'fast': it should be a number"),
+        ("dt = 'fast'", "dt = 'fast': must be a number"),
         ("dt = 0", "not zero"),
         ("dt = nan", "finite"),
         ("dt = '3 parsec'", "units: fs, ps, ns"),
@@ -75,7 +75,7 @@ def test_the_saved_file_says_the_same(tmp_path):
         ("observe = 3", "a list of names from energy"),
         ("method = 3", "a text"),
         ("arguments = 3", "a table"),
-        ("start = {q = [[1, 2], 'x']}", "no finite number"),
+        ("start = {q = [[1, 2], 'x']}", "something other than finite numbers"),
         ("start = {r = 1}", "a table with q and p"),
         ("system = 'mine.py'", "model and system"),
         ("steps = 3\nt1 = 2.0", "steps and t1"),

@@ -67,9 +67,9 @@ def test_points_are_combinations_and_draws_are_repeatable():
     ("table", "text"),
     [
         ({}, "empty"),
-        ({"g": "x"}, "it should be a list"),
-        ({"g": {"from": 0, "to": 1, "count": 0}}, "it should be"),
-        ({"g": {"from": 0, "to": 1, "count": 3, "scale": "log"}}, "it should be"),
+        ({"g": "x"}, "must be a list"),
+        ({"g": {"from": 0, "to": 1, "count": 0}}, "must be"),
+        ({"g": {"from": 0, "to": 1, "count": 3, "scale": "log"}}, "must be"),
         ({"g": {"uniform": [0, 1]}}, "draws"),
         ({"g": [1.0], "draws": 2}, "nothing"),
     ],
@@ -127,7 +127,7 @@ def test_a_sweep_over_methods_has_a_store_for_each(tmp_path):
     assert abs(data.q.values[:4] - one.q.values).max() < 1e-12  # RATTLE and SHAKE take the same positions
     assert not (tmp_path / "out/rattle/run.toml").read_text().count("SHAKE")
     for wrong in (3, [], [1]):
-        with pytest.raises(CommandError, match="it should be a list"):
+        with pytest.raises(CommandError, match="must be a list"):
             run_sweep(dataclasses.replace(spec, sweep=dict(spec.sweep, method=wrong)), tmp_path / "no", quiet=True)
     with pytest.raises(CommandError, match="twice"):
         run_sweep(dataclasses.replace(spec, sweep=dict(spec.sweep, method=["shake"] * 2)), tmp_path / "no", quiet=True)
@@ -153,7 +153,7 @@ def built(tmp_path, read, count):
     spec = spec_from(str(tmp_path / "mine.py"), {"steps": 2}, [], tmp_path / "out")
     axes, *rest = axes_of({"gravity": [1.0, 9.81], "angle": {"from": 0.1, "to": 1.5, "count": count}})
     points = points_of(axes, *rest)
-    return sweep._built(spec, axes, np.stack([points[axis.name] for axis in axes], 1), True), points
+    return sweep._build(spec, axes, np.stack([points[axis.name] for axis in axes], 1), True), points
 
 
 @pytest.mark.parametrize("read", ["jnp.asarray", "float"])
@@ -172,4 +172,4 @@ def test_a_point_that_the_model_refuses_is_named_among_many(tmp_path):
     axes, *rest = axes_of({"lengths": {"from": -1.0, "to": 1.0, "count": 501}})
     points = points_of(axes, *rest)
     with pytest.raises(CommandError, match="lengths must be positive"):
-        sweep._built(spec, axes, np.stack([points[axis.name] for axis in axes], 1), True)
+        sweep._build(spec, axes, np.stack([points[axis.name] for axis in axes], 1), True)

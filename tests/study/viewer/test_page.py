@@ -177,7 +177,7 @@ def test_a_spectrum_and_a_section_find_the_frequency():
 def test_an_ensemble_is_shown_as_ghosts_and_as_a_map(tmp_path):
     problem, angles = hx.models.planar_pendulum(), np.linspace(0.2, 1.0, 60)
     q = np.stack([np.sin(angles), -np.cos(angles)], axis=1).reshape(60, *problem.q0.shape)
-    top = {"top": hx.Maximum(lambda q, p: jnp.ravel(q)[1])}
+    top = {"top": hx.reductions.Maximum(lambda q, p: jnp.ravel(q)[1])}
     options = {"dt": 0.1, "steps": 20, "coordinates": {"angle": angles}, "reduce": top}
     moving = hx.simulate_ensemble(problem, hx.RATTLE(), q, 0 * q, save_every=1, **options)
     data = content(moving.view(tmp_path / "a.html").read_text())

@@ -99,8 +99,9 @@ class JointResults:
         The ends of an ensemble have no rows: their angles lie in (-pi, pi].
         """
         found = self._coordinate("angle", which).value(self._owner().frames(sol.q))
-        ends_only = np.shape(sol.q) == np.shape(getattr(sol, "final_q", None))  # an ensemble without rows
-        return found if ends_only else np.unwrap(found)
+        ends = getattr(sol, "final_q", None)
+        without_rows = ends is not None and np.shape(sol.q) == np.shape(ends)  # an ensemble of which only ends are kept
+        return found if without_rows else np.unwrap(found)
 
     def distance(self: Any, sol: Any, which: int = 0) -> np.ndarray:
         """How far b has moved along the axis."""

@@ -1,4 +1,4 @@
-"""The result of a certification: one finding per trait, as data and as a table."""
+"""The result of `certify`: one finding per measured property, as data and as a table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _WORDS = {True: "confirmed", False: "FAILED", None: "-"}
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One measurement beside what the method declares.
+    """One measurement beside the declared property.
 
-    `kept` is None where the method promises nothing; `bound` is what the measurement was held against. What was
-    measured in a run that `stopped` early is not kept, promised or not. A property that has no meaning on the problem
-    is not measured: `applicable` is False. In both cases `note` says why.
+    `kept` says whether the measurement confirms it, and is None if the method declares nothing. `bound` is the
+    tolerance. A finding from a run that `stopped` early has `kept=False`, declared or not. A property without a meaning
+    on the problem is not measured and has `applicable=False`. In both cases `note` gives the reason.
     """
 
     name: str
@@ -32,9 +32,9 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """What `certify` found. `passed`: something was measured, no declared property failed, and no run stopped early.
+    """The findings of `certify`; `print(certificate)` shows them as a table.
 
-    `print(certificate)` shows a table.
+    `passed` is True if something was measured, no declared property failed, and no run stopped early.
     """
 
     method: str
@@ -51,12 +51,12 @@ class Certificate:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """Declared orders about which nothing could be said; the notes of these findings give the reason."""
+        """Declared orders that could not be measured; the notes of these findings give the reason."""
         return tuple(f.name for f in self.findings if f.name.startswith("order") and f.applicable and f.kept is None)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The result in one sentence."""
         if not any(f.applicable for f in self.findings):
             return "nothing was measured"
         if any(f.stopped for f in self.findings):
@@ -82,11 +82,11 @@ class Certificate:
         return name in self.measured
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """The certificate as plain data for JSON."""
         return {**dataclasses.asdict(self), "passed": self.passed}
 
     def plot(self) -> Any:
-        """A figure: errors over step sizes, and every finding with its verdict."""
+        """A figure of the errors over step sizes, and of every finding with its verdict."""
         return pictures.plotting.plot_certificate(self)
 
     def _repr_png_(self) -> bytes:

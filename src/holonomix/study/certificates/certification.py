@@ -1,4 +1,4 @@
-"""`certify`: every trait that a method declares, measured on one problem."""
+"""`certify`: measure every property that a method declares on one problem."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from ...mechanics.problem import Problem
 from ...mechanics.projection import as_state_arrays, check_constant_mass, check_start
 from ...methods.base import AbstractMethod, Traits
 from ...run.options import MOST_STEPS, check_method
+from .arguments import check_problem
 from .certificate import Certificate, Finding
 from .measure import MIN_STEPS, LongRun, Orders, Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
 
 MEASUREMENTS = ("order", "symplectic", "wedge", "symmetric", "constraint", "energy", "invariants", "iterations")
 
-# What counts as round-off, relative to the sizes involved; and how near a measured order must come to a claim.
-EXACT = 1e-12
-STRUCTURE = 1e-10
-ORDER = 0.2
+# Relative tolerances for round-off in long runs and in maps of one step, and the tolerance for a measured order.
+EXACT_TOLERANCE = 1e-12
+STRUCTURE_TOLERANCE = 1e-10
+ORDER_TOLERANCE = 0.2
 
 
 def certify(
-    method: AbstractMethod,
     problem: Problem,
+    method: AbstractMethod,
     *,
     dt: float | None = None,
     steps: int | None = None,
@@ -37,28 +38,25 @@ def certify(
     reference: AbstractMethod | None = None,
     key: Key | None = None,
 ) -> Certificate:
-    """Measure what `method` promises on `problem` and say for each declared property whether it is confirmed.
+    """Measure every property that `method` declares on `problem`, and report whether the measurement confirms it.
 
-    The problem itself is always run: from its start, with its `dt`, over its whole length or over `steps` steps. Drifts
-    are measured in this run, which has at least 4000 steps unless `steps` says otherwise. Orders are slopes over at
-    least three step sizes clear of round-off, from a generic point of the trajectory, against a much finer run of
-    `reference` (an eighth-order composition of RATTLE by default). Symplecticity is measured on the cotangent bundle of
-    the manifold, reversal by going 100 steps out and back. `measure` names a selection of `MEASUREMENTS`.
+    The problem is always run from its own start with its own `dt`, over its whole length or over `steps` steps. Drifts
+    are measured in this run, which has at least 4000 steps unless `steps` is given. Orders are slopes over at least
+    three step sizes whose errors are clear of round-off. These runs start at a generic point of the trajectory, and
+    their errors are taken against a much finer run of `reference` (by default an eighth-order composition of RATTLE).
+    Symplecticity is measured on the cotangent bundle of the manifold, reversibility by 100 steps forward and back.
+    `measure` selects from `MEASUREMENTS`.
 
-    Whatever is measured in a run that stops early has failed, and the finding says why.
+    A finding that was measured in a run that stopped early has failed, and its note gives the reason.
     """
-    if not isinstance(problem, Problem):
-        raise InputError(
-            f"certify(method, problem) needs a Problem, not {type(problem).__name__}: a system with a start, a step "
-            "and an end, as hx.models gives them, or hx.Problem(system, q0, p0, dt, t1)"
-        )
+    check_problem("certify(problem, method)", problem)
     if jnp.result_type(float) != jnp.float64:
         raise InputError("certify measures against the round-off of 64-bit floats: unset HOLONOMIX_X64=0")
     wanted = _selection(measure)
     dt = float(problem.dt if dt is None else dt)
     if not np.isfinite(dt) or dt <= 0:
         raise InputError(f"dt must be positive and finite, not {dt}")
-    if steps is not None and whole_number("steps", steps, 10) > MOST_STEPS:  # fewer show no drift
+    if steps is not None and whole_number("steps", steps, 10) > MOST_STEPS:  # fewer than 10 steps show no drift
         raise InputError(f"{steps:.3g} steps are more than can be counted")
     q0, p0 = as_state_arrays(problem.q0, problem.p0)
     check_method(method, problem.system)
@@ -68,22 +66,22 @@ def certify(
     traits = method.traits_on(system)
     least = MIN_STEPS if wanted & {"constraint", "energy", "invariants"} else 1
     run = long_run(system, method, problem, dt, steps, key, least)
-    drifts = _long_run(system, method, traits, wanted, run)
+    drifts = _drifts(system, method, traits, wanted, run)
     findings: list[Finding] = []
     table = None
     if not method.stochastic and wanted & {"order", "symplectic", "wedge", "symmetric"}:
         try:
-            table, findings = _local(system, method, traits, wanted, problem, dt, reference)
+            table, findings = _orders_and_structure(system, method, traits, wanted, problem, dt, reference)
         except SimulationError as error:
             if not run.ended:
-                raise  # the method did what it had to; without a reference nothing can be said
+                raise  # the method reached its end, but there is no reference to measure it against
             names = {"order": "order of q", "symplectic": "symplectic", "symmetric": "symmetric"}
-            findings = [_failed(names[name], str(error)) for name in names if name in wanted]
+            findings = [_failure(names[name], str(error)) for name in names if name in wanted]
     elif method.stochastic:
         named = [name for name in ("order", "symplectic", "symmetric") if name in wanted]
-        findings = [_without_meaning(name, "the method draws random numbers") for name in named]
+        findings = [_not_applicable(name, "the method draws random numbers") for name in named]
     if run.ended and all(f.kept is not False for f in drifts):
-        drifts.append(_failed("run", run.ended, float(run.steps)))
+        drifts.append(_failure("run", run.ended, float(run.steps)))
     return Certificate(
         method.name,
         problem.name or "problem",
@@ -95,7 +93,7 @@ def certify(
     )
 
 
-def _local(
+def _orders_and_structure(
     system: AbstractSystem,
     method: AbstractMethod,
     traits: Traits,
@@ -104,10 +102,10 @@ def _local(
     dt: float,
     reference: AbstractMethod | None,
 ) -> tuple[Orders | None, list[Finding]]:
-    """Orders and structure, from a generic point of the trajectory."""
+    """Measure orders, symplecticity and reversibility, starting at a generic point of the trajectory."""
     reference = _default_reference(method, system) if reference is None else reference
     offset = 0.34 * min(problem.t1, 40 * problem.dt)
-    # errors of very high orders are above round-off only after a longer time
+    # errors of very high orders exceed round-off only after a longer time
     span = min(problem.t1, (40 if traits.order_of("q") <= 8 else 300) * problem.dt)
     q, p, _ = Reference(system, reference, problem.q0, problem.p0, 0.0, problem.dt).rows(offset, 1)
     q, p = jnp.asarray(q[-1]), jnp.asarray(p[-1])
@@ -122,16 +120,16 @@ def _selection(measure: Iterable[str] | None) -> set[str]:
     names = MEASUREMENTS if measure is None else (measure,) if isinstance(measure, str) else measure
     wanted: set[str] = set(names)
     if not wanted:
-        raise InputError(f"measure names nothing to measure; there are {', '.join(MEASUREMENTS)}")
+        raise InputError(f"measure is empty: nothing to measure; choose from {', '.join(MEASUREMENTS)}")
     if wanted - set(MEASUREMENTS):
         raise InputError(
-            f"unknown measurements {sorted(wanted - set(MEASUREMENTS))}; there are {', '.join(MEASUREMENTS)}"
+            f"unknown measurements {sorted(wanted - set(MEASUREMENTS))}; choose from {', '.join(MEASUREMENTS)}"
         )
     return wanted
 
 
 def _default_reference(method: AbstractMethod, system: AbstractSystem) -> AbstractMethod:
-    """An eighth-order composition of RATTLE; the method itself, much finer, where RATTLE cannot go."""
+    """An eighth-order composition of RATTLE; the method itself with finer steps if RATTLE cannot treat the system."""
     from ...methods.composition import Composition
     from ...methods.rattle import RATTLE
 
@@ -153,13 +151,15 @@ def _order(
     for name, slope in table.slopes.items():
         declared, named = traits.order_of(name), f"order of {name}"
         if reasons or not table.dt:
-            findings.append(_failed(named, reasons[0] if reasons else "every run failed", slope, declared, ORDER))
+            findings.append(
+                _failure(named, reasons[0] if reasons else "every run failed", slope, declared, ORDER_TOLERANCE)
+            )
             continue
         note = f"{len(table.dt)} step sizes from {table.dt[0]:.2g} to {table.dt[-1]:.2g}"
         if np.isnan(slope):
-            note = "not measured: fewer than three errors clear of round-off; give another dt"
-        kept = None if np.isnan(slope) else bool(abs(slope - declared) <= ORDER)
-        findings.append(Finding(named, slope, declared, kept, ORDER, note))
+            note = "not measured: fewer than three errors are clear of round-off; try another dt"
+        kept = None if np.isnan(slope) else bool(abs(slope - declared) <= ORDER_TOLERANCE)
+        findings.append(Finding(named, slope, declared, kept, ORDER_TOLERANCE, note))
     return table, findings
 
 
@@ -168,14 +168,16 @@ def _structure(
 ) -> list[Finding]:
     findings = []
     if system.forced:
-        why = "an applied force need be neither Hamiltonian nor reversible"
-        return [_without_meaning(name, why) for name in ("symplectic", "symmetric") if name in wanted]
+        why = "an applied force need not be Hamiltonian or reversible"
+        return [_not_applicable(name, why) for name in ("symplectic", "symmetric") if name in wanted]
 
     def measured(name: str, measure: Callable[..., float], declared: bool | None, note: str, *further: int) -> Finding:
         try:
-            return _held(name, measure(system, method, q, p, t, dt, *further), declared, STRUCTURE, note)
+            return _check_exact(
+                name, measure(system, method, q, p, t, dt, *further), declared, STRUCTURE_TOLERANCE, note
+            )
         except SimulationError as error:
-            return _failed(name, str(error), np.inf, declared, STRUCTURE)
+            return _failure(name, str(error), np.inf, declared, STRUCTURE_TOLERANCE)
 
     if "symplectic" in wanted:
         where = "on the cotangent bundle of the manifold" if system.has_constraints else "in phase space"
@@ -183,28 +185,32 @@ def _structure(
     if "wedge" in wanted and system.has_constraints and traits.wedge:
         where = "on {G dq = 0}, where G M^-1 p is not zero"
         findings.append(measured("wedge product", wedge_defect, True, where))
-    # walking back turns the momentum around, which a magnetic field and the hands of a clock do not
+    # reversal flips the momentum, which is no symmetry of a magnetic field or of a time-dependent potential
     if "symmetric" in wanted and not system.magnetic and not system.time_dependent:
-        findings.append(measured("symmetric", reversal, traits.symmetric, "100 steps out and back", 100))
+        findings.append(measured("symmetric", reversal, traits.symmetric, "100 steps forward and back", 100))
     return findings
 
 
-def _long_run(
+def _drifts(
     system: AbstractSystem, method: AbstractMethod, traits: Traits, wanted: set[str], run: LongRun
 ) -> list[Finding]:
-    """What the problem's own run shows."""
+    """Findings from the problem's own run: constraint errors, energy error, drifts, iterations."""
     over = f"over {run.steps} steps, t = {run.time:.3g}"
     findings = []
     if "constraint" in wanted and system.has_constraints:
-        over_size = f"largest relative to its rows, {over}"
-        findings.append(_held("constraint", run.constraint, traits.constraint_exact, EXACT, over_size))
-        findings.append(_held("hidden constraint", run.hidden, traits.hidden_exact, EXACT, over_size))
-    reason = _energy_changes(system, method)
+        over_size = f"largest error relative to the scale of its rows, {over}"
+        findings.append(_check_exact("constraint", run.constraint, traits.constraint_exact, EXACT_TOLERANCE, over_size))
+        findings.append(_check_exact("hidden constraint", run.hidden, traits.hidden_exact, EXACT_TOLERANCE, over_size))
+    reason = _why_energy_changes(system, method)
     if "energy" in wanted and reason:
-        findings.append(_without_meaning("energy", reason))
+        findings.append(_not_applicable("energy", reason))
     elif "energy" in wanted:
-        findings.append(_held("energy", run.energy_error, traits.energy_exact, EXACT, f"largest relative error {over}"))
-        grows = run.energy.grows and run.energy.change > EXACT
+        findings.append(
+            _check_exact(
+                "energy", run.energy_error, traits.energy_exact, EXACT_TOLERANCE, f"largest relative error {over}"
+            )
+        )
+        grows = run.energy.grows and run.energy.change > EXACT_TOLERANCE
         promise = True if traits.symplectic and not method.adaptive else None
         note = f"change of the mean; it oscillates by {run.energy.spread:.2g}" + ("; GROWS" if grows else "")
         kept = None if promise is None else not grows and bool(np.isfinite(run.energy.change))
@@ -219,27 +225,27 @@ def _long_run(
     return [dataclasses.replace(f, **ended) if f.applicable else f for f in findings]
 
 
-def _held(name: str, value: float, declared: bool | None, bound: float, note: str) -> Finding:
-    """A promise of round-off: kept, broken, or not made (and then nothing is held against the method)."""
+def _check_exact(name: str, value: float, declared: bool | None, bound: float, note: str) -> Finding:
+    """The finding for a property that holds to round-off; without a declaration the verdict is None."""
     if not declared:
-        extra = "kept here, though not promised; " if value <= bound and declared is not None else ""
+        extra = "holds here, though not declared; " if value <= bound and declared is not None else ""
         return Finding(name, value, declared, None, bound, extra + note)
     return Finding(name, value, declared, bool(value <= bound), bound, note)
 
 
-def _failed(
+def _failure(
     name: str, why: str, value: float = np.nan, declared: bool | int | None = None, bound: float | None = None
 ) -> Finding:
-    """Something that was measured in a run that stopped early."""
+    """The finding for a measurement whose run stopped early."""
     return Finding(name, value, declared, False, bound, why, stopped=True)
 
 
-def _without_meaning(name: str, why: str) -> Finding:
+def _not_applicable(name: str, why: str) -> Finding:
     return Finding(name, float("nan"), note=why, applicable=False)
 
 
-def _energy_changes(system: AbstractSystem, method: AbstractMethod) -> str:
-    """Why the motion itself does not keep the energy; empty where it does."""
+def _why_energy_changes(system: AbstractSystem, method: AbstractMethod) -> str:
+    """The reason why the exact motion does not conserve energy; empty if it does."""
     if method.stochastic:
         return "a thermostat exchanges energy"
     if system.forced:

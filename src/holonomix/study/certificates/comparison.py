@@ -1,4 +1,4 @@
-"""Several methods on one problem, at one step and over a ladder of steps, against one reference."""
+"""`compare`: errors and costs of several methods on one problem, over a range of step sizes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from ...methods import RATTLE, Composition
 from ...methods.base import AbstractMethod
 from ...run.simulate import simulate
 from ...run.solution import Solution, map_rows
+from .arguments import check_problem
 
 REPEATS = 3
-TIMED_SECONDS = 0.05  # a run this long is enough to see the cost of a step beside what every run costs once
-MOST_STEPS = 1 << 20
-LONG = 50  # the long run, in multiples of t1
-MOST_LONG_STEPS = 100_000
+TIMED_SECONDS = 0.05  # a timed run must exceed the fixed cost of a run by this much
+MAX_STEPS = 1 << 20
+LONG_RUN_FACTOR = 50  # length of the long run, in multiples of t1
+MAX_LONG_STEPS = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One run: its step, what it cost and how far off it was."""
+    """One run: its step, its cost and its errors."""
 
     dt: float
     steps: int
@@ -43,18 +44,18 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """One method over the ladder; `system` says what it ran on."""
+    """One method at all step sizes; `system` names the system that it ran on."""
 
     name: str
     system: str
     levels: tuple[Level, ...]
     error_at_equal_work: float | None = None
-    # of the energy over the long run: mean of the last tenth minus mean of the first; NaN where that run stopped early
+    # energy drift over the long run: mean of the last tenth minus mean of the first; NaN if that run stopped early
     drift: float = math.nan
 
     @property
     def failed(self) -> bool:
-        """Whether the method did not reach the end with any step size."""
+        """Whether the method reached the end with no step size."""
         return all(level.status for level in self.levels)
 
     @property
@@ -64,9 +65,9 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All curves, the step of the table, the common work (seconds), and where the reference is from.
+    """All curves, the step of the table, the common work in seconds, and the source of the reference.
 
-    `uncertainty` is that of the reference: no error below it means anything.
+    `uncertainty` is the error of the reference itself: smaller errors cannot be measured.
     """
 
     problem: str
@@ -76,11 +77,11 @@ class Comparison:
     uncertainty: float
     work: float
     curves: tuple[Curve, ...]
-    long: float = 0.0  # the time of the long run, in which the drift was measured
+    long: float = 0.0  # length in time of the run in which the drift was measured
 
     @property
     def cheapest(self) -> dict[int, str]:
-        """For errors of 10^-1, 10^-2, ... (the keys are exponents) the method that reached them with the least work."""
+        """Exponent k -> the method that reaches an error of 10^k with the least work."""
         found = {}
         for k in range(0, -17, -1):
             costs = {c.name: _work_for(c, 10.0**k) for c in self.curves if 10.0**k >= self.uncertainty}
@@ -90,11 +91,11 @@ class Comparison:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """The comparison as plain data for JSON."""
         return {**dataclasses.asdict(self), "cheapest": {f"1e{k}": name for k, name in self.cheapest.items()}}
 
     def plot(self) -> Any:
-        """The work-precision diagram: error over work, and error over the step; notebooks show it."""
+        """The work-precision diagram: error over work, and error over the step size."""
         return pictures.plotting.work_precision(self)
 
     def _repr_png_(self) -> bytes:
@@ -111,14 +112,13 @@ def compare(
     levels: int = 5,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Comparison:
-    """Run every method at `dt` and at finer and coarser steps, and once for long; errors are those of the final q.
+    """Run every method at `dt`, at finer and coarser steps, and once over a long time; errors are those of the final q.
 
-    `methods` are methods, or a dict with the names that they should have in the table. `levels` counts step sizes, each
-    half of the one before. Methods for stiff systems run on `problem.system.penalized(omega)`, by default with
+    `methods` is a list of methods, or a dict from names for the table to methods. `levels` is the number of step sizes,
+    each half of the one before. Methods for stiff systems run on `problem.system.penalized(omega)`, by default with
     `omega = 2/dt`. `progress` is called with the name of each method. `Comparison.plot()` draws the result.
     """
-    if not isinstance(problem, Problem):
-        raise InputError(f"problem must be a Problem, not {shown_value(problem)}; see help(hx.Problem)")
+    check_problem("compare(problem, methods)", problem)
     if not isinstance(methods, Iterable) or isinstance(methods, str):
         raise InputError(f"methods must be a list of methods, or a dict with their names, not {shown_value(methods)}")
     listed = list(methods.values() if isinstance(methods, dict) else methods)
@@ -131,7 +131,9 @@ def compare(
     levels = whole_number("levels", levels)
     for name, method in named:
         if method.stochastic:
-            raise InputError(f"{name} draws random numbers, so that its error has no meaning here; see `certify`")
+            raise InputError(
+                f"{name} draws random numbers, so its error against a reference has no meaning; use `certify`"
+            )
         _system(problem, method, omega or 1.0)
     reference, source, floor = _reference(problem, dt, t1)
     ladder = [dt * 2.0**k for k in _exponents(levels)]
@@ -143,16 +145,16 @@ def compare(
         shown = kind if omega is not None or "omega" not in kind else "omega = 2/dt"
         curves.append(Curve(name, shown, tuple(found), drift=_drift(problem, method, dt, t1, omega)))
     work = _common_work(curves, dt)
-    curves = [dataclasses.replace(c, error_at_equal_work=_interpolated(c, work, floor)) for c in curves]
+    curves = [dataclasses.replace(c, error_at_equal_work=_interpolate(c, work, floor)) for c in curves]
     return Comparison(problem.name, dt, t1, source, floor, work, tuple(curves), dt * _long_steps(dt, t1))
 
 
 def _long_steps(dt: float, t1: float) -> int:
-    return min(LONG * max(1, round(t1 / dt)), MOST_LONG_STEPS)
+    return min(LONG_RUN_FACTOR * max(1, round(t1 / dt)), MAX_LONG_STEPS)
 
 
 def _drift(problem: Problem, method: AbstractMethod, dt: float, t1: float, omega: float | None) -> float:
-    """How far the mean energy moved between the first and the last tenth of a long run; NaN where it broke off."""
+    """Change of the mean energy from the first to the last tenth of a long run; NaN if the run stopped early."""
     steps = _long_steps(dt, t1)
     end: dict[str, Any] = {"t1": dt * steps, "max_steps": 20 * steps} if method.adaptive else {"steps": steps}
     system, _ = _system(problem, method, omega or 2 / dt)
@@ -169,9 +171,9 @@ def _drift(problem: Problem, method: AbstractMethod, dt: float, t1: float, omega
 
 
 def _work_for(curve: Curve, error: float) -> float | None:
-    """The work for which the method has this error, read off its curve; None below what it reached.
+    """The work at which the method has this error, interpolated on its curve; None if the method never reached it.
 
-    A method whose coarsest step is better than that needs no more work than that step.
+    If the coarsest step is already more accurate, the work is that of the coarsest step.
     """
     good = sorted((level.error, level.seconds) for level in curve.levels if level.seconds > 0 and level.error > 0)
     if not good or error < good[0][0]:
@@ -186,7 +188,7 @@ def _exponents(levels: int) -> list[int]:
 
 
 def _system(problem: Problem, method: AbstractMethod, omega: float) -> tuple[Any, str]:
-    """The system that suits the method: the problem's own, or its penalized form for methods of stiff systems."""
+    """The system that the method runs on: the problem's own, or its penalized form for methods of stiff systems."""
     system = problem.system
     try:
         method.check(system)
@@ -200,9 +202,9 @@ def _system(problem: Problem, method: AbstractMethod, omega: float) -> tuple[Any
 
 
 def _reference(problem: Problem, dt: float, t1: float) -> tuple[np.ndarray, str, float]:
-    """The exact final position, its source and its uncertainty.
+    """The reference for the final position, its source and its uncertainty.
 
-    A closed form, or order ten at small steps, which is none of the usual candidates; order eight checks it.
+    It is the closed form of the problem, or a composition of order ten with small steps; order eight gives its error.
     """
     if problem.reference is not None:
         q = np.asarray(problem.reference(np.array([t1]))[0])[-1]
@@ -221,7 +223,7 @@ def _reference(problem: Problem, dt: float, t1: float) -> tuple[np.ndarray, str,
 
 
 def _step_cost(system: AbstractSystem, method: AbstractMethod, problem: Problem, dt: float, halvings: int = 6) -> float:
-    """Seconds per step: two runs of different length, so that what every run costs once drops out."""
+    """Seconds per step, from two runs of different length, so that the fixed cost of a run cancels."""
 
     def timed(steps: int) -> float:
         times = []
@@ -235,14 +237,14 @@ def _step_cost(system: AbstractSystem, method: AbstractMethod, problem: Problem,
     short = steps = 256
     base = timed(short)
     taken = base
-    while steps < MOST_STEPS:
+    while steps < MAX_STEPS:
         steps *= 4
         taken = timed(steps)
         if not taken - base < TIMED_SECONDS:
             break
     if math.isfinite(taken):
         return (taken - base) / (steps - short)
-    # a method that drifts may not survive a long run, but shorter steps cost about the same
+    # a method that drifts may fail in a long run; shorter steps have about the same cost
     return math.nan if halvings == 0 else _step_cost(system, method, problem, dt / 2, halvings - 1)
 
 
@@ -266,7 +268,7 @@ def _level(problem: Problem, method: Any, dt: float, t1: float, omega: float | N
         reference = np.asarray(problem.reference(np.array([solution.final_t]))[0])[-1]
     elif method.adaptive:
         try:
-            final = _moved_back(problem, solution, t1)
+            final = _position_at(problem, solution, t1)
         except HolonomixError as error:
             return Level(dt, taken, seconds, math.nan, math.nan, math.nan, f"no position at t = {t1:g}: {error}")
     constraint = _constraint_error(problem.system, solution)
@@ -281,8 +283,8 @@ def _level(problem: Problem, method: Any, dt: float, t1: float, omega: float | N
     )
 
 
-def _moved_back(problem: Problem, solution: Solution, t1: float) -> np.ndarray:
-    """The position at t1 from the last state of an adaptive run, which lies a little later."""
+def _position_at(problem: Problem, solution: Solution, t1: float) -> np.ndarray:
+    """The position at t1, integrated back from the last state of an adaptive run, which lies a little later."""
     back = solution.final_t - t1
     if back == 0:
         return np.asarray(solution.final_q)
@@ -294,7 +296,7 @@ def _moved_back(problem: Problem, solution: Solution, t1: float) -> np.ndarray:
 
 
 def _constraint_error(system: AbstractSystem, solution: Solution) -> float:
-    """How far the run strayed from the rigid problem's manifold, whatever system it ran on."""
+    """The largest violation of the rigid problem's constraint, also for a run on its penalized form."""
     if not system.has_constraints:
         return 0.0
 
@@ -307,13 +309,13 @@ def _constraint_error(system: AbstractSystem, solution: Solution) -> float:
 
 
 def _common_work(curves: list[Curve], dt: float) -> float:
-    """The geometric mean of what the methods cost at dt."""
+    """The geometric mean of the costs of all methods at dt."""
     costs = [level.seconds for c in curves for level in c.levels if level.dt == dt and level.seconds > 0]
     return float(np.exp(np.mean(np.log(costs)))) if costs else math.nan
 
 
-def _interpolated(curve: Curve, work: float, floor: float) -> float | None:
-    """The error that the method has with this much work, read off its curve; None outside of what was measured."""
+def _interpolate(curve: Curve, work: float, floor: float) -> float | None:
+    """The error of the method at this work, interpolated on its curve; None outside the measured range."""
     good = sorted((level.seconds, level.error) for level in curve.levels if level.seconds > 0 and level.error > 0)
     if len(good) < 2 or not good[0][0] <= work <= good[-1][0]:
         return None

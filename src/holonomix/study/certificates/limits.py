@@ -1,4 +1,4 @@
-"""The limit omega -> infinity of a penalized system, measured: how stiff is stiff enough."""
+"""`limit_study`: errors of penalized systems against the rigid one as omega grows."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
-from ...mechanics.abstract import AbstractSystem
+from ...core.types import ArrayLike
+from ...mechanics.problem import Problem
 from ...mechanics.projection import penalty_multipliers
 from ...methods.composition import Composition
 from ...methods.rattle import RATTLE
 from ...methods.verlet import StormerVerlet
 from ...run.simulate import simulate
+from .arguments import check_problem
 
 
 @dataclasses.dataclass(frozen=True)
 class LimitStudy:
-    """One row for each omega. Errors are maxima over the run against the rigid system.
+    """Errors against the rigid system, one entry per omega.
 
-    `constraint` is the largest Euclidean norm of g, which falls as 1/omega^2 from a tangent start and as 1/omega from
-    another; `position` is the model error; `multipliers` and `raw` are root mean squares of the error of lambda,
-    averaged over the window and not averaged (the second does not fall: there is no pointwise limit).
+    `constraint` is the largest Euclidean norm of g; it falls as 1/omega^2 for tangent initial momenta and as 1/omega
+    otherwise. `position` is the largest error of q. `multipliers` and `raw` are root mean squares of the error of
+    lambda, with and without averaging over the window; `raw` does not fall, as there is no pointwise limit.
     """
 
     omega: np.ndarray
@@ -50,7 +52,7 @@ class LimitStudy:
         return "\n".join([head, *lines])
 
     def plot(self, axes: Any = None) -> Any:
-        """The errors against omega, in double logarithmic scale."""
+        """A log-log plot of the errors over omega."""
         import matplotlib.pyplot as plt
 
         axes = plt.subplots(figsize=(6, 4))[1] if axes is None else axes
@@ -68,23 +70,27 @@ class LimitStudy:
 
 
 def limit_study(
-    system: AbstractSystem,
-    q0: Any,
-    p0: Any,
-    *,
+    problem: Problem,
+    *start: ArrayLike,
     omegas: Sequence[float | int] = (10.0, 20.0, 40.0, 80.0),
-    t1: float | int = 5.0,
+    t1: float | int | None = None,
     window: float = 0.2,
     rows: int = 500,
     resolution: float = 40.0,
 ) -> LimitStudy:
-    """Follow the penalized systems `omega^2/2 |g|^2` with resolved Verlet steps and compare them with the rigid motion.
+    """Compare the penalized systems `omega^2/2 |g|^2` with the rigid motion of `problem`.
 
-    The fast period is resolved by `resolution` times the largest row of `G M^-1 G^T` at the start; the reference is an
-    eighth-order composition of RATTLE. `rows` rows are compared.
+    Both run up to `t1`, by default the problem's. The penalized systems are integrated by Verlet with about
+    `resolution` steps per fast period, the rigid one by an eighth-order composition of RATTLE. They are compared at
+    `rows` equally spaced times.
     """
+    check_problem("limit_study(problem)", problem)
+    if start:
+        raise InputError("limit_study(problem) takes the start from the problem; give options by name")
+    t1 = problem.t1 if t1 is None else t1
+    system, q0, p0 = problem.system, problem.q0, problem.p0
     if not system.has_constraints:
-        raise InputError("a limit study needs a constrained system; give the rigid one")
+        raise InputError("a limit study needs a constrained system: give the rigid problem")
     if rows < 2 or not t1 > 0 or not 0 <= window < t1:
         raise InputError(f"a limit study needs two rows, t1 > 0 and a window within it, not {rows}, {t1}, {window}")
     spacing = t1 / rows

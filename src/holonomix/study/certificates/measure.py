@@ -1,4 +1,4 @@
-"""The measurements: order, symplecticity, reversal, drifts, all of runs as users make them."""
+"""The measurements of `certify`: order, symplecticity, reversibility, drifts, on the same runs that users make."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ...mechanics.invariants import Trend, along, drift, trend
 from ...mechanics.projection import constraint_sizes, rounding_sizes, speed_sizes
 from ...run.loop import Consts, Stepper
 from ...trace.compiled import compiled_for_one_run
-from .runs import Trajectory, follow, follow_back, follow_until, one_step, step_functions, stopped
+from .runs import Trajectory, follow, follow_back, follow_until, one_step, step_functions, stop_error
 
-# an error counts as above round-off beyond this multiple of the reference's uncertainty
-CLEAR = 15.0
-# an error beyond this size, relative to the values, says nothing about an order
-LARGE = 0.05
-# how far apart the last slopes between neighbors may lie for a ladder of step sizes to end
-SETTLED = 0.05
-# The least number of steps of a run in which drifts are measured, and the most rows that are looked at.
+# an error is clear of round-off if it exceeds the uncertainty of the reference by this factor
+MIN_SIGNAL = 15.0
+# largest relative error that is used to measure an order
+MAX_ERROR = 0.05
+# step sizes are refined until the last slopes between neighbors agree to this much
+MAX_SLOPE_SPREAD = 0.05
+# drifts are measured in runs of at least MIN_STEPS steps, on about ROWS of their rows
 MIN_STEPS, ROWS = 4000, 400
-# The relative size of the terms of an error that a fit leaves out.
-LEFT_OUT = 0.005
+# relative size of the error terms that the fit of an order neglects
+FIT_NOISE = 0.005
 
 
 class Reference:
-    """The exact motion from one start: a high-order method, its step halved until the result stops changing."""
+    """The exact motion from one start, by a high-order method whose step is halved until the result stops changing."""
 
     def __init__(self, system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float):
         self.system, self.method, self.q, self.p, self.t, self.dt = system, method, q, p, t, dt
 
     def rows(self, span: float, count: int) -> tuple[Any, Any, float]:
-        """`(q, p)` at `count` equal parts of `span`, the start included, and by how much they are uncertain."""
+        """`(q, p)` at the start and at `count` equally spaced times up to `span`, and their uncertainty."""
         parts = max(1, int(np.ceil(abs(span) / (count * self.dt))))
         before, gap = self._run(span, count, parts), np.inf
         for _ in range(9):
@@ -54,31 +54,31 @@ class Reference:
         steps = count * parts
         done = follow(self.system, self.method, self.q, self.p, self.t, span / steps, steps, parts)
         if done.status.failed:
-            error = stopped(done, f"the reference by {self.method.name} with dt = {span / steps:.3g}")
+            error = stop_error(done, f"the reference by {self.method.name} with dt = {span / steps:.3g}")
             text = f"{error}; give a smaller dt or another `reference`"
             raise SimulationError(text, status=error.status, step=error.step, time=error.time)
         return done.q, done.p
 
 
 class Orders(NamedTuple):
-    """Errors over step sizes and the slopes of the lines through the finest of them."""
+    """Errors over step sizes, and the slopes of the lines through the finest ones."""
 
     dt: list[float]
     errors: dict[str, list[float]]
     slopes: dict[str, float]
-    stopped: dict[float, str]  # step sizes, the first or shorter, at which the run ended early, and why
+    stopped: dict[float, str]  # step sizes up to the first one at which the run stopped early -> the reason
 
 
 def orders(system: Any, method: Any, reference: Reference, span: float, dt: float, *, multipliers: bool) -> Orders:
-    """The order in each variable over one span: at least three step sizes, each error clear of round-off.
+    """The order in each variable over one span, from at least three step sizes with errors clear of round-off.
 
-    The ladder starts at `dt`, goes up while errors are too small to divide, then down until three successive slopes
-    settle or round-off comes near. Slopes that still rise or fall there are extrapolated to short steps.
+    The step sizes start at `dt`. They increase while errors are too small, then decrease until three successive slopes
+    agree or errors approach round-off. Slopes that still rise or fall there are extrapolated to short steps.
     """
     names = ["q", "p", *(["multipliers"] if multipliers else [])]
     traits = method.traits_on(system)
     order = traits.order_of("q")
-    # high orders leave few octaves between large errors and round-off
+    # for high orders the range between large errors and round-off covers few octaves of dt
     ratio, count, enough = (2.0, 4, 1e-3) if order <= 4 else (2**0.5, 5, 1e-4) if order <= 6 else (2**0.25, 5, 1e-6)
     base = max(2.0, span / dt)
     taken: dict[int, dict[str, tuple[float, float]]] = {}
@@ -89,7 +89,7 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
 
     def at(k: int, name: str) -> tuple[float, float]:
         if size(k) not in taken:
-            # steps longer than those asked for may fail
+            # steps longer than the requested dt may fail
             noted = failures if k >= 0 else {}
             taken[size(k)] = _errors(system, method, reference, span, size(k), multipliers, noted)
         return taken[size(k)].get(name, (np.inf, 0.0))
@@ -105,12 +105,12 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
             error, noise = at(k, name)
             if points and size(k) == size(k - 1):
                 continue
-            if points and error < CLEAR * noise:
+            if points and error < MIN_SIGNAL * noise:
                 break
-            if CLEAR * noise < error < LARGE:
+            if MIN_SIGNAL * noise < error < MAX_ERROR:
                 points.append((np.log(span / size(k)), np.log(error), noise / error))
             local = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(points, points[1:])]
-            settled = len(local) >= count - 1 and max(local[-3:]) - min(local[-3:]) < SETTLED
+            settled = len(local) >= count - 1 and max(local[-3:]) - min(local[-3:]) < MAX_SLOPE_SPREAD
             if settled and k >= 0:
                 break
         change = np.diff(local[-count + 1 :])
@@ -124,19 +124,19 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
 def _errors(
     system: Any, method: Any, reference: Reference, span: float, steps: int, multipliers: bool, failures: dict
 ) -> dict:
-    """Error and its uncertainty by variable, relative to the size of the exact values.
+    """Variable -> error and its uncertainty, relative to the size of the exact values.
 
-    Empty when the run ended early; then `failures` holds the reason.
+    Empty if the run stopped early; the reason is then added to `failures`.
     """
     dt = span / steps
     every = steps if method.adaptive else steps // 2
     done = follow(system, method, reference.q, reference.p, reference.t, dt, steps, every)
     if done.status.failed:
-        failures[dt] = str(stopped(done, f"the run with dt = {dt:.3g}"))
+        failures[dt] = str(stop_error(done, f"the run with dt = {dt:.3g}"))
         return {}
     reached = float(done.t[-1]) - reference.t if method.adaptive else span
-    q, p, gap = _exact(reference, reached, len(done.q) - 1)
-    # rounding of uncompensated sums grows with the number of steps; balanced forces contribute round-off as well
+    q, p, gap = _reference_rows(reference, reached, len(done.q) - 1)
+    # rounding errors of plain sums grow with the number of steps; forces that cancel contribute round-off as well
     rounding = 4e-16 * np.sqrt(steps)
     noise = max(gap, rounding)
     impulse, shift = (abs(dt) * x for x in _sizes_of_forces(system, reference))
@@ -150,14 +150,14 @@ def _errors(
 
 
 def _sizes_of_forces(system: Any, reference: Reference) -> tuple[float, float]:
-    """The largest force of the potential at the start, and the largest acceleration by it."""
+    """The largest force of the potential at the start, and the largest acceleration that it causes."""
     q, t = jnp.asarray(reference.q), jnp.asarray(reference.t, float)
     gradient = system.gradient(q, t)
     acceleration = system.inverse_mass(q, gradient)
     return float(np.max(np.abs(gradient))), float(np.max(np.abs(acceleration)))
 
 
-def _exact(reference: Reference, span: float, count: int) -> tuple[Any, Any, float]:
+def _reference_rows(reference: Reference, span: float, count: int) -> tuple[Any, Any, float]:
     cache = reference.__dict__.setdefault("cache", {})
     if (span, count) not in cache:
         cache[span, count] = reference.rows(span, count)
@@ -165,7 +165,7 @@ def _exact(reference: Reference, span: float, count: int) -> tuple[Any, Any, flo
 
 
 def _multiplier_error(system: Any, reference: Reference, done: Trajectory, reached: float, dt: float) -> float:
-    """The multipliers of the last step against `Lambda` at the start, middle or end of it, whichever they belong to."""
+    """Error of the last step's multipliers against `Lambda` at its start, middle or end, whichever is closest."""
     best = np.inf
     for back in (0.0, 0.5, 1.0):
         q, p, _ = reference.rows(reached - back * dt, 1)
@@ -183,12 +183,12 @@ def _multipliers(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
 
 
 def symplectic_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float) -> float:
-    """`max |T^T (J^T W J - W) T|` of one step, T a basis of the tangent space of the cotangent bundle of the manifold.
+    """`max |T^T (J^T W J - W) T|` of one step; T is a basis of the tangent space of the manifold's cotangent bundle.
 
-    That space is `{(dq, dp): G dq = 0, d(G M^-1 p) = 0}`; without constraints it is everything. In the ambient space a
-    correct RATTLE shows a defect of order one. A map of the bundle to itself also takes tangent vectors to tangent
-    vectors: the part of `J T` that is not tangent at the end counts as a defect too. A method that owns time may fix
-    constants at its start (the energy, the fictive step); its step is then a map with these held.
+    That space is `{(dq, dp): G dq = 0, d(G M^-1 p) = 0}`, or the whole phase space without constraints. In the ambient
+    space a correct RATTLE shows a defect of order one. A map of the bundle to itself also maps tangent vectors to
+    tangent vectors, so the part of `J T` that is not tangent at the end counts as a defect. An adaptive method may fix
+    constants at its start (the energy, the fictive step); its step is then a map with these constants held.
     """
     defect = _defect(system, method, q, p, t, dt)
     if method.adaptive and method.traits_on(system).symplectic:
@@ -197,13 +197,13 @@ def symplectic_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float
 
 
 def wedge_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float) -> float:
-    """The same on `{G dq = 0}` alone, for the step's own variables: what velocity-level SHAKE keeps.
+    """The symplectic defect on `{G dq = 0}` alone, in the variables of the step, which velocity-level SHAKE preserves.
 
-    The start is taken a few steps on, where its momentum is not tangent.
+    It is measured a few steps after the start, where the momentum is not tangent.
     """
     there = follow(system, method, q, p, t, dt, 5)
     if there.status.failed:
-        raise stopped(there, "the run")
+        raise stop_error(there, "the run")
     return _defect(system, method, there.state.q, there.state.p, t, dt, shown=False)
 
 
@@ -212,12 +212,12 @@ def _defect(
 ) -> float:
     plain, consts = step_functions(system, method, t, dt, q.dtype)
     for stepper in (plain, plain.with_care()):
-        *found, ended = _linearized(stepper, consts, q, p, shown, held)
+        *found, ended = _linearize(stepper, consts, q, p, shown, held)
         status = Status(int(ended))
         if not status.failed:
             break
     else:
-        # the state before a failed step is kept: its Jacobian, the identity, is symplectic
+        # a failed step returns the state before it; its Jacobian, the identity, would pass as symplectic
         raise SimulationError(f"the step failed: {status.message}", status=status, step=1)
     jacobian, before, after = map(np.asarray, found)
     if not np.all(np.isfinite(jacobian)):
@@ -233,12 +233,12 @@ def _defect(
 
 
 @compiled_for_one_run
-def _linearized(
+def _linearize(
     stepper: Stepper, consts: Consts, q: Numbers, p: Numbers, shown: bool, held: bool
 ) -> tuple[Any, Any, Any, Any]:
-    """The Jacobian of one step in (q, p) flattened, those of what defines the manifold before and after it, its status.
+    """The Jacobian of one step in flattened (q, p), those of the constraints before and after it, and its status.
 
-    With `held`, what the method fixes at its start is the same for all (q, p).
+    With `held`, the constants that the method fixes at its start are the same for all (q, p).
     """
     system = stepper.parts(consts)[0]
     t, dt = consts.t0, consts.dt
@@ -265,25 +265,25 @@ def _linearized(
 
 
 def reversal(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float, steps: int) -> float:
-    """How far from the start `steps` steps, a reversal and `steps` steps end, relative to the size of (q, p)."""
+    """Distance from the start after `steps` steps, a reversal and `steps` more, relative to the size of (q, p)."""
     there = follow(system, method, q, p, t, dt, steps)
     if there.status.failed:
-        raise stopped(there, f"the run of {steps} steps out")
+        raise stop_error(there, f"the run of {steps} steps forward")
     back = follow_back(there)
     if back.status.failed:
-        raise stopped(back, f"the run of {steps} steps back")
+        raise stop_error(back, f"the run of {steps} steps back")
     first, last = (there.q[0], there.p[0]), (back.q[-1], -back.p[-1])
     return float(np.max([_distance(a, b) / _scale(b) for a, b in zip(last, first)]))
 
 
 class LongRun(NamedTuple):
-    """What a long run shows; errors are the largest over the rows. `ended` says why it stopped early, if it did."""
+    """Results of a long run; errors are maxima over the rows. `ended` is the reason for an early stop, or empty."""
 
     ended: str
     steps: int
     time: float
     energy: Trend
-    energy_error: float  # relative to the largest of the kinetic and potential energies met
+    energy_error: float  # relative to the largest kinetic or potential energy of the run
     constraint: float  # relative to the natural scale of each row over the run
     hidden: float
     invariants: dict[str, float]
@@ -294,9 +294,9 @@ class LongRun(NamedTuple):
 def long_run(
     system: Any, method: Any, problem: Any, dt: float, steps: int | None, key: Any = None, least: int = MIN_STEPS
 ) -> LongRun:
-    """Energy, constraints and invariants over `steps` steps from the problem's own start.
+    """Measure energy, constraints and invariants over `steps` steps from the problem's own start.
 
-    With None the run has the length of the problem, and at least `least` steps of dt.
+    If `steps` is None, the run has the length of the problem and at least `least` steps.
     """
     given, start = steps, (problem.q0, problem.p0)
     steps = max(least, math.ceil(problem.t1 / dt - 1e-9)) if given is None else given
@@ -305,13 +305,13 @@ def long_run(
         done = follow_until(system, method, *start, dt, dt * steps, every, key)
     else:
         done = follow(system, method, *start, 0.0, dt, steps, every, key)
-    ended = str(stopped(done, f"the run from the problem's start with dt = {dt:.3g}")) if done.status.failed else ""
+    ended = str(stop_error(done, f"the run from the problem's start with dt = {dt:.3g}")) if done.status.failed else ""
     kinetic, potential, g, hidden, size, speed = (
         np.asarray(x) for x in _observe(system, *map(jnp.asarray, (done.q, done.p, done.t)))
     )
     held = lambda rows, sizes: float(np.max(np.max(rows, axis=0) / _positive(np.max(sizes, axis=0)), initial=0.0))
     total, size = kinetic + potential, max(_scale(kinetic), _scale(potential))
-    with np.errstate(invalid="ignore", over="ignore"):  # a run that blew up has no finite error
+    with np.errstate(invalid="ignore", over="ignore"):  # a run that diverged has no finite error
         error = (total - total[0]) / size
     kept = along(problem.invariants, jnp.asarray(done.q), jnp.asarray(done.p))
     return LongRun(
@@ -342,15 +342,15 @@ def _observe(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
 
 
 def _slope(points: list[tuple[float, float, float]], next_power: int | None) -> float:
-    """The slope of a line through log dt and log error, or of `C dt^p exp(b dt^next_power)` for short steps.
+    """The slope of a line through log dt and log error, or the exponent p of a fit `C dt^p exp(b dt^next_power)`.
 
-    The error of a method is a power series in dt, of a symmetric one in dt^2: between large steps and round-off a high
-    order may leave no place where the first term rules alone. The third number of a point is its relative uncertainty.
+    The error of a method is a power series in dt, for a symmetric one in dt^2. For high orders, the first term may
+    dominate nowhere between large steps and round-off. The third number of a point is its relative uncertainty.
     """
     x, y, noise = np.array(points).T
     if next_power is None:
         return float(np.polyfit(x, y, 1)[0])
-    weight = 1 / np.hypot(noise, LEFT_OUT)
+    weight = 1 / np.hypot(noise, FIT_NOISE)
     terms = np.stack([x, np.ones_like(x), np.exp(next_power * (x - x.max()))], axis=1)
     return float(np.linalg.lstsq(terms * weight[:, None], y * weight, rcond=None)[0][0])
 
@@ -364,5 +364,5 @@ def _scale(x: Any) -> float:
 
 
 def _positive(x: Any) -> Any:
-    """Sizes to divide by: what has none is judged against the smallest number."""
+    """Sizes to divide by; zero becomes the smallest positive number."""
     return np.maximum(x, np.finfo(float).tiny)

@@ -1,4 +1,4 @@
-"""The runs behind a certificate: plans and the chunk loop of the driver, so that what is measured is what users run."""
+"""The runs that `certify` measures, made by the same plans and loop as the runs of users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...run.run import Run
 
 
 class Trajectory(NamedTuple):
-    """A run: its plan, its memory at the end, the rows it saved (the start first), and what its steps reported."""
+    """A run: its plan, its carry at the end, its saved rows (the start first), and the reports of its steps."""
 
     plan: Plan
     carry: LoopCarry
@@ -37,7 +37,7 @@ class Trajectory(NamedTuple):
 
     @property
     def state(self) -> State:
-        """The last state in the variables that the steps work with."""
+        """The last state, in the variables of the step."""
         return jax.tree.map(jnp.asarray, self.carry.state)
 
 
@@ -52,8 +52,8 @@ def follow(
     every: int = 0,
     key: Key | None = None,
 ) -> Trajectory:
-    """Take `steps` steps and save every `every`-th; with 0, only the start and the end."""
-    return _followed(system, method, q, p, Options(dt=dt, steps=steps, t0=t, save_every=every or max(steps, 1)), key)
+    """Take `steps` steps and save every `every`-th; with `every=0`, only the start and the end."""
+    return _run(system, method, q, p, Options(dt=dt, steps=steps, t0=t, save_every=every or max(steps, 1)), key)
 
 
 def follow_until(
@@ -66,36 +66,36 @@ def follow_until(
     every: int = 1,
     key: Key | None = None,
 ) -> Trajectory:
-    """Go on until t1, in as many steps as a method that owns time takes, and save every `every`-th."""
-    return _followed(system, method, q, p, Options(dt=dt, t1=t1, save_every=every), key)
+    """Run an adaptive method to t1 and save every `every`-th step."""
+    return _run(system, method, q, p, Options(dt=dt, t1=t1, save_every=every), key)
 
 
-def _followed(
+def _run(
     system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, options: Options, key: Key | None
 ) -> Trajectory:
     key = jax.random.key(0) if key is None and method.stochastic else key
-    return _carried_out(make_plan(system, method, q, p, dataclasses.replace(options, key=key)), None)
+    return _execute(make_plan(system, method, q, p, dataclasses.replace(options, key=key)), None)
 
 
-def stopped(done: Trajectory, what: str) -> SimulationError:
-    """What is raised, and told in a certificate, when a run ended early; `what` says which run."""
+def stop_error(done: Trajectory, what: str) -> SimulationError:
+    """The error of a run that stopped early, which certificates quote; `what` names the run."""
     text = f"{what} stopped after {done.steps} steps: {done.status.message}"
     return SimulationError(text, status=done.status, step=done.steps, time=float(done.carry.state.t))
 
 
 def follow_back(there: Trajectory) -> Trajectory:
-    """As many steps from the end of a run, reversed."""
+    """Reverse the end of a run and take the same number of steps."""
     plan = there.plan
-    carry = plan.compiled(_reversed, there.carry)
+    carry = plan.compiled(_reverse, there.carry)
     later = eqx.tree_at(lambda c: c.t0, plan.consts, jnp.asarray(there.carry.state.t, plan.consts.t0.dtype))
-    return _carried_out(dataclasses.replace(plan, consts=later), carry)
+    return _execute(dataclasses.replace(plan, consts=later), carry)
 
 
-def _carried_out(plan: Plan, carry: LoopCarry | None) -> Trajectory:
+def _execute(plan: Plan, carry: LoopCarry | None) -> Trajectory:
     run = Run(plan, carry=carry)
     run.go()
     rows, stats = run.record.collected(), run.stats()
-    whole = rows["n"] % plan.every == 0  # a failed run also shows where it ended
+    whole = rows["n"] % plan.every == 0  # a failed run also has a row for the step where it stopped
     q, p, t = (rows[name][whole] for name in ("q", "p", "t"))
     status = Status(int(np.asarray(run.carry.status)))
     multipliers = {name: np.asarray(x) for name, x in run.carry.multipliers.items()}
@@ -103,7 +103,7 @@ def _carried_out(plan: Plan, carry: LoopCarry | None) -> Trajectory:
     return Trajectory(plan, run.carry, q, p, t, status, stats["steps"], *counts, multipliers)
 
 
-def _reversed(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:
+def _reverse(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:
     system, method = stepper.parts(consts)[:2]
     back, memory = method.reverse(system, carry.state, carry.memory)
     state = State(back.q, back.p, jnp.asarray(back.t, back.q.dtype), jnp.zeros_like(carry.state.n))
@@ -111,16 +111,17 @@ def _reversed(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:
 
 
 def step_functions(system: Any, method: Any, t: float, dt: float, dtype: Any) -> tuple[Stepper, Consts]:
-    """What the driver compiles for a run of this method, for maps of one step."""
+    """The loop functions of a run of this method, for maps of one step."""
     return make_stepper(system, method, dt=dt, t0=t, dtype=dtype)
 
 
 def one_step(
     stepper: Stepper, consts: Consts, q: Numbers, p: Numbers, *, shown: bool = True, carry: LoopCarry | None = None
 ) -> tuple[Any, Any, Any]:
-    """One step as a map of (q, p), and its status: of what the method shows, or of the variables it works with.
+    """One step as a map of (q, p), and its status.
 
-    The step begins afresh at (q, p) unless a carry is given, which is then held fixed.
+    With `shown` the map is that of the output of the method, otherwise that of its own variables. The step starts
+    anew at (q, p), or with the memory of `carry`, which is then held fixed.
     """
     if carry is None:
         before = stepper.start(consts, q, p)

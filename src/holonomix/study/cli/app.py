@@ -1,4 +1,4 @@
-"""The command line as an object that commands register with, and the options that several of them have."""
+"""The Typer application that commands register with, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ HELP = """Simulate mechanical systems with holonomic constraints.
   holonomix run double-pendulum            a model by name, with its own step
   holonomix run double-pendulum -m composition-8 --steps 1e6 -o run1
   holonomix resume run1                    continue a run that was stopped
-  holonomix view run1                      the motion and charts, as a page
-  holonomix export run1 run1.csv           rows for other programs
-  holonomix models                         what can be simulated
-  holonomix methods                        how, and what each method keeps
-  holonomix explain double-pendulum        how a run is carried out, and why
+  holonomix view run1                      write a page: animation and charts
+  holonomix export run1 run1.csv           export the rows as CSV, NPZ or XYZ
+  holonomix models                         list the models
+  holonomix methods                        list the methods and their properties
+  holonomix explain double-pendulum        show the back end, and why
   holonomix compare double-pendulum rk4 rattle composition-8
-  holonomix certify rattle                 measure what a method declares
+  holonomix certify double-pendulum rattle measure the declared properties
 
 Exit codes: 0 done; 1 a declared property failed, or a benchmark failed;
-2 command line, run file, model or method; 3 the run stopped before its end;
-4 the store; 5 a mistake of ours; 130 Ctrl-C and 143 SIGTERM, after which
-`holonomix resume` continues.
+2 error in the command line, run file, model or method; 3 the run stopped
+before its end; 4 error of the store; 5 internal error; 130 Ctrl-C and
+143 SIGTERM, after which `holonomix resume` continues.
 """
 
 app = typer.Typer(
@@ -44,46 +44,46 @@ Sets = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="A run key, or an argument of the model; "
-        "the value is TOML: --set gravity=9.81 --set 'lengths=[1, 2]'. May be repeated.",
+        help="Set a key of the run or an argument of the model. "
+        "The value is TOML: --set gravity=9.81 --set 'lengths=[1, 2]'. May be repeated.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Executor = Annotated[
-    str | None, typer.Option("--executor", metavar="NAME", help="Of a sweep: processes:N or dask:ADDRESS.")
+    str | None, typer.Option("--executor", metavar="NAME", help="Where to run a sweep: processes:N or dask:ADDRESS.")
 ]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="Run the Python file that a run file names: you wrote it, or have read it.")
-]
+Trust = Annotated[bool, typer.Option("--trust", help="Allow the run file to execute the Python file that it names.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress output.")]
-Dt = Annotated[str | None, typer.Option("--dt", metavar="NUMBER", help="The step. [default: the model's own]")]
-T1 = Annotated[
-    str | None, typer.Option("--t1", metavar="NUMBER", help="The time to run to. [default: the model's own]")
-]
+Dt = Annotated[str | None, typer.Option("--dt", metavar="NUMBER", help="Step size. [default: the model's]")]
+T1 = Annotated[str | None, typer.Option("--t1", metavar="NUMBER", help="End time. [default: the model's]")]
 Omega = Annotated[
-    str | None, typer.Option("--omega", metavar="NUMBER", help="Stiffness that stands in for the constraints.")
+    str | None, typer.Option("--omega", metavar="NUMBER", help="Replace the constraints by springs of this stiffness.")
 ]
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL | FILE.py", help="A model by name, or your own Python file.", autocompletion=complete_model
+        metavar="MODEL | FILE.py", help="Name of a model, or your own Python file.", autocompletion=complete_model
     ),
 ]
 MaybeMethod = Annotated[
     str | None,
-    typer.Argument(metavar="METHOD", help="A method. [default: the model's own]", autocompletion=complete_method),
+    typer.Argument(
+        metavar="METHOD",
+        help="A method, such as rattle or 'HBVM(k=6, s=2)'. [default: chosen by the kind of system]",
+        autocompletion=complete_method,
+    ),
 ]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run.")]
 Backend = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="auto, array, native or cuda.")]
 
 
 def main() -> None:
-    """The entry point."""
+    """The entry point of the `holonomix` command."""
     stop_on_terminate()
     try:
         app()
     except (SystemExit, KeyboardInterrupt):
-        if was_terminated():  # before a command began, which says what is left and how to go on
+        if was_terminated():  # before a command began; a running command prints how to continue
             raise SystemExit(Exit.TERMINATED) from None
         raise
 

@@ -1,4 +1,4 @@
-"""`bench`: the scripts in benchmarks/ of the source tree."""
+"""`bench`: run the scripts in benchmarks/ of the source tree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def scripts() -> dict[str, Path]:
         found = {p.stem: p for p in sorted(folder.glob("*.py")) if not p.stem.startswith("_") and _is_script(p)}
         if found:
             return found
-    raise CommandError("no benchmarks here: they are part of the source tree, run `make bench` there")
+    raise CommandError("no benchmarks found: they are part of the source tree; run `make bench` there")
 
 
 def _is_script(path: Path) -> bool:
@@ -29,7 +29,7 @@ def _is_script(path: Path) -> bool:
 
 
 def run_scripts(names: list[str], console: Any) -> list[str]:
-    """Run the scripts one after another; returns the names of those that failed."""
+    """Run the scripts one after another and return the names of those that failed."""
     known = scripts()
     for name in names:
         if name not in known:

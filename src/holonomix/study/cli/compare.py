@@ -1,4 +1,4 @@
-"""`compare`: the table, and where each method is the cheapest."""
+"""`compare`: the table of errors and costs, and the cheapest method for each error."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 def table(comparison: Comparison) -> Any:
-    """The runs at the chosen step side by side."""
+    """A table of all methods at the chosen step."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     caption = (
-        f"q error: of the position at the end, against {comparison.reference}, itself known to "
-        f"{comparison.uncertainty:.0e}. H error, g error: largest error of energy and constraint. H drift: how far the "
-        f"mean energy moved in a run of t = {comparison.long:g}. Time: steps times the cost of a step. Equal work: the "
-        f"q error that the method reaches in "
-        f"{_seconds(comparison.work)}, read off its work-precision curve; empty where the curve does not go."
+        f"q error: error of the final position against {comparison.reference}, which is accurate to "
+        f"{comparison.uncertainty:.0e}. H error, g error: largest error of energy and constraint. H drift: change of "
+        f"the mean energy in a run of t = {comparison.long:g}. Time: number of steps times the cost of a step. Equal "
+        f"work: q error that the method reaches in {_seconds(comparison.work)}, interpolated on its work-precision "
+        f"curve; empty outside the measured range."
     )
     if any(curve.penalized for curve in comparison.curves):
         caption += (
             "\nomega: these methods ran with stiff springs in place of the constraints. Position and constraint errors "
-            "are still those against the rigid motion; the energy is that of the springs' own system."
+            "are measured against the rigid motion; the energy includes that of the springs."
         )
     title = f"{comparison.problem}, t = {comparison.t1:g}, dt = {comparison.dt:g}"
     out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -50,7 +50,7 @@ def table(comparison: Comparison) -> Any:
 
 
 def winners(comparison: Comparison) -> str:
-    """For which errors each method is the cheapest of those that were measured."""
+    """The cheapest method for each size of the error, as text."""
     cheapest = comparison.cheapest
     if not cheapest or len(comparison.curves) < 2:
         return ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
-from holonomix.core.errors import HolonomixError, MethodError, SimulationError
+from holonomix.core.errors import DifferentBitsWarning, HolonomixError, MethodError, SimulationError
 from holonomix.run.io import (
     EnsembleStore,
     Store,
@@ -27,16 +27,15 @@ from holonomix.run.io import (
 from holonomix.run.io.directory import discard
 from holonomix.run.io.text import parse_json
 
-from .environment import set_up_jax
 from .exits import CommandError, check_signals
 from .methodspec import parse_method
 from .problems import file_digest, load_problem, time_value
 from .runfile import RunSpec, parse_run_file, validate
 from .suggest import kebab
 from .text_progress import TextProgress
-from .trust import SEAL, is_own_seal, sealed, trusted_file
+from .trust import SEAL, is_own_seal, make_seal, trusted_file
 
-if TYPE_CHECKING:  # JAX is imported after `set_up_jax`
+if TYPE_CHECKING:
     from holonomix.mechanics.abstract import AbstractSystem
 
 DEFAULT_METHODS = {"constrained": "rattle", "free": "stormer-verlet", "stiff": "zhang-skeel"}
@@ -45,7 +44,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run with everything that it needs in memory."""
+    """A run with its problem, its method and its options, ready to start."""
 
     spec: RunSpec
     problem: Any
@@ -79,7 +78,7 @@ class Job:
 
     @property
     def total(self) -> int | None:
-        """The number of steps, where it is known beforehand."""
+        """The number of steps; None if it is not known in advance."""
         if self.steps is not None or self.t1 is None or self.method.adaptive:
             return self.steps
         from holonomix.run.options import Options
@@ -88,8 +87,7 @@ class Job:
 
 
 def job_from(spec: RunSpec) -> Job:
-    """Build the problem and the method, and fill in what the description leaves to the model."""
-    set_up_jax()
+    """Build the problem and the method of a run file, with the model's defaults for missing entries."""
     problem = load_problem(spec)
     name = spec.method or DEFAULT_METHODS[problem.system.kind]
     method = parse_method(name)
@@ -112,7 +110,7 @@ def _check_method(method: Any, system: AbstractSystem, dt: float) -> None:
     except MethodError as error:
         if not system.has_constraints or "stiff" not in method.traits:
             raise
-        raise CommandError(f"{error} On the command line that is --omega, such as --omega {2 / abs(dt):g}") from error
+        raise CommandError(f"{error} On the command line, use --omega, such as --omega {2 / abs(dt):g}") from error
 
 
 def _observables(problem: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -138,15 +136,15 @@ def _observables(problem: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def free_directory(spec: RunSpec) -> Path:
-    """A directory name that is not taken, for a run without `--out`: double-pendulum-rattle, ..-2, ..-3."""
+    """An unused directory name for a run without `--out`: double-pendulum-rattle, ..-2, ..-3."""
     method = "".join(c if c.isalnum() or c in "-." else "-" for c in kebab(spec.method or "run"))
     base = f"{kebab(spec.subject)}-{method.strip('-')}"
     candidates = (base if n == 1 else f"{base}-{n}" for n in range(1, 100_000))
     return next(Path(name) for name in candidates if not os.path.lexists(name))
 
 
-def described(spec: RunSpec, bonds: Iterable[tuple[int, int]] = ()) -> dict[str, str | bytes]:
-    """The files of a store from which its run can be repeated and resumed."""
+def description_files(spec: RunSpec, bonds: Iterable[tuple[int, int]] = ()) -> dict[str, str | bytes]:
+    """The files in a store that allow its run to be repeated and resumed."""
     saved: dict[str, str | bytes] = {}
     if spec.system is not None:
         path = Path(spec.system).absolute()
@@ -154,16 +152,16 @@ def described(spec: RunSpec, bonds: Iterable[tuple[int, int]] = ()) -> dict[str,
         saved[f"system{path.suffix}"] = path.read_bytes()
     text = spec.to_toml()
     facts = {"versions": current_environment(), "command": sys.argv[1:], "bonds": [list(pair) for pair in bonds]}
-    return {**saved, "run.toml": text, SEAL: sealed(text), "run.json": json.dumps(facts, indent=1)}
+    return {**saved, "run.toml": text, SEAL: make_seal(text), "run.json": json.dumps(facts, indent=1)}
 
 
 def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
-    """Make a store and run into it; returns the summary."""
-    store = Store(out, "create", files=described(job.spec, job.problem.bonds))
+    """Create a store, run into it and return the summary."""
+    store = Store(out, "create", files=description_files(job.spec, job.problem.bonds))
     try:
-        solution = _simulated(job, store, quiet)
+        solution = _simulate(job, store, quiet)
     except HolonomixError as error:
-        # a run that never began leaves nothing behind, so that the same command can be given again
+        # remove the store of a run that never began, so that the same command can be repeated
         if store.rows == 0 and not isinstance(error, SimulationError | StoreError):
             store.release()
             discard(out)
@@ -171,7 +169,7 @@ def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
     return summarize(job, out, solution)
 
 
-def _simulated(job: Job, store: Store, quiet: bool, allow_different_bits: bool = False) -> Any:
+def _simulate(job: Job, store: Store, quiet: bool, allow_different_bits: bool = False) -> Any:
     console = Console(stderr=True)
     if quiet:
         return job.simulate(store, False, allow_different_bits)
@@ -192,7 +190,7 @@ def resume(
     quiet: bool = False,
     system: Path | None = None,
 ) -> dict[str, Any]:
-    """Continue a run from its last checkpoint; `system` is the Python file of a run that this user did not start."""
+    """Continue a run from its last checkpoint; `system` names the Python file of a run that another user started."""
     if not is_store(path):
         Store(path, "resume")  # says what is missing
     store = Store(path, "resume", from_start=from_start)
@@ -204,14 +202,13 @@ def resume(
         if steps is not None:
             text = job.spec.to_toml()
             store.save_file("run.toml", text.encode())
-            store.save_file(SEAL, sealed(text).encode())
+            store.save_file(SEAL, make_seal(text).encode())
         if not quiet:
             warn_of_changes(then)
-        from holonomix import DifferentBitsWarning  # here, because job_from has set up JAX
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DifferentBitsWarning)  # said above
-            solution = _simulated(job, store, quiet, allow_different_bits)
+            solution = _simulate(job, store, quiet, allow_different_bits)
     finally:
         store.release()
     return summarize(job, path, solution)
@@ -219,20 +216,20 @@ def resume(
 
 def warn_of_changes(then: dict[str, Any]) -> None:
     if changed := environment_changes(then):
-        text = f"warning: since the run began, {', '.join(changed)}: the last bits may differ from here on"
+        text = f"warning: since the run began, {', '.join(changed)}: the last bits of further rows may differ"
         Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="yellow")
 
 
 def saved_run(store: Store | EnsembleStore, system: Path | None) -> tuple[RunSpec, dict[str, Any]]:
-    """The run file of a store, with the Python file that may be executed, and what the bits depended on."""
-    spec, then, own = _saved(store)
+    """The run file of a store with the Python file that may be executed, and the environment of the run."""
+    spec, then, own = _read_description(store)
     if spec.system is not None or system is not None:
         spec = dataclasses.replace(spec, system=str(trusted_file(store.path, spec, system, own)))
     return spec, then
 
 
-def _saved(store: Store | EnsembleStore) -> tuple[RunSpec, dict[str, Any], bool]:
-    """The run file, what the bits depended on, and whether this user wrote the run file."""
+def _read_description(store: Store | EnsembleStore) -> tuple[RunSpec, dict[str, Any], bool]:
+    """The run file, the environment of the run, and whether this user wrote the run file."""
     call = "simulate" if isinstance(store, Store) else "simulate_ensemble"
     file = store.path / "run.toml"
     if not os.path.lexists(file):
@@ -260,7 +257,7 @@ def _saved(store: Store | EnsembleStore) -> tuple[RunSpec, dict[str, Any], bool]
 
 
 def summarize(job: Job, path: Path, solution: Any) -> dict[str, Any]:
-    """What a run came to, in plain numbers; errors over all rows, read in pieces."""
+    """The results of a run as plain numbers; errors are maxima over all rows, which are read in blocks."""
     energy, constraint = _largest(path, "energy", relative_to_first=True), _largest(path, "constraint_error")
     stats = solution.stats
     return {

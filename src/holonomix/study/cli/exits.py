@@ -1,4 +1,4 @@
-"""Exit codes, and how an exception becomes a message and one of them."""
+"""Exit codes, and the translation of exceptions into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from holonomix.core.errors import HolonomixError, InconsistentStateError, Simula
 
 
 class Exit(enum.IntEnum):
-    """What a script can tell from the exit status."""
+    """The exit codes of all commands."""
 
     OK = 0
     CONTRADICTED = 1  # certify: a declared property failed or a run stopped early; bench: a script failed
     USAGE = 2  # the command line, the run file, the model or the method
     SIMULATION = 3  # the run stopped before its end; what was computed is in the store
     STORE = 4  # the store exists, is damaged, busy or newer, or the disk is full
-    INTERNAL = 5  # a mistake of ours
-    INTERRUPTED = 130  # Ctrl-C; the store resumes
-    TERMINATED = 143  # SIGTERM; the store resumes
+    INTERNAL = 5  # a bug in holonomix
+    INTERRUPTED = 130  # Ctrl-C; the store can be resumed
+    TERMINATED = 143  # SIGTERM; the store can be resumed
 
 
 class CommandError(HolonomixError):
-    """Something on the command line or in a run file; the message names the key and what is allowed."""
+    """An error in the command line or in a run file; the message names the key and the allowed values."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -37,18 +37,19 @@ class Terminated(KeyboardInterrupt):
 
 
 class SignalHandler:
-    """Ends a command by an exception. An exception inside a callback is lost, so `received` tells the next check.
+    """A handler that ends a command by raising `error`.
 
-    `holonomix.run.interrupts` looks for that attribute, between two stages of a run.
+    An exception inside a callback of JAX is lost. Therefore `received` records the signal, and
+    `holonomix.run.interrupts` checks that attribute between the stages of a run.
     """
 
-    postponed: ClassVar[bool] = False  # whether signals wait for `check_signals`
+    postponed: ClassVar[bool] = False  # whether signals are held back until `check_signals`
 
     def __init__(self, error: type[KeyboardInterrupt]):
         self.error, self.received = error, False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.received = True  # libraries on the way may turn the exception into a plain KeyboardInterrupt
+        self.received = True  # libraries may turn the exception into a plain KeyboardInterrupt
         if not SignalHandler.postponed:
             raise self.error
 
@@ -57,7 +58,7 @@ _terminate, _interrupt = SignalHandler(Terminated), SignalHandler(KeyboardInterr
 
 
 def stop_on_terminate() -> None:
-    """Let SIGTERM end a run the way Ctrl-C does: at a safe place, with the store closed."""
+    """Let SIGTERM end a run like Ctrl-C: at a safe point, with the store closed."""
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, _terminate)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a background job ignores Ctrl-C
@@ -66,21 +67,21 @@ def stop_on_terminate() -> None:
 
 
 def _hide_interruptions(lost: Any) -> None:
-    """Print exceptions that nobody can catch, except those of signals: the run ends at its next check."""
+    """Print unraisable exceptions, except those of signals, for which the run ends at its next check."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
 
 
 def check_signals() -> None:
-    """Act on a signal that was postponed, or whose exception was lost."""
+    """Raise the exception of a signal that was postponed, or whose exception was lost."""
     for handler in (_terminate, _interrupt):
         if handler.received:
             raise handler.error
 
 
 @contextlib.contextmanager
-def postponed_signals() -> Iterator[None]:
-    """Signals wait for the end of this context."""
+def postpone_signals() -> Iterator[None]:
+    """Hold signals back until the end of this context."""
     SignalHandler.postponed = True
     try:
         yield
@@ -90,15 +91,15 @@ def postponed_signals() -> Iterator[None]:
 
 
 def was_terminated() -> bool:
-    """Whether SIGTERM came."""
+    """Whether SIGTERM was received."""
     return _terminate.received
 
 
 @contextlib.contextmanager
-def guarded(hint: Callable[[], str] = str) -> Iterator[None]:
-    """Turn every exception into one message on standard error and an exit code. `HOLONOMIX_TRACEBACK=1` shows it all.
+def exit_on_error(hint: Callable[[], str] = str) -> Iterator[None]:
+    """Turn every exception into one message on standard error and an exit code.
 
-    `hint()` is added after an interruption: how to go on.
+    After an interruption, `hint()` is added to the message. `HOLONOMIX_TRACEBACK=1` shows the traceback.
     """
     try:
         yield
@@ -111,7 +112,7 @@ def guarded(hint: Callable[[], str] = str) -> Iterator[None]:
     except HolonomixError as error:
         _leave(_code(error), str(error))
     except BrokenPipeError:
-        # the reader of our output has gone; nothing is left to say, not even at the final flush
+        # the reader of standard output has closed it; also silence the final flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(Exit.OK) from None
     except OSError as error:
@@ -124,10 +125,10 @@ def guarded(hint: Callable[[], str] = str) -> Iterator[None]:
 
 
 def _code(error: HolonomixError) -> Exit:
-    from holonomix.run.io.errors import StoreError  # here, because the store needs NumPy and `--help` does not
-
-    kinds = ((StoreError, Exit.STORE), (SimulationError, Exit.SIMULATION))
-    return next((code for kind, code in kinds if isinstance(error, kind)), Exit.USAGE)
+    stores = sys.modules.get("holonomix.run.io.errors")  # not imported here: it would import JAX
+    if stores is not None and isinstance(error, stores.StoreError):
+        return Exit.STORE
+    return Exit.SIMULATION if isinstance(error, SimulationError) else Exit.USAGE
 
 
 def _leave(code: Exit, message: str) -> NoReturn:

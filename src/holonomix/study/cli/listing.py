@@ -1,4 +1,4 @@
-"""`models` and `methods`: what there is, as tables and as data."""
+"""`models` and `methods`: lists of both, as tables and as data."""
 
 from __future__ import annotations
 
@@ -78,28 +78,29 @@ def print_models(console: Any) -> None:
 
 
 def draw_model(name: str | None, picture: Path) -> None:
-    """Save a picture of the start of a model."""
+    """Save a picture of the initial configuration of a model."""
     from holonomix.build.models import registry
     from holonomix.study.plotting import plot_problem
 
     if name is None:
         raise CommandError("--picture draws one model: give its NAME")
-    describe_model(name)  # refuses what is not there
+    describe_model(name)  # raises if the model is unknown
     make = {kebab(known): fn for known, fn in registry().items()}[kebab(name)]
     figure = plot_problem(make())
     if figure is None:
-        raise CommandError(f"{name} has no picture: its coordinates are no positions")
+        raise CommandError(f"{name} has no picture: its coordinates are not positions")
     figure.savefig(picture, dpi=120)
 
 
-SUMMARY = """Which method? The first line that fits:
+SUMMARY = """Which method? Take the first line that applies:
   a heat bath, sampling        gla-rattle, geodesic-baoab, constrained-hmc
   stiff springs, long steps    zhang-skeel, newmark; projected-impulse
   constraints                  rattle; composition-8 for more digits;
-                               line-integral keeps the energy to round-off;
-                               vrattle varies the step, reversibly
+                               line-integral conserves energy to round-off;
+                               vrattle varies the step reversibly
   no constraints               stormer-verlet, gauss, adaptive-verlet
-`holonomix methods NAME` describes one; `holonomix certify NAME` measures it.
+`holonomix methods NAME` describes a method;
+`holonomix certify MODEL NAME` measures its declared properties.
 """
 
 
@@ -117,7 +118,7 @@ PROMISES = {
     "hidden_exact": "hidden",
 }
 _SHORT = {"f(q, v, t)": "f", "redundant rows": "redundant"}
-WIDE = 110  # columns from which there is room for the references
+REFERENCE_WIDTH = 110  # consoles with this many columns also show the references
 
 
 def print_methods(console: Any) -> None:
@@ -125,14 +126,14 @@ def print_methods(console: Any) -> None:
     from rich.table import Table
 
     caption = (
-        "Energy, constraint and hidden constraint are kept to round-off; every promise is measured by the tests, and "
-        "by `holonomix certify METHOD`. symplectic?: not proved either way. Numbers may follow a name: composition-8, "
+        "Energy, constraint and hidden constraint are kept to round-off. `holonomix certify MODEL METHOD` measures "
+        "every declared property, as the tests do. symplectic?: unknown. Numbers may follow a name: composition-8, "
         "hbvm-6-2, zhang-skeel-0.4. Also treats: a mass M(q), an applied force f, a potential V(q, t), a vector "
         "potential A(q), moving constraints g(q, t), redundant rows."
     )
-    table = Table(title="methods and what they keep", title_justify="left", caption=caption, box=SIMPLE_HEAD)
-    wide = console.width >= WIDE
-    for column in ("name", "on systems", "order", "keeps", "also treats", *(("reference",) if wide else ())):
+    table = Table(title="methods and what they conserve", title_justify="left", caption=caption, box=SIMPLE_HEAD)
+    wide = console.width >= REFERENCE_WIDTH
+    for column in ("name", "on systems", "order", "conserves", "also treats", *(("reference",) if wide else ())):
         table.add_column(column, no_wrap=column in ("name", "on systems"))
     for row in method_rows():
         for i, (kind, t) in enumerate(row["traits"].items()):
@@ -146,7 +147,7 @@ def print_methods(console: Any) -> None:
 
 
 def describe_model(name: str) -> str:
-    """The whole description of a model."""
+    """The full description of a model."""
     from holonomix.build.models import MODELS, registry
 
     key = name.replace("-", "_")
@@ -154,12 +155,12 @@ def describe_model(name: str) -> str:
         raise CommandError(unknown("model", name, [kebab(m) for m in MODELS]))
     make = registry()[key]
     arguments = "".join(f"\n  {k} = {_short(v)}" for k, v in _row(key, make)["arguments"].items())
-    text = f"{kebab(key)}\n\n{_reflowed(inspect.getdoc(make) or '')}"
+    text = f"{kebab(key)}\n\n{_reflow(inspect.getdoc(make) or '')}"
     return f"{text}\n\nArguments, set with --set name=value:{arguments}" if arguments else text
 
 
-def sketched_model(name: str) -> str:
-    """The start of a model, drawn with letters."""
+def sketch_model(name: str) -> str:
+    """The initial configuration of a model, drawn with characters."""
     from holonomix.build.models import registry
 
     from .sketch import sketch
@@ -167,8 +168,8 @@ def sketched_model(name: str) -> str:
     return sketch({kebab(known): fn for known, fn in registry().items()}[kebab(name)]())
 
 
-def _reflowed(text: str, width: int = 78) -> str:
-    """Paragraphs in lines of at most `width`; formulas, lists and tables, which are indented, as they are."""
+def _reflow(text: str, width: int = 78) -> str:
+    """Wrap paragraphs at `width`; indented formulas, lists and tables stay unchanged."""
     parts = []
     for part in text.split("\n\n"):
         plain = not any(line.startswith((" ", "-", "|")) for line in part.split("\n"))
@@ -177,12 +178,12 @@ def _reflowed(text: str, width: int = 78) -> str:
 
 
 def describe_method(name: str) -> str:
-    """The whole description of a method's class."""
+    """The full description of a method."""
     from .methodspec import parse_method
 
     method = parse_method(name)
     kind = type(method)
     bare = [p.replace(annotation=p.empty) for p in inspect.signature(kind).parameters.values()]
     form = inspect.Signature(bare)
-    text = _reflowed(inspect.getdoc(kind) or "")
+    text = _reflow(inspect.getdoc(kind) or "")
     return f"{kind.__name__}{form}\n\n{text}\n\nReference: {method.reference}"

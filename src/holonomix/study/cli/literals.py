@@ -1,4 +1,4 @@
-"""TOML values on the command line, and TOML written back."""
+"""Read TOML values from the command line, and write TOML."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 from .exits import CommandError
 
-MOST_PARTS = 16  # in a dotted key
-MOST_CHARACTERS = 100_000  # in a value on the command line
+MAX_PARTS = 16  # in a dotted key
+MAX_CHARACTERS = 100_000  # in a value on the command line
 _TOKENS = re.compile(r"""\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[A-Za-z0-9_-]+|\.|\s+|.""")
 
 
-def parsed(text: str) -> dict[str, Any]:
-    """The table that TOML text holds, or a `ValueError`; keys and values nested too deeply are refused at once."""
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML text; raises `ValueError`, also for keys and values that are nested too deeply."""
     for number, line in enumerate(text.splitlines(), 1):
-        if line.count(".") >= MOST_PARTS and _longest_key(line) > MOST_PARTS:
-            raise ValueError(f"line {number} has a key of more than {MOST_PARTS} parts")
+        if line.count(".") >= MAX_PARTS and _longest_key(line) > MAX_PARTS:
+            raise ValueError(f"line {number} has a key of more than {MAX_PARTS} parts")
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -28,7 +28,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def _longest_key(line: str) -> int:
-    """The number of parts of the longest dotted key in a line; TOML's own parser takes their square."""
+    """The number of parts of the longest dotted key in a line; the TOML parser takes quadratic time in it."""
     parts = longest = 0
     after_dot = True
     for token in _TOKENS.findall(line):
@@ -48,11 +48,11 @@ def is_huge(value: object) -> bool:
 
 
 def literal(text: str) -> Any:
-    """A TOML value. A bare word that is no TOML is taken as a text, so that `--set surface=torus` works."""
-    if len(text) > MOST_CHARACTERS:
+    """Read a TOML value; a bare word that is not TOML is a string, so that `--set surface=torus` works."""
+    if len(text) > MAX_CHARACTERS:
         raise CommandError(f"a value of {len(text)} characters is too long: put it into a run file")
     try:
-        table = parsed(f"x = {text.strip()}")
+        table = parse_toml(f"x = {text.strip()}")
         if table.keys() == {"x"}:
             return table["x"]
     except ValueError:
@@ -64,11 +64,11 @@ def literal(text: str) -> Any:
 
 
 def assignment(text: str) -> tuple[list[str], Any]:
-    """`key=value` or `table.key=value` from `--set`."""
+    """Split `key=value` or `table.key=value` of `--set` into the path of the key and the value."""
     key, equals, value = text.partition("=")
-    path = [part.strip() for part in key.split(".", MOST_PARTS)]
-    if len(path) > MOST_PARTS:
-        raise CommandError(f"--set {key[:40]}...: a key of more than {MOST_PARTS} parts")
+    path = [part.strip() for part in key.split(".", MAX_PARTS)]
+    if len(path) > MAX_PARTS:
+        raise CommandError(f"--set {key[:40]}...: a key of more than {MAX_PARTS} parts")
     if not equals or not all(path):
         raise CommandError(f"--set {text!r}: write key=value, with a TOML value, as in --set gravity=9.81")
     try:
@@ -77,19 +77,19 @@ def assignment(text: str) -> tuple[list[str], Any]:
         raise CommandError(f"--set {key.strip()}: {error}") from None
 
 
-def merged(table: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
-    """`table` with the entry at `path` replaced."""
+def with_entry(table: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+    """A copy of `table` with the entry at `path` replaced."""
     head, *rest = path
     if not rest:
         return {**table, head: value}
     inner = table.get(head, {})
     if not isinstance(inner, Mapping):
         raise CommandError(f"--set {'.'.join(path)}: {head!r} is a value, not a table")
-    return {**table, head: merged(inner, rest, value)}
+    return {**table, head: with_entry(inner, rest, value)}
 
 
 def dumps(table: Mapping[str, Any]) -> str:
-    """TOML text of a table of plain values and tables of plain values; every float as the shortest that reads back."""
+    """TOML text of a table of values and tables; floats have the shortest form that reads back exactly."""
     plain = {k: v for k, v in table.items() if not isinstance(v, Mapping)}
     lines = [f"{_key(k)} = {_value(v)}" for k, v in plain.items() if v is not None]
     for name, inner in table.items():

@@ -1,7 +1,7 @@
-"""Methods as people write them: `rattle`, `composition-8`, `gla-rattle`, or `HBVM(k=6, s=2)`.
+"""Parse the name of a method: `rattle`, `composition-8`, `gla-rattle`, or `HBVM(k=6, s=2)`.
 
-The long form is Python's call syntax, read with `ast` and never evaluated: it can name methods, solvers and monitors
-of this package, and hold numbers, texts, lists and tuples.
+The long form is Python's call syntax, parsed with `ast` and never evaluated. It may contain methods, solvers and
+monitors of this package, numbers, strings, lists and tuples.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from holonomix.core.errors import HolonomixError
 from .exits import CommandError
 from .suggest import kebab, suggestion
 
-# parameters that hold an object: numbers in a short form skip them, a further name fills the first of the methods
+# parameters that take an object: numbers in a short form skip them; another name fills the first `method` or `inner`
 _OBJECTS = {"method", "inner", "solver", "scheme", "tableau", "monitor", "c", "d"}
-_LONGEST = 500
-_LARGEST = 1_000_000
+_PREFIXES = {"", *(f"{p}{m}" for p in ("hx", "holonomix") for m in ("", ".methods", ".monitors"))}
+_MAX_CHARACTERS = 500
+_MAX_INTEGER = 1_000_000
 
 
 def parse_method(text: str) -> Any:
-    """The method that `text` names."""
+    """The method that `text` describes."""
     if not isinstance(text, str) or not text.strip():
         raise CommandError("method: write a name such as 'rattle' or a call such as 'HBVM(k=6, s=2)'")
     text = text.strip()
-    if len(text) > _LONGEST:
-        raise CommandError(f"method: {len(text)} characters are too many; {_LONGEST} are allowed")
+    if len(text) > _MAX_CHARACTERS:
+        raise CommandError(f"method: {len(text)} characters are too many; {_MAX_CHARACTERS} are allowed")
     from holonomix.methods.base import AbstractMethod
 
     method = _call(text) if "(" in text else _short(text)
@@ -47,14 +48,14 @@ def _short(text: str) -> Any:
     for count in range(len(words), 0, -1):
         name = squeezed.get("".join(words[:count]))
         if name is not None:
-            return _filled(text, classes[name], words[count:])
+            return _fill(text, classes[name], words[count:])
     raise CommandError(
         f"unknown method {text!r}{suggestion(text, classes) or ';'} the methods are {', '.join(classes)}; numbers may "
         "follow, as in composition-8, or write a call, as in 'HBVM(k=6, s=2)'"
     )
 
 
-def _filled(text: str, make: Callable[..., Any], words: list[str]) -> Any:
+def _fill(text: str, make: Callable[..., Any], words: list[str]) -> Any:
     places = _places(make)
     numbers = _numbers(make)
     values: list[int | float] = []
@@ -67,10 +68,12 @@ def _filled(text: str, make: Callable[..., Any], words: list[str]) -> Any:
             raise CommandError(f"method {text!r}: {'-'.join(words)!r} is not a number; {_usage(make)}")
         arguments[place] = _short("-".join(words))
         if values and _numbers(type(arguments[place])):
-            raise CommandError(f"method {text!r}: whose number is {values[0]}? Write it as a call; {_usage(make)}")
+            raise CommandError(
+                f"method {text!r}: the number {values[0]} is ambiguous; write a call instead; {_usage(make)}"
+            )
     if len(values) > len(numbers):
-        raise CommandError(f"method {text!r} has {len(values)} numbers and room for {len(numbers)}; {_usage(make)}")
-    return _made(text, make, [], arguments | dict(zip(numbers, values)))
+        raise CommandError(f"method {text!r} has {len(values)} numbers, but takes {len(numbers)}; {_usage(make)}")
+    return _make(text, make, [], arguments | dict(zip(numbers, values)))
 
 
 def _places(make: Callable[..., Any]) -> list[str]:
@@ -78,7 +81,7 @@ def _places(make: Callable[..., Any]) -> list[str]:
 
 
 def _numbers(make: Callable[..., Any]) -> list[str]:
-    """The parameters that a number in a short form can mean, in their order."""
+    """The parameters that numbers in a short form set, in this order."""
     parameters = inspect.signature(make).parameters
     places = [name for name in _places(make) if name not in _OBJECTS]
     return [name for name in places if not isinstance(parameters[name].default, bool | str)]
@@ -90,15 +93,15 @@ def _number(word: str) -> int | float | None:
     except ValueError:
         return None
     if word.isdecimal() and word.isascii():
-        return _bounded(word, int(word))
+        return _check_size(word, int(word))
     return value if word[:1].isdigit() or word[:1] == "." else None
 
 
-def _bounded(text: str, value: Any) -> Any:
-    """A whole number that a method can mean: orders, stages and sweeps are small, and tables grow with them."""
-    if isinstance(value, int) and abs(value) > _LARGEST:
+def _check_size(text: str, value: Any) -> Any:
+    """Return `value` unless it is a huge integer: orders, stages and iterations are small; tables grow with them."""
+    if isinstance(value, int) and abs(value) > _MAX_INTEGER:
         shown = text if len(text) <= 60 else f"{text[:57]}..."
-        raise CommandError(f"method {shown!r}: a whole number in it is above {_LARGEST}")
+        raise CommandError(f"method {shown!r}: its integers must be at most {_MAX_INTEGER}")
     return value
 
 
@@ -110,36 +113,33 @@ def _call(text: str) -> Any:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise CommandError(f"method {text!r} is not a call such as 'Composition(RATTLE(), order=8)'") from None
-    return _built(text, tree.body)
+    return _build(text, tree.body)
 
 
-def _built(text: str, node: ast.expr) -> Any:
+def _build(text: str, node: ast.expr) -> Any:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
-        return _bounded(text, node.value)
+        return _check_size(text, node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _built(text, node.operand)
+        value = _build(text, node.operand)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return -value
     if isinstance(node, ast.Tuple | ast.List):
-        return tuple(_built(text, item) for item in node.elts)
+        return tuple(_build(text, item) for item in node.elts)
     if isinstance(node, ast.Name | ast.Attribute):
-        return _made(text, _named(text, node), [], {})
+        return _make(text, _named(text, node), [], {})
     if isinstance(node, ast.Call) and not any(k.arg is None for k in node.keywords):
         make = _named(text, node.func)
-        positional = [_built(text, item) for item in node.args]
-        return _made(text, make, positional, {str(k.arg): _built(text, k.value) for k in node.keywords})
+        positional = [_build(text, item) for item in node.args]
+        return _make(text, make, positional, {str(k.arg): _build(text, k.value) for k in node.keywords})
     raise CommandError(
-        f"method {text!r}: {ast.unparse(node)!r} is not allowed here; write numbers, texts, lists and calls of "
+        f"method {text!r}: {ast.unparse(node)!r} is not allowed here; write numbers, strings, lists and calls of "
         "methods, solvers and monitors"
     )
 
 
 def _named(text: str, node: ast.expr) -> Callable[..., Any]:
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("hx", "holonomix"):
-        name = node.attr
-    elif isinstance(node, ast.Name):
-        name = node.id
-    else:
+    package, _, name = ast.unparse(node).rpartition(".")
+    if package not in _PREFIXES or not name.isidentifier():
         raise CommandError(f"method {text!r}: {ast.unparse(node)!r} is not a name of this package")
     known = _methods() | _parts()
     if name not in known:
@@ -150,7 +150,7 @@ def _named(text: str, node: ast.expr) -> Callable[..., Any]:
     return known[name]
 
 
-def _made(text: str, make: Callable[..., Any], positional: list[Any], keywords: dict[str, Any]) -> Any:
+def _make(text: str, make: Callable[..., Any], positional: list[Any], keywords: dict[str, Any]) -> Any:
     try:
         inspect.signature(make).bind(*positional, **keywords)
     except TypeError as error:
@@ -159,7 +159,7 @@ def _made(text: str, make: Callable[..., Any], positional: list[Any], keywords: 
         return make(*positional, **keywords)
     except HolonomixError as error:
         raise CommandError(f"method {text!r}: {error}") from error
-    except Exception as error:  # a value of a wrong type, found by the method's own arithmetic
+    except Exception as error:  # an argument of a wrong type, found only when the method computes with it
         raise CommandError(f"method {text!r}: {type(error).__name__}: {error}; {_usage(make)}") from error
 
 
@@ -175,7 +175,7 @@ def _methods() -> dict[str, Callable[..., Any]]:
 
 
 def _parts() -> dict[str, Callable[..., Any]]:
-    """Solvers, monitors and tableaus: the public classes that methods take."""
+    """Solvers and monitors: the classes that methods take as arguments."""
     from holonomix.mechanics.projection import solvers
     from holonomix.methods import monitors
 

@@ -1,4 +1,4 @@
-"""`reproduce`: figures and tables of the papers, each by the module that bears its name."""
+"""`reproduce`: compute figures and tables of the papers; each paper has a module of its name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _papers(name: str) -> list[Any]:
 
 
 def list_items(name: str, console: Any) -> None:
-    """What can be reproduced of a paper, and the CPU time that it takes."""
+    """Print the items of a paper with their CPU times."""
     from rich.table import Table
 
     for paper in _papers(name):
@@ -49,7 +49,7 @@ def reproduce(name: str, item: str | None, quick: bool, out: Path, report: Path 
     """Compute one item of a paper, all of its items, or all items of all papers."""
     papers = _papers(name)
     if item is not None and name == ALL:
-        raise CommandError("name the paper of the item, or leave the item out to compute all of them")
+        raise CommandError("give the paper of the item, or leave out the item to compute all of them")
     known = [x.name for paper in papers for x in paper.items]
     if item is not None and item not in known:
         raise CommandError(unknown("item", item, known))

@@ -1,4 +1,4 @@
-"""What the commands print: summaries for people, JSON for programs."""
+"""Output of the commands: summaries as text, results as JSON."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def report_sweep(summary: dict[str, Any], as_json: bool) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Strict JSON: what is not a finite number becomes null."""
+    """Print strict JSON; NaN and infinity become null."""
     typer.echo(json.dumps(_finite(value), indent=1, allow_nan=False, default=str))
 
 
@@ -60,7 +60,7 @@ def _finite(value: Any) -> Any:
 
 
 def make_console(stderr: bool = False) -> Any:
-    """A console; where there is no terminal, lines are long enough not to break tables."""
+    """A console; without a terminal its lines are long enough not to break tables."""
     from rich.console import Console
 
     console = Console(stderr=stderr)
@@ -70,7 +70,7 @@ def make_console(stderr: bool = False) -> Any:
 
 
 def read_certificate(path: Path) -> dict[str, Any]:
-    """What `certify --json` printed, from a file."""
+    """Read a certificate that `certify --json` printed."""
     from holonomix.run.io.text import parse_json
 
     try:
@@ -78,5 +78,7 @@ def read_certificate(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise CommandError(f"{path} cannot be read as a certificate: {error}") from error
     if not isinstance(found.get("findings"), list):
-        raise CommandError(f"{path} is no certificate: make one with `holonomix certify METHOD --json > {path}`")
+        raise CommandError(
+            f"{path} is not a certificate: make one with `holonomix certify MODEL METHOD --json > {path}`"
+        )
     return found

@@ -1,4 +1,4 @@
-"""From a run's description to a problem: a model of the package, or the user's own Python file."""
+"""Load the problem of a run: a model of the package, or the user's own Python file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROBOTS = (".urdf", ".xml")
 
 
 def load_problem(spec: RunSpec) -> Any:
-    """The problem to run, with the run's own start and penalty."""
+    """The problem of a run, with the start and the penalty of the run file."""
     import holonomix as hx
 
     if spec.model is not None:
@@ -30,10 +30,10 @@ def load_problem(spec: RunSpec) -> Any:
     else:
         problem = _from_file(Path(str(spec.system)), spec.arguments, spec.start, spec.system_sha256)
     if spec.start:
-        problem = _started(problem, spec.start)
+        problem = _with_start(problem, spec.start)
     if spec.omega is not None:
         if not problem.system.has_constraints:
-            raise CommandError("omega: the system has no constraint that could be replaced by a stiff spring")
+            raise CommandError("omega: the system has no constraint to replace by a stiff spring")
         problem = dataclasses.replace(problem, system=problem.system.penalized(spec.omega), reference=None)
     if not isinstance(problem, hx.Problem):
         raise CommandError(f"{spec.subject} is a {type(problem).__name__}, not a Problem")
@@ -41,16 +41,16 @@ def load_problem(spec: RunSpec) -> Any:
 
 
 def make_model(name: str, arguments: dict[str, Any]) -> Any:
-    """A model by its name, `double-pendulum` or `double_pendulum`."""
+    """Make a model by its name, `double-pendulum` or `double_pendulum`."""
     from holonomix.build.models import MODELS, registry
 
     key = name.replace("-", "_")
     if key not in MODELS:
         raise CommandError(unknown("model", name, [kebab(m) for m in MODELS]))
-    return _called(registry()[key], name, arguments)
+    return _call_maker(registry()[key], name, arguments)
 
 
-def _called(make: Any, name: str, arguments: dict[str, Any]) -> Any:
+def _call_maker(make: Any, name: str, arguments: dict[str, Any]) -> Any:
     parameters = inspect.signature(make).parameters
     free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for argument in arguments:
@@ -69,7 +69,7 @@ def _called(make: Any, name: str, arguments: dict[str, Any]) -> Any:
         raise CommandError(f"{name}({given}): {type(error).__name__}: {error}") from error
 
 
-def _started(problem: Any, start: dict[str, Any]) -> Any:
+def _with_start(problem: Any, start: dict[str, Any]) -> Any:
     import jax.numpy as jnp
 
     import holonomix as hx
@@ -110,8 +110,8 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
     source = _bytes(path)
     if digest is not None and hashlib.sha256(source).hexdigest() != digest:
         raise CommandError(
-            f"system: {path} is not the file that the run was made with (its SHA-256 differs), so it is not run. Put "
-            f"the original back (a copy of it lies in the run's directory as system{path.suffix}), or start a new run"
+            f"system: {path} is not the file that the run began with (its SHA-256 differs), so it is not executed. Put "
+            f"the original back (the run's directory has a copy, system{path.suffix}), or start a new run"
         )
     if path.suffix in ROBOTS:
         return _from_robot(path, arguments)
@@ -122,7 +122,7 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
         sys.path.insert(0, str(path.parent.absolute()))
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
-        made = _made(module, path, arguments, start)
+        made = _problem_in(module, path, arguments, start)
     except CommandError:
         raise
     except HolonomixError as error:
@@ -134,7 +134,7 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
 
 
 def _from_robot(path: Path, arguments: dict[str, Any]) -> Any:
-    """A mechanism from a URDF or MuJoCo file, with the arguments of its reader."""
+    """A mechanism from a URDF or MJCF file, with the arguments of its reader."""
     from holonomix.build.mechanisms import mjcf, urdf
 
     make = urdf.from_urdf if path.suffix == ".urdf" else mjcf.from_mjcf
@@ -149,14 +149,14 @@ def _from_robot(path: Path, arguments: dict[str, Any]) -> Any:
         raise CommandError(text if str(path) in text else f"{path}: {text}") from error
 
 
-def _made(module: types.ModuleType, path: Path, arguments: dict[str, Any], start: dict[str, Any]) -> Any:
+def _problem_in(module: types.ModuleType, path: Path, arguments: dict[str, Any], start: dict[str, Any]) -> Any:
     import holonomix as hx
 
     found = getattr(module, "problem", None)
     if isinstance(found, hx.Problem):
         return found
     if callable(found):
-        problem = _called(found, f"problem() in {path.name}", arguments)
+        problem = _call_maker(found, f"problem() in {path.name}", arguments)
         if not isinstance(problem, hx.Problem):
             raise CommandError(f"{path}: problem() returned a {type(problem).__name__}, not an hx.Problem")
         return problem
@@ -182,7 +182,7 @@ def _place(error: BaseException, path: Path) -> str:
 
 
 def time_value(value: float | str, spec: RunSpec, key: str) -> float:
-    """A time in the model's own unit; a text such as "0.5 fs" needs a model that has units."""
+    """A time in the unit of the model; a string such as "0.5 fs" needs a model with physical units."""
     if not isinstance(value, str):
         return float(value)
     import holonomix as hx

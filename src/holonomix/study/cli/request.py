@@ -1,4 +1,4 @@
-"""From the words of a command to a validated run: the file, then `--set`, then the flags."""
+"""Merge the arguments of a command into a validated run: the run file, then `--set`, then the options."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from .exits import CommandError
-from .literals import assignment, is_huge, literal, merged
+from .literals import assignment, is_huge, literal, with_entry
 from .runfile import KEYS, RunSpec, parse_run_file, read_run_file, validate
-from .suggest import suggestion
+from .suggest import complete_model, kebab, suggestion
 from .trust import check_run_file
 
 _TEXTS = {"method", "backend", "model", "system", "out"}
 
 
 def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | None, *, trust: bool = False) -> RunSpec:
-    """The run that a command line asks for; with `trust` it may execute the Python file that a run file names."""
+    """The run that a command line describes; with `trust` it may execute the Python file that a run file names."""
     table, source = _target(target, trust)
     for text in sets:
         path, value = assignment(text)
@@ -25,17 +25,33 @@ def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | N
         if len(path) == 1 and path[0] not in KEYS:
             _check_argument(table, path[0])
             path = ["arguments", *path]
-        table = merged(table, path, value)
+        table = with_entry(table, path, value)
     for name, value in flags.items():
         if value is not None:
             table[name] = value if name in _TEXTS or not isinstance(value, str) else _flag(name, value)
-            # a flag replaces what the file says about the length of the run
+            # an option replaces the length of the run in the file
             other = {"steps": "t1", "t1": "steps"}.get(name)
             if other is not None and flags.get(other) is None:
                 table.pop(other, None)
     if out is not None:
         table["out"] = str(out)
     return validate(table, source)
+
+
+def check_model_first(command: str, model: str, method: str | None) -> None:
+    """Raise a `CommandError` that shows the right order if `model` is the name of a method."""
+    if model.endswith((".toml", ".py", ".urdf", ".xml")) or kebab(model) in complete_model(""):
+        return
+    from .methodspec import parse_method
+
+    try:
+        parse_method(model)
+    except CommandError:
+        return  # the unknown model is reported instead
+    raise CommandError(
+        f"holonomix {command} MODEL METHOD: {model} is a method; write `holonomix {command} "
+        f"{method or 'double-pendulum'} {model}`"
+    )
 
 
 def _target(target: str, trust: bool) -> tuple[dict[str, Any], str]:
@@ -59,13 +75,10 @@ def _target(target: str, trust: bool) -> tuple[dict[str, Any], str]:
 
 
 def _check_argument(table: dict[str, Any], name: str) -> None:
-    """`--set name=` that is no key of a run must be an argument of the model; a Python file decides for itself."""
+    """Raise unless `name` of `--set name=` is an argument of the model; Python files check their own arguments."""
     model = table.get("model")
     if not isinstance(model, str):
         return
-    from .environment import set_up_jax
-
-    set_up_jax()
     from holonomix.build.models import MODELS, registry
 
     if model.replace("-", "_") not in MODELS:
@@ -83,20 +96,20 @@ def _flag(name: str, text: str) -> Any:
     try:
         return literal(text)
     except CommandError:
-        return text  # the check of the key says what it should be
+        return text  # the check of the key reports the error
 
 
 def number(name: str, text: str) -> float:
-    """A finite number given to an option."""
+    """The value of an option that takes a finite number."""
     value = _flag(name, text)
     if isinstance(value, bool) or not isinstance(value, int | float) or is_huge(value) or not math.isfinite(value):
-        raise CommandError(f"--{name} {text[:60]}: it should be a finite number")
+        raise CommandError(f"--{name} {text[:60]}: must be a finite number")
     return float(value)
 
 
 def whole_number(name: str, text: str) -> int:
-    """A whole number given to an option; 1e8 is one."""
+    """The value of an option that takes a whole number, such as 1000 or 1e8."""
     value = number(name, text)
     if value != int(value) or value < 0:
-        raise CommandError(f"--{name} {text}: it should be a whole number that is not negative")
+        raise CommandError(f"--{name} {text}: must be a whole number that is not negative")
     return int(value)

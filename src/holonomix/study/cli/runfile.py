@@ -1,4 +1,4 @@
-"""Run files: a flat TOML table of what to run, every entry checked, every error with its key and what is allowed."""
+"""Run files: a flat TOML table that describes a run. Errors name the key and the allowed values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holonomix.core.names import BACKENDS
 from holonomix.run.io.disk import read_regular
 
 from .exits import CommandError
-from .literals import dumps, is_huge, parsed
+from .literals import dumps, is_huge, parse_toml
 from .suggest import suggestion, unknown
 
 OBSERVABLES = (
@@ -24,13 +24,13 @@ OBSERVABLES = (
     "angular_momentum",
     "invariants",
 )
-LARGEST = 1 << 62
-MOST_BYTES = 4 << 20
+MAX_INTEGER = 1 << 62
+MAX_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSpec:
-    """A run, ready to be carried out and to be written back as TOML."""
+    """A validated run, which can be executed and written back as TOML."""
 
     model: str | None = None
     system: str | None = None
@@ -52,17 +52,17 @@ class RunSpec:
 
     @property
     def subject(self) -> str:
-        """What is run, in a word."""
+        """The name of the model or file."""
         return self.model or Path(self.system or "system").stem
 
     def to_toml(self) -> str:
-        """The run file that says the same."""
+        """The run as the text of a run file."""
         table = {k: v for k, v in dataclasses.asdict(self).items() if v not in (None, {}) and k != "out"}
         return dumps(table)
 
 
 class _Wrong(Exception):
-    """What an entry should have been."""
+    """An entry has a wrong value; the message describes the allowed ones."""
 
 
 def _number(value: Any) -> float:
@@ -89,7 +89,7 @@ def _step(value: Any) -> float | str:
 
 
 def _time(value: Any) -> float | str:
-    """A number in the model's own unit, or a text with a unit, such as "0.5 fs"; the model says whether it has one."""
+    """A number in the unit of the model, or a string with a unit, such as "0.5 fs"."""
     if isinstance(value, str):
         words = value.split()
         try:
@@ -97,7 +97,7 @@ def _time(value: Any) -> float | str:
                 return value
         except ValueError:
             pass
-        raise _Wrong(f'a number, or a text with a unit such as "0.5 fs" (units: {", ".join(UNITS)})')
+        raise _Wrong(f'a number, or a string with a unit such as "0.5 fs" (units: {", ".join(UNITS)})')
     return _finite(value)
 
 
@@ -107,7 +107,9 @@ UNITS = {"fs": 1.0, "ps": 1e3, "ns": 1e6}  # in femtoseconds
 def _whole(least: int) -> Callable[[Any], int]:
     def check(value: Any) -> int:
         number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        if not (least <= number <= LARGEST) or number != int(number):  # compared first: it may have 400 digits
+        if not (least <= number <= MAX_INTEGER) or number != int(
+            number
+        ):  # compared first, because the number may have 400 digits
             raise _Wrong(f"a whole number of at least {least}")
         return int(value)
 
@@ -150,7 +152,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 def _sweep(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise _Wrong("a table of what is varied, such as [sweep] with gravity = [1.0, 9.81] below it")
+        raise _Wrong("a table of swept values, such as [sweep] with gravity = [1.0, 9.81] below it")
     return dict(value)
 
 
@@ -160,7 +162,7 @@ def _start(value: Any) -> dict[str, Any]:
         raise _Wrong(allowed)
     for name in ("q", "p"):
         if name in value and not _numbers_only(value[name]):
-            raise _Wrong(f"{allowed}; {name} holds something that is no finite number")
+            raise _Wrong(f"{allowed}; {name} contains something other than finite numbers")
     if not isinstance(value.get("project", False), bool):
         raise _Wrong(allowed)
     return dict(value)
@@ -175,26 +177,26 @@ def _numbers_only(value: Any, depth: int = 0) -> bool:
 KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "model": (_text, "a model by name, see `holonomix models`"),
     "system": (_text, "your own Python file, with `system = hx.System(...)` or a function `problem()`"),
-    "system_sha256": (_digest, "what that file's SHA-256 must be; written by the program"),
+    "system_sha256": (_digest, "SHA-256 of that file; written by the program"),
     "method": (_text, "such as 'rattle', 'composition-8', 'HBVM(k=6, s=2)', see `holonomix methods`"),
-    "dt": (_step, "the step; the model's own by default"),
-    "steps": (_whole(0), "how many steps; or give t1"),
-    "t1": (_time, "the time to run to; the model's own by default"),
-    "t0": (_time, "the time at the start"),
-    "save_every": (_whole(1), "a row is saved every so many steps"),
-    "observe": (_observe, f"what is saved beside the state: {', '.join(OBSERVABLES)}"),
+    "dt": (_step, "step size; by default the model's"),
+    "steps": (_whole(0), "number of steps; alternative to t1"),
+    "t1": (_time, "end time; by default the model's"),
+    "t0": (_time, "start time"),
+    "save_every": (_whole(1), "number of steps between saved rows"),
+    "observe": (_observe, f"observables to save with the state: {', '.join(OBSERVABLES)}"),
     "seed": (_whole(0), "random seed, for methods that draw random numbers"),
     "backend": (_backend, f"{', '.join(BACKENDS)}"),
     "omega": (_finite, "run the penalized model with this stiffness, for stiff methods"),
-    "out": (_text, "the directory that the run is written to"),
+    "out": (_text, "output directory"),
     "arguments": (_table, "a table of the model's arguments"),
-    "start": (_start, "a table with q, p and project: another start than the model's"),
-    "sweep": (_sweep, "a table of what is varied: many runs as one ensemble"),
+    "start": (_start, "a table with q, p and project: initial state in place of the model's"),
+    "sweep": (_sweep, "a table of swept values: many runs as one ensemble"),
 }
 
 
 def validate(table: Mapping[str, Any], source: str) -> RunSpec:
-    """A `RunSpec` from a table, or one error that lists everything that is wrong with it."""
+    """A `RunSpec` from a table; raises one error that lists all wrong entries."""
     problems, values = [], {}
     for key, value in table.items():
         name = key.replace("-", "_")
@@ -204,11 +206,11 @@ def validate(table: Mapping[str, Any], source: str) -> RunSpec:
         try:
             values[name] = KEYS[name][0](value)
         except _Wrong as wrong:
-            problems.append(f"{key} = {_shown(value)}: it should be {wrong}")
+            problems.append(f"{key} = {_format_value(value)}: must be {wrong}")
     if "model" in table and "system" in table:
         problems.append("model and system: give one of them")
     if not {"model", "system"} & {key.replace("-", "_") for key in table}:
-        problems.append("model is missing: name one (see `holonomix models`), or give your own Python file as system")
+        problems.append("model is missing: give its name (see `holonomix models`), or your own Python file as system")
     if "steps" in values and "t1" in values:
         problems.append("steps and t1: give one of them")
     if problems:
@@ -217,15 +219,15 @@ def validate(table: Mapping[str, Any], source: str) -> RunSpec:
     return RunSpec(**values)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = f"a number of about {value.bit_length() * 3 // 10} digits" if is_huge(value) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_run_file(path: Path) -> bytes:
-    """The text of a run file; a pipe, a device or a very large file is refused unread."""
+    """The contents of a run file; a pipe, a device or a very large file is refused without reading it."""
     try:
-        return read_regular(path, MOST_BYTES)
+        return read_regular(path, MAX_BYTES)
     except FileNotFoundError:
         raise CommandError(f"{path} does not exist") from None
     except OSError as error:
@@ -233,12 +235,12 @@ def read_run_file(path: Path) -> bytes:
 
 
 def parse_run_file(data: bytes, source: str) -> dict[str, Any]:
-    """The table that TOML text holds; what would take long to parse is refused before it is."""
-    if len(data) > MOST_BYTES:
-        raise CommandError(f"{source} has more than {MOST_BYTES >> 20} MB: that is no run file")
+    """Parse the TOML text of a run file; text that would take long to parse is refused."""
+    if len(data) > MAX_BYTES:
+        raise CommandError(f"{source} has more than {MAX_BYTES >> 20} MB and cannot be a run file")
     try:
         text = data.decode("utf-8")
-        return parsed(text)
+        return parse_toml(text)
     except UnicodeDecodeError as error:
         raise CommandError(f"{source} cannot be read as text: {error}") from None
     except ValueError as error:

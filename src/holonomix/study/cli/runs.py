@@ -1,4 +1,4 @@
-"""The commands about runs and their directories. Everything heavy is imported inside of them: `--help` is quick."""
+"""The commands for runs and their directories. They import JAX only when they run, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from .app import T1, Backend, Directory, Dt, Executor, Json, Omega, Quiet, Sets, Trust, app
-from .exits import CommandError, Exit, guarded
+from .environment import set_up_jax
+from .exits import CommandError, Exit, exit_on_error
 from .printing import make_console, read_certificate, report, report_sweep
 from .suggest import complete_method, complete_model
 
@@ -33,23 +34,25 @@ def run(
             "--method",
             "-m",
             metavar="METHOD",
-            help="Such as rattle, composition-8, 'HBVM(k=6, s=2)'.",
+            help="A method, such as rattle, composition-8 or 'HBVM(k=6, s=2)'.",
             autocompletion=complete_method,
         ),
     ] = None,
     dt: Dt = None,
     steps: Annotated[
-        str | None, typer.Option("--steps", "-n", metavar="COUNT", help="How many steps, such as 50000000 or 1e8.")
+        str | None, typer.Option("--steps", "-n", metavar="COUNT", help="Number of steps, such as 50000000 or 1e8.")
     ] = None,
     t1: T1 = None,
     save_every: Annotated[
-        str | None, typer.Option("--save-every", metavar="COUNT", help="Save a row every so many steps.")
+        str | None, typer.Option("--save-every", metavar="COUNT", help="Number of steps between saved rows.")
     ] = None,
     seed: Annotated[str | None, typer.Option("--seed", metavar="NUMBER", help="Random seed.")] = None,
     backend: Backend = None,
     observe: Annotated[
         str | None,
-        typer.Option("--observe", metavar="NAMES", help="Names separated by commas: energy,angular_momentum"),
+        typer.Option(
+            "--observe", metavar="NAMES", help="Observables to save, separated by commas: energy,angular_momentum"
+        ),
     ] = None,
     omega: Omega = None,
     executor: Executor = None,
@@ -63,11 +66,12 @@ def run(
 ) -> None:
     """Simulate into a resumable output directory.
 
-    The directory is Zarr: xarray.open_zarr(DIR) reads q, p, multipliers and observables over t while the run goes on.
-    It also holds the run file (run.toml) and the versions, so that the run can be repeated exactly.
+    The directory is a Zarr store: xarray.open_zarr(DIR) reads q, p, multipliers and observables over t, also during
+    the run. It contains the run file (run.toml) and the versions of all packages, so that the run can be repeated.
     """
     place = out
-    with guarded(lambda: f"Continue with `holonomix resume {place}`" if place and place.exists() else ""):
+    with exit_on_error(lambda: f"Continue with `holonomix resume {place}`" if place and place.exists() else ""):
+        set_up_jax()
         from .execute import free_directory, job_from, start
         from .request import spec_from
 
@@ -88,17 +92,17 @@ def run(
 def resume(
     directory: Directory,
     steps: Annotated[
-        str | None, typer.Option("--steps", "-n", metavar="COUNT", help="Go on to this many steps in all.")
+        str | None, typer.Option("--steps", "-n", metavar="COUNT", help="Continue to this total number of steps.")
     ] = None,
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="When no checkpoint is intact: compute it all again.")
+        bool, typer.Option("--from-start", help="If no checkpoint is intact, start from the beginning.")
     ] = False,
     allow_different_bits: Annotated[
-        bool, typer.Option("--allow-different-bits", help="Go on with another back end.")
+        bool, typer.Option("--allow-different-bits", help="Continue with another back end.")
     ] = False,
     system: Annotated[
         Path | None,
-        typer.Option("--system", metavar="FILE.py", help="The Python file of a run that you did not start yourself."),
+        typer.Option("--system", metavar="FILE.py", help="The Python file of a run that somebody else started."),
     ] = None,
     executor: Executor = None,
     as_json: Json = False,
@@ -108,10 +112,11 @@ def resume(
 
     The result is bitwise identical to an uninterrupted run, also after a kill, Ctrl-C or a full disk.
 
-    Damaged or half-written rows are cut off and computed again. The Python file of a run that you started is run only
-    if it is still the same, byte for byte. What a store from elsewhere names is not run: name the file with --system.
+    Damaged or incomplete rows are removed and computed again. The Python file of a run that you started is executed
+    only if it has not changed. The file of a store that you did not make is not executed: name it with --system.
     """
-    with guarded(lambda: f"Continue with `holonomix resume {directory}`"):
+    with exit_on_error(lambda: f"Continue with `holonomix resume {directory}`"):
+        set_up_jax()
         from holonomix.run.io.directory import is_ensemble
 
         from .execute import resume as go_on
@@ -122,12 +127,12 @@ def resume(
 
             if steps is not None or from_start:
                 raise CommandError(
-                    f"{directory} holds a sweep, which goes on to its end: leave out --steps, --from-start"
+                    f"{directory} contains a sweep, which always runs to its end: leave out --steps, --from-start"
                 )
             given = {"executor": executor, "allow_different_bits": allow_different_bits, "system": system}
             return report_sweep(resume_sweep(directory, quiet=quiet, **given), as_json)
         if executor is not None:
-            raise CommandError(f"--executor is for sweeps, and {directory} holds one run")
+            raise CommandError(f"--executor is for sweeps, but {directory} contains a single run")
         options: dict[str, Any] = {"from_start": from_start, "allow_different_bits": allow_different_bits}
         count = None if steps is None else whole_number("steps", steps)
         report(go_on(directory, steps=count, quiet=quiet, system=system, **options), as_json)
@@ -136,22 +141,27 @@ def resume(
 @app.command()
 def view(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run, finished or not.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The page. [default: DIR/view.html]")] = None,
-    rows: Annotated[int, typer.Option("--rows", min=2, help="Show about this many rows as frames.")] = 2000,
-    show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File name of the page. [default: DIR/view.html]")
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", min=2, help="Approximate number of frames.")] = 2000,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     watch: Annotated[bool, typer.Option("--watch", help="Follow a run in progress until it ends.")] = False,
     certificate: Annotated[
         Path | None,
-        typer.Option("--certificate", metavar="FILE.json", help="A tab with it: what `certify METHOD --json` printed."),
+        typer.Option(
+            "--certificate", metavar="FILE.json", help="Add a certificate: the output of `certify MODEL METHOD --json`."
+        ),
     ] = None,
 ) -> None:
-    """Show a run or an ensemble as a page.
+    """Write a run or an ensemble as an HTML page.
 
-    The motion, and charts of what was kept, as one HTML page that needs a browser and nothing else. Of a long run it
-    shows some stretches of consecutive rows as motion, and the range of every quantity over the whole run. Of an
-    ensemble it shows some trajectories together, and what was reduced as a map.
+    The page shows an animation and charts of conserved quantities, and works offline. For a long run the animation
+    shows several stretches of consecutive rows, and the charts show the range of every quantity over the whole run. For
+    an ensemble the page shows several trajectories together, and a map of the reductions.
     """
-    with guarded():
+    with exit_on_error():
+        set_up_jax()
         from holonomix.study.viewer import follow, write_page
 
         target = out or directory / "view.html"
@@ -166,10 +176,11 @@ def view(
             follow(directory, target, rows=rows)
 
 
-@app.command(epilog="Exit codes: 0 everything is as it was written; 4 something is not.")
+@app.command(epilog="Exit codes: 0 all checksums match; 4 a file is damaged or missing.")
 def verify(directory: Directory) -> None:
     """Check every byte of a run against its checksums."""
-    with guarded():
+    with exit_on_error():
+        set_up_jax()
         from holonomix.run.io import verify as verified
 
         damaged = verified(directory)
@@ -177,7 +188,7 @@ def verify(directory: Directory) -> None:
             typer.echo(f"damaged or missing: {directory / name}")
         if damaged:
             raise SystemExit(Exit.STORE)
-        typer.echo(f"{directory}: everything is as it was written")
+        typer.echo(f"{directory}: all checksums match")
 
 
 @app.command()
@@ -186,17 +197,20 @@ def export(
     target: Annotated[
         Path, typer.Argument(metavar="FILE", help="FILE.xyz (extended XYZ, for ASE or OVITO), FILE.npz or FILE.csv.")
     ],
-    species: Annotated[str, typer.Option("--species", help="One element, or one a particle: O,H,H")] = "X",
+    species: Annotated[
+        str, typer.Option("--species", help="One element for all particles, or one per particle: O,H,H")
+    ] = "X",
     dimension: Annotated[
-        int | None, typer.Option("--dimension", min=1, max=3, help="Coordinates a particle, for a flat q.")
+        int | None, typer.Option("--dimension", min=1, max=3, help="Number of coordinates per particle, if q is flat.")
     ] = None,
-    every: Annotated[int, typer.Option("--every", min=1, help="Every so many rows.")] = 1,
+    every: Annotated[int, typer.Option("--every", min=1, help="Export every N-th row.")] = 1,
     trajectory: Annotated[
         int | None, typer.Option("--trajectory", min=0, help="One trajectory of an ensemble. [default: all]")
     ] = None,
 ) -> None:
     """Write the rows of a run or an ensemble in another format."""
-    with guarded():
+    with exit_on_error():
+        set_up_jax()
         from .exports import write
 
         options = {"species": species, "dimension": dimension, "every": every, "trajectory": trajectory}

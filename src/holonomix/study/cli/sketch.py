@@ -1,4 +1,4 @@
-"""A model as a small drawing of text, in the dots of Braille letters."""
+"""A drawing of a model in the terminal, with the dots of Braille characters."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of a letter, by row and column
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of a Braille character by row and column
 
 
 def sketch(problem: Any, width: int = 44, height: int = 14) -> str:
-    """The start of a problem, or nothing where its coordinates are no positions; space is seen from above."""
+    """The initial configuration of a problem; empty if its coordinates are not positions; 3D is viewed from above."""
     from holonomix.mechanics.scenes import scene_of
     from holonomix.study.plotting.outlines import outlines
 

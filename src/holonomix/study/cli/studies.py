@@ -1,4 +1,4 @@
-"""The commands about methods, models and papers. Everything heavy is imported inside of them."""
+"""The commands for methods, models and papers. They import JAX only when they run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from .app import T1, Backend, Dt, Json, MaybeMethod, Model, Omega, Quiet, Sets, Trust, app
-from .exits import Exit, guarded
+from .environment import set_up_jax
+from .exits import Exit, exit_on_error
 from .printing import make_console, print_json
 from .suggest import complete_method, complete_model
 
@@ -17,27 +18,30 @@ from .suggest import complete_method, complete_model
 def compare(
     model: Model,
     methods: Annotated[
-        list[str], typer.Argument(metavar="METHOD", help="Two methods or more.", autocompletion=complete_method)
+        list[str], typer.Argument(metavar="METHOD", help="Two or more methods.", autocompletion=complete_method)
     ],
     dt: Dt = None,
     t1: T1 = None,
     omega: Annotated[
         str | None,
-        typer.Option("--omega", metavar="NUMBER", help="Stiffness for methods of stiff systems. [default: 2/dt]"),
+        typer.Option(
+            "--omega", metavar="NUMBER", help="Spring stiffness for methods of stiff systems. [default: 2/dt]"
+        ),
     ] = None,
-    levels: Annotated[int, typer.Option("--levels", min=1, max=12, help="How many step sizes the curves have.")] = 5,
+    levels: Annotated[int, typer.Option("--levels", min=1, max=12, help="Number of step sizes.")] = 5,
     sets: Sets = None,
     trust: Trust = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the plot.")] = Path("compare"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the plot.")] = Path("compare"),
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare methods: table and work-precision plot.
+    """Compare methods by errors and cost, as a table and a work-precision plot.
 
-    Methods for stiff systems run on the penalized model, where springs of stiffness omega stand in for the constraints;
-    their error is still counted against the rigid motion.
+    Methods for stiff systems run on the penalized model, in which springs of stiffness omega replace the constraints.
+    Their errors are measured against the rigid motion.
     """
-    with guarded():
+    with exit_on_error():
+        set_up_jax()
         from holonomix.study.certificates.comparison import compare as carry_out
 
         from .compare import table, winners
@@ -68,32 +72,29 @@ def compare(
 
 @app.command(epilog="Exit codes: 0 confirmed; 1 a declared property failed or a run stopped early; 2 model or method.")
 def certify(
-    method: Annotated[
-        str,
-        typer.Argument(
-            metavar="METHOD", help="A method, such as rattle or 'HBVM(k=6, s=2)'.", autocompletion=complete_method
-        ),
-    ],
-    model: Model = "double-pendulum",
+    model: Model,
+    method: MaybeMethod = None,
     dt: Dt = None,
     omega: Omega = None,
     sets: Sets = None,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Measure what a method promises.
+    """Measure on a model the properties that a method declares.
 
-    Order, symplecticity, reversibility, constraints, drifts, each beside what the method declares.
+    The table shows order, symplecticity, reversibility, constraint errors and drifts beside what is declared.
     """
-    with guarded():
+    with exit_on_error():
+        set_up_jax()
         from .execute import job_from
-        from .request import spec_from
+        from .request import check_model_first, spec_from
 
+        check_model_first("certify", model, method)
         spec = spec_from(model, {"method": method, "dt": dt, "omega": omega}, sets or [], None, trust=trust)
         job = job_from(spec)
         import holonomix as hx
 
-        certificate = hx.certify(job.method, job.problem, dt=None if dt is None else job.dt)
+        certificate = hx.certify(job.problem, job.method, dt=None if dt is None else job.dt)
         if as_json:
             print_json(certificate.to_dict())
         else:
@@ -111,11 +112,9 @@ def explain(
     sets: Sets = None,
     trust: Trust = False,
 ) -> None:
-    """Say how a run would be carried out, and why.
-
-    Back end, size of a step, solver.
-    """
-    with guarded():
+    """Show how a run would be executed: back end, size of the step, solver, and the reasons."""
+    with exit_on_error():
+        set_up_jax()
         from .execute import job_from
         from .request import spec_from
 
@@ -128,28 +127,27 @@ def explain(
 @app.command()
 def reproduce(
     paper: Annotated[
-        str | None, typer.Argument(metavar="PAPER", help="Which paper, or all; without it, the papers are listed.")
+        str | None, typer.Argument(metavar="PAPER", help="Name of a paper, or all. Without it, the papers are listed.")
     ] = None,
-    item: Annotated[
-        str | None, typer.Argument(metavar="ITEM", help="A figure or table; all of them by default.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, the same conclusion.")] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of pictures and data.")] = Path("reproduced"),
+    item: Annotated[str | None, typer.Argument(metavar="ITEM", help="A figure or table. [default: all]")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs that lead to the same verdict.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for figures and data.")] = Path("reproduced"),
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="DIR", help="Write Markdown, HTML, PNG, PDF, SVG and CSV there.")
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="DIR",
+            help="Write a report as Markdown and HTML, with PNG, PDF, SVG and CSV files, to DIR.",
+        ),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the items with their quick and full time.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the items with their quick and full run times.")] = False,
 ) -> None:
-    """Compute the figures and tables of the papers.
-
-    Each with a verdict.
-    """
-    with guarded():
-        from .environment import set_up_jax
+    """Recompute figures and tables of the papers, each with a verdict."""
+    with exit_on_error():
+        set_up_jax()
         from .papers import PAPERS, list_items
         from .papers import reproduce as carry_out
 
-        set_up_jax()
         console = make_console()
         if listed:
             list_items(paper or "all", console)
@@ -162,29 +160,28 @@ def reproduce(
 @app.command()
 def models(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Describe and draw this one.", autocompletion=complete_model)
+        str | None, typer.Argument(metavar="NAME", help="Describe and draw this model.", autocompletion=complete_model)
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE.png", help="Draw the start of the model NAME.")
+        Path | None, typer.Option("--picture", metavar="FILE.png", help="Save a picture of the model NAME.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the models, with their arguments."""
-    with guarded():
-        from .environment import set_up_jax
-
+    """List the models with their arguments."""
+    with exit_on_error():
         set_up_jax()
-        from .listing import describe_model, draw_model, model_rows, print_models, sketched_model
+
+        from .listing import describe_model, draw_model, model_rows, print_models, sketch_model
         from .suggest import kebab
 
         if picture is not None:
             draw_model(name, picture)
         if name is not None and not as_json:
             typer.echo(describe_model(name))
-            if drawn := sketched_model(name):
+            if drawn := sketch_model(name):
                 typer.echo(f"\n{drawn}")
         elif as_json:
-            text = None if name is None else describe_model(name)  # refuses what is not there
+            text = None if name is None else describe_model(name)  # raises if the model is unknown
             rows = [row for row in model_rows() if text is None or row["name"] == kebab(str(name))]
             print_json(rows if text is None else {**rows[0], "description": text})
         else:
@@ -194,15 +191,14 @@ def models(
 @app.command()
 def methods(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Describe this one in full.", autocompletion=complete_method)
+        str | None, typer.Argument(metavar="NAME", help="Describe this method in full.", autocompletion=complete_method)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the methods, with what they promise."""
-    with guarded():
-        from .environment import set_up_jax
-
+    """List the methods with their declared properties."""
+    with exit_on_error():
         set_up_jax()
+
         from .listing import describe_method, method_rows, print_methods
 
         if name is not None and not as_json:
@@ -215,13 +211,11 @@ def methods(
 
 @app.command()
 def bench(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Which scripts; all of them by default.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Names of scripts. [default: all]")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the scripts.")] = False,
 ) -> None:
     """Run the benchmark scripts of the source tree."""
-    with guarded():
+    with exit_on_error():
         from .benchmarks import run_scripts, scripts
 
         if listed:

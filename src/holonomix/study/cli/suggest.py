@@ -1,4 +1,4 @@
-"""Names that a user may have meant."""
+"""Completion of names, and suggestions for misspelled ones."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from holonomix.core.lazy import stub_names
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """For the shell: models that begin like this."""
+    """Shell completion: models that begin with `incomplete`."""
     return _complete("build/models", incomplete)
 
 
 def complete_method(incomplete: str) -> list[str]:
-    """For the shell: methods that begin like this."""
+    """Shell completion: methods that begin with `incomplete`."""
     return _complete("methods", incomplete)
 
 
 def _complete(package: str, incomplete: str) -> list[str]:
-    """From the stub of the package: importing it would import JAX, which is too slow for completion."""
+    """Read the names from the stub of the package, because importing JAX is too slow for completion."""
     found = stub_names(str(Path(__file__).parents[2] / package / "__init__.py"))
-    names = [kebab(name) for name, (module, _) in found.items() if module not in ("base", "registry")]
+    others = ("base", "registry", "tableaus")
+    names = [kebab(name) for name, (module, _) in found.items() if module not in others]
     return [name for name in names if name.startswith(incomplete)]
 
 
 def kebab(name: str) -> str:
-    """`double_pendulum` and `ZhangSkeelSO3` as they are typed on the command line: double-pendulum, zhang-skeel-so3."""
+    """The name on the command line: double-pendulum of `double_pendulum`, zhang-skeel-so3 of `ZhangSkeelSO3`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower().replace("_", "-")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"`, or nothing when no name is near."""
+    """`"; did you mean 'x'?"`, or an empty string if no name is similar."""
     spellings = {k.lower().replace("_", "-"): k for k in known}
     near = difflib.get_close_matches(word.lower().replace("_", "-"), list(spellings), n=1, cutoff=0.6)
     return f"; did you mean {spellings[near[0]]!r}?" if near else ""
 
 
 def unknown(what: str, word: str, known: Iterable[str], many: str | None = None) -> str:
-    """A message for a name that does not exist, with the nearest one and all of them (called `many`)."""
+    """The message for an unknown name, with the most similar name and a list of all (called `many`)."""
     known, many = list(known), f"{what}s" if many is None else many
     return f"unknown {what} {word!r}{suggestion(word, known) or ';'} the {many} are {', '.join(sorted(known))}"

@@ -1,4 +1,4 @@
-"""`run` with a [sweep] table: many runs of one model as one ensemble, with the swept values as coordinates."""
+"""`run` with a [sweep] table: many runs of one model as an ensemble whose coordinates are the swept values."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from rich.progress import track
 
 from holonomix.run.io import EnsembleStore, StorePlace, is_store
 
-from .environment import set_up_jax
-from .execute import Job, described, job_from, saved_run, warn_of_changes
+from .execute import Job, description_files, job_from, saved_run, warn_of_changes
 from .exits import CommandError
 from .problems import USER_MODULE, load_problem, time_value
 from .runfile import RunSpec
 from .suggest import kebab
 
-if TYPE_CHECKING:  # JAX is imported after `set_up_jax`
+if TYPE_CHECKING:
     from holonomix.mechanics.abstract import AbstractSystem
 
-MOST_POINTS = 10_000_000
-MANY_POINTS, SAMPLES = 256, 16  # beyond so many points the model is called with all at once, and so many are compared
+MAX_POINTS = 10_000_000
+MANY_POINTS, SAMPLES = (
+    256,
+    16,
+)  # sweeps with more points than this call the model once for all of them, and compare this many with single calls
 KINDS = (
     "a list of numbers, { from = 0.0, to = 1.0, count = 11 }, { from = 1.0, to = 100.0, count = 11, scale = 'log' }, "
     "{ uniform = [0.0, 1.0] } or { normal = [0.0, 1.0] }"
@@ -38,7 +40,7 @@ KINDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """One swept entry: fixed `values`, or `drawn` from a distribution with two numbers."""
+    """One swept entry: fixed `values`, or a distribution with two numbers to draw from."""
 
     path: tuple[str, ...]
     values: np.ndarray | None = None
@@ -46,12 +48,12 @@ class Axis:
 
     @property
     def name(self) -> str:
-        """The coordinate of the result."""
+        """The name of the coordinate in the result."""
         return "_".join(self.path)
 
 
 def axes_of(table: Mapping[str, Any]) -> tuple[list[Axis], int, int]:
-    """The axes of a [sweep] table, the number of random draws at each point of the grid, and their seed."""
+    """The axes of a [sweep] table, the number of random draws per grid point, and the seed."""
     entries = dict(table)
     draws, seed = entries.pop("draws", None), entries.pop("seed", 0)
     axes = list(_axes(entries, ()))
@@ -62,10 +64,10 @@ def axes_of(table: Mapping[str, Any]) -> tuple[list[Axis], int, int]:
         )
     for name, value in (("draws", draws), ("seed", seed)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise CommandError(f"sweep.{name} = {value!r}: it should be a whole number that is not negative")
+            raise CommandError(f"sweep.{name} = {value!r}: must be a whole number that is not negative")
     random = [axis.name for axis in axes if axis.drawn is not None]
     if random and not draws:
-        raise CommandError(f"sweep.{random[0]} is random: say how many draws there are, as in draws = 100 in [sweep]")
+        raise CommandError(f"sweep.{random[0]} is random: give the number of draws, such as draws = 100 in [sweep]")
     if draws and not random:
         raise CommandError("sweep.draws: nothing in [sweep] is random")
     return axes, draws or 1, seed
@@ -87,7 +89,7 @@ def _axis(path: tuple[str, ...], value: Any) -> Axis:
             return Axis(path, _finite(value))
         if isinstance(value, Mapping) and value.keys() <= {"from", "to", "count", "scale"}:
             count = value["count"]
-            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_POINTS:
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_POINTS:
                 raise ValueError
             first, last = _finite([value["from"], value["to"]])
             scale = value.get("scale", "linear")
@@ -99,7 +101,7 @@ def _axis(path: tuple[str, ...], value: Any) -> Axis:
             return Axis(path, None, (kind, float(a), float(b)))
     except (KeyError, TypeError, ValueError):
         pass
-    raise CommandError(f"sweep.{name} = {str(value)[:60]}: it should be {KINDS}")
+    raise CommandError(f"sweep.{name} = {str(value)[:60]}: must be {KINDS}")
 
 
 def _finite(values: Any) -> np.ndarray:
@@ -110,11 +112,11 @@ def _finite(values: Any) -> np.ndarray:
 
 
 def points_of(axes: list[Axis], draws: int, seed: int) -> dict[str, np.ndarray]:
-    """The value of each axis at each point: all combinations of the fixed values, `draws` times."""
+    """The value of each axis at each point: all combinations of the fixed values, repeated `draws` times."""
     fixed = [axis for axis in axes if axis.values is not None]
     count = draws * int(np.prod([len(axis.values) for axis in fixed if axis.values is not None], dtype=float))
-    if count > MOST_POINTS:
-        raise CommandError(f"the sweep has {count:,} points; at most {MOST_POINTS:,} are taken")
+    if count > MAX_POINTS:
+        raise CommandError(f"the sweep has {count:,} points; at most {MAX_POINTS:,} are allowed")
     grid = np.array(list(itertools.product(*(axis.values for axis in fixed if axis.values is not None))))
     found = {axis.name: np.repeat(grid[:, k], draws) for k, axis in enumerate(fixed)}
     for k, axis in enumerate(axes):
@@ -155,7 +157,7 @@ def _put(tree: Any, path: list[str], value: Any, axis: Axis) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Points:
-    """All points of a sweep: one job as an example, one system, and the start and time step of each."""
+    """All points of a sweep: one job as an example, the common system, and the start and step of each point."""
 
     job: Job
     system: Any
@@ -165,21 +167,23 @@ class _Points:
     dt: np.ndarray
 
 
-def _built(base: RunSpec, axes: list[Axis], table: np.ndarray, quiet: bool) -> _Points:
-    """Build all points; a long sweep traces the model once and compares some points with those built individually."""
+def _build(base: RunSpec, axes: list[Axis], table: np.ndarray, quiet: bool) -> _Points:
+    """Build all points; a long sweep traces the model once and compares some points with single calls."""
     build = lambda row: job_from(_at(base, axes, [float(x) for x in row]))
     if len(table) > MANY_POINTS:
         extremes = [f(column) for column in table.T for f in (np.argmin, np.argmax)]
         some = np.unique([*np.linspace(0, len(table) - 1, SAMPLES).astype(int), *extremes])
-        sample = _stacked([build(row) for row in table[some]])
-        if (found := _traced(base, axes, table, sample, some)) is not None:
+        sample = _stack([build(row) for row in table[some]])
+        if (found := _trace_points(base, axes, table, sample, some)) is not None:
             return found
     shown = Console(stderr=True, quiet=quiet or len(table) <= MANY_POINTS)
-    return _stacked([build(row) for row in track(table, "making the starts", console=shown, transient=True)])
+    return _stack([build(row) for row in track(table, "making the starts", console=shown, transient=True)])
 
 
-def _traced(base: RunSpec, axes: list[Axis], table: np.ndarray, sample: _Points, some: np.ndarray) -> _Points | None:
-    """The points by one call of the model with all values at once; None where it needs numbers or gives others."""
+def _trace_points(
+    base: RunSpec, axes: list[Axis], table: np.ndarray, sample: _Points, some: np.ndarray
+) -> _Points | None:
+    """Build all points by one traced call of the model; None if it needs concrete numbers or results differ."""
     import jax
     from jax.core import Tracer
 
@@ -194,13 +198,13 @@ def _traced(base: RunSpec, axes: list[Axis], table: np.ndarray, sample: _Points,
 
     try:
         q, p, params, dt = jax.device_get(jax.jit(jax.vmap(values))(table[:, [not x for x in timed]]))
-    except Exception:  # fall back: built individually, the point works or the error names it
+    except Exception:  # fall back to single calls, whose errors name the point
         return None
     if any(timed):
         dt = np.array([time_value(float(x), base, "dt") for x in table[:, timed.index(True)]], float)
     elif base.dt is not None:
         dt = np.full(len(table), sample.dt[0])
-    system, in_axes = _varied(sample.job.problem.system, [np.asarray(x) for x in jax.tree.leaves(params)])
+    system, in_axes = _stack_params(sample.job.problem.system, [np.asarray(x) for x in jax.tree.leaves(params)])
     found = _Points(sample.job, system, in_axes, q, p, dt)
     one_by_one = [sample.q, sample.p, sample.dt, *jax.tree.leaves(sample.system.params)]
     together = [q[some], p[some], dt[some], *_rows(system, in_axes, some, sample.in_axes)]
@@ -212,7 +216,7 @@ def _traced(base: RunSpec, axes: list[Axis], table: np.ndarray, sample: _Points,
 
 
 def _rows(system: AbstractSystem, in_axes: dict[str, Any], some: np.ndarray, wanted: dict[str, Any]) -> list[Any]:
-    """The params of some points: stacked where the params of `wanted` are."""
+    """The params of some points, stacked where those of `wanted` are."""
     import jax
 
     leaves = jax.tree.leaves(system.params)
@@ -221,8 +225,8 @@ def _rows(system: AbstractSystem, in_axes: dict[str, Any], some: np.ndarray, wan
     return [x if a is None else x[some] if b is not None else x[0] for x, a, b in zip(leaves, mine, theirs)]
 
 
-def _stacked(jobs: list[Job]) -> _Points:
-    """Points from jobs: one system for all, and what differs in it from trajectory to trajectory."""
+def _stack(jobs: list[Job]) -> _Points:
+    """Combine jobs into points: one system, with an axis over trajectories in the params that differ."""
     import equinox as eqx
     import jax
 
@@ -236,15 +240,15 @@ def _stacked(jobs: list[Job]) -> _Points:
             "sweep arguments that are in the system's params, or the start; or make one run for each"
         )
     leaves = [jax.tree.leaves(job.problem.system.params) for job in jobs]
-    system, in_axes = _varied(
+    system, in_axes = _stack_params(
         first, [np.stack([np.asarray(x) for x in column]) for column in zip(*leaves, strict=True)]
     )
     q, p = (np.stack([np.asarray(getattr(job.problem, name)) for job in jobs]) for name in ("q0", "p0"))
     return _Points(jobs[0], system, in_axes, q, p, np.array([job.dt for job in jobs]))
 
 
-def _varied(first: AbstractSystem, columns: list[np.ndarray]) -> tuple[Any, dict[str, Any]]:
-    """The system with those params stacked that differ between points, and their axes."""
+def _stack_params(first: AbstractSystem, columns: list[np.ndarray]) -> tuple[Any, dict[str, Any]]:
+    """The system with params that differ between points stacked, and their axes."""
     import jax
 
     leaves, treedef = jax.tree.flatten(first.params)
@@ -269,7 +273,7 @@ def resume_sweep(
     quiet: bool = False,
     system: Path | None = None,
 ) -> dict[str, Any]:
-    """Run the blocks that are missing in the store of a sweep."""
+    """Run the missing blocks of the store of a sweep."""
     spec, then = saved_run(EnsembleStore(path), system)
     if not quiet:
         warn_of_changes(then)
@@ -279,7 +283,7 @@ def resume_sweep(
 def run_sweep(
     spec: RunSpec, out: Path, *, executor: str | None = None, quiet: bool = False, allow_different_bits: bool = False
 ) -> dict[str, Any]:
-    """Run all points of a sweep into a store, or those that are missing in it; returns the summary."""
+    """Run all points of a sweep that are missing in the store, and return the summary."""
     import jax
 
     import holonomix as hx
@@ -291,8 +295,7 @@ def run_sweep(
     points = points_of(axes, draws, seed)
     base = dataclasses.replace(spec, sweep={})
     table = np.stack([points[axis.name] for axis in axes], axis=1)
-    set_up_jax()
-    made = _built(base, axes, table, quiet)
+    made = _build(base, axes, table, quiet)
     job, in_axes, dts = made.job, made.in_axes, made.dt
     shared = (dts == dts[0]).all()
     with executor_from(executor) as pool:
@@ -307,10 +310,10 @@ def run_sweep(
             t0=job.t0,
             in_axes=in_axes,
             save_every=spec.save_every,
-            observe=None if in_axes else job.observe,  # they look at one system, and here each point has its own
+            observe=None if in_axes else job.observe,  # observables see one system, but here each point has its own
             key=jax.random.key(spec.seed) if job.method.stochastic else None,
             backend=spec.backend,
-            store=StorePlace(out, {} if is_store(out) else described(spec, job.problem.bonds)),
+            store=StorePlace(out, {} if is_store(out) else description_files(spec, job.problem.bonds)),
             coordinates=points,
             executor=pool,
             progress=False if quiet else Console(stderr=True),
@@ -331,15 +334,15 @@ def run_sweep(
 
 
 def _by_method(spec: RunSpec, out: Path, **options: Any) -> dict[str, Any]:
-    """A sweep whose [sweep] table has a list of methods: one store for each, in the directory `out`."""
+    """Run a sweep over a list of methods, with one store per method in the directory `out`."""
     methods, rest = spec.sweep["method"], {key: x for key, x in spec.sweep.items() if key != "method"}
     if not isinstance(methods, list) or not methods or not all(isinstance(m, str) for m in methods):
-        raise CommandError(f'sweep.method = {str(methods)[:60]}: it should be a list such as ["rattle", "shake"]')
+        raise CommandError(f'sweep.method = {str(methods)[:60]}: must be a list such as ["rattle", "shake"]')
     if not rest:
-        raise CommandError("[sweep] has methods only: name something to sweep with each, or use `holonomix compare`")
+        raise CommandError("[sweep] has only methods: add something to sweep, or use `holonomix compare`")
     names = ["".join(c if c.isalnum() or c in "-." else "-" for c in kebab(m)).strip("-") for m in methods]
     if len(set(names)) < len(names):
-        raise CommandError(f"sweep.method names a method twice: {', '.join(methods)}")
+        raise CommandError(f"sweep.method contains a method twice: {', '.join(methods)}")
     parts = [
         run_sweep(dataclasses.replace(spec, method=method, sweep=rest), out / name, **options)
         for method, name in zip(methods, names, strict=True)
@@ -355,7 +358,7 @@ def _by_method(spec: RunSpec, out: Path, **options: Any) -> dict[str, Any]:
 
 
 def _energy_error(ensemble: Any) -> float:
-    """The largest `|H(t) - H(0)|`, read block by block."""
+    """The largest `|H(t) - H(0)|`, computed block by block."""
     from holonomix.run.solution import energy_of, map_lanes
 
     store, largest = ensemble.store, 0.0
@@ -376,7 +379,7 @@ def _energy_error(ensemble: Any) -> float:
 
 @contextlib.contextmanager
 def executor_from(text: str | None) -> Iterator[Any]:
-    """What `--executor` names: processes:N, or dask:ADDRESS."""
+    """The executor for `--executor processes:N` or `--executor dask:ADDRESS`."""
     if text is None:
         yield None
         return
@@ -397,7 +400,7 @@ def executor_from(text: str | None) -> Iterator[Any]:
 
 
 def _carry_user_module() -> None:
-    """Functions of the user's own file travel by value: workers have no such module."""
+    """Pickle functions of the user's file by value, because workers cannot import its module."""
     with contextlib.suppress(ImportError):
         import cloudpickle
 

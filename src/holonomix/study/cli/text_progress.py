@@ -1,4 +1,4 @@
-"""Progress where there is no terminal: a plain line now and then, in place of a bar."""
+"""Progress without a terminal: a line of text from time to time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holonomix.run.io import Store
 
 
 class TextProgress:
-    """A store that says from time to time how far it is. `total` is the number of steps, None when it is not known."""
+    """A store that prints its progress from time to time; `total` is the number of steps, None if unknown."""
 
     def __init__(self, store: Store, console: Console, total: int | None, seconds: float = 10.0) -> None:
         self.store, self.console, self.total, self.seconds = store, console, total, seconds
@@ -24,7 +24,7 @@ class TextProgress:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the bits of the stored rows depend on."""
+        """The environment that the bits of the rows depend on."""
         return self.store.environment
 
     def restart(self) -> Any:

@@ -1,10 +1,10 @@
-"""Which Python file a run file may execute: one that the user vouches for, never one by the look of its directory.
+"""Decide which Python file a run file may execute: only one that the user has authorized.
 
-A run of the user's own Python file records the path of the file and its SHA-256 in run.toml, and beside it a hash of
-run.toml that is keyed with a secret of the user: run.seal. Somebody else who makes or alters a store cannot make that
-hash. `resume`, and commands that read a run file, execute the recorded file only if the seal is the user's own. Of any
-other store `resume` executes only the file that the user names; of any other run file the commands execute a file only
-with `--trust`. They never execute a file that lies inside a store, or one whose SHA-256 is another.
+A run of the user's own Python file records the path and the SHA-256 of the file in run.toml. Beside it, run.seal holds
+a hash of run.toml that is keyed with a secret of the user, so other users who make or alter a store cannot produce it.
+`resume`, and commands that read a run file, execute the recorded file only if the seal is the user's own. For any other
+store, `resume` executes only the file that the user names. For any other run file, the commands execute its file only
+with `--trust`. A file inside a store, or one whose SHA-256 differs, is never executed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SEAL = "run.seal"
 DESCRIPTIONS = (".urdf", ".xml")  # of robots, which are read and not executed
 
 
-def sealed(text: str) -> str:
-    """The keyed hash of a run file; empty where the user can have no secret."""
+def make_seal(text: str) -> str:
+    """The keyed hash of a run file; empty if the user's secret cannot be stored."""
     found = keyed_hash("run file", text.encode())
     return "" if found is None else found.hex()
 
@@ -36,7 +36,7 @@ def is_own_seal(data: bytes, seal: bytes) -> bool:
 
 
 def check_run_file(file: Path, data: bytes, spec: RunSpec, trust: bool) -> None:
-    """Raise if a run file names a Python file that nothing but the run file vouches for."""
+    """Raise if a run file names a Python file that the user has not authorized."""
     path = Path(str(spec.system))
     if path.suffix.lower() in DESCRIPTIONS:
         return
@@ -54,7 +54,7 @@ def check_run_file(file: Path, data: bytes, spec: RunSpec, trust: bool) -> None:
 
 
 def trusted_file(store: Path, spec: RunSpec, named: Path | None, own: bool) -> Path:
-    """The Python file to execute, or an error that says why none is."""
+    """The Python file to execute; raises with the reason if there is none."""
     if spec.system is None:
         raise CommandError(f"--system {named}: the run in {store} is of the model {spec.model}, not of a Python file")
     if spec.system_sha256 is None:

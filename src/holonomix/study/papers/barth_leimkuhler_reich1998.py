@@ -21,7 +21,7 @@ from .items import Findings, Paper, item, legend, order_of, worst
 STEPS, END = 32_000, 4.0
 METHODS = {
     "RATTLE": hx.RATTLE(),
-    "U1": hx.VRATTLE(hx.ForceMonitor(1.0)),
+    "U1": hx.VRATTLE(hx.monitors.ForceMonitor(1.0)),
     "U2": hx.VRATTLE(hx.MultiplierMonitor(floor=0.5)),
     "U2, floor 0.01": hx.VRATTLE(hx.MultiplierMonitor(floor=0.01)),
 }
@@ -227,13 +227,13 @@ def explicit_update(found: Findings, quick: bool) -> None:
     waves = {}
     exact = hx.integrate(problem, hx.Composition(hx.RATTLE(), 8), dt=0.01, steps=100)
     for update in ("semi-explicit", "explicit"):
-        method = hx.VRATTLE(hx.ForceMonitor(1.0), update=update)
+        method = hx.VRATTLE(hx.monitors.ForceMonitor(1.0), update=update)
         steps, errors = (0.01, 0.005, 0.0025), []
         for dt in steps:
             sol = hx.simulate(problem, method, dt=dt, save_at=[0.0, 1.0])
             errors.append(float(np.max(np.abs(sol.q[-1] - np.asarray(exact[0])))))
         order = order_of(steps, errors)
-        naive = hx.VRATTLE(hx.ForceMonitor(1.0), update=update, start="naive")
+        naive = hx.VRATTLE(hx.monitors.ForceMonitor(1.0), update=update, start="naive")
         step = np.diff(hx.simulate(problem, naive, dt=0.02, t1=4.0).t)
         waves[update] = float(np.max(np.abs(np.diff(np.log(step), 3))) / 8)
         table.add(update, order, errors[-1], waves[update])

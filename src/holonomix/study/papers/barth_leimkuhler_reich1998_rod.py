@@ -13,17 +13,17 @@ from holonomix.build.models.rod import backbone, wall_distances
 from .items import Findings, item, legend, log_ticks, snapshots, worst
 
 ROD_END = 0.25
-WALL = hx.WallMonitor(wall_distances, power=3.0)
+WALL = hx.monitors.WallMonitor(wall_distances, power=3.0)
 ROD = "N = 10 cells, length 1, a1 = a2 = 0.1, K = 0.01, walls with eps 0.1, delta 0.25, U3 with alpha 3"
 MASS = "section 5: the strain is u3 = d2 . d1', and the mass matrix of a node is not diagonal"
 
 
 MONITORS: dict[str, Any] = {
     "walls, U3": WALL,
-    "vector field, U1": hx.ForceMonitor(),
-    "vector field, forces times 10": hx.ForceMonitor(weight=10.0),
-    "with constraint forces": hx.ArcLengthMonitor(),
-    "largest force": hx.LargestForceMonitor(floor=0.1),
+    "vector field, U1": hx.monitors.ForceMonitor(),
+    "vector field, forces times 10": hx.monitors.ForceMonitor(weight=10.0),
+    "with constraint forces": hx.monitors.ArcLengthMonitor(),
+    "largest force": hx.monitors.LargestForceMonitor(floor=0.1),
 }
 
 

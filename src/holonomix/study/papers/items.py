@@ -1,9 +1,9 @@
-"""One item of a paper: what the paper says, what we find, and a verdict computed from the two.
+"""One item of a paper: the claim of the paper, our results, and a verdict computed from both.
 
 An `Item` is a figure, a table or a theorem. Its function computes and returns `Findings`: tables, pictures and
-comparisons. A comparison holds or it does not, decided by numbers; the verdict of the item follows from them:
+comparisons. Numbers decide whether a comparison holds, and the comparisons decide the verdict of the item:
 
-- `agrees`: every comparison holds as the paper prints it;
+- `agrees`: every comparison holds as printed in the paper;
 - `agrees after correction`: every comparison holds, and at least one needs a misprint corrected, which it names;
 - `differs`: at least one comparison does not hold.
 """
@@ -38,7 +38,7 @@ class Verdict(enum.Enum):
 
 
 def text(value: Cell) -> str:
-    """A cell of a table: three digits for a float, and nothing for None."""
+    """The text of a table cell: three digits for a float, empty for None."""
     if value is None:
         return ""
     return value if isinstance(value, str) else str(value) if isinstance(value, int | np.integer) else f"{value:.3g}"
@@ -46,7 +46,7 @@ def text(value: Cell) -> str:
 
 @dataclasses.dataclass
 class Table:
-    """Rows under named columns, the first `keys` of which name the row; every cell is kept as text."""
+    """Rows under named columns, the first `keys` of which name the row; cells are stored as text."""
 
     title: str
     columns: tuple[str, ...]
@@ -61,19 +61,19 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A statement of the paper beside ours. `correction` names the misprint that had to be corrected for it to hold."""
+    """A statement of the paper beside our result; `correction` names the misprint that has to be corrected."""
 
     what: str
     paper: str
     found: str
     holds: bool
     correction: str = ""
-    why: str = ""  # printed where it does not hold
+    why: str = ""  # printed if the comparison does not hold
 
 
 @dataclasses.dataclass
 class Findings:
-    """What an item computed."""
+    """The results of an item."""
 
     tables: list[Table] = dataclasses.field(default_factory=list)
     figures: dict[str, Figure] = dataclasses.field(default_factory=dict)
@@ -100,7 +100,7 @@ class Findings:
         self.comparisons.append(Comparison(what, text(paper), text(found), bool(holds), correction, why))
 
     def note(self, words: str) -> None:
-        """Something that the reader needs to know to judge the comparison."""
+        """Add a remark that the reader needs to judge the comparison."""
         self.notes.append(words)
 
     @property
@@ -113,7 +113,7 @@ class Findings:
 
     @property
     def reason(self) -> str:
-        """Which misprint was corrected, or which comparisons do not hold and why."""
+        """The corrected misprints, or the comparisons that do not hold with their explanations."""
         if self.verdict is Verdict.DIFFERS:
             failed = [c for c in self.comparisons if not c.holds]
             return "; ".join(f"{c.what}: {c.why or 'no explanation known'}" for c in failed)
@@ -135,7 +135,7 @@ class Item:
 
 
 def item(name: str, title: str, source: str, full: str, **options: Any) -> Callable[[ItemFunction], Item]:
-    """Make an item of a function that fills `Findings`; its docstring is the paper's claim in our words."""
+    """Make an item from a function that fills `Findings`; its docstring states the claim of the paper."""
 
     def declare(fill: ItemFunction) -> Item:
         def run(quick: bool) -> Findings:
@@ -143,7 +143,7 @@ def item(name: str, title: str, source: str, full: str, **options: Any) -> Calla
             try:
                 fill(found, quick)
             except hx.SimulationError as error:
-                # what was compared before says nothing of the rest
+                # comparisons made before the error do not cover the rest
                 found.compare("every run reaches its end", "yes", "no", False, why=str(error))
             return found
 
@@ -169,7 +169,7 @@ class Paper:
 
 @contextmanager
 def journal_style() -> Iterator[None]:
-    """Draw without a screen, in the style of all figures of the papers."""
+    """Set the style of all figures of the papers, without a display."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -185,7 +185,7 @@ def legend(axes: Any, columns: int = 3) -> None:
 
 
 def log_ticks(axes: Any, values: Sequence[float]) -> None:
-    """Mark these values on the x axis, which is logarithmic, and no others."""
+    """Set the ticks of the logarithmic x axis to these values."""
     axes.set_xticks(values, [f"{x:g}" for x in values])
     axes.xaxis.set_minor_formatter("")
 
@@ -204,7 +204,7 @@ def snapshots(found: Findings, name: str, times: Sequence[float], **ticks: Seque
 
 
 def draw_rounding(panel: Any, t: np.ndarray, error: np.ndarray, block: int = 100) -> None:
-    """Errors at every step as gray dots, which do not hide each other, and the largest of every block as a line."""
+    """Draw the error of every step as a gray dot, and the maximum of every block as a line."""
     panel.plot(t, error, ".", ms=1, mew=0, color="0.65", ls="", rasterized=True)
     rows = len(error) // block * block
     panel.plot(t[:rows:block], error[:rows].reshape(-1, block).max(axis=1), lw=0.8, ls="-", color="black")
@@ -221,7 +221,7 @@ def worst(sol: Any) -> float:
 
 
 def rigid_reference(problem: Any, spacing: float, t1: float) -> Any:
-    """The rigid motion by RATTLE raised to order eight, one row per `spacing`."""
+    """The rigid motion by a composition of RATTLE of order eight, one row per `spacing`."""
     return hx.simulate(problem, hx.Composition(hx.RATTLE(), order=8), dt=spacing, t1=t1)
 
 
@@ -252,7 +252,7 @@ def symplectic_defect(system: Any, method: Any, q: Any, p: Any, h: float) -> flo
 
 
 def timed(run: Callable[[], Findings]) -> tuple[Findings, float]:
-    """What `run` returns and the CPU seconds it took."""
+    """The result of `run` and its CPU time in seconds."""
     began = time.process_time()
     found = run()
     return found, time.process_time() - began

@@ -1,7 +1,7 @@
 """Run items of the papers, print their verdicts, and write reports.
 
-Every item that was run leaves `data/PAPER/ITEM.json` in the directory; pages are made from all of these files, so that
-items may be run one at a time, and an index names those that were not run.
+Every item writes `data/PAPER/ITEM.json`. Pages are made from all of these files, so items may be run one at a time; an
+index lists those that were not run.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _show(record: dict[str, Any], console: Console) -> None:
 
 
 def _views(table: dict[str, Any], console: Console) -> list[Any]:
-    """A table in as many pieces as the width of the console needs to show every digit; the key columns come again."""
+    """Split a table so that every digit fits the console; each part repeats the key columns."""
     from rich.table import Table as RichTable
 
     columns, rows, keys = table["columns"], table["rows"], table["keys"]
@@ -166,13 +166,13 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _tally(records: Iterable[dict[str, Any]]) -> list[int]:
-    """How many items have each of the verdicts."""
+    """The number of items with each verdict."""
     verdicts = [r["verdict"] for r in records]
     return [verdicts.count(v) for v in MARKS]
 
 
 def _counts(papers: Sequence[Paper], everything: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """One row per paper: how many items agree, agree after a correction, differ, or were not run."""
+    """One row per paper: the numbers of items that agree, agree after a correction, differ, or were not run."""
     heads = ("paper", "items", "agree", "after correction", "differ", "not run", "full form")
     rows = []
     for paper in papers:

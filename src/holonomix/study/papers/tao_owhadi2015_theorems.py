@@ -124,7 +124,9 @@ def theorems(found: Findings, quick: bool) -> None:
     )
     found.note("Remark 2.15 holds for solves with a tolerance; solved to round-off, Newmark is as symplectic as Z&S.")
     # Theorem 2.4 (1) and the stiff form: spectral radius one for every h if beta >= 1/4
-    scan = hx.linear_stability({"Z&Ss": hx.ZhangSkeelSimplified(0.25), "Z&Ss, 0.24": hx.ZhangSkeelSimplified(0.24)})
+    scan = hx.certificates.linear_stability(
+        {"Z&Ss": hx.ZhangSkeelSimplified(0.25), "Z&Ss, 0.24": hx.ZhangSkeelSimplified(0.24)}
+    )
     limits = [float(x) for x in scan.limit()]
     found.compare(
         "Theorem 2.4 (1): Z&Ss unconditionally linearly stable",

@@ -1,4 +1,4 @@
-"""Figures of problems, solutions, ensembles and certificates; they belong to no window, and notebooks show them."""
+"""Matplotlib figures of problems, solutions, ensembles and certificates. Notebooks display them; no window opens."""
 
 from .animation import animate as animate
 from .certificate import plot_certificate as plot_certificate

@@ -1,4 +1,4 @@
-"""A run as a moving picture, drawn from the scene of its problem."""
+"""Animations of a run, drawn from the scene of its problem."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def animate(
     target, scene = Path(path), solution.scene
     if scene is None:
         raise InputError(
-            "this run has no scene: its coordinates are no positions. Give the Problem a scene=hx.Scene(...), or draw "
+            "this run has no scene: its coordinates are not positions. Give the Problem a scene=hx.Scene(...), or draw "
             "curves with sol.plot() or sol.phase()"
         )
     if target.suffix == ".gif":

@@ -1,4 +1,4 @@
-"""A certificate in one picture: errors over step sizes beside the verdicts."""
+"""A figure of a certificate: errors over step sizes beside the verdicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MARKS = {True: "confirmed", False: "FAILED", None: ""}
 
 
 def plot_certificate(certificate: Any) -> Picture:
-    """Errors against step sizes with the lines of the declared orders, and every finding with its verdict."""
+    """Plot errors over step sizes with lines of the declared orders, and list every finding with its verdict."""
     figure = Picture(figsize=(11, 4.6), layout="constrained")
     grid = figure.add_gridspec(1, 2, width_ratios=(1, 1.25))
     axes = figure.add_subplot(grid[0])

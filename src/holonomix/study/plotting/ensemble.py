@@ -1,4 +1,4 @@
-"""An ensemble in one picture."""
+"""A figure of an ensemble."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from .notebook import Picture
 
-MOST = 200  # trajectories drawn
+MAX_TRAJECTORIES = 200
 
 
 def plot_ensemble(ensemble: Any, entry: int = 0) -> Picture:
-    """An entry of q over time for some of the trajectories; where only ends are kept, a histogram of it."""
+    """Plot an entry of q over time for some trajectories, or its histogram if only final states were kept."""
     q, t = np.asarray(ensemble.q), np.asarray(ensemble.t)
     figure = Picture(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
@@ -21,7 +21,7 @@ def plot_ensemble(ensemble: Any, entry: int = 0) -> Picture:
         axes.hist(flat.reshape(-1)[np.isfinite(flat.reshape(-1))], bins=60)
         axes.set(xlabel=f"entry {entry} of q at the end", ylabel="trajectories")
         return figure
-    chosen = np.unique(np.linspace(0, len(flat) - 1, min(MOST, len(flat))).astype(int))
+    chosen = np.unique(np.linspace(0, len(flat) - 1, min(MAX_TRAJECTORIES, len(flat))).astype(int))
     thin = max(1, flat.shape[1] // 2000)
     axes.plot(
         t[chosen, ::thin].T, flat[chosen, ::thin].T, color="tab:blue", linewidth=0.5, alpha=min(1, 8 / len(chosen))

@@ -1,4 +1,4 @@
-"""What notebooks show: figures as pictures, solutions as a short table with their figure."""
+"""Representations for notebooks: figures as images, solutions as a short table with a figure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Picture(Figure):
 
 
 def facts_html(facts: Mapping[str, object], picture: Picture | None = None) -> str:
-    """A table of names and values, everything escaped, with a picture below."""
+    """An HTML table of names and values, all escaped, with a picture below."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{html.escape(str(k))}</th>"
         f"<td style='text-align:left'>{html.escape(str(v))}</td></tr>"

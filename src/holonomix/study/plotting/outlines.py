@@ -17,7 +17,7 @@ def outlines(scene: Scene, points: np.ndarray, frame: Frame) -> list[np.ndarray]
         center, axes = np.zeros(d), np.eye(d)
     else:
         center = scene.place(points, frame.center)
-        axes = _completed([scene.place(points, k) for k in frame.directors], d)
+        axes = _complete_directors([scene.place(points, k) for k in frame.directors], d)
     found = []
     for shape in frame.shapes:
         if shape.kind == "line":
@@ -29,8 +29,8 @@ def outlines(scene: Scene, points: np.ndarray, frame: Frame) -> list[np.ndarray]
     return found
 
 
-def _completed(directors: list[np.ndarray], d: int) -> np.ndarray:
-    """All directors as rows; missing ones follow from the others."""
+def _complete_directors(directors: list[np.ndarray], d: int) -> np.ndarray:
+    """All directors as rows; missing directors are computed from the others."""
     if d == 2:
         first = directors[0]
         return np.stack([first, directors[1] if len(directors) > 1 else np.array([-first[1], first[0]])])

@@ -24,7 +24,7 @@ def _entry(solution: Solution | EventRecord, which: str, k: int) -> tuple[np.nda
 
 
 def plot_phase(solution: Solution, first: int = 0, second: int | None = None) -> Picture:
-    """`(q_i, p_i)`, or `(q_i, q_j)` where a second entry is given; points where rows are far apart."""
+    """Plot `(q_i, p_i)`, or `(q_i, q_j)` if a second entry is given; rows that are far apart become dots."""
     x, x_name = _entry(solution, "q", first)
     y, y_name = _entry(solution, "p", first) if second is None else _entry(solution, "q", second)
     figure = Picture(figsize=(5, 4.5), layout="constrained")
@@ -45,8 +45,9 @@ def poincare(
 ) -> Picture:
     """`(q_i, p_i)` of entry `show` on a Poincare section.
 
-    `source` is a record of events, such as `sol.events[0]`, or several of them in different colors; their passages are
-    exact. Of a solution, the points are those where entry `section` of q rises through `level`, linear between rows.
+    `source` is an event record such as `sol.events[0]`, or a list of them, each in its own color; event states are
+    accurate to the order of the method. For a solution, the points are linear interpolations between the rows where
+    entry `section` of q rises through `level`.
     """
     figure = Picture(figsize=(5, 4.5), layout="constrained")
     axes = figure.add_subplot()

@@ -10,18 +10,18 @@ from matplotlib.axes import Axes
 
 from ...core.errors import InputError
 from .notebook import Picture
-from .solution import MOST_BINS, _windows
+from .solution import MAX_BINS, _windows
 
 if TYPE_CHECKING:
     from ...mechanics.problem import Problem
     from ...run.solution import Solution
 
-MOST_CURVES = 12
+MAX_CURVES = 12
 
 
 def _draw(axes: Axes, t: np.ndarray, values: np.ndarray, name: str) -> None:
-    """A curve; of long runs, the range within each window."""
-    if len(t) > 2 * MOST_BINS:
+    """Draw a curve; for a long run, the range of values within each window."""
+    if len(t) > 2 * MAX_BINS:
         where, low, high = _windows(t, values)
         axes.fill_between(where, low, high, linewidth=0.5, alpha=0.6, label=name)
     else:
@@ -29,25 +29,25 @@ def _draw(axes: Axes, t: np.ndarray, values: np.ndarray, name: str) -> None:
 
 
 def multipliers(solution: Solution) -> Picture:
-    """The multipliers `Lambda(q, p)` over time, with the names of their constraints."""
+    """Plot the multipliers `Lambda(q, p)` over time, with the names of their constraints."""
     if not solution.system.has_constraints:
-        raise InputError("the system has no constraints, so that there are no multipliers")
+        raise InputError("the system has no constraints and therefore no multipliers")
     values, t = solution.multipliers, np.asarray(solution.t)
     names = [str(row) for row in solution.system.constraint_rows(solution.q[0])]
     figure = Picture(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
-    for k in range(min(values.shape[1], MOST_CURVES)):
+    for k in range(min(values.shape[1], MAX_CURVES)):
         _draw(axes, t, values[:, k], names[k])
-    shown = "" if values.shape[1] <= MOST_CURVES else f", {MOST_CURVES} of {values.shape[1]}"
+    shown = "" if values.shape[1] <= MAX_CURVES else f", {MAX_CURVES} of {values.shape[1]}"
     axes.set(xlabel="t", ylabel="multiplier", title=f"{solution.name} {solution.method.name}".strip() + shown)
     axes.legend(fontsize="small", ncols=2)
     return figure
 
 
 def invariants(solution: Solution, problem: Problem | Mapping[str, Callable[[Any, Any], Any]] | None = None) -> Picture:
-    """What the exact motion keeps, as the change since the start: the energy, and the invariants of the problem.
+    """The change of the energy and of the problem's invariants since the start, on a logarithmic axis.
 
-    `problem` may also be a dict of names and functions of `(q, p)`. The axis is logarithmic.
+    `problem` may also be a dict from names to functions of `(q, p)`.
     """
     from ...run.solution import map_rows
 

@@ -1,4 +1,4 @@
-"""A run in pictures: where the particles went, and what the method kept on the way."""
+"""Figures of a run: paths of the particles, and errors of energy and constraints."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...mechanics.scenes import particle_scene, scene_of
 from .notebook import Picture
 from .outlines import outlines
 
-TINY = 1e-17  # what a logarithmic axis shows for zero
-MOST_POINTS = 4000  # a path drawn with more says no more
-MOST_BINS = 800  # an error drawn over more rows than twice this shows the range within each of so many windows
-TRAIL = 300  # rows at the end of a long path that are drawn as a line of their own
-FAR = 0.08  # neighboring points further apart than this share of the picture are not joined
+LOG_FLOOR = 1e-17  # replaces zero on logarithmic axes
+MAX_POINTS = 4000  # points per path
+MAX_BINS = 800  # runs of more than twice as many rows are drawn as the range within each of these windows
+TRAIL = 300  # rows at the end of a long path that are also drawn as a line
+MAX_GAP = 0.08  # largest distance of neighboring points that are joined, relative to the picture
 
 
 def plot_solution(
@@ -28,11 +28,11 @@ def plot_solution(
     particles: Iterable[int] | None = None,
     title: str | None = None,
 ) -> Picture:
-    """Trajectory on the left, errors of energy and constraints on the right.
+    """Plot the trajectory on the left, and errors of energy and constraints on the right.
 
-    What is drawn is the scene of the run; a `problem` brings its own, and `bonds` are pairs of particles to join by
-    lines instead (-1 is the origin). `particles` chooses whose paths are drawn, the last one's by default when there
-    are many.
+    The trajectory is drawn with the scene of the run. `problem` supplies another scene, `bonds` a list of pairs of
+    particles to join by lines (-1 is the origin). `particles` selects the paths to draw; by default all of up to four
+    particles, otherwise that of the last one.
     """
     shape = solution.q.shape[1:]
     scene = solution.scene if problem is None else scene_of(solution.system, shape, problem)
@@ -59,7 +59,7 @@ def plot_solution(
 
 
 def plot_problem(problem: Any) -> Picture | None:
-    """The start of a problem as its scene shows it, or None where it has none."""
+    """Draw the initial configuration of a problem; None if it has no scene."""
     q = np.asarray(problem.q0)[None]
     scene = scene_of(problem.system, q.shape[1:], problem)
     if scene is None:
@@ -75,12 +75,12 @@ def plot_problem(problem: Any) -> Picture | None:
 def plot_scene(
     scene: Scene, points: np.ndarray, axes: Any, *, particles: Iterable[int] | None = None, legend: bool = True
 ) -> Any:
-    """The paths of points, shape (rows, points, dimension); those whose rows are far apart as dots."""
+    """Draw the paths of `points`, shape (rows, points, dimension); rows that are far apart become dots."""
     rows, count = points.shape[:2]
     directors = {k for frame in scene.frames for k in frame.directors}
     free = [k for k in range(count) if k not in directors] or [count - 1]
     chosen = list(particles) if particles is not None else free if len(free) <= 4 else free[-1:]
-    thin = max(1, rows // MOST_POINTS)
+    thin = max(1, rows // MAX_POINTS)
     for k in chosen:
         path, end = points[::thin, k], points[-TRAIL:, k]
         joined = _near(path)
@@ -100,7 +100,7 @@ def plot_scene(
 
 
 def draw_bodies(scene: Scene, points: np.ndarray, axes: Any) -> Any:
-    """Particles, bonds, lines, anchors and the outlines of bodies in one configuration (points, dimension)."""
+    """Draw particles, bonds, lines, anchors and outlines of bodies in one configuration (points, dimension)."""
     at = lambda k: scene.place(points, k)
     color = {"bar": "black", "spring": "tab:orange", "damper": "tab:purple"}
     for bond in scene.bonds:
@@ -124,7 +124,7 @@ def draw_bodies(scene: Scene, points: np.ndarray, axes: Any) -> Any:
 
 
 def limits(scene: Scene, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A box with a margin that holds the scene in every row."""
+    """Lower and upper corner of a box that contains the scene in every row, with a margin."""
     directors = {k for frame in scene.frames for k in frame.directors}
     places = [points[:, k] for k in range(points.shape[1]) if k not in directors]
     places += [np.asarray(scene.anchors)] if scene.anchors else []
@@ -137,15 +137,15 @@ def limits(scene: Scene, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _near(path: np.ndarray) -> bool:
-    """Whether neighboring points are close enough for a line between them to mean something."""
+    """Whether neighboring points are close enough to join them by a line."""
     jumps = np.linalg.norm(np.diff(path, axis=0), axis=1)
-    return len(path) < 3 or float(np.median(jumps)) <= FAR * float(np.max(np.ptp(path, axis=0)))
+    return len(path) < 3 or float(np.median(jumps)) <= MAX_GAP * float(np.max(np.ptp(path, axis=0)))
 
 
 def plot_energy(solution: Any, axes: Axes) -> Axes:
-    """`H(t) - H(0)`; of long runs, the range within each window."""
+    """Plot `H(t) - H(0)`; for a long run, its range within each window."""
     t, error = np.asarray(solution.t), solution.energy_error()
-    if len(t) > 2 * MOST_BINS:
+    if len(t) > 2 * MAX_BINS:
         where, low, high = _windows(t, error)
         axes.fill_between(where, low, high, linewidth=0.5, alpha=0.8)
     else:
@@ -157,10 +157,10 @@ def plot_energy(solution: Any, axes: Axes) -> Axes:
 
 
 def plot_constraints(solution: Any, axes: Axes) -> Axes:
-    """`max|g|` and `max|G M^-1 p|` on a logarithmic axis; of long runs, the largest within each window."""
+    """Plot `max|g|` and `max|G M^-1 p|` on a logarithmic axis; for a long run, the maximum within each window."""
     for name, values in (("|g|", solution.constraint_error()), ("|G M$^{-1}$p|", solution.hidden_constraint_error())):
-        t, shown = np.asarray(solution.t), np.maximum(values, TINY)
-        if len(t) > 2 * MOST_BINS:
+        t, shown = np.asarray(solution.t), np.maximum(values, LOG_FLOOR)
+        if len(t) > 2 * MAX_BINS:
             t, _, shown = _windows(t, shown)
         axes.semilogy(t, shown, linewidth=0.8, label=name)
     low, high = np.log10(axes.get_ylim())
@@ -171,7 +171,7 @@ def plot_constraints(solution: Any, axes: Axes) -> Axes:
 
 
 def _windows(t: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Middle, smallest and largest value of each of `MOST_BINS` windows of rows."""
-    edges = np.linspace(0, len(t), MOST_BINS + 1).astype(int)[:-1]
+    """Mean time, smallest and largest value of each of `MAX_BINS` windows of rows."""
+    edges = np.linspace(0, len(t), MAX_BINS + 1).astype(int)[:-1]
     ends = np.append(edges[1:], len(t)) - 1
     return (t[edges] + t[ends]) / 2, np.minimum.reduceat(values, edges), np.maximum.reduceat(values, edges)

@@ -1,4 +1,4 @@
-"""Error over work of several methods."""
+"""Work-precision diagrams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .notebook import Picture
 
 
 def work_precision(comparison: Any) -> Picture:
-    """The work-precision diagram of `hx.compare(problem, methods)`: error over work, and error over the step."""
+    """Plot `hx.compare(problem, methods)`: error over work, and error over the step size."""
     figure = Picture(figsize=(10.5, 4.4), layout="constrained")
     by_work, by_step = figure.subplots(1, 2, sharey=True)
     for curve, marker in zip(comparison.curves, itertools.cycle("osD^vPX*")):

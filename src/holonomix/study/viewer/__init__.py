@@ -1,4 +1,4 @@
-"""A run as a page for the browser."""
+"""HTML pages of runs and ensembles."""
 
 from .page import follow as follow
 from .page import page_of as page_of

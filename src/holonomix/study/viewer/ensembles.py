@@ -1,4 +1,4 @@
-"""Many trajectories on one page: some of them together as ghosts, and what was reduced as a map."""
+"""Pages of ensembles: some trajectories drawn together, and a map of the reductions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .recording import Reader, Recording, Table, stored_scene
 if TYPE_CHECKING:
     from holonomix.run.ensemble import Ensemble
 
-MOST_GHOSTS = 40
-MOST_POINTS = 40_000  # of a map
+MAX_GHOSTS = 40
+MAX_POINTS = 40_000  # points of a map
 COLORS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#65a30d")
 
 
@@ -25,7 +25,7 @@ def from_ensemble_store(store: EnsembleStore) -> Recording:
     """The recording of an ensemble in a directory."""
     data = store.to_xarray()
     if "q" not in data:
-        raise StoreError(f"{store.path} holds no rows yet")
+        raise StoreError(f"{store.path} has no rows yet")
     shape = tuple(data["q"].shape[2 if "t" in data["q"].dims else 1 :])
     return _recording(data, stored_scene(store, shape), store.path.absolute().name)
 
@@ -36,7 +36,7 @@ def from_ensemble(ensemble: Ensemble) -> Recording:
 
 
 def ghosts(scene: Scene, count: int, points: int) -> Scene:
-    """A scene in which every particle, bond and body is there `count` times, each copy in a color of its own."""
+    """A scene with `count` copies of every particle, bond and body, each copy in its own color."""
     move = lambda k, i: k + i * points if k >= 0 else k
     copies: dict[str, list[Any]] = {"particles": [], "bonds": [], "frames": [], "polylines": []}
     for i in range(count):
@@ -50,7 +50,7 @@ def ghosts(scene: Scene, count: int, points: int) -> Scene:
                 copies["frames"].append(Frame(f.name, move(f.center, i), directors, shapes, color))
         for line in scene.polylines:
             copies["polylines"].append(Polyline(tuple(move(k, i) for k in line.indices), line.closed, color))
-    for first, color in enumerate(COLORS[:count]):  # copies of one color are drawn at once
+    for first, color in enumerate(COLORS[:count]):  # copies of one color are drawn together
         for g in scene.particles:
             indices = tuple(move(k, i) for i in range(first, count, len(COLORS)) for k in g.indices)
             copies["particles"].append(Particles(indices, g.radius, g.species, color))
@@ -64,12 +64,12 @@ def _recording(data: Any, scene: Scene | None, title: str) -> Recording:
     status, counts = np.unique(np.asarray(data["status"].values).astype(str), return_counts=True)
     facts |= {"trajectories": total} | {f"status {name}": int(n) for name, n in zip(status, counts)}
     found = map_of(data)
-    if "t" not in data["q"].dims:  # only ends were kept
+    if "t" not in data["q"].dims:  # only final states were kept
         still = np.zeros(1)
         none: Reader = lambda part: np.zeros((len(still[part]), 0))
         return Recording(title, facts, None, still, none, {}, {}, map=found, tables=(_ends(data, status, counts),))
-    chosen = np.unique(np.linspace(0, total - 1, min(total, MOST_GHOSTS)).astype(int))
-    if "time" in data:  # times of their own: read off at common ones
+    chosen = np.unique(np.linspace(0, total - 1, min(total, MAX_GHOSTS)).astype(int))
+    if "time" in data:  # adaptive steps: interpolate at common times
         times = np.asarray(data["time"][chosen].values, float)
         good = np.isfinite(times)
         t = np.linspace(times[good].min(), times[good].max(), times.shape[1])
@@ -100,7 +100,7 @@ def _recording(data: Any, scene: Scene | None, title: str) -> Recording:
 
 
 def _points(scene: Scene, q: np.ndarray) -> np.ndarray:
-    """(trajectory, row, ...) as (row, trajectory * points, dimension)."""
+    """Reshape (trajectory, row, ...) to (row, trajectory * points, dimension)."""
     each = np.stack([scene.points(rows) for rows in q], axis=1)
     return each.reshape(each.shape[0], -1, each.shape[-1])
 
@@ -118,13 +118,13 @@ def _common(t: np.ndarray, times: np.ndarray, values: np.ndarray) -> np.ndarray:
 def map_of(data: Any) -> dict[str, Any] | None:
     """One number per trajectory over the two coordinates in which the trajectories differ, or None.
 
-    The coordinates are those that the ensemble was given (of a sweep, what was swept); the numbers are its reductions,
-    or else the last entry of q at the end.
+    The coordinates are those of the ensemble (for a sweep, the swept values). The numbers are its reductions, or the
+    final value of the last entry of q.
     """
     total = data.sizes["trajectory"]
     given = {str(k): np.asarray(v.values, float) for k, v in data.coords.items() if _numbers(v) and k != "trajectory"}
     axes = {k: v for k, v in given.items() if len(np.unique(v)) > 1}
-    if not axes or total > MOST_POINTS:
+    if not axes or total > MAX_POINTS:
         return None
     names = list(axes)[:2]
     reduced = {str(k): v for k, v in data.data_vars.items() if str(k).startswith("reduced") and _numbers(v)}
@@ -148,7 +148,7 @@ def _ends(data: Any, status: np.ndarray, counts: np.ndarray) -> Table:
 
 
 def as_page_map(found: Mapping[str, Any], encode: Any) -> dict[str, Any]:
-    """A map as the page's script reads it."""
+    """A map in the form that the script of the page reads."""
     axis = lambda pair: None if pair is None else {"name": pair[0], "values": encode(pair[1])}
     values = [{"name": name, "values": encode(v)} for name, v in found["values"].items()]
     return {"x": axis(found["x"]), "y": axis(found["y"]), "values": values}

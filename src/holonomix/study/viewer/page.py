@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a run: the motion, and charts that share its time."""
+"""A self-contained HTML page of a run: an animation, and charts with the same time axis."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from holonomix.run.solution import Solution
 
 FRAMES = 2000
-MOST_NUMBERS = 160_000  # coordinates in all frames of a page: about 0.9 MB
+MAX_NUMBERS = 160_000  # coordinates in all frames of a page: about 0.9 MB
 WINDOWS = 4  # of a run that is too long to be shown whole
 BINS = 600  # of the envelope of a long run
 CLOUD = 6000  # points of a long run that are drawn unconnected
 BLOCK = 1 << 16  # rows that are read at once
-FAR = 0.08  # neighboring rows further apart than this share of the picture are not joined
-MOST_TRACKED = 8
-MOST_FORCES = 140_000  # numbers, of two bytes each
+MAX_GAP = 0.08  # neighboring rows further apart than this share of the picture are not joined
+MAX_TRACKED = 8
+MAX_FORCES = 140_000  # numbers, of two bytes each
 
 
 def write_page(
@@ -47,10 +47,10 @@ def write_page(
     reload: float = 0.0,
     certificate: Any = None,
 ) -> Path:
-    """Write the page of a store, a solution or an ensemble; of long runs, about `rows` rows are shown as frames.
+    """Write the page of a store, a solution or an ensemble; about `rows` rows of a long run become frames.
 
-    A page with `reload` seconds loads itself again after that time and shows the last rows: it follows a run. A
-    `certificate` (or what its `to_dict` gave) becomes a tab.
+    With `reload`, the page reloads itself after that many seconds and shows the last rows, to follow a run. A
+    `certificate` (or the result of its `to_dict`) becomes a tab.
     """
     target, recording = Path(target), _recording(source)
     disk.make_directory(target.absolute().parent)
@@ -76,7 +76,7 @@ def show_page(
     open: bool | None = None,
     certificate: Any = None,
 ) -> Path:
-    """Write the page and, unless it was given a path or told not to, open it in a browser."""
+    """Write the page, and open it in a browser unless a path was given or opening was turned off."""
     target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="holonomix-")) / "view.html"
     page = write_page(source, target, certificate=certificate)
     if path is None if open is None else open:
@@ -87,8 +87,8 @@ def show_page(
 def follow(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, rows: int = FRAMES, seconds: float = 5.0
 ) -> None:
-    """Write the page of a run in progress again and again, until the run has ended."""
-    ensemble = is_ensemble(source)  # written block by block, by any number of processes
+    """Rewrite the page of a run in progress until the run ends."""
+    ensemble = is_ensemble(source)  # ensembles are written block by block, by any number of processes
     while (
         EnsembleStore(source).missing_blocks() if ensemble else Store(source, "read").status.get("state") == "running"
     ):
@@ -104,7 +104,7 @@ def page_of(
     reload: float = 0.0,
     certificate: Any = None,
 ) -> str:
-    """The page as text. It needs a browser and nothing else; names from the run appear as text only."""
+    """The HTML of the page, which loads nothing else; names from the run are escaped."""
     data: dict[str, Any] = {**_data(recording, rows), "reload": float(reload)}
     if certificate is not None:
         data["tables"].append(dataclasses.asdict(certificate_table(certificate)))
@@ -115,13 +115,13 @@ def page_of(
     if "trajectories shown" in recording.facts:
         note = f"{recording.facts['trajectories shown']} of {recording.facts['trajectories']} trajectories, {note}"
     elif recording.map is not None and total == 1:
-        note = f"{recording.facts['trajectories']} trajectories, of which the ends are kept"
+        note = f"{recording.facts['trajectories']} trajectories, final states only"
     if shown < total:
         note += f"; {shown:,} of them as frames, in {len(data['windows'])} stretches of consecutive rows"
     facts = "".join(
         f"<tr><th>{html.escape(str(k))}</th><td>{html.escape(str(v))}</td></tr>" for k, v in recording.facts.items()
     )
-    # inside a script element "<" could end it; as an escape of JSON it is the same character
+    # "<" could end the script element, so write it as a JSON escape
     text = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     fill = {
         "TITLE": html.escape(recording.title),
@@ -147,10 +147,10 @@ def _scripts() -> list[str]:
 
 
 def _data(recording: Recording, rows: int) -> dict[str, Any]:
-    """What the page's script reads: numbers as base64 of little-endian floats."""
+    """The data for the script of the page; numbers are base64 of little-endian floats."""
     total, scene = len(recording.t), recording.scene
     width = 1 if scene is None else max(1, int(np.prod(scene.points(recording.q(slice(0, 1))).shape[1:])))
-    frames = max(2, min(rows, MOST_NUMBERS // width))
+    frames = max(2, min(rows, MAX_NUMBERS // width))
     frames = total if total <= 1.1 * frames else frames
     parts = _windows(total, frames)
     times = [np.append(recording.t[part], recording.t[part][-1]) for part in parts]
@@ -160,13 +160,13 @@ def _data(recording: Recording, rows: int) -> dict[str, Any]:
     else:
         points = [scene.points(recording.q(part)) for part in parts]
         count, dimension = points[0].shape[1], points[0].shape[2]
-        tracked = _tracked(scene, count)
+        tracked = _tracked_points(scene, count)
         joined = all(_near(x[:, tracked]) for x in points)
         for part, x in zip(parts, points, strict=True):
             windows.append({"count": len(x), "t": _doubles(recording.t[part]), "x": _floats(x)})
         if frames < total and tracked:
-            cloud = _floats(_scattered(recording, scene, tracked))
-        if recording.forces is not None and sum(x.size for x in points) <= MOST_FORCES:
+            cloud = _floats(_scatter(recording, scene, tracked))
+        if recording.forces is not None and sum(x.size for x in points) <= MAX_FORCES:
             push = _add_forces(windows, [recording.forces(part) for part in parts], scene)
     charts = [_chart(recording, title, log, read, parts, times) for title, (log, read) in recording.columns.items()]
     return {
@@ -182,13 +182,13 @@ def _data(recording: Recording, rows: int) -> dict[str, Any]:
         "charts": [chart for chart in charts if chart["series"]],
         "largestForce": push,
         "portraits": portraits(recording, tracked, _floats, _doubles),
-        "tables": [dataclasses.asdict(table) for table in (*recording.tables, *_kept(recording))],
+        "tables": [dataclasses.asdict(table) for table in (*recording.tables, *_error_table(recording))],
         "map": None if recording.map is None else as_page_map(recording.map, _floats),
     }
 
 
 def _add_forces(windows: list[dict[str, Any]], forces: list[np.ndarray], scene: Scene) -> float:
-    """Forces as numbers of two bytes beside the positions; those on directors are no forces on a point."""
+    """Add forces on points as two-byte numbers; forces on directors are left out."""
     directors = [k for frame in scene.frames for k in frame.directors]
     for x in forces:
         x[:, directors] = 0.0
@@ -200,8 +200,8 @@ def _add_forces(windows: list[dict[str, Any]], forces: list[np.ndarray], scene: 
     return largest
 
 
-def _kept(recording: Recording) -> list[Any]:
-    """Envelopes of the errors of energy and constraints over the whole run, as a table of their largest values."""
+def _error_table(recording: Recording) -> list[Any]:
+    """A table of the largest errors of energy and constraints over the whole run."""
     found = {}
     for title in ("energy error", "constraints"):
         if title in recording.columns:
@@ -212,7 +212,7 @@ def _kept(recording: Recording) -> list[Any]:
 
 
 def _windows(total: int, frames: int) -> list[slice]:
-    """Stretches of consecutive rows with `frames` rows in all; a run that fits is one stretch."""
+    """Windows of consecutive rows with `frames` rows in total; a short run is one window."""
     if frames >= total:
         return [slice(0, total)]
     size = max(2, frames // WINDOWS)
@@ -220,27 +220,27 @@ def _windows(total: int, frames: int) -> list[slice]:
     return [slice(int(k), int(k) + size) for k in starts]
 
 
-def _tracked(scene: Scene, count: int) -> list[int]:
-    """The points whose paths are drawn: all of a few, the last one of many; directors have no path."""
+def _tracked_points(scene: Scene, count: int) -> list[int]:
+    """The points whose paths are drawn: all if there are few, otherwise the last one; never directors."""
     bodies = [f.center for f in scene.frames if 0 <= f.center < count]
     loose = [k for group in scene.particles for k in group.indices if 0 <= k < count]
     ends = [line.indices[-1] for line in scene.polylines if line.indices]
     if scene.layout == "rotation":
-        return [count - 1]  # the tip of the body's own axis
+        return [count - 1]  # the tip of the body axis
     found = bodies + loose or ends
-    return sorted(set(found)) if len(found) <= MOST_TRACKED else [max(found)]
+    return sorted(set(found)) if len(found) <= MAX_TRACKED else [max(found)]
 
 
 def _near(paths: np.ndarray) -> bool:
-    """Whether neighboring rows are close enough for a line between them to mean something."""
+    """Whether neighboring rows are close enough to join them by a line."""
     if len(paths) < 3 or paths.shape[1] == 0:
         return True
     jumps = np.linalg.norm(np.diff(paths, axis=0), axis=2).max(axis=1)
-    return float(np.nanmedian(jumps)) <= FAR * float(np.nanmax(np.ptp(paths, axis=0)))
+    return float(np.nanmedian(jumps)) <= MAX_GAP * float(np.nanmax(np.ptp(paths, axis=0)))
 
 
-def _scattered(recording: Recording, scene: Scene, tracked: list[int]) -> np.ndarray:
-    """Tracked points at rows from the whole run."""
+def _scatter(recording: Recording, scene: Scene, tracked: list[int]) -> np.ndarray:
+    """Positions of the tracked points at rows from the whole run."""
     total, found = len(recording.t), []
     some = min(total, max(2, CLOUD // len(tracked)))
     wanted = np.sort(np.random.default_rng(0).choice(total, some, replace=False))
@@ -253,7 +253,7 @@ def _scattered(recording: Recording, scene: Scene, tracked: list[int]) -> np.nda
 def _chart(
     recording: Recording, title: str, log: bool, read: Reader, parts: list[slice], times: list[np.ndarray]
 ) -> dict[str, Any]:
-    """The curves of one chart: all rows of a short run; envelopes of a long one beside the rows of its windows."""
+    """The curves of one chart: all rows of a short run; the rows of the windows and envelopes of a long one."""
     total, names = len(recording.t), recording.names[title]
     entry: dict[str, Any] = {"title": title, "log": log, "enveloped": len(parts) > 1}
     if not entry["enveloped"]:
@@ -262,7 +262,7 @@ def _chart(
         return {**entry, "t": "", "series": series}  # the times of the frames
     t, low, high = _envelope(recording.t, read)
     rows = [read(part) for part in parts]
-    gap = np.full((1, rows[0].shape[1]), np.nan)  # windows are not joined to each other
+    gap = np.full((1, rows[0].shape[1]), np.nan)  # a NaN separates the windows
     inside = np.concatenate([x for values in rows for x in (values, gap)])
     series = []
     for i, name in enumerate(names):
@@ -272,7 +272,7 @@ def _chart(
 
 
 def _envelope(t: np.ndarray, read: Reader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times, smallest and largest values of `BINS` stretches of rows, read some stretches at a time."""
+    """Times, smallest and largest values of `BINS` blocks of rows, read a few blocks at a time."""
     edges = np.unique(np.linspace(0, len(t), BINS + 1).astype(int))
     lows, highs = [], []
     for k in range(0, len(edges) - 1, 50):
@@ -284,7 +284,7 @@ def _envelope(t: np.ndarray, read: Reader) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinities: they are of no use in a picture either."""
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

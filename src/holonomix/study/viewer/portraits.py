@@ -1,4 +1,4 @@
-"""Phase portraits, sections, spectra and what a run kept, as the page's tabs show them."""
+"""Tabs of the page: phase portraits, Poincare sections, spectra, and a table of errors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from .recording import Recording, Table
 
-MOST_COORDINATES = 4
-MOST_ROWS = 1 << 21  # that are read for sections and spectra
+MAX_COORDINATES = 4
+MAX_ROWS = 1 << 21  # rows that are read for sections and spectra
 PHASE_ROWS = 2500
 CROSSINGS = 800
 BINS = 600
-FAR = 0.08
+MAX_GAP = 0.08
 
 Encode = Callable[[np.ndarray], str]
 
@@ -31,15 +31,15 @@ class Coordinates:
 
 
 def portraits(recording: Recording, tracked: list[int], encode: Encode, doubles: Encode) -> dict[str, Any] | None:
-    """What the tabs need: rows for the phase portrait, the sections of every coordinate, and the spectra."""
-    total = min(len(recording.t), MOST_ROWS)
+    """The data of the tabs: rows for phase portraits, Poincare sections of every coordinate, and spectra."""
+    total = min(len(recording.t), MAX_ROWS)
     if recording.p is None or total < 3:
         return None
     found = _coordinates(recording, tracked, total)
     if found is None:
         return None
     rows = np.arange(total)
-    if total > PHASE_ROWS:  # at random: equally spaced rows of a periodic motion show patterns that are not there
+    if total > PHASE_ROWS:  # random rows, because equally spaced rows of a periodic motion show spurious patterns
         rows = np.sort(np.random.default_rng(0).choice(total, PHASE_ROWS, replace=False))
     joined = len(rows) == total and _near(found.q) and _near(found.p)
     times = "" if len(rows) == len(recording.t) else doubles(found.t[rows])  # else the times of the frames
@@ -47,7 +47,7 @@ def portraits(recording: Recording, tracked: list[int], encode: Encode, doubles:
     for key, x in (("q", found.q), ("p", found.p)):
         phase[key] = [encode(x[rows, k]) for k in range(len(found.names))]
     out: dict[str, Any] = {"names": found.names, "phase": phase, "sections": [], "spectrum": None}
-    if _near(found.q):  # between rows that are far apart a crossing cannot be found
+    if _near(found.q):  # crossings cannot be located between rows that are far apart
         out["sections"] = [_section(found, k, encode) for k in range(len(found.names))]
     out["spectrum"] = _spectrum(found, encode)
     return out
@@ -58,11 +58,11 @@ def _coordinates(recording: Recording, tracked: list[int], total: int) -> Coordi
     shape, size = first.shape[1:], first[0].size
     if size == 0:
         return None
-    scene, chosen = recording.scene, list(range(min(size, MOST_COORDINATES)))
+    scene, chosen = recording.scene, list(range(min(size, MAX_COORDINATES)))
     if scene is not None and scene.layout == "rotation":
         chosen = [2, 5, 8]  # the axis of the body
     elif scene is not None and len(shape) == 2:
-        chosen = [k * shape[1] + c for k in tracked[-2:] for c in range(scene.dimension)][-MOST_COORDINATES:]
+        chosen = [k * shape[1] + c for k in tracked[-2:] for c in range(scene.dimension)][-MAX_COORDINATES:]
     chosen = chosen or [0]
     parts: dict[str, list[np.ndarray]] = {"q": [], "p": []}
     for k in range(0, total, 1 << 16):
@@ -78,7 +78,7 @@ def _coordinates(recording: Recording, tracked: list[int], total: int) -> Coordi
 def _near(values: np.ndarray) -> bool:
     with np.errstate(invalid="ignore"):
         extent = np.maximum(np.nanmax(values, axis=0) - np.nanmin(values, axis=0), 1e-300)
-        return bool(np.nanmedian(np.max(np.abs(np.diff(values, axis=0)) / extent, axis=1)) <= FAR)
+        return bool(np.nanmedian(np.max(np.abs(np.diff(values, axis=0)) / extent, axis=1)) <= MAX_GAP)
 
 
 def _section(found: Coordinates, k: int, encode: Encode) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _section(found: Coordinates, k: int, encode: Encode) -> dict[str, Any]:
 
 
 def _spectrum(found: Coordinates, encode: Encode) -> dict[str, Any] | None:
-    """The amplitude over angular frequency; None where rows are not equally spaced in time."""
+    """Amplitude over angular frequency; None if rows are not equally spaced in time."""
     gaps = np.diff(found.t)
     if len(gaps) < 16 or np.ptp(gaps) > 1e-6 * np.abs(gaps).max() or not np.isfinite(found.q).all():
         return None
@@ -111,7 +111,7 @@ def _spectrum(found: Coordinates, encode: Encode) -> dict[str, Any] | None:
 
 
 def kept_table(envelopes: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Table | None:
-    """The largest error of everything that a run records the error of, and the drift of the energy."""
+    """A table of the largest recorded errors of a run, and the drift of its energy."""
     rows = []
     for name, (t, low, high) in envelopes.items():
         worst = float(np.nanmax(np.maximum(np.abs(low), np.abs(high)), initial=0.0))
@@ -120,12 +120,12 @@ def kept_table(envelopes: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]
             middle, span = (low + high) / 2, float(t[-1] - t[0])
             good = np.isfinite(middle)
             slope = np.polyfit(t[good], middle[good], 1)[0] if good.sum() > 2 else np.nan
-            rows.append(("drift of the energy over the run, by a straight line", f"{slope * span:.3g}"))
+            rows.append(("linear drift of the energy over the run", f"{slope * span:.3g}"))
     return Table("This run", ("", "largest"), tuple(rows)) if rows else None
 
 
 def certificate_table(certificate: Any) -> Table:
-    """The findings of a `Certificate`, or of what its `to_dict` gave, as text."""
+    """A table of the findings of a `Certificate`, or of the result of its `to_dict`."""
     data = certificate if isinstance(certificate, Mapping) else certificate.to_dict()
     words = {True: "confirmed", False: "FAILED"}
     rows = []

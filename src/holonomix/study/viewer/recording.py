@@ -1,4 +1,4 @@
-"""What a page shows of a run: frames, an overview of long runs, and charts, from a store or from a solution."""
+"""`Recording`: the data that a page shows of a run, from a store or from a solution."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from holonomix.run.solution import Solution
 
 ERRORS = ("constraint_error", "hidden_constraint_error")
-MOST_COMPONENTS = 10  # curves per chart
-MOST_CHARTS = 8
+MAX_COMPONENTS = 10  # curves per chart
+MAX_CHARTS = 8
 
 Reader = Callable[[slice], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Words and numbers that a page shows as text."""
+    """A table of words and numbers on a page."""
 
     title: str
     head: tuple[str, ...]
@@ -34,26 +34,26 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """A run that is read piece by piece: `columns` give the rows of a slice of each variable."""
+    """A run that is read in slices: `columns` maps a variable to a function from a slice to its rows."""
 
     title: str
     facts: Mapping[str, object]
     scene: Scene | None
     t: np.ndarray
     q: Reader
-    columns: Mapping[str, tuple[bool, Reader]]  # the title of a chart: whether its axis is logarithmic, its rows
-    names: Mapping[str, tuple[str, ...]]  # the names of the curves of a chart
+    columns: Mapping[str, tuple[bool, Reader]]  # title of a chart -> whether its axis is logarithmic, and its rows
+    names: Mapping[str, tuple[str, ...]]  # title of a chart -> names of its curves
     p: Reader | None = None
-    forces: Reader | None = None  # of the constraints on the points of the scene: rows (points, dimension)
+    forces: Reader | None = None  # constraint forces on the points of the scene: rows (points, dimension)
     tables: tuple[Table, ...] = ()
-    map: Mapping[str, Any] | None = None  # of an ensemble: values over two coordinates
+    map: Mapping[str, Any] | None = None  # for an ensemble: values over two coordinates
 
 
 def from_store(store: Store) -> Recording:
     """The recording of a run in a directory."""
     data = store.dataset()
     if data.sizes.get("t", 0) == 0 or "q" not in data:
-        raise StoreError(f"{store.path} holds no rows yet")
+        raise StoreError(f"{store.path} has no rows yet")
     read = {str(name): _column(data[name]) for name in data.data_vars}
     scene = stored_scene(store, tuple(data["q"].shape[1:]))
     charts: dict[str, tuple[bool, Reader]] = {}
@@ -91,19 +91,19 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
     """The recording of a run in memory."""
     charts: dict[str, tuple[bool, Reader]] = {}
     names: dict[str, tuple[str, ...]] = {}
-    _add(charts, names, "energy error", (), _sliced(solution.energy_error()))
+    _add(charts, names, "energy error", (), _slice_of(solution.energy_error()))
     names["energy error"] = ("H(t) - H(0)",)
     if solution.system.has_constraints:
         errors = np.stack([solution.constraint_error(), solution.hidden_constraint_error()], axis=1)
-        charts["constraints"] = (True, _sliced(errors))
+        charts["constraints"] = (True, _slice_of(errors))
         names["constraints"] = ("|g|", "|G M^-1 p|")
-        _add(charts, names, "multipliers", solution.multipliers.shape[1:], _sliced(solution.multipliers))
+        _add(charts, names, "multipliers", solution.multipliers.shape[1:], _slice_of(solution.multipliers))
     for name, values in solution.observables.items():
         if values.dtype.kind in "biuf":
-            _add(charts, names, name, values.shape[1:], _sliced(values))
+            _add(charts, names, name, values.shape[1:], _slice_of(values))
     scene = solution.scene
     if scene is None:
-        _add(charts, names, "q", solution.q.shape[1:], _sliced(solution.q), "coordinates")
+        _add(charts, names, "q", solution.q.shape[1:], _slice_of(solution.q), "coordinates")
     facts = {"method": solution.method.name, "status": solution.status.name, **solution.stats}
     name = title or solution.name or "Run"
     return Recording(
@@ -120,7 +120,7 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
 
 
 def _system_forces(solution: Solution) -> Reader:
-    """`-G^T lambda`, summed over all constraints, of any system."""
+    """`-G^T lambda`, summed over all constraints, for any system."""
     from holonomix.run.solution import map_rows
 
     def total(system: Any, q: Any, p: Any, t: Any) -> Any:
@@ -134,7 +134,7 @@ def _system_forces(solution: Solution) -> Reader:
 
 
 def _bond_forces(scene: Scene, q: Any, multipliers: Any) -> Reader | None:
-    """`-G^T lambda` of the distances that the scene knows; a store has no functions to ask for the others."""
+    """`-G^T lambda` of the distance constraints in the scene; a store has no functions to compute the others."""
     bonds = [bond for bond in scene.bonds if 0 <= bond.row < multipliers.shape[1]]
     if not bonds or len(bonds) < multipliers.shape[1]:
         return None
@@ -153,11 +153,11 @@ def _bond_forces(scene: Scene, q: Any, multipliers: Any) -> Reader | None:
 
 
 def _column(variable: Any) -> Reader:
-    return lambda part: np.asarray(variable[part].values).reshape(len(variable[part]), -1)[:, :MOST_COMPONENTS]
+    return lambda part: np.asarray(variable[part].values).reshape(len(variable[part]), -1)[:, :MAX_COMPONENTS]
 
 
-def _sliced(values: np.ndarray) -> Reader:
-    flat = np.asarray(values).reshape(len(values), -1)[:, :MOST_COMPONENTS]
+def _slice_of(values: np.ndarray) -> Reader:
+    flat = np.asarray(values).reshape(len(values), -1)[:, :MAX_COMPONENTS]
     return lambda part: flat[part]
 
 
@@ -169,15 +169,15 @@ def _add(
     read: Reader,
     title: str = "",
 ) -> None:
-    if len(charts) >= MOST_CHARTS or 0 in shape:
+    if len(charts) >= MAX_CHARTS or 0 in shape:
         return
-    places = list(np.ndindex(*shape))[:MOST_COMPONENTS]
+    places = list(np.ndindex(*shape))[:MAX_COMPONENTS]
     charts[title or name] = (False, read)
     names[title or name] = tuple(name + (f"[{', '.join(map(str, place))}]" if place else "") for place in places)
 
 
 def stored_scene(store: Store | EnsembleStore, shape: tuple[int, ...]) -> Scene | None:
-    """The scene that the run recorded if it fits q; else particles with the bonds that it recorded."""
+    """The recorded scene if it is consistent with q; otherwise particles with the recorded bonds."""
     found = store.meta.get("scene")
     if found is None:
         try:
@@ -205,7 +205,7 @@ def _pairs(found: object) -> list[tuple[int, int]]:
 
 
 def _fits(scene: Scene, shape: tuple[int, ...]) -> bool:
-    """Whether every index of the scene has its point, and every number is one."""
+    """Whether all indices of the scene are valid and all its numbers are finite."""
     if scene.dimension not in (2, 3) or scene.layout not in ("particles", "rotation") or len(shape) not in (1, 2):
         return False
     if shape[-1] < scene.dimension or (scene.layout == "rotation" and shape != (3, 3)):

@@ -1,0 +1,27 @@
+"""Check of the first argument of every study, which is the problem."""
+
+from __future__ import annotations
+
+from ...core.errors import InputError, shown
+from ...mechanics.abstract import AbstractSystem
+from ...mechanics.problem import Problem
+from ...methods.base import AbstractMethod
+
+PROBLEM = "hx.Problem(system, q0, p0, dt, t1)"
+
+
+def check_problem(call: str, problem: object) -> None:
+    """Raise an `InputError` unless `problem` is a `Problem`; `call` is the right call, `certify(problem, method)`."""
+    if isinstance(problem, Problem):
+        return
+    if isinstance(problem, AbstractMethod) or isinstance(problem, type) and issubclass(problem, AbstractMethod):
+        name = problem.__name__ if isinstance(problem, type) else type(problem).__name__
+        right = call.replace("methods", f"[{name}(...)]").replace("method", f"{name}(...)")
+        raise InputError(f"{call}: the first argument is a method; write {right}")
+    if isinstance(problem, AbstractSystem):
+        right = call.replace("problem", PROBLEM)
+        raise InputError(f"{call}: the first argument is a system without a start; write {right}")
+    raise InputError(
+        f"{call}: the first argument must be a Problem, not {shown(problem)}; take one from hx.models, or make "
+        f"one with {PROBLEM}"
+    )
