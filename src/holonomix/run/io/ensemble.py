@@ -40,7 +40,7 @@ from .disk import Folder, as_path
 from .environment import current_environment
 from .errors import StoreBusyError, StoreDamagedError, StoreError
 from .layout import INTERNAL, MAX_ROWS, Column, differences, group_metadata, whole_number
-from .text import MAX_JSON_BYTES, scalar_attributes, signed, unsigned
+from .text import MAX_JSON_BYTES, read_signed, scalar_attributes, sign
 
 if TYPE_CHECKING:
     import xarray
@@ -62,7 +62,7 @@ class HasShape(Protocol):
 
 
 class StorePlace(NamedTuple):
-    """Where a store is or will be, and files to put into it when it is made, such as the run file of a sweep."""
+    """The path of a store, and files to save with a new one, such as the run file of a sweep."""
 
     path: Path
     files: Mapping[str, str | bytes]
@@ -78,7 +78,7 @@ class EnsembleStore(AbstractStore):
         self._locate(path)
         self._check_kind()
         try:
-            body = unsigned((self._root / INTERNAL).read("ensemble.json", MAX_JSON_BYTES))
+            body = read_signed((self._root / INTERNAL).read("ensemble.json", MAX_JSON_BYTES))
             self.columns = tuple(Column.from_dict(entry, ensemble=True) for entry in body["columns"])
             self.fixed = tuple(_fixed(Column.from_dict(entry)) for entry in body["fixed"])
             self.trajectories = whole_number(body["trajectories"], 1, MAX_TRAJECTORIES)
@@ -121,10 +121,10 @@ class EnsembleStore(AbstractStore):
     ) -> EnsembleStore:
         """Make an empty store.
 
-        `rows` and `reductions` give shape and type of what ONE trajectory has: rows of shape (rows, ...), all with the
-        same number, and values of any shape (those called `end/...` keep that name). `t` are the times of the rows
-        where trajectories share them, `coordinates` values per trajectory such as the parameters of a sweep, `meta` the
-        description of the run.
+        `rows` and `reductions` give the shapes and types of ONE trajectory: rows of shape (rows, ...), all with the
+        same number, and values of any shape (those called `end/...` keep that name). `t` are the times of the rows, if
+        the trajectories share them. `coordinates` are values per trajectory, such as the parameters of a sweep. `meta`
+        is the description of the run.
         """
         if trajectories < 1:
             raise StoreError(f"trajectories={trajectories}: an ensemble has at least one")
@@ -176,7 +176,7 @@ class EnsembleStore(AbstractStore):
             attributes = {**scalar_attributes(described), "holonomix_format": FORMAT, "holonomix_version": version()}
             aside.write("zarr.json", group_metadata(nodes, attributes))
             (aside / INTERNAL / "blocks").make()
-            (aside / INTERNAL).write("ensemble.json", signed(body))
+            (aside / INTERNAL).write("ensemble.json", sign(body))
 
         os.close(directory.create(as_path(path), files or {}, kind="ensemble", fill=fill))
         return EnsembleStore(path)
