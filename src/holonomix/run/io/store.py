@@ -28,7 +28,7 @@ import numpy as np
 from . import directory
 from .abstract import AbstractStore, log
 from .checkpoints import Checkpoint, Checkpoints, numbers_to_keep
-from .chunks import ColumnReader, ColumnWriter, remove_column
+from .chunks import ColumnReader, RowWriter, remove_column
 from .directory import FORMAT, STATUS_FILE, version
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreVersionError
@@ -40,7 +40,6 @@ from .layout import (
     Column,
     column_name,
     columns_from,
-    differences,
     group_metadata,
     whole_number,
 )
@@ -90,7 +89,7 @@ class Store(AbstractStore):
         self._sizes = {"chunk_bytes": chunk_bytes, "shard_bytes": shard_bytes}
         self._checkpoint_seconds = self._spacing = checkpoint_seconds
         self._from_start = from_start
-        self._writers: dict[str, ColumnWriter] = {}
+        self._writer = RowWriter(self._root, ())
         self._number = -1
         self._pending: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
         self._last_checkpoint = -float("inf")
@@ -135,9 +134,8 @@ class Store(AbstractStore):
             if not self.columns:
                 self._lay_out(values)
             self._pending = None
-            for column in self.columns:
-                self._writers[column.name].append(values[column.key][None])
-            self.rows += len(next(iter(values.values()))) if values else 0
+            self._writer.append(values)
+            self.rows = self._writer.rows
 
     def checkpoint(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         """Record the complete state after the rows appended so far, and show those rows to readers."""
@@ -154,8 +152,7 @@ class Store(AbstractStore):
             with self._writing():
                 if self._pending is not None:
                     self._commit(*self._pending)
-                for writer in self._writers.values():
-                    writer.flush()
+                self._writer.commit()
                 self._publish("closed", meta or {})
         self.release()
 
@@ -303,20 +300,18 @@ class Store(AbstractStore):
         if any(v.ndim == 0 for v in values.values()) or len({len(v) for v in values.values()}) > 1:
             shapes = {key: v.shape for key, v in values.items()}
             raise StoreError(f"the arrays of one append need one common leading axis, the rows; got shapes {shapes}")
+        values = {key: v[None] for key, v in values.items()}
         if self.columns:
-            want = {c.key: (c.shape, c.dtype) for c in self.columns}
-            have = {key: (v.shape[1:], v.dtype.name) for key, v in values.items()}
-            if differ := differences(want, have):
-                raise StoreError(f"rows do not fit those already in {self.path}: {differ}")
+            self._writer.check(values)
         return values
 
     def _lay_out(self, values: Mapping[str, np.ndarray]) -> None:
         dims, rows = self.meta.get("dims") or {}, self._expected_rows()
-        made = [Column.for_run(key, v, dims.get(key), expected_rows=rows, **self._sizes) for key, v in values.items()]
-        self.columns = tuple(made)
-        self._writers = {column.name: ColumnWriter(self._root, column) for column in self.columns}
-        for writer in self._writers.values():
-            writer.folder.make()
+        sizes = {"expected_rows": rows, **self._sizes}
+        self.columns = tuple(Column.for_run(key, v[0], dims.get(key), **sizes) for key, v in values.items())
+        self._writer = RowWriter(self._root, self.columns)
+        for column in self.columns:
+            (self._root / column.name).make()
 
     def _expected_rows(self) -> int:
         """How many rows will come, if the description tells: a short run then has small chunks."""
@@ -327,13 +322,9 @@ class Store(AbstractStore):
 
     def _commit(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         began = time.monotonic()
-        for writer in self._writers.values():
-            writer.flush()
-        for writer in self._writers.values():
-            writer.sync()
-        tail = {name: writer.tail for name, writer in self._writers.items()}
-        checkpoint = Checkpoint(self._number + 1, self.rows, self.columns, arrays, tail, meta, self.meta)
-        self._checkpoints.save(checkpoint)
+        self._writer.commit()
+        tails = {writer.column.name: writer.tail for writer in self._writer.writers}
+        self._checkpoints.save(Checkpoint(self._number + 1, self.rows, self.columns, arrays, tails, meta, self.meta))
         self._number += 1
         self._publish("running")
         self._checkpoints.prune(self._number)
@@ -355,7 +346,7 @@ class Store(AbstractStore):
             "holonomix_format": FORMAT,
             "holonomix_version": version(),
         }
-        for writer in self._writers.values():
+        for writer in self._writer.writers:
             writer.publish(self.rows)
         nodes = {column.name: column.metadata(self.rows) for column in self.columns}
         self._root.write("zarr.json", group_metadata(nodes, attributes), durable=False)
@@ -370,16 +361,14 @@ class Store(AbstractStore):
 
     def _go_back_to(self, found: Checkpoint) -> None:
         self.rows, self.columns, self.meta, self._number = found.rows, found.columns, dict(found.begin), found.number
-        self._writers = {column.name: ColumnWriter(self._root, column) for column in self.columns}
-        for name, writer in self._writers.items():
-            writer.go_back_to(found.rows, found.tail[name])
+        self._writer = RowWriter(self._root, self.columns)
+        self._writer.go_back_to(found.rows, found.tail)
         # the status first: it must never name a row that is gone
         damaged = self._checkpoints.damaged()
         self._publish("running", damaged=damaged)
-        for writer in self._writers.values():
-            writer.flush()
+        self._writer.commit()
         self._checkpoints.prune(found.number, damaged)
-        for writer in self._writers.values():
+        for writer in self._writer.writers:
             writer.cut()
 
     def _newest_intact(self) -> Checkpoint | None:
@@ -400,7 +389,7 @@ class Store(AbstractStore):
         found = self._checkpoints.numbers()
         if (found or self._may_hold_rows()) and not self._from_start:
             raise self._no_checkpoint()
-        self.rows, self.columns, self._number, self._writers = 0, (), -1, {}
+        self.rows, self.columns, self._number, self._writer = 0, (), -1, RowWriter(self._root, ())
         self._publish("running", damaged=found)
         self._checkpoints.prune(None)
         for name in self._root.names():
