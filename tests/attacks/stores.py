@@ -19,7 +19,7 @@ import numpy as np
 
 import holonomix as hx
 from holonomix.run.io import EnsembleStore, Store, verify
-from holonomix.run.io.text import SEAL, seal, signed
+from holonomix.run.io.text import SEAL, seal, sign
 
 MOST_SECONDS, MOST_MEMORY = 1.0, 200 << 20
 PENDULUM = hx.System(lambda q: 9.81 * q[1], lambda q: jnp.array([q @ q - 1.0]))
@@ -153,7 +153,7 @@ def forged(path: Path, dice: random.Random) -> str:
         body["attributes"].pop(SEAL)
         file.write_bytes(seal(body))
     else:
-        file.write_bytes(signed(body) if isinstance(body, dict) else json.dumps(body).encode())
+        file.write_bytes(sign(body) if isinstance(body, dict) else json.dumps(body).encode())
     if dice.random() < 0.3:
         shutil.rmtree(path / "holonomix" / "checkpoints", ignore_errors=True)
     return f"{file.relative_to(path)}: {where}"
@@ -213,7 +213,7 @@ def _resign(file: Path) -> None:
         body = json.loads(record.read_bytes())
         body.pop("sha256", None)
         name = "arrays_sha256" if file.suffix == ".npz" else "attachment"
-        record.write_bytes(signed({**body, name: hashlib.sha256(file.read_bytes()).hexdigest()}))
+        record.write_bytes(sign({**body, name: hashlib.sha256(file.read_bytes()).hexdigest()}))
 
 
 def odd_zip(dice: random.Random) -> bytes:

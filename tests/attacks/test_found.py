@@ -14,7 +14,7 @@ import pytest
 import holonomix as hx
 from holonomix.run.io import EnsembleStore
 from holonomix.run.io.arrays import unpacked
-from holonomix.run.io.text import signed
+from holonomix.run.io.text import sign
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def forged(file, change):
     body = json.loads(file.read_bytes())
     body.pop("sha256")
     change(body)
-    file.write_bytes(signed(body))
+    file.write_bytes(sign(body))
 
 
 def test_an_ensemble_without_its_times(ensemble):

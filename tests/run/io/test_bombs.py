@@ -14,7 +14,7 @@ import pytest
 
 from holonomix.run.io import Store, StoreDamagedError, StoreError, disk
 from holonomix.run.io.checkpoints import Checkpoints
-from holonomix.run.io.text import signed, unsigned
+from holonomix.run.io.text import read_signed, sign
 from holonomix.study.cli.exits import CommandError
 from holonomix.study.cli.literals import assignment, literal, parsed
 from holonomix.study.cli.methodspec import parse_method
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
 def forged_status(run: Path, **changes: Any) -> None:
     """Alter what the status declares, with a checksum that agrees."""
     file = run / "holonomix" / "status.json"
-    file.write_bytes(signed({**unsigned(file.read_bytes()), **changes}))
+    file.write_bytes(sign({**read_signed(file.read_bytes()), **changes}))
 
 
 def without_checkpoints(run: Path) -> None:
@@ -79,7 +79,7 @@ def test_declared_rows(run, rows):
 )
 def test_declared_columns(run, change):
     without_checkpoints(run)
-    status = unsigned((run / "holonomix" / "status.json").read_bytes())
+    status = read_signed((run / "holonomix" / "status.json").read_bytes())
     columns = status["columns"]
     columns[1] |= change
     forged_status(run, columns=columns)
@@ -89,7 +89,7 @@ def test_declared_columns(run, change):
 
 def test_too_many_columns(run):
     without_checkpoints(run)
-    forged_status(run, columns=unsigned((run / "holonomix" / "status.json").read_bytes())["columns"] * 1000)
+    forged_status(run, columns=read_signed((run / "holonomix" / "status.json").read_bytes())["columns"] * 1000)
     with pytest.raises(StoreDamagedError, match="list columns"):
         Store(run, "read")
 
@@ -97,10 +97,10 @@ def test_too_many_columns(run):
 def forged_checkpoint(run: Path, packed: bytes) -> disk.Folder:
     folder = run / "holonomix" / "checkpoints"
     newest = max(int(f.stem) for f in folder.glob("*.json"))
-    body = unsigned((folder / f"{newest:08d}.json").read_bytes())
+    body = read_signed((folder / f"{newest:08d}.json").read_bytes())
     body["arrays_sha256"] = hashlib.sha256(packed).hexdigest()
     (folder / f"{newest:08d}.npz").write_bytes(packed)
-    (folder / f"{newest:08d}.json").write_bytes(signed(body))
+    (folder / f"{newest:08d}.json").write_bytes(sign(body))
     assert Checkpoints(disk.Folder(run)).load(newest) is None
     return disk.Folder(run) / "holonomix" / "checkpoints"
 

@@ -27,7 +27,7 @@ from holonomix.run.io import (
     disk,
     environment_changes,
 )
-from holonomix.run.io.checkpoints import Checkpoints, kept
+from holonomix.run.io.checkpoints import Checkpoints, numbers_to_keep
 
 from .harness import TOTAL, contents, digest, drive, fresh, next_state
 
@@ -182,10 +182,10 @@ def test_checkpoints_close_together_are_skipped_but_not_the_last(tmp_path):
 
 def test_a_handful_of_checkpoints_is_kept():
     for newest in range(3000):
-        keep = kept(newest)
+        keep = numbers_to_keep(newest)
         assert {0, newest, max(newest - 1, 0)} <= keep and len(keep) <= 7
         # pruned one at a time, the ones wanted now were still there
-        assert keep - {newest} <= kept(newest - 1) | {newest - 1}
+        assert keep - {newest} <= numbers_to_keep(newest - 1) | {newest - 1}
 
 
 def test_a_resumed_finished_run_changes_nothing(run):

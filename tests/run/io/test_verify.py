@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from holonomix.run.io import EnsembleStore, Store, StoreDamagedError, disk, verify
-from holonomix.run.io.text import signed, unsigned
+from holonomix.run.io.text import read_signed, sign
 
 from .harness import TOTAL, Killed, Killer, drive, fresh, make, write
 
@@ -50,10 +50,10 @@ REWRITTEN = {
 
 @pytest.mark.parametrize("how", REWRITTEN)
 def test_json_that_means_the_same_is_not_as_it_was_written(how):
-    text = signed({"rows": 3, "nothing": float("nan"), "nested": {"a": [1.5, "é", True, None]}})
-    assert unsigned(text)["rows"] == 3
+    text = sign({"rows": 3, "nothing": float("nan"), "nested": {"a": [1.5, "é", True, None]}})
+    assert read_signed(text)["rows"] == 3
     with pytest.raises(ValueError, match="not as it was written"):
-        unsigned(REWRITTEN[how](text))
+        read_signed(REWRITTEN[how](text))
 
 
 @pytest.mark.parametrize("kind", ["run", "ensemble"])
@@ -101,12 +101,12 @@ def test_a_checkpoint_that_a_run_in_progress_removes_is_not_lost(run):
 
 def test_runs_whose_status_names_no_checkpoints_are_still_verified_and_continued(run):
     file = run / "holonomix" / "status.json"
-    body = unsigned(file.read_bytes())
+    body = read_signed(file.read_bytes())
     assert body.pop("checkpoints") and "checkpoints" not in Store(run, "read").status
-    file.write_bytes(signed(body))
+    file.write_bytes(sign(body))
     assert verify(run) == []
     drive(fresh(run))
-    assert unsigned(file.read_bytes())["checkpoints"] and verify(run) == []
+    assert read_signed(file.read_bytes())["checkpoints"] and verify(run) == []
 
 
 def test_a_killed_run_names_no_checkpoint_that_is_gone(tmp_path):
@@ -150,7 +150,7 @@ def test_what_a_complete_ensemble_loses(ensemble):
 def as_of_an_older_version(ensemble: Path, *, listed: bool) -> None:
     """A complete ensemble whose status says "new", with or without a list."""
     (ensemble / "holonomix" / "status.json").write_bytes(
-        signed({"state": "new", "rows": 0, "columns": [], "attributes": {}})
+        sign({"state": "new", "rows": 0, "columns": [], "attributes": {}})
     )
     if not listed:
         (ensemble / "holonomix" / "blocks.json").unlink()
@@ -205,7 +205,7 @@ def declared(path: Path, rows: int, *, columns: bool) -> None:
     body["rows"] = rows
     for column in body["columns"] if columns else ():
         column["rows"] = None if column["rows"] is None else rows
-    file.write_bytes(signed(body))
+    file.write_bytes(sign(body))
 
 
 @pytest.mark.parametrize("rows", [0, 6, 2**30, 2**40, 2**53])

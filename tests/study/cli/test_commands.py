@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import holonomix as hx
 from holonomix.run.io import disk
-from holonomix.run.io.text import signed
+from holonomix.run.io.text import sign
 from holonomix.study.certificates import comparison
 from holonomix.study.cli.app import app
 from holonomix.study.cli.execute import job_from
@@ -133,7 +133,7 @@ def test_a_changed_file_is_not_run(here):
     listed = Path("run1/holonomix/format.json")
     kept = listed.read_bytes()
     # a store of an older version has no checksum of its run file
-    listed.write_bytes(signed({key: x for key, x in json.loads(kept).items() if key not in ("files", "sha256")}))
+    listed.write_bytes(sign({key: x for key, x in json.loads(kept).items() if key not in ("files", "sha256")}))
     assert "does not record the SHA-256" in said("resume", "run1", "-q", code=Exit.STORE)
     assert not Path("ran").exists()
     listed.write_bytes(kept)

@@ -9,12 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 import holonomix as hx
+from holonomix.core.scene import Scene
+from holonomix.mechanics.scenes import scene_of
 from holonomix.run.io import EnsembleStore
 from holonomix.study.cli import sweep
 from holonomix.study.cli.app import app
 from holonomix.study.cli.exits import CommandError
 from holonomix.study.cli.request import spec_from
 from holonomix.study.cli.sweep import axes_of, points_of, run_sweep
+from holonomix.study.viewer.ensembles import from_ensemble_store
 
 FILE = """
 model = "double-pendulum"
@@ -50,6 +53,16 @@ def test_a_sweep_is_an_ensemble_with_labels(tmp_path):
     found = grid.sel(gravity=9.81).isel(angles_0=1).transpose("t", "q_0", "q_1")
     np.testing.assert_allclose(found, single.q, rtol=0, atol=1e-13)
     assert run_sweep(spec, tmp_path / "out", quiet=True)["energy_error"] == summary["energy_error"]  # nothing is left
+
+
+def test_the_store_of_a_sweep_has_the_scene_of_the_model(tmp_path):
+    (tmp_path / "sweep.toml").write_text(FILE)
+    run_sweep(spec_from(str(tmp_path / "sweep.toml"), {}, [], tmp_path / "out"), tmp_path / "out", quiet=True)
+    scene = Scene.from_dict(EnsembleStore(tmp_path / "out").meta["scene"])
+    assert scene == scene_of(hx.models.double_pendulum().system, (2, 2), hx.models.double_pendulum())
+    assert [(b.a, b.b) for b in scene.bonds] == [(-1, 0), (0, 1)] and scene.anchors == ((0.0, 0.0),)
+    drawn = from_ensemble_store(EnsembleStore(tmp_path / "out")).scene
+    assert drawn is not None and len(drawn.bonds) == 6 * 2 and drawn.anchors == scene.anchors
 
 
 def test_points_are_combinations_and_draws_are_repeatable():

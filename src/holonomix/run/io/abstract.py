@@ -16,7 +16,6 @@ from .chunks import ColumnReader
 from .disk import Folder, as_path
 from .errors import StoreDamagedError, StoreNotFoundError, StoreVersionError
 from .layout import Column
-from .text import damaged_nodes
 
 if TYPE_CHECKING:
     import xarray
@@ -80,7 +79,7 @@ class AbstractStore(abc.ABC):
 
     def _damaged_nodes(self) -> list[str]:
         """The Zarr metadata that is not as it was written; that of format 1 has no checksum."""
-        return damaged_nodes(self._root, (r.column.name for r in self._readers())) if self.format > 1 else []
+        return directory.damaged_nodes(self._root, (r.column.name for r in self._readers())) if self.format > 1 else []
 
     def verify(self) -> list[str]:
         """Read everything; the names of the files that are missing or not as they were written."""
@@ -92,10 +91,10 @@ class AbstractStore(abc.ABC):
     # ---- files
 
     def file(self, name: str) -> bytes:
-        """A file that the store was created with, as it was.
+        """A file that the store was created with, verified.
 
-        If another of these files is hollow, a run cannot continue: it is refused here, where `holonomix resume` has not
-        imported JAX yet.
+        If another of these files is sparse, a run cannot continue. It is refused here, before `holonomix resume`
+        imports JAX.
         """
         directory.refuse_hollow_files(self._root)
         return directory.saved_file(self._root, name, self.max_file_bytes)

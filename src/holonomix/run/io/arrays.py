@@ -1,4 +1,4 @@
-"""Named arrays as the bytes of an `.npz`: no pickle, no compression, and every size is checked when it is read."""
+"""Named arrays as the bytes of an `.npz`, without pickle or compression; sizes are checked before memory is taken."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from .errors import StoreError
 
 KINDS = "biufcSU"  # numbers, booleans and texts
-_HEADER = 10_000
+_MAX_HEADER_BYTES = 10_000
 
 
 def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The bytes that `unpacked` reads, and `numpy.load`."""
+    """The arrays as bytes; `unpacked` and `numpy.load` read them."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, value in arrays.items():
@@ -29,7 +29,7 @@ def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def unpacked(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays, which take no more memory than `data`; a `ValueError` for whatever else the bytes are."""
+    """The arrays, which take no more memory than `data`; a `ValueError` where the bytes are anything else."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
@@ -49,7 +49,7 @@ def _array(data: bytes) -> np.ndarray:
     file = io.BytesIO(data)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("an array with an unknown header")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_HEADER)
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_MAX_HEADER_BYTES)
     if dtype.kind not in KINDS or any(n < 0 for n in shape):
         raise ValueError("an array of an unknown type")
     if dtype.itemsize * math.prod(shape) != len(data) - file.tell():

@@ -19,7 +19,7 @@ from .disk import Folder
 from .errors import StoreDamagedError, StoreError
 from .layout import INTERNAL, whole_number
 from .records import Records
-from .text import MAX_JSON_BYTES, signed, unsigned
+from .text import MAX_JSON_BYTES, read_signed, sign
 
 BLOCK_BYTES = 1 << 25
 MAX_BLOCKS, MAX_BLOCK_TRAJECTORIES = 1 << 20, 1 << 16
@@ -101,7 +101,7 @@ class BlockRecords:
         elif written is not None:
             sums[written] = self._digest(written)
         if sums != have:
-            self.inside.write(LIST, signed({"blocks": sums}), unique=True)
+            self.inside.write(LIST, sign({"blocks": sums}), unique=True)
         # last: a list in an ensemble that is not closed is valid, the reverse is damage
         if self._state() != "closed":
             self.inside.write(STATUS_FILE, blank_status("closed"), unique=True)
@@ -131,7 +131,7 @@ class BlockRecords:
     def _listed(self) -> list[str] | None:
         """The checksums in the list of blocks; None where it is missing or damaged."""
         with contextlib.suppress(OSError, ValueError, KeyError, StoreError):
-            sums = unsigned(self.inside.read(LIST, MAX_LIST_BYTES))["blocks"]
+            sums = read_signed(self.inside.read(LIST, MAX_LIST_BYTES))["blocks"]
             if isinstance(sums, list) and len(sums) == self.blocks and all(isinstance(x, str) for x in sums):
                 return sums
         return None
@@ -139,5 +139,5 @@ class BlockRecords:
     def _state(self) -> str | None:
         """The state in the status, "new" or "closed"; None where the status is missing or damaged."""
         with contextlib.suppress(OSError, ValueError, KeyError, StoreError):
-            return str(unsigned(self.inside.read(STATUS_FILE, MAX_JSON_BYTES))["state"])
+            return str(read_signed(self.inside.read(STATUS_FILE, MAX_JSON_BYTES))["state"])
         return None

@@ -101,15 +101,16 @@ class Checkpoints:
         return bool(numbers) and all(self._records.is_forged(number) for number in numbers)
 
     def prune(self, newest: int | None, damaged: Collection[int] = ()) -> None:
-        """Remove all but those that `kept` names, and damaged or unfinished ones; all if `newest` is None."""
-        keep = set() if newest is None else {f"{number:08d}" for number in kept(newest).difference(damaged)}
+        """Remove all but the undamaged ones that `numbers_to_keep` names; all if `newest` is None."""
+        numbers = set() if newest is None else numbers_to_keep(newest).difference(damaged)
+        keep = {f"{number:08d}" for number in numbers}
         # the JSON goes first: a checkpoint without it does not exist
         for name in sorted(self.folder.names(), key=lambda n: not n.endswith(".json")):
             if _OURS.fullmatch(name) and (name.startswith(".") or name[:8] not in keep):
                 self.folder.remove(name)
 
 
-def kept(newest: int) -> set[int]:
+def numbers_to_keep(newest: int) -> set[int]:
     """The newest two, and behind them the latest multiple of each power of eight: a handful, down to number 0."""
     keep, power = {newest, newest - 1, 0}, 8
     while power <= newest:

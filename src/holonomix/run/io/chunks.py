@@ -8,13 +8,13 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from .disk import Folder, hidden_name
 from .errors import StoreDamagedError, StoreError
-from .layout import Column
+from .layout import Column, differences
 from .text import seal
 
 MAX_NAMED_FILES = 1000  # missing files that are named one by one
@@ -286,6 +286,46 @@ class ColumnWriter:
             place = self.column.place_of(name)
             if is_unfinished(name, self.column) or (place is not None and place[1] >= used):
                 self.folder.remove(name)
+
+
+class RowWriter:
+    """Rows of several columns on their way into the files of a block."""
+
+    def __init__(self, root: Folder, columns: Iterable[Column], block: int = 0, *, unique: bool = False) -> None:
+        self.root, self.rows = root, 0
+        self.writers = [ColumnWriter(root, column, block, unique=unique) for column in columns]
+
+    def append(self, values: Mapping[str, np.ndarray]) -> None:
+        """Add rows, of shape (trajectories, rows, ...), under the keys of the columns."""
+        self.rows += self.check(values)
+        for writer in self.writers:
+            writer.append(values[writer.column.key])
+
+    def check(self, values: Mapping[str, np.ndarray]) -> int:
+        """Raise unless values have the keys, shapes and types of the columns; how many rows they are."""
+        count = next((x.shape[1] for x in values.values() if x.ndim > 1), 0)
+        for w in self.writers:
+            if w.column.rows is not None and self.rows + count > w.column.rows:
+                raise StoreError(f"the block has more than the {w.column.rows} rows of its ensemble")
+        lead = {w.column.key: (w.column.block_count(w.block), count) for w in self.writers}
+        want = {w.column.key: (w.column.shape, w.column.dtype) for w in self.writers}
+        have = {k: (x.shape[2:] if x.shape[:2] == lead.get(k) else x.shape, x.dtype.name) for k, x in values.items()}
+        if differ := differences(want, have):
+            raise StoreError(f"the new rows do not fit {self.root}: {differ}")
+        return count
+
+    def commit(self) -> None:
+        """Write the last file of each column, and wait until everything written is on the device."""
+        for writer in self.writers:
+            writer.flush()
+        for writer in self.writers:
+            writer.sync()
+
+    def go_back_to(self, rows: int, tails: Mapping[str, np.ndarray]) -> None:
+        """Continue after `rows` rows of a run, whose whole chunks are on disk; `tails` are those after, by name."""
+        self.rows = rows
+        for writer in self.writers:
+            writer.go_back_to(rows, tails[writer.column.name])
 
 
 def is_unfinished(name: str, column: Column) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from .chunks import ColumnReader, Places
-from .directory import is_ensemble, is_store
-from .ensemble import EnsembleStore
-from .errors import StoreError, StoreNotFoundError
+from .errors import StoreError
 
 
 class LazyColumn(BackendArray):
@@ -65,19 +62,3 @@ def lazy_dataset(
             lazy = indexing.LazilyIndexedArray(LazyColumn(reader))
             variables[column.name] = xarray.Variable(column.dims, lazy)
     return xarray.Dataset(variables, places, dict(attributes))
-
-
-def sweep_dataset(path: Path) -> xarray.Dataset:
-    """See `open_sweep`."""
-    if is_store(path):
-        return EnsembleStore(path).to_xarray()
-    stores = [EnsembleStore(part) for part in sorted(path.glob("*")) if is_ensemble(part)]
-    if not stores:
-        raise StoreNotFoundError(f"{path} is not a sweep: it is no store of an ensemble, and has none in it")
-    parts = [store.to_xarray() for store in stores]
-    shared = set.intersection(*({str(name) for name in part.variables} for part in parts))
-    labelled = [
-        part[sorted(shared)].assign_coords(method=("trajectory", [store.path.name] * store.trajectories))
-        for part, store in zip(parts, stores, strict=True)
-    ]
-    return xarray.concat(labelled, "trajectory", join="override", combine_attrs="drop_conflicts")

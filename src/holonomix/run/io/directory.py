@@ -15,7 +15,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from .chunks import remove_column
 from .disk import Folder
 from .errors import StoreBusyError, StoreDamagedError, StoreError, StoreExistsError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, group_metadata
-from .text import MAX_JSON_BYTES, as_json, parse_json, signed, unsigned
+from .text import MAX_JSON_BYTES, as_json, check_seal, parse_json, read_signed, sign
 
 FORMAT = 2  # of what is written
 FORMAT_FILE, STATUS_FILE = "format.json", "status.json"
@@ -85,7 +85,7 @@ def create(
         files = {name: text.encode() if isinstance(text, str) else text for name, text in saved.items()}
         checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         entry = {"format": FORMAT, "kind": kind, "holonomix": version(), "files": checksums}
-        (aside / INTERNAL).write(FORMAT_FILE, signed(entry))
+        (aside / INTERNAL).write(FORMAT_FILE, sign(entry))
         (aside / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
         (aside / INTERNAL).write(STATUS_FILE, blank_status("new"))
         aside.write("zarr.json", group_metadata({}, {"holonomix_format": FORMAT}))
@@ -93,7 +93,7 @@ def create(
             aside.write(name, data)
         if fill is not None:
             fill(aside)
-        with disk.translated(path):
+        with disk.translate_errors(path):
             disk.do_move(aside.root, path)
     except (Exception, KeyboardInterrupt):
         if lock is not None:
@@ -106,7 +106,7 @@ def create(
 
 def blank_status(state: str) -> bytes:
     """The status.json of a store without rows of its own: a new one, or an ensemble."""
-    return signed({"state": state, "rows": 0, "columns": [], "attributes": {}})
+    return sign({"state": state, "rows": 0, "columns": [], "attributes": {}})
 
 
 def discard(path: Path) -> None:
@@ -180,7 +180,7 @@ def shared_lock(root: Folder) -> Iterator[None]:
 
 
 def _open_lock(root: Folder) -> int:
-    with disk.translated(root), (root / INTERNAL).opened() as directory:
+    with disk.translate_errors(root), (root / INTERNAL).opened() as directory:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         return os.open("lock", flags, 0o666, dir_fd=directory)
 
@@ -212,7 +212,7 @@ def _read_entry(root: Folder) -> dict[str, Any]:
     try:
         data = inside.read(FORMAT_FILE, MAX_JSON_BYTES)
         body = parse_json(data)
-        return unsigned(data) if body.keys() & {"files", "sha256"} else body
+        return read_signed(data) if body.keys() & {"files", "sha256"} else body
     except (OSError, ValueError) as error:
         raise StoreDamagedError(
             f"{inside}/{FORMAT_FILE} is damaged or missing: {error}. The rows are not in it: where it holds "
@@ -254,13 +254,13 @@ def replace_file(root: Folder, name: str, data: bytes) -> None:
         return
     entry, new = _read_entry(root), hashlib.sha256(data).hexdigest()
     both = " ".join(dict.fromkeys([*sums.get(name, "").split(), new]))
-    inside.write(FORMAT_FILE, signed({**entry, "files": {**sums, name: both}}))
+    inside.write(FORMAT_FILE, sign({**entry, "files": {**sums, name: both}}))
     root.write(name, data)
-    inside.write(FORMAT_FILE, signed({**entry, "files": {**sums, name: new}}))
+    inside.write(FORMAT_FILE, sign({**entry, "files": {**sums, name: new}}))
 
 
 def refuse_hollow_files(root: Folder) -> None:
-    """Raise if one of the files is a pipe, a link or a length with nothing in it; contents are not read."""
+    """Raise if one of the files is a pipe, a link or sparse; contents are not read."""
     for name in _checksums(root) or ():
         with contextlib.suppress(OSError), root.file(name):
             pass
@@ -277,7 +277,7 @@ def damaged_files(root: Folder) -> list[str]:
         return [f"{INTERNAL}/{FORMAT_FILE}"]
     if sums is None:
         return []
-    checks = {FORMAT_FILE: unsigned, STATUS_FILE: unsigned, "zarr.json": _check_empty}
+    checks = {FORMAT_FILE: read_signed, STATUS_FILE: read_signed, "zarr.json": _check_empty}
     bad = [f"{INTERNAL}/{name}" for name, check in checks.items() if is_damaged(root / INTERNAL, name, check)]
     for name in sums:
         try:
@@ -287,13 +287,19 @@ def damaged_files(root: Folder) -> list[str]:
     return bad
 
 
+def damaged_nodes(root: Folder, names: Iterable[str]) -> list[str]:
+    """The `zarr.json` of the group and of arrays that are missing or not as `seal` wrote them."""
+    nodes = {"zarr.json": root, **{f"{name}/zarr.json": root / name for name in names}}
+    return [name for name, folder in nodes.items() if is_damaged(folder, "zarr.json", check_seal)]
+
+
 def mend(root: Folder) -> None:
     """Rewrite damaged metadata that is the same in every store. The caller holds the lock."""
     if is_damaged(root / INTERNAL, "zarr.json", _check_empty):
         (root / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
 
 
-def is_damaged(folder: Folder, name: str, check: Callable[[bytes], object] = unsigned) -> bool:
+def is_damaged(folder: Folder, name: str, check: Callable[[bytes], object] = read_signed) -> bool:
     """Whether a JSON file is missing or `check` raises a `ValueError` for its bytes."""
     try:
         check(folder.read(name, MAX_JSON_BYTES))

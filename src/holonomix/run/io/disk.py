@@ -1,4 +1,4 @@
-"""Every change that a store makes on disk goes through here, one small operation at a time.
+"""The crash-safe writer: every change that a store makes on disk, one small operation at a time.
 
 Files are reached relative to an open directory, and symbolic links below the directory that the user named are never
 followed: not to read, not to write, not to delete. A file is replaced by writing a hidden sibling and renaming it, so
@@ -28,12 +28,12 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-HOLLOW = 1 << 24  # bytes from which on a file must be there, not just declared
+MIN_SPARSE_BYTES = 1 << 24  # a longer file that takes next to no space is refused
 
 
 @contextlib.contextmanager
-def translated(path: object) -> Iterator[None]:
-    """Turn an `OSError` into a `StoreWriteError` that names the path and says how to go on."""
+def translate_errors(path: object) -> Iterator[None]:
+    """Turn an `OSError` into a `StoreWriteError` that names the path and says how to continue."""
     try:
         yield
     except OSError as error:
@@ -72,9 +72,9 @@ def as_path(path: object) -> Path:
 
 
 def is_hollow(facts: os.stat_result) -> bool:
-    """Whether a large file takes next to no space: a declared length, with nothing in it."""
+    """Whether a large file is sparse: it has a length and takes next to no space."""
     held = getattr(facts, "st_blocks", None)
-    return held is not None and facts.st_size > HOLLOW and held * 512 < facts.st_size >> 6
+    return held is not None and facts.st_size > MIN_SPARSE_BYTES and held * 512 < facts.st_size >> 6
 
 
 def read_regular(path: Path, most: int) -> bytes:
@@ -155,7 +155,7 @@ class Folder:
                 return file.read(size)
 
     def names(self) -> list[str]:
-        """What lies in the directory, sorted; nothing if there is none."""
+        """The names in the directory, sorted; none if there is no directory."""
         try:
             with self.opened() as directory:
                 return sorted(os.listdir(directory))
@@ -165,7 +165,7 @@ class Folder:
             raise StoreDamagedError(f"{self} cannot be listed: {error.strerror}") from error
 
     def held_bytes(self) -> int:
-        """The bytes of the files in the directory, without those that are hollow."""
+        """The bytes of the files in the directory, without sparse ones."""
         try:
             with self.opened() as directory:
                 found = [os.stat(name, dir_fd=directory, follow_symlinks=False) for name in os.listdir(directory)]
@@ -174,7 +174,7 @@ class Folder:
         return sum(facts.st_size for facts in found if stat.S_ISREG(facts.st_mode) and not is_hollow(facts))
 
     def is_directory(self, name: str) -> bool:
-        """Whether there is a directory of this name: a link to one is none."""
+        """Whether there is a directory of this name; a link to one does not count."""
         with self.opened() as directory:
             try:
                 return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
@@ -189,7 +189,7 @@ class Folder:
         `unique` is for files that several processes may write at once: the hidden sibling has a random name.
         """
         hidden = hidden_name(f"{name}.{secrets.token_hex(6)}" if unique else name)
-        with translated(f"{self}/{name}"):
+        with translate_errors(f"{self}/{name}"):
             try:
                 do_fill(self, hidden, data, durable)
                 do_rename(self, hidden, name)
@@ -200,17 +200,17 @@ class Folder:
 
     def make(self) -> None:
         """Make the directory if it is not there yet."""
-        with translated(self):
+        with translate_errors(self):
             do_make(self)
 
     def remove(self, name: str) -> None:
         """Remove a file, or a link itself, that may already be gone."""
-        with translated(f"{self}/{name}"):
+        with translate_errors(f"{self}/{name}"):
             do_remove(self, name)
 
     def remove_directory(self, name: str) -> bool:
         """Remove an empty directory; whether it was empty."""
-        with translated(f"{self}/{name}"):
+        with translate_errors(f"{self}/{name}"):
             try:
                 do_remove_directory(self, name)
             except OSError as error:
@@ -221,7 +221,7 @@ class Folder:
 
     def sync(self, *names: str) -> None:
         """Wait until these files, and the entries of the directory, are on the device."""
-        with translated(self):
+        with translate_errors(self):
             do_sync(self, names)
 
 
@@ -248,7 +248,7 @@ def do_fill(folder: Folder, name: str, data: bytes, durable: bool) -> None:
 
 
 def _created(folder: Folder, name: str) -> int:
-    """A new file under this name: what is left of an earlier attempt, or a link, is removed and not written to."""
+    """A new file of this name; a link, or the rest of an earlier attempt, is removed and not written to."""
     with folder.opened() as directory:
         try:
             return os.open(name, _WRITE, 0o666, dir_fd=directory)
@@ -315,7 +315,7 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` when the block ends without an error."""
     folder, hidden = Folder(path.absolute().parent), hidden_name(path.name)
-    with translated(path):
+    with translate_errors(path):
         try:
             with os.fdopen(_created(folder, hidden), "wb") as file:
                 yield file

@@ -34,13 +34,13 @@ from . import directory
 from .abstract import AbstractStore
 from .arrays import unpacked
 from .blocks import MAX_BLOCKS, BlockRecords, block_size
-from .chunks import ColumnReader, ColumnWriter
+from .chunks import ColumnReader, ColumnWriter, RowWriter
 from .directory import FORMAT, MAX_FILE_BYTES, version
 from .disk import Folder, as_path
 from .environment import current_environment
 from .errors import StoreBusyError, StoreDamagedError, StoreError
-from .layout import INTERNAL, MAX_ROWS, Column, differences, group_metadata, whole_number
-from .text import MAX_JSON_BYTES, scalar_attributes, signed, unsigned
+from .layout import INTERNAL, MAX_ROWS, Column, group_metadata, whole_number
+from .text import MAX_JSON_BYTES, read_signed, scalar_attributes, sign
 
 if TYPE_CHECKING:
     import xarray
@@ -62,7 +62,7 @@ class HasShape(Protocol):
 
 
 class StorePlace(NamedTuple):
-    """Where a store is or will be, and files to put into it when it is made, such as the run file of a sweep."""
+    """The path of a store, and files to save with a new one, such as the run file of a sweep."""
 
     path: Path
     files: Mapping[str, str | bytes]
@@ -78,7 +78,7 @@ class EnsembleStore(AbstractStore):
         self._locate(path)
         self._check_kind()
         try:
-            body = unsigned((self._root / INTERNAL).read("ensemble.json", MAX_JSON_BYTES))
+            body = read_signed((self._root / INTERNAL).read("ensemble.json", MAX_JSON_BYTES))
             self.columns = tuple(Column.from_dict(entry, ensemble=True) for entry in body["columns"])
             self.fixed = tuple(_fixed(Column.from_dict(entry)) for entry in body["fixed"])
             self.trajectories = whole_number(body["trajectories"], 1, MAX_TRAJECTORIES)
@@ -121,10 +121,10 @@ class EnsembleStore(AbstractStore):
     ) -> EnsembleStore:
         """Make an empty store.
 
-        `rows` and `reductions` give shape and type of what ONE trajectory has: rows of shape (rows, ...), all with the
-        same number, and values of any shape (those called `end/...` keep that name). `t` are the times of the rows
-        where trajectories share them, `coordinates` values per trajectory such as the parameters of a sweep, `meta` the
-        description of the run.
+        `rows` and `reductions` give the shapes and types of ONE trajectory: rows of shape (rows, ...), all with the
+        same number, and values of any shape (those called `end/...` keep that name). `t` are the times of the rows, if
+        the trajectories share them. `coordinates` are values per trajectory, such as the parameters of a sweep. `meta`
+        is the description of the run.
         """
         if trajectories < 1:
             raise StoreError(f"trajectories={trajectories}: an ensemble has at least one")
@@ -176,7 +176,7 @@ class EnsembleStore(AbstractStore):
             attributes = {**scalar_attributes(described), "holonomix_format": FORMAT, "holonomix_version": version()}
             aside.write("zarr.json", group_metadata(nodes, attributes))
             (aside / INTERNAL / "blocks").make()
-            (aside / INTERNAL).write("ensemble.json", signed(body))
+            (aside / INTERNAL).write("ensemble.json", sign(body))
 
         os.close(directory.create(as_path(path), files or {}, kind="ensemble", fill=fill))
         return EnsembleStore(path)
@@ -219,34 +219,22 @@ class EnsembleStore(AbstractStore):
         `end()` is called after the last part and returns reductions, statuses, and bytes to keep with the block (see
         `attachment`).
         """
-        first, last = self.bounds(block)
-        writers = {c.key: ColumnWriter(self._root, c, block, unique=True) for c in self.columns}
-        series = {c.key: c for c in self.columns if c.rows is not None}
-        single = {c.key: c for c in self.columns if c.rows is None}
+        self.bounds(block)
+        series = RowWriter(self._root, (c for c in self.columns if c.rows is not None), block, unique=True)
+        single = RowWriter(self._root, (c for c in self.columns if c.rows is None), block, unique=True)
+        total = self.rows if series.writers else 0
         parts = cast(Iterable[Mapping[str, np.ndarray]], [rows] if isinstance(rows, Mapping) else rows)
-        total, done = self.rows if series else 0, 0
         with directory.shared_lock(self._root):
             for part in parts:
-                arrays = {key: np.asarray(x) for key, x in part.items()}
-                count = next((x.shape[1] for x in arrays.values() if x.ndim > 1), 0)
-                _check_fit(arrays, series, (last - first, count))
-                done += count
-                if done > total:
-                    raise StoreError(f"the block has more than the {total} rows of its ensemble")
-                for key in series:
-                    writers[key].append(arrays[key])
-            if done != total:
-                raise StoreError(f"the block has {done} of the {total} rows of its ensemble")
-            for writer in writers.values():
-                writer.flush()
+                series.append({key: np.asarray(x) for key, x in part.items()})
+            if series.rows != total:
+                raise StoreError(f"the block has {series.rows} of the {total} rows of its ensemble")
+            series.commit()
             reductions, statuses, attached = end()
             values = {STATUS: np.asarray(statuses, np.int32)}
             values |= {_value_key(name): np.asarray(x) for name, x in reductions.items()}
-            _check_fit(values, single, (last - first,))
-            for key in single:
-                writers[key].append(values[key][:, None])
-            for writer in writers.values():
-                writer.sync()
+            single.append({key: x.reshape(*x.shape[:1], 1, *x.shape[1:]) for key, x in values.items()})
+            single.commit()
             self._records.save(block, values[STATUS], attached)
 
     def missing_blocks(self, *, verify: bool = False) -> list[int]:
@@ -354,10 +342,3 @@ def _column(key: str, spec: HasShape, trajectories: int, block: int, rows: int |
 def _fixed(column: Column) -> Column:
     """A coordinate: t has its own axis, the others go along the trajectories."""
     return column if column.name == TIME else column.along(TRAJECTORY)
-
-
-def _check_fit(values: Mapping[str, np.ndarray], columns: Mapping[str, Column], lead: tuple[int, ...]) -> None:
-    want = {key: ((*lead, *c.shape), c.dtype) for key, c in columns.items()}
-    have = {key: (x.shape, x.dtype.name) for key, x in values.items()}
-    if differ := differences(want, have):
-        raise StoreError(f"the block does not fit its ensemble: {differ}")

@@ -1,4 +1,4 @@
-"""The environment of a run: what the last bits of its rows depend on beside its description.
+"""The environment of a run: the versions and the processor that the last bits of its rows depend on.
 
 A store records it when a run begins. `Store.environment` is the recorded one, `current_environment()` that of this
 process, and `environment_changes(then)` lists the differences for a message. Keys: `python`, `machine`, the names of
@@ -43,9 +43,9 @@ def current_environment() -> dict[str, str]:
 
 
 def environment_changes(then: Mapping[str, object]) -> list[str]:
-    """One short text per difference between a recorded environment and this process; what was not recorded is left out.
+    """One short text per difference between a recorded environment and this process.
 
-    Instruction sets that came or went are named, not the whole lists.
+    Entries that were not recorded are left out. Of instruction sets, only those added or removed are named.
     """
     changes = []
     for name, value in current_environment().items():

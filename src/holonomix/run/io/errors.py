@@ -1,4 +1,4 @@
-"""What can go wrong with a store. Each message names the path and says what to do."""
+"""Errors of a store. Each message names the path and says what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class StoreError(HolonomixError):
 
 
 class StoreExistsError(StoreError):
-    """A fresh store was asked for where something already is."""
+    """The path of a new store is taken."""
 
 
 class StoreNotFoundError(StoreError):

@@ -67,7 +67,7 @@ def _csv(data: Any, file: IO[bytes]) -> None:
 
 
 def _as_text(label: str) -> str:
-    """A column's name that no spreadsheet takes for a formula."""
+    """A column's name, quoted where a spreadsheet would read it as a formula."""
     return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) else label
 
 

@@ -192,14 +192,16 @@ class Column:
     def encode(self, values: np.ndarray) -> bytes:
         """The bytes of a file with these values, of shape (trajectories, rows, ...)."""
         n, m = -(-values.shape[0] // self.chunk), self.chunks(values.shape[1])
-        whole = np.full((n * self.chunk, m * self.rows_per_chunk, *self.shape), self.fill, self.numpy_dtype)
-        whole[: values.shape[0], : values.shape[1]] = values
-        cut = np.moveaxis(whole.reshape(n, self.chunk, m, self.rows_per_chunk, *self.shape), 2, 1)
-        table = np.ascontiguousarray(cut).reshape(n * m, -1).view(np.uint8)
-        out = np.empty((n * m, self.chunk_size), np.uint8)
-        out[:, :-4] = table
-        sums = [google_crc32c.value(chunk.tobytes()) for chunk in table]
-        out[:, -4:] = np.array(sums, "<u4")[:, None].view(np.uint8)
+        full = (n * self.chunk, m * self.rows_per_chunk)
+        if values.shape[:2] != full:
+            part, values = values, np.full((*full, *self.shape), self.fill, self.numpy_dtype)
+            values[: part.shape[0], : part.shape[1]] = part
+        cut = values.reshape(n, self.chunk, m, self.rows_per_chunk, *self.shape)
+        shape = (self.chunk, self.rows_per_chunk, *self.shape)
+        out = np.empty(n * m, [("values", self.numpy_dtype, shape), ("sum", "<u4")])
+        out["values"].reshape(n, m, *shape)[...] = np.moveaxis(cut, 2, 1)
+        chunks = out.view(np.uint8).reshape(n * m, self.chunk_size)
+        out["sum"] = [google_crc32c.value(chunk[:-4].tobytes()) for chunk in chunks]
         return out.tobytes() + self.index(n, m)
 
     def decode(self, data: bytes) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .disk import Folder
 from .errors import StoreDamagedError, StoreError
-from .text import MAX_JSON_BYTES, signed, unsigned
+from .text import MAX_JSON_BYTES, read_signed, sign
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Records:
         if data is not None:
             self.folder.write(f"{number:08d}.{self.ending}", data, unique=self.unique)
             body = {**body, self.sum_key: hashlib.sha256(data).hexdigest()}
-        self.folder.write(f"{number:08d}.json", signed(body), unique=self.unique)
+        self.folder.write(f"{number:08d}.json", sign(body), unique=self.unique)
         self.folder.sync()
 
     def text(self, number: int) -> bytes:
@@ -50,7 +50,7 @@ class Records:
     def body(self, number: int) -> dict[str, Any]:
         """The content of the JSON, verified."""
         try:
-            return unsigned(self.text(number))
+            return read_signed(self.text(number))
         except ValueError as error:
             raise StoreDamagedError(f"{self.folder}/{number:08d}.json is damaged: {error}") from error
 

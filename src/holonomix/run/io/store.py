@@ -27,8 +27,8 @@ import numpy as np
 
 from . import directory
 from .abstract import AbstractStore, log
-from .checkpoints import Checkpoint, Checkpoints, kept
-from .chunks import ColumnReader, ColumnWriter, remove_column
+from .checkpoints import Checkpoint, Checkpoints, numbers_to_keep
+from .chunks import ColumnReader, RowWriter, remove_column
 from .directory import FORMAT, STATUS_FILE, version
 from .environment import current_environment
 from .errors import StoreDamagedError, StoreError, StoreVersionError
@@ -40,11 +40,10 @@ from .layout import (
     Column,
     column_name,
     columns_from,
-    differences,
     group_metadata,
     whole_number,
 )
-from .text import MAX_JSON_BYTES, as_json, read_json, scalar_attributes, signed, unsigned
+from .text import MAX_JSON_BYTES, as_json, read_json, read_signed, scalar_attributes, sign
 
 if TYPE_CHECKING:
     import xarray
@@ -90,7 +89,7 @@ class Store(AbstractStore):
         self._sizes = {"chunk_bytes": chunk_bytes, "shard_bytes": shard_bytes}
         self._checkpoint_seconds = self._spacing = checkpoint_seconds
         self._from_start = from_start
-        self._writers: dict[str, ColumnWriter] = {}
+        self._writer = RowWriter(self._root, ())
         self._number = -1
         self._pending: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
         self._last_checkpoint = -float("inf")
@@ -130,14 +129,13 @@ class Store(AbstractStore):
         """Add rows; the leading axis of every array counts them."""
         if not self._started:
             raise StoreError(f"call restart() before adding rows to {self.path}")
-        values = self._checked(rows)
+        values = self._check_rows(rows)
         with self._writing():
             if not self.columns:
                 self._lay_out(values)
             self._pending = None
-            for column in self.columns:
-                self._writers[column.name].append(values[column.key][None])
-            self.rows += len(next(iter(values.values()))) if values else 0
+            self._writer.append(values)
+            self.rows = self._writer.rows
 
     def checkpoint(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         """Record the complete state after the rows appended so far, and show those rows to readers."""
@@ -147,15 +145,14 @@ class Store(AbstractStore):
                 self._commit(*self._pending)
 
     def close(self, meta: dict[str, Any] | None = None) -> None:
-        """Record how the run ended and let go of the store. Safe to call twice, and after an error."""
+        """Record how the run ended and release the lock. Safe to call twice, and after an error."""
         if self._lock is None:
             return
         if self._started:
             with self._writing():
                 if self._pending is not None:
                     self._commit(*self._pending)
-                for writer in self._writers.values():
-                    writer.flush()
+                self._writer.commit()
                 self._publish("closed", meta or {})
         self.release()
 
@@ -222,7 +219,7 @@ class Store(AbstractStore):
             self._describe_format_1()
             return
         try:
-            body = unsigned((self._root / INTERNAL).read(STATUS_FILE, MAX_JSON_BYTES))
+            body = read_signed((self._root / INTERNAL).read(STATUS_FILE, MAX_JSON_BYTES))
             self.rows, self.columns = whole_number(body["rows"], 0, MAX_ROWS), columns_from(body["columns"])
             self.named_checkpoints = frozenset(whole_number(n, 0, 10**8) for n in body.get("checkpoints", ()))
             self.attributes, self.meta = dict(body["attributes"]), dict(body.get("begin", {}))
@@ -277,7 +274,7 @@ class Store(AbstractStore):
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """A stretch of writing. If it is cut short, the object is of no more use; the directory is, to `restart`."""
+        """Hold the lock while writing. After an error the object is closed; a new one can `restart` the run."""
         if self._lock is None:
             raise StoreError(f"{self.path} is {'open for reading' if self.mode == 'read' else 'closed'}")
         try:
@@ -287,7 +284,7 @@ class Store(AbstractStore):
             raise
 
     def release(self) -> None:
-        """Let go of the store without writing anything; it stays as its last checkpoint left it."""
+        """Release the lock without writing anything; the store stays as its last checkpoint left it."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -296,30 +293,28 @@ class Store(AbstractStore):
         if getattr(self, "_lock", None) is not None:
             self.release()
 
-    def _checked(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _check_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         values = {key: np.asarray(value) for key, value in rows.items()}
         if len({column_name(key) for key in values}) != len(rows):
             raise StoreError(f"two of the variables {sorted(rows)} would have the same name in the store")
         if any(v.ndim == 0 for v in values.values()) or len({len(v) for v in values.values()}) > 1:
             shapes = {key: v.shape for key, v in values.items()}
             raise StoreError(f"the arrays of one append need one common leading axis, the rows; got shapes {shapes}")
+        values = {key: v[None] for key, v in values.items()}
         if self.columns:
-            want = {c.key: (c.shape, c.dtype) for c in self.columns}
-            have = {key: (v.shape[1:], v.dtype.name) for key, v in values.items()}
-            if differ := differences(want, have):
-                raise StoreError(f"rows do not fit those already in {self.path}: {differ}")
+            self._writer.check(values)
         return values
 
     def _lay_out(self, values: Mapping[str, np.ndarray]) -> None:
         dims, rows = self.meta.get("dims") or {}, self._expected_rows()
-        made = [Column.for_run(key, v, dims.get(key), expected_rows=rows, **self._sizes) for key, v in values.items()]
-        self.columns = tuple(made)
-        self._writers = {column.name: ColumnWriter(self._root, column) for column in self.columns}
-        for writer in self._writers.values():
-            writer.folder.make()
+        sizes = {"expected_rows": rows, **self._sizes}
+        self.columns = tuple(Column.for_run(key, v[0], dims.get(key), **sizes) for key, v in values.items())
+        self._writer = RowWriter(self._root, self.columns)
+        for column in self.columns:
+            (self._root / column.name).make()
 
     def _expected_rows(self) -> int:
-        """How many rows will come, where the description says so: a short run then has small chunks."""
+        """How many rows will come, if the description tells: a short run then has small chunks."""
         rows, steps, every = (self.meta.get(name) for name in ("rows", "steps", "save_every"))
         if rows is None and isinstance(steps, int) and isinstance(every, int) and every > 0:
             rows = steps // every + 1
@@ -327,13 +322,9 @@ class Store(AbstractStore):
 
     def _commit(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         began = time.monotonic()
-        for writer in self._writers.values():
-            writer.flush()
-        for writer in self._writers.values():
-            writer.sync()
-        tail = {name: writer.tail for name, writer in self._writers.items()}
-        checkpoint = Checkpoint(self._number + 1, self.rows, self.columns, arrays, tail, meta, self.meta)
-        self._checkpoints.save(checkpoint)
+        self._writer.commit()
+        tails = {writer.column.name: writer.tail for writer in self._writer.writers}
+        self._checkpoints.save(Checkpoint(self._number + 1, self.rows, self.columns, arrays, tails, meta, self.meta))
         self._number += 1
         self._publish("running")
         self._checkpoints.prune(self._number)
@@ -345,7 +336,7 @@ class Store(AbstractStore):
     def _publish(
         self, state: str, closing: Mapping[str, Any] | None = None, damaged: Collection[int] = frozenset()
     ) -> None:
-        """Show `rows` rows to readers. The arrays' own metadata precedes the group's: all the rows are there by now.
+        """Show all rows so far to readers, whose files are written. The arrays' own metadata precedes the group's.
 
         The status names the checkpoints that `prune` will keep, so that `verify` notices one that is lost.
         """
@@ -355,31 +346,29 @@ class Store(AbstractStore):
             "holonomix_format": FORMAT,
             "holonomix_version": version(),
         }
-        for writer in self._writers.values():
+        for writer in self._writer.writers:
             writer.publish(self.rows)
         nodes = {column.name: column.metadata(self.rows) for column in self.columns}
         self._root.write("zarr.json", group_metadata(nodes, attributes), durable=False)
         columns = [column.as_dict() for column in self.columns]
-        named = sorted(kept(self._number).intersection(self._checkpoints.numbers()).difference(damaged))
+        named = sorted(numbers_to_keep(self._number).intersection(self._checkpoints.numbers()).difference(damaged))
         body = {"state": state, "rows": self.rows, "columns": columns, "checkpoints": named}
         body |= {"attributes": attributes, "begin": self.meta}
-        status = signed({**json.loads(as_json(closing or {})), **body})
+        status = sign({**json.loads(as_json(closing or {})), **body})
         (self._root / INTERNAL).write(STATUS_FILE, status, durable=closing is not None)
 
     # ---- after a kill
 
     def _go_back_to(self, found: Checkpoint) -> None:
         self.rows, self.columns, self.meta, self._number = found.rows, found.columns, dict(found.begin), found.number
-        self._writers = {column.name: ColumnWriter(self._root, column) for column in self.columns}
-        for name, writer in self._writers.items():
-            writer.go_back_to(found.rows, found.tail[name])
-        # readers first: no instant at which they are promised a row that is gone
+        self._writer = RowWriter(self._root, self.columns)
+        self._writer.go_back_to(found.rows, found.tail)
+        # the status first: it must never name a row that is gone
         damaged = self._checkpoints.damaged()
         self._publish("running", damaged=damaged)
-        for writer in self._writers.values():
-            writer.flush()
+        self._writer.commit()
         self._checkpoints.prune(found.number, damaged)
-        for writer in self._writers.values():
+        for writer in self._writer.writers:
             writer.cut()
 
     def _newest_intact(self) -> Checkpoint | None:
@@ -396,11 +385,11 @@ class Store(AbstractStore):
         return None
 
     def _discard_all(self) -> None:
-        """Back to an empty store: right after a kill before the first checkpoint, a loss otherwise."""
+        """Empty the store. Rows are lost unless the run was killed before its first checkpoint."""
         found = self._checkpoints.numbers()
         if (found or self._may_hold_rows()) and not self._from_start:
             raise self._no_checkpoint()
-        self.rows, self.columns, self._number, self._writers = 0, (), -1, {}
+        self.rows, self.columns, self._number, self._writer = 0, (), -1, RowWriter(self._root, ())
         self._publish("running", damaged=found)
         self._checkpoints.prune(None)
         for name in self._root.names():
@@ -415,7 +404,7 @@ class Store(AbstractStore):
         )
 
     def _may_hold_rows(self) -> bool:
-        """Whether readers are shown rows, or it is not known any more what they are shown."""
+        """Whether the store has rows; True also where the files that tell are damaged."""
         try:
             return self._now().rows > 0
         except StoreError:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .directory import is_ensemble
+from .directory import is_ensemble, is_store
 from .disk import as_path
 from .ensemble import EnsembleStore
+from .errors import StoreNotFoundError
 from .store import Store
+
+if TYPE_CHECKING:
+    import xarray
 
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
@@ -16,12 +20,24 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     return (EnsembleStore(path) if is_ensemble(path) else Store(path, "read")).verify()
 
 
-def open_sweep(path: str | os.PathLike[str]) -> Any:
+def open_sweep(path: str | os.PathLike[str]) -> xarray.Dataset:
     """An `xarray.Dataset` of the trajectories of a sweep; a sweep over methods has the coordinate `method`.
 
-    One store is read on demand. The stores of several methods are read at once, since they become new arrays; what only
-    some of the methods have, such as multipliers of their own, is left out.
+    One store is read on demand. The stores of several methods are read at once, since they become new arrays. Variables
+    that only some of the methods have are left out.
     """
-    from .dataset import sweep_dataset  # here, because xarray takes a while to import
+    path = as_path(path)
+    if is_store(path):
+        return EnsembleStore(path).to_xarray()
+    stores = [EnsembleStore(part) for part in sorted(path.glob("*")) if is_ensemble(part)]
+    if not stores:
+        raise StoreNotFoundError(f"{path} is not a sweep: it is no store of an ensemble, and has none in it")
+    import xarray  # here, because it takes a while
 
-    return sweep_dataset(as_path(path))
+    parts = [store.to_xarray() for store in stores]
+    shared = set.intersection(*({str(name) for name in part.variables} for part in parts))
+    labelled = [
+        part[sorted(shared)].assign_coords(method=("trajectory", [store.path.name] * store.trajectories))
+        for part, store in zip(parts, stores, strict=True)
+    ]
+    return xarray.concat(labelled, "trajectory", join="override", combine_attrs="drop_conflicts")

@@ -1,11 +1,11 @@
-"""JSON in a store: bounded when it is read, and able to show that no bit of it has changed."""
+"""JSON in a store: bounded in size when it is read, and with a checksum of its text."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,13 @@ def read_json(folder: Folder, name: str) -> dict[str, Any]:
 # ---- a checksum beside the rest, for files of our own
 
 
-def signed(body: Mapping[str, Any]) -> bytes:
+def sign(body: Mapping[str, Any]) -> bytes:
     """The JSON of `body` with its SHA-256."""
     return as_json({"sha256": hashlib.sha256(as_json(body)).hexdigest(), **body})
 
 
-def unsigned(data: bytes) -> dict[str, Any]:
-    """The body that `signed` wrote, or a `ValueError` if any byte of it has changed."""
+def read_signed(data: bytes) -> dict[str, Any]:
+    """The body that `sign` wrote, or a `ValueError` if any byte of it has changed."""
     body = parse_json(data)
     claimed = body.pop("sha256", None)
     if claimed != hashlib.sha256(as_json(body)).hexdigest():
@@ -80,26 +80,15 @@ def seal(node: Mapping[str, Any]) -> bytes:
     return text.replace(_BLANK.encode(), hashlib.sha256(text).hexdigest().encode(), 1)
 
 
-def is_sealed(data: bytes) -> bool:
-    """Whether every byte is as `seal` wrote it."""
+def check_seal(data: bytes) -> None:
+    """Raise a `ValueError` unless every byte is as `seal` wrote it."""
     try:
         claimed = parse_json(data)["attributes"][SEAL]
         blank = data.replace(claimed.encode(), _BLANK.encode(), 1)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return False
-    return len(claimed) == 64 and hashlib.sha256(blank).hexdigest() == claimed
-
-
-def damaged_nodes(root: Folder, names: Iterable[str]) -> list[str]:
-    """The `zarr.json` of the group and of arrays that are missing or not as `seal` wrote them."""
-    bad = []
-    for folder, name in ((root, "zarr.json"), *((root / array, f"{array}/zarr.json") for array in names)):
-        try:
-            intact = is_sealed(folder.read("zarr.json", MAX_JSON_BYTES))
-        except (OSError, StoreError):
-            intact = False
-        bad += [] if intact else [name]
-    return bad
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it has no checksum") from error
+    if len(claimed) != 64 or hashlib.sha256(blank).hexdigest() != claimed:
+        raise ValueError("it does not agree with its checksum")
 
 
 def scalar_attributes(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -300,7 +300,7 @@ def run_sweep(
     shared = (dts == dts[0]).all()
     with executor_from(executor) as pool:
         ensemble = hx.simulate_ensemble(
-            made.system,
+            dataclasses.replace(job.problem, system=made.system),  # with the scene of the model
             job.method,
             made.q,
             made.p,
