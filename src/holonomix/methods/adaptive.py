@@ -21,11 +21,11 @@ from ..linalg import Compensation, add, newton_root
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import SOR, AbstractSolver, Newton
-from .base import AbstractMethod, Traits, first_failure
+from .base import AbstractMethod, Path, Traits, first_failure, fresh_path
 from .bordered import solve_together
 from .equations import reduced_force
-from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monitor, check_monitor
-from .rattle import verlet_substep
+from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monitor
+from .rattle import RATTLE
 
 UPDATES, STARTS = ("semi-explicit", "explicit"), ("smooth", "forward", "naive")
 
@@ -90,9 +90,6 @@ class AbstractVariableStep(AbstractMethod):
     def _symmetric(self) -> bool:
         """The steps always are; a naive start is not where the way back ends."""
         return self.start != "naive"
-
-    def validate(self, system: AbstractSystem, state: State, dt: Real) -> None:
-        check_monitor(self.monitor, system, state.q, state.p, dt)
 
     # -- the start ------------------------------------------------------------------------------------------------
 
@@ -231,8 +228,8 @@ class AbstractVariableStep(AbstractMethod):
         p, status = self._whole(system, state.q, state.t, carry)
         return State(state.q, jnp.where(status == Status.OK, p, jnp.nan), state.t, state.n)
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        return fresh_path(RATTLE(self.solver), system, self.read(system, state, carry))
 
     def reverse(self, system: AbstractSystem, state: State, carry: Stagger) -> tuple[State, Stagger]:
         """`(q_n, -p_{n+1/2}, rho_{n+1/2})`: the way back begins with the half step ahead."""

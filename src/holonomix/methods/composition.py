@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +18,7 @@ from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
-from .base import AbstractMethod, Traits, first_failure
+from .base import AbstractMethod, Traits, check_one_step_map, merge_reports
 from .kick_drift import PhasePoint
 from .rattle import RATTLE
 from .schemes import Scheme, find_scheme, given_scheme
@@ -46,11 +47,7 @@ class Composition(AbstractMethod):
         method = RATTLE() if method is None else method
         if isinstance(order, str):
             order, scheme = None, order
-        if not isinstance(method, AbstractMethod):
-            hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
-            raise MethodError(f"a composition needs an instance of a method, not {method!r}{hint}")
-        if not method.one_step or method.stochastic or method.adaptive:
-            raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so it cannot be composed")
+        check_one_step_map("a composition", method)
         if not any(_gains(t) for t in method.traits.values()):
             raise MethodError(f"{method.name} is not a symmetric map of order two: composing it gains nothing")
         self.method = method
@@ -67,48 +64,24 @@ class Composition(AbstractMethod):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        order = self.scheme.order
-        return {
-            kind: Traits(
-                order,
-                True,
-                t.symplectic,
-                constraint_exact=t.constraint_exact,
-                hidden_exact=t.hidden_exact,
-                wedge=t.wedge,
-                treats=t.treats,
-            )
-            for kind, t in self.method.traits.items()
-            if _gains(t)
-        }
-
-    def check_conditions(self, system: AbstractSystem) -> None:
-        self.method.check_conditions(system)
+        order, traits = self.scheme.order, self.method.traits
+        return {kind: replace(t, order=order, energy_exact=False) for kind, t in traits.items() if _gains(t)}
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.init(system, state, dt)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         def substep(loop: PyTree, gamma: Numbers):
-            state, carry, status, iterations, residual = loop
+            state, carry, total = loop
             carry = self.method.resize(system, state, gamma * dt, carry)
             state, carry, report = self.method.step(system, state, gamma * dt, carry)
-            loop = (
-                state,
-                carry,
-                first_failure(status, report.status),
-                iterations + report.iterations,
-                jnp.maximum(residual, report.residual),
-            )
-            return loop, report.multipliers
+            return (state, carry, merge_reports(total, report)), report.multipliers
 
         gammas = jnp.asarray(self.scheme.coefficients, state.q.dtype)
         state = State(state.q, state.p, jnp.asarray(state.t, state.q.dtype), state.n)
-        ok = Report.ok()
-        start = (state, carry, ok.status, ok.iterations, ok.residual)
-        (state, carry, status, iterations, residual), multipliers = jax.lax.scan(substep, start, gammas)
+        (state, carry, total), multipliers = jax.lax.scan(substep, (state, carry, Report.ok()), gammas)
         last = jax.tree.map(lambda x: x[-1], multipliers)
-        return state, carry, Report(status, iterations, residual, last)
+        return state, carry, Report(total.status, total.iterations, total.residual, last)
 
     def read(self, system: AbstractSystem, state: State, carry: PyTree) -> State:
         return self.method.read(system, state, carry)

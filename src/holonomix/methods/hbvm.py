@@ -17,13 +17,13 @@ from ..linalg.scales import inverse_sizes
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import direct_momenta
-from .base import EXPLICIT, AbstractMethod, Traits, shown_momentum
+from .base import EXPLICIT, AbstractMethod, Path, Traits, fresh_path, shown_momentum
 from .composition import Composition
 from .equations import iteration_report, reduced_force
 from .hamiltonian_path import correction, equations, residual, start_slopes
 from .legendre import (
     ITERATIONS,
-    Path,
+    NodeValues,
     along,
     check_degrees,
     coefficients,
@@ -228,7 +228,7 @@ class HBVM(AbstractMethod):
             return None
         gamma, multipliers = x
         push, _, rho = evaluated
-        speeds = step_speeds(system, q, gamma, Path(gamma, push, rho), multipliers, dt)
+        speeds = step_speeds(system, q, gamma, NodeValues(gamma, push, rho), multipliers, dt)
         if rho is None:
             return Sizes(inverse_sizes(speeds), None), 0.0, None
         per_row = inverse_sizes(jnp.max(row_sizes(rho, speeds), axis=0))
@@ -299,15 +299,15 @@ class HBVM(AbstractMethod):
             return memory
         return memory._replace(low=Compensation(memory.low.q, _start_correction(system, state, dt)))
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: Memory) -> tuple[State, Any]:
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: Memory) -> Path:
         """With constraints another method of order four: a short step magnifies the normal part of a raw momentum."""
         if not system.has_constraints:
-            return super().substep(system, state, dt, carry)
+            return super().path(system, state, dt, carry)
         inner: AbstractMethod = Composition(RATTLE(), order=4)
         if system.separable:
             inner = LineIntegral(4, iteration=self.iteration, max_iterations=self.max_iterations)
         shown = State(state.q, direct_momenta(system, state.q, state.p, state.t).p, state.t, state.n)
-        return inner.substep(system, shown, dt, inner.init(system, shown, dt))
+        return fresh_path(inner, system, shown)
 
 
 def _start_correction(system: AbstractSystem, state: State, dt: Real) -> Any:

@@ -16,15 +16,15 @@ from ..core.status import Status
 from ..core.types import ArrayLike, Numbers, Real, Report, State, StepResult
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
-from .base import AbstractMethod, Traits, first_failure
-from .langevin import FIXED_MANIFOLD, one_way_bath, ornstein_uhlenbeck, redundancy, thermostat
+from .base import AbstractMethod, AbstractTally, Traits, check_one_step_map, first_failure
+from .langevin import FIXED_MANIFOLD, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE
 
 # A step back that ends within this many eps of q has returned.
 RETURNED = 1e3
 
 
-class Tally(eqx.Module):
+class Tally(AbstractTally):
     """Trajectories proposed, accepted, lost to a projection that failed, lost to one that did not return."""
 
     proposed: Any
@@ -36,6 +36,16 @@ class Tally(eqx.Module):
     def zeros() -> Tally:
         zero = jnp.asarray(0, jnp.result_type(int))
         return Tally(zero, zero, zero, zero)
+
+    def rates(self) -> dict[str, Any]:
+        """Over the run so far; `acceptance`, `unsolved` and `irreversible` per proposed trajectory."""
+        total = jnp.maximum(self.proposed, 1)
+        return {
+            "proposed": self.proposed,
+            "acceptance": self.accepted / total,
+            "unsolved": self.unsolved / total,
+            "irreversible": self.irreversible / total,
+        }
 
 
 class ConstrainedHMC(AbstractMethod):
@@ -74,10 +84,7 @@ class ConstrainedHMC(AbstractMethod):
         return_tol: float = 1e-8,
     ):
         method = RATTLE() if method is None else method
-        if not isinstance(method, AbstractMethod):
-            raise MethodError(f"HMC follows an instance of a method, not {method!r}")
-        if not method.one_step or method.stochastic or method.adaptive:
-            raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so HMC cannot follow it")
+        check_one_step_map("ConstrainedHMC", method)
         for kind, t in method.traits.items():
             if not (t.symmetric and t.symplectic):
                 raise MethodError(
@@ -103,25 +110,8 @@ class ConstrainedHMC(AbstractMethod):
             if kind in ("free", "constrained")
         }
 
-    def check_conditions(self, system: AbstractSystem) -> None:
-        self.method.check_conditions(system)
-
-    def one_way(self) -> str:
-        return one_way_bath(self.friction)
-
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.init(system, state, dt), Tally.zeros()
-
-    def statistics(self, carry: PyTree) -> dict[str, Any]:
-        """Rates over the run so far: `acceptance`, `unsolved` and `irreversible` per proposed trajectory."""
-        tally = carry[1]
-        total = jnp.maximum(tally.proposed, 1)
-        return {
-            "proposed": tally.proposed,
-            "acceptance": tally.accepted / total,
-            "unsolved": tally.unsolved / total,
-            "irreversible": tally.irreversible / total,
-        }
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Any = None) -> StepResult:
         inner, tally = carry

@@ -27,7 +27,7 @@ from .stages import LEAST_SPEED, reaches, row_sizes, speed_sizes, velocities
 
 __all__ = [
     "ITERATIONS",
-    "Path",
+    "NodeValues",
     "Tables",
     "along",
     "basis",
@@ -174,7 +174,7 @@ def later_surprise(s: int) -> Any:
     return (later @ np.linalg.pinv(np.concatenate([earlier, last])))[:, s:] - continuation(s)
 
 
-class Path(NamedTuple):
+class NodeValues(NamedTuple):
     """At the k nodes: velocities `du`, `grad U` less the applied force, and the Jacobians of the constraint."""
 
     du: Any  # (k, n)
@@ -182,7 +182,7 @@ class Path(NamedTuple):
     G: Any  # a stack of k Jacobians, None without constraints
 
 
-def along(system: AbstractSystem, start: PyTree, gamma: Numbers, t: Real, dt: Real, tab: Tables) -> Path:
+def along(system: AbstractSystem, start: PyTree, gamma: Numbers, t: Real, dt: Real, tab: Tables) -> NodeValues:
     """Follow `u(c h) = q + (low + h I(c) gamma)` through the nodes; `start = (q, low)` as in compensated sums."""
     q, low = start
     shape, m = q.shape, system.constraint_count(q)
@@ -197,7 +197,7 @@ def along(system: AbstractSystem, start: PyTree, gamma: Numbers, t: Real, dt: Re
         return pull, system.linearize(here, t + c * dt) if m else None
 
     pull, jac = jax.vmap(at)(u, du, jnp.asarray(tab.c, u.dtype))
-    return Path(du, pull, jac)
+    return NodeValues(du, pull, jac)
 
 
 class Increments(NamedTuple):
@@ -247,7 +247,9 @@ def coefficients(tab: Tables, values: Numbers) -> Any:
     return jnp.stack(rows)
 
 
-def step_speeds(system: AbstractSystem, q: Numbers, gamma: Numbers, path: Path, multipliers: Numbers, dt: Real) -> Any:
+def step_speeds(
+    system: AbstractSystem, q: Numbers, gamma: Numbers, path: NodeValues, multipliers: Numbers, dt: Real
+) -> Any:
     """The natural scale of a step's velocities, `(n,)`: of what `gamma` is the sum, coordinate by coordinate.
 
     `multipliers` are those at the nodes, `(k, m)`, or `(m,)`; constraint forces may cancel, so their parts count.

@@ -25,7 +25,7 @@ from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .legendre import (
     ITERATIONS,
-    Path,
+    NodeValues,
     Tables,
     along,
     check_degrees,
@@ -82,7 +82,7 @@ class Pieces(NamedTuple):
     defect: Any  # (s, n), of the equation for gamma
     rows: Any  # (R, m), the first R - 1 moments of d/dt g along the step, and the hidden constraint
     push: Any  # (s, n), F - beta M gamma
-    path: Path
+    path: NodeValues
     q1: Any
     p1: Any
 
@@ -400,8 +400,7 @@ class LineIntegral(AbstractMethod):
         return rows
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
-        back = State(state.q, -state.p, state.t, state.n)
-        fresh = self.init(system, back, jnp.nan)
+        back, fresh = super().reverse(system, state, carry)
         return back, fresh._replace(low=carry.low.reversed(), energy=carry.energy)
 
 

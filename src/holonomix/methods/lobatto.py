@@ -311,8 +311,7 @@ class LobattoIIIAB(AbstractMethod):
         return (moved + bent(more, 1), -(dl + again)), norm
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
-        back = State(state.q, -state.p, state.t, state.n)
-        fresh = self.init(system, back, jnp.nan)
+        back, fresh = super().reverse(system, state, carry)
         return back, fresh._replace(low=carry.low.reversed())
 
 

@@ -16,7 +16,7 @@ from ..core.errors import InputError, number_list
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add, newton_root
 from ..mechanics.abstract import AbstractSystem
-from .base import AbstractMethod, Traits
+from .base import AbstractMethod, Path, Traits
 from .equations import iteration_report, reduced_traits, unknown_sizes, vector_field
 
 
@@ -98,9 +98,12 @@ class LinearMultistep(AbstractMethod):
         slopes = tuple(jnp.concatenate([v[1:], x[None]]) for v, x in zip(slopes, new, strict=True))
         return State(q, p, t1, state.n), (low, values, slopes, jnp.minimum(known + 1, self.steps)), report
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        q, p, _, report = self._starting(system, state, dt, jnp.asarray(state.t, state.q.dtype), carry[0])
-        return State(q, p, state.t + dt, state.n), report.status
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        def at(time: Real) -> tuple[Any, Any, Any]:
+            q, p, _, report = self._starting(system, state, time, jnp.asarray(state.t, state.q.dtype), carry[0])
+            return q, p, report.status
+
+        return at
 
     def _starting(
         self, system: AbstractSystem, state: State, dt: Real, t: Real, low: PyTree

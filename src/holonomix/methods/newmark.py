@@ -39,13 +39,9 @@ def vanishes(beta: Real) -> bool:
 class AbstractImplicit(AbstractMethod):
     """What the families of Newmark and of Zhang & Skeel share: beta, and a carry of low parts, force and maybe more."""
 
+    position_carry = True
+
     beta: eqx.AbstractVar[Any]
-
-    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        return reverse_momentum(state, carry)
-
-    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
-        return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
 
 
 class Newmark(AbstractImplicit):
@@ -171,12 +167,6 @@ class PushforwardNewmark(AbstractImplicit):
 def _moved(state: State, low: Compensation, reach: Numbers) -> PhasePoint:
     """q + reach, where the low part of q went into `reach` already."""
     return PhasePoint(state.q, state.p, Compensation(jnp.zeros_like(low.q), low.p)).moved(reach)
-
-
-def reverse_momentum(state: State, carry: PyTree) -> tuple[State, Any]:
-    """Momentum and its low part reversed; the force depends on the position alone."""
-    low, *rest = carry
-    return State(state.q, -state.p, state.t, state.n), (low.reversed(), *rest)
 
 
 def full_system(system: AbstractSystem) -> Any:

@@ -16,11 +16,11 @@ from ..linalg import Compensation, newton_root
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import AbstractSolver, Newton
-from .base import AbstractMethod, Traits, first_failure, shown_momentum, solver_report
+from .base import AbstractMethod, Path, Traits, first_failure, fresh_path, shown_momentum, solver_report
 from .equations import unknown_sizes
 from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift
-from .rattle import verlet_substep
+from .rattle import RATTLE
 
 
 class SHAKE(AbstractMethod):
@@ -110,8 +110,8 @@ class SHAKE(AbstractMethod):
             p = raw - dt / 2 * gradient if self.form == "leapfrog" else raw
         return State(state.q, shown_momentum(self.solver.momenta(system, state.q, p, state.t)), state.t, state.n)
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        return fresh_path(RATTLE(self.solver), system, self.read(system, state, carry))
 
     def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         low, raw, gradient, dt, memory, begun = carry

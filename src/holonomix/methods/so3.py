@@ -26,7 +26,7 @@ from ..mechanics.stiff import StiffSystem
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint
-from .newmark import as_beta, definite_report, reverse_momentum
+from .newmark import as_beta, definite_report
 from .zhang_skeel import modified_force, verlet_step
 
 
@@ -43,12 +43,14 @@ class CayleyEulerSO3(AbstractMethod):
 
     reference = "Bou-Rabee & Marsden 2009; Tao & Owhadi 2015 (4.12)"
     family = "so3"
+    position_carry = True
 
     @property
     def traits(self) -> Mapping[str, Traits]:
         return {"constrained": Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)}
 
-    def check_conditions(self, system: AbstractSystem) -> None:
+    def check(self, system: AbstractSystem) -> None:
+        super().check(system)
         check_rotations(self, system, system)
         check_inertia(self, system)
 
@@ -73,9 +75,6 @@ class CayleyEulerSO3(AbstractMethod):
         p = rotation @ hat(omega) @ second
         return State(rotation, p, state.t + dt, state.n), (), iteration_report(done)
 
-    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        return State(state.q, -state.p, state.t, state.n), ()
-
 
 class ZhangSkeelSO3(AbstractMethod):
     r"""Z&S for a rotation matrix held by the penalty `omega^2/2 tr((R^T R - I)^2)`, all nine entries free.
@@ -91,6 +90,7 @@ class ZhangSkeelSO3(AbstractMethod):
 
     reference = "Tao & Owhadi 2015 (4.15)"
     family = "so3"
+    position_carry = True
 
     beta: Any = eqx.field(converter=as_beta, default=0.4)
     form: Literal["trapezoidal", "first"] = eqx.field(static=True, default="trapezoidal")
@@ -105,7 +105,8 @@ class ZhangSkeelSO3(AbstractMethod):
         second = self.form == "trapezoidal"
         return {"stiff": Traits(2 if second else 1, symmetric=second, symplectic=True)}
 
-    def check_conditions(self, system: AbstractSystem) -> None:
+    def check(self, system: AbstractSystem) -> None:
+        super().check(system)
         assert isinstance(system, StiffSystem)
         check_rotations(self, system, system.constrained())
 
@@ -133,16 +134,6 @@ class ZhangSkeelSO3(AbstractMethod):
 
     def _force(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
         return modified_force(system, q, dt, self.beta, 2 * self.c, once)
-
-    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
-        low, *rest = (carry,) if self.form == "first" else carry
-        low = Compensation(low.q, jnp.zeros_like(state.p))
-        return (low, *rest) if rest else low
-
-    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        if self.form == "trapezoidal":
-            return reverse_momentum(state, carry)
-        return State(state.q, -state.p, state.t, state.n), carry.reversed()
 
 
 # -- what they assume ------------------------------------------------------------------------------------------------

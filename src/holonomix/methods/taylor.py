@@ -230,6 +230,7 @@ class TaylorAdaptive(_AbstractTaylor):
     family = "taylor"
     adaptive = True
     tolerance_driven = True
+    continuous = True
 
     tol: float = eqx.field(static=True)
     solver: AbstractSolver | None
@@ -267,9 +268,10 @@ class TaylorAdaptive(_AbstractTaylor):
         low, low_t, _ = carry
         series = self._series(system, state, self.order, dt)
 
-        def at(time: Real) -> tuple[Any, Any]:
+        def at(time: Real) -> tuple[Any, Any, Any]:
             h = (time - low_t) / dt  # the state belongs to the time t + low_t
-            return state.q + (low.q + _increment(series.q, h)), state.p + (low.p + _increment(series.p, h))
+            q, p = state.q + (low.q + _increment(series.q, h)), state.p + (low.p + _increment(series.p, h))
+            return q, p, jnp.asarray(Status.OK, jnp.int32)
 
         return at
 

@@ -12,11 +12,10 @@ from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, newton_root
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
-from ..mechanics.projection import Newton
-from .base import EXPLICIT, AbstractMethod, Traits
+from .base import EXPLICIT, AbstractMethod, Path, Traits, fresh_path
 from .equations import iteration_report, reduced_force, unknown_sizes
 from .kick_drift import PhasePoint
-from .rattle import RATTLE, verlet_substep
+from .rattle import RATTLE
 
 
 class StormerVerlet(AbstractMethod):
@@ -66,12 +65,12 @@ class StormerVerlet(AbstractMethod):
         end = point.kicked(dt / 2 * force)
         return end.state(t1, state.n), (end.low, force), report
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        return verlet_substep(system, Newton(), self.read(system, state, carry), dt)
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        return fresh_path(RATTLE(), system, state)
 
     def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        back = State(state.q, -state.p, state.t, state.n)
-        return back, (carry[0].reversed(), reduced_force(system, back.q, back.p, back.t))
+        back, (_, force) = super().reverse(system, state, carry)
+        return back, (carry[0].reversed(), force)
 
 
 class Leapfrog(AbstractMethod):
