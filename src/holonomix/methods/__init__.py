@@ -1,4 +1,4 @@
-"""Integration methods, one file a family, and their registry."""
+"""Integration methods, one file per family, and their registry."""
 
 from __future__ import annotations
 

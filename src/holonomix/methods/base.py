@@ -25,7 +25,7 @@ from ..mechanics.projection.solvers import MomentumSolve
 
 KINDS = ("free", "constrained", "stiff")
 
-# What an ordinary differential equation may have: for methods that integrate the (index-reduced) equations of motion.
+# Capabilities of methods that integrate the (index-reduced) equations of motion as an ordinary differential equation.
 EXPLICIT = (Capability.MASS, Capability.FORCE, Capability.TIME, Capability.MAGNETIC)
 
 
@@ -36,7 +36,7 @@ class Traits:
     `order` is the order of convergence of positions and momenta, or a mapping by variable (`q`, `p`, `multipliers`).
     `symplectic` is None where it is unknown; `wedge` promises only the wedge product on `{G dq = 0}`.
     `constraint_exact` and `hidden_exact` mean round-off; so does `energy_exact`. `composable` is false for a map that
-    is not smooth near the identity: symmetric compositions of it stay at its own order. `treats` lists what a system
+    is not smooth near the identity, so that symmetric compositions gain no order. `treats` lists what a system
     may have beyond a constant mass, a potential V(q) and fixed, independent constraints; order, constraint and hidden
     constraint are then as declared, symplecticity and energy where the system has them.
     """

@@ -27,9 +27,9 @@ from .schemes import Scheme, find_scheme, given_scheme
 class Composition(AbstractMethod):
     r"""Symmetric composition `Phi_{gamma_s dt} o ... o Phi_{gamma_1 dt}` of a symmetric one-step method of order two.
 
-    `Composition(RATTLE(), order=8)` takes the best list known here; `scheme=` names another (`"triple-jump-8"`) or is
+    `Composition(RATTLE(), order=8)` takes the best known coefficients; `scheme=` names others (`"triple-jump-8"`) or is
     the coefficients themselves, whose order conditions are checked. All structure of the base method is kept; systems
-    on which it is no smooth map near the identity are refused (HBVM with constraints turns the normal momentum around).
+    on which it is not a smooth map near the identity are refused (HBVM with constraints reverses the normal momentum).
     """
 
     reference = "Yoshida 1990; Hairer, Lubich & Wanner 2006 (V.3); Farrell 2009 (7)"
@@ -121,7 +121,7 @@ class Splitting(AbstractMethod):
         self.c, self.d = number_list("c", c), number_list("d", d)
         order = None if order is None else whole_number("order", order)
         if len(self.c) != len(self.d):
-            raise InputError(f"c has {len(c)} coefficients and d has {len(d)}; they must be as many")
+            raise InputError(f"c has {len(c)} coefficients and d has {len(d)}; their numbers must be equal")
         found = 0
         while found < (8 if order is None else order) and splitting_defect(self.c, self.d, found + 1) < 1e-10:
             found += 1
@@ -138,7 +138,7 @@ class Splitting(AbstractMethod):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        # d = 0 at the end lets the palindrome close on a drift, c = 0 at the start on a kick
+        # a palindrome ends with a drift if the last d is zero, and starts with a kick if the first c is zero
         c, d = list(self.c), list(self.d)
         flows = [x for pair in zip(c, d, strict=True) for x in pair]
         while flows and flows[-1] == 0.0:
@@ -160,10 +160,10 @@ class Splitting(AbstractMethod):
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         def stage(point: PyTree, weights: tuple[Any, ...]):
             c, d, when = weights
-            point = point.moved(dt * c * system.velocity(point.q, point.p))
-            return point.kicked(-dt * d * system.gradient(point.q, state.t + when * dt)), None
+            point = point.move(dt * c * system.velocity(point.q, point.p))
+            return point.kick(-dt * d * system.gradient(point.q, state.t + when * dt)), None
 
-        # time runs with the drifts
+        # drifts advance the time
         weights = tuple(jnp.asarray(x, state.q.dtype) for x in (self.c, self.d, np.cumsum(self.c)))
         end, _ = jax.lax.scan(stage, PhasePoint.of(state, carry), weights)
         return end.state(state.t + dt, state.n), end.low, Report.ok()
@@ -173,7 +173,7 @@ def splitting_defect(c: Sequence[float], d: Sequence[float], order: int) -> floa
     """Largest coefficient of degree `order` in `prod_i exp(c_i A) exp(d_i B) - exp(A + B)`, A and B not commuting."""
     words = [w for k in range(order + 1) for w in itertools.product("AB", repeat=k)]
 
-    def exponential(letter: str, factor: Any):
+    def exponential(letter: str, factor: float):
         return {(letter,) * k: factor**k / _factorial(k) for k in range(order + 1)}
 
     product: dict[tuple[str, ...], float] = {(): 1.0}

@@ -1,4 +1,4 @@
-"""Multiple time steps: the slow force kicks once a step, the stiff force acts in many small steps between.
+"""Multiple time steps: the slow force kicks once per step, the stiff force acts in many small steps between.
 
 Half kick with the slow force, oscillate over h under `p^T M^-1 p/2 + V/eps^2` in micro-steps, half kick. The three
 methods differ in the kick only. All treat a position-dependent mass.
@@ -30,7 +30,7 @@ from .verlet import StormerVerlet
 
 
 class AbstractImpulse(AbstractMethod):
-    """Kick, oscillate, kick: what the three methods share."""
+    """Kick, oscillate, kick: shared by the three methods."""
 
     position_carry = True
 
@@ -39,7 +39,7 @@ class AbstractImpulse(AbstractMethod):
 
     @abc.abstractmethod
     def kick(self, system: StiffSystem, q: Numbers) -> tuple[Any, Any]:
-        """The slow force that a kick gives, and the status of what had to be solved for it."""
+        """The slow force of a kick, and the status of its solves."""
 
     def __check_init__(self) -> None:
         whole_number("substeps", self.substeps)
@@ -84,7 +84,7 @@ class Impulse(AbstractImpulse):
         p+ = p_n - h/2 grad U(q_n)    (q_{n+1}, p-) = flow over h of p^T M^-1 p/2 + V/eps^2    p_{n+1} = p- - h/2 grad U
 
     Symmetric and symplectic. On stiff systems whose frequencies depend on the position the kicks across the manifold
-    change the actions by O(1), so positions are wrong however small eps is: the control of Lubich & Weiss.
+    change the actions by O(1), so positions are wrong however small eps is: the baseline of Lubich & Weiss.
     """
 
     reference = "Grubmueller et al. 1991; Tuckerman, Berne & Martyna 1992; Lubich & Weiss 2014 (2.1)"
@@ -142,7 +142,7 @@ class ProjectedImpulse(AbstractImpulse):
 
         kick:  p -= h/2 P(x) grad U(x),      P = I - G^T (G M^-1 G^T)^-1 G M^-1
 
-    Within O(eps) of the mollified method at the price of one m x m solve a kick; symmetric, not symplectic.
+    Within O(eps) of the mollified method at the price of one m x m solve per kick; symmetric, not symplectic.
     """
 
     reference = "Lubich & Weiss 2014 (2.3)"

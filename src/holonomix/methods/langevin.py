@@ -151,7 +151,7 @@ class GeodesicBAOAB(AbstractMethod):
 
         B: p <- P(q) [p - dt/2 grad V(q)]      A: K RATTLE steps of dt/(2K) without force      O: `ornstein_uhlenbeck`
 
-    One gradient a step. Without constraints it is BAOAB, whose positions are exact for harmonic wells.
+    One gradient per step. Without constraints it is BAOAB, whose positions are exact for harmonic wells.
     """
 
     reference = "Leimkuhler & Matthews 2016 (Proc. R. Soc. A 472, 20160138)"
@@ -223,20 +223,20 @@ class GeodesicBAOAB(AbstractMethod):
 
 
 def _projected_order(order: int | Mapping[str, int]) -> int | Mapping[str, int]:
-    """The order where momenta are projected in every step: what is tangent in them is as accurate as positions are.
+    """The order of a method whose momenta are projected in every step: their tangential part is as accurate as q.
 
-    Multipliers that are constant over a step (`HBVM`) no longer alternate, and are those of its middle.
+    Multipliers that are constant over a step (`HBVM`) no longer alternate; they are those of the middle of the step.
     """
     return order if isinstance(order, int) else {**order, "p": order["q"], "multipliers": 2}
 
 
 def redundancy(method: AbstractMethod) -> str | None:
-    """How a solver inside a method was told to treat rows that depend on each other."""
+    """The `redundant` option of the solver inside a method."""
     return "min-norm" if accepts_redundant(method) else None
 
 
 def thermostat(friction: ArrayLike, temperature: ArrayLike) -> tuple[Any, Any]:
-    """Both as runtime values; negative numbers are refused where they are known."""
+    """Both as runtime values; known negative numbers are refused."""
     friction, temperature = real_array("friction", friction), real_array("temperature", temperature)
     for name, value in (("friction", friction), ("temperature", temperature)):
         if not isinstance(value, Tracer) and not bool(np.all(np.asarray(value) >= 0)):

@@ -1,4 +1,4 @@
-"""Step-size monitors: what `U(q, p)` an adaptive method follows, with physical steps of about `h / U`.
+"""Step-size monitors `U(q, p)`: an adaptive method takes physical steps of about `h / U`.
 
 A monitor is positive and even in p, or the method would not be reversible. Scaling a monitor by a constant changes
 nothing: `h = dt U(q_0, p_0)` scales with it. Equation numbers are those of Barth, Leimkuhler & Reich 1998.
@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 
-# Steps of the first size in which a start without any scale of its own is taken to change.
+# The number of steps of size dt that stands for the natural time of a start without any scale.
 START_STEPS = 100
 
 
 def _optional(name: str) -> Callable[[Any], Any]:
-    """A converter for a number that may be left to the monitor."""
+    """A converter for a number or None, the monitor's own choice."""
     return lambda x: None if x is None else real_array(name, x)
 
 
@@ -88,7 +88,7 @@ def _quotient(a: Numbers, b: Numbers) -> Any:
 
 
 class AbstractMonitor(eqx.Module):
-    """`monitor(system, q, p)` is U. `start` fixes what it remembers of the start, `value` is U with that memory."""
+    """`monitor(system, q, p)` is U. `start` makes the memory of a run, `value` is U with that memory."""
 
     positional: ClassVar[bool] = False  # U depends on q alone, so that the next density is explicit
 
@@ -121,7 +121,7 @@ class AbstractMonitor(eqx.Module):
             raise InputError(f"the monitor must be positive and finite; at the start U = {u:g} ({hint})")
         if not even:
             return
-        # momenta as large as p, or such that q changes by itself in a hundred steps
+        # momenta as large as p, or such that q changes by its own size in START_STEPS steps
         drawn = np.random.default_rng(0).standard_normal(np.shape(p))
         way = jnp.full_like(q, jnp.max(jnp.abs(q)) / (START_STEPS * abs(dt)))
         drawn = drawn * np.maximum(np.max(np.abs(p)), np.abs(system.momentum(q, way)))
@@ -135,7 +135,7 @@ class AbstractMonitor(eqx.Module):
 
 
 class AbstractRemembering(AbstractMonitor):
-    """A monitor with a scale that the start sets; by itself it takes any state for the start."""
+    """A monitor with a scale set by the start; as a function of (q, p) it takes the state for the start."""
 
     def __call__(self, system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
         return self.value(system, q, p, self.start(system, q, p, None))

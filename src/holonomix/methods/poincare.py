@@ -23,7 +23,7 @@ from .rattle import RATTLE
 
 
 class Poincare(eqx.Module):
-    """Constants of the transformed Hamiltonian, and what rounding left over."""
+    """Constants of the transformed Hamiltonian, and low parts of q, p and t."""
 
     energy: Any  # H_0
     h: Any

@@ -59,7 +59,7 @@ class RATTLE(AbstractMethod):
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, gradient, memory = carry
-        start, t1 = PhasePoint.of(state, low).kept(self.compensated), state.t + dt
+        start, t1 = PhasePoint.of(state, low).keep_low(self.compensated), state.t + dt
 
         # kick, and drift to the point of the manifold
         if is_general(system):
@@ -71,10 +71,10 @@ class RATTLE(AbstractMethod):
             kick = -dt / 2 * gradient
 
         # kick, and project onto the tangent space
-        end, tangent = project_momentum(system, self.solver, drift.point.kept(self.compensated), kick, t1)
+        end, tangent = project_momentum(system, self.solver, drift.point.keep_low(self.compensated), kick, t1)
 
         report = Report(drift.status, drift.iterations, drift.residual)
         if tangent is not None:
             lr, lv = drift.multipliers * (2 / dt**2), tangent.multipliers * (2 / dt)
             report = solver_report(drift, tangent.status, lr=lr, lv=lv)
-        return end.state(t1, state.n), (end.kept(self.compensated).low, gradient, drift.memory), report
+        return end.state(t1, state.n), (end.keep_low(self.compensated).low, gradient, drift.memory), report

@@ -1,4 +1,4 @@
-"""SHAKE: the same positions as RATTLE, with staggered or untangent momenta."""
+"""SHAKE: the positions of RATTLE, with momenta that are staggered or not tangent to the manifold."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .rattle import RATTLE
 class SHAKE(AbstractMethod):
     r"""SHAKE (Ryckaert, Ciccotti & Berendsen 1977).
 
-    `form="leapfrog"`, the original with staggered momenta, one position solve a step:
+    `form="leapfrog"`, the original with staggered momenta, one position solve per step:
 
         p_{n+1/2} = p_{n-1/2} - dt (grad V(q_n) + G(q_n)^T lambda_n)
         q_{n+1} = q_n + dt M^-1 p_{n+1/2},  g(q_{n+1}) = 0
@@ -98,7 +98,7 @@ class SHAKE(AbstractMethod):
             point = PhasePoint(end.q, end.p, Compensation.zeros(end.q))
             ahead = kick_drift(system, self.solver, point, -dt * gradient, dt, t1, drift.memory)
             pull = system.linearize(end.q, t1).transpose(ahead.multipliers / (2 * dt))
-            end = end.kicked(-dt / 2 * gradient - pull)
+            end = end.kick(-dt / 2 * gradient - pull)
             report = solver_report(drift, ahead.status, **{"lambda": ahead.multipliers / dt**2})
         return end.state(t1, state.n), (end.low, end.p, gradient, size, drift.memory, begun), report
 

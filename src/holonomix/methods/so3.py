@@ -69,7 +69,7 @@ class CayleyEulerSO3(AbstractMethod):
         target = momentum + h * torque
         done = newton_root(_cayley_residual, solve(inertia, target, symmetric=True), (inertia, target, h))
         w = done.x
-        rotation = orthonormal(rotation @ cayley(h * w))
+        rotation = orthonormalize(rotation @ cayley(h * w))
         momentum = _cotangent(-h * w, inertia @ w)
         omega = solve(inertia, momentum, symmetric=True)
         p = rotation @ hat(omega) @ second
@@ -127,8 +127,8 @@ class ZhangSkeelSO3(AbstractMethod):
         if self.form == "trapezoidal":
             return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
         force, factor = self._force(system, state.q, dt)
-        point = PhasePoint.of(state, carry).kicked(dt * force)
-        point = point.moved(dt * system.velocity(state.q, point.p))
+        point = PhasePoint.of(state, carry).kick(dt * force)
+        point = point.move(dt * system.velocity(state.q, point.p))
         report = definite_report(factor.smallest, self.definite)
         return point.state(state.t + dt, state.n), point.low, report
 
@@ -136,7 +136,7 @@ class ZhangSkeelSO3(AbstractMethod):
         return modified_force(system, q, dt, self.beta, 2 * self.c, once)
 
 
-# -- what they assume ------------------------------------------------------------------------------------------------
+# -- their assumptions ------------------------------------------------------------------------------------------------
 
 
 def check_shape(method: AbstractMethod, shape: tuple[int, ...]) -> None:
@@ -147,7 +147,7 @@ def check_shape(method: AbstractMethod, shape: tuple[int, ...]) -> None:
 def check_rotations(method: AbstractMethod, system: AbstractSystem, rigid: Any) -> None:
     """The manifold of `rigid` is SO(3): its constraint vanishes at rotations and has rank six there.
 
-    Values that are still traced cannot be looked at; nothing is checked then.
+    Traced values are not checked.
     """
     if system.shape is not None:
         check_shape(method, system.shape)
@@ -190,8 +190,8 @@ def cayley(x: Numbers) -> Any:
     return jnp.eye(3, dtype=x.dtype) + 2 / (1 + jnp.sum(x * x) / 4) * (skew + skew @ skew)
 
 
-def orthonormal(rotation: Numbers) -> Any:
-    """A product of rotations without its rounding error, which adds up otherwise: one Newton step of the polar form."""
+def orthonormalize(rotation: Numbers) -> Any:
+    """One Newton step of the polar decomposition, so that rounding errors of products do not accumulate."""
     return rotation + rotation @ (jnp.eye(3, dtype=rotation.dtype) - rotation.T @ rotation) / 2
 
 

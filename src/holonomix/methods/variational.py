@@ -148,7 +148,7 @@ class VariationalIntegrator(AbstractMethod):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        # the modified potentials of the two others are made for a constant mass
+        # the modified potentials of the two others need a constant mass
         general = not isinstance(self.lagrangian, NewmarkLagrangian | ZhangSkeelLagrangian)
         treats = (Capability.MASS,) if general else ()
         return {"free": Traits(self.claimed, symmetric=self.symmetric, symplectic=True, treats=treats)}
