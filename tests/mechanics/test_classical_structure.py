@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.methods.multistep import adams_coefficients, extrapolated, multistep_order
+from holonomix.methods.multistep import adams_coefficients, extrapolate, multistep_order
 from holonomix.methods.partitioned import LOBATTO_IIIAB, SYMPLECTIC_EULER, VERLET
 
 # Henon-Heiles with uneven masses: nonlinear, no symmetry that a method could profit from
@@ -93,8 +93,8 @@ def test_a_poor_start_would_show():
     """Control: the starting values matter, so a first-order start must be noticed at order five."""
     field = lambda z, t: (z[1], -jnp.sin(z[0]))
     z = (jnp.asarray(1.0), jnp.asarray(0.0))
-    fine = extrapolated(field, z, 0.0, 0.1, 12)
-    good, poor = (abs(float(extrapolated(field, z, 0.0, 0.1, k)[0] - fine[0])) for k in (6, 2))
+    fine = extrapolate(field, z, 0.0, 0.1, 12)
+    good, poor = (abs(float(extrapolate(field, z, 0.0, 0.1, k)[0] - fine[0])) for k in (6, 2))
     assert good < 1e-10 < 1e-7 < poor
 
 

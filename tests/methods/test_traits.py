@@ -163,9 +163,6 @@ class WithoutNoise(AbstractMethod):
     def name(self):
         return self.method.name
 
-    def check_conditions(self, system):
-        self.method.check_conditions(system)
-
     def init(self, system, state, dt):
         return self.method.init(system, state, dt)
 

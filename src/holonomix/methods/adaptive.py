@@ -1,7 +1,8 @@
 """Reversible variable steps: Adaptive Verlet and its constrained forms VSHAKE and VRATTLE.
 
-In the fictive time tau, `dt = dtau / U(q, p)`, steps of fixed size h resolve what the monitor U finds difficult. A
-density `rho` that follows U from half step to half step keeps the method semi-explicit and reversible.
+In the fictive time tau, `dt = dtau / U(q, p)`, steps have the fixed size h, so that physical steps are short where the
+monitor U is large. A density `rho` that follows U from half step to half step keeps the method semi-explicit and
+reversible.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from ..linalg import Compensation, add, newton_root
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import SOR, AbstractSolver, Newton
-from .base import AbstractMethod, Traits, first_failure
+from .base import AbstractMethod, Path, Traits, first_failure, fresh_path
 from .bordered import solve_together
 from .equations import reduced_force
-from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monitor, check_monitor
-from .rattle import verlet_substep
+from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monitor
+from .rattle import RATTLE
 
 UPDATES, STARTS = ("semi-explicit", "explicit"), ("smooth", "forward", "naive")
 
 
 class Stagger(eqx.Module):
-    """What a variable step remembers at n: momentum and density at n - 1/2, and the fictive step h."""
+    """The carry at n: momentum and density at n - 1/2, and the fictive step h."""
 
     half: Any
     density: Any
@@ -42,7 +43,7 @@ class Stagger(eqx.Module):
     multipliers: Any  # of the last step, the first guess of the next
     monitor: Any
     solver: Any
-    status: Any  # how the start went
+    status: Any  # of the start
 
 
 class _Ahead(NamedTuple):
@@ -60,7 +61,7 @@ class _Ahead(NamedTuple):
 
 
 class AbstractVariableStep(AbstractMethod):
-    """The map of `(q_n, p_{n-1/2}, rho_{n-1/2})` that the methods of this family share."""
+    """The map of `(q_n, p_{n-1/2}, rho_{n-1/2})`, shared by the methods of this family."""
 
     monitor: eqx.AbstractVar[AbstractMonitor]
     update: eqx.AbstractVar[str]
@@ -88,11 +89,8 @@ class AbstractVariableStep(AbstractMethod):
 
     @property
     def _symmetric(self) -> bool:
-        """The steps always are; a naive start is not where the way back ends."""
+        """Steps are symmetric, but a reversed run does not end at a naive start."""
         return self.start != "naive"
-
-    def validate(self, system: AbstractSystem, state: State, dt: Real) -> None:
-        check_monitor(self.monitor, system, state.q, state.p, dt)
 
     # -- the start ------------------------------------------------------------------------------------------------
 
@@ -231,8 +229,8 @@ class AbstractVariableStep(AbstractMethod):
         p, status = self._whole(system, state.q, state.t, carry)
         return State(state.q, jnp.where(status == Status.OK, p, jnp.nan), state.t, state.n)
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        return fresh_path(RATTLE(self.solver), system, self.read(system, state, carry))
 
     def reverse(self, system: AbstractSystem, state: State, carry: Stagger) -> tuple[State, Stagger]:
         """`(q_n, -p_{n+1/2}, rho_{n+1/2})`: the way back begins with the half step ahead."""
@@ -291,7 +289,7 @@ class VRATTLE(AbstractVariableStep):
 class VSHAKE(AbstractVariableStep):
     r"""VSHAKE: the positions of VRATTLE, with the staggered momentum projected only when it is shown.
 
-    With the semi-explicit update one linear solve a step less than VRATTLE; the explicit update needs `p_n` anyway.
+    With the semi-explicit update a step takes one linear solve less than VRATTLE's; the explicit update needs `p_n`.
     """
 
     reference = "Barth, Leimkuhler & Reich 1998 (3.9)-(3.15)"
@@ -313,7 +311,8 @@ class AdaptiveVerlet(AbstractVariableStep):
 
         p_+ = p_- - (h/2)(1/rho_- + 1/rho_+) grad V(q_n),  q_{n+1} = q_n + (h/rho_+) M^-1 p_+,  t_{n+1} = t_n + h/rho_+
 
-    with the density of the semi-explicit or the explicit (Holder, Leimkuhler & Reich 2001) update. One gradient a step.
+    with the density of the semi-explicit or the explicit (Holder, Leimkuhler & Reich 2001) update; one gradient
+    per step.
     """
 
     reference = "Huang & Leimkuhler 1997; Holder, Leimkuhler & Reich 2001"

@@ -1,4 +1,4 @@
-"""What a method is: a final class with declared traits, an `init`, a `step`, and a way to be read and reversed."""
+"""What a method is: a final class with declared traits, `init`, `step` and `read`, and three optional protocols."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 from ..core.errors import InputError, MethodError, whole_number
 from ..core.status import Status
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
+from ..linalg import Compensation
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import AbstractSolver, accepts_redundant
@@ -21,7 +25,7 @@ from ..mechanics.projection.solvers import MomentumSolve
 
 KINDS = ("free", "constrained", "stiff")
 
-# What an ordinary differential equation may have: for methods that integrate the (index-reduced) equations of motion.
+# Capabilities of methods that integrate the (index-reduced) equations of motion as an ordinary differential equation.
 EXPLICIT = (Capability.MASS, Capability.FORCE, Capability.TIME, Capability.MAGNETIC)
 
 
@@ -30,9 +34,9 @@ class Traits:
     """What a method promises on one kind of system; every entry is measured by the tests.
 
     `order` is the order of convergence of positions and momenta, or a mapping by variable (`q`, `p`, `multipliers`).
-    `symplectic` is None where nobody proved it either way; `wedge` promises only the wedge product on `{G dq = 0}`.
+    `symplectic` is None where it is unknown; `wedge` promises only the wedge product on `{G dq = 0}`.
     `constraint_exact` and `hidden_exact` mean round-off; so does `energy_exact`. `composable` is false for a map that
-    is not smooth near the identity: symmetric compositions of it stay at its own order. `treats` lists what a system
+    is not smooth near the identity, so that symmetric compositions gain no order. `treats` lists what a system
     may have beyond a constant mass, a potential V(q) and fixed, independent constraints; order, constraint and hidden
     constraint are then as declared, symplecticity and energy where the system has them.
     """
@@ -51,14 +55,35 @@ class Traits:
         return self.order if isinstance(self.order, int) else self.order[variable]
 
 
-Path = Callable[[Any], tuple[Any, Any]]  # q and p as functions of time
+# The q, p and status of a state as functions of the time since another state.
+Path = Callable[[Real], tuple[Any, Any, Any]]
+
+
+class AbstractTally(eqx.Module):
+    """Counts that the carry of a method holds about the run."""
+
+    @abc.abstractmethod
+    def rates(self) -> dict[str, Any]:
+        """What `sol.stats` shows of them, such as an acceptance rate."""
 
 
 class AbstractMethod(eqx.Module):
-    """`init(system, state, dt) -> carry`, then `step(system, state, dt, carry, key) -> (state, carry, report)`.
+    """`traits`, `init(system, state, dt) -> carry` and `step(system, state, dt, carry, key) -> (state, carry, report)`.
 
     `step` sets q, p and t of the new state; the driver counts steps and, for a fixed step, computes time as
-    `t0 + n dt`. Everything a step remembers beyond (q, p) is in the carry, an ordinary PyTree.
+    `t0 + n dt`. Everything a step remembers beyond (q, p) is in the carry, an ordinary PyTree. `read` gives the state
+    to show where the carry holds a staggered momentum.
+
+    Three protocols have defaults that `init` and `step` give; a method that knows better implements them:
+
+    - it reverses: `reverse` (certificates, Hamiltonian Monte Carlo);
+    - it resizes: `resize` for a step of another size (compositions, adjoints), `renew` for another momentum
+      (thermostats);
+    - it has a path: `path` for states between steps (dense output, events).
+
+    Fields of these names have a meaning: `solver` and `max_iterations` are checked; `method` is a method inside, which
+    must treat the system too; the `monitor` of an adaptive method is checked at the start; with `friction` a
+    stochastic method does not run backwards in time.
     """
 
     reference: ClassVar[str]
@@ -68,6 +93,8 @@ class AbstractMethod(eqx.Module):
     adaptive: ClassVar[bool] = False  # the method owns time
     stochastic: ClassVar[bool] = False  # the method needs a key
     tolerance_driven: ClassVar[bool] = False  # a tolerance sets the error, whatever dt is: no order in dt to measure
+    position_carry: ClassVar[bool] = False  # the carry depends on q alone, except for the low part of p
+    continuous: ClassVar[bool] = False  # `path` is the solution over the next step, as accurate as the step itself
 
     def __check_init__(self) -> None:
         solver = getattr(self, "solver", None)
@@ -93,40 +120,42 @@ class AbstractMethod(eqx.Module):
         """The state to show: whole-step momentum, for methods whose memory is staggered."""
         return state
 
+    # -- three protocols ------------------------------------------------------------------------------------------
+
     def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        """The state and carry from which the same method walks back."""
+        """The state and carry from which the same method goes back."""
         back = State(state.q, -state.p, state.t, state.n)
+        if self.position_carry:
+            return back, map_low_parts(Compensation.reversed, carry)
         return back, self.init(system, back, jnp.nan)
 
-    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
-        """The carry after the momentum was replaced at the same position: what a thermostat hands to the next step.
-
-        Built afresh unless a method knows which of its parts depend on the position alone.
-        """
-        return self.init(system, state, dt)
-
     def resize(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
-        """The carry that `step(system, state, dt, ...)` expects when the step before had another size."""
+        """The carry that `step(system, state, dt, ...)` expects after a step of another size."""
         return carry
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        """The state to show after a step of another size, with its status: points between steps are made of it.
+    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
+        """The carry after the momentum was replaced at the same position, as a thermostat does."""
+        if self.position_carry:
+            return map_low_parts(lambda low: Compensation(low.q, jnp.zeros_like(low.p)), carry)
+        return self.init(system, state, dt)
 
-        `state` and `carry` are those of the run; `dt` is not zero and may point backwards. A one-step method takes a
-        step of its own. Methods with a longer memory, or with a time of their own, say what stands in for it: a
-        one-step method of at least their order.
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        """The states to show near `state`, at times since `state.t` that are not zero and may be negative.
+
+        `state` and `carry` are those of a run with steps `dt`. A one-step method takes a step of its own. Others use
+        `fresh_path` with a one-step method of at least their order.
         """
         if self.adaptive or not self.one_step:
             raise MethodError(f"{self.name} has no states between its steps")
-        new, carry, report = self.step(system, state, dt, self.resize(system, state, dt, carry))
-        return self.read(system, new, carry), report.status
 
-    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path | None:
-        """The solution over the next step as a function of the time since `state.t`, where the step has one.
+        def at(time: Real) -> tuple[Any, Any, Any]:
+            new, memory, report = self.step(system, state, time, self.resize(system, state, time, carry))
+            shown = self.read(system, new, memory)
+            return shown.q, shown.p, report.status
 
-        It takes the place of `substep` between steps, and events are watched for inside of the step as well.
-        """
-        return None
+        return at
+
+    # -- what the library asks ------------------------------------------------------------------------------------
 
     def traits_on(self, system: AbstractSystem) -> Traits:
         """What the method promises on this system; a stiff system is also an unconstrained one."""
@@ -150,21 +179,27 @@ class AbstractMethod(eqx.Module):
                     f"{self.name} needs {capability.condition}{where}{reason}; {having} {capability.meaning}. "
                     f"{_OTHERS[capability]}"
                 )
-        self.check_conditions(system)
-
-    def check_conditions(self, system: AbstractSystem) -> None:
-        """Raise `MethodError` for conditions that no declared trait can express."""
-
-    def one_way(self) -> str:
-        """Why steps with dt < 0 have no meaning, and what to do instead; empty where they have one."""
-        return ""
+        if isinstance(inner := getattr(self, "method", None), AbstractMethod):
+            inner.check(system)
 
     def validate(self, system: AbstractSystem, state: State, dt: Real) -> None:
-        """Raise when the start, with its numbers, does not suit the method (a monitor that is not positive there)."""
+        """Raise when the monitor of the step size does not suit the start."""
+        if self.adaptive and (monitor := getattr(self, "monitor", None)) is not None:
+            # a density that follows the monitor is reversible only if the monitor is even in p
+            monitor.check(system, state.q, state.p, dt, even=not self.one_step)
+
+    def one_way(self) -> str:
+        """Why steps with dt < 0 have no meaning; empty where they have one."""
+        friction = getattr(self, "friction", 0.0) if self.stochastic else 0.0  # None: a new momentum in every step
+        if friction is not None and (isinstance(friction, Tracer) or not np.any(np.asarray(friction) > 0)):
+            return ""
+        return "friction has one direction of time, and backwards it would grow without bound"
 
     def statistics(self, carry: PyTree) -> dict[str, Any]:
-        """Numbers that the method's memory holds about the run, such as an acceptance rate."""
-        return {}
+        """The rates of the tallies in the carry, such as an acceptance rate."""
+        is_tally = lambda x: isinstance(x, AbstractTally)
+        tallies = filter(is_tally, jax.tree.leaves(carry, is_leaf=is_tally))
+        return {name: rate for tally in tallies for name, rate in tally.rates().items()}
 
     @property
     def name(self) -> str:
@@ -195,6 +230,26 @@ _OTHERS = {
 }
 
 
+def map_low_parts(change: Callable[[Compensation], Compensation], carry: PyTree) -> PyTree:
+    """The carry with `change` applied to its `Compensation`."""
+    is_low = lambda x: isinstance(x, Compensation)
+    return jax.tree.map(lambda x: change(x) if is_low(x) else x, carry, is_leaf=is_low)
+
+
+def fresh_path(method: AbstractMethod, system: AbstractSystem, shown: State) -> Path:
+    """The `path` of a one-step method that starts at a state as another method shows it."""
+    return lambda time: method.path(system, shown, time, method.init(system, shown, time))(time)
+
+
+def check_one_step_map(user: str, method: object) -> None:
+    """Raise `MethodError` unless `method` is a method that `user` can apply as a map of (q, p)."""
+    if not isinstance(method, AbstractMethod):
+        hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
+        raise MethodError(f"{user} needs an instance of a method, not {method!r}{hint}")
+    if not method.one_step or method.stochastic or method.adaptive:
+        raise MethodError(f"{user} needs a deterministic one-step map of (q, p); {method.name} is not one")
+
+
 def first_failure(*statuses: Numbers) -> Any:
     """The first status that is not OK."""
     result = jnp.asarray(Status.OK, jnp.int32)
@@ -206,6 +261,12 @@ def first_failure(*statuses: Numbers) -> Any:
 def shown_momentum(solve: MomentumSolve) -> Any:
     """The momentum of a projection for output: NaN where the projection failed."""
     return jnp.where(solve.status == Status.OK, solve.p, jnp.nan)
+
+
+def merge_reports(first: Report, second: Report) -> Report:
+    """The report of two steps in a row, without multipliers."""
+    status = first_failure(first.status, second.status)
+    return Report(status, first.iterations + second.iterations, jnp.maximum(first.residual, second.residual))
 
 
 def solver_report(solve: Any, *further: Numbers, **multipliers: Numbers) -> Report:

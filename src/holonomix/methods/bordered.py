@@ -5,7 +5,7 @@ Unknowns are the impulse `mu = c lambda` and the density `rho_+`:
     0 = g(q_n + (h/rho_+) M^-1 p_+),      p_+ = p_- - (h/2)(1/rho_- + 1/rho_+) grad V(q_n) - G(q_n)^T mu
     0 = rho_+ + rho_- - U(q_n, p_+) - U(q_n, p_-)
 
-The Jacobian is the Gram matrix of SHAKE bordered by one row and one column: one factorization, two solves a sweep.
+The Jacobian is the Gram matrix of SHAKE bordered by one row and one column: one factorization and two solves per sweep.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ..linalg.scales import inverse_sizes, stall_rule
 from ..mechanics.projection import SymmetricNewton
 from ..mechanics.projection.solvers import AbstractSolver
 
-# The density equation is solved to this many units in the last place of rho: a monitor has round-off of its own.
-ROUND_OFF = 8.0
+# The density equation is solved to this many ulps of rho, because the monitor has round-off too.
+DENSITY_ULPS = 8.0
 
 
 class Bordered(NamedTuple):
@@ -53,11 +53,11 @@ def solve_together(solver: AbstractSolver, start: Numbers, args: PyTree) -> Iter
         system, _, q, t, _, carry = args
         eps = jnp.finfo(q.dtype).eps
         jac = system.linearize(q, t)
-        # the impulse cancels forces: what they do alone is what is rounded
+        # the impulse cancels forces, whose own effect sets the round-off
         free = _trial(jnp.zeros_like(start[:-1]), start[-1], args)[1]
         sizes = system.row_sizes(q, jac, jnp.maximum(jnp.abs(q), jnp.abs(free)))
         scale = inverse_sizes(sizes) if solver.tol is None else jnp.ones_like(sizes)
-        units = ROUND_OFF if solver.tol is None else 1.0
+        units = DENSITY_ULPS if solver.tol is None else 1.0
         frozen = system.gram(q, jac, jac).factor(symmetric=True) if isinstance(solver, SymmetricNewton) else None
 
         def residual(x: Numbers):

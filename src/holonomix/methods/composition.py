@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +18,7 @@ from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
-from .base import AbstractMethod, Traits, first_failure
+from .base import AbstractMethod, Traits, check_one_step_map, merge_reports
 from .kick_drift import PhasePoint
 from .rattle import RATTLE
 from .schemes import Scheme, find_scheme, given_scheme
@@ -26,9 +27,9 @@ from .schemes import Scheme, find_scheme, given_scheme
 class Composition(AbstractMethod):
     r"""Symmetric composition `Phi_{gamma_s dt} o ... o Phi_{gamma_1 dt}` of a symmetric one-step method of order two.
 
-    `Composition(RATTLE(), order=8)` takes the best list known here; `scheme=` names another (`"triple-jump-8"`) or is
+    `Composition(RATTLE(), order=8)` takes the best known coefficients; `scheme=` names others (`"triple-jump-8"`) or is
     the coefficients themselves, whose order conditions are checked. All structure of the base method is kept; systems
-    on which it is no smooth map near the identity are refused (HBVM with constraints turns the normal momentum around).
+    on which it is not a smooth map near the identity are refused (HBVM with constraints reverses the normal momentum).
     """
 
     reference = "Yoshida 1990; Hairer, Lubich & Wanner 2006 (V.3); Farrell 2009 (7)"
@@ -46,11 +47,7 @@ class Composition(AbstractMethod):
         method = RATTLE() if method is None else method
         if isinstance(order, str):
             order, scheme = None, order
-        if not isinstance(method, AbstractMethod):
-            hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
-            raise MethodError(f"a composition needs an instance of a method, not {method!r}{hint}")
-        if not method.one_step or method.stochastic or method.adaptive:
-            raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so it cannot be composed")
+        check_one_step_map("a composition", method)
         if not any(_gains(t) for t in method.traits.values()):
             raise MethodError(f"{method.name} is not a symmetric map of order two: composing it gains nothing")
         self.method = method
@@ -67,48 +64,24 @@ class Composition(AbstractMethod):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        order = self.scheme.order
-        return {
-            kind: Traits(
-                order,
-                True,
-                t.symplectic,
-                constraint_exact=t.constraint_exact,
-                hidden_exact=t.hidden_exact,
-                wedge=t.wedge,
-                treats=t.treats,
-            )
-            for kind, t in self.method.traits.items()
-            if _gains(t)
-        }
-
-    def check_conditions(self, system: AbstractSystem) -> None:
-        self.method.check_conditions(system)
+        order, traits = self.scheme.order, self.method.traits
+        return {kind: replace(t, order=order, energy_exact=False) for kind, t in traits.items() if _gains(t)}
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.init(system, state, dt)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         def substep(loop: PyTree, gamma: Numbers):
-            state, carry, status, iterations, residual = loop
+            state, carry, total = loop
             carry = self.method.resize(system, state, gamma * dt, carry)
             state, carry, report = self.method.step(system, state, gamma * dt, carry)
-            loop = (
-                state,
-                carry,
-                first_failure(status, report.status),
-                iterations + report.iterations,
-                jnp.maximum(residual, report.residual),
-            )
-            return loop, report.multipliers
+            return (state, carry, merge_reports(total, report)), report.multipliers
 
         gammas = jnp.asarray(self.scheme.coefficients, state.q.dtype)
         state = State(state.q, state.p, jnp.asarray(state.t, state.q.dtype), state.n)
-        ok = Report.ok()
-        start = (state, carry, ok.status, ok.iterations, ok.residual)
-        (state, carry, status, iterations, residual), multipliers = jax.lax.scan(substep, start, gammas)
+        (state, carry, total), multipliers = jax.lax.scan(substep, (state, carry, Report.ok()), gammas)
         last = jax.tree.map(lambda x: x[-1], multipliers)
-        return state, carry, Report(status, iterations, residual, last)
+        return state, carry, Report(total.status, total.iterations, total.residual, last)
 
     def read(self, system: AbstractSystem, state: State, carry: PyTree) -> State:
         return self.method.read(system, state, carry)
@@ -148,7 +121,7 @@ class Splitting(AbstractMethod):
         self.c, self.d = number_list("c", c), number_list("d", d)
         order = None if order is None else whole_number("order", order)
         if len(self.c) != len(self.d):
-            raise InputError(f"c has {len(c)} coefficients and d has {len(d)}; they must be as many")
+            raise InputError(f"c has {len(c)} coefficients and d has {len(d)}; their numbers must be equal")
         found = 0
         while found < (8 if order is None else order) and splitting_defect(self.c, self.d, found + 1) < 1e-10:
             found += 1
@@ -165,7 +138,7 @@ class Splitting(AbstractMethod):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        # d = 0 at the end lets the palindrome close on a drift, c = 0 at the start on a kick
+        # a palindrome ends with a drift if the last d is zero, and starts with a kick if the first c is zero
         c, d = list(self.c), list(self.d)
         flows = [x for pair in zip(c, d, strict=True) for x in pair]
         while flows and flows[-1] == 0.0:
@@ -187,10 +160,10 @@ class Splitting(AbstractMethod):
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         def stage(point: PyTree, weights: tuple[Any, ...]):
             c, d, when = weights
-            point = point.moved(dt * c * system.velocity(point.q, point.p))
-            return point.kicked(-dt * d * system.gradient(point.q, state.t + when * dt)), None
+            point = point.move(dt * c * system.velocity(point.q, point.p))
+            return point.kick(-dt * d * system.gradient(point.q, state.t + when * dt)), None
 
-        # time runs with the drifts
+        # drifts advance the time
         weights = tuple(jnp.asarray(x, state.q.dtype) for x in (self.c, self.d, np.cumsum(self.c)))
         end, _ = jax.lax.scan(stage, PhasePoint.of(state, carry), weights)
         return end.state(state.t + dt, state.n), end.low, Report.ok()
@@ -200,7 +173,7 @@ def splitting_defect(c: Sequence[float], d: Sequence[float], order: int) -> floa
     """Largest coefficient of degree `order` in `prod_i exp(c_i A) exp(d_i B) - exp(A + B)`, A and B not commuting."""
     words = [w for k in range(order + 1) for w in itertools.product("AB", repeat=k)]
 
-    def exponential(letter: str, factor: Any):
+    def exponential(letter: str, factor: float):
         return {(letter,) * k: factor**k / _factorial(k) for k in range(order + 1)}
 
     product: dict[tuple[str, ...], float] = {(): 1.0}

@@ -1,4 +1,4 @@
-"""Vector fields and small flows that several families share."""
+"""Vector fields, traits and reports that several families share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 
 from ..core.status import Status
 from ..core.types import Numbers, Real, Report
+from ..linalg import Iterated
 from ..linalg.scales import coordinate_sizes, loose
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
@@ -29,8 +30,8 @@ def unknown_sizes(
 ) -> Callable[[Any, Any], Any]:
     """The `sizes` of `newton_root` for unknowns that are positions and momenta one after the other, as in "qpq".
 
-    What follows them stands for itself. `find(args)` gives the system and a position. A coordinate that is zero has
-    a small fraction of the size of its block, in the mass metric (`linalg.scales`).
+    Further unknowns have their own absolute values as sizes. `find(args)` gives the system and a position. A coordinate
+    that is zero has a small fraction of the size of its block, in the mass metric (`linalg.scales`).
     """
 
     def sizes(x: Numbers, args: PyTree) -> Any:
@@ -48,7 +49,7 @@ def unknown_sizes(
 def reduced_force(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     """`F - G^T Lambda(q, p)`: the force of the index-reduced equations, an ordinary differential equation.
 
-    Its solutions stay on the manifold only as well as the integrator is accurate: this is the drifting control.
+    Its numerical solutions drift off the manifold by the error of the integrator.
     """
     force = system.force(q, p, t)
     if not system.has_constraints:
@@ -62,7 +63,7 @@ def vector_field(system: AbstractSystem, z: tuple[Any, Any], t: Real) -> tuple[A
     return system.velocity(q, p), reduced_force(system, q, p, t)
 
 
-def iteration_report(done: Any, **multipliers: Numbers) -> Report:
+def iteration_report(done: Iterated, **multipliers: Numbers) -> Report:
     """A report from `linalg.Iterated`."""
     status = jnp.where(done.converged, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32)
     return Report(status, done.iterations, done.residual, multipliers)

@@ -1,4 +1,4 @@
-r"""HBVM's polynomial for a Hamiltonian that is no sum `T(p) + V(q)`: a mass M(q) or a vector potential.
+r"""HBVM's polynomial for a Hamiltonian that is not a sum `T(p) + V(q)`: a mass M(q) or a vector potential.
 
 Position and momentum share one polynomial `y = (q, p)` of degree s,
 
@@ -21,14 +21,12 @@ from ..core.types import Numbers, Real
 from ..linalg.scales import coordinate_sizes, inverse_sizes
 from ..mechanics.abstract import AbstractSystem
 from .legendre import Tables, coefficients, step_norm
-from .rounding import returned
-from .stages import LEAST_SPEED, combined, pulls, rates, speed_sizes, velocities
-
-__all__ = ["Nodes", "correction", "equations", "residual", "start_slopes"]
+from .rounding import constraint_correction
+from .stages import MIN_SPEED_FRACTION, combine, pulls, rates, speed_sizes, velocities
 
 
 class Nodes(NamedTuple):
-    """What one evaluation of the equations yields."""
+    """Values of the equations at one iterate."""
 
     defect: Any  # (s, 2 n), of the equation for gamma
     along_g: Any  # (m,), d/dt g summed along the step
@@ -61,7 +59,7 @@ def equations(gamma: Numbers, multipliers: Numbers, args: PyTree, tab: Tables) -
     field = coefficients(tab, values)
     along_g = multipliers
     if m:
-        along_g = tab.b @ rates(G, tab.P @ gamma[:, :n]) + returned(system, q, t, dt, G)
+        along_g = tab.b @ rates(G, tab.P @ gamma[:, :n]) + constraint_correction(system, q, t, dt, G)
     return Nodes(gamma - field, along_g, field, G)
 
 
@@ -86,14 +84,14 @@ def correction(x: tuple[Any, Any], args: PyTree, tab: Tables) -> tuple[Any, Any]
         reach = reach + jnp.max(pulls(jax.tree.map(jnp.abs, nodes.G), jnp.abs(multipliers)), axis=0)
     speeds = speed_sizes(system, q, speeds + jnp.abs(dt * velocities(system, q, reach[None])[0]))
     weights = jnp.ravel(system.mass_form(q).weights(q))
-    reach = coordinate_sizes(jnp.abs(p.reshape(-1)) + jnp.abs(dt) * reach, 1.0 / weights, LEAST_SPEED)
+    reach = coordinate_sizes(jnp.abs(p.reshape(-1)) + jnp.abs(dt) * reach, 1.0 / weights, MIN_SPEED_FRACTION)
     off_p = jnp.max(jnp.abs(dt * nodes.defect[:, n:]) * inverse_sizes(reach))
     norm = jnp.maximum(step_norm(nodes.defect[:, :n], nodes.along_g, nodes.G, speeds), off_p)
     if not multipliers.size:
         return (nodes.defect, nodes.along_g), norm
 
     end = system.linearize(q + (low + dt * gamma[0, :n].reshape(q.shape)), t + dt)
-    gram = system.gram(q, end, combined(nodes.G, dt * (tab.X @ tab.weighted.T)[0]))
+    gram = system.gram(q, end, combine(nodes.G, dt * (tab.X @ tab.weighted.T)[0]))
     dl = gram.factor().solve(nodes.along_g - end(nodes.defect[0, :n].reshape(q.shape)))
     pull = tab.weighted.T @ pulls(nodes.G, dl)
     change = jnp.concatenate([dt * (tab.X @ velocities(system, q, pull)), pull], axis=1)

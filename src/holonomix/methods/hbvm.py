@@ -17,41 +17,38 @@ from ..linalg.scales import inverse_sizes
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import direct_momenta
-from .base import EXPLICIT, AbstractMethod, Traits, shown_momentum
+from .base import EXPLICIT, AbstractMethod, Path, Traits, fresh_path, shown_momentum
 from .composition import Composition
 from .equations import iteration_report, reduced_force
 from .hamiltonian_path import correction, equations, residual, start_slopes
 from .legendre import (
     ITERATIONS,
-    Path,
-    along,
+    NodeValues,
+    add_increments,
     check_degrees,
     coefficients,
-    compensated,
     continuation,
+    evaluate_nodes,
     solve_step,
     step_speeds,
     tables,
 )
 from .line_integral import LineIntegral
 from .rattle import RATTLE
-from .rounding import conserved_energy, energy_returned, returned
-from .stages import combined, pulls, rates, row_sizes, velocities
+from .rounding import conserved_energy, constraint_correction, correct_energy
+from .stages import combine, pulls, rates, row_sizes, velocities
 
-__all__ = ["HBVM", "Gauss"]
-
-
-# Corrections of a sweep for what it changes in the forces. With two, long chains under tension take no more sweeps.
+# Corrections of a sweep for the change of the forces. Two are enough for long chains under tension.
 REFINEMENTS = 2
 
 
 class Memory(NamedTuple):
-    """The polynomial of the last step, a starting guess for the next one, and what rounding errors are measured by."""
+    """The polynomial of the last step, a first guess for the next, and the energy by which rounding is measured."""
 
     low: Compensation
     energy: Any  # at the start, where it is conserved; else None
     gamma: Any  # (s, n); (s, 2 n) where H is no sum T(p) + V(q)
-    missed: Any  # by which gamma differed from the polynomial before it, continued
+    missed: Any  # gamma less the continuation of the polynomial before it
     multipliers: Any  # (m,)
 
 
@@ -72,7 +69,7 @@ class HBVM(AbstractMethod):
 
     Energy and constraint are exact to round-off where both are polynomials of degree at most `2 k / s` (or k is large
     enough); otherwise they err by O(h^2k). Symmetric. Without constraints the order is 2s. With constraints lambda is
-    one constant a step: for s >= 2 positions and tangential momenta are of order 4, the normal momentum of order 2 and
+    constant over a step: for s >= 2 positions and tangential momenta are of order 4, the normal momentum of order 2 and
     lambda (at the start of the step) of order 1; `momentum="projected"` shows the momentum projected onto the tangent
     space, of order 4 like `Lambda(q, p)` then. A start with `lambda'(0) != 0` leaves an alternating O(h^2) in the
     hidden constraint; `start="corrected"` adds `(h^2/12) G^T lambda'(0)` to p_0, which removes it and moves the energy
@@ -81,7 +78,7 @@ class HBVM(AbstractMethod):
     With a mass M(q) or a vector potential position and momentum share one polynomial (`methods.hamiltonian_path`);
     energy and constraint are exact in the same sense, for polynomials H and g.
 
-    `iteration` is `"chord"` (an m x m solve a sweep), `"fixed-point"` or `"newton"`.
+    `iteration` is `"chord"` (an m x m solve per sweep), `"fixed-point"` or `"newton"`.
     """
 
     reference = "Brugnano, Iavernaro & Trigiante 2010; Brugnano, Gurioli, Iavernaro & Weinmueller 2018 (50)-(54)"
@@ -127,7 +124,7 @@ class HBVM(AbstractMethod):
         exact, projected = self.degree >= 2, self.momentum == "projected"
         order = {"q": min(4, 2 * self.s), "p": 4 if projected and self.s > 1 else 2, "multipliers": 1}
         # the energy kept is that of the raw state, the hidden constraint that of the projected one
-        # the normal part of the raw momentum changes its sign in each step, however small that is: not composable
+        # not composable: the normal part of the raw momentum changes its sign in every step, however small
         constrained = Traits(
             order,
             True,
@@ -150,7 +147,7 @@ class HBVM(AbstractMethod):
         return Memory(low, energy, gamma, jnp.zeros_like(gamma), system.multipliers(q, p, state.t))
 
     def _exact_on(self, system: AbstractSystem) -> bool:
-        """Is the energy of the raw state exact for the common polynomials: links (2), quartic wells (4)?"""
+        """Whether the energy of the raw state is exact for common polynomials: links (2), quartic wells (4)."""
         return self.degree >= (2 if system.has_constraints else 4)
 
     def _first_guess(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
@@ -167,29 +164,29 @@ class HBVM(AbstractMethod):
         self, system: AbstractSystem, state: State, dt: Real, carry: Memory, key: Key | None = None
     ) -> tuple[State, Memory, Report]:
         q, low = state.q, carry.low
-        p, low_p = add(state.p, jnp.zeros_like(q), low.p)  # a start that is corrected has more than round-off there
+        p, low_p = add(state.p, jnp.zeros_like(q), low.p)  # a corrected start has more than round-off there
         state, low = State(q, p, state.t, state.n), Compensation(low.q, low_p)
         continued = continuation(self.s) @ carry.gamma
         guess = (continued + carry.missed, carry.multipliers)  # predictions err by much the same from step to step
         args = (system, q, low.q, p, state.t, jnp.asarray(dt, q.dtype))
-        # where H is no sum the sweep is a fixed point in gamma, whose norm does not fall in every sweep
+        # if H is not separable, the sweep is a fixed point in gamma, whose norm does not fall in every sweep
         plain = system.separable or self.iteration == "newton"
         iteration = self.iteration if plain else "fixed-point"
         options = {"iteration": iteration, "max_iterations": self.max_iterations, "ahead": iteration != "fixed-point"}
         rules = {"prepare": self._prepare, "evaluate": self._evaluate, "fresh": self._fresh}
-        done = solve_step(self._residual, self._correction, guess, args, **rules, **options)
+        done, evaluated = solve_step(self._residual, self._correction, guess, args, **rules, **options)
         gamma, multipliers = done.x
         if system.separable:
-            push = known_value(lambda at: self._evaluate(*at)[0], (done.x, args), done.evaluated[0])
+            push = known_value(lambda at: self._evaluate(*at)[0], (done.x, args), evaluated[0])
             bend = -dt * (tables(self.k, self.s).X[0] @ velocities(system, q, push))
-            q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
+            q1, p1, low = add_increments(system, state, low, dt, bend, -push[0])
         else:
             rate, kick = jnp.split(equations(gamma, multipliers, args, tables(self.k, self.s)).field[0], 2)
             q1, low_q = add(q, low.q + dt * system.inverse_mass(q, low.p), dt * rate.reshape(q.shape))
             p1, low_p = add(p, low.p, dt * kick.reshape(q.shape))
             low = Compensation(low_q, low_p)
         named = {"lambda": multipliers} if system.has_constraints else {}
-        low = energy_returned(system, q1, p1, low, carry.energy)
+        low = correct_energy(system, q1, p1, low, carry.energy)
         memory = Memory(low, carry.energy, gamma, gamma - continued, multipliers)
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
 
@@ -200,7 +197,7 @@ class HBVM(AbstractMethod):
             return None
         gamma, multipliers = x
         tab = tables(self.k, self.s)
-        path = along(system, (q, low), gamma, t, dt, tab)
+        path = evaluate_nodes(system, (q, low), gamma, t, dt, tab)
         push, rho = coefficients(tab, path.pull), jax.tree.map(lambda G: coefficients(tab, G), path.G)
         if rho is None:
             return push, multipliers, rho
@@ -218,33 +215,33 @@ class HBVM(AbstractMethod):
         if not system.separable:
             return residual(x, args, tables(self.k, self.s))
         push, along_g, rho = self._evaluate(x, args)
-        due = 0.0 if rho is None else returned(system, q, t, dt, rho)
+        due = 0.0 if rho is None else constraint_correction(system, q, t, dt, rho)
         return self._defect(x[0], push, args), along_g + due
 
-    def _prepare(self, x: PyTree, args: PyTree, evaluated: Any) -> Any:
-        """Sizes that the equations are measured by, and with structured rows factors, all at the predicted step."""
+    def _prepare(self, x: PyTree, args: PyTree, evaluated: PyTree) -> Any:
+        """Sizes of the equations and, for structured rows, factors, at the predicted step."""
         system, q, _, _, t, dt = args
         if not system.separable:
             return None
         gamma, multipliers = x
         push, _, rho = evaluated
-        speeds = step_speeds(system, q, gamma, Path(gamma, push, rho), multipliers, dt)
+        speeds = step_speeds(system, q, gamma, NodeValues(gamma, push, rho), multipliers, dt)
         if rho is None:
             return Sizes(inverse_sizes(speeds), None), 0.0, None
         per_row = inverse_sizes(jnp.max(row_sizes(rho, speeds), axis=0))
         fixed = None if system.dense_rows(q) or self.iteration == "fixed-point" else self._factors(gamma, rho, args)
-        return Sizes(inverse_sizes(speeds), per_row), returned(system, q, t, dt, rho), fixed
+        return Sizes(inverse_sizes(speeds), per_row), constraint_correction(system, q, t, dt, rho), fixed
 
-    def _factors(self, gamma: Numbers, rho: Any, args: PyTree) -> tuple[Any, Any, Any]:
+    def _factors(self, gamma: Numbers, rho: PyTree, args: PyTree) -> tuple[Any, Any, Any]:
         """`rho`, `G(q_1)`, and factors of the product of `G(q_1)` with what lambda does to q_1.
 
         h along_g is g(q_1) - g(q_0), so its derivative is exactly `G(q_1) d gamma_0`.
         """
         system, q, low, _, t, dt = args
         end = system.linearize(q + (low + dt * gamma[0].reshape(q.shape)), t + dt)
-        return rho, end, system.gram(q, end, combined(rho, dt * tables(self.k, self.s).X[0])).factor()
+        return rho, end, system.gram(q, end, combine(rho, dt * tables(self.k, self.s).X[0])).factor()
 
-    def _correction(self, x: PyTree, args: PyTree, evaluated: Any, prepared: PyTree) -> tuple[Any, Any]:
+    def _correction(self, x: PyTree, args: PyTree, evaluated: PyTree, prepared: PyTree) -> tuple[Any, Any]:
         system, q, _, _, t, dt = args
         if not system.separable:
             return correction(x, args, tables(self.k, self.s))
@@ -260,7 +257,7 @@ class HBVM(AbstractMethod):
         X = tables(self.k, self.s).X
         if self.iteration == "fixed-point":
             each = [jax.tree.map(lambda x, j=j: x[j], rho) for j in range(self.s)]
-            grams = [system.gram(q, r, combined(rho, dt * X[j])) for j, r in enumerate(each)]
+            grams = [system.gram(q, r, combine(rho, dt * X[j])) for j, r in enumerate(each)]
             gram = jax.tree.map(lambda *x: sum(x[1:], x[0]), *grams)
             return (defect, -gram.factor().solve(along_g - jnp.sum(rates(rho, defect), axis=0))), norm
         rho, end, factor = self._factors(gamma, rho, args) if fixed is None else fixed
@@ -271,7 +268,7 @@ class HBVM(AbstractMethod):
 
         change = solved(defect)
         if fixed is not None:
-            # what d gamma changes in the forces: the tension of a long chain is large
+            # the change of the forces by d gamma: the tension of a long chain is large
             middle = q + dt / 2 * gamma[0].reshape(q.shape)
             force = lambda x: system.gradient(x, t) + system.linearize(x, t).transpose(multipliers)
             bent = jax.vmap(lambda v: jax.jvp(force, (middle,), (v.reshape(q.shape),))[1].reshape(-1))
@@ -290,24 +287,24 @@ class HBVM(AbstractMethod):
         return back, Memory(carry.low.reversed(), carry.energy, gamma, jnp.zeros_like(gamma), carry.multipliers)
 
     def renew(self, system: AbstractSystem, state: State, dt: Real, carry: Memory) -> Memory:
-        """With constraints the part of p that `start="corrected"` adds: a thermostat leaves none in each step.
+        """Adds the normal momentum of `start="corrected"`, because a thermostat leaves a tangential one.
 
-        Without it every step would begin an alternating component of its own, and positions would be of order 3.
+        Without it every step would start another alternating component, and positions would be of order 3.
         """
         memory = self.init(system, state, dt)
         if self.start == "corrected" or not system.has_constraints:
             return memory
         return memory._replace(low=Compensation(memory.low.q, _start_correction(system, state, dt)))
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: Memory) -> tuple[State, Any]:
-        """With constraints another method of order four: a short step magnifies the normal part of a raw momentum."""
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: Memory) -> Path:
+        """With constraints, another method of order four: a short step magnifies the normal part of a raw momentum."""
         if not system.has_constraints:
-            return super().substep(system, state, dt, carry)
+            return super().path(system, state, dt, carry)
         inner: AbstractMethod = Composition(RATTLE(), order=4)
         if system.separable:
             inner = LineIntegral(4, iteration=self.iteration, max_iterations=self.max_iterations)
         shown = State(state.q, direct_momenta(system, state.q, state.p, state.t).p, state.t, state.n)
-        return inner.substep(system, shown, dt, inner.init(system, shown, dt))
+        return fresh_path(inner, system, shown)
 
 
 def _start_correction(system: AbstractSystem, state: State, dt: Real) -> Any:

@@ -13,18 +13,18 @@ from jaxtyping import PyTree
 
 from ..core.errors import MethodError, runtime_number, whole_number
 from ..core.status import Status
-from ..core.types import ArrayLike, Numbers, Real, Report, State, StepResult
+from ..core.types import ArrayLike, Key, Numbers, Real, Report, State, StepResult
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
-from .base import AbstractMethod, Traits, first_failure
-from .langevin import FIXED_MANIFOLD, one_way_bath, ornstein_uhlenbeck, redundancy, thermostat
+from .base import AbstractMethod, AbstractTally, Traits, check_one_step_map, first_failure
+from .langevin import FIXED_MANIFOLD, ornstein_uhlenbeck, redundancy, thermostat
 from .rattle import RATTLE
 
-# A step back that ends within this many eps of q has returned.
-RETURNED = 1e3
+# A step back returns if it ends within this many ulps of q.
+RETURN_ULPS = 1e3
 
 
-class Tally(eqx.Module):
+class Tally(AbstractTally):
     """Trajectories proposed, accepted, lost to a projection that failed, lost to one that did not return."""
 
     proposed: Any
@@ -37,6 +37,16 @@ class Tally(eqx.Module):
         zero = jnp.asarray(0, jnp.result_type(int))
         return Tally(zero, zero, zero, zero)
 
+    def rates(self) -> dict[str, Any]:
+        """Over the run so far; `acceptance`, `unsolved` and `irreversible` per proposed trajectory."""
+        total = jnp.maximum(self.proposed, 1)
+        return {
+            "proposed": self.proposed,
+            "acceptance": self.accepted / total,
+            "unsolved": self.unsolved / total,
+            "irreversible": self.irreversible / total,
+        }
+
 
 class ConstrainedHMC(AbstractMethod):
     r"""Constrained Hamiltonian Monte Carlo (Hartmann 2008; Zappa, Holmes-Cerfon & Goodman 2018).
@@ -47,7 +57,7 @@ class ConstrainedHMC(AbstractMethod):
     is rejected, as is one whose projection fails. So the measure is exact for every dt, which sets the acceptance rate.
 
     `friction` keeps part of the momentum (generalized HMC: an Ornstein-Uhlenbeck step over `inner_steps dt`); None, the
-    default, draws a new one. `statistics(carry)` and the reported `acceptance` give the rates so far.
+    default, draws a new one. `sol.stats` and the reported `acceptance` give the rates so far.
     """
 
     reference = "Hartmann 2008; Zappa, Holmes-Cerfon & Goodman 2018; Lelievre, Rousset & Stoltz 2019"
@@ -74,10 +84,7 @@ class ConstrainedHMC(AbstractMethod):
         return_tol: float = 1e-8,
     ):
         method = RATTLE() if method is None else method
-        if not isinstance(method, AbstractMethod):
-            raise MethodError(f"HMC follows an instance of a method, not {method!r}")
-        if not method.one_step or method.stochastic or method.adaptive:
-            raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so HMC cannot follow it")
+        check_one_step_map("ConstrainedHMC", method)
         for kind, t in method.traits.items():
             if not (t.symmetric and t.symplectic):
                 raise MethodError(
@@ -86,7 +93,7 @@ class ConstrainedHMC(AbstractMethod):
         rate, self.temperature = thermostat(0.0 if friction is None else friction, temperature)
         self.friction = None if friction is None else rate
         self.inner_steps, self.method = whole_number("inner_steps", inner_steps), method
-        # infinity leaves the check out: the control that samples another measure
+        # infinity omits the check; the sampler then has another measure
         unchecked = isinstance(return_tol, float) and return_tol == math.inf
         self.return_tol = jnp.asarray(math.inf) if unchecked else runtime_number("return_tol", return_tol, above=0)
 
@@ -103,25 +110,8 @@ class ConstrainedHMC(AbstractMethod):
             if kind in ("free", "constrained")
         }
 
-    def check_conditions(self, system: AbstractSystem) -> None:
-        self.method.check_conditions(system)
-
-    def one_way(self) -> str:
-        return one_way_bath(self.friction)
-
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.init(system, state, dt), Tally.zeros()
-
-    def statistics(self, carry: PyTree) -> dict[str, Any]:
-        """Rates over the run so far: `acceptance`, `unsolved` and `irreversible` per proposed trajectory."""
-        tally = carry[1]
-        total = jnp.maximum(tally.proposed, 1)
-        return {
-            "proposed": tally.proposed,
-            "acceptance": tally.accepted / total,
-            "unsolved": tally.unsolved / total,
-            "irreversible": tally.irreversible / total,
-        }
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Any = None) -> StepResult:
         inner, tally = carry
@@ -147,7 +137,7 @@ class ConstrainedHMC(AbstractMethod):
         report = Report(status, iterations, jnp.asarray(0.0, p.dtype), rates)
         return State(state.q, state.p, start.t + dt, start.n), (inner, tally), report
 
-    def _refresh(self, system: AbstractSystem, state: State, dt: Real, key: Any) -> Any:
+    def _refresh(self, system: AbstractSystem, state: State, dt: Real, key: Key) -> Any:
         """A momentum from the Gaussian on the tangent space: fresh, or what is left of the old one plus noise."""
         span = self.inner_steps * dt
         if self.friction is None:
@@ -190,12 +180,12 @@ class ConstrainedHMC(AbstractMethod):
         return jax.lax.fori_loop(0, self.inner_steps, advance, loop)
 
     def _returns(self, system: AbstractSystem, q: Numbers, there: PyTree, again: PyTree) -> Any:
-        """Whether a step back came home: to within `return_tol` of the way there, or to round-off of q.
+        """Whether a step back ends at q: to within `return_tol` of the length of the step, or to round-off of q.
 
-        Squared lengths in the mass metric: the same in all units, and wherever the origin is.
+        Squared lengths are in the mass metric, so that units and origin do not matter.
         """
         square = lambda x: jnp.sum(x * system.mass_form(q).momentum(q, x))
-        bound = self.return_tol**2 * square(there - q) + (RETURNED * float(jnp.finfo(q.dtype).eps)) ** 2 * square(q)
+        bound = self.return_tol**2 * square(there - q) + (RETURN_ULPS * float(jnp.finfo(q.dtype).eps)) ** 2 * square(q)
         return square(again - q) <= bound
 
 

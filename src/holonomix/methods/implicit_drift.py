@@ -4,8 +4,8 @@ r"""Half a kick and the drift onto the manifold for systems with a mass M(q) or 
 
 p+ is implicit. A mass M(q) takes Newton's method on (p+, q1, lr) together; a constant mass with a force that depends
 on the velocity takes sweeps that refresh force and multipliers at once and cost as much as a solve without the force.
-Strong damping (a rate above 2/dt) makes these diverge; then Newton's method with the derivative of the force takes
-over: at once for few coordinates, and where the driver repeats a step with care for many.
+Strong damping (a rate above 2/dt) makes these diverge. Then Newton's method with the derivative of the force follows:
+at once for few coordinates, for many when the driver repeats the step with damped iterations.
 
 Rows that depend on others (`redundant="min-norm"`) leave the multipliers open along N, the null space of `G(q)^T`. The
 equation `N N^T lr = 0` is added to the rows: `g(q1) - a N N^T lr = 0` with any positive a has the same q1, multipliers
@@ -44,9 +44,9 @@ def implicit_kick_drift(
     """From (q, p) to p+ and the point of the manifold at t + dt."""
     q, p, low = start
     dt, t = jnp.asarray(dt, q.dtype), jnp.asarray(t, q.dtype)
-    solve = _sweeps if system.separable else _together
+    solve = _solve_by_sweeps if system.separable else _solve_together
     pull, q1, half, (k, residual, converged) = solve(system, solver, q, p, low, dt, t)
-    kicked = start.kicked(dt / 2 * system.force(q, half, t) - _held(system, q, t, pull))
+    kicked = start.kick(dt / 2 * system.force(q, half, t) - _constraint_force(system, q, t, pull))
     low_q = (dt / 2 * (system.velocity(q, kicked.p) + system.velocity(q1, kicked.p)) + low.q) - (q1 - q)
     point = PhasePoint(q1, kicked.p, Compensation(low_q, kicked.low.p))
     found = Status.OK
@@ -57,7 +57,7 @@ def implicit_kick_drift(
     return Drift(point, pull * dt, k, residual, status, memory)
 
 
-def _held(system: AbstractSystem, q: Numbers, t: Real, pull: Numbers) -> Any:
+def _constraint_force(system: AbstractSystem, q: Numbers, t: Real, pull: Numbers) -> Any:
     return system.linearize(q, t).transpose(pull) if system.has_constraints else jnp.zeros_like(q)
 
 
@@ -72,7 +72,7 @@ def _null_part(system: AbstractSystem, q: Numbers, t: Real, pull: Numbers) -> An
 # -- a mass that depends on the position -----------------------------------------------------------------------------
 
 
-def _together(
+def _solve_together(
     system: AbstractSystem, solver: AbstractSolver, q: Numbers, p: Numbers, low: PyTree, dt: Real, t: Real
 ) -> tuple[Any, Any, Any, Any]:
     n, m = q.size, system.constraint_count(q)
@@ -88,7 +88,7 @@ def _residual(x: Numbers, args: PyTree) -> Any:
     system, q, p, low_q, dt, t, redundant = args
     n = q.size
     half, q1, pull = x[:n].reshape(q.shape), x[n : 2 * n].reshape(q.shape), x[2 * n :]
-    kick = half - p - dt / 2 * system.force(q, half, t) + _held(system, q, t, pull)
+    kick = half - p - dt / 2 * system.force(q, half, t) + _constraint_force(system, q, t, pull)
     move = q1 - q - (dt / 2 * (system.velocity(q, half) + system.velocity(q1, half)) + low_q)
     parts = [kick.reshape(-1), move.reshape(-1)]
     if not system.has_constraints:
@@ -121,28 +121,28 @@ def _near_inverse(x: Numbers, args: PyTree) -> Callable[[Numbers], Numbers]:
 # -- a constant mass and an applied force ----------------------------------------------------------------------------
 
 MAX_SWEEPS = 100
-# Coordinates up to which the derivative of the force by the velocity is part of every step.
-FEW = 8
+# Up to this many coordinates, every step may use the derivative of the force by the velocity.
+MAX_COUPLED = 8
 
 
-def _sweeps(
+def _solve_by_sweeps(
     system: AbstractSystem, solver: AbstractSolver, q: Numbers, p: Numbers, low: PyTree, dt: Real, t: Real
 ) -> tuple[Any, Any, Any, Any]:
     m = system.constraint_count(q)
     start = jnp.concatenate([jnp.zeros(m, q.dtype), system.force(q, p, t).reshape(-1)])
     args = (system, q, p + low.p, low.q, dt, t, start, solver.redundant is not None)
-    x, info = implicit_root(_solved, _sweep_residual, args, None if start.size <= LARGE else _sweep_factor)
-    half = _swept(x, args)
+    x, info = implicit_root(_iterate_sweeps, _sweep_residual, args, None if start.size <= LARGE else _sweep_factor)
+    half = _half_momentum(x, args)
     return x[:m], _end(x, args), half, info
 
 
-def _solved(args: PyTree) -> tuple[Any, Any]:
+def _iterate_sweeps(args: PyTree) -> tuple[Any, Any]:
     system, q, _, _, dt, t, start, redundant = args
     m = start.size - q.size
     jac = system.linearize(q, t) if m else None
     fixed = system.gram(q, jac, jac).factor_redundant(symmetric=True) if redundant and m else None
 
-    # where the free motion leads: there a constraint is large that may vanish at q
+    # sizes at the end of the free motion, because a constraint may vanish at q
     per_row = inverse_sizes(_constraint_sizes(start, args)) if m else None
 
     def measured(x: Numbers):
@@ -160,7 +160,7 @@ def _solved(args: PyTree) -> tuple[Any, Any]:
             return x + jnp.concatenate([system.gram(q, there, jac).factor().solve(shift), change])
         return jnp.concatenate([fixed.shortest(x[:m] + fixed.solve(shift)), x[m:] + change])
 
-    few = q.size <= FEW and m <= FEW
+    few = q.size <= MAX_COUPLED and m <= MAX_COUPLED
     tol, none = 0.5 * jnp.finfo(q.dtype).eps, jnp.zeros_like(start)
     options = {"tol": tol, "max_iterations": MAX_SWEEPS, "slow": 1.0 if few else 4.0}
     done = iterate(body, measured, start, **options, **stall_rule(q.dtype, quadratic=False))
@@ -234,7 +234,7 @@ def _newton_sweep(x: Numbers, r: Numbers, args: PyTree) -> Any:
     """
     system, q, _, _, dt, t, _, redundant = args
     n, m = q.size, x.size - q.size
-    half = _swept(x, args).reshape(-1)
+    half = _half_momentum(x, args).reshape(-1)
     slope = jax.jacfwd(lambda h: system.force(q, h.reshape(q.shape), t).reshape(-1))(half)
     damped = Dense(jnp.eye(n, dtype=q.dtype) - dt / 2 * slope).factor()
     push, pull = damped.solve(dt / 2 * -r[m:]), x[:m]
@@ -252,24 +252,24 @@ def _newton_sweep(x: Numbers, r: Numbers, args: PyTree) -> Any:
     return jnp.concatenate([pull, x[m:] - r[m:] + jnp.sum(slope * push, axis=1)])
 
 
-def _swept(x: Numbers, args: PyTree) -> Any:
+def _half_momentum(x: Numbers, args: PyTree) -> Any:
     """p+ for given multipliers and force."""
     system, q, p, _, dt, t, *_ = args
     m = x.size - q.size
-    return p + dt / 2 * x[m:].reshape(q.shape) - _held(system, q, t, x[:m])
+    return p + dt / 2 * x[m:].reshape(q.shape) - _constraint_force(system, q, t, x[:m])
 
 
 def _end(x: Numbers, args: PyTree) -> Any:
     """q1 for given multipliers and force."""
     system, q, _, low_q, dt, *_ = args
-    return q + (dt * system.velocity(q, _swept(x, args)) + low_q)
+    return q + (dt * system.velocity(q, _half_momentum(x, args)) + low_q)
 
 
 def _plain_residual(x: Numbers, args: PyTree) -> Any:
-    """The rows of the constraint at q1, and by how much the force is off."""
+    """The rows of the constraint at q1, and the error of the force."""
     system, q, _, _, dt, t, *_ = args
     m = x.size - q.size
-    off = (x[m:].reshape(q.shape) - system.force(q, _swept(x, args), t)).reshape(-1)
+    off = (x[m:].reshape(q.shape) - system.force(q, _half_momentum(x, args), t)).reshape(-1)
     return jnp.concatenate([system.constraint(_end(x, args), t + dt), off]) if m else off
 
 

@@ -1,4 +1,4 @@
-"""Multiple time steps: the slow force kicks once a step, the stiff force acts in many small steps between.
+"""Multiple time steps: the slow force kicks once per step, the stiff force acts in many small steps between.
 
 Half kick with the slow force, oscillate over h under `p^T M^-1 p/2 + V/eps^2` in micro-steps, half kick. The three
 methods differ in the kick only. All treat a position-dependent mass.
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..core.errors import MethodError, one_of, whole_number
+from ..core.errors import one_of, whole_number
 from ..core.status import Status
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import newton_root
@@ -23,28 +23,33 @@ from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import direct_momenta
 from ..mechanics.stiff import StiffSystem
-from .base import AbstractMethod, Traits, first_failure
+from .base import AbstractMethod, Traits, check_one_step_map, first_failure, merge_reports
 from .equations import unknown_sizes
 from .rattle import RATTLE
 from .verlet import StormerVerlet
 
 
 class AbstractImpulse(AbstractMethod):
-    """Kick, oscillate, kick: what the three methods share."""
+    """Kick, oscillate, kick: shared by the three methods."""
+
+    position_carry = True
 
     inner: eqx.AbstractVar[AbstractMethod | None]
     substeps: eqx.AbstractVar[int]
 
     @abc.abstractmethod
     def kick(self, system: StiffSystem, q: Numbers) -> tuple[Any, Any]:
-        """The slow force that a kick gives, and the status of what had to be solved for it."""
+        """The slow force of a kick, and the status of its solves."""
 
     def __check_init__(self) -> None:
-        check_inner(self)
+        whole_number("substeps", self.substeps)
+        if self.inner is not None:
+            check_one_step_map(self.name, self.inner)
 
-    def check_conditions(self, system: AbstractSystem) -> None:
+    def check(self, system: AbstractSystem) -> None:
+        super().check(system)
         assert isinstance(system, StiffSystem)
-        oscillator(self, system).check(system.fast)
+        self.oscillator(system).check(system.fast)
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         assert isinstance(system, StiffSystem)
@@ -52,13 +57,25 @@ class AbstractImpulse(AbstractMethod):
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         assert isinstance(system, StiffSystem)
-        return kicked_step(self, system, state, dt, carry, self.kick)
+        inner, fast, micro = self.oscillator(system), system.fast, dt / self.substeps
 
-    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        return State(state.q, -state.p, state.t, state.n), carry
+        def oscillate(_: PyTree, loop: PyTree):
+            state, memory, total = loop
+            state, memory, report = inner.step(fast, state, micro, memory)
+            return state, memory, merge_reports(total, report)
 
-    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
-        return carry
+        ok = Report.ok()
+        force, before = carry
+        state = State(state.q, state.p + dt / 2 * force, jnp.asarray(state.t, state.q.dtype), state.n)
+        loop = (state, inner.init(fast, state, micro), Report(before, ok.iterations, ok.residual))
+        state, _, total = jax.lax.fori_loop(0, self.substeps, oscillate, loop)
+        force, after = self.kick(system, state.q)
+        state = State(state.q, state.p + dt / 2 * force, state.t, state.n)
+        return state, (force, after), Report(first_failure(total.status, after), total.iterations, total.residual)
+
+    def oscillator(self, system: AbstractSystem) -> AbstractMethod:
+        """The method of the micro-steps: Verlet, or RATTLE's generalized form of it for a mass M(q)."""
+        return self.inner or (RATTLE() if system.position_mass else StormerVerlet())
 
 
 class Impulse(AbstractImpulse):
@@ -67,7 +84,7 @@ class Impulse(AbstractImpulse):
         p+ = p_n - h/2 grad U(q_n)    (q_{n+1}, p-) = flow over h of p^T M^-1 p/2 + V/eps^2    p_{n+1} = p- - h/2 grad U
 
     Symmetric and symplectic. On stiff systems whose frequencies depend on the position the kicks across the manifold
-    change the actions by O(1), so positions are wrong however small eps is: the control of Lubich & Weiss.
+    change the actions by O(1), so positions are wrong however small eps is: the baseline of Lubich & Weiss.
     """
 
     reference = "Grubmueller et al. 1991; Tuckerman, Berne & Martyna 1992; Lubich & Weiss 2014 (2.1)"
@@ -125,7 +142,7 @@ class ProjectedImpulse(AbstractImpulse):
 
         kick:  p -= h/2 P(x) grad U(x),      P = I - G^T (G M^-1 G^T)^-1 G M^-1
 
-    Within O(eps) of the mollified method at the price of one m x m solve a kick; symmetric, not symplectic.
+    Within O(eps) of the mollified method at the price of one m x m solve per kick; symmetric, not symplectic.
     """
 
     reference = "Lubich & Weiss 2014 (2.3)"
@@ -144,42 +161,6 @@ class ProjectedImpulse(AbstractImpulse):
 
 
 # -- their parts ---------------------------------------------------------------------------------------------------
-
-
-def check_inner(method: Any) -> None:
-    whole_number("substeps", method.substeps)
-    inner = method.inner
-    if inner is not None and not isinstance(inner, AbstractMethod):
-        raise MethodError(f"inner must be an instance of a method or None, not {inner!r}")
-    if inner is not None and (not inner.one_step or inner.adaptive or inner.stochastic):
-        raise MethodError(f"{inner.name} is not a deterministic one-step method, so it cannot take the micro-steps")
-
-
-def oscillator(method: Any, system: AbstractSystem) -> AbstractMethod:
-    """The method of the micro-steps: Verlet, in RATTLE's generalized form where the mass depends on the position."""
-    return method.inner or (RATTLE() if system.position_mass else StormerVerlet())
-
-
-def kicked_step(
-    method: Any, system: StiffSystem, state: State, dt: Real, carry: PyTree, kick: Callable[..., Any]
-) -> StepResult:
-    """Kick, oscillate, kick."""
-    inner, fast, micro = oscillator(method, system), system.fast, dt / method.substeps
-
-    def oscillate(_: PyTree, loop: PyTree):
-        state, memory, status, iterations, residual = loop
-        state, memory, report = inner.step(fast, state, micro, memory)
-        status, residual = first_failure(status, report.status), jnp.maximum(residual, report.residual)
-        return state, memory, status, iterations + report.iterations, residual
-
-    ok = Report.ok()
-    force, before = carry
-    state = State(state.q, state.p + dt / 2 * force, jnp.asarray(state.t, state.q.dtype), state.n)
-    loop = (state, inner.init(fast, state, micro), before, ok.iterations, ok.residual)
-    state, _, status, iterations, residual = jax.lax.fori_loop(0, method.substeps, oscillate, loop)
-    force, after = kick(system, state.q)
-    state = State(state.q, state.p + dt / 2 * force, state.t, state.n)
-    return state, (force, after), Report(first_failure(status, after), iterations, residual)
 
 
 def foot(system: StiffSystem, x: Numbers) -> tuple[Any, Any]:

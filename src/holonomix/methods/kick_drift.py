@@ -1,6 +1,6 @@
 r"""Kicks, drifts and projections: the flows that Verlet, SHAKE and RATTLE are made of, in compensated sums.
 
-`PhasePoint` holds (q, p) with the parts below their last bits, so that steps can be written as `kicked`, `moved` and
+`PhasePoint` holds (q, p) with the parts below their last bits, so that steps can be written as `kick`, `move` and
 `project_momentum` without a line about rounding.
 """
 
@@ -18,7 +18,7 @@ from ..mechanics.projection.solvers import MomentumSolve
 
 
 class PhasePoint(NamedTuple):
-    """A position and a momentum with the parts of both that rounding left."""
+    """A position and a momentum with the parts of both below their last bit."""
 
     q: Any
     p: Any
@@ -28,17 +28,17 @@ class PhasePoint(NamedTuple):
     def of(cls, state: State, low: Compensation) -> PhasePoint:
         return cls(state.q, state.p, low)
 
-    def kicked(self, push: Real) -> PhasePoint:
+    def kick(self, push: Real) -> PhasePoint:
         """p + push."""
         p, low_p = add(self.p, self.low.p, push)
         return PhasePoint(self.q, p, Compensation(self.low.q, low_p))
 
-    def moved(self, reach: Real) -> PhasePoint:
+    def move(self, reach: Real) -> PhasePoint:
         """q + reach."""
         q, low_q = add(self.q, self.low.q, reach)
         return PhasePoint(q, self.p, Compensation(low_q, self.low.p))
 
-    def drifted(self, system: AbstractSystem, dt: Real) -> PhasePoint:
+    def drift(self, system: AbstractSystem, dt: Real) -> PhasePoint:
         """q + dt M^-1 p, with the low part of p."""
         behind = self.low.q + dt * system.velocity(self.q, self.low.p)
         q, low_q = add(self.q, behind, dt * system.velocity(self.q, self.p))
@@ -48,8 +48,8 @@ class PhasePoint(NamedTuple):
         """p + push, rounded: for predictions that are not accumulated."""
         return self.p + (self.low.p + push)
 
-    def kept(self, low: bool) -> PhasePoint:
-        """The same point; without its low parts where they are not wanted."""
+    def keep_low(self, low: bool) -> PhasePoint:
+        """The same point, with zero low parts unless `low`."""
         return self if low else PhasePoint(self.q, self.p, Compensation.zeros(self.q))
 
     def state(self, t: Real, n: Index) -> State:
@@ -57,7 +57,7 @@ class PhasePoint(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """The point (q1, p+) after a kick and a drift, and how its multipliers were found.
+    """The point (q1, p+) after a kick and a drift, with the diagnostics of the multiplier solve.
 
     `multipliers` is dt^2/2 lr in RATTLE's notation, None without constraints; `memory` is the solver's.
     """
@@ -84,8 +84,8 @@ def kick_drift(
     else:
         free = Report.ok()
         q1, found = q + reach, (None, free.iterations, free.residual, free.status, memory)
-    half = start.kicked(push)
-    # the low part of the momentum moves the position too: left out, its bias makes the energy drift
+    half = start.kick(push)
+    # the low part of the momentum moves the position too; without it, its bias makes the energy drift
     low_q = (dt * system.velocity(q, half.p) - (q1 - q)) + (dt * system.velocity(q, half.low.p) + low.q)
     return Drift(PhasePoint(q1, half.p, Compensation(low_q, half.low.p)), *found)
 
@@ -95,6 +95,6 @@ def project_momentum(
 ) -> tuple[PhasePoint, MomentumSolve | None]:
     """`p + push`, projected onto the tangent space at q: `G M^-1 p + g_t = 0`."""
     if not system.has_constraints:
-        return point.kicked(push), None
+        return point.kick(push), None
     tangent = solver.momenta(system, point.q, point.momentum_after(push), t)
-    return point.kicked(push - tangent.correction), tangent
+    return point.kick(push - tangent.correction), tangent

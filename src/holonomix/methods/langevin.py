@@ -17,13 +17,13 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, MethodError, real_array, whole_number
+from ..core.errors import InputError, real_array, whole_number
 from ..core.status import Status
 from ..core.types import ArrayLike, Key, Numbers, Real, Report, State, StepResult
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import AbstractSolver, Newton, accepts_redundant, direct_momenta
-from .base import AbstractMethod, Traits, first_failure
+from .base import AbstractMethod, Traits, check_one_step_map, first_failure, merge_reports, solver_report
 from .rattle import RATTLE
 
 FIXED_MANIFOLD = {Capability.MOVING: "it samples on a fixed manifold"}
@@ -98,10 +98,7 @@ class GLA(AbstractMethod):
         symmetric: bool = False,
     ):
         method = RATTLE() if method is None else method
-        if not isinstance(method, AbstractMethod):
-            raise MethodError(f"GLA wraps an instance of a method, not {method!r}")
-        if not method.one_step or method.stochastic or method.adaptive:
-            raise MethodError(f"{method.name} is not a deterministic one-step map of (q, p), so GLA cannot wrap it")
+        check_one_step_map("GLA", method)
         self.method, self.symmetric = method, symmetric
         self.friction, self.temperature = thermostat(friction, temperature)
 
@@ -122,12 +119,6 @@ class GLA(AbstractMethod):
             )
             for kind, t in self.method.traits.items()
         }
-
-    def check_conditions(self, system: AbstractSystem) -> None:
-        self.method.check_conditions(system)
-
-    def one_way(self) -> str:
-        return one_way_bath(self.friction)
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         return self.method.renew(system, state, dt, self.method.init(system, state, dt))
@@ -160,7 +151,7 @@ class GeodesicBAOAB(AbstractMethod):
 
         B: p <- P(q) [p - dt/2 grad V(q)]      A: K RATTLE steps of dt/(2K) without force      O: `ornstein_uhlenbeck`
 
-    One gradient a step. Without constraints it is BAOAB, whose positions are exact for harmonic wells.
+    One gradient per step. Without constraints it is BAOAB, whose positions are exact for harmonic wells.
     """
 
     reference = "Leimkuhler & Matthews 2016 (Proc. R. Soc. A 472, 20160138)"
@@ -192,9 +183,6 @@ class GeodesicBAOAB(AbstractMethod):
             "constrained": Traits(2, constraint_exact=True, hidden_exact=True, treats=treats),
         }
 
-    def one_way(self) -> str:
-        return one_way_bath(self.friction)
-
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         memory = self.solver.init(system, state.q, state.t) if system.has_constraints else ()
         return system.gradient(state.q, state.t), memory
@@ -210,7 +198,8 @@ class GeodesicBAOAB(AbstractMethod):
         gradient = system.gradient(q, t + dt)
         p, again = tangent_momentum(system, q, p - dt / 2 * gradient, t, self.solver.redundant)
         status = first_failure(kicked, first.status, thermal, second.status, again)
-        report = Report(status, first.iterations + second.iterations, jnp.maximum(first.residual, second.residual))
+        both = merge_reports(first, second)
+        report = Report(status, both.iterations, both.residual)
         return State(q, p, t + dt, state.n), (gradient, memory), report
 
     def _geodesic(
@@ -227,36 +216,27 @@ class GeodesicBAOAB(AbstractMethod):
             p, status = tangent_momentum(
                 system, solve.q, system.momentum(q, (solve.q - q) / h), t, self.solver.redundant
             )
-            status = first_failure(report.status, solve.status, status)
-            worst = jnp.maximum(report.residual, solve.residual)
-            return solve.q, p, solve.memory, Report(status, report.iterations + solve.iterations, worst)
+            return solve.q, p, solve.memory, merge_reports(report, solver_report(solve, status))
 
         start = (q, p, memory, Report.ok())
         return drift(0, start) if self.geodesic_steps == 1 else jax.lax.fori_loop(0, self.geodesic_steps, drift, start)
 
 
 def _projected_order(order: int | Mapping[str, int]) -> int | Mapping[str, int]:
-    """The order where momenta are projected in every step: what is tangent in them is as accurate as positions are.
+    """The order of a method whose momenta are projected in every step: their tangential part is as accurate as q.
 
-    Multipliers that are constant over a step (`HBVM`) no longer alternate, and are those of its middle.
+    Multipliers that are constant over a step (`HBVM`) no longer alternate; they are those of the middle of the step.
     """
     return order if isinstance(order, int) else {**order, "p": order["q"], "multipliers": 2}
 
 
 def redundancy(method: AbstractMethod) -> str | None:
-    """How a solver inside a method was told to treat rows that depend on each other."""
+    """The `redundant` option of the solver inside a method."""
     return "min-norm" if accepts_redundant(method) else None
 
 
-def one_way_bath(friction: Any) -> str:
-    """Why a heat bath of this friction, None for infinite, does not run backwards; empty without friction."""
-    if friction is not None and (isinstance(friction, Tracer) or not np.any(np.asarray(friction) > 0)):
-        return ""
-    return "friction has one direction of time, and backwards it would grow without bound"
-
-
 def thermostat(friction: ArrayLike, temperature: ArrayLike) -> tuple[Any, Any]:
-    """Both as runtime values; negative numbers are refused where they are known."""
+    """Both as runtime values; known negative numbers are refused."""
     friction, temperature = real_array("friction", friction), real_array("temperature", temperature)
     for name, value in (("friction", friction), ("temperature", temperature)):
         if not isinstance(value, Tracer) and not bool(np.all(np.asarray(value) >= 0)):

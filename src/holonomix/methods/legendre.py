@@ -1,4 +1,4 @@
-"""Legendre polynomials on [0, 1], and what a step's polynomial meets at the nodes of Gauss' quadrature.
+"""Legendre polynomials on [0, 1], and the polynomial of a step at the nodes of Gauss' quadrature.
 
 A line-integral method writes the velocity of a step as `u'(c h) = sum_j P_j(c) gamma_j` in the orthonormal basis
 `P_j(c) = sqrt(2 j + 1) L_j(2 c - 1)`, so that `u(c h) = q_0 + h sum_j I_j(c) gamma_j` with `I_j(c) = int_0^c P_j`.
@@ -18,35 +18,18 @@ from jaxtyping import PyTree
 
 from ..core.errors import InputError, whole_number
 from ..core.types import Numbers, Real, State
-from ..linalg import Compensation, Dense, implicit_root, iterate
+from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate
 from ..linalg.careful import accepted_stall, is_careful, rescue
 from ..linalg.iterate import SMALL
 from ..linalg.scales import LINEAR_LIMIT, coordinate_sizes, inverse_sizes, relative, stall_rule
 from ..mechanics.abstract import AbstractSystem
-from .stages import LEAST_SPEED, reaches, row_sizes, speed_sizes, velocities
-
-__all__ = [
-    "ITERATIONS",
-    "Path",
-    "Tables",
-    "along",
-    "basis",
-    "check_degrees",
-    "compensated",
-    "continuation",
-    "integrals",
-    "later_surprise",
-    "solve_step",
-    "step_norm",
-    "step_speeds",
-    "tables",
-]
+from .stages import MIN_SPEED_FRACTION, reaches, row_sizes, speed_sizes, velocities
 
 ITERATIONS = ("chord", "fixed-point", "newton")
-# A first sweep removes smooth errors, which contract more than those that it leaves to the next.
-MARGIN = 320.0
+# The first sweep contracts more than later ones, which start without smooth errors: by at most this factor.
+CONTRACTION_MARGIN = 320.0
 # Beyond these numbers a higher degree gains nothing in double precision, and a step solves for s n unknowns at k nodes.
-MOST_DEGREE, MOST_NODES = 20, 120
+MAX_DEGREE, MAX_NODES = 20, 120
 
 
 class Tables(NamedTuple):
@@ -89,16 +72,16 @@ def integrals(s: int, c: Any) -> list[Any]:
     return [c] + [_xi(j + 1, c) * P[j + 1] - _xi(j, c) * P[j - 1] for j in range(1, s)]
 
 
-def check_degrees(k: Any, s: Any) -> tuple[int, int]:
+def check_degrees(k: int | None, s: int) -> tuple[int, int]:
     """k and s as ints with `1 <= s <= k`; k is 3 s by default."""
     s = whole_number("the degree s", s)
     k = 3 * s if k is None else whole_number("k", k)
     if s > k:
         raise InputError(f"a polynomial of degree s = {s} needs at least as many quadrature nodes; k = {_count(k)}")
-    if s > MOST_DEGREE or k > MOST_NODES:
+    if s > MAX_DEGREE or k > MAX_NODES:
         raise InputError(
             f"s = {_count(s)} and k = {_count(k)} are more than double precision can use: the degree s goes up to "
-            f"{MOST_DEGREE} (order {2 * MOST_DEGREE}), the quadrature nodes k up to {MOST_NODES}"
+            f"{MAX_DEGREE} (order {2 * MAX_DEGREE}), the quadrature nodes k up to {MAX_NODES}"
         )
     return k, s
 
@@ -110,7 +93,7 @@ def _count(n: int) -> str:
 def tables(k: int, s: int) -> Tables:
     """Gauss' formula with k nodes (order 2k) and s basis polynomials at them, rounded from extended precision.
 
-    The arrays are new ones each time: JAX remembers by its identity what an array became, and would give back one that
+    The arrays are new ones each time: JAX caches conversions by the identity of an array, and could give back one that
     was rounded to single precision elsewhere in the same process.
     """
     return Tables(*(x.copy() for x in _tables(k, s)))
@@ -139,8 +122,8 @@ def _tables(k: int, s: int) -> Tables:
 def _even(mirrored: np.ndarray, x: np.ndarray) -> Any:
     """A table rounded to double precision, its second half being the mirror image of the first to the last bit.
 
-    The rounded tables then belong to a symmetric method: what rounding them does to energy and constraint changes its
-    sign with the direction of time, and does not add up over a run.
+    The rounded tables then belong to a symmetric method: their rounding errors change the sign of their effect on
+    energy and constraint with the direction of time, and do not accumulate.
     """
     half = x.shape[0] // 2
     middle = (x[half : half + 1] + mirrored[half : half + 1]) / 2 if x.shape[0] % 2 else x[:0]
@@ -163,7 +146,7 @@ def continuation(s: int) -> Any:
     return np.triu(t.weighted.T @ np.stack(basis(s, 1 + t.c), axis=1))
 
 
-def later_surprise(s: int) -> Any:
+def surprise_continuation(s: int) -> Any:
     """The (s, s) matrix `D` of a better continuation, `gamma_{n+1} = E gamma_n + D (gamma_n - E gamma_{n-1})`.
 
     This is the continuation, `E` being `continuation(s)`, of the polynomial of degree s + 1 that is nearest to those
@@ -174,7 +157,7 @@ def later_surprise(s: int) -> Any:
     return (later @ np.linalg.pinv(np.concatenate([earlier, last])))[:, s:] - continuation(s)
 
 
-class Path(NamedTuple):
+class NodeValues(NamedTuple):
     """At the k nodes: velocities `du`, `grad U` less the applied force, and the Jacobians of the constraint."""
 
     du: Any  # (k, n)
@@ -182,8 +165,8 @@ class Path(NamedTuple):
     G: Any  # a stack of k Jacobians, None without constraints
 
 
-def along(system: AbstractSystem, start: PyTree, gamma: Numbers, t: Real, dt: Real, tab: Tables) -> Path:
-    """Follow `u(c h) = q + (low + h I(c) gamma)` through the nodes; `start = (q, low)` as in compensated sums."""
+def evaluate_nodes(system: AbstractSystem, start: PyTree, gamma: Numbers, t: Real, dt: Real, tab: Tables) -> NodeValues:
+    """Evaluate the system at the nodes of `u(c h) = q + (low + h I(c) gamma)`; `start` is `(q, low)`."""
     q, low = start
     shape, m = q.shape, system.constraint_count(q)
     du = tab.P @ gamma
@@ -197,7 +180,7 @@ def along(system: AbstractSystem, start: PyTree, gamma: Numbers, t: Real, dt: Re
         return pull, system.linearize(here, t + c * dt) if m else None
 
     pull, jac = jax.vmap(at)(u, du, jnp.asarray(tab.c, u.dtype))
-    return Path(du, pull, jac)
+    return NodeValues(du, pull, jac)
 
 
 class Increments(NamedTuple):
@@ -208,7 +191,7 @@ class Increments(NamedTuple):
     low: Compensation
 
 
-def compensated(
+def add_increments(
     system: AbstractSystem, state: State, low: Compensation, dt: Real, bend: Numbers, kick: Numbers
 ) -> Increments:
     """`q + dt (M^-1 p + bend)` and `p + dt kick`; the low part of the momentum moves the position too."""
@@ -221,8 +204,8 @@ def compensated(
 def accumulate(x: PyTree, low: PyTree, increment: Numbers) -> tuple[Any, Any]:
     """`x + low + increment` as a rounded sum and the new low part, with an error of eps^2 only.
 
-    `linalg.add` rounds `low + increment`, by eps times the increment: a method that has no other error of its energy
-    drifts by that.
+    `linalg.add` rounds `low + increment`, by eps times the increment, which would be the only drift of an
+    energy-exact method.
     """
     total = x + increment
     moved = total - x
@@ -234,8 +217,8 @@ def accumulate(x: PyTree, low: PyTree, increment: Numbers) -> tuple[Any, Any]:
 def coefficients(tab: Tables, values: Numbers) -> Any:
     """Legendre coefficients (s, ...) of what has the `values` (k, ...) at the nodes: `P^T Omega values`.
 
-    Nodes that mirror each other are added up first, so that rounding does not tell one direction of time from the
-    other: a bias of a thousandth of an ulp per step would show as a drift of the energy.
+    Mirrored nodes are added first, so that rounding is symmetric in time: a bias of a thousandth of an ulp per step
+    would be visible as a drift of the energy.
     """
     k, s = tab.P.shape
     half, weights = k // 2, tab.weighted
@@ -247,8 +230,10 @@ def coefficients(tab: Tables, values: Numbers) -> Any:
     return jnp.stack(rows)
 
 
-def step_speeds(system: AbstractSystem, q: Numbers, gamma: Numbers, path: Path, multipliers: Numbers, dt: Real) -> Any:
-    """The natural scale of a step's velocities, `(n,)`: of what `gamma` is the sum, coordinate by coordinate.
+def step_speeds(
+    system: AbstractSystem, q: Numbers, gamma: Numbers, path: NodeValues, multipliers: Numbers, dt: Real
+) -> Any:
+    """The natural scale of the velocities of a step, `(n,)`: of the terms whose sum is `gamma`.
 
     `multipliers` are those at the nodes, `(k, m)`, or `(m,)`; constraint forces may cancel, so their parts count.
 
@@ -264,7 +249,7 @@ def step_speeds(system: AbstractSystem, q: Numbers, gamma: Numbers, path: Path, 
 
 
 def _turned(system: AbstractSystem, q: Numbers, multipliers: Numbers) -> Any:
-    """The change of `G^T lambda` when the particles move by their own size, neighbors in opposite ways."""
+    """The change of `G^T lambda` when every coordinate moves by its size, neighbors in opposite directions."""
     sign = (-1.0) ** np.arange(q.shape[0]).reshape(-1, *(1,) * (q.ndim - 1))
     lam = multipliers if multipliers.ndim == 1 else jnp.mean(multipliers, axis=0)
     return jax.jvp(lambda x: system.linearize(x).transpose(lam), (q,), (sign * jnp.abs(q),))[1]
@@ -278,17 +263,7 @@ def step_norm(defect: PyTree, rows: Numbers, jacobians: PyTree, speeds: Numbers)
     return jnp.maximum(norm, relative(rows, jnp.max(row_sizes(jacobians, speeds), axis=0)))
 
 
-class Solved(NamedTuple):
-    """As `Iterated`, and what `evaluate` makes of x (no derivative goes through it: see `known_value`)."""
-
-    x: Any
-    residual: Any
-    iterations: Any
-    converged: Any
-    evaluated: Any
-
-
-def shortened(args: PyTree, fraction: Real) -> Any:
+def shorten(args: PyTree, fraction: Real) -> Any:
     """The arguments `(system, q, low, p, t, dt)` of the equations of a step, with a fraction of dt."""
     return (*args[:5], fraction * args[5], *args[6:])
 
@@ -302,7 +277,7 @@ def unknown_speeds(args: PyTree, x: PyTree) -> Any:
         each = speed_sizes(system, q, each)
     else:  # velocities and forces
         weights = jnp.ravel(system.mass_form(q).weights(q))
-        forces = coordinate_sizes(each[q.size :], 1.0 / weights, LEAST_SPEED)
+        forces = coordinate_sizes(each[q.size :], 1.0 / weights, MIN_SPEED_FRACTION)
         each = jnp.concatenate([speed_sizes(system, q, each[: q.size]), forces])
     largest = jnp.max(jnp.abs(multipliers), axis=0) if multipliers.ndim > 1 else jnp.abs(multipliers)
     return jnp.broadcast_to(each, gamma.shape), jnp.broadcast_to(largest, multipliers.shape)
@@ -321,18 +296,20 @@ def solve_step(
     fresh: Callable[[Any], Any] | None = None,
     noise: Callable[[Any, Any], Any] | None = None,
     ahead: bool = False,
-) -> Solved:
+) -> tuple[Iterated, Any]:
     """Repeat `x <- x - dx` with `(dx, norm) = correction(x, args)` down to round-off; the derivative is implicit.
 
-    `x` is an array or a tree of arrays; arrays that are not joined to one take less time in compiled steps.
+    `x` is an array or a tree of arrays; compiled steps are faster if arrays are not concatenated.
 
-    With `prepare`, what it makes of the start (factors, mostly) serves every sweep: `correction(x, args, prepared)`.
-    With `evaluate`, what it makes of each x is computed once and handed to `prepare`, `correction` and the caller:
-    `prepare(x, args, evaluated)`, `correction(x, args, evaluated, prepared)`.
+    With `prepare`, its result at the start (mostly factors) serves every sweep: `correction(x, args, prepared)`.
+    With `evaluate`, its result at each x is computed once and passed on: `prepare(x, args, evaluated)`,
+    `correction(x, args, evaluated, prepared)`. The second result is its value at the solution, without derivatives
+    (see `known_value`).
 
-    With `ahead` a sweep also ends the iteration if, contracting `MARGIN` times less than it did, it has left no error.
+    With `ahead` the iteration also ends after a sweep that leaves no error even if it contracted less than the one
+    before, by `CONTRACTION_MARGIN`.
 
-    `norm` is relative: one is an error as large as the unknowns themselves. Newton's method replaces `dx` by
+    `norm` is relative to the unknowns. Newton's method replaces `dx` by
     `J^-1 residual(x)` with the Jacobian from forward mode.
 
     `fresh(args)` is a guess that does not depend on earlier steps: where the iteration fails, damped Newton iterations
@@ -356,7 +333,7 @@ def solve_step(
                 equations = lambda y: ravel_pytree(residual(unflatten(y), args))[0]
                 dx = unflatten(Dense(jax.jacfwd(equations)(flat)).factor().solve(equations(flat)))
             small = (norm <= SMALL) & jnp.isfinite(previous)
-            left = jnp.where(small, MARGIN * norm / previous, 1.0) * norm if ahead else norm
+            left = jnp.where(small, CONTRACTION_MARGIN * norm / previous, 1.0) * norm if ahead else norm
             x = jax.tree.map(jnp.subtract, x, dx)
             return x, evaluated(x), norm, left
 
@@ -376,7 +353,7 @@ def solve_step(
             converged, found = rescue(
                 converged,
                 found,
-                lambda y, fraction: ravel_pytree(residual(unflatten(y), shortened(args, fraction)))[0],
+                lambda y, fraction: ravel_pytree(residual(unflatten(y), shorten(args, fraction)))[0],
                 ravel_pytree(fresh(args))[0],
                 lambda y, norm, k: (unflatten(y), norm, done.iterations + k, evaluated(unflatten(y))),
                 sizes=lambda y: ravel_pytree(unknown_speeds(args, unflatten(y)))[0],
@@ -388,4 +365,4 @@ def solve_step(
         return x, (*info, converged, last)
 
     x, (norm, k, converged, last) = implicit_root(solve, lambda x, full: residual(x, full[1]), (start, args))
-    return Solved(x, norm, k, converged, last[0] if last else None)
+    return Iterated(x, norm, k, converged), last[0] if last else None

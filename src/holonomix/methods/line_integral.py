@@ -25,64 +25,61 @@ from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .legendre import (
     ITERATIONS,
-    Path,
+    NodeValues,
     Tables,
-    along,
+    add_increments,
     check_degrees,
     coefficients,
-    compensated,
     continuation,
-    later_surprise,
-    shortened,
+    evaluate_nodes,
+    shorten,
     step_norm,
     step_speeds,
+    surprise_continuation,
     tables,
     unknown_speeds,
 )
-from .rounding import conserved_energy, energy_returned, returned
-from .stages import all_blocks, combined, one_block, pulls, rates, velocities
+from .rounding import conserved_energy, constraint_correction, correct_energy
+from .stages import all_blocks, combine, one_block, pulls, rates, velocities
 
-__all__ = ["LineIntegral"]
-
-
-# A correction with the matrix of an earlier iterate that gains less than this factor calls for a new matrix.
-SLOW = 0.1
-# The residual in units of eps that a step may leave. It has the same sign in many steps in turn.
-AHEAD = 2.0**-6
+# A correction with the matrix of an earlier iterate that contracts less than this calls for a new matrix.
+NEW_MATRIX_RATE = 0.1
+# The largest foreseen residual of a step, in eps. It has the same sign in many consecutive steps.
+MAX_FORESEEN = 2.0**-6
 
 
 class Guess(NamedTuple):
-    """What the next step starts from: Legendre coefficients of the last step, less those that it started from."""
+    """The first guess of the next step, from Legendre coefficients of the last steps."""
 
     last: Any  # (s, n) or (R, m)
-    surprise: Any  # `last - E previous`, zero where that tells nothing
+    surprise: Any  # `last - E previous`, or zero where it does not predict anything
 
     def coefficients(self) -> Any:
         rows = self.last.shape[0]
-        return continuation(rows) @ self.last + later_surprise(rows) @ self.surprise
+        return continuation(rows) @ self.last + surprise_continuation(rows) @ self.surprise
 
-    def followed(self, new: Any, smooth: Any) -> Guess:
-        """The guess after a step that has found `new`."""
+    def follow(self, new: Numbers, smooth: Numbers) -> Guess:
+        """The guess after a step with the coefficients `new`."""
         return Guess(new, jnp.where(smooth, new - continuation(new.shape[0]) @ self.last, 0.0))
 
 
 class Memory(NamedTuple):
-    """Polynomials of past steps, which give a first guess of the next, and what rounding errors are measured by."""
+    """First guesses from past steps, and the energy by which rounding errors are measured."""
 
     low: Compensation
     energy: Any  # at the start, where it is conserved; else None
     gamma: Guess
     multipliers: Guess
-    smooth: Any  # whether the last step was easily found from its guess
+    smooth: Any  # whether the last step converged quickly from its guess
 
 
 class Pieces(NamedTuple):
-    """What one evaluation of the equations yields."""
+    """Values of the equations at one iterate."""
 
     defect: Any  # (s, n), of the equation for gamma
     rows: Any  # (R, m), the first R - 1 moments of d/dt g along the step, and the hidden constraint
     push: Any  # (s, n), F - beta M gamma
-    path: Path
+    path: NodeValues
     q1: Any
     p1: Any
 
@@ -95,12 +92,12 @@ class LineIntegral(AbstractMethod):
         q_1 = q_0 + h gamma_0                              p_1 = p_0 - h (F_0 - beta M gamma_0)
         phi_0 = ... = phi_{R-2} = 0                        G(q_1) M^-1 p_1 = 0
 
-    `phi_0 = 0` is the constraint, `beta` (zero at rest) gives back what the last moment would take from the energy.
+    `phi_0 = 0` is the constraint; `beta` (zero at rest) restores the energy that the last moment would take.
     Energy, constraint and hidden constraint are kept to round-off where U and g are polynomials of degree at most
     `2 k / s`, or k is large enough for them; symmetric. Without constraints it is HBVM(k, s).
 
     `order` is 2R >= 4; `degree` is s (R by default). `quadrature` is k, at least 2R; by default it is what polynomials
-    U and g need for exact integrals, at most 3 s, and 3 s for other functions.
+    U and g need for exact integrals, at most 3 s; for other functions it is 3 s.
     """
 
     reference = "after Brugnano, Gurioli, Iavernaro & Weinmueller 2018; derived in docs/methods/line_integral.md"
@@ -164,7 +161,7 @@ class LineIntegral(AbstractMethod):
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Memory:
         q = state.q
 
-        def uniform(rows: int, value: Any) -> Guess:
+        def uniform(rows: int, value: Numbers) -> Guess:
             zero = jnp.zeros((rows, value.size), q.dtype)
             return Guess(zero.at[0].set(value.reshape(-1)), zero)
 
@@ -180,14 +177,14 @@ class LineIntegral(AbstractMethod):
         q, low, k = state.q, carry.low, self.nodes(system, state.q)
         start = jnp.concatenate([x.coefficients().reshape(-1) for x in (carry.gamma, carry.multipliers)])
         here = jax.tree.map(lambda x: x[None], system.linearize(q, state.t)) if system.has_constraints else None
-        owed = None if here is None else returned(system, q, state.t, dt, here)
+        owed = None if here is None else constraint_correction(system, q, state.t, dt, here)
         args = (system, q, low.q, state.p + low.p, state.t, jnp.asarray(dt, q.dtype), owed, k)
         done, push, smooth = self._solve(start, args)
         gamma, multipliers = self._split(done.x, q)
         bend = -dt * (tables(k, self.s).X[0] @ velocities(system, q, push))
-        q1, p1, low = compensated(system, state, low, dt, bend, -push[0])
-        low = energy_returned(system, q1, p1, low, carry.energy)
-        guesses = carry.gamma.followed(gamma, carry.smooth), carry.multipliers.followed(multipliers, carry.smooth)
+        q1, p1, low = add_increments(system, state, low, dt, bend, -push[0])
+        low = correct_energy(system, q1, p1, low, carry.energy)
+        guesses = carry.gamma.follow(gamma, carry.smooth), carry.multipliers.follow(multipliers, carry.smooth)
         memory = Memory(low, carry.energy, *guesses, smooth)
         named = {"lambda": multipliers[0]} if system.has_constraints else {}
         return State(q1, p1, state.t + dt, state.n), memory, iteration_report(done, **named)
@@ -212,7 +209,7 @@ class LineIntegral(AbstractMethod):
         system, q, low, p, t, dt, owed, k = args
         tab, shape = tables(k, self.s), q.shape
         gamma, multipliers = self._split(x, q)
-        path = along(system, (q, low), gamma, t, dt, tab)
+        path = evaluate_nodes(system, (q, low), gamma, t, dt, tab)
         force, phi = path.pull, multipliers
         if path.G is not None:
             force = force + pulls(path.G, tab.P[:, : self.R] @ multipliers)
@@ -249,11 +246,11 @@ class LineIntegral(AbstractMethod):
             if plain:
                 rule |= {"floor": 64 * eps, "stall": 0.8, "limit": LINEAR_LIMIT * eps}
             else:
-                rule |= {"ahead": AHEAD * eps, **stall_rule(start.dtype, quadratic=False)}
+                rule |= {"ahead": MAX_FORESEEN * eps, **stall_rule(start.dtype, quadratic=False)}
             if chord and args[0].has_constraints:
-                rule["slow"] = SLOW
+                rule["slow"] = NEW_MATRIX_RATE
 
-            def measured(pair: Any) -> tuple[Any, Any]:
+            def measured(pair: PyTree) -> tuple[Any, Any]:
                 e = self._equations(pair[0], args)
                 return (e.defect, e.rows, e.push), self._norm(pair[0], e, args)
 
@@ -261,7 +258,7 @@ class LineIntegral(AbstractMethod):
                 before, attempts = loop
                 correction = self._chord(before.x[0], args) if chord else partial(self._other, args=args)
 
-                def body(pair: Any, e: Any) -> Any:
+                def body(pair: PyTree, e: PyTree) -> Any:
                     dx, dpush = correction(pair[0], *e[:2])
                     return pair[0] - dx, e[2] - dpush
 
@@ -302,7 +299,7 @@ class LineIntegral(AbstractMethod):
 
     def _shortened(self, args: PyTree, fraction: Real) -> Any:
         """The arguments of a step of `fraction dt`."""
-        *most, owed, k = shortened(args, fraction)
+        *most, owed, k = shorten(args, fraction)
         return (*most, None if owed is None else owed / fraction, k)
 
     def _sizes(self, x: Numbers, args: PyTree) -> Any:
@@ -316,7 +313,7 @@ class LineIntegral(AbstractMethod):
         speeds = step_speeds(system, q, gamma, path, tables(k, self.s).P[:: k - 1, : self.R] @ multipliers, dt)
         return step_norm(e.defect, e.rows, path.G, speeds)
 
-    def _other(self, x: PyTree, defect: PyTree, rows: Any, args: PyTree) -> tuple[Any, Any]:
+    def _other(self, x: PyTree, defect: PyTree, rows: Numbers, args: PyTree) -> tuple[Any, Any]:
         """Corrections of the other iterations."""
         if self.iteration == "newton":
             jacobian = jax.jacfwd(lambda y: self._residual(y, args))(x)
@@ -346,13 +343,13 @@ class LineIntegral(AbstractMethod):
         # d/dq (G(q) v) = D_v G(q): the Jacobian of the hidden constraint has the structure of G
         turn = jax.jvp(lambda y: system.linearize(y, t + dt), (e.q1,), (system.velocity(e.q1, e.p1),))[1]
         moments = self._moments(end, G, tab)
-        pull = combined(G, np.einsum("lj,li->jil", tab.weighted, tab.P[:, :R]))
+        pull = combine(G, np.einsum("lj,li->jil", tab.weighted, tab.P[:, :R]))
         bend = lambda push: dt * (tab.X @ velocities(system, q, push))
 
         def push_of(dl: Numbers) -> Any:
             return jax.vmap(lambda row: jnp.sum(pulls(row, dl), axis=0))(pull)
 
-        def rows_of(dgamma: Numbers, dpush: Any) -> Any:
+        def rows_of(dgamma: Numbers, dpush: Numbers) -> Any:
             first, dp = dgamma[0].reshape(shape), velocities(system, q, dpush[:1]).reshape(shape)
             hidden = dt * turn(first) + dt * end(dp)
             return jnp.stack([end(first), *(jnp.sum(rates(J, dgamma), axis=0) for J in moments), hidden])
@@ -366,7 +363,7 @@ class LineIntegral(AbstractMethod):
         else:
             # with a constant G, phi_j = G gamma_j and the hidden constraint sees lambda_0 alone
             weights = np.concatenate([tab.X[: R - 1, :R], np.eye(R)[:1]])
-            near = one_block(system, q, weights, dt, combined(G, tab.b))
+            near = one_block(system, q, weights, dt, combine(G, tab.b))
 
         middle = (q + e.q1) / 2
         force = lambda y: system.gradient(y, t) + system.linearize(y, t).transpose(multipliers[0])
@@ -374,7 +371,7 @@ class LineIntegral(AbstractMethod):
 
         rounds = 2 if system.dense_rows(q) else 3
 
-        def correction(_: PyTree, defect: PyTree, rows: Any) -> tuple[Any, Any]:
+        def correction(_: PyTree, defect: PyTree, rows: Numbers) -> tuple[Any, Any]:
             dl, bent = jnp.zeros_like(rows), jnp.zeros_like(defect)
             push, dgamma = bent, defect
             for left in reversed(range(rounds)):
@@ -388,20 +385,19 @@ class LineIntegral(AbstractMethod):
 
         return correction
 
-    def _moments(self, end: Any, G: PyTree, tab: Tables) -> list[Any]:
+    def _moments(self, end: PyTree, G: PyTree, tab: Tables) -> list[Any]:
         """For 0 < i < R - 1 the Jacobians `J_ij`, stacked over j, with `d phi_i = sum_j J_ij d gamma_j`.
 
         They follow from `h phi_i = [P_i g] - int P_i' g`.
         """
         rows = []
         for i in range(1, self.R - 1):
-            inner = combined(G, -(tab.b * tab.dP[:, i])[None] * tab.I.T)
+            inner = combine(G, -(tab.b * tab.dP[:, i])[None] * tab.I.T)
             rows.append(jax.tree.map(lambda x, y, i=i: y.at[0].add((2 * i + 1) ** 0.5 * x), end, inner))  # P_i(1)
         return rows
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
-        back = State(state.q, -state.p, state.t, state.n)
-        fresh = self.init(system, back, jnp.nan)
+        back, fresh = super().reverse(system, state, carry)
         return back, fresh._replace(low=carry.low.reversed(), energy=carry.energy)
 
 

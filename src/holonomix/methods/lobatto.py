@@ -25,7 +25,7 @@ from .equations import iteration_report
 from .legendre import basis, integrals, slopes, solve_step
 from .stages import (
     all_blocks,
-    combined,
+    combine,
     one_block,
     pulls,
     rates,
@@ -36,13 +36,10 @@ from .stages import (
     velocities,
 )
 
-__all__ = ["LobattoIIIAB", "lobatto"]
+MAX_STAGES = 16
 
 
-MOST_STAGES = 16
-
-
-class Tableau(NamedTuple):
+class Coefficients(NamedTuple):
     """Nodes, weights, and the coefficients of Lobatto IIIA (`a`) and IIIB (`a_hat`)."""
 
     c: Any
@@ -52,7 +49,7 @@ class Tableau(NamedTuple):
 
 
 @functools.cache
-def lobatto(s: int) -> Tableau:
+def lobatto(s: int) -> Coefficients:
     """`a` integrates the interpolation polynomial over [0, c_i]; `a_hat_ij = b_j (1 - a_ji / b_i)`."""
     inner = np.polynomial.legendre.Legendre.basis(s - 1).deriv().roots() if s > 2 else []
     c = ((np.concatenate([[-1.0], np.sort(np.real(inner)), [1.0]]) + 1) / 2).astype(np.longdouble)
@@ -69,7 +66,7 @@ def lobatto(s: int) -> Tableau:
     b = a[-1].copy()
     a_hat = b[None, :] * (1 - a.T / b[:, None])
     a_hat[:, -1] = 0.0  # a_ss = b_s
-    return Tableau(c, b, a, a_hat)
+    return Coefficients(c, b, a, a_hat)
 
 
 @functools.cache
@@ -86,7 +83,7 @@ def continuation(s: int) -> Any:
     return ahead[:, 1:] * c[None, 1:] / c[1:, None]
 
 
-def through(s: int) -> Any:
+def velocity_response(s: int) -> Any:
     """`sum_k a_ik a^_kj / c_i`: how the forces of the first s - 1 stages move the mean velocities of the last s - 1."""
     tab = lobatto(s)
     return (tab.a[1:] @ tab.a_hat[:, :-1]) / tab.c[1:, None]
@@ -101,11 +98,11 @@ def last_stages(stack: PyTree) -> Any:
 
 
 class Memory(NamedTuple):
-    """The stages of the last step, as a starting guess for the next one."""
+    """The stages of the last step, as a first guess for the next one."""
 
     low: Compensation
     slopes: Any  # (s - 1, n): (Q_i - q_0) / (c_i h)
-    missed: Any  # by which the slopes differed from the polynomial of the step before, continued
+    missed: Any  # slopes less the continuation of the polynomial of the step before
     multipliers: Any  # (s - 1, m)
     last: Any  # (m,): the multiplier of the last stage
 
@@ -131,9 +128,9 @@ class LobattoIIIAB(AbstractMethod):
     def __check_init__(self) -> None:
         if whole_number("s", self.s) < 2:
             raise InputError(f"LobattoIIIAB needs at least two stages, not {self.s}")
-        if self.s > MOST_STAGES:
+        if self.s > MAX_STAGES:
             raise InputError(
-                f"LobattoIIIAB is offered with up to {MOST_STAGES} stages (order {2 * MOST_STAGES - 2}): more gain "
+                f"LobattoIIIAB is offered with up to {MAX_STAGES} stages (order {2 * MAX_STAGES - 2}): more gain "
                 "nothing in double precision, and a step solves for all stages together"
             )
         one_of("iteration", self.iteration, ("chord", "newton"))
@@ -157,7 +154,7 @@ class LobattoIIIAB(AbstractMethod):
         return {"free": free, "constrained": constrained}
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Memory:
-        slopes, multipliers = _uniform(system, state.q, state.p, state.t, self.s - 1)
+        slopes, multipliers = _uniform_guess(system, state.q, state.p, state.t, self.s - 1)
         return Memory(Compensation.zeros(state.q), slopes, jnp.zeros_like(slopes), multipliers, multipliers[0])
 
     def step(
@@ -165,13 +162,13 @@ class LobattoIIIAB(AbstractMethod):
     ) -> tuple[State, Memory, Report]:
         system = system.with_row_sets(self.s - 1)
         q, low, tab = state.q, carry.low, lobatto(self.s)
-        # the multipliers enter linearly: where they start does not matter
+        # the multipliers enter linearly, so that any guess of them will do
         continued = continuation(self.s) @ carry.slopes
         guess = (continued + carry.missed, carry.multipliers)
         args = (system, q, low.q, state.p + low.p, jnp.asarray(state.t, q.dtype), jnp.asarray(dt, q.dtype))
         options = {"iteration": self.iteration, "max_iterations": self.max_iterations, "ahead": True}
         rules = {"prepare": self._factor, "fresh": self._fresh, "noise": self._noise}
-        done = solve_step(self._residual, self._correction, guess, args, **options, **rules)
+        done, _ = solve_step(self._residual, self._correction, guess, args, **options, **rules)
         slopes, multipliers = done.x
         force, _, momenta = self._stages(slopes, multipliers, args)
 
@@ -195,7 +192,7 @@ class LobattoIIIAB(AbstractMethod):
     def _fresh(self, args: PyTree) -> tuple[Any, Any]:
         """A guess that does not depend on earlier steps: uniform motion."""
         system, q, _, p, t, _ = args
-        return _uniform(system, q, p, t, self.s - 1)
+        return _uniform_guess(system, q, p, t, self.s - 1)
 
     def _noise(self, x: PyTree, args: PyTree) -> tuple[Any, Any]:
         """Round-off of the equations that comes from the terms of the constraint."""
@@ -229,7 +226,7 @@ class LobattoIIIAB(AbstractMethod):
         slopes, multipliers = x
         force, G, _ = self._stages(slopes, multipliers, args)
         start = velocities(system, q, args[3].reshape(1, -1))
-        defect = slopes - (start - dt * (through(self.s) @ velocities(system, q, force)))
+        defect = slopes - (start - dt * (velocity_response(self.s) @ velocities(system, q, force)))
 
         if not system.has_constraints:
             return defect, jnp.zeros((self.s - 1, 0), q.dtype), G
@@ -255,7 +252,7 @@ class LobattoIIIAB(AbstractMethod):
         if not system.has_constraints:
             return inverse_sizes(speed_sizes(system, q, speeds))
         before, after = first_stages(G), last_stages(G)
-        # constraint forces may cancel, so their parts count
+        # constraint forces may cancel, so their absolute values are added
         speeds = speeds + jnp.abs(dt) * jnp.sum(reaches(system, q, before, multipliers), axis=0)
         speeds = speed_sizes(system, q, speeds)
         per_row = inverse_sizes(row_sizes(after, speeds))
@@ -263,18 +260,18 @@ class LobattoIIIAB(AbstractMethod):
             product = lambda dl: rates(after, self._response(dl, before, args))
             near = all_blocks(product, multipliers.shape, q.dtype)
         else:
-            near = one_block(system, q, through(self.s), dt, combined(G, tab.b))
+            near = one_block(system, q, velocity_response(self.s), dt, combine(G, tab.b))
         return inverse_sizes(speeds), per_row, after, before, near
 
     def _response(self, dl: Numbers, before: PyTree, args: PyTree) -> Any:
         """How multipliers at the first s - 1 stages move the mean velocities of the last s - 1."""
         system, q, *_, dt = args
-        return (dt * through(self.s)) @ velocities(system, q, pulls(before, dl))
+        return (dt * velocity_response(self.s)) @ velocities(system, q, pulls(before, dl))
 
-    def _bent(self, x: PyTree, args: PyTree) -> Callable[[Any, int], Any]:
+    def _bend(self, x: PyTree, args: PyTree) -> Callable[[Any, int], Any]:
         """Changes of the slopes, less what they change in the forces of the inner stages; for structured rows only.
 
-        The tension of a long chain makes that large: a series of so many terms.
+        `terms` counts the terms of a series, because the tension of a long chain makes the change large.
         """
         system, q, low, _, t, dt = args
         if system.dense_rows(q) or self.s == 2:
@@ -291,7 +288,7 @@ class LobattoIIIAB(AbstractMethod):
             bent = v
             for _ in range(terms):
                 forces = jax.vmap(turned)(slopes[:-1], multipliers[1:], c, bent[:-1])
-                bent = v - (dt * through(self.s)[:, 1:]) @ velocities(system, q, forces)
+                bent = v - (dt * velocity_response(self.s)[:, 1:]) @ velocities(system, q, forces)
             return bent
 
         return bent
@@ -302,22 +299,21 @@ class LobattoIIIAB(AbstractMethod):
             return (defect, g), jnp.max(jnp.abs(defect) * prepared)
         per_size, per_row, after, before, near = prepared
         norm = jnp.maximum(jnp.max(jnp.abs(defect) * per_size), jnp.max(jnp.abs(g) * per_row))
-        bent, response = self._bent(x, args), lambda dl: self._response(dl, before, args)
+        bent, response = self._bend(x, args), lambda dl: self._response(dl, before, args)
         dl = near.solve(g - rates(after, defect))
         moved = bent(defect + response(dl), 2)
-        # a second, small change makes up for what bending did to the rows
+        # a second, small change corrects the rows for the bending
         rest = g - rates(after, moved)
         again, more = solve_response(near, response, lambda v: rates(after, v), rest, 1)
         return (moved + bent(more, 1), -(dl + again)), norm
 
     def reverse(self, system: AbstractSystem, state: State, carry: Memory) -> tuple[State, Memory]:
-        back = State(state.q, -state.p, state.t, state.n)
-        fresh = self.init(system, back, jnp.nan)
+        back, fresh = super().reverse(system, state, carry)
         return back, fresh._replace(low=carry.low.reversed())
 
 
-def _uniform(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, stages: int) -> tuple[Any, Any]:
-    """Slopes and multipliers of the start, the same for so many stages."""
+def _uniform_guess(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, stages: int) -> tuple[Any, Any]:
+    """Slopes and multipliers of the start, the same for all stages."""
     both = system.velocity(q, p).reshape(-1), system.multipliers(q, p, t)
     return jnp.tile(both[0], (stages, 1)), jnp.tile(both[1], (stages, 1))
 

@@ -1,4 +1,4 @@
-"""Step-size monitors: what `U(q, p)` an adaptive method follows, with physical steps of about `h / U`.
+"""Step-size monitors `U(q, p)`: an adaptive method takes physical steps of about `h / U`.
 
 A monitor is positive and even in p, or the method would not be reversible. Scaling a monitor by a constant changes
 nothing: `h = dt U(q_0, p_0)` scales with it. Equation numbers are those of Barth, Leimkuhler & Reich 1998.
@@ -35,16 +35,15 @@ __all__ = [
     "StepBounds",
     "WallMonitor",
     "as_monitor",
-    "check_monitor",
 ]
 
 
-# Steps of the first size in which a start without any scale of its own is taken to change.
+# The number of steps of size dt that stands for the natural time of a start without any scale.
 START_STEPS = 100
 
 
 def _optional(name: str) -> Callable[[Any], Any]:
-    """A converter for a number that may be left to the monitor."""
+    """A converter for a number or None, the monitor's own choice."""
     return lambda x: None if x is None else real_array(name, x)
 
 
@@ -89,7 +88,7 @@ def _quotient(a: Numbers, b: Numbers) -> Any:
 
 
 class AbstractMonitor(eqx.Module):
-    """`monitor(system, q, p)` is U. `start` fixes what it remembers of the start, `value` is U with that memory."""
+    """`monitor(system, q, p)` is U. `start` makes the memory of a run, `value` is U with that memory."""
 
     positional: ClassVar[bool] = False  # U depends on q alone, so that the next density is explicit
 
@@ -102,9 +101,41 @@ class AbstractMonitor(eqx.Module):
     def value(self, system: AbstractSystem, q: Numbers, p: Numbers, memory: PyTree) -> Any:
         return self(system, q, p)
 
+    def check(self, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real, even: bool = True) -> None:
+        """Raise unless U is positive and finite at the start and, if asked, `even` in p there and at random momenta."""
+        for part in _parts(self):
+            if isinstance(part, MultiplierMonitor) and not system.has_constraints:
+                raise MethodError("MultiplierMonitor follows constraint forces; without constraints use ForceMonitor")
+            if isinstance(part, StepBounds) and not part.dt_min < abs(dt) < part.dt_max:
+                low, high = float(part.dt_min), float(part.dt_max)
+                raise InputError(
+                    f"dt = {float(dt):g}, the first step, must lie between dt_min = {low:g} and dt_max = {high:g}"
+                )
+        shape = jax.eval_shape(lambda q, p: self(system, q, p), q, p).shape
+        if shape != ():
+            raise InputError(f"the monitor must return a number U(q, p); it returned an array of shape {shape}")
+        u = float(_evaluate(self, system, q, p, dt))
+        if not (np.isfinite(u) and u > 0):
+            hint = "give it a weight or floor" if hasattr(self, "weight") or hasattr(self, "floor") else ""
+            hint = hint or "try sqrt(U^2 + floor^2)"
+            raise InputError(f"the monitor must be positive and finite; at the start U = {u:g} ({hint})")
+        if not even:
+            return
+        # momenta as large as p, or such that q changes by its own size in START_STEPS steps
+        drawn = np.random.default_rng(0).standard_normal(np.shape(p))
+        way = jnp.full_like(q, jnp.max(jnp.abs(q)) / (START_STEPS * abs(dt)))
+        drawn = drawn * np.maximum(np.max(np.abs(p)), np.abs(system.momentum(q, way)))
+        for where, momentum in (("the start", p), ("a momentum drawn at random", jnp.asarray(drawn, q.dtype))):
+            forward, back = (float(_evaluate(self, system, q, x, dt)) for x in (momentum, -momentum))
+            if abs(forward - back) > 1e-9 * max(abs(forward), abs(back)):
+                raise InputError(
+                    f"the monitor must be even in p, or the method is not reversible: at {where} "
+                    f"U(q, p) = {forward:.6g} and U(q, -p) = {back:.6g}"
+                )
+
 
 class AbstractRemembering(AbstractMonitor):
-    """A monitor with a scale that the start sets; by itself it takes any state for the start."""
+    """A monitor with a scale set by the start; as a function of (q, p) it takes the state for the start."""
 
     def __call__(self, system: AbstractSystem, q: Numbers, p: Numbers) -> Any:
         return self.value(system, q, p, self.start(system, q, p, None))
@@ -286,41 +317,6 @@ def as_monitor(monitor: object) -> AbstractMonitor:
     if not callable(monitor):
         raise InputError(f"monitor must be a monitor object or a function of (q, p), not {type(monitor).__name__}")
     return FunctionMonitor(as_callable(monitor))
-
-
-def check_monitor(
-    monitor: AbstractMonitor, system: AbstractSystem, q: Numbers, p: Numbers, dt: Real, even: bool = True
-) -> None:
-    """Raise unless U is positive and finite at the start and `even` in p, there and for a momentum drawn at random."""
-    for part in _parts(monitor):
-        if isinstance(part, MultiplierMonitor) and not system.has_constraints:
-            raise MethodError("MultiplierMonitor follows constraint forces; without constraints use ForceMonitor")
-        if isinstance(part, StepBounds) and not part.dt_min < abs(dt) < part.dt_max:
-            low, high = float(part.dt_min), float(part.dt_max)
-            raise InputError(
-                f"dt = {float(dt):g}, the first step, must lie between dt_min = {low:g} and dt_max = {high:g}"
-            )
-    shape = jax.eval_shape(lambda q, p: monitor(system, q, p), q, p).shape
-    if shape != ():
-        raise InputError(f"the monitor must return a number U(q, p); it returned an array of shape {shape}")
-    u = float(_evaluate(monitor, system, q, p, dt))
-    if not (np.isfinite(u) and u > 0):
-        hint = "give it a weight or floor" if hasattr(monitor, "weight") or hasattr(monitor, "floor") else ""
-        hint = hint or "try sqrt(U^2 + floor^2)"
-        raise InputError(f"the monitor must be positive and finite; at the start U = {u:g} ({hint})")
-    if not even:
-        return
-    # momenta as large as p, or such that q changes by itself in a hundred steps
-    drawn = np.random.default_rng(0).standard_normal(np.shape(p))
-    way = jnp.full_like(q, jnp.max(jnp.abs(q)) / (START_STEPS * abs(dt)))
-    drawn = drawn * np.maximum(np.max(np.abs(p)), np.abs(system.momentum(q, way)))
-    for where, momentum in (("the start", p), ("a momentum drawn at random", jnp.asarray(drawn, q.dtype))):
-        forward, back = (float(_evaluate(monitor, system, q, x, dt)) for x in (momentum, -momentum))
-        if abs(forward - back) > 1e-9 * max(abs(forward), abs(back)):
-            raise InputError(
-                f"the monitor must be even in p, or the method is not reversible: at {where} "
-                f"U(q, p) = {forward:.6g} and U(q, -p) = {back:.6g}"
-            )
 
 
 @compiled

@@ -16,7 +16,7 @@ from ..core.errors import InputError, number_list
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add, newton_root
 from ..mechanics.abstract import AbstractSystem
-from .base import AbstractMethod, Traits
+from .base import AbstractMethod, Path, Traits
 from .equations import iteration_report, reduced_traits, unknown_sizes, vector_field
 
 
@@ -72,7 +72,7 @@ class LinearMultistep(AbstractMethod):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        # of the formulas that treat both ends alike those of one step alone have no starting values that do not
+        # starting values break the symmetry of formulas of more than one step
         trapezoidal = self.steps == 1 and self.b[0] == self.b[1]
         return reduced_traits(multistep_order(self.a, self.b), symmetric=trapezoidal)
 
@@ -98,15 +98,18 @@ class LinearMultistep(AbstractMethod):
         slopes = tuple(jnp.concatenate([v[1:], x[None]]) for v, x in zip(slopes, new, strict=True))
         return State(q, p, t1, state.n), (low, values, slopes, jnp.minimum(known + 1, self.steps)), report
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        q, p, _, report = self._starting(system, state, dt, jnp.asarray(state.t, state.q.dtype), carry[0])
-        return State(q, p, state.t + dt, state.n), report.status
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        def at(time: Real) -> tuple[Any, Any, Any]:
+            q, p, _, report = self._starting(system, state, time, jnp.asarray(state.t, state.q.dtype), carry[0])
+            return q, p, report.status
+
+        return at
 
     def _starting(
         self, system: AbstractSystem, state: State, dt: Real, t: Real, low: PyTree
     ) -> tuple[Any, Any, Any, Report]:
         order = multistep_order(self.a, self.b)
-        q, p = extrapolated(lambda z, t: vector_field(system, z, t), (state.q, state.p), t, dt, order + 1)
+        q, p = extrapolate(lambda z, t: vector_field(system, z, t), (state.q, state.p), t, dt, order + 1)
         ok = Report.ok()
         return q, p, low, Report(ok.status, ok.iterations, ok.residual.astype(q.dtype), {})
 
@@ -150,7 +153,7 @@ def _implicit(x: Numbers, args: PyTree) -> Any:
     return jnp.concatenate([(a - b - weight * s).reshape(-1) for a, b, s in zip(z, base, slope, strict=True)])
 
 
-def extrapolated(field: Callable[..., Any], z: PyTree, t: Real, dt: Real, order: int) -> Any:
+def extrapolate(field: Callable[..., Any], z: PyTree, t: Real, dt: Real, order: int) -> Any:
     """One step of Gragg's method: midpoint rules with 2, 4, 6, ... substeps, extrapolated in dt^2."""
     table: list[list[Any]] = []
     for k in range((order + 1) // 2):

@@ -37,15 +37,11 @@ def vanishes(beta: Real) -> bool:
 
 
 class AbstractImplicit(AbstractMethod):
-    """What the families of Newmark and of Zhang & Skeel share: beta, and a carry of low parts, force and maybe more."""
+    """Shared by the families of Newmark and of Zhang & Skeel: beta, and a carry of low parts, force and maybe more."""
+
+    position_carry = True
 
     beta: eqx.AbstractVar[Any]
-
-    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        return reverse_momentum(state, carry)
-
-    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
-        return (Compensation(carry[0].q, jnp.zeros_like(state.p)), *carry[1:])
 
 
 class Newmark(AbstractImplicit):
@@ -78,12 +74,12 @@ class Newmark(AbstractImplicit):
         reach = predictor(system, q, p + low.p, low.q, gradient, dt, self.beta)
         done = implicit_position(system, q + reach, shift, q + reach, self.max_iterations)
         ahead = system.gradient(done.x)
-        end = _moved(state, low, reach - shift * system.velocity(q, ahead)).kicked(-dt / 2 * (gradient + ahead))
+        end = _move(state, low, reach - shift * system.velocity(q, ahead)).kick(-dt / 2 * (gradient + ahead))
         return end.state(state.t + dt, state.n), (end.low, ahead), iteration_report(done)
 
 
 class LinearlyImplicitNewmark(AbstractImplicit):
-    r"""Newmark's method with a single Newton iteration: the paper's non-symplectic control.
+    r"""Newmark's method with a single Newton iteration, the paper's non-symplectic baseline.
 
         guess   Q = q_n + h v_n + h^2/2 (1 - 2 beta) a_n
         q_{n+1} = Q - beta h^2 (M + beta h^2 V''(Q))^-1 grad V(Q)        v_{n+1} = v_n + h/2 (a_n + a_{n+1})
@@ -113,9 +109,9 @@ class LinearlyImplicitNewmark(AbstractImplicit):
         guess = q + reach
         factor = curvature(full_system(system), guess, shift).factor()
         change = factor.solve((shift * system.gradient(guess)).reshape(-1)).reshape(q.shape)
-        point = _moved(state, low, reach - change)
+        point = _move(state, low, reach - change)
         ahead = system.gradient(point.q)
-        end = point.kicked(-dt / 2 * (gradient + ahead))
+        end = point.kick(-dt / 2 * (gradient + ahead))
         report = definite_report(factor.smallest, self.definite)
         return end.state(state.t + dt, state.n), (end.low, ahead), report
 
@@ -140,22 +136,22 @@ class PushforwardNewmark(AbstractImplicit):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=True))
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
-        return self._started(system, state, dt, Compensation.zeros(state.q), once=True)
+        return self._start(system, state, dt, Compensation.zeros(state.q), once=True)
 
     def resize(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
-        return self._started(system, state, dt, carry[0])
+        return self._start(system, state, dt, carry[0])
 
-    def _started(self, system: AbstractSystem, state: State, dt: Real, low: Compensation, once: bool = False) -> Any:
+    def _start(self, system: AbstractSystem, state: State, dt: Real, low: Compensation, once: bool = False) -> Any:
         gradient, done = self._gradient(system, state.q, dt, once)
-        # without a first gradient no step may be taken; a reversal asks for one with an unknown step
+        # NaN stops the run if there is no first gradient; dt is NaN for a reversal
         return low, jnp.where(done.converged | jnp.isnan(dt), gradient, jnp.nan)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, gradient = carry
-        half = PhasePoint.of(state, low).kicked(-dt / 2 * gradient)
-        point = half.moved(dt * system.velocity(state.q, half.p))
+        half = PhasePoint.of(state, low).kick(-dt / 2 * gradient)
+        point = half.move(dt * system.velocity(state.q, half.p))
         gradient, done = self._gradient(system, point.q, dt)
-        end = point.kicked(-dt / 2 * gradient)
+        end = point.kick(-dt / 2 * gradient)
         return end.state(state.t + dt, state.n), (end.low, gradient), iteration_report(done)
 
     def _gradient(self, system: AbstractSystem, x: Numbers, dt: Real, once: bool = False) -> tuple[Any, Iterated]:
@@ -168,15 +164,9 @@ class PushforwardNewmark(AbstractImplicit):
 # -- their parts -----------------------------------------------------------------------------------------------------
 
 
-def _moved(state: State, low: Compensation, reach: Numbers) -> PhasePoint:
-    """q + reach, where the low part of q went into `reach` already."""
-    return PhasePoint(state.q, state.p, Compensation(jnp.zeros_like(low.q), low.p)).moved(reach)
-
-
-def reverse_momentum(state: State, carry: PyTree) -> tuple[State, Any]:
-    """Momentum and its low part reversed; the force depends on the position alone."""
-    low, *rest = carry
-    return State(state.q, -state.p, state.t, state.n), (low.reversed(), *rest)
+def _move(state: State, low: Compensation, reach: Numbers) -> PhasePoint:
+    """q + reach, where `reach` includes the low part of q."""
+    return PhasePoint(state.q, state.p, Compensation(jnp.zeros_like(low.q), low.p)).move(reach)
 
 
 def full_system(system: AbstractSystem) -> Any:
@@ -187,7 +177,7 @@ def full_system(system: AbstractSystem) -> Any:
 def predictor(
     system: AbstractSystem, q: Numbers, p: Numbers, low: PyTree, gradient: Numbers, dt: Real, beta: Real
 ) -> Any:
-    """`h v + h^2/2 (1 - 2 beta) a`, what is explicit in a Newmark step."""
+    """`h v + h^2/2 (1 - 2 beta) a`, the explicit part of a Newmark step."""
     return low + system.velocity(q, dt * p - dt**2 / 2 * (1 - 2 * beta) * gradient)
 
 
@@ -250,7 +240,7 @@ class _Premultiplied(eqx.Module):
 
 
 def definite_report(smallest: Numbers, watch: bool) -> Report:
-    """OK, or INDEFINITE where the matrix behind the step is no longer positive definite."""
+    """OK, or INDEFINITE where the matrix of the step is no longer positive definite."""
     ok = Report.ok()
     if not watch:
         return ok

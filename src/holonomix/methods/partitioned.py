@@ -64,7 +64,7 @@ class PartitionedRungeKutta(AbstractMethod):
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         dq, dp, report = stage_increments(system, state, dt, self.tableau)
-        end = PhasePoint.of(state, carry).moved(dq).kicked(dp)
+        end = PhasePoint.of(state, carry).move(dq).kick(dp)
         return end.state(state.t + dt, state.n), end.low, report
 
 

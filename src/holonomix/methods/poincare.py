@@ -15,15 +15,15 @@ from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add, newton_root
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
-from ..mechanics.projection import Newton, direct_momenta
-from .base import AbstractMethod, Traits, first_failure
+from ..mechanics.projection import direct_momenta
+from .base import AbstractMethod, Path, Traits, first_failure, fresh_path, map_low_parts
 from .equations import unknown_sizes
-from .monitors import AbstractMonitor, ForceMonitor, as_monitor, check_monitor
-from .rattle import verlet_substep
+from .monitors import AbstractMonitor, ForceMonitor, as_monitor
+from .rattle import RATTLE
 
 
 class Poincare(eqx.Module):
-    """Constants of the transformed Hamiltonian, and what rounding left over."""
+    """Constants of the transformed Hamiltonian, and low parts of q, p and t."""
 
     energy: Any  # H_0
     h: Any
@@ -56,9 +56,6 @@ class PoincareEuler(AbstractMethod):
     def traits(self) -> Mapping[str, Traits]:
         constrained = Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)
         return {"free": Traits(1, symplectic=True), "constrained": constrained}
-
-    def validate(self, system: AbstractSystem, state: State, dt: Real) -> None:
-        check_monitor(self.monitor, system, state.q, state.p, dt, even=False)
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Poincare:
         q, p = state.q, state.p
@@ -104,12 +101,11 @@ class PoincareEuler(AbstractMethod):
         new_state, new_carry = jax.tree.map(lambda a, b: jnp.where(failed == Status.OK, a, b), new, old)
         return new_state, new_carry, Report(failed, done.iterations, done.residual, multipliers)
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        return verlet_substep(system, Newton(), state, dt)
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        return fresh_path(RATTLE(), system, state)
 
     def reverse(self, system: AbstractSystem, state: State, carry: Poincare) -> tuple[State, Poincare]:
-        back = eqx.tree_at(lambda c: c.low.p, carry, -carry.low.p)
-        return State(state.q, -state.p, state.t, state.n), back
+        return State(state.q, -state.p, state.t, state.n), map_low_parts(Compensation.reversed, carry)
 
 
 def _transformed(

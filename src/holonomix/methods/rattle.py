@@ -1,4 +1,4 @@
-"""SHAKE and RATTLE: the symplectic methods of order two for constrained systems."""
+"""RATTLE: the symplectic method of order two for constrained systems."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..core.types import Key, Real, Report, State, StepResult
@@ -41,6 +40,7 @@ class RATTLE(AbstractMethod):
 
     reference = "Andersen 1983; Leimkuhler & Skeel 1994; Farrell 2009 (6.2)"
     family = "rattle"
+    position_carry = True
 
     solver: AbstractSolver = Newton()
     compensated: bool = eqx.field(static=True, default=True)
@@ -59,7 +59,7 @@ class RATTLE(AbstractMethod):
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, gradient, memory = carry
-        start, t1 = PhasePoint.of(state, low).kept(self.compensated), state.t + dt
+        start, t1 = PhasePoint.of(state, low).keep_low(self.compensated), state.t + dt
 
         # kick, and drift to the point of the manifold
         if is_general(system):
@@ -71,26 +71,10 @@ class RATTLE(AbstractMethod):
             kick = -dt / 2 * gradient
 
         # kick, and project onto the tangent space
-        end, tangent = project_momentum(system, self.solver, drift.point.kept(self.compensated), kick, t1)
+        end, tangent = project_momentum(system, self.solver, drift.point.keep_low(self.compensated), kick, t1)
 
         report = Report(drift.status, drift.iterations, drift.residual)
         if tangent is not None:
             lr, lv = drift.multipliers * (2 / dt**2), tangent.multipliers * (2 / dt)
             report = solver_report(drift, tangent.status, lr=lr, lv=lv)
-        return end.state(t1, state.n), (end.kept(self.compensated).low, gradient, drift.memory), report
-
-    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        low, gradient, memory = carry
-        back = State(state.q, -state.p, state.t, state.n)
-        return back, (low.reversed(), gradient, memory)
-
-    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
-        low, gradient, memory = carry
-        return Compensation(low.q, jnp.zeros_like(state.p)), gradient, memory
-
-
-def verlet_substep(system: AbstractSystem, solver: AbstractSolver, shown: State, dt: Real) -> tuple[State, Any]:
-    """One step of RATTLE (Verlet without constraints) from a state as shown: `substep` of methods of order two."""
-    method = RATTLE(solver)
-    state, _, report = method.step(system, shown, dt, method.init(system, shown, dt))
-    return state, report.status
+        return end.state(t1, state.n), (end.keep_low(self.compensated).low, gradient, drift.memory), report

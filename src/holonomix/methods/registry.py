@@ -41,7 +41,7 @@ class Entry:
         return text.split("\n")[0] if text else ""
 
 
-FAMILIES: dict[str, tuple[str, ...]] = {}  # module -> names of the methods it offers; a method is added in the stub
+FAMILIES: dict[str, tuple[str, ...]] = {}  # module -> names of its methods, read from the stub
 for _name, (_module, _) in stub_names(str(Path(__file__).with_name("__init__.py"))).items():
     if _module not in ("base", "registry") and not _name.endswith("Tableau"):
         FAMILIES[_module] = (*FAMILIES.get(_module, ()), _name)

@@ -1,6 +1,6 @@
 """Runge-Kutta methods of any tableau and the two Euler methods.
 
-On constrained systems they integrate the index-reduced equations and drift off the manifold: the honest control.
+On constrained systems they integrate the index-reduced equations and drift off the manifold, as a baseline should.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RungeKutta(AbstractMethod):
             dq, dp = _combine((0.0, 0.0), dt, self.tableau.b, slopes)
         else:
             dq, dp, report = stage_increments(system, state, dt, self.tableau)
-        end = PhasePoint.of(state, carry).moved(dq).kicked(dp)
+        end = PhasePoint.of(state, carry).move(dq).kick(dp)
         return end.state(state.t + dt, state.n), end.low, report
 
 
@@ -108,8 +108,8 @@ class SymplecticEuler(AbstractMethod):
         return Compensation.zeros(state.q)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
-        point = PhasePoint.of(state, carry).kicked(dt * reduced_force(system, state.q, state.p, state.t))
-        point = point.moved(dt * system.velocity(state.q, point.p))
+        point = PhasePoint.of(state, carry).kick(dt * reduced_force(system, state.q, state.p, state.t))
+        point = point.move(dt * system.velocity(state.q, point.p))
         return point.state(state.t + dt, state.n), point.low, Report.ok()
 
 

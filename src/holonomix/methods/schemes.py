@@ -15,11 +15,11 @@ import numpy as np
 
 from ..core.errors import InputError, whole_number
 
-# A step of more substeps than this has no use: round-off and cost grow with their number.
-MOST_SUBSTEPS = 10_000
-# The order of given coefficients is looked for up to here; the number of conditions grows like 1.6^order.
-HIGHEST_GIVEN_ORDER = 12
-MOST_GIVEN = 500
+# Round-off and cost grow with the number of substeps of a step.
+MAX_SUBSTEPS = 10_000
+# The order of a user's coefficients is determined up to here; the number of conditions grows like 1.6^order.
+MAX_CHECKED_ORDER = 12
+MAX_COEFFICIENTS = 500
 
 
 class Scheme(NamedTuple):
@@ -51,11 +51,11 @@ def suzuki(order: int) -> Scheme:
 def _fractal(name: str, order: int, parts: int, source: str) -> Scheme:
     if order < 2 or order % 2:
         raise InputError(f"a symmetric composition has an even order of at least 2, not {order}")
-    levels, highest = order // 2 - 1, 2 + 2 * int(math.log(MOST_SUBSTEPS, parts))
+    levels, highest = order // 2 - 1, 2 + 2 * int(math.log(MAX_SUBSTEPS, parts))
     if order > highest:
         raise InputError(
             f"{name} of order {_short(order)} takes {parts}^{_short(levels)} substeps per step; {name}-{highest} is "
-            f"the highest on offer, with at most {MOST_SUBSTEPS} substeps. Use order 10 or less, or a Gauss method"
+            f"the highest available, with at most {MAX_SUBSTEPS} substeps. Use order 10 or less, or a Gauss method"
         )
     coefficients = (1.0,)
     for p in range(2, order, 2):
@@ -172,15 +172,15 @@ def given_scheme(coefficients: Sequence[float | int] | np.ndarray, order: int | 
         gamma = tuple(float(c) for c in coefficients)
     except (TypeError, ValueError) as error:
         raise InputError(f"scheme must be a name or a sequence of numbers, not {coefficients!r}") from error
-    if not gamma or len(gamma) > MOST_GIVEN or not all(math.isfinite(c) for c in gamma):
-        raise InputError(f"scheme needs 1 to {MOST_GIVEN} finite coefficients; {len(gamma)} were given")
+    if not gamma or len(gamma) > MAX_COEFFICIENTS or not all(math.isfinite(c) for c in gamma):
+        raise InputError(f"scheme needs 1 to {MAX_COEFFICIENTS} finite coefficients; {len(gamma)} were given")
     if abs(sum(gamma) - 1) > 1e-12 or any(abs(a - b) > 1e-14 for a, b in zip(gamma, gamma[::-1], strict=True)):
         raise InputError(f"coefficients must be palindromic and add up to 1; they add up to {sum(gamma):.15g}")
     found = composition_order(gamma)
     if order is not None and whole_number("the order of a composition", order) > found:
         raise InputError(
             f"the coefficients satisfy the order conditions up to order {found} only, not {order}"
-            + (f" (orders above {HIGHEST_GIVEN_ORDER} are not checked)" if order > HIGHEST_GIVEN_ORDER else "")
+            + (f" (orders above {MAX_CHECKED_ORDER} are not checked)" if order > MAX_CHECKED_ORDER else "")
         )
     return Scheme(f"{len(gamma)}-stage", found if order is None else int(order), gamma, "given by the user")
 
@@ -195,7 +195,7 @@ def composition_order(gamma: Sequence[float]) -> int:
     """
     words: list[tuple[int, ...]] = [()]
     for word in words:  # grows while it is read
-        words += [(*word, k) for k in range(1, HIGHEST_GIVEN_ORDER - sum(word) + 1, 2)]
+        words += [(*word, k) for k in range(1, MAX_CHECKED_ORDER - sum(word) + 1, 2)]
     # exp of one factor: each word w has the coefficient gamma^weight(w) / len(w)!
     unit = {word: 1.0 / math.factorial(len(word)) for word in words}
     product: dict[tuple[int, ...], float] = {(): 1.0}
@@ -210,11 +210,11 @@ def composition_order(gamma: Sequence[float]) -> int:
         product, size = new, grown
     failed = [sum(w) for w in words if set(w) - {1} and abs(product[w]) > 1e-11 * max(size[w], 1e-3)]
     # a palindrome has an even order: the first condition that fails is one of odd weight
-    return min(failed, default=HIGHEST_GIVEN_ORDER + 1) - 1
+    return min(failed, default=MAX_CHECKED_ORDER + 1) - 1
 
 
 def find_scheme(which: int | str) -> Scheme:
-    """A scheme by order (the best list known here, triple jumps beyond 10) or by name, as `"triple-jump-8"`."""
+    """A scheme by order (the best known one, triple jumps beyond 10) or by name, as `"triple-jump-8"`."""
     if not isinstance(which, str):
         which = whole_number("the order of a composition", which)
         if which in _BEST:

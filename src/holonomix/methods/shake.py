@@ -1,4 +1,4 @@
-"""SHAKE: the same positions as RATTLE, with staggered or untangent momenta."""
+"""SHAKE: the positions of RATTLE, with momenta that are staggered or not tangent to the manifold."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..linalg import Compensation, newton_root
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import AbstractSolver, Newton
-from .base import AbstractMethod, Traits, first_failure, shown_momentum, solver_report
+from .base import AbstractMethod, Path, Traits, first_failure, fresh_path, shown_momentum, solver_report
 from .equations import unknown_sizes
 from .implicit_drift import implicit_kick_drift, is_general
 from .kick_drift import PhasePoint, kick_drift
-from .rattle import verlet_substep
+from .rattle import RATTLE
 
 
 class SHAKE(AbstractMethod):
     r"""SHAKE (Ryckaert, Ciccotti & Berendsen 1977).
 
-    `form="leapfrog"`, the original with staggered momenta, one position solve a step:
+    `form="leapfrog"`, the original with staggered momenta, one position solve per step:
 
         p_{n+1/2} = p_{n-1/2} - dt (grad V(q_n) + G(q_n)^T lambda_n)
         q_{n+1} = q_n + dt M^-1 p_{n+1/2},  g(q_{n+1}) = 0
@@ -98,7 +98,7 @@ class SHAKE(AbstractMethod):
             point = PhasePoint(end.q, end.p, Compensation.zeros(end.q))
             ahead = kick_drift(system, self.solver, point, -dt * gradient, dt, t1, drift.memory)
             pull = system.linearize(end.q, t1).transpose(ahead.multipliers / (2 * dt))
-            end = end.kicked(-dt / 2 * gradient - pull)
+            end = end.kick(-dt / 2 * gradient - pull)
             report = solver_report(drift, ahead.status, **{"lambda": ahead.multipliers / dt**2})
         return end.state(t1, state.n), (end.low, end.p, gradient, size, drift.memory, begun), report
 
@@ -110,8 +110,8 @@ class SHAKE(AbstractMethod):
             p = raw - dt / 2 * gradient if self.form == "leapfrog" else raw
         return State(state.q, shown_momentum(self.solver.momenta(system, state.q, p, state.t)), state.t, state.n)
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        return verlet_substep(system, self.solver, self.read(system, state, carry), dt)
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        return fresh_path(RATTLE(self.solver), system, self.read(system, state, carry))
 
     def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
         low, raw, gradient, dt, memory, begun = carry

@@ -26,7 +26,7 @@ from ..mechanics.stiff import StiffSystem
 from .base import AbstractMethod, Traits
 from .equations import iteration_report
 from .kick_drift import PhasePoint
-from .newmark import as_beta, definite_report, reverse_momentum
+from .newmark import as_beta, definite_report
 from .zhang_skeel import modified_force, verlet_step
 
 
@@ -43,12 +43,14 @@ class CayleyEulerSO3(AbstractMethod):
 
     reference = "Bou-Rabee & Marsden 2009; Tao & Owhadi 2015 (4.12)"
     family = "so3"
+    position_carry = True
 
     @property
     def traits(self) -> Mapping[str, Traits]:
         return {"constrained": Traits(1, symplectic=True, constraint_exact=True, hidden_exact=True)}
 
-    def check_conditions(self, system: AbstractSystem) -> None:
+    def check(self, system: AbstractSystem) -> None:
+        super().check(system)
         check_rotations(self, system, system)
         check_inertia(self, system)
 
@@ -67,14 +69,11 @@ class CayleyEulerSO3(AbstractMethod):
         target = momentum + h * torque
         done = newton_root(_cayley_residual, solve(inertia, target, symmetric=True), (inertia, target, h))
         w = done.x
-        rotation = orthonormal(rotation @ cayley(h * w))
+        rotation = orthonormalize(rotation @ cayley(h * w))
         momentum = _cotangent(-h * w, inertia @ w)
         omega = solve(inertia, momentum, symmetric=True)
         p = rotation @ hat(omega) @ second
         return State(rotation, p, state.t + dt, state.n), (), iteration_report(done)
-
-    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        return State(state.q, -state.p, state.t, state.n), ()
 
 
 class ZhangSkeelSO3(AbstractMethod):
@@ -91,6 +90,7 @@ class ZhangSkeelSO3(AbstractMethod):
 
     reference = "Tao & Owhadi 2015 (4.15)"
     family = "so3"
+    position_carry = True
 
     beta: Any = eqx.field(converter=as_beta, default=0.4)
     form: Literal["trapezoidal", "first"] = eqx.field(static=True, default="trapezoidal")
@@ -105,7 +105,8 @@ class ZhangSkeelSO3(AbstractMethod):
         second = self.form == "trapezoidal"
         return {"stiff": Traits(2 if second else 1, symmetric=second, symplectic=True)}
 
-    def check_conditions(self, system: AbstractSystem) -> None:
+    def check(self, system: AbstractSystem) -> None:
+        super().check(system)
         assert isinstance(system, StiffSystem)
         check_rotations(self, system, system.constrained())
 
@@ -126,26 +127,16 @@ class ZhangSkeelSO3(AbstractMethod):
         if self.form == "trapezoidal":
             return verlet_step(system, state, dt, carry, lambda q: self._force(system, q, dt), self.definite)
         force, factor = self._force(system, state.q, dt)
-        point = PhasePoint.of(state, carry).kicked(dt * force)
-        point = point.moved(dt * system.velocity(state.q, point.p))
+        point = PhasePoint.of(state, carry).kick(dt * force)
+        point = point.move(dt * system.velocity(state.q, point.p))
         report = definite_report(factor.smallest, self.definite)
         return point.state(state.t + dt, state.n), point.low, report
 
     def _force(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
         return modified_force(system, q, dt, self.beta, 2 * self.c, once)
 
-    def renew(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Any:
-        low, *rest = (carry,) if self.form == "first" else carry
-        low = Compensation(low.q, jnp.zeros_like(state.p))
-        return (low, *rest) if rest else low
 
-    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        if self.form == "trapezoidal":
-            return reverse_momentum(state, carry)
-        return State(state.q, -state.p, state.t, state.n), carry.reversed()
-
-
-# -- what they assume ------------------------------------------------------------------------------------------------
+# -- their assumptions ------------------------------------------------------------------------------------------------
 
 
 def check_shape(method: AbstractMethod, shape: tuple[int, ...]) -> None:
@@ -156,7 +147,7 @@ def check_shape(method: AbstractMethod, shape: tuple[int, ...]) -> None:
 def check_rotations(method: AbstractMethod, system: AbstractSystem, rigid: Any) -> None:
     """The manifold of `rigid` is SO(3): its constraint vanishes at rotations and has rank six there.
 
-    Values that are still traced cannot be looked at; nothing is checked then.
+    Traced values are not checked.
     """
     if system.shape is not None:
         check_shape(method, system.shape)
@@ -199,8 +190,8 @@ def cayley(x: Numbers) -> Any:
     return jnp.eye(3, dtype=x.dtype) + 2 / (1 + jnp.sum(x * x) / 4) * (skew + skew @ skew)
 
 
-def orthonormal(rotation: Numbers) -> Any:
-    """A product of rotations without its rounding error, which adds up otherwise: one Newton step of the polar form."""
+def orthonormalize(rotation: Numbers) -> Any:
+    """One Newton step of the polar decomposition, so that rounding errors of products do not accumulate."""
     return rotation + rotation @ (jnp.eye(3, dtype=rotation.dtype) - rotation.T @ rotation) / 2
 
 

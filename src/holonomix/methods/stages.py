@@ -1,7 +1,7 @@
-"""Jacobians of the constraint at several points of a step, as one stack, and what stage methods need of them.
+"""Stacked Jacobians of the constraint at several points of a step, their products and solves.
 
 A stack is what `jax.vmap` makes of `system.linearize`: a Jacobian object whose arrays have a leading axis of points.
-Every product keeps the structure of the constraint, so that nothing here grows faster than the number of rows.
+Every product keeps the structure of the constraint, so that costs are linear in the number of rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rates(jacobians: PyTree, v: Numbers) -> Any:
     return jax.vmap(lambda G, v: G(v.reshape(G.shape)))(jacobians, v)
 
 
-def combined(jacobians: PyTree, weights: Numbers) -> Any:
+def combine(jacobians: PyTree, weights: Numbers) -> Any:
     """`sum_l w_l G_l`: one Jacobian of the same structure."""
     return jax.tree.map(lambda x: jnp.tensordot(jnp.asarray(weights, x.dtype), x, axes=1), jacobians)
 
@@ -57,13 +57,13 @@ def row_sizes(jacobians: PyTree, speeds: Numbers) -> Any:
     return jax.vmap(lambda G: G(speeds.reshape(G.shape)))(jax.tree.map(jnp.abs, jacobians))
 
 
-# Of the largest velocity in a step, in the mass metric: a coordinate that is at rest in the first guess has this size.
-LEAST_SPEED = 2.0**-13
+# The smallest size of a velocity, as a fraction of the largest one in the mass metric: for coordinates at rest.
+MIN_SPEED_FRACTION = 2.0**-13
 
 
 def speed_sizes(system: AbstractSystem, q: Numbers, speeds: Numbers) -> Any:
-    """Flat `speeds`, none of them less than `LEAST_SPEED` of the largest (`linalg.scales`)."""
-    return coordinate_sizes(speeds, jnp.ravel(system.mass_form(q).weights(q)), LEAST_SPEED)
+    """Flat `speeds`, none of them less than `MIN_SPEED_FRACTION` of the largest (`linalg.scales`)."""
+    return coordinate_sizes(speeds, jnp.ravel(system.mass_form(q).weights(q)), MIN_SPEED_FRACTION)
 
 
 def velocities(system: AbstractSystem, q: Numbers, rows: Numbers) -> Any:
@@ -82,7 +82,7 @@ class AllBlocks(eqx.Module):
 
 
 class OneBlock(eqx.Module):
-    """`K^-1 (x) A^-1`: the inverse of all blocks where the Jacobian does not change along the step, else near it."""
+    """`K^-1 (x) A^-1`: the inverse of all blocks if the Jacobian is constant along the step, else an approximation."""
 
     small: Any  # K^-1
     factor: Any  # of A
@@ -118,8 +118,8 @@ def solve_response(
 ) -> tuple[Any, Any]:
     """`x` with `rows(response(x)) = b`, as `solve_blocks` finds it, and `response(x)`.
 
-    With one block: steps along `near.solve(residual)`, each as long as is best (GCR). The residual never grows, however
-    far `near` is from the blocks.
+    With one block: steps along `near.solve(residual)` of optimal length (GCR). The residual never grows, however far
+    `near` is from the blocks.
     """
     if isinstance(near, AllBlocks):
         x = near.solve(b)

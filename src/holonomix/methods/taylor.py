@@ -22,9 +22,9 @@ from ..trace.taylor import Series, SeriesError, SeriesProgram, in_two_forms, loo
 from ..trace.taylor.arithmetic import over, times
 from .base import EXPLICIT, AbstractMethod, Path, Traits, first_failure, solver_report
 from .kick_drift import PhasePoint
-from .rounding import conserved_energy, energy_returned
+from .rounding import conserved_energy, correct_energy
 
-LONGEST_STEP = 1e3  # of TaylorAdaptive, in units of dt: the limit where the series has no higher coefficients
+MAX_STEP = 1e3  # of TaylorAdaptive, in units of dt: the limit where the series has no higher coefficients
 
 
 class SolutionSeries(NamedTuple):
@@ -149,24 +149,15 @@ def _advance(
     t1: Real,
 ) -> tuple[State, Compensation, Report]:
     """The state at t1, a step of h units ahead, brought back to the manifold where there is a solver for that."""
-    point = PhasePoint.of(state, low).moved(_increment(series.q, h)).kicked(_increment(series.p, h))
+    point = PhasePoint.of(state, low).move(_increment(series.q, h)).kick(_increment(series.p, h))
     if not system.has_constraints or solver is None:
         return point.state(t1, state.n), point.low, Report.ok()
     solve = solver.positions(system, point.q, point.q, t1, t1)
     shift = system.inverse_mass(point.q, system.linearize(point.q, t1).transpose(solve.multipliers))
-    point = point.moved(-shift)
+    point = point.move(-shift)
     tangent = solver.momenta(system, point.q, point.p + point.low.p, t1)
-    point = point.kicked(-tangent.correction)
+    point = point.kick(-tangent.correction)
     return point.state(t1, state.n), point.low, solver_report(solve, tangent.status)
-
-
-class _AbstractTaylor(AbstractMethod):
-    """What the fixed and the adaptive form share."""
-
-    solver: eqx.AbstractVar[AbstractSolver | None]
-
-    def _series(self, system: AbstractSystem, state: State, order: int, unit: Real) -> SolutionSeries:
-        return solution_series(system, state.q, state.p, state.t, order, unit)
 
 
 def _traits(order: int, exact: bool) -> dict[str, Traits]:
@@ -176,12 +167,12 @@ def _traits(order: int, exact: bool) -> dict[str, Traits]:
     return {"free": Traits(order, treats=EXPLICIT), "constrained": constrained}
 
 
-class Taylor(_AbstractTaylor):
+class Taylor(AbstractMethod):
     r"""`z_{n+1} = sum_{k <= order} z^[k] dt^k` with the normalized Taylor coefficients `z^[k]` of the solution.
 
     The coefficients come one after the other from `z^[k+1] = f^[k]/(k+1)`, where coefficient k of every operation of f
     follows from lower ones; constrained systems carry their multipliers as a series too. After the step q and p are
-    brought back to the manifold (`project=False` leaves them: the drifting control).
+    brought back to the manifold, unless `project=False`.
     """
 
     reference = "Moore 1966; Hairer, Norsett & Wanner 1993 (I.8); Farrell 2009 (3.3)"
@@ -208,20 +199,20 @@ class Taylor(_AbstractTaylor):
         return Compensation.zeros(state.q)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
-        series = self._series(system, state, self.derivatives, dt)
+        series = solution_series(system, state.q, state.p, state.t, self.derivatives, dt)
         return _advance(system, self.solver, series, state, carry, 1.0, state.t + dt)
 
 
-class TaylorAdaptive(_AbstractTaylor):
+class TaylorAdaptive(AbstractMethod):
     r"""Taylor series of high order with a step chosen from the last coefficients, to the tolerance `tol`.
 
         N = ceil(1 - ln(tol)/2)        rho = min_{n = N-1, N} (|q|/|q^[n]|)^(1/n)        h = rho exp(-2 - 0.7/(N - 1))
 
     (Jorba & Zou 2005, section 3; maximum norms, `|q|` enlarged by `|dt q'|` so that a start at the origin has a scale;
     at rest there, the first term of the series that is not zero).
-    The error per step is about `tol` relative to q; at the default it is round-off, and sums are compensated. A part of
-    what rounding does to the energy is removed in each step (`rounding.py`): left alone it adds up, 3e-19 per step of
-    the double pendulum. Constrained systems have their multipliers as a series and are brought back to the manifold
+    The error per step is about `tol` relative to q; at the default it is round-off, and sums are compensated. Each step
+    removes a part of the rounding error of the energy (`rounding.py`), which would grow by 3e-19 per step of the double
+    pendulum. Constrained systems have their multipliers as a series and are brought back to the manifold
     after every step. The step does not depend on `dt` beyond that scale; no step is longer than 1000 `dt`. Between
     steps the Taylor polynomial itself is the dense output.
     """
@@ -230,6 +221,7 @@ class TaylorAdaptive(_AbstractTaylor):
     family = "taylor"
     adaptive = True
     tolerance_driven = True
+    continuous = True
 
     tol: float = eqx.field(static=True)
     solver: AbstractSolver | None
@@ -254,22 +246,23 @@ class TaylorAdaptive(_AbstractTaylor):
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, low_t, energy = carry
-        series = self._series(system, state, self.order, dt)
+        series = solution_series(system, state.q, state.p, state.t, self.order, dt)
         h = self._size(series)
         t, low_t = add(jnp.asarray(state.t, h.dtype), low_t, h * dt)
         new, low, report = _advance(system, self.solver, series, state, low, h, t)
-        low = energy_returned(system, new.q, new.p, low, energy)
+        low = correct_energy(system, new.q, new.p, low, energy)
         small = jnp.where(t == state.t, Status.STEP_UNDERFLOW, Status.OK).astype(jnp.int32)
         report = Report(first_failure(report.status, small), report.iterations, report.residual)
         return State(new.q, new.p, t, state.n), (low, low_t, energy), report
 
     def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
         low, low_t, _ = carry
-        series = self._series(system, state, self.order, dt)
+        series = solution_series(system, state.q, state.p, state.t, self.order, dt)
 
-        def at(time: Real) -> tuple[Any, Any]:
+        def at(time: Real) -> tuple[Any, Any, Any]:
             h = (time - low_t) / dt  # the state belongs to the time t + low_t
-            return state.q + (low.q + _increment(series.q, h)), state.p + (low.p + _increment(series.p, h))
+            q, p = state.q + (low.q + _increment(series.q, h)), state.p + (low.p + _increment(series.p, h))
+            return q, p, jnp.asarray(Status.OK, jnp.int32)
 
         return at
 
@@ -280,7 +273,7 @@ class TaylorAdaptive(_AbstractTaylor):
         scale = largest(series.q[0]) + largest(series.q[1])
         for k in range(2, n - 1):  # a start at rest at the origin has the size of its first term that is not zero
             scale = jnp.where(scale > 0, scale, largest(series.q[k]))
-        h = jnp.asarray(LONGEST_STEP, scale.dtype)
+        h = jnp.asarray(MAX_STEP, scale.dtype)
         for k in (n - 1, n):
             top = largest(series.q[k])
             radius = jnp.exp(jnp.log(scale / jnp.where(top > 0, top, scale)) / k)

@@ -114,6 +114,7 @@ class VariationalIntegrator(AbstractMethod):
 
     reference = "Marsden & West 2001; Tao & Owhadi 2015 (2.1)"
     family = "variational"
+    position_carry = True
     reasons = {Capability.FORCE: "its forces come from the discrete Lagrangian"}
 
     lagrangian: Any
@@ -147,7 +148,7 @@ class VariationalIntegrator(AbstractMethod):
 
     @property
     def traits(self) -> Mapping[str, Traits]:
-        # the modified potentials of the two others are made for a constant mass
+        # the modified potentials of the two others need a constant mass
         general = not isinstance(self.lagrangian, NewmarkLagrangian | ZhangSkeelLagrangian)
         treats = (Capability.MASS,) if general else ()
         return {"free": Traits(self.claimed, symmetric=self.symmetric, symplectic=True, treats=treats)}
@@ -174,9 +175,6 @@ class VariationalIntegrator(AbstractMethod):
     def _action(self, system: AbstractSystem) -> Any:
         bound = self.lagrangian.bind(system) if hasattr(self.lagrangian, "bind") else self.lagrangian
         return bound if self.auxiliary else lambda q0, q1, h, a: bound(q0, q1, h)
-
-    def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        return State(state.q, -state.p, state.t, state.n), ()
 
 
 def _split(x: Numbers, q: Numbers) -> tuple[Any, Any]:

@@ -12,11 +12,10 @@ from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, newton_root
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
-from ..mechanics.projection import Newton
-from .base import EXPLICIT, AbstractMethod, Traits
+from .base import EXPLICIT, AbstractMethod, Path, Traits, fresh_path
 from .equations import iteration_report, reduced_force, unknown_sizes
 from .kick_drift import PhasePoint
-from .rattle import RATTLE, verlet_substep
+from .rattle import RATTLE
 
 
 class StormerVerlet(AbstractMethod):
@@ -24,8 +23,8 @@ class StormerVerlet(AbstractMethod):
 
         p+ = p_n + dt/2 F(q_n)      q_{n+1} = q_n + dt M^-1 p+      p_{n+1} = p+ + dt/2 F(q_{n+1})
 
-    With constraints (index-reduced, the drifting control) or an applied force the force depends on the momentum: the
-    first kick takes it at p_n and the second, implicit one at p_{n+1}, which keeps the method symmetric. With a mass
+    With constraints (index-reduced, so it drifts) or an applied force the force depends on the momentum: the first
+    kick takes it at p_n and the second, implicit one at p_{n+1}, which keeps the method symmetric. With a mass
     M(q) or a vector potential it is the generalized form, implicit and symplectic, that RATTLE has there.
     """
 
@@ -48,7 +47,7 @@ class StormerVerlet(AbstractMethod):
             state, (low, *_), report = RATTLE().step(system, state, dt, (low, force, ()))
             return state, (low, force), report
         t1 = state.t + dt
-        point = PhasePoint.of(state, low).kicked(dt / 2 * force).drifted(system, dt)
+        point = PhasePoint.of(state, low).kick(dt / 2 * force).drift(system, dt)
         if system.has_constraints or system.forced:
 
             def residual(x: Numbers, args: PyTree):
@@ -63,15 +62,15 @@ class StormerVerlet(AbstractMethod):
         else:
             report = Report.ok()
             force = system.force(point.q, point.p, t1)
-        end = point.kicked(dt / 2 * force)
+        end = point.kick(dt / 2 * force)
         return end.state(t1, state.n), (end.low, force), report
 
-    def substep(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> tuple[State, Any]:
-        return verlet_substep(system, Newton(), self.read(system, state, carry), dt)
+    def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
+        return fresh_path(RATTLE(), system, state)
 
     def reverse(self, system: AbstractSystem, state: State, carry: PyTree) -> tuple[State, Any]:
-        back = State(state.q, -state.p, state.t, state.n)
-        return back, (carry[0].reversed(), reduced_force(system, back.q, back.p, back.t))
+        back, (_, force) = super().reverse(system, state, carry)
+        return back, (carry[0].reversed(), force)
 
 
 class Leapfrog(AbstractMethod):
@@ -94,7 +93,7 @@ class Leapfrog(AbstractMethod):
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
         low, half, force, _ = carry
-        end = PhasePoint(state.q, half, low).kicked(dt * force).drifted(system, dt)
+        end = PhasePoint(state.q, half, low).kick(dt * force).drift(system, dt)
         force = system.force(end.q, end.p, state.t + dt)
         carry = (end.low, end.p, force, jnp.asarray(dt, end.q.dtype))
         return end.state(state.t + dt, state.n), carry, Report.ok()

@@ -1,4 +1,4 @@
-"""The symplectic, linearly implicit methods of Zhang & Skeel: Newmark's stability for one linear solve a step."""
+"""The symplectic, linearly implicit methods of Zhang & Skeel: Newmark's stability for one linear solve per step."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .newmark import AbstractImplicit, as_beta, definite_report, full_system, va
 
 
 class AbstractFiltered(AbstractImplicit):
-    """Velocity Verlet with a force that a linear solve has filtered: what the three methods share."""
+    """Velocity Verlet with a force filtered by a linear solve, shared by three methods."""
 
     definite: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
     def force_at(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
-        """The force, and the factors of the matrix that filtered it (`once`: computed a single time in a run)."""
+        """The force, and the factors of the matrix that filtered it (`once`: computed once per run)."""
 
     def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
         force, factor = self.force_at(system, state.q, dt, once=True)
@@ -69,7 +69,7 @@ class ZhangSkeel(AbstractFiltered):
 
 
 class ZhangSkeelSimplified(AbstractFiltered):
-    r"""Z&Ss: Z&S without the third derivative, `f = a = -A^-1 grad V`, one linear solve a step.
+    r"""Z&Ss: Z&S without the third derivative, `f = a = -A^-1 grad V`, one linear solve per step.
 
     Symmetric, of order two; symplectic only where `A` and `V'''.a` commute (one degree of freedom, a Hessian with a
     constant eigenbasis), so the trait is False. The cheap choice for many coordinates.
@@ -86,7 +86,7 @@ class ZhangSkeelSimplified(AbstractFiltered):
         return dict.fromkeys(("free", "stiff"), Traits(2, symmetric=True, symplectic=vanishes(self.beta)))
 
     def force_at(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
-        a, factor = filtered(full_system(system), system.gradient(q), q, self.beta * dt**2, once=once)
+        a, factor = filter_gradient(full_system(system), system.gradient(q), q, self.beta * dt**2, once=once)
         return system.momentum(q, a), factor
 
 
@@ -95,7 +95,7 @@ class StiffZhangSkeel(AbstractFiltered):
 
         a = -(M + beta h^2 V''/eps^2)^-1 (grad U + grad V/eps^2)
 
-    The stiff Hessian is often block diagonal (one block a molecule) or banded, and then so is the solve. Stable on
+    The stiff Hessian is often block diagonal (one block per molecule) or banded, and then so is the solve. Stable on
     linear problems for `beta > 1/4 + O(eps^2)`; symmetric, of order two, not symplectic.
     """
 
@@ -111,11 +111,11 @@ class StiffZhangSkeel(AbstractFiltered):
 
     def force_at(self, system: AbstractSystem, q: Numbers, dt: Real, once: bool = False) -> tuple[Any, Any]:
         assert isinstance(system, StiffSystem)
-        a, factor = filtered(system.fast, system.gradient(q), q, self.beta * dt**2, once=once)
+        a, factor = filter_gradient(system.fast, system.gradient(q), q, self.beta * dt**2, once=once)
         return system.momentum(q, a), factor
 
 
-def filtered(
+def filter_gradient(
     system: AbstractSystem, gradient: Numbers, q: Numbers, shift: Real, weight: Real = 1.0, once: bool = False
 ) -> tuple[Any, Any]:
     """`a = -(weight M + shift V'')^-1 gradient` with the Hessian of `system`, and the factors."""
@@ -128,7 +128,7 @@ def modified_force(
 ) -> tuple[Any, Any]:
     """`-grad W` of the modified potential `W = V - (beta h^2/2) grad V^T (weight M + beta h^2 V'')^-1 grad V`."""
     shift = beta * dt**2
-    a, factor = filtered(full_system(system), system.gradient(q), q, shift, weight, once)
+    a, factor = filter_gradient(full_system(system), system.gradient(q), q, shift, weight, once)
     # a.V'''.a is the second derivative of the gradient along a
     along = lambda x: jax.jvp(system.gradient, (x,), (a,))[1]
     bend = jax.jvp(along, (q,), (a,))[1]
@@ -138,11 +138,11 @@ def modified_force(
 def verlet_step(
     system: AbstractSystem, state: State, dt: Real, carry: PyTree, force_at: Callable[..., Any], watch: bool
 ) -> StepResult:
-    """Half kick, drift, half kick; the status says whether the matrices at both ends were definite."""
+    """Half kick, drift, half kick; the status tells whether the matrices at both ends were definite."""
     low, force, before = carry
-    half = PhasePoint.of(state, low).kicked(dt / 2 * force)
-    point = half.moved(dt * system.velocity(state.q, half.p))
+    half = PhasePoint.of(state, low).kick(dt / 2 * force)
+    point = half.move(dt * system.velocity(state.q, half.p))
     force, factor = force_at(point.q)
-    end = point.kicked(dt / 2 * force)
+    end = point.kick(dt / 2 * force)
     report = definite_report(jnp.minimum(before, factor.smallest), watch)
     return end.state(state.t + dt, state.n), (end.low, force, factor.smallest), report

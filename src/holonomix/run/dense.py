@@ -31,26 +31,26 @@ def between(
 ) -> Callable[[Any], tuple[State, Any]]:
     r"""The states within the step from `before` to `after` as a function of the time since `before`.
 
-    A method that knows its solution over the step (`method.path`) says it, others are interpolated:
+    A method whose path is continuous gives its solution over the step, others are interpolated:
 
         z(t) = (1 - w) Phi_{t - t_n}(z_n) + w Phi_{t - t_{n+1}}(z_{n+1}),    w = x^2 (3 - 2 x),    x = (t - t_n)/h
 
-    with `Phi` the method's own step (`method.substep`), forward from the start and backward from the end of the step.
+    with `Phi` the method's own step (`method.path`), forward from the start and backward from the end of the step.
     Each branch has the method's order and lies on the manifold. The curve meets the steps, is continuously
     differentiable and symmetric in its two ends. A method that keeps the energy exactly does so here too: of its two
     branches, whose mean has another energy, only the first is taken. Then the position is projected onto the manifold
     and the momentum onto its tangent space. The second result is the status of the solves.
     """
-    path = method.path(system, before.state, dt, before.memory)
+    path = method.path(system, before.state, dt, before.memory) if method.continuous else None
     h = after.state.t - before.state.t
     ends = jax.tree.map(lambda a, b: jnp.stack([a, b]), *((c.state, c.memory) for c in (before, after)))
 
     def branch(end: tuple[Any, ...]):
         (state, memory), way = end
         moved = way != 0
-        new, status = method.substep(system, state, jnp.where(moved, way, h), memory)
+        new_q, new_p, status = method.path(system, state, dt, memory)(jnp.where(moved, way, h))
         shown = method.read(system, state, memory)
-        q, p = (jnp.where(moved, a, b) for a, b in ((new.q, shown.q), (new.p, shown.p)))
+        q, p = (jnp.where(moved, a, b) for a, b in ((new_q, shown.q), (new_p, shown.p)))
         return q, p, jnp.where(moved, status, Status.OK).astype(jnp.int32)
 
     def interpolated(time: Real):
@@ -63,7 +63,7 @@ def between(
 
     def at(time: Real):
         t = before.state.t + time
-        q, p, status = interpolated(time) if path is None else (*path(time), jnp.asarray(Status.OK, jnp.int32))
+        q, p, status = interpolated(time) if path is None else path(time)
         if system.has_constraints:
             solver = Newton(redundant="min-norm" if accepts_redundant(method) else None)
             solve = solver.positions(system, q, q, t, t)

@@ -157,11 +157,11 @@ class Stepper(eqx.Module):
         """
         system, method, _, reducers = self.parts(consts)
         state, before = carry.state, carry.reduced[name]
-        path = method.path(system, state, consts.dt, carry.memory)
-        if path is None:
+        if not method.continuous:
             return []
+        path = method.path(system, state, consts.dt, carry.memory)
         times = [(k / PARTS) * (t - state.t) for k in range(1, PARTS)]
-        values = [reducers[name].init(*path(time), state.t + time) for time in times]
+        values = [reducers[name].init(*path(time)[:2], state.t + time) for time in times]
         return [jax.tree.map(lambda v, b: jnp.where(jnp.isnan(b), b, v), value, before) for value in values]
 
     def read(self, carry: LoopCarry, consts: Consts) -> dict[str, Any]:

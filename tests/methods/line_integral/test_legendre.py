@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.methods.legendre import basis, continuation, integrals, later_surprise, tables
+from holonomix.methods.legendre import basis, continuation, integrals, surprise_continuation, tables
 
 
 @pytest.mark.parametrize(("k", "s"), [(1, 1), (2, 2), (6, 2), (9, 3), (12, 4)])
@@ -47,7 +47,7 @@ def test_the_continuation_of_two_steps_is_exact_for_polynomials_of_two_more_degr
     velocity = np.polynomial.Polynomial(np.random.default_rng(0).normal(size=s + 2))
     earlier, last, later = (t.weighted.T @ velocity(t.c + shift) for shift in (-1, 0, 1))
     E = continuation(s)
-    assert np.allclose(E @ last + later_surprise(s) @ (last - E @ earlier), later, rtol=1e-11, atol=0)
+    assert np.allclose(E @ last + surprise_continuation(s) @ (last - E @ earlier), later, rtol=1e-11, atol=0)
     assert not np.allclose(E @ last, later, rtol=1e-2, atol=0)
 
 
