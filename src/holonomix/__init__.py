@@ -43,7 +43,7 @@ _HOME = stub_names(__file__)  # name -> module and name there
 _PACKAGES = ("build", "compiler", "core", "linalg", "run", "study", "trace")  # not listed by `dir`
 _MOVED = {  # module -> names that were in `holonomix` before
     "monitors": "ArcLengthMonitor FastestParticleMonitor ForceMonitor LargestForceMonitor StepBounds WallMonitor",
-    "methods": "PartitionedTableau Tableau",
+    "methods": "Tableau",
     "reductions": "FirstPassage Maximum Mean Minimum",
     "mechanisms": "Box Cylinder Plate Rod Sphere",
     "mechanics": "BlockMass Capability TimeDependent fixman projection resonances",

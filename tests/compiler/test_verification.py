@@ -11,6 +11,7 @@ from holonomix import compiler as kernels
 from holonomix.compiler import trace
 from holonomix.compiler.graph import Loop
 from holonomix.compiler.verify import verify
+from holonomix.trace.primitives import TABLE
 
 X = np.random.default_rng(5).normal(size=6)
 LONG = np.arange(270.0) ** 1.5
@@ -84,7 +85,7 @@ def test_a_reduction_over_windows_is_refused_by_name():
 )
 def test_what_a_rule_returns_is_compared_with_what_jax_says(monkeypatch, wrong, words):
     program_of(jnp.sin, X)
-    monkeypatch.setitem(trace.RULES, "sin", wrong)
+    monkeypatch.setattr(TABLE["sin"], "kernel", wrong)
     with pytest.raises(kernels.Defect, match=words):
         program_of(jnp.sin, X)
 
@@ -92,7 +93,7 @@ def test_what_a_rule_returns_is_compared_with_what_jax_says(monkeypatch, wrong, 
 def test_a_parameter_that_a_rule_does_not_know_is_refused(monkeypatch):
     fn = lambda q: lax.cumsum(q, reverse=True)
     program_of(fn, X)
-    monkeypatch.setitem(trace.HONORED, "cumsum", frozenset({"axis"}))
+    monkeypatch.setattr(TABLE["cumsum"], "honors", frozenset({"axis"}))
     with pytest.raises(kernels.Unsupported, match="cumsum.*reverse=True"):
         program_of(fn, X)
     program_of(jnp.cumsum, X)  # False is what it was without

@@ -19,7 +19,8 @@ def kinds(root: type) -> set[type]:
 
 
 def test_troubleshooting_has_an_entry_for_each_error_warning_and_status():
-    for name in ("study.cli.exits", "run.io.errors", "build.mechanisms.xml_files", "trace.taylor.series"):
+    homes = "study.cli.exits run.io.errors build.mechanisms.xml_files trace.taylor.series mechanics.resonance run"
+    for name in homes.split():
         importlib.import_module(f"holonomix.{name}")
     ours = {c for root in (HolonomixError, Warning, NotImplementedError) for c in kinds(root)}
     names = {c.__name__ for c in ours if c.__module__.startswith("holonomix")}

@@ -9,7 +9,6 @@ import pytest
 
 from holonomix.linalg import Dense, add, implicit_root, iterate, newton_root
 from holonomix.linalg.cyclic import CyclicTridiagonal
-from holonomix.linalg.definite import signed_pivot
 from holonomix.linalg.tridiagonal import RecurrenceFactor, Tridiagonal
 from holonomix.trace.compiled import compiled_for_one_run
 
@@ -60,9 +59,9 @@ def test_a_chain_of_blocks_by_recurrence(symmetric):
     if symmetric:
         left = np.diagonal(np.linalg.cholesky(dense)) ** 2
         np.testing.assert_allclose(factor.pivot, np.min(left / np.diagonal(dense)), rtol=1e-9)
-        np.testing.assert_allclose(signed_pivot(factor), 1 / left.max(), rtol=1e-9)
+        np.testing.assert_allclose(factor.signed_pivot, 1 / left.max(), rtol=1e-9)
         indefinite = Tridiagonal(matrix.lower, matrix.diagonal.at[2, 2, 5].add(-200.0), matrix.upper)
-        assert signed_pivot(indefinite.factor(True)) < 0
+        assert indefinite.factor(True).signed_pivot < 0
 
 
 @pytest.mark.parametrize("n", [7, 8, 24])
@@ -77,7 +76,7 @@ def test_rings(n):
     @jax.jit
     def solved(ring):
         factor = ring.factor(symmetric=True)
-        return factor.solve(jnp.asarray(right)), factor.pivot, signed_pivot(factor)
+        return factor.solve(jnp.asarray(right)), factor.pivot, factor.signed_pivot
 
     x, pivot, signed = solved(ring)
     np.testing.assert_allclose(x, np.linalg.solve(dense, right), rtol=1e-10)

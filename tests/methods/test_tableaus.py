@@ -25,6 +25,18 @@ def test_structure_is_read_from_the_coefficients():
         gauss_tableau(9)
 
 
+def test_a_partitioned_tableau_is_checked_for_both_parts_and_refused_by_runge_kutta():
+    pair = LOBATTO_IIIAB[3]
+    assert pair.partitioned and pair.symplectic and pair.symmetric and not pair.explicit
+    assert gauss_tableau(1).momenta[0] == gauss_tableau(1).positions[0] == 0.5
+    with pytest.raises(hx.InputError, match="b_hat add up to 0.9"):
+        Tableau("Euler", ((0.0,),), (1.0,), 1, a_hat=((1.0,),), b_hat=(0.9,))
+    with pytest.raises(hx.InputError, match="`a_hat` needs one row"):
+        Tableau("Euler", ((0.0,),), (1.0,), 1, a_hat=((1.0,), (0.0,)), b_hat=(1.0,))
+    with pytest.raises(hx.InputError, match="RungeKutta needs a Tableau"):
+        hx.RungeKutta(pair)
+
+
 def test_implicit_stages_keep_quadratic_invariants_and_radau_does_not():
     """Gauss methods keep |z|^2 of a harmonic oscillator exactly."""
     system = hx.System(lambda q: 0.5 * (q @ q))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..trace.jaxprs import scan_counts
+from ..trace.jaxprs import Params, scan_counts
 from .carry_reuse import carry_over, rebuild, remember
 from .graph import Branches, Loop, Unsupported, type_of
-from .trace import Array, Params, Tracer, Typed, rule
+from .trace import Array, Tracer, Typed, rule
 from .wide import Wide, assemble, dealt, explode, matched, settled
 
 UNROLL = 400  # a scan is unrolled when its whole work is below this many operations

@@ -2,69 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ..trace.jaxprs import Params
+from ..trace.moves import product_factors, reduction_groups
+from ..trace.primitives import TABLE, Dependence
 from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
-from .trace import Array, Params, Tracer, rule
-
-# name: the parameters, and what they do to arrays of nodes
-MOVES: dict[str, tuple[str, Callable[..., list[Array]]]] = {
-    "squeeze": ("dimensions", lambda p, a: [a.reshape(p.outs[0].shape)]),
-    "expand_dims": ("dimensions", lambda p, a: [a.reshape(p.outs[0].shape)]),
-    "transpose": ("permutation", lambda p, a: [np.transpose(a, p.permutation)]),
-    "rev": ("dimensions", lambda p, a: [np.flip(a, p.dimensions)]),
-    "tile": ("reps", lambda p, a: [np.tile(a, p.reps)]),
-    "split": ("sizes axis", lambda p, a: np.split(a, np.cumsum(p.sizes)[:-1], axis=p.axis)),
-    "concatenate": ("dimension", lambda p, *arrays: [np.concatenate(arrays, axis=p.dimension)]),
-    "stack": ("axis", lambda p, *arrays: [np.stack(arrays, axis=p.axis)]),
-    "unstack": ("axis", lambda p, a: list(np.moveaxis(a, p.axis, 0))),
-}
-for _name, (_honors, _move) in MOVES.items():
-    rule(_name, honors=_honors)(lambda t, p, *arrays, move=_move: move(p, *arrays))
+from .trace import Array, Tracer, rule
 
 
-@rule("reshape", honors="new_sizes dimensions")
-def _reshape(t: Tracer, p: Params, a: Array, *dynamic: Array):
-    return [(a if p.dimensions is None else np.transpose(a, p.dimensions)).reshape(p.new_sizes)]
+def _rearrange(name: str, move: Callable[..., Any]):
+    def fn(t: Tracer, p: Params, *arrays: Array):
+        out = move(p, *arrays)
+        return out if isinstance(out, list) else [out]
+
+    rule(name, honors=TABLE[name].reads)(fn)
 
 
-@rule("broadcast_in_dim", honors="shape broadcast_dimensions")
-def _broadcast(t: Tracer, p: Params, a: Array, *dynamic: Array):
-    shape = [1] * len(p.shape)
-    for i, d in enumerate(p.broadcast_dimensions):
-        shape[d] = a.shape[i]
-    return [np.broadcast_to(a.reshape(shape), p.shape)]
-
-
-@rule("slice", honors="start_indices limit_indices strides")
-def _slice(t: Tracer, p: Params, a: Array):
-    strides = p.strides or (1,) * a.ndim
-    return [a[tuple(slice(*s) for s in zip(p.start_indices, p.limit_indices, strides, strict=True))]]
+for _row in list(TABLE.values()):
+    if _row.dependence is Dependence.MOVE and _row.reads and _row.evaluate is not None:
+        _rearrange(_row.name, _row.evaluate)
 
 
 @rule("empty", "zeros_like", "empty2", honors="shape dtype")
 def _zeros(t: Tracer, p: Params, *like: Array):
     out = p.outs[0]
     return [np.full(out.shape, t.graph.zero[type_of(out.dtype)], np.int64)]
-
-
-@rule("pad", honors="padding_config")
-def _pad(t: Tracer, p: Params, a: Array, value: Array):
-    for axis, (low, high, inner) in enumerate(p.padding_config):
-        if inner and a.shape[axis] > 1:
-            shape = list(a.shape)
-            shape[axis] = shape[axis] + inner * (shape[axis] - 1)
-            wide = np.full(shape, int(value), np.int64)
-            wide[tuple(slice(None, None, inner + 1) if d == axis else slice(None) for d in range(a.ndim))] = a
-            a = wide
-        cut = slice(max(-low, 0), a.shape[axis] - max(-high, 0))
-        a = a[tuple(cut if d == axis else slice(None) for d in range(a.ndim))]
-        width = [(max(low, 0), max(high, 0)) if d == axis else (0, 0) for d in range(a.ndim)]
-        a = np.pad(a, width, constant_values=int(value))
-    return [a]
 
 
 @rule("iota", honors="dtype shape dimension")
@@ -81,25 +47,17 @@ def _iota(t: Tracer, p: Params, *dynamic: Array):
 @rule("dot_general", honors="dimension_numbers")
 def _dot_general(t: Tracer, p: Params, a: Array, b: Array):
     """Sums of products; only products of two structural non-zeros are formed."""
-    (ca, cb), (ba, bb) = p.dimension_numbers
     kind = type_of(p.outs[0].dtype)
     if type_of(p.ins[0].dtype) != kind:
         a = t.each(lambda n: t.algebra.convert(n, kind), a)
     if type_of(p.ins[1].dtype) != kind:
         b = t.each(lambda n: t.algebra.convert(n, kind), b)
-    fa = [d for d in range(a.ndim) if d not in ca and d not in ba]
-    fb = [d for d in range(b.ndim) if d not in cb and d not in bb]
-    batch = [a.shape[d] for d in ba]
-    free_a, free_b = [a.shape[d] for d in fa], [b.shape[d] for d in fb]
-    inner = int(np.prod([a.shape[d] for d in ca], dtype=int))
-    many = int(np.prod(batch, dtype=int))
-    left = np.transpose(a, [*ba, *fa, *ca]).reshape(many, int(np.prod(free_a, dtype=int)), inner)
-    right = np.transpose(b, [*bb, *fb, *cb]).reshape(many, int(np.prod(free_b, dtype=int)), inner)
+    left, right, shape = product_factors(p, a, b)
     zero = t.graph.zero[kind]
     out = np.full((*left.shape[:2], right.shape[1]), zero, np.int64)
     mul, total = t.algebra.mul, t.algebra.fold_tree
     for s in range(left.shape[0]):
-        by_inner: list[list[tuple[int, int]]] = [[] for _ in range(inner)]
+        by_inner: list[list[tuple[int, int]]] = [[] for _ in range(right.shape[2])]
         for j, k in np.argwhere(right[s] != zero).tolist():
             by_inner[k].append((j, int(right[s, j, k])))
         for i in range(left.shape[1]):
@@ -111,7 +69,7 @@ def _dot_general(t: Tracer, p: Params, a: Array, b: Array):
                     terms.setdefault(j, []).append(mul(x, y))
             for j, items in terms.items():
                 out[s, i, j] = total(t.algebra.add, items)
-    return [out.reshape((*batch, *free_a, *free_b))]
+    return [out.reshape(shape)]
 
 
 @rule("triangular_solve", honors="left_side lower transpose_a conjugate_a unit_diagonal")
@@ -146,17 +104,10 @@ def _custom_linear_solve(t: Tracer, p: Params, *args: Array):
 # -- reductions ------------------------------------------------------------------------------------
 
 
-def _groups(a: Array, axes: Sequence[int | np.integer]) -> tuple[Array, tuple[int, ...]]:
-    keep = [d for d in range(a.ndim) if d not in axes]
-    shape = tuple(a.shape[d] for d in keep)
-    size = int(np.prod([a.shape[d] for d in axes], dtype=int))
-    return np.transpose(a, [*keep, *axes]).reshape(int(np.prod(shape, dtype=int)), size), shape
-
-
 @rule("reduce_sum", honors="axes")
 def _reduce_sum(t: Tracer, p: Params, a: Array):
     zero = t.graph.zero[type_of(p.outs[0].dtype)]
-    rows, shape = _groups(a, p.axes)
+    rows, shape = reduction_groups(a, p.axes)
     out = np.full(len(rows), zero, np.int64)
     mask = rows != zero
     for i in np.flatnonzero(mask.any(axis=1)).tolist():
@@ -168,7 +119,7 @@ def _reducer(name: str, start: Callable[[str], Any], method: str, *prefix: str):
     def fn(t: Tracer, p: Params, a: Array):
         kind = type_of(p.outs[0].dtype)
         call = getattr(t.algebra, method)
-        rows, shape = _groups(a, p.axes)
+        rows, shape = reduction_groups(a, p.axes)
         if rows.shape[1] == 0:
             return [np.full(shape, t.algebra.const(start(kind), kind), np.int64)]
         out = [t.algebra.fold_tree(lambda x, y: call(*prefix, x, y), row.tolist()) for row in rows]
@@ -197,7 +148,7 @@ def _search(name: str, better: str):
     def fn(t: Tracer, p: Params, a: Array):
         """The first place of the extreme value; a NaN counts as extreme."""
         alg, kind = t.algebra, type_of(p.index_dtype)
-        rows, shape = _groups(a, p.axes)
+        rows, shape = reduction_groups(a, p.axes)
         out = []
         for row in rows:
             best, where = int(row[0]), alg.const(0, kind)
@@ -221,14 +172,14 @@ _search("argmin", "lt")
 def _reduce(t: Tracer, p: Params, *arrays: Array):
     """A reduction by any function of scalars, element after element, beginning with the initial values."""
     count = len(arrays) // 2
-    groups = [_groups(a, p.dimensions) for a in arrays[:count]]
-    shape, out = groups[0][1], []
-    for row in range(len(groups[0][0])):
+    groups = [reduction_groups(a, p.dimensions)[0] for a in arrays[:count]]
+    out = []
+    for row in range(len(groups[0])):
         state = list(arrays[count:])
-        for k in range(groups[0][0].shape[1]):
-            state = t.run(p.jaxpr, [*state, *(rows[row, k] for rows, _ in groups)])
+        for k in range(groups[0].shape[1]):
+            state = t.run(p.jaxpr, [*state, *(rows[row, k] for rows in groups)])
         out.append([int(x) for x in state])
-    return [np.array([r[j] for r in out], np.int64).reshape(shape) for j in range(count)]
+    return [np.array([r[j] for r in out], np.int64).reshape(p.outs[j].shape) for j in range(count)]
 
 
 def _cumulative(name: str, method: str, *prefix: str):

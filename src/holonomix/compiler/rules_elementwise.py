@@ -9,10 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..trace.jaxprs import Params
 from .graph import BOOL, FLOATS, Unsupported, type_of
-from .trace import ELEMENTWISE, RULES, Array, Params, Tracer, check_generator, rule
-
-_OTHERS = set(RULES)
+from .trace import Array, Tracer, check_generator, rule, wide_rule
 
 
 def _zero(t: Tracer, a: Array) -> int:
@@ -216,16 +215,13 @@ def _bitcast_width(t: Tracer, a: Array, new: int, old: int, kind: str) -> Array:
     return t.each(lambda n: alg.bitcast(n, kind), total)
 
 
-@rule(
-    *("copy", "copy_p", "stop_gradient", "optimization_barrier", "sharding_constraint", "pvary", "mesh_cast", "tie"),
-    "name",
-    honors="layout context_mesh unconstrained_dims axes axis_index_groups dst_sharding name",
-)
+_SAME = "copy copy_p stop_gradient optimization_barrier sharding_constraint pvary mesh_cast tie name".split()
+
+
+@wide_rule(*_SAME)
+@rule(*_SAME, honors="layout context_mesh unconstrained_dims axes axis_index_groups dst_sharding name")
 def _same(t: Tracer, p: Params, *arrays: Array):
     return arrays
-
-
-ELEMENTWISE.update(set(RULES) - _OTHERS)  # all that was registered here so far; what follows is not
 
 
 # -- random bits -----------------------------------------------------------------------------------
@@ -298,9 +294,6 @@ def _iota_2x32(t: Tracer, p: Params):
 
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-
-
-ELEMENTWISE.add("threefry2x32")
 
 
 @rule("threefry2x32")

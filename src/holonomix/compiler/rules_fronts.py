@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..trace.jaxprs import Params
+from ..trace.primitives import add_rows
 from .graph import FRONTS, Unsupported
-from .trace import Array, Params, Tracer, rule, wide_rule
+from .trace import Array, Tracer, rule, wide_rule
 from .wide import Wide, dealt, settled
+
+add_rows("multifrontal_factor multifrontal_solve multifrontal_shorten")
 
 
 def _in_memory(t: Tracer, array: Array) -> int:
@@ -39,22 +43,20 @@ def _made(t: Tracer, op: str, args: tuple[int, ...], size: int, *attr: object) -
     return np.fromiter(loads, np.int64, size)
 
 
+@wide_rule("multifrontal_factor")
 @rule("multifrontal_factor", honors="plan symmetric threshold")
 def _factor(t: Tracer, p: Params, entries: Array):
     return [_made(t, "ffactor", (_in_memory(t, entries),), p.plan.factor, p.plan, p.symmetric, p.threshold)]
 
 
+@wide_rule("multifrontal_solve")
 @rule("multifrontal_solve", honors="plan transposed")
 def _solve(t: Tracer, p: Params, factors: Array, b: Array):
     return [_made(t, "fsolve", (_in_memory(t, factors), _in_memory(t, b)), p.plan.n, p.plan, p.transposed)]
 
 
+@wide_rule("multifrontal_shorten")
 @rule("multifrontal_shorten", honors="plan")
 def _shorten(t: Tracer, p: Params, entries: Array, factors: Array, x: Array):
     args = tuple(_in_memory(t, a) for a in (entries, factors, x))
     return [_made(t, "fshorten", args, p.plan.n, p.plan)]
-
-
-wide_rule("multifrontal_factor")(_factor)
-wide_rule("multifrontal_solve")(_solve)
-wide_rule("multifrontal_shorten")(_shorten)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax.extend import core as jex_core
 from jax.lax import GatherScatterMode
 
-from .graph import BOOL, FLOATS, Unsupported, dtype_of, type_of
-from .trace import Array, Params, Tracer, rule
+from ..trace import moves
+from ..trace.jaxprs import Params
+from .graph import BOOL, Unsupported, type_of
+from .trace import Array, Tracer, rule
 
 LARGEST_CHOICE = 1_000_000  # elements of all windows that a slice may be
 
@@ -106,9 +107,9 @@ def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     offset_axes = [k for k in range(a.ndim) if k not in d.collapsed_slice_dims and k not in d.operand_batching_dims]
     offset_shape = tuple(sizes[k] for k in offset_axes)
     numbers = t.values(indices)
-    missing = t.algebra.const(fill_value(p), type_of(p.outs[0].dtype)) if fill and a.size else -1
+    missing = t.algebra.const(moves.fill_value(p), type_of(p.outs[0].dtype)) if fill and a.size else -1
     if numbers is not None:
-        return [gathered(p, a, numbers, missing)]
+        return [moves.gather(p.override(fill_value=missing), a, numbers)]
     flat_out = []
     for place in np.ndindex(*batch_shape):
         nodes = [t.graph.zero["i8"]] * a.ndim
@@ -124,39 +125,7 @@ def _gather(t: Tracer, p: Params, a: Array, indices: Array):
             window = t.each(lambda n, c=inside: t.algebra.select(c, n, missing), window)
         flat_out.append(window.ravel())
     out = np.stack(flat_out) if flat_out else np.zeros((0, int(np.prod(offset_shape))), np.int64)
-    return [_arranged(d, out.reshape((*batch_shape, *offset_shape)), len(batch_shape))]
-
-
-def gathered(p: Params, a: np.ndarray, numbers: np.ndarray, missing: int) -> np.ndarray:
-    """A gather at known places, all at once; `missing` stands where a window is not inside of `a`."""
-    d, sizes, batch_shape = p.dimension_numbers, p.slice_sizes, numbers.shape[:-1]
-    starts = np.zeros((*batch_shape, a.ndim), np.int64)
-    for operand_axis, index_axis in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
-        shape = [-1 if k == index_axis else 1 for k in range(len(batch_shape))]
-        starts[..., operand_axis] = np.arange(batch_shape[index_axis]).reshape(shape)
-    if numbers.dtype == np.uint64:
-        numbers = np.minimum(numbers, np.uint64(np.iinfo(np.int64).max))
-    for j, k in enumerate(d.start_index_map):
-        starts[..., k] = numbers[..., j]
-    room = np.array(a.shape, np.int64) - np.array(sizes, np.int64)
-    outside = ((starts < 0) | (starts > room)).any(axis=-1)
-    starts = np.clip(starts, 0, room)
-    window = [len(batch_shape) + k for k in range(a.ndim)]
-    places = []
-    for k, size in enumerate(sizes):
-        along = np.arange(size).reshape([-1 if j == window[k] else 1 for j in range(len(batch_shape) + a.ndim)])
-        places.append(starts[..., k].reshape(*batch_shape, *(1,) * a.ndim) + along)
-    out = a[tuple(places)] if a.ndim else np.broadcast_to(a, batch_shape)
-    if p.mode == GatherScatterMode.FILL_OR_DROP and outside.any():
-        out = np.where(outside.reshape(*batch_shape, *(1,) * a.ndim), missing, out)
-    gone = tuple(window[k] for k in (*d.collapsed_slice_dims, *d.operand_batching_dims))
-    return _arranged(d, np.squeeze(out, gone), len(batch_shape))
-
-
-def _arranged(d: Any, out: np.ndarray, batches: int) -> np.ndarray:
-    """Axes of batches and of windows in the order that a gather gives them."""
-    batch_axes, window_axes = iter(range(batches)), iter(range(batches, out.ndim))
-    return np.transpose(out, [next(window_axes) if k in d.offset_dims else next(batch_axes) for k in range(out.ndim)])
+    return [moves.order_gathered_axes(d, out.reshape((*batch_shape, *offset_shape)), len(batch_shape))]
 
 
 def check_mode(p: Params) -> None:
@@ -168,17 +137,6 @@ def within(t: Tracer, n: int, limit: int) -> int:
     alg = t.algebra
     low = alg.compare("ge", n, t.graph.zero["i8"])
     return alg.bits("and", low, alg.compare("le", n, alg.const(limit, "i8")))
-
-
-def fill_value(p: Params):
-    if p.fill_value is not None:
-        return p.fill_value
-    kind = type_of(p.outs[0].dtype)
-    if kind in FLOATS:
-        return np.nan
-    if kind == BOOL:
-        return True
-    return np.iinfo(dtype_of(kind)).min if kind[0] == "i" else np.iinfo(dtype_of(kind)).max
 
 
 COMBINE = {

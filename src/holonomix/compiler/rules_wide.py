@@ -9,32 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .constants import computed
+from ..trace.jaxprs import Params
+from ..trace.primitives import TABLE, Dependence
 from .graph import BOOL, Unsupported, type_of
-from .rules_wide_places import MOVING, known_numbers, moved, placed
-from .trace import CONTROL, ELEMENTWISE, RULES, WIDE_RULES, Array, Params, Tracer, wide_rule
+from .rules_wide_places import placed
+from .trace import Array, Tracer, kernel_rule, wide_rule
 from .wide import Wide, assemble, constant_vector, dealt, explode, settled
-
-CONTROL.add("custom_linear_solve")
-
-
-@wide_rule("any")
-def _any(t: Tracer, p: Params, *ins: Array):
-    """Any primitive with a long array among its arguments or results."""
-    known = [k for k in (known_numbers(t, a) for a in ins) if k is not None]
-    if len(known) == len(ins) and p.name not in ("random_bits", "threefry2x32", "iota_2x32_shape"):
-        return [t.literal(x) for x in computed(p, known)]
-    if ins and not any(isinstance(a, Wide) for a in ins) and p.name != "random_bits":  # from scalars, or from nothing
-        outs = [explode(t, np.asarray(x)) for x in RULES[p.name](t, p, *ins)]
-        return [assemble(t, x, type_of(v.dtype)) for x, v in zip(outs, p.outs, strict=True)]
-    if p.name in WIDE_RULES:
-        return WIDE_RULES[p.name](t, p, *ins)
-    if p.name in ELEMENTWISE:
-        return _elementwise(t, p, *ins)
-    ins = tuple(settled(t, a) for a in ins)
-    if p.name in MOVING:
-        return moved(t, p, *ins)
-    raise Unsupported(p.name, "on a long axis")
 
 
 def _repeated(t: Tracer, a: Wide) -> bool:
@@ -53,7 +33,7 @@ def _elementwise(t: Tracer, p: Params, *ins: Array):
             for a in ins
         ]  # fmt: skip
         if all(f is not None for f in flat) and all(v.shape == whole.whole for v in p.outs):
-            outs = RULES[p.name](t, p, *flat)
+            outs = kernel_rule(p.name)(t, p, *flat)
             return [Wide(np.asarray(o).reshape(1), 0, whole.n, None, whole.whole) for o in outs]
         ins = tuple(settled(t, a) for a in ins)
         wides = [a for a in ins if isinstance(a, Wide)]
@@ -62,7 +42,7 @@ def _elementwise(t: Tracer, p: Params, *ins: Array):
     if any(a.axis != lead.axis for a in wides):
         raise Unsupported(p.name, "on different long axes")
     ids = [dealt(t, a, ways).ids if isinstance(a, Wide) else a for a in ins]
-    outs = RULES[p.name](t, p, *ids)
+    outs = kernel_rule(p.name)(t, p, *ids)
     return [Wide(np.asarray(o), lead.axis, lead.n) for o in outs]
 
 
@@ -112,7 +92,7 @@ def _reduction(name: str):
     def fn(t: Tracer, p: Params, a: Array):
         a = settled(t, a)
         if a.axis not in p.axes:
-            (out,) = RULES[name](t, p, a.ids)
+            (out,) = kernel_rule(name)(t, p, a.ids)
             return [Wide(out, a.axis - sum(1 for d in p.axes if d < a.axis), a.n)]
         keep = [d for d in range(a.ndim) if d not in p.axes]
         shape = tuple(a.ids.shape[d] for d in keep)
@@ -181,7 +161,7 @@ def _along(name: str, axes_of: Callable[[Params], Sequence[int]]):
             raise Unsupported(name, "along a long axis")
         ids = [dealt(t, a, lead.ids.shape[lead.axis]).ids for a in ins]
         gone = sum(1 for d in axes if d < lead.axis) if name in ("argmax", "argmin") else 0
-        return [Wide(np.asarray(o), lead.axis - gone, lead.n) for o in RULES[name](t, p, *ids)]
+        return [Wide(np.asarray(o), lead.axis - gone, lead.n) for o in kernel_rule(name)(t, p, *ids)]
 
     wide_rule(name)(fn)
 
@@ -205,7 +185,7 @@ def _dot_general(t: Tracer, p: Params, a: Array, b: Array):
         ways = (b if _repeated(t, a) else a).ids.shape[(b if _repeated(t, a) else a).axis]
         a, b = dealt(t, a, ways), dealt(t, b, ways)
     lead = a if isinstance(a, Wide) else b
-    (out,) = RULES["dot_general"](t, p, *(x.ids if isinstance(x, Wide) else x for x in (a, b)))
+    (out,) = kernel_rule("dot_general")(t, p, *(x.ids if isinstance(x, Wide) else x for x in (a, b)))
     axis = t.axes.find(p.outs[0].shape)
     if isinstance(a, Wide) and a.axis in ca:
         return [t.each(lambda n: _total(t, "rsum", n, lead.n), out)]
@@ -246,3 +226,8 @@ def _random_bits(t: Tracer, p: Params, keys: Array):
         if not keys.shape
         else [assemble(t, explode(t, out).reshape((*keys.shape, *p.shape)), f"u{p.bit_width // 8}")]
     )
+
+
+for _row in list(TABLE.values()):
+    if _row.dependence is Dependence.ELEMENTWISE and _row.wide is None:
+        wide_rule(_row.name)(_elementwise)

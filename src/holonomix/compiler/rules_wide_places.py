@@ -14,9 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import GatherScatterMode
 
+from ..trace import moves
+from ..trace.jaxprs import Params
+from ..trace.primitives import TABLE, Dependence
 from .graph import BOOL, Unsupported, type_of
-from .rules_indexing import COMBINE, check_mode, clamped, combiner, fill_value, gathered, index_node, within, write
-from .trace import RULES, Array, Params, Tracer, wide_rule
+from .rules_indexing import COMBINE, check_mode, clamped, combiner, index_node, within, write
+from .trace import Array, Tracer, kernel_rule, wide_rule
 from .wide import (
     PLACE,
     SHIFT,
@@ -32,22 +35,8 @@ from .wide import (
     take,
 )
 
-MOVING = {
-    "reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "slice", "split", "concatenate", "stack",
-    "unstack", "tile", "rev", "pad", "gather", "dynamic_slice", "dynamic_update_slice", "scatter", "empty",
-    "zeros_like", "empty2",
-}  # fmt: skip
 MANY = 400  # elements that may be read one by one at places that depend on data
 SMALL = 64  # elements of a long axis that may be taken apart where there is no rule
-
-
-def known_numbers(t: Tracer, a: Array) -> np.ndarray | None:
-    """The elements of an array, if they are known."""
-    if isinstance(a, Wide):
-        return a.constant
-    if a.size and t.graph.kind[int(a.flat[0])] == "key":
-        return None
-    return t.values(a) if a.size else None
 
 
 def moved(t: Tracer, p: Params, *ins: Array):
@@ -55,7 +44,7 @@ def moved(t: Tracer, p: Params, *ins: Array):
     if p.name == "gather":
         return _gathered(t, p, ins[0], ins[1])
     if p.name == "scatter":
-        index = known_numbers(t, ins[1])
+        index = t.known_numbers(ins[1])
         assert index is not None
         ins = (ins[0], np.vectorize(lambda x: t.graph.constant(x, "i8"), otypes=[np.int64])(index), *ins[2:])
     first = {"dynamic_slice": 1, "dynamic_update_slice": 2}.get(p.name, len(ins))
@@ -65,7 +54,7 @@ def moved(t: Tracer, p: Params, *ins: Array):
 
     def moved(through: bool) -> list[np.ndarray]:
         codes = [a if j == places or j >= first else explode(t, a, through) for j, a in enumerate(ins)]
-        return [np.asarray(c) for c in RULES[p.name](t, p, *codes)]
+        return [np.asarray(c) for c in kernel_rule(p.name)(t, p, *codes)]
 
     return _cheaper(t, p, ins, moved)
 
@@ -73,12 +62,12 @@ def moved(t: Tracer, p: Params, *ins: Array):
 def _gathered(t: Tracer, p: Params, a: Array, indices: Array):
     """A gather at known places."""
     check_mode(p)
-    index = known_numbers(t, indices)
+    index = t.known_numbers(indices)
     assert index is not None
     kind = type_of(p.outs[0].dtype)
     fill = p.mode == GatherScatterMode.FILL_OR_DROP and a.size
-    missing = t.algebra.const(fill_value(p), kind) if fill else -1
-    return _cheaper(t, p, (a,), lambda through: [gathered(p, explode(t, a, through), index, missing)])
+    filled = p.override(fill_value=t.algebra.const(moves.fill_value(p), kind) if fill else -1)
+    return _cheaper(t, p, (a,), lambda through: [moves.gather(filled, explode(t, a, through), index)])
 
 
 def _cheaper(t: Tracer, p: Params, ins: Sequence[Array], moved: Callable[[bool], list[np.ndarray]]) -> list[Array]:
@@ -210,7 +199,7 @@ def _starts(
 def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     """At known places, at a few that depend on data, or at many in a loop."""
     a, indices, d = settled(t, a), settled(t, indices), p.dimension_numbers
-    if known_numbers(t, indices) is not None:
+    if t.known_numbers(indices) is not None:
         return moved(t, p, a, indices)
     check_mode(p)
     if isinstance(indices, Wide):
@@ -218,7 +207,7 @@ def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     if not isinstance(a, Wide):
         raise Unsupported("gather", "to a long axis, at places that depend on data")
     fill = p.mode == GatherScatterMode.FILL_OR_DROP
-    missing = t.algebra.const(fill_value(p), type_of(p.outs[0].dtype)) if fill else -1
+    missing = t.algebra.const(moves.fill_value(p), type_of(p.outs[0].dtype)) if fill else -1
     parts = []
     for place in np.ndindex(*indices.shape[:-1]):
         nodes = _starts(t, a.ndim, place, indices, d.start_index_map, d.operand_batching_dims,
@@ -236,9 +225,7 @@ def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     gone = (*d.collapsed_slice_dims, *d.operand_batching_dims)
     shape = (*indices.shape[:-1], *(n for k, n in enumerate(p.slice_sizes) if k not in gone))
     codes = np.stack(parts).reshape(shape)
-    batch, window = iter(range(indices.ndim - 1)), iter(range(indices.ndim - 1, codes.ndim))
-    order = [next(window) if axis in d.offset_dims else next(batch) for axis in range(codes.ndim)]
-    return [assemble(t, np.transpose(codes, order), type_of(p.outs[0].dtype))]
+    return [assemble(t, moves.order_gathered_axes(d, codes, indices.ndim - 1), type_of(p.outs[0].dtype))]
 
 
 def _gather_in_loop(t: Tracer, p: Params, a: Array, indices: Wide):
@@ -295,7 +282,7 @@ for _name in set(COMBINE) - {"scatter", "scatter-add", "scatter_add"}:
 
 @wide_rule("scatter")
 def _scatter(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
-    if known_numbers(t, indices) is None or p.update_jaxpr is not None:
+    if t.known_numbers(indices) is None or p.update_jaxpr is not None:
         return _scattered(t, p, a, indices, updates)
     return moved(t, p, settled(t, a), indices, settled(t, updates))
 
@@ -303,32 +290,19 @@ def _scatter(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
 @wide_rule("scatter-add", "scatter_add")
 def _scatter_add(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
     """Sums over constant places; each element adds its updates in their order."""
-    index = known_numbers(t, indices)
+    index = t.known_numbers(indices)
     if index is None:
         return _scattered(t, p, a, indices, updates)
     d, g, kind = p.dimension_numbers, t.graph, type_of(p.outs[0].dtype)
     a, updates = settled(t, a), settled(t, updates)
-    window_axes = list(d.update_window_dims)
-    codes = explode(t, updates)
-    codes = np.transpose(codes, [*(k for k in range(codes.ndim) if k not in window_axes), *window_axes])
-    inserted = sorted([*d.inserted_window_dims, *d.operand_batching_dims])
-    everywhere = np.arange(a.size).reshape(a.shape)
+    order = [*(k for k in range(updates.ndim) if k not in d.update_window_dims), *d.update_window_dims]
+    targets = moves.scatter_targets(p, a.shape, index, updates.shape)
     lists: list[list[int]] = [[] for _ in range(a.size)]
-    for place in np.ndindex(*index.shape[:-1]):
-        window = np.expand_dims(codes[place], inserted) if inserted else codes[place]
-        start = [0] * a.ndim
-        for axis, k in zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True):
-            start[axis] = place[k]
-        for j, k in enumerate(d.scatter_dims_to_operand_dims):
-            start[k] = int(index[(*place, j)])
-        if p.mode == GatherScatterMode.CLIP:
-            start = [min(max(s, 0), m - w) for s, m, w in zip(start, a.shape, window.shape, strict=True)]
-        elif any(s < 0 or s + w > m for s, m, w in zip(start, a.shape, window.shape, strict=True)):
-            continue
-        targets = everywhere[tuple(slice(s, s + w) for s, w in zip(start, window.shape, strict=True))]
-        for target, code in zip(targets.ravel().tolist(), window.ravel().tolist(), strict=True):
-            if code != g.zero[kind]:
-                lists[target].append(code)
+    for target, code in zip(
+        *(x.transpose(order).ravel().tolist() for x in (targets, explode(t, updates))), strict=True
+    ):
+        if target >= 0 and code != g.zero[kind]:
+            lists[target].append(code)
     axis = t.axes.find(a.shape)
     if axis is None:
         if sum(map(len, lists)) > SMALL:
@@ -337,7 +311,7 @@ def _scatter_add(t: Tracer, p: Params, a: Array, indices: Array, updates: Array)
         out = [t.algebra.fold_tree(t.algebra.add, [n, *(element_of(g, c) for c in more)])
                for n, more in zip(old, lists, strict=True)]  # fmt: skip
         return [np.array(out, np.int64).reshape(a.shape)]
-    rows = np.moveaxis(everywhere, axis, -1)
+    rows = np.moveaxis(np.arange(a.size).reshape(a.shape), axis, -1)
     size = rows.shape[-1]
     trials = []
     for k in t.axes.ways[size]:
@@ -382,3 +356,9 @@ def _rounds(targets: list[int], lists: list[list[int]]) -> dict[int, np.ndarray]
         out[source] = np.full((max(rows) + 1, len(targets)), -1, np.int64)
         out[source][rows, columns] = places
     return out
+
+
+_OF_NOTHING = ("empty", "empty2", "zeros_like")
+for _name, _row in list(TABLE.items()):
+    if _row.wide is None and (_row.dependence is Dependence.MOVE or _name in _OF_NOTHING):
+        wide_rule(_name)(lambda t, p, *ins: moved(t, p, *(settled(t, a) for a in ins)))

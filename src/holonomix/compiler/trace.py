@@ -17,22 +17,21 @@ import numpy as np
 from jax.extend import core as jex_core
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
-from ..trace.jaxprs import CALLS, called
+from ..trace.jaxprs import CALLS, Params, called
+from ..trace.primitives import TABLE, Primitive, evaluate_equation, fill_column
 from .algebra import Algebra
 from .graph import Defect, Graph, Unsupported, type_of
-from .wide import Axes, Wide, constant_vector
+from .wide import Axes, Wide, assemble, constant_vector, explode
 
 Array = Any  # a NumPy array of node numbers, or a single one
 Typed = jax.core.ShapedArray | jax.ShapeDtypeStruct | jax.Array  # what has a shape and a type
 Rule = Callable[..., Sequence[Array]]
-RULES: dict[str, Rule] = {}
-WIDE_RULES: dict[str, Rule] = {}  # the same where an array with a long axis goes in or comes out
 
 LARGEST_ARRAY = 4_000_000
 VECTOR = 64  # elements of a long axis that cost as much as one that stands alone
 LARGEST_LITERAL = 200_000  # numbers of a closed-over array that may become nodes
-CONTROL = {"while", "scan", "cond"}
-ELEMENTWISE: set[str] = set()  # filled by `rules_elementwise`
+CONTROL = {"while", "scan", "cond", "custom_linear_solve"}  # their rules take long axes as they are
+RANDOM = {"random_bits", "threefry2x32", "iota_2x32_shape"}  # computed in the kernel, however much is known
 
 # Parameters that change no value: where data lies, how exact a result must be at least, promises about indices. (The
 # preferred element type of a product is the type of its result.)
@@ -48,7 +47,6 @@ WITHOUT_EFFECT = {
     "unique_indices",
     "weak_type",
 }
-HONORED: dict[str, frozenset[str]] = {}  # the parameters that the rule of a primitive reads
 
 
 def rule(*names: str, honors: str = "") -> Callable[[Rule], Rule]:
@@ -58,22 +56,20 @@ def rule(*names: str, honors: str = "") -> Callable[[Rule], Rule]:
     have no effect or is None, False or empty: a new option of JAX must not be passed over.
     """
 
-    def register(fn: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, fn))
-        HONORED.update(dict.fromkeys(names, frozenset(honors.split())))
-        return fn
-
-    return register
+    fill_column("honors", *names)(frozenset(honors.split()))
+    return fill_column("kernel", *names)
 
 
 def wide_rule(*names: str) -> Callable[[Rule], Rule]:
     """The same where an array with a long axis goes in or comes out; parameters are checked by `rule`."""
+    return fill_column("wide", *names)
 
-    def register(fn: Rule) -> Rule:
-        WIDE_RULES.update(dict.fromkeys(names, fn))
-        return fn
 
-    return register
+def kernel_rule(name: str) -> Rule:
+    """The rule of a primitive that has one."""
+    found = TABLE[name].kernel
+    assert found is not None
+    return found
 
 
 def is_key(aval: Typed) -> bool:
@@ -220,6 +216,14 @@ class Tracer:
             return np.array([value[n] for n in flat]).reshape(nodes.shape)
         return None
 
+    def known_numbers(self, a: Array) -> np.ndarray | None:
+        """The elements of an array that may have a long axis, if they are known."""
+        if isinstance(a, Wide):
+            return a.constant
+        if not a.size or self.graph.kind[int(a.flat[0])] == "key":
+            return None
+        return self.values(a)
+
     # -- evaluation --------------------------------------------------------------------------------
     def run(self, closed: ClosedJaxpr | Jaxpr, args: Sequence[Array]) -> list[Array]:
         jaxpr = closed.jaxpr if isinstance(closed, jex_core.ClosedJaxpr) else closed
@@ -252,15 +256,27 @@ class Tracer:
             return self.run(called(eqn), ins)
         if name == "two_forms":  # see `taylor.forms`
             return self.run(eqn.params["unrolled"].traced([v.aval for v in eqn.invars]), ins)
-        fn = RULES.get(name)
-        if fn is None:
+        row = TABLE.get(name)
+        if row is None or row.kernel is None:
             raise Unsupported(name)
         for key, value in eqn.params.items():
-            if not (key in HONORED[name] or key in WITHOUT_EFFECT or _neutral(value)):
+            if not (key in row.honors or key in WITHOUT_EFFECT or _neutral(value)):
                 raise Unsupported(name, f"with {key}={value!r:.60}")
         if long and name not in CONTROL:
-            fn = WIDE_RULES["any"]
-        return fn(self, Params(eqn), *ins)
+            return self._long_equation(row, row.kernel, Params(eqn), ins)
+        return row.kernel(self, Params(eqn), *ins)
+
+    def _long_equation(self, row: Primitive, kernel: Rule, p: Params, ins: list[Array]) -> Sequence[Array]:
+        """An equation with a long array among its arguments or results."""
+        known = [k for k in map(self.known_numbers, ins) if k is not None]
+        if len(known) == len(ins) and p.name not in RANDOM:
+            return [self.literal(x) for x in evaluate_equation(p, known, exact=True)]
+        if ins and not any(isinstance(a, Wide) for a in ins) and p.name != "random_bits":  # from scalars
+            outs = [explode(self, np.asarray(x)) for x in kernel(self, p, *ins)]
+            return [assemble(self, x, type_of(v.dtype)) for x, v in zip(outs, p.outs, strict=True)]
+        if row.wide is None:
+            raise Unsupported(p.name, "on a long axis")
+        return row.wide(self, p, *ins)
 
     def check(self, eqn: Any, outs: Sequence[Array]) -> None:
         """Compare the results of an equation with the shapes and types that JAX gives them."""
@@ -285,7 +301,7 @@ def refuse_unknown(jaxpr: Any) -> None:
             for value in eqn.params.values():
                 if isinstance(value, jex_core.ClosedJaxpr | jex_core.Jaxpr):
                     refuse_unknown(getattr(value, "jaxpr", value))
-        elif name not in RULES and name not in ("call_hi_primitive", "two_forms"):
+        elif name not in ("call_hi_primitive", "two_forms") and (name not in TABLE or TABLE[name].kernel is None):
             raise Unsupported(name)
 
 
@@ -295,21 +311,3 @@ def _neutral(value: object) -> bool:
 
 def _settled(value: Array) -> Array:
     return value if isinstance(value, Wide) else np.asarray(value)
-
-
-class Params:
-    """The parameters of an equation by attribute, with its input and output types."""
-
-    __slots__ = ("ins", "name", "outs", "params", "primitive")
-
-    def __init__(self, eqn: Any):
-        self.primitive, self.name = eqn.primitive, eqn.primitive.name
-        self.params = eqn.params
-        self.ins = [v.aval for v in eqn.invars]
-        self.outs = [v.aval for v in eqn.outvars]
-
-    def __getattr__(self, name: str):
-        try:
-            return self.params[name]
-        except KeyError:
-            raise AttributeError(name) from None

@@ -1,4 +1,4 @@
-"""The one place that knows how columns of results are called and what their axes are.
+"""The names of columns of results, and of their axes.
 
 The driver calls a column by a *key*; a store and a `Dataset` call it by a *name*:
 
@@ -6,6 +6,9 @@ The driver calls a column by a *key*; a store and a `Dataset` call it by a *name
     obs/energy                energy (or obs_q, where a name of ours is taken)
     step/lr                   step_lr, a multiplier that the steps solved for
     memory/3                  a part of the memory of a dense run; never shown
+    status                    the same; one value per trajectory of an ensemble, as the next two
+    end/q                     end_q, of the final state
+    reduced/largest           reduced_largest, a reduction
 
 One run has rows over `t`. An ensemble has rows over `trajectory` and `t`.
 """
@@ -17,6 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 
 OBSERVABLE, STEP, MEMORY = "obs/", "step/", "memory/"
+STATUS, END, REDUCED = "status", "end/", "reduced/"
 TRAJECTORY, TIME = "trajectory", "t"
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status", "time", "trajectory", "holonomix")
 

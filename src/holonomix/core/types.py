@@ -32,19 +32,10 @@ if TYPE_CHECKING:
         def pivot(self) -> Any: ...
 
         def solve(self, b: Any, /) -> Any: ...
-
-    class Jacobian(Protocol):
-        """`G(q)` as a function of a velocity, with its transpose; how it is stored depends on the constraints."""
-
-        def __call__(self, v: Any, /) -> Any: ...
-
-        def transpose(self, mu: Any, /) -> Any: ...
-
-        def todense(self) -> Any: ...
 else:
     # what run-time checks accept: the arrays and numbers of NumPy and Python too; our own errors judge what users give
     Numbers = Real = Index = Key = jax.Array | np.ndarray | np.generic | float | int
-    ArrayLike = Function = Constraints = Factor = Jacobian = object
+    ArrayLike = Function = Constraints = Factor = object
 
 
 def known_array(x: Any, dtype: Any = None) -> Array:

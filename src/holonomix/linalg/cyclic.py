@@ -6,17 +6,23 @@ left is a chain bordered by its last row.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from ..core.types import Numbers
-from .small import unrolled
-from .tridiagonal import Tridiagonal, dense_ring, diagonals, invert
+from .fronts import MIN_FRONT_BLOCK, StoredFrontLayout, fronts_available
+from .graph import Graph
+from .layout import AbstractLayout, Piece, sum_parts
+from .small import UNROLL, unrolled
+from .tridiagonal import Tridiagonal, dense_ring, diagonals, invert, smallest_pivot
 
-# Rings of so many rows, or fewer, are not halved.
-SHORT = 8
+# Rings of at most this many rows are not halved.
+MAX_BORDERED_ROWS = 8
 
 
 class CyclicFactor(eqx.Module):
@@ -27,6 +33,11 @@ class CyclicFactor(eqx.Module):
     row: tuple[Any, Any]
     schur: Any
     pivot: Any
+
+    @property
+    def signed_pivot(self) -> Any:
+        corner = self.schur.smallest_pivot
+        return jnp.minimum(self.chain.signed_pivot, corner)
 
     def solve(self, b: Numbers) -> Any:
         single = self.solved.ndim == 1
@@ -47,6 +58,11 @@ class HalvedFactor(eqx.Module):
     levels: tuple[tuple[Any, ...], ...]
     last: CyclicFactor
     pivot: Any
+
+    @property
+    def signed_pivot(self) -> Any:
+        halved = jnp.min(jnp.stack([smallest_pivot(level[0]) for level in self.levels]))
+        return jnp.minimum(self.last.signed_pivot, halved)
 
     def solve(self, b: Numbers) -> Any:
         d, kept = b, []
@@ -73,10 +89,10 @@ class CyclicTridiagonal(eqx.Module):
 
     def factor(self, symmetric: bool = False) -> CyclicFactor | HalvedFactor:
         a, b, c = self.lower, self.diagonal, self.upper
-        if b.ndim > 1 or b.shape[0] % 2 or b.shape[0] <= SHORT:
+        if b.ndim > 1 or b.shape[0] % 2 or b.shape[0] <= MAX_BORDERED_ROWS:
             return self._bordered(symmetric)
         levels, pivot, scale = [], jnp.asarray(jnp.inf, b.dtype), diagonals(b)
-        while b.shape[0] % 2 == 0 and b.shape[0] > SHORT:
+        while b.shape[0] % 2 == 0 and b.shape[0] > MAX_BORDERED_ROWS:
             inverse, smallest = invert(b[0::2], scale[0::2])
             pivot, scale = jnp.minimum(pivot, smallest), scale[1::2]
             lower, upper = a[0::2], a[1::2] if symmetric else c[0::2]
@@ -112,5 +128,33 @@ class CyclicTridiagonal(eqx.Module):
             chain, solved, row, schur, jnp.minimum(chain.pivot, jnp.minimum(schur.pivot, jnp.min(kept)))
         )
 
+    def factor_redundant(self, symmetric: bool = False) -> None:
+        """A dense matrix must serve."""
+
     def todense(self) -> Any:
         return dense_ring(self.lower, self.diagonal, self.upper)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RingLayout(AbstractLayout):
+    """The lower, diagonal and upper entries of a ring in natural order."""
+
+    def entry(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        count = self.sizes[0]
+        return (j - i + 1) % count * count + i
+
+    def assemble(self, pieces: Sequence[Piece]) -> CyclicTridiagonal:
+        parts = sum_parts(pieces, self.sizes, self.rows)
+        return CyclicTridiagonal(*(x[0, 0] if self.rows == 1 else x for x in parts))
+
+
+def plan_ring(graph: Graph) -> AbstractLayout | None:
+    """A ring in natural order; blocks of `MIN_FRONT_BLOCK` rows or more are eliminated in fronts where possible."""
+    n, r = graph.rows.shape
+    if not (graph.i.size and n > 4 and r <= UNROLL and np.isin((graph.i - graph.j) % n, (1, n - 1)).all()):
+        return None
+    kind = "tridiagonal" if r == 1 else "block tridiagonal"
+    text = f"{n * r} rows in a ring: a {kind} matrix with corners"
+    layout = RingLayout(r, (n, n, n), *graph.row_order(graph.natural), text)
+    in_fronts = r >= MIN_FRONT_BLOCK and fronts_available()
+    return StoredFrontLayout.of(layout, graph) if in_fronts else layout

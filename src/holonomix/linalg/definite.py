@@ -15,11 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from ..core.types import Numbers
-from .cyclic import CyclicFactor, HalvedFactor
-from .fronts import FrontFactor
 from .small import UnrolledFactor, unrolled
-from .sparse import SparseFactor
-from .tridiagonal import RecurrenceFactor, TridiagonalFactor
 
 # Symmetric elimination is half the work of a general one, so it is unrolled a little further.
 UNROLL_DEFINITE = 24
@@ -66,45 +62,3 @@ class Definite(eqx.Module):
 
     def todense(self) -> Any:
         return self.matrix
-
-
-def signed_pivot(factor: Any) -> Any:
-    """Positive exactly when the symmetric matrix behind block factors is positive definite; negative or NaN when not.
-
-    Elimination in any order leaves a definite matrix's pivots (here: small blocks) definite, and so are their inverses,
-    which is what the factors hold.
-    """
-    if isinstance(factor, (FrontFactor, RecurrenceFactor)):
-        return factor.smallest_inverse
-    if isinstance(factor, CyclicFactor):
-        last = factor.schur.upper
-        corner = jnp.min(jnp.stack([last[k][k] for k in range(len(last))]))
-        return jnp.minimum(signed_pivot(factor.chain), corner)
-    if isinstance(factor, HalvedFactor):
-        least = jnp.min(jnp.stack([_least(level[0]) for level in factor.levels]))
-        return jnp.minimum(signed_pivot(factor.last), least)
-    if isinstance(factor, TridiagonalFactor):
-        inverses = [level[0] for level in factor.levels] + [factor.last]
-    elif isinstance(factor, SparseFactor):
-        inverses = list(factor.inverses)
-    else:
-        inverses = list(factor.factors)
-    smallest = [_least(x) for x in inverses]
-    core = getattr(factor, "core", None)
-    if core is not None:
-        lower = jnp.linalg.cholesky(core[0], symmetrize_input=False)
-        smallest.append(jnp.where(jnp.all(jnp.isfinite(lower)), core[1].pivot, -1.0))
-    return jnp.min(jnp.stack(smallest))
-
-
-def _least(inverse: UnrolledFactor | Numbers) -> Any:
-    if isinstance(inverse, UnrolledFactor):
-        return jnp.min(jnp.stack([jnp.min(row[k]) for k, row in enumerate(inverse.upper)]))
-    if inverse.ndim == 1:
-        return jnp.min(inverse)
-    work, least = inverse, jnp.min(inverse[0, 0])
-    for k in range(1, inverse.shape[0]):
-        head = work[k - 1, k:]
-        work = work.at[k:, k:].add(-head[:, None] * head[None] / work[k - 1, k - 1])
-        least = jnp.minimum(least, jnp.min(work[k, k]))
-    return least

@@ -32,6 +32,11 @@ class UnrolledFactor(eqx.Module):
     inverse_pivots: tuple[Any, ...]
     pivot: Any
 
+    @property
+    def smallest_pivot(self) -> Any:
+        """Positive exactly when a symmetric matrix (or all matrices of a batch) is positive definite."""
+        return jnp.min(jnp.stack([row[k] for k, row in enumerate(self.upper)]))
+
     def solve(self, b: Numbers) -> Any:
         return jnp.stack(self.solved(b))
 

@@ -10,6 +10,7 @@ dense core, which saves most of the rounds. Stable without pivoting for positive
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -18,9 +19,10 @@ import numpy as np
 
 from ..core.types import Numbers
 from ..trace.indexing import add_at, take
-from .graph import adjacency
+from .graph import Graph
+from .layout import AbstractLayout, Piece, sum_parts
 from .small import Dense
-from .tridiagonal import apply, diagonals, invert, times
+from .tridiagonal import apply, diagonals, invert, smallest_pivot, times
 
 # Fill beyond this multiple of a dense triangle's share makes a dense factorization the better choice.
 DENSE_FILL = 0.25
@@ -55,8 +57,6 @@ class Symbolic:
     rounds: tuple[Round, ...]
     fill: int
     core: np.ndarray  # nodes that no round eliminates
-    kind: str = "sparse"
-    text: str = ""
 
     @property
     def entries(self) -> int:
@@ -66,9 +66,10 @@ class Symbolic:
         return np.searchsorted(self.keys, i * self.n + j)
 
 
-def symbolic(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Symbolic:
-    """Order and pattern for a symmetric graph; `kind` is `dense` where sparsity would not pay."""
-    graph = [set(x) for x in adjacency(i, j, n)]
+def plan_sparse(pattern: Graph) -> SparseLayout | None:
+    """Elimination in rounds; None where it fills in so much that a dense factorization is better."""
+    n, r = pattern.rows.shape
+    graph = [set(x) for x in pattern.neighbors()]
     alive, plan, fill = set(range(n)), [], 0
     limit = DENSE_FILL * n * n
     while alive and not (fill and n * r > SMALL and len(alive) * r <= CORE):
@@ -84,8 +85,8 @@ def symbolic(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Symbolic:
             steps.append((k, others))
         alive.difference_update(chosen)
         plan.append(steps)
-        if i.size + fill > limit:
-            return Symbolic(n, i[:0], (), fill, i[:0], "dense", f"{n * r} rows that fill in when eliminated: dense LU")
+        if pattern.i.size + fill > limit:
+            return None
     core = np.asarray(sorted(alive), dtype=np.int64)
     pairs = [(k, a) for steps in plan for k, others in steps for a in others]
     pairs += [(k, a) for k in alive for a in graph[k]]
@@ -97,7 +98,8 @@ def symbolic(i: np.ndarray, j: np.ndarray, n: int, r: int) -> Symbolic:
     size = "rows" if r == 1 else f"blocks of {r} rows"
     text = f"{n} {size} coupled as a sparse graph, eliminated from the leaves in {len(rounds)} rounds {how}"
     text += f", then {core.size * r} rows by dense LU" if core.size else ""
-    return Symbolic(n, keys, rounds, fill, core, "sparse", text)
+    order = pattern.row_order(pattern.natural)
+    return SparseLayout(r, (keys.size,), *order, text, dataclasses.replace(lookup, rounds=rounds))
 
 
 def _independent(graph: list[set[int]], alive: set[int]) -> list[int]:
@@ -158,6 +160,14 @@ class SparseFactor(eqx.Module):
     pivot: Any
     plan: Symbolic = eqx.field(static=True)
 
+    @property
+    def signed_pivot(self) -> Any:
+        smallest = [smallest_pivot(x) for x in self.inverses]
+        if self.core is not None:
+            lower = jnp.linalg.cholesky(self.core[0], symmetrize_input=False)
+            smallest.append(jnp.where(jnp.all(jnp.isfinite(lower)), self.core[1].pivot, -1.0))
+        return jnp.min(jnp.stack(smallest))
+
     def solve(self, b: Numbers) -> Any:
         single = self.entries.ndim == 1
         x = b if single else b.reshape(-1, self.entries.shape[0]).T
@@ -203,6 +213,9 @@ class SparseMatrix(eqx.Module):
             pivot = jnp.minimum(pivot, core[1].pivot)
         return SparseFactor(a, tuple(inverses), core, pivot, self.plan)
 
+    def factor_redundant(self, symmetric: bool = False) -> None:
+        """A dense matrix must serve."""
+
     def _dense(self, entries: Numbers, nodes: np.ndarray) -> Any:
         """The matrix of some nodes."""
         place = np.full(self.plan.n, -1)
@@ -216,3 +229,17 @@ class SparseMatrix(eqx.Module):
 
     def todense(self) -> Any:
         return self._dense(self.entries, np.arange(self.plan.n))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SparseLayout(AbstractLayout):
+    """One array over the entries of the pattern with fill."""
+
+    plan: Symbolic
+
+    def entry(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        return self.plan.entry(np.asarray(i), np.asarray(j))
+
+    def assemble(self, pieces: Sequence[Piece]) -> SparseMatrix:
+        (part,) = sum_parts(pieces, self.sizes, self.rows)
+        return SparseMatrix(part[0, 0] if self.rows == 1 else part, self.plan)

@@ -9,19 +9,28 @@ the elimination of one block out without its zeros, and the program does not gro
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from ..core.types import Index, Numbers
-from .small import EliminatedFactor, diagonal_size, eliminated
+from .fronts import MIN_FRONT_BLOCK, FrontFactor, FrontLayout, FrontMatrix, StoredFrontLayout, fronts_available
+from .graph import Graph, positions
+from .layout import AbstractLayout, Piece, merge_blocks, sum_parts
+from .multifrontal import Plan
+from .small import UNROLL, EliminatedFactor, diagonal_size, eliminated
 
-# Shorter chains of blocks are reduced, which the kernel compiler turns into straight-line code.
-SHORT = 8
+# Chains of at most this many blocks are reduced, which the kernel compiler turns into straight-line code.
+MAX_REDUCED_BLOCKS = 8
+# The recurrence is written out by the kernel compiler up to blocks of this size; larger ones are eliminated in fronts.
+MAX_RECURRENCE_BLOCK = 6
 # Lanes that are worked on together in long loops: what they need fits a core's own cache.
 TILE = 256
 
@@ -32,6 +41,11 @@ class TridiagonalFactor(eqx.Module):
     levels: tuple[tuple[Any, ...], ...]
     last: Any
     pivot: Any
+
+    @property
+    def signed_pivot(self) -> Any:
+        inverses = [level[0] for level in self.levels] + [self.last]
+        return jnp.min(jnp.stack([smallest_pivot(x) for x in inverses]))
 
     def solve(self, b: Numbers) -> Any:
         d = b if self.last.ndim == 1 else b.reshape(-1, self.last.shape[0]).T
@@ -57,8 +71,8 @@ class RecurrenceFactor(eqx.Module):
     pivot: Any
 
     @property
-    def smallest_inverse(self) -> Any:
-        """The smallest inverse of a pivot: positive where a symmetric matrix is positive definite."""
+    def signed_pivot(self) -> Any:
+        """The smallest inverse of a pivot."""
         return jnp.min(jnp.stack(self.diagonal.inverse_pivots))
 
     def solve(self, b: Numbers) -> Any:
@@ -89,11 +103,12 @@ class Tridiagonal(eqx.Module):
     lower: Any
     diagonal: Any
     upper: Any
+    redundant_plan: Plan | None = eqx.field(static=True, default=None)  # for dependent rows
 
     def factor(self, symmetric: bool = False, sizes: Numbers | None = None) -> TridiagonalFactor | RecurrenceFactor:
         """Factors; pivots are compared with `sizes`, by default the sizes of the diagonal."""
         a, b, c = self.lower, self.diagonal, self.upper
-        if b.ndim > 1 and b.shape[-1] > SHORT and jax.default_backend() == "cpu":
+        if b.ndim > 1 and b.shape[-1] > MAX_REDUCED_BLOCKS and jax.default_backend() == "cpu":
             a, b, c = (jnp.moveaxis(x, -1, 0) for x in (a, b, c))
             return _recurrence(a, b, c, symmetric)
         levels, pivot = [], jnp.asarray(jnp.inf, b.dtype)
@@ -113,6 +128,13 @@ class Tridiagonal(eqx.Module):
             scale = scale[..., 1::2]
         inverse, smallest = invert(b, scale)
         return TridiagonalFactor(tuple(levels), inverse, jnp.minimum(pivot, smallest))
+
+    def factor_redundant(self, symmetric: bool = False) -> FrontFactor | None:
+        """Factors in fronts that accept dependent rows; None where these are not planned."""
+        if self.redundant_plan is None:
+            return None
+        flat = jnp.concatenate([x.reshape(-1) for x in (self.lower, self.diagonal, self.upper)])
+        return FrontMatrix(flat.astype(jnp.float64), self.redundant_plan).factor_redundant(symmetric)
 
     def todense(self) -> Any:
         return dense_ring(self.lower, self.diagonal, self.upper)  # with corners that are zero
@@ -214,3 +236,77 @@ def _fit(x: Numbers, like: Numbers) -> Any:
     """As many elements along the chain as `like` has: one is dropped, or a zero added, at the end."""
     n = like.shape[-1]
     return x[..., :n] if x.shape[-1] >= n else _grow(x)
+
+
+def smallest_pivot(inverse: Numbers) -> Any:
+    """The smallest pivot of a stack of symmetric matrices (or numbers): positive where all are positive definite."""
+    if inverse.ndim == 1:
+        return jnp.min(inverse)
+    work, least = inverse, jnp.min(inverse[0, 0])
+    for k in range(1, inverse.shape[0]):
+        head = work[k - 1, k:]
+        work = work.at[k:, k:].add(-head[:, None] * head[None] / work[k - 1, k - 1])
+        least = jnp.minimum(least, jnp.min(work[k, k]))
+    return least
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChainLayout(AbstractLayout):
+    """Blocks of `width` nodes in a row: the lower, diagonal and upper block of each."""
+
+    place: np.ndarray  # position of every node in the order of the solver
+    width: int
+    redundant_plan: Plan | None = None
+
+    def entry(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        w, count = self.width, self.sizes[0]
+        (block_a, a), (block_b, b) = divmod(self.place[i], w), divmod(self.place[j], w)
+        return (((block_b - block_a + 1) * w + a) * w + b) * count + block_a
+
+    def assemble(self, pieces: Sequence[Piece]) -> Tridiagonal:
+        w, r = self.width, self.rows
+        parts = sum_parts(pieces, self.sizes, r)
+        lower, diagonal, upper = (merge_blocks(parts[k * w * w : (k + 1) * w * w], w, r) for k in range(3))
+        if w * r == 1:
+            return Tridiagonal(lower[0, 0], diagonal[0, 0], upper[0, 0])
+        padding = np.flatnonzero(self.order.array.reshape(-1, w * r)[-1] < 0)
+        if padding.size:
+            diagonal = diagonal.at[padding, padding, -1].set(1.0)
+        return Tridiagonal(lower, diagonal, upper, self.redundant_plan)
+
+
+def plan_chain(graph: Graph) -> AbstractLayout | None:
+    """Nodes in natural order, each coupled to its neighbors only."""
+    return _chain(graph, graph.natural, 1) if graph.bandwidth(graph.natural) == 1 else None
+
+
+def plan_band(graph: Graph) -> AbstractLayout | None:
+    """A narrow band, in natural order or in that of Cuthill and McKee, as a chain of blocks."""
+    nodes = graph.cuthill_mckee()
+    width, natural = graph.bandwidth(nodes), graph.bandwidth(graph.natural)
+    if natural <= width:
+        nodes, width = graph.natural, natural
+    if width * graph.r > UNROLL or graph.n <= 4 * width:
+        return None
+    return _chain(graph, np.concatenate([nodes, np.full(-graph.n % width, -1)]), width)
+
+
+def _chain(graph: Graph, nodes: np.ndarray, width: int) -> AbstractLayout:
+    """The chain of blocks of `width` nodes, or fronts where these are available and faster."""
+    n, r = graph.rows.shape
+    b, count = width * r, nodes.size // width
+    if b == 1:
+        text = f"{n} rows in a chain: a tridiagonal matrix"
+    else:
+        kind = "block tridiagonal" if width == 1 else f"banded, half bandwidth {b}, held as block tridiagonal"
+        text = f"{n * r} rows in a chain of {b} x {b} blocks: {kind}"
+    order = graph.row_order(nodes)
+    layout = ChainLayout(r, (count,) * (3 * width * width), *order, text, positions(nodes, n), width)
+    if b < MIN_FRONT_BLOCK or not fronts_available():
+        return layout
+    if r == 1:  # a band of single entries: one array for each place in a block would be many
+        return FrontLayout.of(graph, f"{n} rows in a chain of {b} x {b} blocks; ")
+    if width == 1 and r <= MAX_RECURRENCE_BLOCK and n > MAX_REDUCED_BLOCKS:
+        plan = StoredFrontLayout.plan_stored(layout, graph, layout.inverse.array[graph.rows])
+        return dataclasses.replace(layout, redundant_plan=plan)
+    return StoredFrontLayout.of(layout, graph)

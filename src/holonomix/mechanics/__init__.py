@@ -8,7 +8,6 @@ from .fixman import fixman as fixman
 from .fixman import fixman_potential as fixman_potential
 from .mass import BlockMass as BlockMass
 from .mass import as_mass as as_mass
-from .mass import check_mass as check_mass
 from .potentials import LocalPotential as LocalPotential
 from .potentials import Pairs as Pairs
 from .problem import Problem as Problem

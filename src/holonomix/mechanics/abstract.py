@@ -18,14 +18,13 @@ from jaxtyping import PyTree
 
 from ..core.errors import InputError
 from ..core.types import ArrayLike, Numbers, Real
-from ..linalg import Dense
-from ..linalg.small import UNROLL, small_product
+from ..linalg.small import UNROLL
 from ..trace.compiled import traced_once
 from ..trace.signatures import Parametrized
 from .capabilities import Capability
-from .constraints import Rheonomic, dense_jacobian
+from .constraints import AbstractJacobian, Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure
-from .gram import structured_gram, structured_jacobian
+from .gram import structured_jacobian
 from .islands import IslandConstraint
 from .mass import AbstractMass, BoundMass, PositionMass, as_mass
 from .names import Row, named_rows
@@ -149,7 +148,7 @@ class AbstractSystem(eqx.Module):
         form = PositionMass(BoundMass(self.mass, self.params)) if bound else as_mass(self.mass, q)
         return form.at(q) if isinstance(form, PositionMass) else form
 
-    def row_sizes(self, q: Numbers, jac: Any, x: Numbers) -> Any:
+    def row_sizes(self, q: Numbers, jac: AbstractJacobian, x: Numbers) -> Any:
         """The natural scale of each row of `jac` for positions or velocities of the size of x (`linalg.scales`)."""
         return jac.row_sizes(x, None if x.ndim > 1 else self.mass_form(q).weights(q))
 
@@ -261,19 +260,16 @@ class AbstractSystem(eqx.Module):
         return jax.eval_shape(self._constraint, q).shape[0]
 
     @traced_once
-    def linearize(self, q: Numbers, t: Real = 0.0) -> Any:
+    def linearize(self, q: Numbers, t: Real = 0.0) -> AbstractJacobian:
         """`G(q)` as an object that applies itself and its transpose."""
         structured = self._structured(q)
         if structured is None:
             return dense_jacobian(lambda x: self._constraint(x, t), q, self.constraint_count(q))
         return structured_jacobian(structured, self._terms(t), q)
 
-    def gram(self, q: Numbers, left: Any, right: Any) -> Any:
+    def gram(self, q: Numbers, left: AbstractJacobian, right: AbstractJacobian) -> Any:
         """`G_left M(q)^-1 G_right^T`, in a form with `.factor(symmetric)`."""
-        mass = self.mass_form(q)
-        if self._structured(q) is not None:
-            return structured_gram(mass, left, right)
-        return Dense(small_product(mass.right(q, left.matrix), right.matrix))
+        return left.gram(self.mass_form(q), q, right)
 
     def turns(self, q: Numbers, q1: Numbers, t: Real, t1: Real, split: bool = True) -> Any:
         """Whether a row of G turned by more than a right angle between two positions, in the mass metric at the first.

@@ -14,12 +14,15 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..core.types import Numbers
-from ..linalg.assembly import Layout, layout_of
+from ..linalg.blocks import BlockLayout
+from ..linalg.fronts import FrontLayout
+from ..linalg.layout import AbstractLayout
 from ..linalg.small import UNROLL
+from ..linalg.structures import dense_text, plan_layout
 from ..trace.indexing import Indices
 from .discovered import Discovered, Pattern, discover
 from .islands import Islands, islands_of
-from .mass import AbstractMass
+from .mass import AbstractMass, AbstractParticleMass
 from .names import row_count
 from .structured import AbstractLocal
 
@@ -63,7 +66,7 @@ class Coupling:
     parts: tuple[ConstraintGroup, ...]
     periods: tuple[int, ...]  # parts of each term
     meetings: tuple[JunctionRows, ...]
-    layout: Layout | None  # None: as good as dense
+    layout: AbstractLayout | None  # None: as good as dense
     text: str
     islands: Islands | None = None
 
@@ -106,11 +109,11 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     if len(natural) > len(terms):
         # number the nodes by their rows, so that what is in order stays in order
         i, j, rows_of, number = _renumbered(i, j, rows_of)
-    layout = layout_of(i, j, rows_of)
-    if layout.structure.kind == "dense":
-        return _dense(parts, terms, layout.structure.text)
-    if layout.structure.kind == "fronts" and not uniform:
-        layout = layout.in_segments([(number[x], number[y]) for x, y in ends], rows_of)
+    layout = plan_layout(i, j, rows_of)
+    if layout is None:
+        return _dense(parts, terms, dense_text(start))
+    if isinstance(layout, FrontLayout) and not uniform:
+        layout = layout.in_segments([(number[x], number[y]) for x, y in ends])
     meetings = tuple(
         JunctionRows(
             (*a, left),
@@ -121,8 +124,8 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
         for (a, b, left, right), (x, y) in zip(met, ends, strict=True)
     )
     periods = tuple(period for _, period, _ in terms)
-    islands = islands_of(parts) if layout.structure.kind == "blocks" else None
-    return Coupling(tuple(parts), periods, meetings, layout, layout.structure.text, islands)
+    islands = islands_of(parts) if isinstance(layout, BlockLayout) else None
+    return Coupling(tuple(parts), periods, meetings, layout, layout.text, islands)
 
 
 def _ends(a: np.ndarray, left: np.ndarray, b: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -131,7 +134,7 @@ def _ends(a: np.ndarray, left: np.ndarray, b: np.ndarray, right: np.ndarray) -> 
     return np.broadcast_to(a[:, None, left], shape), np.broadcast_to(b[None, :, right], shape)
 
 
-def _entries(layout: Layout, i: np.ndarray, j: np.ndarray, uniform: bool) -> np.ndarray:
+def _entries(layout: AbstractLayout, i: np.ndarray, j: np.ndarray, uniform: bool) -> np.ndarray:
     found = layout.entry(i.reshape(-1), j.reshape(-1)).reshape(i.shape)
     return found[0, 0] if uniform else found
 
@@ -185,7 +188,7 @@ def find_structure(
     m = sum(rows)
     if sets * m <= UNROLL:
         return None, f"{m} constraint rows: unrolled dense elimination" if m else "no constraints"
-    if not mass.particlewise:
+    if not isinstance(mass, AbstractParticleMass):
         return None, f"{m} rows with a mass matrix that couples particles: dense LU"
     plain = tuple(k for k in range(len(terms)) if k not in local)
     patterns: dict[int, Pattern] = {}

@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.types import Numbers, Real
-from ..linalg.assembly import Layout, layout_of
-from ..linalg.definite import UNROLL_DEFINITE, Definite, signed_pivot
+from ..linalg.definite import UNROLL_DEFINITE, Definite
+from ..linalg.layout import AbstractLayout
+from ..linalg.structures import dense_text, plan_layout
 from ..trace.indexing import Indices, take
 from .abstract import AbstractSystem
-from .mass import BlockMass, DenseMass
+from .mass import AbstractParticleMass
 
 
 class LocalEnergy(NamedTuple):
@@ -55,23 +56,12 @@ def curvature(system: AbstractSystem, q: Numbers, shift: Real, weight: Real = 1.
     if pattern is not None and parts is not None:
         return _structured(system, q, shift, weight, parts, pattern)
     hessian = jax.jacfwd(system.gradient)(q).reshape(q.size, q.size)
-    return Definite(shift * hessian + weight * mass_matrix(system, q))
+    return Definite(shift * hessian + weight * system.mass_form(q).matrix_at(q))
 
 
 def curvature_structure(system: AbstractSystem, q: Numbers) -> str:
     """How `M + shift V''` would be solved, in words."""
     return _find(system, q)[2]
-
-
-def mass_matrix(system: AbstractSystem, q: Numbers) -> Any:
-    """The constant mass as a matrix over the flattened q."""
-    mass = system.mass_form(q)
-    if isinstance(mass, DenseMass):
-        return mass.matrix
-    if isinstance(mass, BlockMass):
-        return mass.full(q.shape[0])
-    value: Any = mass.value  # pyright: ignore[reportAttributeAccessIssue]
-    return jnp.diag(jnp.broadcast_to(value, q.shape).reshape(-1))
 
 
 # -- what the potential is made of -----------------------------------------------------------------------------------
@@ -80,7 +70,7 @@ def mass_matrix(system: AbstractSystem, q: Numbers) -> Any:
 def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
     if q.size <= UNROLL_DEFINITE:
         return None, None, f"{q.size} coordinates: unrolled elimination"
-    if not system.mass_form(q).particlewise:
+    if not isinstance(system.mass_form(q), AbstractParticleMass):
         return None, None, f"{q.size} coordinates with a mass that couples particles: dense Cholesky"
     extra = () if system.params is None else (system.params,)
     parts = local_energies(system.potential_fn, q, extra)
@@ -89,8 +79,7 @@ def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None,
         return None, None, text
     d = q.size // q.shape[0]
     pattern = pattern_of(tuple(part.indices for part in parts), q.shape[0], d)
-    structure = pattern.layout.structure
-    return parts, pattern if structure.kind != "dense" else None, structure.text
+    return parts, pattern, dense_text(q.size) if pattern is None else pattern.layout.text
 
 
 def local_energies(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
@@ -125,14 +114,14 @@ def _is_linear(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> bool:
 class Pattern:
     """The coupling of particles; compared by identity, which the cache makes safe."""
 
-    layout: Layout
+    layout: AbstractLayout
     diagonal: np.ndarray  # where the particles' own entries stand
     targets: tuple[tuple[tuple[int, int, np.ndarray], ...], ...]  # per term: slot, slot, entries
 
 
 @functools.lru_cache(maxsize=64)
-def pattern_of(indices: tuple[Indices, ...], particles: int, d: int) -> Pattern:
-    """The structure of the Hessian of terms with these particles, d coordinates each."""
+def pattern_of(indices: tuple[Indices, ...], particles: int, d: int) -> Pattern | None:
+    """The structure of the Hessian of terms with these particles, d coordinates each; None for a dense matrix."""
     pairs = [
         (x.array[:, s], x.array[:, z])
         for x in indices
@@ -144,9 +133,9 @@ def pattern_of(indices: tuple[Indices, ...], particles: int, d: int) -> Pattern:
     moving = (i >= 0) & (j >= 0)
     own = np.arange(particles)
     coupled = i[moving], j[moving]
-    layout = layout_of(*coupled, own[:, None] * d + np.arange(d))
-    if layout.structure.kind == "dense":
-        return Pattern(layout, own, ())
+    layout = plan_layout(*coupled, own[:, None] * d + np.arange(d))
+    if layout is None:
+        return None
 
     def entries(a: np.ndarray, b: np.ndarray):
         fixed = (a < 0) | (b < 0)
@@ -168,7 +157,7 @@ class Curvature(eqx.Module):
 
     def factor(self, once: bool = False) -> CurvatureFactor:
         factor = self.matrix.factor(symmetric=True)
-        return CurvatureFactor(factor, signed_pivot(factor), self.pattern)
+        return CurvatureFactor(factor, factor.signed_pivot, self.pattern)
 
     def todense(self) -> Any:
         place = jnp.asarray(self.pattern.layout.inverse.array)
@@ -188,14 +177,8 @@ class CurvatureFactor(eqx.Module):
 def _structured(
     system: AbstractSystem, q: Numbers, shift: Real, weight: Real, parts: list[LocalEnergy], pattern: Pattern
 ) -> Curvature:
-    n = q.shape[0]
-    d = q.size // n
     mass: Any = system.mass_form(q)
-    if isinstance(mass, BlockMass):
-        own = jnp.broadcast_to(mass.matrix, (n, d, d))
-    else:
-        own = jnp.broadcast_to(mass.value, q.shape).reshape(n, d)[:, :, None] * jnp.eye(d, dtype=q.dtype)
-    pieces = [(jnp.moveaxis(weight * own, 0, -1), pattern.diagonal)]
+    pieces = [(jnp.moveaxis(weight * mass.blocks(q), 0, -1), pattern.diagonal)]
     for part, targets in zip(parts, pattern.targets, strict=True):
         hessians = jnp.moveaxis(shift * part.hessians(q), 0, -1)
         pieces += [(hessians[s, :, z], entries) for s, z, entries in targets]

@@ -10,16 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.types import Numbers
-from ..linalg.blocks import BlockDiagonal
-from ..linalg.fronts import FrontMatrix
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import Dense
-from ..linalg.tridiagonal import Tridiagonal, lane_products
+from ..linalg.tridiagonal import lane_products
 from ..trace.indexing import Indices, add_at, take
+from .constraints import AbstractJacobian
 from .coupling import Coupling, Structured
 from .discovered import Discovered
 from .islands import sum_of
-from .mass import AbstractMass
+from .mass import AbstractMass, AbstractParticleMass
 from .structured import woven
 
 
@@ -35,7 +34,7 @@ def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q
     return StructuredJacobian(slopes, full, found.coupling, found.layout, q.shape)
 
 
-class StructuredJacobian(eqx.Module):
+class StructuredJacobian(AbstractJacobian):
     """`G(q)`: `(rows, coordinates, blocks)` for each particle of each part, and full rows for plain callables."""
 
     slopes: tuple[tuple[Any, ...], ...]
@@ -71,11 +70,9 @@ class StructuredJacobian(eqx.Module):
         return [sum_of(jnp.sum(x * take(lanes, at)[None], axis=1) for x, at in slots) for slots in self._slots()]
 
     def __call__(self, v: Numbers) -> Any:
-        """`G v`."""
         return self._natural(self.structured(v), None if self.full is None else self.full @ v.reshape(-1))
 
     def transpose(self, multipliers: Numbers) -> Any:
-        """`G^T lambda` in the shape of q."""
         multipliers = take(multipliers, self.layout)
         pieces = []
         for slots, lam in zip(self._slots(), self._split(multipliers), strict=True):
@@ -85,8 +82,7 @@ class StructuredJacobian(eqx.Module):
             return total
         return total + (multipliers[-self.full.shape[0] :] @ self.full).reshape(self.shape)
 
-    def row_sizes(self, q: Any, weights: Numbers | None = None) -> Any:
-        """`sum_j |G_ij| |q_j|`: the natural scale of each row of g (`linalg.scales`)."""
+    def row_sizes(self, q: Numbers, weights: Numbers | None = None) -> Any:
         q = particle_sizes(q, weights)
         lanes = q.reshape(self.shape[0], -1).T
         parts = [
@@ -95,7 +91,6 @@ class StructuredJacobian(eqx.Module):
         return self._natural(parts, None if self.full is None else row_sizes(self.full, q.reshape(-1)))
 
     def row_products(self, mass: AbstractMass, q: Numbers, other: StructuredJacobian) -> Any:
-        """`G_i M^-1 H_i^T` for each row, with the rows H_i of another Jacobian."""
         parts = [
             sum_of(jnp.sum(x * y, axis=1) for x, y in zip(mine, theirs, strict=True))
             for mine, theirs in zip(self.weighted(mass).slopes, other.slopes, strict=True)
@@ -103,7 +98,6 @@ class StructuredJacobian(eqx.Module):
         return self._natural(parts, None if self.full is None else jnp.sum(mass.right(q, self.full) * other.full, 1))
 
     def reach(self, mass: AbstractMass, q: Numbers, multipliers: Numbers) -> Any:
-        """`|G M^-1|^T |lambda|`, flat: the size of a constraint force whose parts may cancel, as accelerations."""
         full = None if self.full is None else mass.right(q, self.full)
         weighted = StructuredJacobian(self.weighted(mass).slopes, full, self.coupling, self.layout, self.shape)
         return jax.tree.map(jnp.abs, weighted).transpose(jnp.abs(multipliers)).reshape(-1)
@@ -112,8 +106,25 @@ class StructuredJacobian(eqx.Module):
         m = self.layout.array.size
         return jax.vmap(self.transpose)(jnp.eye(m)).reshape(m, -1)
 
-    def weighted(self, mass: Any) -> StructuredJacobian:
+    def gram(self, mass: AbstractMass, q: Numbers, other: StructuredJacobian) -> StructuredGram:
+        """Products of the rows that share a particle, each added where the structure stores it."""
+        layout, weighted = self.coupling.layout, other.weighted(mass)
+        assert layout is not None  # else the Jacobian is dense
+        pieces = []
+        for meeting in self.coupling.meetings:
+            if self is other and not meeting.first:
+                continue
+            x, y = (_rows(jac, *side) for jac, side in ((self, meeting.left), (weighted, meeting.right)))
+            product = lane_products(x, y)
+            pieces.append((product, meeting.entries))
+            if self is other and meeting.mirrored is not None:
+                turned = meeting.mirrored if meeting.mirrored.ndim == 1 else meeting.mirrored.transpose(1, 0, 2)
+                pieces.append((product.transpose(1, 0, 2), turned))
+        return StructuredGram(layout.assemble(pieces), _border(mass, self, other, weighted), self.coupling, self.layout)
+
+    def weighted(self, mass: AbstractMass) -> StructuredJacobian:
         """`G M^-1` (without the full rows)."""
+        assert isinstance(mass, AbstractParticleMass)  # `find_structure` accepts no other
         slopes = tuple(tuple(mass.right_local(x, at, self.shape) for x, at in slots) for slots in self._slots())
         return StructuredJacobian(slopes, None, self.coupling, self.layout, self.shape)
 
@@ -179,13 +190,10 @@ class StructuredGram(eqx.Module):
 
     def factor_redundant(self, symmetric: bool = False) -> Any:
         """Factors that accept redundant rows: by the structure for molecules and fronts, of the whole matrix else."""
-        layout, matrix = self.coupling.layout, self.matrix
-        if isinstance(matrix, Tridiagonal) and layout is not None:
-            matrix = layout.fronts(matrix)
-        if self.border is None and isinstance(matrix, BlockDiagonal | FrontMatrix):
-            inner = matrix.factor_redundant(symmetric)
-            return StructuredFactor(inner, None, inner.pivot, self.coupling, self.layout)
-        return Dense(self.todense()).factor_redundant(symmetric)
+        inner = self.matrix.factor_redundant(symmetric) if self.border is None else None
+        if inner is None:
+            return Dense(self.todense()).factor_redundant(symmetric)
+        return StructuredFactor(inner, None, inner.pivot, self.coupling, self.layout)
 
     def todense(self) -> Any:
         inverse = jnp.asarray(self.coupling.layout.inverse.array)  # pyright: ignore[reportOptionalMemberAccess]
@@ -195,32 +203,6 @@ class StructuredGram(eqx.Module):
             a = jnp.block([[a, upper], [lower, corner]])
         place = np.argsort(self.layout.array)
         return a[place][:, place]
-
-
-def structured_gram(mass: AbstractMass, left: StructuredJacobian, right: StructuredJacobian) -> StructuredGram:
-    """Products of the rows that meet, each put where the structure wants it."""
-    coupling = left.coupling
-    weighted = right.weighted(mass)
-    layout: Any = coupling.layout
-    pieces = []
-    for meeting in coupling.meetings:
-        if left is right and not meeting.first:
-            continue
-        x, y = (_rows(jac, *side) for jac, side in ((left, meeting.left), (weighted, meeting.right)))
-        product = lane_products(x, y)
-        places = [(product, meeting.entries)]
-        if left is right and meeting.mirrored is not None:
-            turned = meeting.mirrored if meeting.mirrored.ndim == 1 else meeting.mirrored.transpose(1, 0, 2)
-            places.append((product.transpose(1, 0, 2), turned))
-        for values, entries in places:
-            if entries.ndim == 1:
-                pieces.append((values, entries))
-            elif layout.structure.kind == "fronts":
-                pieces.append((values if layout.segment else values.reshape(1, 1, -1), entries.reshape(-1)))
-            else:
-                pairs = np.ndindex(*entries.shape[:2])
-                pieces += [(values[a : a + 1, b : b + 1], entries[a, b]) for a, b in pairs]
-    return StructuredGram(layout.assemble(pieces), _border(mass, left, right, weighted), coupling, left.layout)
 
 
 def _rows(jac: StructuredJacobian, part: int, slot: int, chosen: np.ndarray) -> Any:

@@ -22,6 +22,7 @@ from ..core.types import Numbers
 from ..linalg.scales import loose
 from ..linalg.small import UnrolledFactor, unrolled
 from ..trace.indexing import Indices, add_at, take
+from .mass import AbstractMass, AbstractParticleMass
 from .structured import woven
 
 LARGEST = 6  # rows of an island up to which its elimination is unrolled over all of them
@@ -107,8 +108,9 @@ class IslandJacobian(eqx.Module):
             for mine, theirs in zip(self.slopes, other.slopes, strict=True)
         ]
 
-    def weighted(self, mass: Any, shape: tuple[int, ...]) -> IslandJacobian:
+    def weighted(self, mass: AbstractMass, shape: tuple[int, ...]) -> IslandJacobian:
         """`G M^-1`."""
+        assert isinstance(mass, AbstractParticleMass)  # `find_structure` accepts no other
         classes = self.islands.classes
         slopes = tuple(
             tuple(mass.right_local(slope, classes[c].array, shape) for slope, c in zip(part, slots, strict=True))

@@ -1,13 +1,13 @@
-"""The mass: scalar, one number per coordinate, a constant matrix, or a matrix that depends on the position.
+"""The mass: scalar, one number per coordinate, one matrix per particle, a constant matrix, or a function of q.
 
-The structure is static and decided by shapes; the values are runtime data.
+Each structure is a class; `as_mass` chooses one by shapes. The structure is static, its values are runtime data.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -20,20 +20,6 @@ from ..core.types import Array, ArrayLike, Function, Numbers, Real, known_array
 from ..linalg import Dense, root
 from ..trace.indexing import take
 
-__all__ = [
-    "AbstractMass",
-    "BlockMass",
-    "BoundMass",
-    "DenseMass",
-    "DiagonalMass",
-    "PositionMass",
-    "as_mass",
-    "check_mass",
-    "check_matrix",
-    "checked_shape",
-]
-
-
 if TYPE_CHECKING:
     MassLike: TypeAlias = ArrayLike | Function | "AbstractMass"
 else:
@@ -42,8 +28,6 @@ else:
 
 class AbstractMass(eqx.Module):
     """`velocity` is M^-1 p, `momentum` is M v, both in the shape of q."""
-
-    particlewise: ClassVar[bool] = False  # no two particles (entries of the first axis of q) are coupled
 
     @abc.abstractmethod
     def velocity(self, q: Numbers, p: Numbers) -> Any: ...
@@ -63,16 +47,34 @@ class AbstractMass(eqx.Module):
     def diagonal(self, q: Numbers) -> Any:
         """The diagonal of M in the shape of q, or one number where all are equal."""
 
+    @abc.abstractmethod
+    def matrix_at(self, q: Numbers) -> Any:
+        """M over the flattened q."""
+
+    @abc.abstractmethod
+    def check(self, q: Numbers) -> None:
+        """Raise unless the mass is finite, symmetric and positive definite at q."""
+
     def weights(self, q: Numbers) -> Any:
         """The roots of the diagonal, which give displacements in all coordinates the same units; 1 if all are equal."""
         diagonal = self.diagonal(q)
         return jnp.ones((), q.dtype) if jnp.ndim(diagonal) == 0 else jnp.sqrt(diagonal)
 
 
-class DiagonalMass(AbstractMass):
-    """A scalar or one value per coordinate; the reciprocal is taken once, because a step has dozens of uses for it."""
+class AbstractParticleMass(AbstractMass):
+    """A mass that couples no two particles (entries of the first axis of q)."""
 
-    particlewise = True
+    @abc.abstractmethod
+    def right_local(self, slopes: Numbers, index: np.ndarray, shape: tuple[int, ...]) -> Any:
+        """Rows `(rows, coordinates, blocks)` times M^-1, where `index[block]` is the particle (-1: none)."""
+
+    @abc.abstractmethod
+    def blocks(self, q: Numbers) -> Any:
+        """The matrix of each particle, `(particles, coordinates, coordinates)`."""
+
+
+class DiagonalMass(AbstractParticleMass):
+    """A scalar or one value per coordinate; the reciprocal is computed once, because a step uses it dozens of times."""
 
     value: Any
     inverse: Any
@@ -101,8 +103,21 @@ class DiagonalMass(AbstractMass):
     def diagonal(self, q: Numbers) -> Any:
         return self.value
 
+    def matrix_at(self, q: Numbers) -> Any:
+        return jnp.diag(jnp.broadcast_to(self.value, q.shape).reshape(-1))
+
+    def check(self, q: Numbers) -> None:
+        value = np.asarray(self.value)
+        if not np.all(value > 0) or not np.all(np.isfinite(value)):
+            worst = float(value.reshape(-1)[np.argmin(np.where(np.isnan(value), -np.inf, value))])
+            raise InputError(f"mass must be positive and finite everywhere; its smallest entry is {worst:g}")
+
+    def blocks(self, q: Numbers) -> Any:
+        n = q.shape[0]
+        d = q.size // n
+        return jnp.broadcast_to(self.value, q.shape).reshape(n, d)[:, :, None] * jnp.eye(d, dtype=q.dtype)
+
     def right_local(self, slopes: Numbers, index: np.ndarray, shape: tuple[int, ...]) -> Any:
-        """Rows `(rows, coordinates, blocks)` times M^-1, where `index[block]` tells the particle (-1: none)."""
         if jnp.ndim(self.value) == 0:
             return slopes / self.value
         inverse = 1.0 / jnp.broadcast_to(self.value, shape).reshape(shape[0], -1)
@@ -130,14 +145,18 @@ class DenseMass(AbstractMass):
     def diagonal(self, q: Numbers) -> Any:
         return jnp.diagonal(self.matrix).reshape(q.shape)
 
+    def matrix_at(self, q: Numbers) -> Any:
+        return self.matrix
 
-class BlockMass(AbstractMass):
-    """One symmetric positive definite matrix a particle: `BlockMass(matrix)` with shape (d, d) or (particles, d, d).
+    def check(self, q: Numbers) -> None:
+        _check_matrix(check_shape(self.matrix, q))
+
+
+class BlockMass(AbstractParticleMass):
+    """One symmetric positive definite matrix per particle: `BlockMass(matrix)` of shape (d, d) or (particles, d, d).
 
     d is the number of coordinates of a particle, an entry of the first axis of q.
     """
-
-    particlewise = True
 
     matrix: Any
     inverse: Any
@@ -173,10 +192,20 @@ class BlockMass(AbstractMass):
         inverse = self.inverse[..., None] if self.inverse.ndim == 2 else take(jnp.moveaxis(self.inverse, 0, -1), index)
         return jnp.sum(slopes[:, :, None] * inverse, axis=1)
 
-    def full(self, n: int) -> Any:
-        """The matrix over the flattened coordinates of n particles."""
-        stack = jnp.broadcast_to(self.matrix, (n,) + self.matrix.shape[-2:])
-        return jax.scipy.linalg.block_diag(*stack)
+    def blocks(self, q: Numbers) -> Any:
+        return jnp.broadcast_to(self.matrix, (q.shape[0], *self.matrix.shape[-2:]))
+
+    def matrix_at(self, q: Numbers) -> Any:
+        return jax.scipy.linalg.block_diag(*self.blocks(q))
+
+    def check(self, q: Numbers) -> None:
+        d = int(np.prod(np.shape(q)[1:]))
+        if self.matrix.shape not in ((d, d), (np.shape(q)[0], d, d)):
+            raise ShapeError(
+                f"BlockMass has shape {self.matrix.shape}; a particle of q {np.shape(q)} has {d} coordinates"
+            )
+        if float(jnp.min(jnp.linalg.eigvalsh(self.matrix))) <= 0:
+            raise InputError("a mass matrix of BlockMass is not positive definite")
 
 
 class PositionMass(AbstractMass):
@@ -208,6 +237,9 @@ class PositionMass(AbstractMass):
 
     def diagonal(self, q: Numbers) -> Any:
         return jnp.diagonal(self.fn(q)).reshape(q.shape)
+
+    def check(self, q: Numbers) -> None:
+        _check_matrix(check_shape(self.matrix_at(q), q))
 
 
 class BoundMass(eqx.Module):
@@ -254,29 +286,8 @@ def _inverse(matrix: Numbers) -> Any:
     return jax.vmap(factor.solve, in_axes=1, out_axes=1)(jnp.eye(matrix.shape[0], dtype=matrix.dtype))
 
 
-def check_mass(mass: AbstractMass, q: Numbers) -> None:
-    """Raise unless the mass is finite, symmetric and positive definite at q."""
-    if isinstance(mass, DiagonalMass):
-        value = np.asarray(mass.value)
-        if not np.all(value > 0) or not np.all(np.isfinite(value)):
-            worst = float(value.reshape(-1)[np.argmin(np.where(np.isnan(value), -np.inf, value))])
-            raise InputError(f"mass must be positive and finite everywhere; its smallest entry is {worst:g}")
-        return
-    if isinstance(mass, BlockMass):
-        d = int(np.prod(np.shape(q)[1:]))
-        if mass.matrix.shape not in ((d, d), (np.shape(q)[0], d, d)):
-            raise ShapeError(
-                f"BlockMass has shape {mass.matrix.shape}; a particle of q {np.shape(q)} has {d} coordinates"
-            )
-        if float(jnp.min(jnp.linalg.eigvalsh(mass.matrix))) <= 0:
-            raise InputError("a mass matrix of BlockMass is not positive definite")
-        return
-    if isinstance(mass, DenseMass | PositionMass):
-        check_matrix(checked_shape(mass.matrix if isinstance(mass, DenseMass) else mass.matrix_at(q), q))
-
-
-def checked_shape(matrix: Numbers, q: Numbers) -> Array:
-    """A mass matrix of the right shape for q, as an array; only its shape is looked at."""
+def check_shape(matrix: Numbers, q: Numbers) -> Array:
+    """A mass matrix as an array; raises unless its shape fits q."""
     matrix, size = jnp.asarray(matrix), int(np.prod(np.shape(q)))
     if matrix.shape != (size, size):
         raise ShapeError(
@@ -285,7 +296,7 @@ def checked_shape(matrix: Numbers, q: Numbers) -> Array:
     return matrix
 
 
-def check_matrix(given: Numbers) -> None:
+def _check_matrix(given: Numbers) -> None:
     """Raise unless a mass matrix is finite, symmetric and positive definite."""
     matrix = np.asarray(given)
     if not np.all(np.isfinite(matrix)):

@@ -14,7 +14,7 @@ from .multistep import LinearMultistep as LinearMultistep
 from .partitioned import PartitionedRungeKutta as PartitionedRungeKutta
 from .verlet import StormerVerlet as StormerVerlet
 from .verlet import Leapfrog as Leapfrog
-from .verlet import ImplicitMidpoint as ImplicitMidpoint
+from .runge_kutta import ImplicitMidpoint as ImplicitMidpoint
 from .shake import SHAKE as SHAKE
 from .rattle import RATTLE as RATTLE
 from .composition import Composition as Composition
@@ -42,7 +42,6 @@ from .adaptive import VRATTLE as VRATTLE
 from .adaptive import VSHAKE as VSHAKE
 from .adaptive import AdaptiveVerlet as AdaptiveVerlet
 from .poincare import PoincareEuler as PoincareEuler
-from .partitioned import PartitionedTableau as PartitionedTableau
 from .tableaus import Tableau as Tableau
 from .base import AbstractMethod as AbstractMethod
 from .base import Traits as Traits

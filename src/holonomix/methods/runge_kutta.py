@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jaxtyping import PyTree
 
 from ..core.errors import InputError
@@ -19,9 +18,9 @@ from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from .base import AbstractMethod, Traits
 from .equations import reduced_force, reduced_traits, vector_field
-from .implicit_stages import stage_slopes
+from .implicit_stages import stage_increments
 from .kick_drift import PhasePoint
-from .tableaus import CLASSICAL, EULER, KUTTA3, MIDPOINT, Tableau, gauss_tableau, radau_tableau
+from .tableaus import CLASSICAL, EULER, IMPLICIT_MIDPOINT, KUTTA3, MIDPOINT, Tableau, gauss_tableau, radau_tableau
 
 
 class RungeKutta(AbstractMethod):
@@ -37,7 +36,7 @@ class RungeKutta(AbstractMethod):
     tableau: Tableau = CLASSICAL
 
     def __check_init__(self) -> None:
-        if not isinstance(self.tableau, Tableau):
+        if not isinstance(self.tableau, Tableau) or self.tableau.partitioned:
             raise InputError(f"RungeKutta needs a Tableau(name, a, b, order), not {self.tableau!r}")
 
     @property
@@ -52,20 +51,19 @@ class RungeKutta(AbstractMethod):
         return Compensation.zeros(state.q)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
-        a = self.tableau.matrix
         if self.tableau.explicit:
             slopes, report = [], Report.ok()
-            for row, c in zip(a, self.tableau.c, strict=True):
+            for row, c in zip(self.tableau.a, self.tableau.c, strict=True):
                 here = _combine((state.q, state.p), dt, row, slopes)
                 slopes.append(vector_field(system, here, state.t + c * dt))
+            dq, dp = _combine((0.0, 0.0), dt, self.tableau.b, slopes)
         else:
-            slopes, report = stage_slopes(system, state, dt, a, a)
-        dq, dp = _combine((0.0, 0.0), dt, self.tableau.b, slopes)
+            dq, dp, report = stage_increments(system, state, dt, self.tableau)
         end = PhasePoint.of(state, carry).moved(dq).kicked(dp)
         return end.state(state.t + dt, state.n), end.low, report
 
 
-def _combine(z: tuple[Any, Any], dt: Real, weights: Sequence[float] | np.ndarray, slopes: list[Any]) -> tuple[Any, Any]:
+def _combine(z: tuple[Any, Any], dt: Real, weights: Sequence[float], slopes: list[Any]) -> tuple[Any, Any]:
     for w, k in zip(map(float, weights), slopes):  # an explicit stage uses those before it
         if w:
             z = jax.tree.map(lambda a, b, w=w: a + dt * w * b, z, k)
@@ -85,6 +83,11 @@ def ExplicitMidpoint() -> RungeKutta:
 def RK4() -> RungeKutta:
     """The classical Runge-Kutta method, order four."""
     return RungeKutta(CLASSICAL)
+
+
+def ImplicitMidpoint() -> RungeKutta:
+    """`z_{n+1} = z_n + dt f((z_n + z_{n+1})/2)`: order two, symmetric, symplectic; the Gauss method of one stage."""
+    return RungeKutta(IMPLICIT_MIDPOINT)
 
 
 class SymplecticEuler(AbstractMethod):
@@ -112,7 +115,6 @@ class SymplecticEuler(AbstractMethod):
 
 VARIANTS = {
     "RungeKutta": tuple(
-        lambda t=t: RungeKutta(t)
-        for t in (KUTTA3, gauss_tableau(1), gauss_tableau(2), radau_tableau(2), radau_tableau(3))
+        lambda t=t: RungeKutta(t) for t in (KUTTA3, gauss_tableau(2), radau_tableau(2), radau_tableau(3))
     )
 }

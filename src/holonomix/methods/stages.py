@@ -16,10 +16,11 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-from ..core.types import Jacobian, Numbers, Real
+from ..core.types import Numbers, Real
 from ..linalg import Dense
 from ..linalg.scales import coordinate_sizes
 from ..mechanics.abstract import AbstractSystem
+from ..mechanics.constraints import AbstractJacobian
 from ..mechanics.mass import DiagonalMass
 
 # Corrections of a solve with one Gram matrix for all stages. Two leave as many sweeps as an exact solve takes.
@@ -97,7 +98,7 @@ def all_blocks(product: Callable[[Any], Any], shape: tuple[int, int], dtype: DTy
     return AllBlocks(Dense(jax.vmap(product)(unit).reshape(size, size).T).factor())
 
 
-def one_block(system: AbstractSystem, q: Numbers, weights: np.ndarray, dt: Real, G: Jacobian) -> OneBlock:
+def one_block(system: AbstractSystem, q: Numbers, weights: np.ndarray, dt: Real, G: AbstractJacobian) -> OneBlock:
     """Factors of `h w (x) G M^-1 G^T` for a Jacobian in the middle of the step: one structured factorization."""
     small = jnp.asarray(np.linalg.inv(weights), q.dtype) / dt
     return OneBlock(small, system.gram(q, G, G).factor(symmetric=True))

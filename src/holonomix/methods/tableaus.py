@@ -5,6 +5,8 @@ With stages `Z_i = z + dt sum_j a_ij f(Z_j)`, `z_{n+1} = z + dt sum_i b_i f(Z_i)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import numpy as np
 from numpy.polynomial import Polynomial
@@ -15,7 +17,8 @@ from ..core.errors import InputError, number_list, whole_number
 class Tableau(eqx.Module):
     """Butcher's coefficients `a`, weights `b`, and the order they give.
 
-    Row i of `a` has i entries for an explicit method (strictly lower triangular), or as many as there are stages.
+    Row i of `a` has i entries for an explicit method (strictly lower triangular), or as many as there are stages. A
+    partitioned method has `a_hat` and `b_hat` for the momenta, while `a` and `b` are for the positions.
     """
 
     name: str = eqx.field(static=True)
@@ -23,54 +26,84 @@ class Tableau(eqx.Module):
     b: tuple[float, ...] = eqx.field(static=True)
     order: int = eqx.field(static=True)
     source: str = eqx.field(static=True, default="")
+    a_hat: tuple[tuple[float, ...], ...] | None = eqx.field(static=True, default=None)
+    b_hat: tuple[float, ...] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        number_list("b", self.b)
-        if not isinstance(self.a, (tuple, list)):
-            raise InputError(f"tableau {self.name}: `a` must be a list of rows, not {self.a!r}")
-        for k, row in enumerate(self.a):
-            number_list(f"a[{k}]", row)
+        s = len(number_list("b", self.b))
         whole_number("order", self.order)
-        lengths, s = [len(row) for row in self.a], len(self.b)
-        if lengths not in ([s] * s, list(range(s))):
+        self._check("", self.a, self.b, s)
+        if self.partitioned:
+            self._check("_hat", self.a_hat, number_list("b_hat", self.b_hat), s)
+
+    def _check(self, hat: str, rows: object, weights: Sequence[float], s: int) -> None:
+        if not isinstance(rows, (tuple, list)):
+            raise InputError(f"tableau {self.name}: `a{hat}` must be a list of rows, not {rows!r}")
+        lengths = [len(number_list(f"a{hat}[{k}]", row)) for k, row in enumerate(rows)]
+        if lengths not in ([s] * s, list(range(s))) or len(weights) != s:
             raise InputError(
-                f"tableau {self.name}: `a` needs one row for each of the {s} weights, row i with i entries (explicit) "
-                f"or every row with {s} (implicit)"
+                f"tableau {self.name}: `a{hat}` needs one row for each of the {s} weights, row i with i entries "
+                f"(explicit) or every row with {s} (implicit)"
             )
-        if abs(sum(self.b) - 1) > 1e-12:
-            raise InputError(f"tableau {self.name}: the weights add up to {sum(self.b):g} instead of 1")
+        if abs(sum(weights) - 1) > 1e-12:
+            raise InputError(f"tableau {self.name}: the weights b{hat} add up to {sum(weights):g} instead of 1")
+
+    @property
+    def partitioned(self) -> bool:
+        return self.a_hat is not None or self.b_hat is not None
 
     @property
     def c(self) -> tuple[float, ...]:
         return tuple(float(np.sum(row)) for row in self.a)
 
     @property
-    def matrix(self) -> np.ndarray:
-        """`a` with its zeros, `(s, s)`."""
-        full = np.zeros((len(self.b),) * 2)
-        for i, row in enumerate(self.a):
-            full[i, : len(row)] = row
-        return full
+    def positions(self) -> tuple[np.ndarray, np.ndarray]:
+        """`a` with its zeros, `(s, s)`, and `b`."""
+        return _with_zeros(self.a), np.asarray(self.b)
+
+    @property
+    def momenta(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same for the momenta."""
+        if self.a_hat is None or self.b_hat is None:
+            return self.positions
+        return _with_zeros(self.a_hat), np.asarray(self.b_hat)
 
     @property
     def explicit(self) -> bool:
-        return not np.any(np.triu(self.matrix))
+        return not np.any(np.triu(self.positions[0])) and not self.partitioned
 
     @property
     def symplectic(self) -> bool:
-        """`b_i a_ij + b_j a_ji = b_i b_j` (Sanz-Serna 1988)."""
-        half = np.asarray(self.b)[:, None] * self.matrix
-        return bool(np.allclose(half + half.T, np.outer(self.b, self.b), atol=1e-13))
+        """`b_i a^_ij + b^_j a_ji = b_i b^_j` (Sanz-Serna 1988); enough for separable systems.
+
+        Others need `same_weights` too.
+        """
+        (a, b), (a_hat, b_hat) = self.positions, self.momenta
+        return bool(np.allclose(b[:, None] * a_hat + b_hat * a.T, np.outer(b, b_hat), atol=1e-13))
+
+    @property
+    def same_weights(self) -> bool:
+        return bool(np.allclose(self.b, self.momenta[1], atol=1e-13))
 
     @property
     def symmetric(self) -> bool:
-        """`a_{s+1-i, s+1-j} + a_ij = b_j` and `b` reads the same backward."""
-        a, b = self.matrix, np.asarray(self.b)
-        return bool(np.allclose(a[::-1, ::-1] + a, b, atol=1e-13) and np.allclose(b, b[::-1], atol=1e-13))
+        """`a_{s+1-i, s+1-j} + a_ij = b_j` and `b` reads the same backward, for positions and momenta."""
+        return all(
+            np.allclose(a[::-1, ::-1] + a, b, atol=1e-13) and np.allclose(b, b[::-1], atol=1e-13)
+            for a, b in (self.positions, self.momenta)
+        )
+
+
+def _with_zeros(rows: Sequence[Sequence[float]]) -> np.ndarray:
+    full = np.zeros((len(rows),) * 2)
+    for i, row in enumerate(rows):
+        full[i, : len(row)] = row
+    return full
 
 
 EULER = Tableau("ExplicitEuler", ((),), (1.0,), 1, "Euler 1768")
 MIDPOINT = Tableau("ExplicitMidpoint", ((), (0.5,)), (0.0, 1.0), 2, "Runge 1895")
+IMPLICIT_MIDPOINT = Tableau("ImplicitMidpoint", ((0.5,),), (1.0,), 2, "Hairer, Lubich & Wanner 2006 (VI.4)")
 KUTTA3 = Tableau("Kutta3", ((), (0.5,), (-1.0, 2.0)), (1 / 6, 2 / 3, 1 / 6), 3, "Kutta 1901")
 CLASSICAL = Tableau("RK4", ((), (0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), (1 / 6, 1 / 3, 1 / 3, 1 / 6), 4, "Kutta 1901")
 

@@ -1,4 +1,4 @@
-"""Stormer-Verlet in its two forms, and the implicit midpoint rule."""
+"""Stormer-Verlet in its two forms."""
 
 from __future__ import annotations
 
@@ -107,56 +107,3 @@ class Leapfrog(AbstractMethod):
         low, half, force, dt = carry
         half = -(half + dt * force)
         return State(state.q, half, state.t, state.n), (low.reversed(), half, force, dt)
-
-
-class ImplicitMidpoint(AbstractMethod):
-    r"""`z_{n+1} = z_n + dt f((z_n + z_{n+1})/2)`, by Newton's method: order two, symmetric, symplectic.
-
-    With constraints it integrates the index-reduced equations and drifts slowly.
-    """
-
-    reference = "Hairer, Lubich & Wanner 2006 (VI.4)"
-    family = "classical"
-
-    @property
-    def traits(self) -> Mapping[str, Traits]:
-        return {
-            "free": Traits(2, symmetric=True, symplectic=True, treats=EXPLICIT),
-            "constrained": Traits(2, symmetric=True, treats=(*EXPLICIT, Capability.MOVING)),
-        }
-
-    def init(self, system: AbstractSystem, state: State, dt: Real) -> Any:
-        return Compensation.zeros(state.q)
-
-    def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
-        t_mid = state.t + dt / 2
-        args = (system, state.q, state.p, t_mid, jnp.asarray(dt, state.q.dtype))
-        if system.has_constraints or system.forced or not system.separable:
-            start = jnp.concatenate([state.q.reshape(-1), state.p.reshape(-1)])
-            blocks = (state.q.size,) * 2
-            done = newton_root(_full_midpoint, start, args, blocks=blocks, sizes=unknown_sizes("qp"))
-            q_mid, p_mid = (x.reshape(state.q.shape) for x in jnp.split(done.x, 2))
-        else:
-            guess = state.q + dt / 2 * system.velocity(state.q, state.p)
-            options = {"blocks": (guess.size,), "sizes": unknown_sizes("q")}
-            done = newton_root(_position_midpoint, guess.reshape(-1), args, **options)
-            q_mid = done.x.reshape(state.q.shape)
-            p_mid = state.p + dt / 2 * system.force(q_mid, state.p, t_mid)
-        dq = dt * system.velocity(q_mid, p_mid)
-        dp = dt * reduced_force(system, q_mid, p_mid, t_mid)
-        end = PhasePoint.of(state, carry).moved(dq).kicked(dp)
-        return end.state(state.t + dt, state.n), end.low, iteration_report(done)
-
-
-def _position_midpoint(x: Numbers, args: PyTree) -> Any:
-    system, q, p, t, dt = args
-    mid = x.reshape(q.shape)
-    return (mid - q - dt / 2 * system.velocity(q, p + dt / 2 * system.force(mid, p, t))).reshape(-1)
-
-
-def _full_midpoint(x: Numbers, args: PyTree) -> Any:
-    system, q, p, t, dt = args
-    q_mid, p_mid = (y.reshape(q.shape) for y in jnp.split(x, 2))
-    rq = q_mid - q - dt / 2 * system.velocity(q_mid, p_mid)
-    rp = p_mid - p - dt / 2 * reduced_force(system, q_mid, p_mid, t)
-    return jnp.concatenate([rq.reshape(-1), rp.reshape(-1)])

@@ -14,6 +14,28 @@ CALLS |= dict.fromkeys(("call", "closed_call", "core_call", "custom_jvp_call", "
 CALLS |= {"custom_vjp_call_jaxpr": "fun_jaxpr", "custom_vmap_call": "call"}
 
 
+class Params:
+    """The parameters of an equation by attribute, with its input and output types."""
+
+    __slots__ = ("equation", "ins", "name", "outs", "params", "primitive")
+
+    def __init__(self, eqn: Any, **overrides: Any):
+        self.equation, self.primitive, self.name = eqn, eqn.primitive, eqn.primitive.name
+        self.params = {**eqn.params, **overrides} if overrides else eqn.params
+        self.ins = [v.aval for v in eqn.invars]
+        self.outs = [v.aval for v in eqn.outvars]
+
+    def __getattr__(self, name: str):
+        try:
+            return self.params[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def override(self, **params: Any) -> Params:
+        """The same with other values of some parameters."""
+        return Params(self.equation, **params)
+
+
 def called(eqn: Any) -> Any:
     """The closed jaxpr that an equation only calls, or that defines its operation; None for any other equation."""
     if eqn.primitive.name == "call_hi_primitive":  # JAX 0.12 and later: an operation that comes with its definition

@@ -20,7 +20,10 @@ from jaxtyping import PyTree
 
 from ..core.types import Numbers
 from .indexing import take
-from .sparsity import ELEMENTWISE, JOINS, MOVES, Value, factors, joined, members, moved
+from .jaxprs import Params
+from .moves import product_factors, reduction_groups
+from .primitives import Dependence
+from .sparsity import Value, dependence_kind, moved
 
 # Beyond these limits the program of the rows is longer than the sweeps of reverse mode that it saves.
 MOST_GROUPS, MOST_OPERATIONS, MOST_TERMS, MOST_CONSTANTS = 8, 500, 16, 100
@@ -146,27 +149,25 @@ class _Follower:
             return self._step(Constant(value, places))
         if value.made is None:
             return self._read(places)
-        eqn, ins, _ = value.made
-        name = eqn.primitive.name
-        if name in ELEMENTWISE:
-            spread = (np.broadcast_to(np.arange(x.size).reshape(x.shape), value.shape).reshape(-1) for x in ins)
+        eqn, ins, result = value.made
+        p = Params(eqn)
+        kind = dependence_kind(p.name)
+        if kind is Dependence.ELEMENTWISE and len(p.outs) == 1:
+            spread = (np.broadcast_to(x.places, value.shape).reshape(-1) for x in ins)
             arguments = tuple(self.follow(x, at[places]) for x, at in zip(ins, spread, strict=True))
             return self._step(Operation(functools.partial(_bound, eqn), arguments))
-        if name in MOVES and all(x.known is not None for x in ins[1:]):
-            source = moved(eqn, ins).reshape(-1)[places]
+        if kind is Dependence.MOVE and (found := moved(p, ins)) is not None:
+            values, starts, origins = found
+            source = origins[result].reshape(-1)[places]
             if (source < 0).any():
                 raise _Unsupported
-            return self.follow(ins[0], source)
-        if name in JOINS:
-            source, starts = joined(eqn, ins)
-            source = source.reshape(-1)[places]
             which = self._same(np.searchsorted(starts, source, "right") - 1)
-            return self.follow(ins[which], source - starts[which])
-        if name in REDUCTIONS:
-            table = members(ins[0].shape, [int(k) for k in eqn.params["axes"]])
-            return self._folded(REDUCTIONS[name], [[(ins[0], at)] for at in self._few(table[places])])
-        if name == "dot_general":
-            left, right = factors(eqn, ins[0], ins[1])
+            return self.follow(values[which], source - starts[which])
+        if p.name in REDUCTIONS:
+            table, _ = reduction_groups(ins[0].places, p.axes)
+            return self._folded(REDUCTIONS[p.name], [[(ins[0], at)] for at in self._few(table[places])])
+        if kind is Dependence.PRODUCT:
+            left, right, _ = product_factors(p, ins[0].places, ins[1].places)
             batch, i, j = np.unravel_index(places, (left.shape[0], left.shape[1], right.shape[1]))
             pairs = zip(self._few(left[batch, i]), self._few(right[batch, j]), strict=True)
             return self._folded(operator.add, [[(ins[0], a), (ins[1], b)] for a, b in pairs])

@@ -8,7 +8,7 @@ without a rule of its own makes every result depend on all that went in, which i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,16 +19,9 @@ from jax.extend import core as jex_core
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jaxtyping import PyTree
 
-from .jaxprs import called
-
-# Results of a number each: every entry of the result belongs to the entries of the arguments at the same place.
-ELEMENTWISE = frozenset(
-    """abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type copy cos cosh
-    div eq erf erfc exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne neg
-    nextafter not or pow real reduce_precision rem round rsqrt select_n sign sin sinh sqrt square stop_gradient sub tan
-    tanh xor""".split()
-)
-REDUCTIONS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or".split())
+from .jaxprs import Params, called
+from .moves import product_factors, reduction_groups
+from .primitives import TABLE, Dependence, evaluate_equation
 
 Known = np.ndarray | None
 
@@ -53,6 +46,11 @@ class Value:
     @property
     def size(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def places(self) -> np.ndarray:
+        """The number of each entry, in an array of this shape."""
+        return np.arange(self.size).reshape(self.shape)
 
 
 def dependence(closed: ClosedJaxpr, which: int) -> Any:
@@ -99,58 +97,66 @@ def _run(jaxpr: Jaxpr, consts: list[Value], values: list[Value], count: int) -> 
 
 
 def _apply(eqn: JaxprEqn, ins: list[Value], count: int) -> list[Value]:
-    name = eqn.primitive.name
-    shapes = [v.aval.shape for v in eqn.outvars]  # pyright: ignore[reportAttributeAccessIssue]
     inner = called(eqn)
     if inner is not None:
         return _run(inner.jaxpr, [_constant(c) for c in inner.consts], ins, count)
-    outs = _results(eqn, name, ins, shapes, count)
+    p = Params(eqn)
+    if all(x.rows is None for x in ins):
+        outs = _evaluated(p, ins)
+    else:
+        outs = [Value(v.shape, rows) for v, rows in zip(p.outs, _dependence(p, ins, count), strict=True)]
     for k, value in enumerate(outs):
         value.made = (eqn, ins, k)
     return outs
 
 
-def _results(eqn: JaxprEqn, name: str, ins: list[Value], shapes: list[Any], count: int) -> list[Value]:
-    if all(x.rows is None for x in ins):
-        return _evaluated(eqn, ins, shapes)
-    if name in ELEMENTWISE:
-        return [Value(shapes[0], _union([_spread(x, shapes[0]) for x in ins if x.rows is not None]))]
-    if name in MOVES and all(x.known is not None for x in ins[1:]) and ins[0].rows is not None:
-        return [Value(shapes[0], _picked(ins[0].rows, moved(eqn, ins)))]
-    if name in JOINS:
-        rows = scipy.sparse.vstack([_rows(x, count) for x in ins], format="csr")
-        return [Value(shapes[0], _picked(rows, joined(eqn, ins)[0]))]
-    if name in REDUCTIONS:
-        places = _reduced(ins[0].shape, [int(k) for k in eqn.params["axes"]])
-        return [Value(shapes[0], _gathered(places, int(np.prod(shapes[0], dtype=np.int64)), ins[0].rows))]
-    if name == "dot_general":
-        return [Value(shapes[0], _product(eqn, ins[0], ins[1]))]
+def _evaluated(p: Params, ins: list[Value]) -> list[Value]:
+    """Results that depend on no particle, with their values where all arguments are known."""
+    known = [x.known for x in ins if x.known is not None]
+    if len(known) < len(ins):
+        return [Value(v.shape) for v in p.outs]
+    return [Value(np.shape(x), None, x) for x in evaluate_equation(p, known, exact=True)]
+
+
+def _dependence(p: Params, ins: list[Value], count: int) -> list[Any]:
+    """The dependence of each result."""
+    shapes = [v.shape for v in p.outs]
+    kind = dependence_kind(p.name)
+    if kind is Dependence.ELEMENTWISE:
+        return [_union([_spread(x, s) for x in ins if x.rows is not None]) for s in shapes]
+    if kind is Dependence.MOVE and (source := moved(p, ins)) is not None:
+        values, _, places = source
+        rows = [_rows(x, count) for x in values]
+        rows = rows[0] if len(rows) == 1 else scipy.sparse.vstack(rows, format="csr")
+        return [_picked(rows, x) for x in places]
+    if kind is Dependence.REDUCTION:
+        return [_added(reduction_groups(ins[0].places, p.axes)[0], ins[0].rows)]
+    if kind is Dependence.PRODUCT:
+        return [_product(p, ins[0], ins[1])]
     every = _union([x.rows.max(axis=0).tocsr().reshape(1, count) for x in ins if x.rows is not None])
-    return [Value(s, scipy.sparse.csr_array(every)[np.zeros(int(np.prod(s, dtype=np.int64)), int)]) for s in shapes]
+    return [scipy.sparse.csr_array(every)[np.zeros(int(np.prod(s, dtype=np.int64)), int)] for s in shapes]
 
 
-def moved(eqn: JaxprEqn, ins: list[Value]) -> np.ndarray:
-    """For every entry of the result the place in the first argument that it comes from; -1: from outside."""
-    places = np.arange(ins[0].size).reshape(ins[0].shape)
-    return MOVES[eqn.primitive.name](eqn.params, places, *(x.known for x in ins[1:]))
+def dependence_kind(name: str) -> Dependence:
+    return TABLE[name].dependence if name in TABLE else Dependence.ALL
 
 
-def joined(eqn: JaxprEqn, ins: list[Value]) -> tuple[np.ndarray, np.ndarray]:
-    """For every entry of the result its place in the concatenated arguments, and where each of these starts."""
-    starts = np.cumsum([0, *(x.size for x in ins)])[:-1]
-    places = [np.asarray(a + np.arange(x.size).reshape(x.shape)) for a, x in zip(starts, ins, strict=True)]
-    return JOINS[eqn.primitive.name](eqn.params, *places), starts
+def moved(p: Params, ins: list[Value]) -> tuple[list[Value], np.ndarray, list[np.ndarray]] | None:
+    """Where the entries of each result come from; None where that is not known before the program runs.
 
-
-def _evaluated(eqn: JaxprEqn, ins: list[Value], shapes: list[Any]) -> list[Value]:
-    """What depends on no particle: its value, where all arguments are known."""
-    if any(x.known is None for x in ins):
-        return [Value(s) for s in shapes]
-    if eqn.primitive.name in CONSTANTS:
-        out = CONSTANTS[eqn.primitive.name](eqn.params, *(x.known for x in ins))
-    else:
-        out = eqn.primitive.bind(*(x.known for x in ins), **eqn.params)
-    return [Value(np.shape(x), None, np.asarray(x)) for x in (out if eqn.primitive.multiple_results else [out])]
+    The arguments that entries are moved from, where each of these starts when they are put one after the other, and
+    for each result the places of its entries in them; -1 stands for an entry from outside.
+    """
+    row = TABLE[p.name]
+    which = range(len(ins)) if row.values is None else row.values
+    values = [ins[k] for k in which]
+    starts = np.cumsum([0, *(x.size for x in values)])[:-1]
+    numbered = iter([a + x.places for a, x in zip(starts, values, strict=True)])
+    arguments = [next(numbered) if k in which else x.known for k, x in enumerate(ins)]
+    if row.evaluate is None or any(x is None for x in arguments):
+        return None
+    found = row.evaluate(p.override(fill_value=-1), *arguments)
+    return None if found is None else (values, starts, found if isinstance(found, list) else [found])
 
 
 def _union(rows: list[Any]) -> Any:
@@ -161,10 +167,8 @@ def _union(rows: list[Any]) -> Any:
 
 
 def _spread(x: Value, shape: tuple[int, ...]) -> Any:
-    """The rows of a value as those of an array of the given shape; numbers serve every entry."""
-    if x.shape == tuple(shape):
-        return x.rows
-    return x.rows[np.broadcast_to(np.arange(x.size).reshape(x.shape), shape).reshape(-1)]
+    """The rows of a value as those of an array of the given shape; a single number serves every entry."""
+    return x.rows if x.shape == tuple(shape) else x.rows[np.broadcast_to(x.places, shape).reshape(-1)]
 
 
 def _picked(rows: scipy.sparse.csr_array, source: np.ndarray) -> Any:
@@ -173,135 +177,21 @@ def _picked(rows: scipy.sparse.csr_array, source: np.ndarray) -> Any:
     picked = rows[np.maximum(source, 0)]
     if (source >= 0).all():
         return picked
-    return (scipy.sparse.diags_array((source >= 0).astype(np.int8)).tocsr() @ picked).astype(bool)
+    return (scipy.sparse.diags_array(source >= 0, dtype=np.int8).tocsr() @ picked).astype(bool)
 
 
-def _broadcast(p: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
-    shape = [1] * len(p["shape"])
-    for k, d in enumerate(p["broadcast_dimensions"]):
-        shape[d] = x.shape[k]
-    return np.broadcast_to(x.reshape(shape), p["shape"])
-
-
-def _slice(p: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
-    steps = p["strides"] or (1,) * x.ndim
-    return x[tuple(slice(*a) for a in zip(p["start_indices"], p["limit_indices"], steps, strict=True))]
-
-
-def _dynamic_slice(p: Mapping[str, Any], x: np.ndarray, *starts: np.ndarray) -> np.ndarray:
-    sizes = p["slice_sizes"]
-    first = [min(max(int(a), 0), n - size) for a, n, size in zip(starts, x.shape, sizes, strict=True)]
-    return x[tuple(slice(a, a + size) for a, size in zip(first, sizes, strict=True))]
-
-
-def _gather(p: Mapping[str, Any], x: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """`lax.gather` of NumPy arrays; places outside give -1, or are moved inside where the mode says so."""
-    dims, sizes = p["dimension_numbers"], p["slice_sizes"]
-    batch = starts.shape[:-1]
-    shape = (*batch, *sizes)
-    axis = lambda k: np.arange(sizes[k]).reshape([-1 if d == len(batch) + k else 1 for d in range(len(shape))])
-    places, outside = [axis(k) for k in range(x.ndim)], np.zeros(shape, bool)
-    for column, k in enumerate(dims.start_index_map):
-        start, most = starts[..., column].astype(np.int64).reshape((*batch, *(1,) * x.ndim)), x.shape[k] - sizes[k]
-        outside = outside | (start < 0) | (start > most)
-        places[k] = places[k] + np.clip(start, 0, most)
-    for k, b in zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True):
-        places[k] = places[k] + np.arange(batch[b]).reshape([-1 if d == b else 1 for d in range(len(shape))])
-    found = np.broadcast_to(x[tuple(places)], shape)
-    found = found if "CLIP" in str(p["mode"]) else np.where(outside, -1, found)
-    dropped = tuple(len(batch) + k for k in (*dims.collapsed_slice_dims, *dims.operand_batching_dims))
-    found = found.reshape([n for d, n in enumerate(shape) if d not in dropped])
-    kept = list(range(len(batch), found.ndim))
-    first, rest = list(range(len(batch))), list(kept)
-    order = [rest.pop(0) if d in dims.offset_dims else first.pop(0) for d in range(found.ndim)]
-    return found.transpose(order)
-
-
-def _pad(p: Mapping[str, Any], x: np.ndarray, fill: np.ndarray) -> np.ndarray:
-    out = x
-    for k, (low, high, inner) in enumerate(p["padding_config"]):
-        spread = np.full([n if d != k else max(n + (n - 1) * inner, 0) for d, n in enumerate(out.shape)], fill)
-        spread[tuple(slice(None, None, inner + 1) if d == k else slice(None) for d in range(out.ndim))] = out
-        width = [(max(low, 0), max(high, 0)) if d == k else (0, 0) for d in range(out.ndim)]
-        spread = np.pad(spread, width, constant_values=fill)
-        cut = slice(max(-low, 0), spread.shape[k] - max(-high, 0))
-        out = spread[tuple(cut if d == k else slice(None) for d in range(out.ndim))]
-    return out
-
-
-# Entries are moved, none are computed: the places of the entries are moved instead, and tell where each came from.
-MOVES: dict[str, Callable[..., np.ndarray]] = {
-    "broadcast_in_dim": _broadcast,
-    "dynamic_slice": _dynamic_slice,
-    "expand_dims": lambda p, x: np.expand_dims(x, tuple(p["dimensions"])),
-    "gather": _gather,
-    "reshape": lambda p, x: x.reshape(p["new_sizes"]),
-    "rev": lambda p, x: np.flip(x, p["dimensions"]),
-    "slice": _slice,
-    "squeeze": lambda p, x: np.squeeze(x, tuple(p["dimensions"])),
-    "transpose": lambda p, x: x.transpose(p["permutation"]),
-}
-JOINS: dict[str, Callable[..., np.ndarray]] = {
-    "concatenate": lambda p, *x: np.concatenate(x, axis=p["dimension"]),
-    "stack": lambda p, *x: np.stack(x, axis=p["axis"]),
-    "pad": _pad,
-}
-# Constants are computed without JAX where that is easy: it would compile a program for each operation.
-CONSTANTS: dict[str, Callable[..., np.ndarray]] = {
-    "add": lambda p, a, b: a + b,
-    "sub": lambda p, a, b: a - b,
-    "mul": lambda p, a, b: a * b,
-    "lt": lambda p, a, b: a < b,
-    "ge": lambda p, a, b: a >= b,
-    "eq": lambda p, a, b: a == b,
-    "select_n": lambda p, c, *x: np.where(c, x[1], x[0]) if len(x) == 2 else np.choose(c, x),
-    "convert_element_type": lambda p, x: x.astype(p["new_dtype"]),
-    "iota": lambda p: _broadcast(
-        {"shape": p["shape"], "broadcast_dimensions": (p["dimension"],)},
-        np.arange(p["shape"][p["dimension"]], dtype=p["dtype"]),
-    ),
-    **{name: MOVES[name] for name in MOVES if name not in ("gather", "dynamic_slice")},
-    "concatenate": JOINS["concatenate"],
-}
-
-
-def _reduced(shape: tuple[int, ...], axes: Sequence[int]) -> np.ndarray:
-    """For every entry the result that it goes to."""
-    kept = [n for k, n in enumerate(shape) if k not in axes]
-    result = np.arange(int(np.prod(kept, dtype=np.int64))).reshape(kept)
-    for axis in sorted(axes):
-        result = np.expand_dims(result, axis)
-    return np.broadcast_to(result, shape).reshape(-1)
-
-
-def members(shape: tuple[int, ...], axes: Sequence[int]) -> np.ndarray:
-    """The entries that go to each result of a reduction, `(results, entries)`."""
-    places = _reduced(shape, axes)
-    return np.argsort(places, kind="stable").reshape(int(places.max(initial=-1)) + 1, -1)
-
-
-def _gathered(places: np.ndarray, size: int, rows: scipy.sparse.csr_array) -> Any:
+def _added(groups: np.ndarray, rows: scipy.sparse.csr_array) -> Any:
+    """The union of the rows of each group."""
+    count, each = groups.shape
     add = scipy.sparse.csr_array(
-        (np.ones(places.size, bool), (places, np.arange(places.size))), shape=(size, places.size)
+        (np.ones(groups.size, bool), groups.reshape(-1), np.arange(count + 1) * each), shape=(count, rows.shape[0])
     )
     return (add @ rows).astype(bool)
 
 
-def factors(eqn: JaxprEqn, a: Value, b: Value) -> tuple[np.ndarray, np.ndarray]:
-    """The entries that a product multiplies: `(batch, rows, inner)` of one side and `(batch, columns, inner)`."""
-    (ca, cb), (ba, bb) = eqn.params["dimension_numbers"]
-    free_a = [k for k in range(len(a.shape)) if k not in (*ca, *ba)]
-    free_b = [k for k in range(len(b.shape)) if k not in (*cb, *bb)]
-    size = lambda x, axes: int(np.prod([x.shape[k] for k in axes], dtype=np.int64))
-    batch, rows, columns, inner = size(a, ba), size(a, free_a), size(b, free_b), size(a, ca)
-    order = lambda x, axes: np.arange(x.size).reshape(x.shape).transpose(axes).reshape(-1)
-    left = order(a, [*ba, *free_a, *ca]).reshape(batch, rows, inner)
-    return left, order(b, [*bb, *free_b, *cb]).reshape(batch, columns, inner)
-
-
-def _product(eqn: JaxprEqn, a: Value, b: Value) -> Any:
+def _product(p: Params, a: Value, b: Value) -> Any:
     """Each result depends on a row of one side and a column of the other, less what a known zero cancels."""
-    left, right = factors(eqn, a, b)
+    left, right, _ = product_factors(p, a.places, b.places)
     (batch, rows, inner), columns = left.shape, right.shape[1]
     result = np.arange(batch * rows * columns).reshape(batch, rows, columns)
     parts: list[Any] = []
@@ -310,7 +200,7 @@ def _product(eqn: JaxprEqn, a: Value, b: Value) -> Any:
             continue
         if other.known is None:
             lines = np.arange(mine.shape[0] * mine.shape[1]).reshape(mine.shape[:2])
-            united = _gathered(np.repeat(lines.reshape(-1), inner), lines.size, one.rows[mine.reshape(-1)])
+            united = _added(mine.reshape(-1, inner), one.rows)
             lines = lines[:, None, :] if flip else lines[:, :, None]
             parts.append(united[np.broadcast_to(lines, result.shape).reshape(-1)])
             continue

@@ -1,5 +1,6 @@
 """URDF and MJCF files: what is read, what is warned about, and errors that name file and element."""
 
+import sys
 import warnings
 from types import SimpleNamespace
 
@@ -170,6 +171,83 @@ def test_a_missing_file_is_named(tmp_path):
         hx.Mechanism.from_urdf(tmp_path / "nothing.urdf")
 
 
+def quadruped():
+    """A trunk with two legs of two joints each."""
+    parts = [link("trunk", 5.0, (0, 0, 0), GOOD)]
+    for side, y in (("left", 0.2), ("right", -0.2)):
+        parts += [link(f"{side} {x}", 1.0, (0, 0, -0.1), GOOD) for x in ("thigh", "shank")]
+        place = (0.1, y, 0), (0, 0, 0), (0, 1, 0)
+        parts.append(joint(f"{side} hip", "continuous", "trunk", f"{side} thigh", *place))
+        parts.append(joint(f"{side} knee", "continuous", f"{side} thigh", f"{side} shank", (0, 0, -0.2), *place[1:]))
+    return f'<robot name="r">{"".join(parts)}</robot>'
+
+
+def test_a_free_base_keeps_its_pose_and_velocity(tmp_path):
+    """Once the leg stayed where it was and the trunk turned, with `velocities` too."""
+    start = {"positions": {"left hip": 0.8, "left knee": -0.4}, "velocities": {"left hip": 2.0}}
+    m = hx.Mechanism.from_urdf(write(tmp_path, quadruped()), base="free", **start)
+    problem = m.problem()
+    row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
+    np.testing.assert_allclose(m["trunk"].rotation(row)[0], np.eye(3), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(m["trunk"].position(row)[0], np.zeros(3), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(m["trunk"].velocity(row)[0], np.zeros(3), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(m["trunk"].angular_velocity(row)[0], np.zeros(3), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(m["left thigh"].rotation(row)[0], turn_about(np.eye(3)[1], 0.8), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(m["left thigh"].angular_velocity(row)[0], (0, 2.0, 0), rtol=0, atol=1e-14)
+    m.start_velocity(m["trunk"], velocity=(1.0, 0, 0), angular_velocity=(0, 0, 0.5))
+    m.configure(**start)  # what the base is told stays
+    problem = m.problem()
+    row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
+    np.testing.assert_allclose(m["trunk"].velocity(row)[0], (1.0, 0, 0), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(m["trunk"].angular_velocity(row)[0], (0, 0, 0.5), rtol=0, atol=1e-14)
+
+
+def test_a_link_and_a_joint_of_the_same_name(tmp_path):
+    """The link has the name, the joint is "joint NAME"; positions are those of joints. In either order in the file."""
+    here = (0,) * 3, (0,) * 3, (0, 0, 1)
+    for parent, first, second in (("base", "jaw", "hand"), ("jaw", "jaw", "hand")):
+        text = robot(
+            link("jaw", 1.0, (0.1, 0, 0), GOOD),
+            link("hand", 1.0, (0.1, 0, 0), GOOD),
+            joint("hand", "continuous", "base", first, *here),
+            joint("wrist", "continuous", parent, second, *here),
+        )
+        m = hx.Mechanism.from_urdf(write(tmp_path, text), positions={"hand": 0.7}, velocities={"hand": 1.0})
+        assert m["hand"] is m.bodies[1] and m["joint hand"].b is m["jaw"]
+        np.testing.assert_allclose(m["jaw"].attitude, turn_about(np.eye(3)[2], 0.7), rtol=0, atol=1e-15)
+
+
+def test_a_mimic_on_a_fixed_joint_is_left_out(tmp_path):
+    """It follows nobody, and its leader is not to blame."""
+    here = (0,) * 3, (0,) * 3, (0, 0, 1)
+    text = robot(
+        link("arm", 1.0, (0, 0, 0), GOOD),
+        link("tool", 1.0, (0, 0, 0), GOOD),
+        joint("j", "continuous", "base", "arm", *here),
+        joint("k", "fixed", "arm", "tool", *here, '<mimic joint="j"/>'),
+    )
+    with pytest.warns(UnsupportedWarning, match=r"<mimic> of joints that do not move \(1\)"):
+        m = hx.Mechanism.from_urdf(write(tmp_path, text))
+    assert [x.name for x in m.joints] == ["j"]
+
+
+def test_a_shape_without_extent_is_left_out(tmp_path):
+    ball = '<visual><geometry><sphere radius="{}"/></geometry></visual></link>'
+    arm = link("arm", 1.0, (0, 0, 0), GOOD)
+    both = arm.replace("</link>", ball.format(0).replace("</link>", "") + ball.format(0.2))
+    text = robot(both, joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1)))
+    with pytest.warns(UnsupportedWarning, match=r"shapes without extent \(1\)"):
+        m = hx.Mechanism.from_urdf(write(tmp_path, text))
+    assert [shape.radius for shape, *_ in m["arm"].shapes] == [0.2]
+
+
+def test_one_link_needs_a_free_base(tmp_path):
+    path = write(tmp_path, f'<robot name="r">{link("ball", 1.0, (0, 0, 0), GOOD)}</robot>')
+    with pytest.raises(hx.InputError, match="link 'ball' .* base=\"free\""):
+        hx.Mechanism.from_urdf(path).problem()
+    assert hx.Mechanism.from_urdf(path, base="free").problem().q0.shape == (4, 3)
+
+
 MJCF = """
 <mujoco model="loop">
   <compiler angle="radian"/>
@@ -255,6 +333,7 @@ SAME = {
         body(f'{HINGE}{BOX}<body name="b" pos="1 0 0">{HINGE.replace("A", "B")}{BOX}</body>'),
     ),
     "mesh that stands still": (
+        '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
         '<worldbody><body name="w"><geom type="mesh" mesh="m"/></body></worldbody>' + body(HINGE + BOX),
         body(HINGE + BOX),
     ),
@@ -284,7 +363,8 @@ def contents(path, text):
         numbers += [b.mass, b.center, b.origin, b.attitude, b.axes @ np.diag(b.inertia.directors) @ b.axes.T]
     for j in m.joints:
         numbers += [j.place.point_a, j.place.point_b, np.outer(*2 * [j.place.frame_a[:, 2]])]
-    numbers += [(k, rest) for _, _, k, rest in m._joint_springs]
+    for j, _, k, rest in m._joint_springs:  # where the spring rests, whichever way the axis of its joint goes
+        numbers += [k, rest * j.place.frame_a[:, 2]]
     shapes = [x for b in m.bodies for _, at, turn in b.shapes for x in (at, turn @ turn.T)]
     return [b.name for b in m.bodies], [j.kind for j in m.joints], numbers, len(shapes)
 
@@ -313,11 +393,48 @@ def test_two_hinges_of_a_body_are_placed_by_their_names(tmp_path):
     np.testing.assert_allclose(
         m["a"].angular_velocity(row)[0], still @ ([0.5, 0, 0] + first @ b * 2.0), rtol=0, atol=1e-14
     )
-    np.testing.assert_allclose([m["A"].angle(row, k)[0] for k in (0, 1)], [0.7, -1.1], rtol=0, atol=1e-14)
-    np.testing.assert_allclose([m["A"].rate(row, k)[0] for k in (0, 1)], [0.5, 2.0], rtol=0, atol=1e-14)
+    np.testing.assert_allclose([m[x].angle(row)[0] for x in "AB"], [0.7, -1.1], rtol=0, atol=1e-14)
+    np.testing.assert_allclose([m[x].rate(row)[0] for x in "AB"], [0.5, 2.0], rtol=0, atol=1e-14)
     path.write_text(text.replace(hinges, hinges + '<joint name="C" axis="0 0 1"/>'))
-    with pytest.raises(hx.InputError, match="joint 'B' is part of another joint here"):
+    with pytest.raises(hx.InputError, match="joint 'A': hinge . hinge . hinge .* light body between"):
         hx.Mechanism.from_mjcf(path, positions={"B": 1.0})
+
+
+# joints of one body, the positions given to them, and where that puts the body
+STACKS = {
+    "walker": ("sx rootx|sz rootz|hy rooty", {"rootz": 0.3, "rooty": 0.5}, (0, 0, 0.3), ("y", 0.5)),
+    "turning first": ("hy a|sx b", {"a": 0.5, "b": 0.3}, (0.3 * np.cos(0.5), 0, -0.3 * np.sin(0.5)), ("y", 0.5)),
+    "table": ("sx b|sy a", {"a": 0.2, "b": -0.4}, (-0.4, 0.2, 0), ("x", 0.0)),
+    "hip": ("hx a|hy b|hz c", {"b": 0.6}, (0, 0, 0), ("y", 0.6)),
+    "gantry": ("sx a|sy b|sz c|hx d|hy e|hz f", {"a": 1.0, "c": 2.0, "f": 0.4}, (1, 0, 2), ("z", 0.4)),
+}
+
+
+def stacked(text):
+    axes = {"x": "1 0 0", "y": "0 1 0", "z": "0 0 1"}
+    words = {"s": "slide", "h": "hinge"}
+    parts = [(*kind, name) for kind, name in (part.split() for part in text.split("|"))]
+    return "".join(f'<joint name="{name}" type="{words[k]}" axis="{axes[x]}"/>' for k, x, name in parts)
+
+
+@pytest.mark.filterwarnings("ignore::holonomix.build.mechanisms.xml_files.UnsupportedWarning")
+@pytest.mark.parametrize("case", STACKS)
+def test_joints_of_one_body_are_placed_by_their_names(tmp_path, case):
+    joints, positions, origin, (axis, angle) = STACKS[case]
+    path = write(tmp_path, f"<mujoco>{body(stacked(joints) + BOX)}</mujoco>", "a.xml")
+    m = hx.Mechanism.from_mjcf(path, positions=positions)
+    np.testing.assert_allclose(m["a" if case == "walker" else m.bodies[0].name].origin, origin, rtol=0, atol=1e-15)
+    turn = turn_about(np.eye(3)["xyz".index(axis)], angle)
+    np.testing.assert_allclose(m.bodies[0].attitude, turn, rtol=0, atol=1e-15)
+    names = [part.split()[1] for part in joints.split("|")]
+    m = hx.Mechanism.from_mjcf(path, positions=positions, velocities={name: 0.1 * k for k, name in enumerate(names)})
+    problem = m.problem()
+    assert m.redundancy.degrees_of_freedom == len(names)
+    row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
+    joints = [m._names.get(f"joint {name}") or m[name] for name in names]  # the body is called a, too
+    found = [(j.distance if j.kind == "prismatic" else j.angle)(row)[0] for j in joints]
+    np.testing.assert_allclose(found, [positions.get(name, 0.0) for name in names], rtol=0, atol=1e-14)
+    np.testing.assert_allclose([j.rate(row)[0] for j in joints], 0.1 * np.arange(len(names)), rtol=0, atol=1e-14)
 
 
 @pytest.mark.filterwarnings("ignore::holonomix.build.mechanisms.xml_files.UnsupportedWarning")
@@ -339,30 +456,60 @@ def test_equalities_of_one_joint_and_of_sites(tmp_path):
 
 
 def test_what_changes_the_motion_is_warned_about(tmp_path):
-    """Each of these was left out without a word, or wrongly, once."""
+    """Each of these was left out without a word, or wrongly, once; corrections of masses are made now."""
     text = (
-        '<compiler settotalmass="3" boundmass="0.1"/><option density="1.2" viscosity="0"><flag passive="disable"/>'
+        '<compiler settotalmass="3" boundmass="0.1"/><option density="1.2" viscosity="0"><flag spring="disable"/>'
         f'</option><worldbody><body name="a" gravcomp="1"><joint type="ball" damping="2"/>{BOX}</body></worldbody>'
-        '<equality><weld body1="a" relpose="0 0 0 1 0 0 0"/></equality>'
+        '<equality><weld body1="a" relpose="0 0 1 1 0 0 0"/></equality>'
     )
     with pytest.warns(UnsupportedWarning) as found:
-        hx.Mechanism.from_mjcf(write(tmp_path, f"<mujoco>{text}</mujoco>", "a.xml"))
+        m = hx.Mechanism.from_mjcf(write(tmp_path, f"<mujoco>{text}</mujoco>", "a.xml"))
     told = str(found[0].message)
-    for part in ("settotalmass", "boundmass", "<option density>", "<flag passive>", "gravcomp", "dampers of the sph"):
-        assert part in told
+    for part in (
+        "<option density> (1)",
+        "<flag spring> (1)",
+        "gravcomp of bodies (1)",
+        "dampers of spherical joints (1)",
+    ):
+        assert part in told and any(part in x for x in m.unsupported)
     assert "viscosity" not in told and "relpose of the weld" in told
+    assert m["a"].mass == pytest.approx(3.0, rel=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore::holonomix.build.mechanisms.xml_files.UnsupportedWarning")
+def test_mujoco_reads_includes_replicates_shells_and_meshes(tmp_path):
+    write(tmp_path, f"<mujoco>{body(HINGE + BOX, 'included')}</mujoco>", "part.xml")
+    mesh = '<asset><mesh name="cube" vertex="0 0 0 1 0 0 0 1 0 1 1 0 0 0 1 1 0 1 0 1 1 1 1 1"/></asset>'
+    shell = '<geom type="sphere" size="0.5" shellinertia="true" mass="3"/>'
+    text = (
+        f'{mesh}<include file="part.xml"/><worldbody><replicate count="2" offset="1 0 0">'
+        f'<body name="copy"><joint axis="0 1 0"/>{BOX}</body></replicate>'
+        f'<body name="shell"><joint axis="0 1 0"/>{shell}</body>'
+        '<body name="cube"><joint axis="0 1 0"/><geom type="mesh" mesh="cube"/></body></worldbody>'
+    )
+    m = hx.Mechanism.from_mjcf(write(tmp_path, f"<mujoco>{text}</mujoco>", "a.xml"))
+    assert [b.name for b in m.bodies] == ["included", "copy0", "copy1", "shell", "cube"]
+    assert m["cube"].mass == pytest.approx(1000.0, rel=1e-9)  # water
+    np.testing.assert_allclose(m["shell"].inertia.directors, 3 * 3 * 0.25 / 9, rtol=1e-12)  # I = 2/3 m r^2
+
+
+def test_without_mujoco_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(hx.InputError, match=r"pip install 'holonomix\[robots\]'"):
+        hx.Mechanism.from_mjcf(write(tmp_path, MJCF, "loop.xml"))
 
 
 def test_bad_mujoco_files_are_named(tmp_path):
+    """In the words of MuJoCo, after the name of the file."""
     cases = {
-        '<body name="ball" pos="5 0 0">': ('<body name="a" pos="5 0 0">', "two bodies called 'a'"),
-        '<joint name="D"': ('<joint name="A"', "two joints called 'A'"),
-        '<geom type="plane" size="1 1 1"/>': ('<replicate count="2"/>', "<replicate> is not read"),
-        'type="sphere"': ('type="sphere" shellinertia="true"', "shellinertia"),
-        "<equality>": ('<equality><joint joint1="Z"/>', "couples joint 'Z'"),
-        'type="hinge" axis="0 1 0" damping': ('type="gimbal" axis="0 1 0" damping', "unknown type 'gimbal'"),
-        'body2="c"': ('body2="nobody"', "refers to body 'nobody'"),
-        '<geom fromto="0 0 0 1 0 0"/>': ("", "body 'b' moves but has no mass"),
+        '<body name="ball" pos="5 0 0">': ('<body name="a" pos="5 0 0">', "repeated name 'a' in body"),
+        '<joint name="D"': ('<joint name="A"', "repeated name 'A' in joint"),
+        '<geom type="plane" size="1 1 1"/>': ("<pyramid/>", "unrecognized element; Element 'pyramid', line 7"),
+        'damping="0.5"': ('damping="0.5 2"', "attribute 'damping' has too much data; Element 'joint', line 9"),
+        "<equality>": ('<equality><joint joint1="Z"/>', "unknown element 'Z' in equality"),
+        'type="hinge" axis="0 1 0" damping': ('type="gimbal" axis="0 1 0" damping', "invalid keyword: 'gimbal'"),
+        'body2="c"': ('body2="nobody"', "unknown element 'nobody'"),
+        '<geom fromto="0 0 0 1 0 0"/>': ("", "mass and inertia of moving bodies must be.*'b'"),
     }
     for old, (new, message) in cases.items():
         with warnings.catch_warnings():

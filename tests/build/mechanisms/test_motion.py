@@ -186,3 +186,22 @@ def test_a_rack_and_pinion_in_meters_makes_turns():
     assert m["axle"].angle(sol)[-1] > 3 * np.pi
     np.testing.assert_allclose(m["slide"].distance(sol), 0.0127 * m["axle"].angle(sol), rtol=1e-7, atol=1e-15)
     np.testing.assert_allclose(m["slide"].rate(sol), 0.127, rtol=1e-12)
+
+
+def test_angles_of_an_ensemble_are_not_unwrapped_across_its_members():
+    """Ends at 3.0 and -3.0 are that, not 3.0 and 3.283; along rows turns still count."""
+    m = hx.Mechanism(gravity=(0, -1.0), dimensions=2)
+    bob = m.body("bob", mass=1.0, inertia=0.1, position=(1.0, 0))
+    pin = m.revolute("pin", m.ground, bob, at=(0, 0))
+    problem = m.problem(dt=1e-3)
+    starts = []
+    for angle in (3.0, -3.0):
+        m.configure({"pin": angle}, {"pin": 1.0 if angle > 0 else 0.0})
+        starts.append(m.problem(dt=1e-3))
+    q0, p0 = (jnp.stack([getattr(x, key) for x in starts]) for key in ("q0", "p0"))
+    ends = hx.simulate_ensemble(problem.system, hx.RATTLE(), q0, p0, dt=1e-3, steps=1)
+    np.testing.assert_allclose(pin.angle(ends), [3.001, -3.0], rtol=0, atol=1e-5)
+    rows = hx.simulate_ensemble(problem.system, hx.RATTLE(), q0, p0, dt=1e-3, steps=300, save_every=100)
+    assert pin.angle(rows).shape == (2, 4) and bob.position(rows).shape == (2, 4, 2)
+    assert np.all(np.diff(pin.angle(rows)[0]) > 0) and pin.angle(rows)[0, -1] > np.pi
+    np.testing.assert_allclose(pin.rate(ends), [1.0, 0.0], rtol=0, atol=2e-3)

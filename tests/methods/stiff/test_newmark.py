@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.mechanics.curvature import curvature, curvature_structure, mass_matrix
+from holonomix.mechanics.curvature import curvature, curvature_structure
 from holonomix.methods.zhang_skeel import modified_force
 from holonomix.study.certificates.limits import LimitStudy
 from holonomix.study.certificates.stability import LinearStability, StabilityMap
@@ -28,7 +28,7 @@ def test_force_is_minus_the_gradient_of_the_modified_potential():
 
     def modified(x):
         gradient = system.gradient(x).reshape(-1)
-        a = beta * h**2 * jax.hessian(system.potential)(x).reshape(4, 4) + mass_matrix(system.full, x)
+        a = beta * h**2 * jax.hessian(system.potential)(x).reshape(4, 4) + system.full.mass_form(x).matrix_at(x)
         return system.potential(x) - 0.5 * beta * h**2 * gradient @ jnp.linalg.solve(a, gradient)
 
     force = jax.jit(lambda x: modified_force(system, x, h, beta)[0])(q)

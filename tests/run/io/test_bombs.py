@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holonomix.run.io import Store, StoreDamagedError, StoreError, checkpoints, disk
+from holonomix.run.io import Store, StoreDamagedError, StoreError, disk
+from holonomix.run.io.checkpoints import Checkpoints
 from holonomix.run.io.text import signed, unsigned
 from holonomix.study.cli.exits import CommandError
 from holonomix.study.cli.literals import assignment, literal, parsed
@@ -100,7 +101,7 @@ def forged_checkpoint(run: Path, packed: bytes) -> disk.Folder:
     body["arrays_sha256"] = hashlib.sha256(packed).hexdigest()
     (folder / f"{newest:08d}.npz").write_bytes(packed)
     (folder / f"{newest:08d}.json").write_bytes(signed(body))
-    assert checkpoints.load(disk.Folder(run) / "holonomix" / "checkpoints", newest) is None
+    assert Checkpoints(disk.Folder(run)).load(newest) is None
     return disk.Folder(run) / "holonomix" / "checkpoints"
 
 

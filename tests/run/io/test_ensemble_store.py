@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holonomix.run.io import EnsembleStore, Store, StoreDamagedError, StoreError, StoreExistsError, verify
-from holonomix.run.io.blocks import BlockColumn
+from holonomix.run.io.layout import Column
 
 from .harness import BLOCK, TRAJECTORIES, Killed, Killer, make, one, values, write
 
@@ -208,10 +208,10 @@ def test_links_are_not_followed(whole, tmp_path):
     "change", [{"block": 10**400}, {"rows_per_file": 10**12}, {"shape": [10**9] * 3}, {"chunk": 0}]
 )
 def test_enormous_declarations(change):
-    column = BlockColumn.of("q", np.dtype(float), (2,), ("q_0",), 10, 5, 5).as_dict()
-    assert BlockColumn.from_dict(column).block == 5
+    column = Column.for_ensemble("q", np.dtype(float), (2,), 10, 5, 5).as_dict()
+    assert Column.from_dict(column, ensemble=True).block == 5
     with pytest.raises(ValueError):
-        BlockColumn.from_dict(column | change)
+        Column.from_dict(column | change, ensemble=True)
 
 
 WORKER = """

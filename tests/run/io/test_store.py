@@ -23,11 +23,11 @@ from holonomix.run.io import (
     StoreFullError,
     StoreNotFoundError,
     StoreVersionError,
-    checkpoints,
     current_environment,
     disk,
     environment_changes,
 )
+from holonomix.run.io.checkpoints import Checkpoints, kept
 
 from .harness import TOTAL, contents, digest, drive, fresh, next_state
 
@@ -175,18 +175,17 @@ def test_nothing_is_pickled(tmp_path):
 
 def test_checkpoints_close_together_are_skipped_but_not_the_last(tmp_path):
     drive(fresh(tmp_path / "run", checkpoint_seconds=1e9))
-    folder = disk.Folder(tmp_path / "run") / "holonomix" / "checkpoints"
-    assert checkpoints.numbers(folder) == [1, 0]
+    assert Checkpoints(disk.Folder(tmp_path / "run")).numbers() == [1, 0]
     drive(fresh(tmp_path / "every"))
     assert contents(tmp_path / "run") == contents(tmp_path / "every")
 
 
 def test_a_handful_of_checkpoints_is_kept():
     for newest in range(3000):
-        keep = checkpoints.kept(newest)
+        keep = kept(newest)
         assert {0, newest, max(newest - 1, 0)} <= keep and len(keep) <= 7
         # pruned one at a time, the ones wanted now were still there
-        assert keep - {newest} <= checkpoints.kept(newest - 1) | {newest - 1}
+        assert keep - {newest} <= kept(newest - 1) | {newest - 1}
 
 
 def test_a_resumed_finished_run_changes_nothing(run):

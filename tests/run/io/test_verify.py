@@ -94,10 +94,9 @@ def test_a_lost_checkpoint(run):
 
 def test_a_checkpoint_that_a_run_in_progress_removes_is_not_lost(run):
     opened = Store(run, "read")
-    contents = opened._contents()
     drive(fresh(run), total=TOTAL + 30)
-    assert contents.checkpoints - {int(f.stem) for f in (run / "holonomix/checkpoints").glob("*.json")}
-    assert not [name for name in contents.damaged() if "checkpoints" in name]
+    assert opened.named_checkpoints - {int(f.stem) for f in (run / "holonomix/checkpoints").glob("*.json")}
+    assert not opened._damaged_records()
 
 
 def test_runs_whose_status_names_no_checkpoints_are_still_verified_and_continued(run):

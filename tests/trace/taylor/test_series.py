@@ -123,10 +123,24 @@ def test_arrays_indexing_products_and_loops():
         z = jax.lax.fori_loop(0, 3, lambda k, v: v + 0.1 * jnp.roll(v, 1) * v, z)
         return jnp.sum(jnp.maximum(z, y)) + jnp.prod(y) + jnp.max(z) + jnp.abs(z[0]) + jnp.linalg.norm(y)
 
-    found = coefficients(fn, 0.4, 3)
+    agrees_with_forward_mode(fn, 0.4)
+
+
+def test_parts_and_branches():
+    def fn(x):
+        y, z = jnp.split(jnp.stack([jnp.sin(x), x * x, jnp.exp(-x), 1.0 / x]), 2)
+        chosen = [jax.lax.switch(k, [jnp.sin, jnp.cos, jnp.tanh], y) for k in (0, jnp.int32(x > 0) + 1)]
+        either = [jax.lax.cond(x > bound, lambda v: v**3, lambda v: jnp.exp(v), z) for bound in (0.0, 5.0)]
+        return sum(jnp.sum(v) for v in [*chosen, *either]) + jax.lax.optimization_barrier((x, y))[0]
+
+    agrees_with_forward_mode(fn, 0.4)
+
+
+def agrees_with_forward_mode(fn, center):
+    found = coefficients(fn, center, 3)
     expected, g = [], fn
     for n in range(4):
-        expected.append(float(jax.jit(g)(0.4)) / float(mp.factorial(n)))
+        expected.append(float(jax.jit(g)(center)) / float(mp.factorial(n)))
         g = _derivative(g)
     assert np.allclose(found, expected, rtol=1e-11, atol=0)
 

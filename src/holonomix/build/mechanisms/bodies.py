@@ -24,15 +24,16 @@ VANISHING = 1e-11  # Euler moments below this share of the largest count as zero
 
 
 def expand(kind: str, x: Any, xp: Any) -> Any:
-    """The frame `(dim + 1, dim)` of a body from its particles; `xp` is numpy or jax.numpy."""
+    """The frame `(..., dim + 1, dim)` of a body from its particles; `xp` is numpy or jax.numpy."""
     if kind == "rigid":
         return x
     if kind == "plate":
-        return xp.concatenate([x, xp.cross(x[1], x[2])[None]])
-    if kind == "planar":
-        return xp.concatenate([x, xp.stack([-x[1, 1], x[1, 0]])[None]])
-    missing = xp.zeros((x.shape[1] + 1 - x.shape[0], x.shape[1]), x.dtype)
-    return xp.concatenate([x, missing])
+        missing = xp.cross(x[..., 1, :], x[..., 2, :])[..., None, :]
+    elif kind == "planar":
+        missing = xp.stack([-x[..., 1, 1], x[..., 1, 0]], axis=-1)[..., None, :]
+    else:
+        missing = xp.zeros((*x.shape[:-2], x.shape[-1] + 1 - x.shape[-2], x.shape[-1]), x.dtype)
+    return xp.concatenate([x, missing], axis=-2)
 
 
 def pull(kind: str, x: np.ndarray, f: np.ndarray) -> np.ndarray:

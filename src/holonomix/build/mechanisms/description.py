@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from ...core.errors import InputError, number, whole_number
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
 from .forces import AppliedForce, AppliedTorque
 from .forms import PhaseRow
-from .joints import Joint, coupling_row, make_joint, numbers, vector
+from .joints import Joint, coupling_row, make_joint, make_stack, numbers, vector
 
 
 class Description:
@@ -28,6 +28,7 @@ class Description:
         self.bodies: list[Body] = []
         self.joints: list[Joint] = []
         self.unsupported: list[str] = []  # what an importer left out
+        self.when_empty = "add one with m.body(...)"
         self._names: dict[str, Body | Joint] = {"ground": self.ground}
         self._springs: list[Any] = []
         self._joint_springs: list[tuple[Joint, int, float, float]] = []
@@ -119,6 +120,10 @@ class Description:
             raise InputError(f"there is already a body or joint called {name!r}")
         return name
 
+    def _free_name(self, what: str, name: str, taken: Collection[str] = ()) -> str:
+        """A name of a file as it is, or after the kind of thing that has it where another one is called so too."""
+        return f"{what} {name}" if name in self._names or name in taken else name
+
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
             raise InputError(f"there is no body or joint {name!r}; there are {', '.join(self._names)}")
@@ -132,6 +137,11 @@ class Description:
         for body in (a, b):
             self._own_body(f"joint {name!r}", body)
         return self._add_joint(make_joint(name, kind, a, b, options))
+
+    def _add_stack(self, names: list[str], a: Body, b: Body, parts: list[Any]) -> list[Joint]:
+        """Slides and hinges in a row, each a joint of its own name; see `make_stack`."""
+        names = [self._new_name(name, "joint") for name in names]
+        return [self._add_joint(joint) for joint in make_stack(names, a, b, parts)]
 
     def _own_body(self, why: str, body: Any) -> Body:
         if not isinstance(body, Body):

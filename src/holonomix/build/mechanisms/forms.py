@@ -73,10 +73,14 @@ class ProductRow:
 
 @dataclasses.dataclass(frozen=True)
 class Coordinate:
-    """The position of a joint: `angle = atan2(V_a . U_b, U_a . U_b)`, or `distance = W_a . (P_b - P_a)`."""
+    """The position of a joint: `angle = atan2(V_a . U_b, U_a . U_b)`, or `distance = W_a . (P_b - P_a)`.
+
+    With a fourth vector `W_a` normal to `U_a` and `V_a` it is the angle of `U_b` above their plane.
+    """
 
     kind: str
-    vectors: tuple[Vector, ...]  # (U_a, V_a, U_b) or (W_a, P_b - P_a)
+    vectors: tuple[Vector, ...]  # (U_a, V_a, U_b), (U_a, V_a, U_b, W_a) or (W_a, P_b - P_a)
+    axis: np.ndarray = dataclasses.field(default_factory=lambda: np.eye(3)[2])  # in the joint's frame in a
 
     @property
     def bodies(self) -> tuple[Body, ...]:
@@ -86,15 +90,24 @@ class Coordinate:
     def value(self, frames: Frames) -> Any:
         """The angle in (-pi, pi], or the distance."""
         v = [vector.value(frames) for vector in self.vectors]
+        dot = lambda i, j: np.sum(v[i] * v[j], axis=-1)
         if self.kind == "distance":
-            return np.sum(v[0] * v[1], axis=-1)
-        return np.arctan2(np.sum(v[1] * v[2], axis=-1), np.sum(v[0] * v[2], axis=-1))
+            return dot(0, 1)
+        if len(v) == 4:
+            return np.arctan2(dot(3, 2), np.hypot(dot(0, 2), dot(1, 2)))
+        return np.arctan2(dot(1, 2), dot(0, 2))
 
     def slopes(self, frames: Frames) -> dict[int, np.ndarray]:
         v = [vector.value(frames) for vector in self.vectors]
         if self.kind == "distance":
             return _slopes([(self.vectors[0], v[1]), (self.vectors[1], v[0])])
         s, c = np.sum(v[1] * v[2], axis=-1)[..., None], np.sum(v[0] * v[2], axis=-1)[..., None]
+        if len(v) == 4:
+            up, flat = np.sum(v[3] * v[2], axis=-1)[..., None], np.hypot(s, c)
+            size = up**2 + flat**2
+            a, b, w = -up * c / flat / size, -up * s / flat / size, flat / size
+            weights = [a * v[2], b * v[2], a * v[0] + b * v[1] + w * v[3], w * v[2]]
+            return _slopes(list(zip(self.vectors, weights, strict=True)))
         size = s**2 + c**2
         weights = [-s / size * v[2], c / size * v[2], (c * v[1] - s * v[0]) / size]
         return _slopes(list(zip(self.vectors, weights, strict=True)))

@@ -33,6 +33,7 @@ class Joint(JointResults):
         self.name, self.kind, self.a, self.b, self.rows = name, kind, a, b, rows
         self.place, self.axis = place, axis
         self.coordinates: list[Coordinate] = []
+        self.stack: tuple[Joint, ...] = (self,)  # between the same bodies; the first has all rows
         self.relation: tuple[Joint, Joint, float, float] | None = None  # second = factor * first + offset, of a gear
         self.dropped: set[int] = set()  # rows that depend on others all along the motion
 
@@ -187,10 +188,10 @@ class _Rows:
         return [ProductRow(Vector((), np.eye(dim)[i]), self.apart) for i in range(dim)]
 
     def angle(self, u: int, v: int) -> Coordinate:
-        return Coordinate("angle", (self.at_a(u), self.at_a(v), self.at_b(u)))
+        return Coordinate("angle", (self.at_a(u), self.at_a(v), self.at_b(u)), np.eye(self.a.dimension)[-1])
 
     def along(self, k: int) -> Coordinate:
-        return Coordinate("distance", (self.at_a(k), self.apart))
+        return Coordinate("distance", (self.at_a(k), self.apart), np.eye(self.a.dimension)[k])
 
     def planar(self, kind: str) -> list[Row]:
         """Frame (w, u): a slide moves along w."""
@@ -252,28 +253,124 @@ class _Rows:
         screw = PhaseRow(((1.0, self.coordinates[0]), (-2 * np.pi / pitch, self.coordinates[1])))
         return [*sideways, *parallel, screw]
 
+    def in_a(self, direction: np.ndarray) -> Vector:
+        """A direction of the world as placed, fixed in a."""
+        return vector(self.a, self.a.attitude.T @ direction, self.why, point=False)
+
+    def in_b(self, direction: np.ndarray) -> Vector:
+        return vector(self.b, self.b.attitude.T @ direction, self.why, point=False)
+
     def _universal(self) -> list[Row]:
         """Two axes, `axis` fixed in a and `axis2` fixed in b, that keep their angle (90 degrees as a rule)."""
         if self.place.axis2 is None:
             raise InputError(f"{self.why}: a universal joint needs axis (fixed in a) and axis2 (fixed in b)")
-        w2 = self.b.attitude @ self.place.axis2
         first = self.a.attitude @ self.place.frame_a[:, 2]
-        lean = float(first @ w2)
+        self.axis = self.in_a(first)
+        rows, angles = self._two_turns(first, self.b.attitude @ self.place.axis2)
+        second = self.place.frame_b.T @ self.place.axis2
+        self.coordinates = [dataclasses.replace(x, axis=w) for x, w in zip(angles, (np.eye(3)[2], second), strict=True)]
+        return [*self.same_point(), *rows]
+
+    def turns(self, axes: list[np.ndarray]) -> tuple[list[Row], list[Coordinate]]:
+        """Rows and angles of up to three hinges in a row, of which the first turns about w of the frame of a."""
+        if len(axes) == 3:
+            return [], self._three_turns(*axes)
+        if len(axes) == 2:
+            return self._two_turns(*axes)
+        parallel: list[Row] = [ProductRow(self.at_a(k), self.at_b(2)) for k in (0, 1)]
+        return (parallel, [self.angle(0, 1)]) if axes else ([*parallel, ProductRow(self.at_a(1), self.at_b(0))], [])
+
+    def _two_turns(self, w1: np.ndarray, w2: np.ndarray) -> tuple[list[Row], list[Coordinate]]:
+        lean = float(w1 @ w2)
         if abs(lean) > 0.99:
             raise InputError(f"{self.why}: its two axes are nearly parallel")
         lean = 0.0 if abs(lean) < 1e-12 else lean
-        u1 = w2 - lean * first
+        u1 = w2 - lean * w1
         u1 /= np.linalg.norm(u1)
-        u2 = first - lean * w2
+        u2 = w1 - lean * w2
         u2 /= np.linalg.norm(u2)
-        in_a = lambda d: vector(self.a, self.a.attitude.T @ d, self.why, point=False)
-        in_b = lambda d: vector(self.b, self.b.attitude.T @ d, self.why, point=False)
-        self.axis = in_a(first)
-        self.coordinates = [
-            Coordinate("angle", (in_a(u1), in_a(np.cross(first, u1)), in_b(w2))),
-            Coordinate("angle", (in_b(u2), in_b(-np.cross(w2, u2)), in_a(first))),
+        first = Coordinate("angle", (self.in_a(u1), self.in_a(np.cross(w1, u1)), self.in_b(w2)))
+        second = Coordinate("angle", (self.in_b(u2), self.in_b(-np.cross(w2, u2)), self.in_a(w1)))
+        return [ProductRow(self.in_a(w1), self.in_b(w2), lean)], [first, second]
+
+    def _three_turns(self, w1: np.ndarray, w2: np.ndarray, w3: np.ndarray) -> list[Coordinate]:
+        """Euler's angles about axes normal to each other; the second one stays within a quarter turn."""
+        v = np.cross(w1, w3)
+        up = float(w1 @ np.cross(w2, w3)) * w1
+        return [
+            Coordinate("angle", (self.in_a(w3), self.in_a(v), self.in_b(w3))),
+            Coordinate("angle", (self.in_a(w3), self.in_a(v), self.in_b(w3), self.in_a(up))),
+            Coordinate("angle", (self.in_b(w1), self.in_b(-np.cross(w3, w1)), self.in_a(w1))),
         ]
-        return [*self.same_point(), ProductRow(in_a(first), in_b(w2), lean)]
+
+
+def make_stack(names: list[str], a: Body, b: Body, parts: list[tuple[str, np.ndarray, np.ndarray]]) -> list[Joint]:
+    """Slides and hinges in a row from a to b, as `("slide" or "hinge", point, axis)` in the world as placed.
+
+    Each moves all that come after it. The first joint has the rows, every joint has its own position. Slides come
+    before the hinges or after them; hinges meet in a point, and three of them are normal to each other.
+    """
+    why = f"joint {names[0]!r}"
+    turns = [k for k, part in enumerate(parts) if part[0] == "hinge"]
+    slides = [k for k, part in enumerate(parts) if part[0] == "slide"]
+    axes = [part[2] / np.linalg.norm(part[2]) for part in parts]
+    along = np.stack([axes[k] for k in slides], axis=1) if slides else np.zeros((3, 0))
+    commute = len(turns) == 1 and np.allclose(np.cross(along.T, axes[turns[0]]), 0, atol=1e-9)
+    before = commute or not turns or all(k < turns[0] for k in slides)
+    point = _meeting_point([parts[k][1:] for k in turns]) if turns else parts[0][1]
+    across_all = [abs(axes[j] @ axes[k]) < 1e-9 for j in turns for k in turns if j < k]
+    possible = before or all(k > turns[-1] for k in slides)
+    possible &= len(turns) < 3 or (len(turns) == 3 and all(across_all))
+    if point is None or not possible or np.linalg.matrix_rank(along, 1e-6) < len(slides):
+        raise InputError(
+            f"{why}: {' + '.join(part[0] for part in parts)} between {a.name!r} and {b.name!r} make no joint that is "
+            "known here; put a light body between them"
+        )
+    places = [place_joint(why, a, b, {"at": point, "axis": w}, True) for w in axes]
+    place = places[turns[0] if turns else 0]
+    ends = [vector(body, p, why, point=True) for body, p in ((a, place.point_a), (b, place.point_b))]
+    builder = _Rows(why, a, b, place, ends[1] - ends[0])
+    side = builder.in_a if before else builder.in_b
+    rows, angles = builder.turns([axes[k] for k in turns])
+    if slides:
+        rows = [*(ProductRow(side(n), builder.apart) for n in _normals(along)), *rows]
+    else:
+        rows = [*builder.same_point(), *rows]
+    distances = [Coordinate("distance", (side(w), builder.apart)) for w in np.linalg.pinv(along)]
+    found = dict(zip([*slides, *turns], [*distances, *angles], strict=True))
+    joints = []
+    for k, (name, part) in enumerate(zip(names, parts, strict=True)):
+        kind = "prismatic" if part[0] == "slide" else "revolute"
+        joint = Joint(name, kind, a, b, [] if k else rows, places[k], builder.in_a(axes[k]))
+        # positions are in the frame of the first joint
+        axis = places[0].frame_a.T @ a.attitude.T @ axes[k]
+        joint.coordinates = [dataclasses.replace(found[k], axis=axis)]
+        joints.append(joint)
+    for joint in joints:
+        joint.stack = tuple(joints)
+    return joints
+
+
+def _meeting_point(lines: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray | None:
+    """The point that lines, given by a point and a direction, have in common."""
+    last = lines[-1][0]
+    planes = [np.eye(3) - np.outer(w, w) / (w @ w) for _, w in lines]
+    gaps = [plane @ (p - last) for plane, (p, _) in zip(planes, lines, strict=True)]
+    point = last + np.linalg.lstsq(np.concatenate(planes), np.concatenate(gaps), rcond=1e-9)[0]
+    size = max(float(np.linalg.norm(p - last)) for p, _ in lines)
+    missed = max(float(np.linalg.norm(plane @ (point - p))) for plane, (p, _) in zip(planes, lines, strict=True))
+    return None if missed > 1e-9 * size else point if size > 0 else last
+
+
+def _normals(along: np.ndarray) -> list[np.ndarray]:
+    """Unit vectors that complete the columns of `along` to a basis, normal to them."""
+    if along.shape[1] == 3:
+        return []
+    if along.shape[1] == 2:
+        n = np.cross(along[:, 0], along[:, 1])
+        return [n / np.linalg.norm(n)]
+    u = across(along[:, 0])
+    return [u, np.cross(along[:, 0], u)]
 
 
 def coupling_row(terms: list[tuple[float, Coordinate]], offset: float) -> tuple[PhaseRow, bool]:

@@ -15,7 +15,7 @@ from ...core.types import known_array
 from ...mechanics import System
 from ...mechanics.problem import Problem
 from .assembly import Equations, Redundancy, close, find_redundant
-from .bodies import KINDS, Body
+from .bodies import KINDS, Body, expand
 from .description import Description
 from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, make_pairs
 from .forms import PhaseRow
@@ -46,7 +46,7 @@ class Mechanism(Description):
 
     def _start(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not self.bodies:
-            raise InputError("the mechanism has no bodies; add one with m.body(...)")
+            raise InputError(f"the mechanism has no bodies: {self.when_empty}")
         parts = [body.start() for body in self.bodies]
         return tuple(np.concatenate(x) for x in zip(*parts, strict=True))  # pyright: ignore[reportReturnType]
 
@@ -185,8 +185,8 @@ class Mechanism(Description):
     # -- results ----------------------------------------------------------------------------------------------------
 
     def frame(self, q: Any, body: Body) -> np.ndarray:
-        """Center and directors of a body along rows of q, `(rows, dim + 1, dim)`."""
-        return _expanded(body, np.asarray(q)[:, list(body.particles)])
+        """Center and directors of a body along rows of q, `(..., dim + 1, dim)`."""
+        return expand(body.kind, np.asarray(q)[..., list(body.particles), :], np)
 
     def frames(self, q: Any) -> list[np.ndarray]:
         return [self.frame(q, body) for body in self.bodies]
@@ -194,9 +194,12 @@ class Mechanism(Description):
     def frame_rate(self, sol: Any, body: Body) -> np.ndarray:
         """Derivatives of center and directors along a solution."""
         at = list(body.particles)
-        x = np.asarray(sol.q)[:, at]
-        v = np.asarray(sol.p)[:, at] / body.start()[2][None, :, None]
-        return _expanded_rate(body, x, v)
+        x = np.asarray(sol.q)[..., at, :]
+        v = np.asarray(sol.p)[..., at, :] / body.start()[2][:, None]
+        rate = expand(body.kind, v, np)
+        if body.kind == "plate":
+            rate[..., 3, :] = np.cross(v[..., 1, :], x[..., 2, :]) + np.cross(x[..., 1, :], v[..., 2, :])
+        return rate
 
     def frame_rates(self, sol: Any) -> list[np.ndarray]:
         return [self.frame_rate(sol, body) for body in self.bodies]
@@ -211,6 +214,7 @@ class Mechanism(Description):
         return {
             joint.name: np.max([np.abs(row.value(frames, sol.t)) for row in joint.rows], axis=0)
             for joint in self.joints
+            if joint.rows
         }
 
     def joint_multipliers(self, sol: Any, joint: Joint) -> np.ndarray:
@@ -270,22 +274,6 @@ def _row_text(kind: str, owner: Any, row: int) -> str:
 def _row_texts(owners: list[Any], rows: tuple[int, ...]) -> str:
     names = list(dict.fromkeys(_row_text(*owners[k]) for k in rows))
     return "; ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _expanded(body: Body, x: np.ndarray) -> np.ndarray:
-    if body.kind == "plate":
-        return np.concatenate([x, np.cross(x[:, 1], x[:, 2])[:, None]], axis=1)
-    if body.kind == "planar":
-        return np.concatenate([x, np.stack([-x[:, 1, 1], x[:, 1, 0]], axis=1)[:, None]], axis=1)
-    missing = np.zeros((len(x), body.dimension + 1 - x.shape[1], body.dimension))
-    return np.concatenate([x, missing], axis=1)
-
-
-def _expanded_rate(body: Body, x: np.ndarray, v: np.ndarray) -> np.ndarray:
-    if body.kind == "plate":
-        third = np.cross(v[:, 1], x[:, 2]) + np.cross(x[:, 1], v[:, 2])
-        return np.concatenate([v, third[:, None]], axis=1)
-    return _expanded(body, v)
 
 
 def _turned(a: np.ndarray, b: np.ndarray) -> np.ndarray:

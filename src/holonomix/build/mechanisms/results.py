@@ -25,6 +25,11 @@ def cross(a: Any, b: Any) -> Any:
     return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
 
 
+def moment(arms: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """`sum_k a_k x b_k` over the last axis but one."""
+    return cross(arms, vectors).sum(axis=-2 if arms.shape[-1] == 3 else -1)
+
+
 class BodyResults:
     """What `m.body(...)` can say about a solution."""
 
@@ -42,7 +47,7 @@ class BodyResults:
             raise InputError(
                 f"body {self.name!r} is a {self.kind}: it has no rotation; its axis is m.frame(sol.q, body)"
             )
-        return np.swapaxes(frame[:, 1:], -1, -2) @ self.axes.T
+        return np.swapaxes(frame[..., 1:, :], -1, -2) @ self.axes.T
 
     def position(self: Any, sol: Any) -> np.ndarray:
         """Where the origin of the body's own frame is, `(rows, dim)`; without `center=` that is the center of mass."""
@@ -52,26 +57,26 @@ class BodyResults:
         """The path of a point given in body coordinates (its origin by default), `(rows, dim)`."""
         at = np.zeros(self.dimension) if at is None else np.asarray(at, float)
         c = self.point_coefficients(at, f"body {self.name!r}")
-        return np.einsum("k,tkd->td", c, self._frames(sol)[0])
+        return np.einsum("k,...kd->...d", c, self._frames(sol)[0])
 
     def velocity(self: Any, sol: Any, at: Any = None) -> np.ndarray:
         """The velocity of a point given in body coordinates, `(rows, dim)`."""
         at = np.zeros(self.dimension) if at is None else np.asarray(at, float)
         c = self.point_coefficients(at, f"body {self.name!r}")
-        return np.einsum("k,tkd->td", c, self._frames(sol)[1])
+        return np.einsum("k,...kd->...d", c, self._frames(sol)[1])
 
     def angular_velocity(self: Any, sol: Any) -> np.ndarray:
         """`omega` in world coordinates, `(rows, 3)`, in the plane `(rows,)`; of a rod the part across its axis."""
         frame, rate = self._frames(sol)
-        spin = cross(frame[:, 1:], rate[:, 1:]).sum(axis=1)
+        spin = moment(frame[..., 1:, :], rate[..., 1:, :])
         return spin if self.kind == "rod" else 0.5 * spin
 
     def angular_momentum(self: Any, sol: Any) -> np.ndarray:
         """About the center of mass, in world coordinates."""
         frame, rate = self._frames(sol)
         n = len(self.particles)
-        masses = np.asarray(self.inertia.directors)
-        return np.einsum("k,tk...->t...", masses, cross(frame[:, 1:n], rate[:, 1:n]))
+        masses = np.asarray(self.inertia.directors)[:, None]
+        return moment(frame[..., 1:n, :], masses * rate[..., 1:n, :])
 
 
 class JointResults:
@@ -89,8 +94,14 @@ class JointResults:
         return found[which]
 
     def angle(self: Any, sol: Any, which: int = 0) -> np.ndarray:
-        """The angle of b against a about the axis, counting turns along the rows (save often enough to see them)."""
-        return np.unwrap(self._coordinate("angle", which).value(self._owner().frames(sol.q)))
+        """The angle of b against a about the axis, counting turns along the rows (save often enough to see them).
+
+        The ends of an ensemble have no rows: their angles lie in (-pi, pi].
+        """
+        found = self._coordinate("angle", which).value(self._owner().frames(sol.q))
+        ends = getattr(sol, "final_q", None)
+        without_rows = ends is not None and np.shape(sol.q) == np.shape(ends)  # an ensemble of which only ends are kept
+        return found if without_rows else np.unwrap(found)
 
     def distance(self: Any, sol: Any, which: int = 0) -> np.ndarray:
         """How far b has moved along the axis."""
@@ -108,11 +119,11 @@ class JointResults:
 
         In an over-constrained mechanism many reactions balance the same motion; these are the least ones.
         """
-        return reaction(self._owner(), self, sol, self.b)[0]
+        return reaction(self._owner(), self.stack[0], sol, self.b)[0]
 
     def torque(self: Any, sol: Any) -> np.ndarray:
         """The torque of the joint on its second body about the joint's point, `(rows, 3)`; in the plane `(rows,)`."""
-        return reaction(self._owner(), self, sol, self.b)[1]
+        return reaction(self._owner(), self.stack[0], sol, self.b)[1]
 
 
 def reaction(owner: Mechanism, joint: Joint, sol: Any, body: Body) -> tuple[np.ndarray, np.ndarray]:
@@ -129,9 +140,9 @@ def reaction(owner: Mechanism, joint: Joint, sol: Any, body: Body) -> tuple[np.n
             total = total - multipliers[:, k, None, None] * slope
     force = total[:, 0]
     frame = frames[body.number]
-    torque = cross(frame[:, 1:], total[:, 1:]).sum(axis=1)
+    torque = moment(frame[:, 1:], total[:, 1:])
     if joint.place is not None:
         point = joint.place.point_a if body is joint.a else joint.place.point_b
-        arm = np.einsum("k,tkd->td", body.point_coefficients(point, joint.name), frame) - frame[:, 0]
+        arm = np.einsum("k,...kd->...d", body.point_coefficients(point, joint.name), frame) - frame[:, 0]
         torque = torque - cross(arm, force)
     return force, torque

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...linalg.fronts import fronts_available
+from ...linalg.sparse import SparseLayout
+from ...linalg.tridiagonal import ChainLayout
 from ...mechanics import Local, Rheonomic, as_mass
 from ...mechanics.coupling import find_structure
 from .bodies import KINDS, Body, expand
@@ -137,7 +139,8 @@ class JointCoordinate(eqx.Module):
         v = self.vectors @ frames + self.constants
         if self.kind == "distance":
             return (jnp.sum(v[0] * v[1]),)
-        return jnp.sum(v[0] * v[2]), jnp.sum(v[1] * v[2])
+        c, s = jnp.sum(v[0] * v[2]), jnp.sum(v[1] * v[2])
+        return (c, s) if len(v) == 3 else (jnp.sqrt(c**2 + s**2), jnp.sum(v[3] * v[2]))
 
     def __call__(self, q: Any) -> Any:
         """The angle in (-pi, pi], or the distance."""
@@ -251,8 +254,7 @@ def packed(terms: list[Any], names: list[str], mass: Any, q: Any) -> list[Any]:
     found, _ = find_structure(tuple((term, ()) for term in still), as_mass(mass, q), q)
     layout = None if found is None else found.coupling.layout
     if layout is not None:
-        structure = layout.structure
-        narrow = structure.kind != "tridiagonal" or structure.width * layout.rows <= NARROW
-        if narrow and (structure.kind != "sparse" or layout.plan.entries <= SPARSE * rows):
+        narrow = not isinstance(layout, ChainLayout) or layout.width * layout.rows <= NARROW
+        if narrow and (not isinstance(layout, SparseLayout) or layout.plan.entries <= SPARSE * rows):
             return terms
     return [AllRows(tuple(still), tuple(names[:rows])), *terms[len(still) :]]

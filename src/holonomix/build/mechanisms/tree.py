@@ -9,11 +9,11 @@ import numpy as np
 
 from ...core.errors import InputError
 from .bodies import rotation_matrix
+from .joints import Joint
 from .results import cross
 from .xml_files import turn_about
 
 if TYPE_CHECKING:
-    from .joints import Joint
     from .mechanism import Mechanism
 
 
@@ -21,40 +21,49 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
     """Moves bodies so that joints have the given positions and rates (zero where none is given).
 
     Joints are followed from the ground in the order they were made; one between two bodies that are already placed
-    closes a loop and is left to `assemble`. Without `velocities` those of bodies and joints stay as they were given.
+    closes a loop and is left to `assemble`. Of bodies that nothing joins to the ground the first keeps its pose and
+    velocity. Without `velocities` those of bodies and joints stay as they were given.
     """
-    for given in (positions, velocities or {}):
-        for name in given:
-            joint = mechanism[name]
-            ball = getattr(joint, "kind", "") == "spherical"
-            if not getattr(joint, "coordinates", None) and not (ball and given is positions):
-                hint = "; use m.start_velocity for the body behind a ball joint" if ball else ""
-                raise InputError(f"{name!r} is not a joint with a {'rate' if ball else 'position'}{hint}")
+    rates = None if velocities is None else {_joint(mechanism, name, True).name: x for name, x in velocities.items()}
+    positions = {_joint(mechanism, name, False).name: x for name, x in positions.items()}
     mechanism._named = {
         name: _numbers(mechanism[name], x) for name, x in positions.items() if mechanism[name].coordinates
     }
     positions = _follow(mechanism, positions)
-    if velocities is not None:
-        mechanism._configured = {name: _numbers(mechanism[name], given) for name, given in velocities.items()}
+    if rates is not None:
+        mechanism._configured = {name: _numbers(mechanism[name], given) for name, given in rates.items()}
     placed = {-1}
     skipped = ("drive", "distance", "point_on_line", "point_on_plane")
-    waiting = [joint for joint in mechanism.joints if joint.place is not None and joint.kind not in skipped]
+    waiting = [j for j in mechanism.joints if j.place is not None and j.kind not in skipped and j is j.stack[0]]
     while waiting:
         waiting = [j for j in waiting if not {j.a.number, j.b.number} <= placed]
         ready = [j for j in waiting if {j.a.number, j.b.number} & placed]
         if not ready:
-            placed.add(waiting[0].a.number if waiting else -1)  # a free body: it stays where it is
+            placed.add(min([min(j.a.number, j.b.number) for j in waiting], default=-1))
             continue
         joint = ready[0]
         if joint.kind == "spherical":
             _turn(joint, positions.get(joint.name), joint.a.number in placed)
-        x = _numbers(joint, positions.get(joint.name, 0.0) if joint.coordinates else 0.0)
-        rate = mechanism._configured.get(joint.name, np.zeros(0))
-        x, rate = (np.pad(given, (0, max(len(joint.coordinates) - len(given), 0))) for given in (x, rate))
+        x, rate = (
+            np.concatenate([_padded(part, given.get(part.name)) for part in joint.stack])
+            for given in (positions, mechanism._configured)
+        )
         forward = joint.a.number in placed
         if velocities is not None:
             (joint.b if forward else joint.a).given.clear()
         _place(joint, x, rate, forward, placed)
+
+
+def _joint(mechanism: Mechanism, name: str, rate: bool) -> Joint:
+    """The joint of this name, or "joint NAME" where a body has it, if it has a position (or a rate)."""
+    joint: Any = mechanism._names.get(name)
+    if not isinstance(joint, Joint):
+        joint = mechanism._names.get(f"joint {name}") or mechanism[name]
+    ball = joint.kind == "spherical"
+    if not getattr(joint, "coordinates", None) and not (ball and not rate):
+        hint = "; use m.start_velocity for the body behind a ball joint" if ball else ""
+        raise InputError(f"{name!r} is not a joint with a {'rate' if ball else 'position'}{hint}")
+    return joint
 
 
 def _follow(mechanism: Mechanism, positions: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,6 +95,14 @@ def _numbers(joint: Joint, given: Any) -> np.ndarray:
     return values
 
 
+def _padded(joint: Joint, given: Any) -> np.ndarray:
+    """A number for each position of a joint, zero where none is given."""
+    if not joint.coordinates:
+        return np.zeros(0)
+    values = _numbers(joint, 0.0 if given is None else given)
+    return np.pad(values, (0, len(joint.coordinates) - len(values)))
+
+
 def _turn(joint: Joint, rotation: Any, forward: bool) -> None:
     """Turns the body at the far end of a ball joint; `rotation` is that of b against a since the joint was made."""
     if rotation is not None:
@@ -103,28 +120,23 @@ def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed:
     near, far = (joint.a, joint.b) if forward else (joint.b, joint.a)
     fa, fb = place.frame_a, place.frame_b
     dim = len(fa)
-    turn, spin, shift, glide, second = np.eye(dim), 0.0, np.zeros(dim), np.zeros(dim), np.zeros(dim)
-    if joint.kind == "universal":  # about its axis in a first, then about axis2 in b
-        fb, second = turn_about(place.axis2, -x[1]) @ fb, rate[1] * place.axis2
-        x, rate = x[:1], rate[:1]
-    axis = 2 if dim == 3 else 0
-    slots = {"point_on_plane": (0, 1), "planar": (0, 1)}.get(joint.kind, (axis,))
-    slides = iter(slots)
-    for coordinate, value, speed in zip(joint.coordinates, x, rate, strict=False):
-        if coordinate.kind == "angle":
-            c, s = np.cos(value), np.sin(value)
-            turn[:2, :2] = [[c, -s], [s, c]]
-            spin = speed
+    # pose and velocity of the frame in b, seen from that in a: each position moves all that come after it
+    turn, spin, shift, glide = np.eye(dim), np.zeros(3 if dim == 3 else ()), np.zeros(dim), np.zeros(dim)
+    coordinates = [coordinate for part in joint.stack for coordinate in part.coordinates]
+    for coordinate, value, speed in zip(coordinates, x, rate, strict=True):
+        if coordinate.kind == "distance":
+            way = turn @ coordinate.axis
+            shift, glide = shift + way * value, glide + way * speed + _turning(spin, way * value)
         else:
-            k = next(slides)
-            shift[k], glide[k] = value, speed
+            spin = spin + speed * (turn @ coordinate.axis if dim == 3 else 1.0)
+            turn = turn @ _rotation(coordinate.axis, value)
     relative = fa @ turn @ fb.T if joint.kind != "spherical" else joint.a.attitude.T @ joint.b.attitude
     origin_near, spin_near = near.origin, near.spin0
     velocity_near = near.velocity0 if not near.fixed else np.zeros(dim)
     far.attitude = near.attitude @ (relative if forward else relative.T)
-    attitude_a = joint.a.attitude
-    push, slide = attitude_a @ fa @ shift, attitude_a @ fa @ glide
-    swing = attitude_a @ fa[:, 2] * spin + joint.b.attitude @ second if dim == 3 else spin
+    frame = joint.a.attitude @ fa
+    push, slide = frame @ shift, frame @ glide
+    swing = frame @ spin if dim == 3 else spin
     sign = 1.0 if forward else -1.0
     near_point, far_point = (place.point_a, place.point_b) if forward else (place.point_b, place.point_a)
     far.origin = origin_near + near.attitude @ near_point + sign * push - far.attitude @ far_point
@@ -136,6 +148,16 @@ def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed:
     if "velocity" not in far.given:
         far.velocity0 = joint_velocity + sign * (slide + carried) - _turning(far.spin0, far.attitude @ far_point)
     placed.add(far.number)
+
+
+def _rotation(axis: np.ndarray, angle: float) -> np.ndarray:
+    """The rotation by an angle about a unit vector, or in the plane."""
+    c, s = np.cos(angle), np.sin(angle)
+    if len(axis) == 2 or axis[2] == 1.0:
+        out = np.eye(len(axis))
+        out[:2, :2] = [[c, -s], [s, c]]
+        return out
+    return turn_about(axis, angle)
 
 
 def _turning(spin: Any, arm: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,12 @@ from .xml_files import (
 
 KINDS = {"revolute": "revolute", "continuous": "revolute", "prismatic": "prismatic", "planar": "planar"}
 IGNORED = {"limit": "limits of joints", "safety_controller": "safety controllers", "calibration": "calibrations"}
-SKIPPED = ("transmission", "gazebo", "sensor", "material")
+SHAPES: dict[str, tuple[Any, dict[str, int]]] = {
+    "box": (Box, {"size": 3}),
+    "cylinder": (Cylinder, {"radius": 1, "length": 1}),
+    "sphere": (Sphere, {"radius": 1}),
+}
+SKIPPED = ("transmission", "gazebo", "sensor")
 
 
 def from_urdf(
@@ -67,7 +73,7 @@ class _Reader:
     def __init__(self, path: Path, gravity: Any, free: bool):
         self.path, self.free = path, free
         self.robot = read_xml(path, "robot")
-        self.unsupported: list[str] = []
+        self.left_out: Counter[str] = Counter()
         self.mechanism = Mechanism(gravity, name=self.robot.get("name") or path.stem)
         self.links = self._by_name("link")
         self.joints = self._by_name("joint")
@@ -114,6 +120,9 @@ class _Reader:
             self._body(roots[0], HERE)
         else:
             self._ground(roots[0])
+            self.mechanism.when_empty = (
+                f'link {roots[0]!r} and all that is fixed to it stand on the ground; use base="free"'
+            )
         apart = [name for name in self.links if name not in self.where]
         if apart:
             raise InputError(f"links {apart[:4]} form a ring that is not connected to the root link {roots[0]!r}")
@@ -121,13 +130,10 @@ class _Reader:
             self._mimic(name, joint)
         for loop in self.robot.findall("loop_joint"):
             self._loop(loop)
-        for tag in SKIPPED[:3]:
-            if self.robot.find(tag) is not None:
-                self.unsupported.append(f"<{tag}>")
-        if any(link.find("collision") is not None for link in self.links.values()):
-            self.unsupported.append("contacts (<collision>)")
-        self.mechanism.unsupported = list(dict.fromkeys(self.unsupported))
-        warn_about(self.path, self.unsupported)
+        for tag in SKIPPED:
+            self.left_out[f"<{tag}>"] = len(self.robot.findall(tag))
+        self.left_out["contacts (<collision>)"] = len(self.robot.findall("link/collision"))
+        self.mechanism.unsupported = warn_about(self.path, self.left_out)
         self.mechanism.configure(positions, velocities)
         return self.mechanism
 
@@ -200,14 +206,14 @@ class _Reader:
             raise InputError(f"joint {name!r} has the unknown type {kind!r}; known are {known}")
         for tag, text in IGNORED.items():
             if joint.find(tag) is not None:
-                self.unsupported.append(text)
+                self.left_out[text] += 1
         child = self._body(self._link_of(joint, "child"), at)
         if kind == "floating":
             return
         axis = at[1] @ numbers(joint.find("axis"), "xyz", 3, (1, 0, 0))
         if not np.linalg.norm(axis) > 0:
             raise InputError(f"the axis of joint {name!r} is zero")
-        label = name if name not in self.mechanism._names else f"joint {name}"
+        label = self.mechanism._free_name("joint", name, self.links)
         made = self.mechanism.joint(KINDS[kind], label, parent, child, at=at[0], axis=axis)
         self.made[name] = made
         dynamics = joint.find("dynamics")
@@ -217,14 +223,17 @@ class _Reader:
                 raise InputError(f"joint {name!r} has the negative damping {damping:g}")
             self.mechanism.torsion_spring(made, damping=damping)
             if one_number(dynamics, "friction", 0.0) != 0:
-                self.unsupported.append("dry friction of joints")
+                self.left_out["dry friction of joints"] += 1
 
     def _mimic(self, name: str, joint: Any) -> None:
         mimic = joint.find("mimic")
         if mimic is None:
             return
         leader = required(mimic, "joint")
-        if leader not in self.made or name not in self.made:
+        if name not in self.made:
+            self.left_out["<mimic> of joints that do not move"] += 1
+            return
+        if leader not in self.made:
             raise InputError(f"joint {name!r} mimics {leader!r}, which is no joint that moves")
         if leader == name:
             raise InputError(f"joint {name!r} mimics itself")
@@ -233,9 +242,7 @@ class _Reader:
         first, second = self.made[leader].coordinates[0], self.made[name].coordinates[0]
         row, whole = coupling_row([(-factor, first), (1.0, second)], offset)
         if not whole:
-            self.unsupported.append(
-                f"full turns of the mimic joint {name!r} (its multiplier is no ratio of small numbers)"
-            )
+            self.left_out["full turns of mimic joints whose multiplier is no ratio of small numbers"] += 1
         self.mechanism._add_gear(f"{name} (mimic)", self.made[leader], self.made[name], row, (factor, offset))
 
     def _loop(self, loop: Any) -> None:
@@ -267,14 +274,12 @@ class _Reader:
             geometry = visual.find("geometry")
             at, turn = after(pose, _pose(visual))
             for child in [] if geometry is None else geometry:
-                if child.tag == "box":
-                    shape: Any = Box(*map(float, numbers(child, "size", 3)))
-                elif child.tag == "cylinder":
-                    radius, length = (one_number(child, k) for k in ("radius", "length"))
-                    shape = Cylinder(radius, length)
-                elif child.tag == "sphere":
-                    shape = Sphere(one_number(child, "radius"))
-                else:
-                    self.unsupported.append(f"<{child.tag}> shapes")
+                if child.tag not in SHAPES:
+                    self.left_out[f"<{child.tag}> shapes"] += 1
                     continue
-                body.shapes.append((shape, at, turn))
+                make, sizes = SHAPES[child.tag]
+                values = [float(x) for key, count in sizes.items() for x in numbers(child, key, count)]
+                if min(values) > 0:
+                    body.shapes.append((make(*values), at, turn))
+                else:
+                    self.left_out["shapes without extent"] += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,8 +141,9 @@ def composite(parts: list[tuple[float, np.ndarray, np.ndarray]]) -> tuple[float,
     return mass, center, inertia
 
 
-def warn_about(path: Any, unsupported: list[str]) -> None:
-    """One warning that lists what was left out."""
-    if unsupported:
-        listed = ", ".join(dict.fromkeys(unsupported))
-        warnings.warn(f"{path}: not supported and left out: {listed}", UnsupportedWarning, stacklevel=4)
+def warn_about(path: Any, left_out: Counter[str]) -> list[str]:
+    """What was left out, by kind and count; one warning lists it."""
+    told = [f"{what} ({count})" for what, count in left_out.items() if count]
+    if told:
+        warnings.warn(f"{path}: not supported and left out: {', '.join(told)}", UnsupportedWarning, stacklevel=4)
+    return told

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ...core.types import Factor, Jacobian, Numbers, Real
+from ...core.types import Factor, Numbers, Real
 from ...linalg import Dense, implicit_root, iterate
 from ...linalg.redundant import PseudoInverse, dependent
 from ...linalg.scales import relative, stall_rule
 from ..abstract import AbstractSystem
+from ..constraints import AbstractJacobian
 
 __all__ = ["constraint_sizes", "nearest_point"]
 
@@ -93,7 +94,7 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
 
 
 def _newton_matrix(
-    system: AbstractSystem, q: Numbers, t: Real, here: Numbers, multipliers: Any, jac: Jacobian
+    system: AbstractSystem, q: Numbers, t: Real, here: Numbers, multipliers: Any, jac: AbstractJacobian
 ) -> Dense:
     """The derivative of stationarity, `[[1 + M^-1 K, M^-1 G^T], [G, 0]]`."""
     pull = jax.grad(lambda y: jnp.sum(multipliers * system.constraint(y, t)))
@@ -109,7 +110,7 @@ def _with_curvature(
     t: Real,
     here: Numbers,
     old: Numbers,
-    jac: Jacobian,
+    jac: AbstractJacobian,
     factor: Factor,
     step: Numbers,
     multipliers: Numbers,

@@ -26,7 +26,7 @@ from ...core.types import Array, ArrayLike, Numbers, Real, known_array
 from ...trace.compiled import compiled_for_one_run, rarely_collecting
 from ...trace.functions import user_function_errors
 from ..abstract import AbstractSystem
-from ..mass import AbstractMass, PositionMass, check_mass, check_matrix, checked_shape
+from ..mass import DenseMass, PositionMass, check_shape
 from ..problem import Problem
 from .nearest import constraint_sizes, nearest_point
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
@@ -101,7 +101,7 @@ def project(
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, p))):
         _check_finite(q, p)
         with user_function_errors("mass", q, "(q)"):
-            check_mass(system.mass_form(q), q)
+            system.mass_form(q).check(q)
     system = system.prepare(q)
     q1, p1, residual, converged, rank = _nearest(system, q, p, known_array(t, q.dtype), max_iterations, redundant)
     if not any(isinstance(x, Tracer) for x in (q1, p1)):
@@ -275,10 +275,8 @@ def check_start(
     tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
     _check_finite(q, p)
     *found, mass, gram, bend = _evaluated(system, q, p, q.dtype.type(t), redundant)
-    if isinstance(mass, AbstractMass):
-        check_mass(mass, q)
-    elif mass is not None:
-        check_matrix(mass)
+    if mass is not None:
+        mass.check(q)
     potential, gradient, g, hidden, sizes, speeds = (np.asarray(x) for x in found)
     for name, x in (("potential", potential), ("gradient of the potential", gradient)):
         if not np.all(np.isfinite(x)):
@@ -347,7 +345,8 @@ def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundan
     if system.position_mass:
         with user_function_errors("mass", q, "(q)"):
             mass = system.mass_form(q)
-            mass = checked_shape(mass.matrix_at(q), q) if isinstance(mass, PositionMass) else mass
+            if isinstance(mass, PositionMass):
+                mass = DenseMass(check_shape(mass.matrix_at(q), q), None)
     check_functions(system, q, p, t)
     first = system.potential_and_gradient(q, t)
     if not system.has_constraints:
@@ -361,7 +360,7 @@ def check_constant_mass(system: AbstractSystem, q: Numbers) -> None:
     """A mass that is the same everywhere is positive and fits q: one check serves every start."""
     if not system.position_mass and not any(isinstance(x, Tracer) for x in jax.tree.leaves(system.mass)):
         with jax.ensure_compile_time_eval():  # its numbers are known inside of `jit` too
-            check_mass(system.mass_form(q), q)
+            system.mass_form(q).check(q)
 
 
 def speed_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:

@@ -1,234 +1,143 @@
-"""How an ensemble lies in Zarr version 3: blocks of trajectories, cut along time as well.
+"""Which blocks of an ensemble are finished: a record per block, and once all are there a list of the records.
 
-A variable has the axes trajectory, t (if it has rows) and those of its values. A file holds one block of trajectories
-over a stretch of rows: raw little-endian chunks of a few trajectories, each with its CRC-32C, and an index of them with
-a CRC-32C of its own. So the rows of one trajectory are read without those of its block, and everything about a file
-but its values follows from its place.
+A block counts from the moment its record, `blocks/NNNNNNNN.json`, is renamed into place. When all blocks are finished,
+`blocks.json` holds the SHA-256 of each record, and `status.json` says "closed". `verify` then notices if any of these
+files is lost. Ensembles of older versions have no list, or say "new"; `list_all` completes them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import math
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+import hashlib
+from typing import Any
 
-import google_crc32c
 import numpy as np
 
+from .directory import STATUS_FILE, blank_status
 from .disk import Folder
 from .errors import StoreDamagedError, StoreError
-from .layout import DTYPES, MOST_ROWS, AbstractColumn, column_name, differences, whole_number
+from .layout import INTERNAL, whole_number
+from .records import Records
+from .text import MAX_JSON_BYTES, signed, unsigned
 
-CHUNK_LEAST, CHUNK_MOST, FILE_MOST, BLOCK_BYTES = 1 << 13, 1 << 18, 1 << 26, 1 << 25
-MOST_CHUNKS = 8192  # in a file
+BLOCK_BYTES = 1 << 25
+MAX_BLOCKS, MAX_BLOCK_TRAJECTORIES = 1 << 20, 1 << 16
+MAX_ATTACHMENT_BYTES = 1 << 34
+LIST = "blocks.json"
+MAX_LIST_BYTES = 128 * MAX_BLOCKS
 
 
 def block_size(trajectories: int, bytes_per_trajectory: int) -> int:
     """How many trajectories make a block of about 32 MB."""
-    return max(1, min(trajectories, 1 << 16, BLOCK_BYTES // max(1, bytes_per_trajectory)))
+    return max(1, min(trajectories, MAX_BLOCK_TRAJECTORIES, BLOCK_BYTES // max(1, bytes_per_trajectory)))
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockColumn(AbstractColumn):
-    """One variable of an ensemble; `rows` is None where it has one value per trajectory.
+class BlockRecords:
+    """The records of an ensemble of `blocks` blocks, each of at most `size` trajectories."""
 
-    Chunks hold `chunk` trajectories and `rows_per_chunk` rows, files `block` trajectories and `rows_per_file` rows.
-    """
-
-    missing: ClassVar[int] = -1
-    key: str
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    dims: tuple[str, ...]
-    trajectories: int
-    rows: int | None
-    block: int
-    chunk: int
-    rows_per_chunk: int
-    rows_per_file: int
-
-    @staticmethod
-    def of(
-        key: str, dtype: np.dtype, shape: tuple[int, ...], dims: tuple[str, ...], trajectories: int,
-        rows: int | None, block: int,
-    ) -> BlockColumn:  # fmt: skip
-        """The column for values of this shape; chunks and files are sized in bytes."""
-        if dtype.name not in DTYPES:
-            raise StoreError(f"the variable {key!r} has type {dtype}; numbers and booleans can be stored")
-        row, count = max(1, dtype.itemsize * math.prod(shape)), 1 if rows is None else max(1, rows)
-        per_chunk = max(1, min(count, CHUNK_MOST // row, FILE_MOST // (block * row)))
-        parts = max(1, min(-(-count // per_chunk), FILE_MOST // (block * per_chunk * row), MOST_CHUNKS))
-        if rows is None:
-            chunk = block
-        else:
-            enough = max(-(-CHUNK_LEAST // (per_chunk * row)), -(-block * parts // MOST_CHUNKS))
-            chunk = next(k for k in range(1, block + 1) if block % k == 0 and (k >= enough or k == block))
-        return BlockColumn(
-            key, column_name(key), dtype.name, tuple(int(n) for n in shape), dims, trajectories, rows, block, chunk,
-            per_chunk, per_chunk * parts,
-        )  # fmt: skip
-
-    # ---- places
+    root: Folder
+    blocks: int
+    size: int
 
     @property
-    def chunk_size(self) -> int:
-        """Bytes of a chunk with its checksum."""
-        return self.chunk * self.rows_per_chunk * self.row_bytes + 4
+    def inside(self) -> Folder:
+        return self.root / INTERNAL
 
     @property
-    def stretches(self) -> int:
-        """How many files a block has; none where a row has no bytes."""
-        return -(-self._rows // self.rows_per_file) if self.row_bytes else 0
+    def _records(self) -> Records:
+        return Records(self.inside / "blocks", "bin", "attachment", MAX_ATTACHMENT_BYTES, unique=True)
 
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Chunks in a file, over trajectories and over rows."""
-        return self.block // self.chunk, self.rows_per_file // self.rows_per_chunk
+    def finished(self) -> set[int]:
+        """The blocks that are there."""
+        return {number for number in self._records.numbers() if number < self.blocks}
 
-    @property
-    def _rows(self) -> int:
-        return 1 if self.rows is None else self.rows
+    def save(self, block: int, statuses: np.ndarray, attached: bytes) -> None:
+        """Record a block whose files are all on the device; `attached` is kept with it."""
+        codes, counts = np.unique(statuses, return_counts=True)
+        body: dict[str, Any] = {"block": block, "statuses": {str(code): int(n) for code, n in zip(codes, counts)}}
+        self._records.save(block, body, attached or None)
+        self.list_all(block)
 
-    def file_name(self, block: int, stretch: int) -> str:
-        time = () if self.rows is None else (str(stretch),)
-        return ".".join(["c", str(block), *time, *("0" for _ in self.shape)])
-
-    def extent(self, block: int, stretch: int) -> tuple[int, int]:
-        """How many trajectories and rows a file holds."""
-        trajectories = min(self.block, self.trajectories - block * self.block)
-        return trajectories, min(self.rows_per_file, self._rows - stretch * self.rows_per_file)
-
-    def stored(self, block: int, stretch: int) -> tuple[int, int]:
-        """How many chunks of a file hold anything: those after them are left out."""
-        trajectories, rows = self.extent(block, stretch)
-        return -(-trajectories // self.chunk), -(-rows // self.rows_per_chunk)
-
-    # ---- bytes
-
-    def encode(self, values: np.ndarray, block: int, stretch: int) -> bytes:
-        """A file from its values, of shape (trajectories, rows, ...)."""
-        (n, m), size = self.stored(block, stretch), (self.chunk, self.rows_per_chunk)
-        whole = np.full((n * size[0], m * size[1], *self.shape), self.fill, self.numpy_dtype)
-        whole[: values.shape[0], : values.shape[1]] = values
-        cut = np.moveaxis(whole.reshape(n, size[0], m, size[1], *self.shape), 2, 1)
-        table = np.ascontiguousarray(cut).reshape(n * m, -1).view(np.uint8)
-        out = np.empty((n * m, self.chunk_size), np.uint8)
-        out[:, :-4] = table
-        sums = [google_crc32c.value(chunk.tobytes()) for chunk in table]
-        out[:, -4:] = np.array(sums, "<u4")[:, None].view(np.uint8)
-        return out.tobytes() + self.index(block, stretch)
-
-    def index(self, block: int, stretch: int) -> bytes:
-        """What follows the chunks in a file."""
-        if self.grid == (1, 1):
-            return b""
-        return self.index_of(self.grid, self.stored(block, stretch), self.chunk_size)
-
-    def read_file(self, root: Folder, block: int, stretch: int, chunks: list[int]) -> list[np.ndarray]:
-        """Chunks of a file, each verified and of shape (trajectories, rows, ...)."""
-        folder, name = root / self.name, self.file_name(block, stretch)
-        n, m = self.stored(block, stretch)
-        index = self.index(block, stretch)
+    def _body(self, block: int) -> dict[str, Any]:
+        """The content of a record, verified."""
         try:
-            with folder.file(name) as (handle, size):
-                if size != n * m * self.chunk_size + len(index):
-                    raise StoreDamagedError(f"{folder}/{name} is damaged: it has {size} bytes")
-                if os.pread(handle, len(index), n * m * self.chunk_size) != index:
-                    raise StoreDamagedError(f"{folder}/{name} is damaged: its index is wrong")
-                if 4 * len(chunks) > n * m:
-                    data = memoryview(os.pread(handle, n * m * self.chunk_size, 0))
-                    found = [data[k * self.chunk_size : (k + 1) * self.chunk_size] for k in chunks]
-                else:
-                    found = [memoryview(os.pread(handle, self.chunk_size, k * self.chunk_size)) for k in chunks]
-        except FileNotFoundError:
-            raise StoreDamagedError(f"{folder}/{name} is missing") from None
-        except OSError as error:
-            raise StoreDamagedError(f"{folder}/{name} cannot be read: {error.strerror}") from error
-        for k, data in zip(chunks, found):
-            if google_crc32c.value(bytes(data[:-4])) != int.from_bytes(data[-4:], "little"):
-                raise StoreDamagedError(f"{folder}/{name} is damaged in chunk {k}: it does not agree with its checksum")
-        shape = (self.chunk, self.rows_per_chunk, *self.shape)
-        return [np.frombuffer(data[:-4], self.numpy_dtype).reshape(shape) for data in found]
+            body = self._records.body(block)
+            counts = {int(code): whole_number(n, 0, self.size) for code, n in body["statuses"].items()}
+            if body["block"] != block or sum(counts.values()) > self.size:
+                raise ValueError("it belongs to another block")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreDamagedError(f"{self.root}: the record of block {block} is damaged: {error}") from error
+        return body
 
-    # ---- metadata
+    def counts(self, block: int) -> dict[int, int]:
+        """How many trajectories of a finished block ended with each status."""
+        return {int(code): n for code, n in self._body(block)["statuses"].items()}
 
-    def metadata(self) -> dict[str, Any]:
-        """What Zarr needs to know of the array."""
+    def attachment(self, block: int) -> bytes:
+        """The bytes that a finished block was given, verified; empty where there are none."""
+        return self._records.data(block, self._body(block)) or b""
 
-        def sizes(across: int, along: int | None) -> list[int]:
-            return [across] if along is None or self.rows is None else [across, along]
+    def is_damaged(self, block: int) -> bool:
+        """Whether the record of a block or its attachment is missing or not as it was written."""
+        try:
+            self.attachment(block)
+        except StoreError:
+            return True
+        return False
 
-        chunk = sizes(self.chunk, self.rows_per_chunk) if self.grid != (1, 1) else None
-        dims = ["trajectory", *(["t"] if self.rows is not None else []), *self.dims]
-        return self.array_metadata(
-            sizes(self.trajectories, self.rows), sizes(self.block, self.rows_per_file), chunk, dims
-        )
+    def list_all(self, written: int | None = None) -> None:
+        """Once every block is there, list their checksums and close the ensemble.
 
-    def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        A list that is there stays, except for the block that was just written.
+        """
+        if len(self.finished()) < self.blocks:
+            return
+        sums = self._listed()
+        have = None if sums is None else list(sums)
+        if sums is None:
+            sums = [self._digest(block) for block in range(self.blocks)]
+        elif written is not None:
+            sums[written] = self._digest(written)
+        if sums != have:
+            self.inside.write(LIST, signed({"blocks": sums}), unique=True)
+        # last: a list in an ensemble that is not closed is valid, the reverse is damage
+        if self._state() != "closed":
+            self.inside.write(STATUS_FILE, blank_status("closed"), unique=True)
 
-    @staticmethod
-    def from_dict(entry: Mapping[str, Any]) -> BlockColumn:
-        """A column from a file, or a `ValueError` where it declares what no store of ours has."""
-        if entry["dtype"] not in DTYPES:
-            raise ValueError(f"not a column: type {entry['dtype']!r:.40}")
-        rows = None if entry["rows"] is None else whole_number(entry["rows"], 0, MOST_ROWS)
-        sizes = ("trajectories", "block", "chunk", "rows_per_chunk", "rows_per_file")
-        column = BlockColumn(
-            key=str(entry["key"]),
-            name=str(entry["name"]),
-            dtype=str(entry["dtype"]),
-            shape=tuple(whole_number(n, 0, 1 << 34) for n in entry["shape"]),
-            dims=tuple(str(d) for d in entry["dims"]),
-            rows=rows,
-            **{name: whole_number(entry[name], 1, MOST_ROWS) for name in sizes},
-        )
-        file = column.block * column.rows_per_file * column.row_bytes
-        even = column.block % column.chunk == 0 and column.rows_per_file % column.rows_per_chunk == 0
-        many = math.prod(column.grid) > 1 << 16 or column.trajectories > 1 << 40
-        if not even or many or (file > 1 << 30 and column.grid != (1, 1)) or file > 1 << 36 or len(column.shape) > 30:
-            raise ValueError(f"not a column: {column.name!r:.60} declares files of {str(file)[:20]} bytes")
-        if column_name(column.key) != column.name or len(column.dims) != len(column.shape):
-            raise ValueError(f"not a column: {column.key!r:.60}")
-        return column
+    def damaged(self) -> list[str]:
+        """The list of a finished ensemble, and the records, that are missing or not as they were written."""
+        finished = self.finished()
+        bad = {block for block in finished if self.is_damaged(block)}
+        closed = self._state() == "closed"
+        sums = self._listed()
+        if sums is not None:
+            bad |= {block for block, wanted in enumerate(sums) if self._digest_or_none(block) != wanted}
+        elif closed:
+            bad |= {*range(self.blocks)} - finished
+        lost = sums is None and (closed or LIST in self.inside.names())  # else not finished, or of an older version
+        records = [f"{INTERNAL}/blocks/{block:08d}.json" for block in sorted(bad)]
+        return [f"{INTERNAL}/{LIST}", *records] if lost else records
 
+    def _digest(self, block: int) -> str:
+        return hashlib.sha256(self._records.text(block)).hexdigest()
 
-def check_keys(
-    values: Mapping[str, np.ndarray], columns: Mapping[str, BlockColumn], trajectories: int, rows: int | None
-) -> None:
-    lead = (trajectories,) if rows is None else (trajectories, rows)
-    want = {key: ((*lead, *c.shape), c.dtype) for key, c in columns.items()}
-    have = {key: (x.shape, x.dtype.name) for key, x in values.items()}
-    if differ := differences(want, have):
-        raise StoreError(f"the block does not fit its ensemble: {differ}")
+    def _digest_or_none(self, block: int) -> str | None:
+        with contextlib.suppress(StoreError):
+            return self._digest(block)
+        return None
 
+    def _listed(self) -> list[str] | None:
+        """The checksums in the list of blocks; None where it is missing or damaged."""
+        with contextlib.suppress(OSError, ValueError, KeyError, StoreError):
+            sums = unsigned(self.inside.read(LIST, MAX_LIST_BYTES))["blocks"]
+            if isinstance(sums, list) and len(sums) == self.blocks and all(isinstance(x, str) for x in sums):
+                return sums
+        return None
 
-def stretches(
-    parts: Iterable[Mapping[str, np.ndarray]], columns: Mapping[str, BlockColumn], trajectories: int
-) -> Iterator[tuple[int, BlockColumn, np.ndarray]]:
-    """The values of each file, from parts in the order of time."""
-    total = next((c.rows for c in columns.values()), 0) or 0
-    held: dict[str, list[np.ndarray]] = {key: [] for key in columns}
-    done = 0
-    for part in parts:
-        arrays = {key: np.asarray(x) for key, x in part.items()}
-        count = next((x.shape[1] for x in arrays.values() if x.ndim > 1), 0)
-        check_keys(arrays, columns, trajectories, count)
-        done += count
-        if done > total:
-            raise StoreError(f"the block has more than the {total} rows of its ensemble")
-        for key, column in columns.items():
-            if not column.row_bytes:
-                continue
-            held[key].append(arrays[key])
-            size = column.rows_per_file
-            while (ready := sum(x.shape[1] for x in held[key])) >= size or (done == total and ready):
-                whole = np.concatenate(held[key], axis=1) if len(held[key]) > 1 else held[key][0]
-                stretch = (done - ready) // size
-                yield stretch, column, whole[:, :size]
-                held[key] = [whole[:, size:]] if ready > size else []
-    if done != total:
-        raise StoreError(f"the block has {done} of the {total} rows of its ensemble")
+    def _state(self) -> str | None:
+        """The state in the status, "new" or "closed"; None where the status is missing or damaged."""
+        with contextlib.suppress(OSError, ValueError, KeyError, StoreError):
+            return str(unsigned(self.inside.read(STATUS_FILE, MAX_JSON_BYTES))["state"])
+        return None

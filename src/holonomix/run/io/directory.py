@@ -1,29 +1,37 @@
-"""The directory of a store: made whole in one rename, locked by its writer, refused when its format is newer."""
+"""The directory of a store: made whole in one rename, locked by its writer, refused when its format is newer.
+
+`holonomix/format.json` says what the store is. It also holds the checksums of the files that the store was created with
+(run.toml, run.seal, given.npz, ..).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
+import hashlib
 import logging
 import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import holonomix
 
 from . import disk
-from .columns import remove_column
+from .chunks import remove_column
 from .disk import Folder
 from .errors import StoreBusyError, StoreDamagedError, StoreError, StoreExistsError, StoreVersionError
 from .layout import EMPTY_GROUP, INTERNAL, group_metadata
-from .manifest import FORMAT, FORMAT_FILE, checksums, read_entry
-from .text import as_json, signed
+from .text import MAX_JSON_BYTES, as_json, parse_json, signed, unsigned
 
-ABANDONED = 60.0  # seconds after which an unfinished store without a lock file has no owner any more
+FORMAT = 2  # of what is written
+FORMAT_FILE, STATUS_FILE = "format.json", "status.json"
+MAX_FILE_BYTES = 1 << 34  # of one file that a store was created with
+ABANDONED_SECONDS = 60.0  # an unfinished store without a lock file is then taken to have no owner
 log = logging.getLogger("holonomix")
 
 
@@ -35,7 +43,15 @@ def version() -> str:
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Whether a directory looks like a store of ours, whole or damaged."""
     inside = disk.as_path(path) / INTERNAL
-    return os.path.lexists(inside / "format.json") or os.path.lexists(inside / "checkpoints")
+    return os.path.lexists(inside / FORMAT_FILE) or os.path.lexists(inside / "checkpoints")
+
+
+def is_ensemble(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory is the store of an ensemble."""
+    return is_store(path) and read_format(Folder(disk.as_path(path)))[1] == "ensemble"
+
+
+# ---- making and removing
 
 
 def create(
@@ -67,11 +83,12 @@ def create(
         lock = take_lock(aside)
         (aside / INTERNAL / "checkpoints").make()
         files = {name: text.encode() if isinstance(text, str) else text for name, text in saved.items()}
-        entry = {"format": FORMAT, "kind": kind, "holonomix": version(), "files": checksums(files)}
+        checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        entry = {"format": FORMAT, "kind": kind, "holonomix": version(), "files": checksums}
         (aside / INTERNAL).write(FORMAT_FILE, signed(entry))
         (aside / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
-        (aside / INTERNAL).write("status.json", blank_status("new"))
-        aside.write("zarr.json", group_metadata((), 0, {"holonomix_format": FORMAT}))
+        (aside / INTERNAL).write(STATUS_FILE, blank_status("new"))
+        aside.write("zarr.json", group_metadata({}, {"holonomix_format": FORMAT}))
         for name, data in files.items():
             aside.write(name, data)
         if fill is not None:
@@ -124,25 +141,60 @@ def _remove_abandoned(path: Path) -> None:
         with contextlib.suppress(OSError, StoreError):
             facts = found.lstat()
             mine = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
-            if not mine or (not (found / INTERNAL / "lock").exists() and time.time() - facts.st_mtime < ABANDONED):
+            locked = (found / INTERNAL / "lock").exists()
+            if not mine or (not locked and time.time() - facts.st_mtime < ABANDONED_SECONDS):
                 continue
-            if (found / INTERNAL / "lock").exists():
+            if locked:
                 os.close(take_lock(Folder(found)))  # busy: another process is creating it
             discard(found)
 
 
-def is_ensemble(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory is the store of an ensemble."""
-    return is_store(path) and read_format(Folder(disk.as_path(path)))[1] == "ensemble"
+# ---- the lock
+
+
+def take_lock(root: Folder) -> int:
+    """Lock the store for one writer; the system releases the lock when the process ends, however it ends."""
+    handle = _open_lock(root)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
+            os.close(handle)
+            raise StoreBusyError(
+                f"another process is writing to {root}; wait for it, or end it, and try again"
+            ) from error
+        log.warning("%s: no file locks here (%s); make sure that one process writes at a time", root, error.strerror)
+    return handle
+
+
+@contextlib.contextmanager
+def shared_lock(root: Folder) -> Iterator[None]:
+    """A lock that any number of writers hold together, but not beside `take_lock`."""
+    handle = _open_lock(root)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_lock(root: Folder) -> int:
+    with disk.translated(root), (root / INTERNAL).opened() as directory:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open("lock", flags, 0o666, dir_fd=directory)
+
+
+# ---- format.json
 
 
 def read_format(root: Folder) -> tuple[int, str]:
     """The number of the store's format and its kind, "run" or "ensemble"; refuses those that are not known here."""
-    entry = read_entry(root)
+    entry = _read_entry(root)
     number = entry.get("format")
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise StoreDamagedError(
-            f"{root / INTERNAL}/format.json is damaged: it should name the store's format, as in "
+            f"{root / INTERNAL}/{FORMAT_FILE} is damaged: it should name the store's format, as in "
             f'{{"format": {FORMAT}}} for stores written by this version'
         )
     if number > FORMAT:
@@ -154,18 +206,102 @@ def read_format(root: Folder) -> tuple[int, str]:
     return number, str(entry.get("kind", "run"))[:40]
 
 
-def take_lock(root: Folder) -> int:
-    """Keep other writers out of the store; the system lets go when the process ends, however it ends."""
-    with disk.translated(root), (root / INTERNAL).opened() as directory:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        handle = os.open("lock", flags, 0o666, dir_fd=directory)
+def _read_entry(root: Folder) -> dict[str, Any]:
+    """What format.json says, if it agrees with its checksum; stores of older versions, or repaired ones, have none."""
+    inside = root / INTERNAL
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        data = inside.read(FORMAT_FILE, MAX_JSON_BYTES)
+        body = parse_json(data)
+        return unsigned(data) if body.keys() & {"files", "sha256"} else body
+    except (OSError, ValueError) as error:
+        raise StoreDamagedError(
+            f"{inside}/{FORMAT_FILE} is damaged or missing: {error}. The rows are not in it: where it holds "
+            f'{{"format": {FORMAT}, "kind": "run"}} (or "ensemble"), what this version wrote can be read'
+        ) from error
+
+
+def _checksums(root: Folder) -> dict[str, str] | None:
+    """The checksums of the saved files by name; None in a store of a version that recorded none."""
+    found: Any = _read_entry(root).get("files")
+    if found is not None and not (isinstance(found, dict) and all(isinstance(x, str) for x in found.values())):
+        raise StoreDamagedError(f"{root / INTERNAL}/{FORMAT_FILE} is damaged: files should name checksums")
+    return found
+
+
+# ---- the files that a store was created with
+
+
+def saved_file(root: Folder, name: str, most: int = MAX_FILE_BYTES) -> bytes:
+    """Read a file and verify its checksum. Stores of older versions have no checksums."""
+    try:
+        data = root.read(name, most)
     except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
-            os.close(handle)
-            raise StoreBusyError(
-                f"another process is writing to {root}; wait for it, or end it, and try again"
-            ) from error
-        log.warning("%s: no file locks here (%s); make sure that one process writes at a time", root, error.strerror)
-    return handle
+        raise StoreDamagedError(f"{root}/{name} cannot be read: {error.strerror}") from error
+    sums = _checksums(root)
+    if sums is not None and name in sums and hashlib.sha256(data).hexdigest() not in sums[name].split():
+        raise StoreDamagedError(
+            f"{root}/{name} was changed since the store wrote it: its SHA-256 differs. The rows are safe. Put the "
+            "original back; to go on to another number of steps, use `holonomix resume DIR --steps N`"
+        )
+    return data
+
+
+def replace_file(root: Folder, name: str, data: bytes) -> None:
+    """Replace a file and its checksum. Between the two the list names both, so that a kill leaves no damage."""
+    sums, inside = _checksums(root), root / INTERNAL
+    if sums is None:
+        root.write(name, data)
+        return
+    entry, new = _read_entry(root), hashlib.sha256(data).hexdigest()
+    both = " ".join(dict.fromkeys([*sums.get(name, "").split(), new]))
+    inside.write(FORMAT_FILE, signed({**entry, "files": {**sums, name: both}}))
+    root.write(name, data)
+    inside.write(FORMAT_FILE, signed({**entry, "files": {**sums, name: new}}))
+
+
+def refuse_hollow_files(root: Folder) -> None:
+    """Raise if one of the files is a pipe, a link or a length with nothing in it; contents are not read."""
+    for name in _checksums(root) or ():
+        with contextlib.suppress(OSError), root.file(name):
+            pass
+
+
+# ---- verifying
+
+
+def damaged_files(root: Folder) -> list[str]:
+    """The names of saved files, and of small files of the store itself, that are missing or were changed."""
+    try:
+        sums = _checksums(root)
+    except StoreError:
+        return [f"{INTERNAL}/{FORMAT_FILE}"]
+    if sums is None:
+        return []
+    checks = {FORMAT_FILE: unsigned, STATUS_FILE: unsigned, "zarr.json": _check_empty}
+    bad = [f"{INTERNAL}/{name}" for name, check in checks.items() if is_damaged(root / INTERNAL, name, check)]
+    for name in sums:
+        try:
+            saved_file(root, name)
+        except StoreError:
+            bad.append(name)
+    return bad
+
+
+def mend(root: Folder) -> None:
+    """Rewrite damaged metadata that is the same in every store. The caller holds the lock."""
+    if is_damaged(root / INTERNAL, "zarr.json", _check_empty):
+        (root / INTERNAL).write("zarr.json", as_json(EMPTY_GROUP))
+
+
+def is_damaged(folder: Folder, name: str, check: Callable[[bytes], object] = unsigned) -> bool:
+    """Whether a JSON file is missing or `check` raises a `ValueError` for its bytes."""
+    try:
+        check(folder.read(name, MAX_JSON_BYTES))
+    except (OSError, ValueError, StoreError):
+        return True
+    return False
+
+
+def _check_empty(data: bytes) -> None:
+    if data != as_json(EMPTY_GROUP):
+        raise ValueError("it is not as it was written")

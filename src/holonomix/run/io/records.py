@@ -1,119 +1,84 @@
-"""Which blocks of an ensemble are finished: a record per block, and once all are there a list of the records.
+"""Numbered records: a JSON file that holds the SHA-256 of itself and of the data file beside it.
 
-A block counts from the moment its record, `blocks/NNNNNNNN.json`, is renamed into place. When all blocks are finished,
-`blocks.json` holds the SHA-256 of each record, and `status.json` says "closed". `verify` then notices if any of these
-files is lost. Ensembles of older versions have no list, or say "new"; `list_all` completes them.
+A checkpoint of a run and a finished block of an ensemble are records. The JSON is renamed into place last: a record
+either is complete or does not exist.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from .directory import blank_status
 from .disk import Folder
 from .errors import StoreDamagedError, StoreError
-from .layout import INTERNAL, whole_number
-from .text import MOST_JSON, signed, unsigned
-
-MOST_BLOCKS = 1 << 20  # of an ensemble
-LIST, STATUS_FILE = "blocks.json", "status.json"
-MOST_LIST = 128 * MOST_BLOCKS  # bytes
+from .text import MAX_JSON_BYTES, signed, unsigned
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockRecords:
-    """The records of an ensemble of `blocks` blocks, each of at most `size` trajectories."""
+class Records:
+    """The records in a folder. Data files end in `ending`, and the JSON holds their checksum under `sum_key`.
 
-    root: Folder
-    blocks: int
-    size: int
+    `unique` is for records that several processes may write at once.
+    """
 
-    @property
-    def inside(self) -> Folder:
-        return self.root / INTERNAL
+    folder: Folder
+    ending: str
+    sum_key: str
+    max_bytes: int
+    unique: bool = False
 
-    def finished(self) -> set[int]:
-        """The blocks that are there."""
-        names = (self.inside / "blocks").names()
-        return {int(n[:8]) for n in names if re.fullmatch(r"\d{8}\.json", n) and int(n[:8]) < self.blocks}
+    def numbers(self) -> list[int]:
+        """The numbers of the records whose JSON exists, newest first; nothing is read."""
+        names = (n for n in self.folder.names() if re.fullmatch(r"\d{8}\.json", n))
+        return sorted((int(name[:8]) for name in names), reverse=True)
 
-    def read(self, block: int) -> bytes:
-        """The bytes of a record."""
-        folder, name = self.inside / "blocks", f"{block:08d}.json"
+    def save(self, number: int, body: dict[str, Any], data: bytes | None) -> None:
+        """Write a record; it counts from the moment its JSON is renamed into place."""
+        if data is not None:
+            self.folder.write(f"{number:08d}.{self.ending}", data, unique=self.unique)
+            body = {**body, self.sum_key: hashlib.sha256(data).hexdigest()}
+        self.folder.write(f"{number:08d}.json", signed(body), unique=self.unique)
+        self.folder.sync()
+
+    def text(self, number: int) -> bytes:
+        """The bytes of the JSON."""
+        return self._read(f"{number:08d}.json", MAX_JSON_BYTES)
+
+    def body(self, number: int) -> dict[str, Any]:
+        """The content of the JSON, verified."""
         try:
-            return folder.read(name, MOST_JSON)
+            return unsigned(self.text(number))
+        except ValueError as error:
+            raise StoreDamagedError(f"{self.folder}/{number:08d}.json is damaged: {error}") from error
+
+    def data(self, number: int, body: Mapping[str, Any]) -> bytes | None:
+        """The bytes of the data file, verified; None where the record with this content has none."""
+        wanted, name = body.get(self.sum_key), f"{number:08d}.{self.ending}"
+        if wanted is None:
+            return None
+        data = self._read(name, self.max_bytes)
+        if hashlib.sha256(data).hexdigest() != wanted:
+            raise StoreDamagedError(f"{self.folder}/{name} is damaged: its SHA-256 differs")
+        return data
+
+    def is_forged(self, number: int) -> bool:
+        """Whether a file of the record is hollow, too long, or no regular file; contents are not read."""
+        for name, most in ((f"{number:08d}.json", MAX_JSON_BYTES), (f"{number:08d}.{self.ending}", self.max_bytes)):
+            try:
+                with self.folder.file(name) as (_, size):
+                    if size > most:
+                        return True
+            except StoreError:
+                return True
+            except OSError:
+                continue  # missing: reading it finds out
+        return False
+
+    def _read(self, name: str, most: int) -> bytes:
+        try:
+            return self.folder.read(name, most)
         except OSError as error:
-            raise StoreDamagedError(f"{folder}/{name} cannot be read: {error.strerror}") from error
-
-    def body(self, block: int) -> dict[str, Any]:
-        """What a record says, verified."""
-        try:
-            body = unsigned(self.read(block))
-            counts = {int(code): whole_number(n, 0, self.size) for code, n in body["statuses"].items()}
-            if body["block"] != block or sum(counts.values()) > self.size:
-                raise ValueError("it belongs to another block")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreDamagedError(f"{self.root}: the record of block {block} is damaged: {error}") from error
-        return body
-
-    def counts(self, block: int) -> dict[int, int]:
-        """How many trajectories of a finished block ended with each status."""
-        return {int(code): n for code, n in self.body(block)["statuses"].items()}
-
-    def list_all(self, written: int | None = None) -> None:
-        """Once every block is there, list their checksums and close the ensemble.
-
-        A list that is there stays, except for the block that was just written.
-        """
-        if len(self.finished()) < self.blocks:
-            return
-        sums = self._listed()
-        have = None if sums is None else list(sums)
-        if sums is None:
-            sums = [self._digest(block) for block in range(self.blocks)]
-        elif written is not None:
-            sums[written] = self._digest(written)
-        if sums != have:
-            self.inside.write(LIST, signed({"blocks": sums}), unique=True)
-        # last: a list in an ensemble that is not closed is valid, the reverse is damage
-        if self._state() != "closed":
-            self.inside.write(STATUS_FILE, blank_status("closed"), unique=True)
-
-    def damaged(self) -> list[str]:
-        """The list of a finished ensemble, and the records, that are missing or not as they were written."""
-        closed = self._state() == "closed"
-        if not closed and LIST not in self.inside.names():
-            return []  # not finished, or of an older version
-        sums = self._listed()
-        if sums is None:
-            bad = sorted({*range(self.blocks)} - self.finished()) if closed else []
-        else:
-            bad = [block for block, wanted in enumerate(sums) if self._digest_or_none(block) != wanted]
-        records = [f"{INTERNAL}/blocks/{block:08d}.json" for block in bad]
-        return [f"{INTERNAL}/{LIST}", *records] if sums is None else records
-
-    def _digest(self, block: int) -> str:
-        return hashlib.sha256(self.read(block)).hexdigest()
-
-    def _digest_or_none(self, block: int) -> str | None:
-        with contextlib.suppress(StoreError):
-            return self._digest(block)
-        return None
-
-    def _listed(self) -> list[str] | None:
-        """The checksums in the list of blocks; None where it is missing or damaged."""
-        with contextlib.suppress(OSError, ValueError, KeyError, StoreError):
-            sums = unsigned(self.inside.read(LIST, MOST_LIST))["blocks"]
-            if isinstance(sums, list) and len(sums) == self.blocks and all(isinstance(x, str) for x in sums):
-                return sums
-        return None
-
-    def _state(self) -> str | None:
-        """The state in the status, "new" or "closed"; None where the status is missing or damaged."""
-        with contextlib.suppress(OSError, ValueError, KeyError, StoreError):
-            return str(unsigned(self.inside.read(STATUS_FILE, MOST_JSON))["state"])
-        return None
+            raise StoreDamagedError(f"{self.folder}/{name} cannot be read: {error.strerror}") from error

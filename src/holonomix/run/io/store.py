@@ -17,33 +17,43 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from . import checkpoints, directory
-from .checkpoints import Checkpoint
-from .columns import ColumnReader, ColumnWriter, remove_column
-from .contents import Contents, intact_checkpoints, open_contents
-from .directory import FORMAT, is_store, version
-from .disk import Folder, as_path
+from . import directory
+from .abstract import AbstractStore, log
+from .checkpoints import Checkpoint, Checkpoints, kept
+from .chunks import ColumnReader, ColumnWriter, remove_column
+from .directory import FORMAT, STATUS_FILE, version
 from .environment import current_environment
-from .errors import StoreDamagedError, StoreError, StoreNotFoundError, StoreVersionError
-from .layout import CHUNK_BYTES, INTERNAL, MOST_ROWS, SHARD_BYTES, Column, column_name, differences, group_metadata
-from .manifest import damaged_files, mend, replace_file, saved_file
-from .text import MOST_JSON, as_json, read_json, scalar_attributes, signed
+from .errors import StoreDamagedError, StoreError, StoreVersionError
+from .layout import (
+    CHUNK_BYTES,
+    INTERNAL,
+    MAX_ROWS,
+    SHARD_BYTES,
+    Column,
+    column_name,
+    columns_from,
+    differences,
+    group_metadata,
+    whole_number,
+)
+from .text import MAX_JSON_BYTES, as_json, read_json, scalar_attributes, signed, unsigned
 
-log = logging.getLogger("holonomix")
+if TYPE_CHECKING:
+    import xarray
+
 ENVIRONMENT = "environment"  # the key in the run's description
-SPARING = 20.0  # checkpoints take at most one part in so many of the time
+CHECKPOINT_SPARING = 20.0  # checkpoints take at most one part in so many of the time
 
 
-class Store:
+class Store(AbstractStore):
     """A run on disk, readable with `xarray.open_zarr(path)` at any moment; what `simulate(store=...)` writes to.
 
     `mode` is "create" (the path must be free), "resume" (a store must be there), "read", or "auto": resume what is
@@ -52,6 +62,9 @@ class Store:
     checkpoint accounts for. Each variable is cut into chunks of about `chunk_bytes`, and chunks are gathered into files
     of up to `shard_bytes`.
     """
+
+    kind: ClassVar[str] = "run"
+    max_file_bytes: ClassVar[int] = MAX_JSON_BYTES
 
     def __init__(
         self,
@@ -66,23 +79,24 @@ class Store:
     ) -> None:
         if mode not in ("auto", "create", "resume", "read"):
             raise StoreError(f"mode={mode!r}: choose 'auto', 'create', 'resume' or 'read'")
-        self.path = as_path(path)
+        self._locate(path)
         self.mode = mode
         self.rows = 0
-        self.columns: tuple[Column, ...] = ()
-        self.meta: dict[str, Any] = {}
-        self._root = Folder(self.path)
+        self.columns = ()
+        self.meta = {}
+        self.attributes: dict[str, Any] = {}
+        self.named_checkpoints: frozenset[int] = frozenset()  # in the status; that of older versions names none
+        self._checkpoints = Checkpoints(self._root)
         self._sizes = {"chunk_bytes": chunk_bytes, "shard_bytes": shard_bytes}
         self._checkpoint_seconds = self._spacing = checkpoint_seconds
         self._from_start = from_start
         self._writers: dict[str, ColumnWriter] = {}
-        self._opened: Contents | None = None
         self._number = -1
         self._pending: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
         self._last_checkpoint = -float("inf")
         self._started = False
         self._lock: int | None = None
-        if mode == "create" or (mode == "auto" and not is_store(self.path)):
+        if mode == "create" or (mode == "auto" and not directory.is_store(self.path)):
             self._lock = directory.create(self.path, files or {})
             self._started = True
         else:
@@ -122,7 +136,7 @@ class Store:
                 self._lay_out(values)
             self._pending = None
             for column in self.columns:
-                self._writers[column.name].append(values[column.key])
+                self._writers[column.name].append(values[column.key][None])
             self.rows += len(next(iter(values.values()))) if values else 0
 
     def checkpoint(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
@@ -148,14 +162,9 @@ class Store:
     # ---- the reader's side
 
     @property
-    def format(self) -> int:
-        """The number of the layout that the store was written in."""
-        return directory.read_format(self._root)[0]
-
-    @property
     def status(self) -> dict[str, Any]:
         """How the run ended, as given to `close`, with `state` "running" (or killed) or "closed"."""
-        entry = read_json(self._root / INTERNAL, "status.json")
+        entry = read_json(self._root / INTERNAL, STATUS_FILE)
         return {k: v for k, v in entry.items() if k not in ("sha256", "columns", "attributes", "begin", "checkpoints")}
 
     @property
@@ -167,26 +176,19 @@ class Store:
         recorded = self.meta.get(ENVIRONMENT)
         return {str(k): str(v) for k, v in recorded.items()} if isinstance(recorded, dict) else {}
 
-    def dataset(self) -> Any:
+    def dataset(self) -> xarray.Dataset:
         """The rows so far as an `xarray.Dataset`, read on demand and verified as they are read."""
-        return self._contents().dataset()
+        shown = self._shown()
+        return shown._lazy_dataset({"t"}, shown.attributes)
 
     def load(self) -> dict[str, np.ndarray]:
         """All rows in memory, verified, under the keys that they were appended with."""
-        return self._contents().load()
-
-    def verify(self) -> list[str]:
-        """Read everything; the names of the files that are missing or not as they were written."""
-        return list(dict.fromkeys([*open_contents(self._root).damaged(), *damaged_files(self._root)]))
-
-    def file(self, name: str) -> bytes:
-        """One of the files saved with the store."""
-        return saved_file(self._root, name, MOST_JSON)
+        return {reader.column.key: reader.read() for reader in self._shown()._readers()}
 
     def save_file(self, name: str, data: bytes) -> None:
         """Replace one of the files saved with the store."""
         with self._writing():
-            replace_file(self._root, name, data)
+            directory.replace_file(self._root, name, data)
 
     def __enter__(self) -> Store:
         return self
@@ -198,34 +200,78 @@ class Store:
 
     # ---- opening
 
-    @property
-    def _checkpoints(self) -> Folder:
-        return self._root / INTERNAL / "checkpoints"
-
-    def _contents(self) -> Contents:
-        """What is there now; a store that is open for reading shows what was there when it was opened."""
-        return self._opened or open_contents(self._root)
-
     def _open(self) -> None:
-        if not is_store(self.path):
-            what = "is not a holonomix store" if self.path.exists() else "does not exist"
-            raise StoreNotFoundError(f"{self.path} {what}; a run makes one with `holonomix run ... --out {self.path}`")
-        number, kind = directory.read_format(self._root)
+        self._check_kind()
+        number = self.format
         if self.mode == "read":
-            self._opened = found = open_contents(self._root)
-            self.rows, self.columns, self.meta = found.rows, found.columns, found.meta
+            self._describe(number)
             return
-        if number != FORMAT or kind != "run":
-            what = f"store format {number}" if number != FORMAT else f"the form of an {kind}"
+        if number != FORMAT:
             raise StoreVersionError(
-                f"{self.path} is in {what}, which can be read, viewed and exported but not continued as a run by this "
-                "version: install the holonomix that wrote it, or run it again in another directory"
+                f"{self.path} is in store format {number}, which can be read, viewed and exported but not continued by "
+                "this version: install the holonomix that wrote it, or run it again in another directory"
             )
-        found = checkpoints.numbers(self._checkpoints)
-        if found and not self._from_start and all(checkpoints.is_forged(self._checkpoints, n) for n in found):
+        if not self._from_start and self._checkpoints.all_forged():
             raise self._no_checkpoint()  # known from the sizes, before `holonomix resume` imports JAX
         self._lock = directory.take_lock(self._root)
-        mend(self._root)
+        directory.mend(self._root)
+
+    def _describe(self, number: int) -> None:
+        """Learn which rows and columns there are: from the status, or where it is damaged from a checkpoint."""
+        if number == 1:
+            self._describe_format_1()
+            return
+        try:
+            body = unsigned((self._root / INTERNAL).read(STATUS_FILE, MAX_JSON_BYTES))
+            self.rows, self.columns = whole_number(body["rows"], 0, MAX_ROWS), columns_from(body["columns"])
+            self.named_checkpoints = frozenset(whole_number(n, 0, 10**8) for n in body.get("checkpoints", ()))
+            self.attributes, self.meta = dict(body["attributes"]), dict(body.get("begin", {}))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, StoreError) as error:
+            newest = next(self._checkpoints.intact(), None)
+            if newest is None:
+                where = f"{self._root / INTERNAL}/{STATUS_FILE}"
+                raise StoreDamagedError(f"{where} is damaged or missing: {error}") from error
+            self.rows, self.columns, self.meta = newest.rows, newest.columns, newest.begin
+            self.attributes, self.named_checkpoints = scalar_attributes(newest.begin), frozenset()
+
+    def _describe_format_1(self) -> None:
+        """A store of the first format: shapes from the group's metadata, keys from a checkpoint."""
+        node, newest = read_json(self._root, "zarr.json"), next(self._checkpoints.intact(), None)
+        try:
+            inside = node["consolidated_metadata"]["metadata"]
+            found = [Column.from_metadata(str(name), array) for name, array in inside.items()]
+            self.attributes = scalar_attributes(node["attributes"])
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, StoreError) as error:
+            raise StoreDamagedError(f"{self.path}/zarr.json is damaged: {error}") from error
+        rows = {count for _, count in found}
+        shapes = {(c.name, c.shape, c.dtype) for c, _ in found}
+        self.columns = tuple(c for c, _ in found) if newest is None else newest.columns
+        if len(rows) > 1 or {(c.name, c.shape, c.dtype) for c in self.columns} != shapes:
+            raise StoreDamagedError(f"{self.path}/zarr.json is damaged: the arrays do not agree on the rows")
+        self.rows, self.meta = rows.pop() if rows else 0, newest.begin if newest else {}
+
+    def _now(self) -> Store:
+        return Store(self.path, "read")
+
+    def _shown(self) -> Store:
+        """What readers see; a store that is open for reading shows what was there when it was opened."""
+        return self if self.mode == "read" else self._now()
+
+    def _readers(self) -> list[ColumnReader]:
+        return [ColumnReader(self._root, column, self.rows) for column in self.columns]
+
+    def _damaged_records(self) -> list[str]:
+        inside = self._root / INTERNAL
+        status = [f"{INTERNAL}/{STATUS_FILE}"] if self.format > 1 and directory.is_damaged(inside, STATUS_FILE) else []
+        try:
+            bad, there = self._checkpoints.damaged(), set(self._checkpoints.numbers())  # a run removes old ones
+        except StoreError:
+            return [*status, f"{INTERNAL}/checkpoints"]
+        lost = self.named_checkpoints - there
+        if lost:  # the status stops naming a checkpoint before it is removed
+            lost &= self._now().named_checkpoints
+        found = {number: f"{number:08d}" for number in bad & there} | {number: f"{number:08d}.json" for number in lost}
+        return status + [f"{INTERNAL}/checkpoints/{found[number]}" for number in sorted(found, reverse=True)]
 
     # ---- writing
 
@@ -266,7 +312,7 @@ class Store:
 
     def _lay_out(self, values: Mapping[str, np.ndarray]) -> None:
         dims, rows = self.meta.get("dims") or {}, self._expected_rows()
-        made = [Column.of(key, v, dims.get(key), expected_rows=rows, **self._sizes) for key, v in values.items()]
+        made = [Column.for_run(key, v, dims.get(key), expected_rows=rows, **self._sizes) for key, v in values.items()]
         self.columns = tuple(made)
         self._writers = {column.name: ColumnWriter(self._root, column) for column in self.columns}
         for writer in self._writers.values():
@@ -277,7 +323,7 @@ class Store:
         rows, steps, every = (self.meta.get(name) for name in ("rows", "steps", "save_every"))
         if rows is None and isinstance(steps, int) and isinstance(every, int) and every > 0:
             rows = steps // every + 1
-        return rows if isinstance(rows, int) and rows > 0 else MOST_ROWS
+        return rows if isinstance(rows, int) and rows > 0 else MAX_ROWS
 
     def _commit(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         began = time.monotonic()
@@ -287,14 +333,14 @@ class Store:
             writer.sync()
         tail = {name: writer.tail for name, writer in self._writers.items()}
         checkpoint = Checkpoint(self._number + 1, self.rows, self.columns, arrays, tail, meta, self.meta)
-        checkpoints.save(self._checkpoints, checkpoint)
+        self._checkpoints.save(checkpoint)
         self._number += 1
         self._publish("running")
-        checkpoints.prune(self._checkpoints, self._number)
+        self._checkpoints.prune(self._number)
         self._pending = None
         self._last_checkpoint = time.monotonic()
         if self._checkpoint_seconds:
-            self._spacing = max(self._checkpoint_seconds, SPARING * (self._last_checkpoint - began))
+            self._spacing = max(self._checkpoint_seconds, CHECKPOINT_SPARING * (self._last_checkpoint - began))
 
     def _publish(
         self, state: str, closing: Mapping[str, Any] | None = None, damaged: Collection[int] = frozenset()
@@ -310,16 +356,15 @@ class Store:
             "holonomix_version": version(),
         }
         for writer in self._writers.values():
-            writer.folder.make()
             writer.publish(self.rows)
-        self._root.write("zarr.json", group_metadata(self.columns, self.rows, attributes), durable=False)
+        nodes = {column.name: column.metadata(self.rows) for column in self.columns}
+        self._root.write("zarr.json", group_metadata(nodes, attributes), durable=False)
         columns = [column.as_dict() for column in self.columns]
-        there = set(checkpoints.numbers(self._checkpoints)).difference(damaged)
-        kept = sorted(there & checkpoints.kept(self._number))
-        body = {"state": state, "rows": self.rows, "columns": columns, "checkpoints": kept}
+        named = sorted(kept(self._number).intersection(self._checkpoints.numbers()).difference(damaged))
+        body = {"state": state, "rows": self.rows, "columns": columns, "checkpoints": named}
         body |= {"attributes": attributes, "begin": self.meta}
         status = signed({**json.loads(as_json(closing or {})), **body})
-        (self._root / INTERNAL).write("status.json", status, durable=closing is not None)
+        (self._root / INTERNAL).write(STATUS_FILE, status, durable=closing is not None)
 
     # ---- after a kill
 
@@ -329,16 +374,16 @@ class Store:
         for name, writer in self._writers.items():
             writer.go_back_to(found.rows, found.tail[name])
         # readers first: no instant at which they are promised a row that is gone
-        damaged = set(checkpoints.numbers(self._checkpoints)) - {c.number for c in intact_checkpoints(self._root)}
+        damaged = self._checkpoints.damaged()
         self._publish("running", damaged=damaged)
         for writer in self._writers.values():
             writer.flush()
-        checkpoints.prune(self._checkpoints, found.number, damaged)
+        self._checkpoints.prune(found.number, damaged)
         for writer in self._writers.values():
             writer.cut()
 
     def _newest_intact(self) -> Checkpoint | None:
-        candidates = list(intact_checkpoints(self._root))
+        candidates = list(self._checkpoints.intact())
         if not candidates:
             return None
         newest = candidates[0]
@@ -352,12 +397,12 @@ class Store:
 
     def _discard_all(self) -> None:
         """Back to an empty store: right after a kill before the first checkpoint, a loss otherwise."""
-        promised = self._promised()
-        if (checkpoints.numbers(self._checkpoints) or promised is None or promised.rows) and not self._from_start:
+        found = self._checkpoints.numbers()
+        if (found or self._may_hold_rows()) and not self._from_start:
             raise self._no_checkpoint()
         self.rows, self.columns, self._number, self._writers = 0, (), -1, {}
-        self._publish("running", damaged=checkpoints.numbers(self._checkpoints))
-        checkpoints.prune(self._checkpoints, None)
+        self._publish("running", damaged=found)
+        self._checkpoints.prune(None)
         for name in self._root.names():
             if name != INTERNAL and self._root.is_directory(name):
                 remove_column(self._root, name)
@@ -369,8 +414,9 @@ class Store:
             f"{self.path} --from-start`"
         )
 
-    def _promised(self) -> Contents | None:
-        """What readers are shown; None where it cannot be told any more."""
-        with contextlib.suppress(StoreError):
-            return open_contents(self._root)
-        return None
+    def _may_hold_rows(self) -> bool:
+        """Whether readers are shown rows, or it is not known any more what they are shown."""
+        try:
+            return self._now().rows > 0
+        except StoreError:
+            return True

@@ -13,9 +13,7 @@ from .store import Store
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
     """Read everything in a store; the names of the files that are missing or not as they were written."""
-    if is_ensemble(path):
-        return EnsembleStore(path).verify()
-    return Store(path, "read").verify()
+    return (EnsembleStore(path) if is_ensemble(path) else Store(path, "read")).verify()
 
 
 def open_sweep(path: str | os.PathLike[str]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from .disk import Folder
 from .errors import StoreDamagedError, StoreError
 
-MOST_JSON = 16 << 20  # bytes in a JSON file of a store
+MAX_JSON_BYTES = 16 << 20  # bytes in a JSON file of a store
 SEAL = "holonomix_sha256"
 _BLANK = "0" * 64
 
@@ -46,7 +46,7 @@ def parse_json(data: bytes) -> dict[str, Any]:
 def read_json(folder: Folder, name: str) -> dict[str, Any]:
     """A JSON object from a file of a store."""
     try:
-        return parse_json(folder.read(name, MOST_JSON))
+        return parse_json(folder.read(name, MAX_JSON_BYTES))
     except (OSError, ValueError) as error:
         raise StoreDamagedError(f"{folder}/{name} is damaged or missing: {error}") from error
 
@@ -95,7 +95,7 @@ def damaged_nodes(root: Folder, names: Iterable[str]) -> list[str]:
     bad = []
     for folder, name in ((root, "zarr.json"), *((root / array, f"{array}/zarr.json") for array in names)):
         try:
-            intact = is_sealed(folder.read("zarr.json", MOST_JSON))
+            intact = is_sealed(folder.read("zarr.json", MAX_JSON_BYTES))
         except (OSError, StoreError):
             intact = False
         bad += [] if intact else [name]

@@ -18,7 +18,7 @@ from ...mechanics.problem import Problem
 from ...mechanics.projection import project
 from ...methods import RATTLE, Composition
 from ...methods.base import AbstractMethod
-from ...run import simulate
+from ...run.simulate import simulate
 from ...run.solution import Solution, map_rows
 from .arguments import check_problem
 

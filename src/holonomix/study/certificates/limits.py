@@ -15,7 +15,7 @@ from ...mechanics.projection import penalty_multipliers
 from ...methods.composition import Composition
 from ...methods.rattle import RATTLE
 from ...methods.verlet import StormerVerlet
-from ...run import simulate
+from ...run.simulate import simulate
 from .arguments import check_problem
 
 

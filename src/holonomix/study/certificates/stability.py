@@ -17,7 +17,7 @@ from ...core.types import Numbers, Real, State
 from ...mechanics import System
 from ...mechanics.problem import Problem
 from ...methods.base import AbstractMethod
-from ...run import simulate
+from ...run.simulate import simulate
 from ...run.solution import map_rows
 from ...trace.compiled import compiled
 from .arguments import check_problem

@@ -24,9 +24,7 @@ def _complete(package: str, incomplete: str) -> list[str]:
     """Read the names from the stub of the package, because importing JAX is too slow for completion."""
     found = stub_names(str(Path(__file__).parents[2] / package / "__init__.py"))
     others = ("base", "registry", "tableaus")
-    names = [
-        kebab(name) for name, (module, _) in found.items() if module not in others and name != "PartitionedTableau"
-    ]
+    names = [kebab(name) for name, (module, _) in found.items() if module not in others]
     return [name for name in names if name.startswith(incomplete)]
 
 

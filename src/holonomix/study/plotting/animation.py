@@ -13,7 +13,7 @@ from .notebook import Picture
 from .solution import draw_bodies, limits, plot_scene
 
 if TYPE_CHECKING:
-    from ...run import Solution
+    from ...run.solution import Solution
 
 
 def animate(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from ...run import Solution
+    from ...run.solution import Solution
 
 
 class Picture(Figure):

@@ -11,7 +11,7 @@ from ...run.events import EventRecord
 from .notebook import Picture
 
 if TYPE_CHECKING:
-    from ...run import Solution
+    from ...run.solution import Solution
 
 
 def _entry(solution: Solution | EventRecord, which: str, k: int) -> tuple[np.ndarray, str]:

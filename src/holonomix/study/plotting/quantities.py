@@ -14,7 +14,7 @@ from .solution import MAX_BINS, _windows
 
 if TYPE_CHECKING:
     from ...mechanics.problem import Problem
-    from ...run import Solution
+    from ...run.solution import Solution
 
 MAX_CURVES = 12
 

@@ -14,7 +14,7 @@ from holonomix.run.io import EnsembleStore, StoreError
 from .recording import Reader, Recording, Table, stored_scene
 
 if TYPE_CHECKING:
-    from holonomix.run import Ensemble
+    from holonomix.run.ensemble import Ensemble
 
 MAX_GHOSTS = 40
 MAX_POINTS = 40_000  # points of a map

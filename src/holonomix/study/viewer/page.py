@@ -25,7 +25,8 @@ from .portraits import certificate_table, kept_table, portraits
 from .recording import Reader, Recording, from_solution, from_store
 
 if TYPE_CHECKING:
-    from holonomix.run import Ensemble, Solution
+    from holonomix.run.ensemble import Ensemble
+    from holonomix.run.solution import Solution
 
 FRAMES = 2000
 MAX_NUMBERS = 160_000  # coordinates in all frames of a page: about 0.9 MB
@@ -59,7 +60,7 @@ def write_page(
 
 
 def _recording(source: str | os.PathLike[str] | Solution | Ensemble) -> Recording:
-    from holonomix.run import Ensemble
+    from holonomix.run.ensemble import Ensemble
 
     if isinstance(source, str | os.PathLike):
         if is_ensemble(source):

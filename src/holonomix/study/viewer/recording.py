@@ -14,7 +14,7 @@ from holonomix.run.io import EnsembleStore, Store, StoreError
 from holonomix.run.io.text import parse_json
 
 if TYPE_CHECKING:
-    from holonomix.run import Solution
+    from holonomix.run.solution import Solution
 
 ERRORS = ("constraint_error", "hidden_constraint_error")
 MAX_COMPONENTS = 10  # curves per chart

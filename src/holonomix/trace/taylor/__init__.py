@@ -6,6 +6,9 @@ Every operation of `f` gives its n-th coefficient from lower ones (Moore 1966; J
 to order N cost O(N^2) operations. Branches (`where`, `abs`, `maximum`) follow the branch that is taken at the center.
 """
 
+from . import functions as functions
+from . import products as products
+from . import rules as rules
 from .forms import in_two_forms as in_two_forms
 from .series import Series as Series
 from .series import SeriesError as SeriesError

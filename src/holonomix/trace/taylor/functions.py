@@ -11,19 +11,20 @@ from jax import lax
 
 from ...core.types import Index
 from .arithmetic import minus, over, scaled, weighted
-from .series import Node, Series, SeriesProgram
-
-Rule = Callable[[Node, Any], Any]
+from .series import Node, Rule, Series, SeriesProgram, recurrence
 
 
+@recurrence("exp")
 def _exp(node: Node, n: Index) -> Any:
     return scaled(weighted(node.inputs[0], node.output, n), 1.0 / n)
 
 
+@recurrence("exp2")
 def _exp2(node: Node, n: Index) -> Any:
     return scaled(weighted(node.inputs[0], node.output, n), math.log(2.0) / n)
 
 
+@recurrence("expm1")
 def _expm1(node: Node, n: Index) -> Any:
     if "whole" not in node.memory:
         node.memory["whole"] = Series(node.output[0] + 1.0)
@@ -32,11 +33,13 @@ def _expm1(node: Node, n: Index) -> Any:
     return whole[n]
 
 
+@recurrence("log")
 def _log(node: Node, n: Index) -> Any:
     (a,), c = node.inputs, node.output
     return over(minus(a[n], scaled(weighted(c, a, n, n - 1), 1.0 / n)), a[0])
 
 
+@recurrence("log1p")
 def _log1p(node: Node, n: Index) -> Any:
     (a,), c = node.inputs, node.output
     if "shifted" not in node.memory:
@@ -98,6 +101,7 @@ def _of_output(fn: Callable[[Any], Any]) -> Rule:
     return _integral(lambda node: _Expression(fn, node.output))
 
 
+@recurrence("atan2")
 def _atan2(node: Node, n: Index) -> Any:
     """`c' = (x y' - y x') / (x^2 + y^2)`."""
     if "r2" not in node.memory:
@@ -113,27 +117,19 @@ def _atan2(node: Node, n: Index) -> Any:
 
 _TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
 
-FUNCTION_RULES: dict[str, Rule] = {
-    "exp": _exp,
-    "exp2": _exp2,
-    "expm1": _expm1,
-    "log": _log,
-    "log1p": _log1p,
-    "sin": _pair(jnp.sin, jnp.cos, -1.0, 0),
-    "cos": _pair(jnp.sin, jnp.cos, -1.0, 1),
-    "sinh": _pair(jnp.sinh, jnp.cosh, 1.0, 0),
-    "cosh": _pair(jnp.sinh, jnp.cosh, 1.0, 1),
-    "tan": _of_output(lambda c: 1.0 + c * c),
-    "tanh": _of_output(lambda c: 1.0 - c * c),
-    "logistic": _of_output(lambda c: c * (1.0 - c)),
-    "atan": _of_input(lambda a: 1.0 / (1.0 + a * a)),
-    "asin": _of_input(lambda a: 1.0 / jnp.sqrt(1.0 - a * a)),
-    "acos": _of_input(lambda a: -1.0 / jnp.sqrt(1.0 - a * a)),
-    "asinh": _of_input(lambda a: lax.rsqrt(1.0 + a * a)),
-    "acosh": _of_input(lambda a: 1.0 / jnp.sqrt(a * a - 1.0)),
-    "atanh": _of_input(lambda a: 1.0 / ((1.0 - a) * (1.0 + a))),
-    "erf": _of_input(lambda a: _TWO_OVER_ROOT_PI * jnp.exp(-a * a)),
-    "erfc": _of_input(lambda a: -_TWO_OVER_ROOT_PI * jnp.exp(-a * a)),
-    "erf_inv": _of_output(lambda c: 1.0 / _TWO_OVER_ROOT_PI * jnp.exp(c * c)),
-    "atan2": _atan2,
-}
+recurrence("sin")(_pair(jnp.sin, jnp.cos, -1.0, 0))
+recurrence("cos")(_pair(jnp.sin, jnp.cos, -1.0, 1))
+recurrence("sinh")(_pair(jnp.sinh, jnp.cosh, 1.0, 0))
+recurrence("cosh")(_pair(jnp.sinh, jnp.cosh, 1.0, 1))
+recurrence("tan")(_of_output(lambda c: 1.0 + c * c))
+recurrence("tanh")(_of_output(lambda c: 1.0 - c * c))
+recurrence("logistic")(_of_output(lambda c: c * (1.0 - c)))
+recurrence("atan")(_of_input(lambda a: 1.0 / (1.0 + a * a)))
+recurrence("asin")(_of_input(lambda a: 1.0 / jnp.sqrt(1.0 - a * a)))
+recurrence("acos")(_of_input(lambda a: -1.0 / jnp.sqrt(1.0 - a * a)))
+recurrence("asinh")(_of_input(lambda a: lax.rsqrt(1.0 + a * a)))
+recurrence("acosh")(_of_input(lambda a: 1.0 / jnp.sqrt(a * a - 1.0)))
+recurrence("atanh")(_of_input(lambda a: 1.0 / ((1.0 - a) * (1.0 + a))))
+recurrence("erf")(_of_input(lambda a: _TWO_OVER_ROOT_PI * jnp.exp(-a * a)))
+recurrence("erfc")(_of_input(lambda a: -_TWO_OVER_ROOT_PI * jnp.exp(-a * a)))
+recurrence("erf_inv")(_of_output(lambda c: 1.0 / _TWO_OVER_ROOT_PI * jnp.exp(c * c)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -12,11 +12,10 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .arithmetic import convolve, inner, minus, over, plus, scaled, square, times, weighted
-from .series import Node, Series
-
-Rule = Callable[[Node, Any], Any]
+from .series import Node, Rule, Series, recurrence
 
 
+@recurrence("mul")
 def _mul(node: Node, n: Any) -> Any:
     a, b = node.inputs
     if not isinstance(a, Series):
@@ -26,6 +25,7 @@ def _mul(node: Node, n: Any) -> Any:
     return square(a, n) if a is b else convolve(a, b, n)
 
 
+@recurrence("dot_general")
 def _dot_general(node: Node, n: Any) -> Any:
     a, b = node.inputs
     if not isinstance(a, Series):
@@ -41,6 +41,7 @@ def _dot_general(node: Node, n: Any) -> Any:
     return total
 
 
+@recurrence("div")
 def _div(node: Node, n: Any) -> Any:
     a, b = node.inputs
     if not isinstance(b, Series):
@@ -49,6 +50,7 @@ def _div(node: Node, n: Any) -> Any:
     return over(minus(top, convolve(b, node.output, n, 1, n)), b[0])
 
 
+@recurrence("integer_pow")
 def _integer_pow(node: Node, n: Any) -> Any:
     (a,), k = node.inputs, node.params["y"]
     if k == 2:
@@ -108,19 +110,14 @@ def _power(node: Node, n: Any, a: Series, k: jax.Array | np.ndarray | float) -> 
     return over(total, a[0])
 
 
-def _sqrt(node: Node, n: Any) -> Any:
-    # by the power rule: the shorter recurrence over s^[j] s^[n-j] loses several more digits
-    return _power(node, n, node.inputs[0], 0.5)
+# sqrt too is computed by the power rule: the shorter recurrence over s^[j] s^[n-j] loses several more digits
+recurrence("sqrt")(lambda node, n: _power(node, n, node.inputs[0], 0.5))
+recurrence("rsqrt")(lambda node, n: _power(node, n, node.inputs[0], -0.5))
+recurrence("cbrt")(lambda node, n: _power(node, n, node.inputs[0], 1.0 / 3.0))
+recurrence("square")(lambda node, n: square(node.inputs[0], n))
 
 
-def _rsqrt(node: Node, n: Any) -> Any:
-    return _power(node, n, node.inputs[0], -0.5)
-
-
-def _cbrt(node: Node, n: Any) -> Any:
-    return _power(node, n, node.inputs[0], 1.0 / 3.0)
-
-
+@recurrence("pow")
 def _pow(node: Node, n: Any) -> Any:
     a, k = node.inputs
     if not isinstance(k, Series):
@@ -193,6 +190,7 @@ def _monomial_rule(node: Node, n: Any) -> Any:
     return _power(node, n, base, k)
 
 
+@recurrence("reduce_prod")
 def _reduce_prod(node: Node, n: Any) -> Any:
     """A product along axes, one factor after the other."""
     (a,), axes = node.inputs, node.params["axes"]
@@ -213,17 +211,3 @@ def _reduce_prod(node: Node, n: Any) -> Any:
 def _leading(x: PyTree, memory: dict[str, Any]) -> list[Any]:
     flat = jnp.transpose(x, memory["order"]).reshape((memory["count"], *memory["rest"]))
     return [flat[k] for k in range(memory["count"])]
-
-
-PRODUCT_RULES: dict[str, Rule] = {
-    "mul": _mul,
-    "dot_general": _dot_general,
-    "div": _div,
-    "integer_pow": _integer_pow,
-    "square": lambda node, n: square(node.inputs[0], n),
-    "sqrt": _sqrt,
-    "rsqrt": _rsqrt,
-    "cbrt": _cbrt,
-    "pow": _pow,
-    "reduce_prod": _reduce_prod,
-}

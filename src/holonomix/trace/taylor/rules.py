@@ -13,34 +13,19 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.extend.core import jaxpr_as_fun
 
 from ...core.types import Index
+from ..jaxprs import Params, scan_counts
+from ..primitives import TABLE, fill_column, linear
 from .arithmetic import scaled
-from .functions import FUNCTION_RULES
-from .products import PRODUCT_RULES
-from .series import Node, Series, center
+from .series import Node, Rewritten, Series, SeriesError, center, recurrence
 
-Rule = Callable[[Node, Any], Any]
-
+MAX_LOOP = 256  # iterations of a loop that are unrolled
 
 # -- operations that act on every coefficient alone ------------------------------------------------------------------
-
-_LINEAR = {
-    "neg", "reshape", "broadcast_in_dim", "transpose", "slice", "squeeze", "expand_dims", "reduce_sum", "cumsum", "rev",
-    "convert_element_type", "copy", "copy_p", "reduce_precision", "real", "imag", "concatenate", "pad", "gather",
-    "scatter-add", "scatter_add", "scatter", "dynamic_slice", "dynamic_update_slice", "add", "sub", "add_any",
-}  # fmt: skip
-
-# positions of the arguments that are numbers; the others (indices) are kept
-_VALUES = {
-    "gather": (0,),
-    "scatter-add": (0, 2),
-    "scatter_add": (0, 2),
-    "scatter": (0, 2),
-    "dynamic_slice": (0,),
-    "dynamic_update_slice": (0, 1),
-}
 
 
 def _linear(node: Node, n: Index) -> Any:
@@ -49,8 +34,7 @@ def _linear(node: Node, n: Index) -> Any:
 
 def _apply_linear(node: Node, terms: list[Any]) -> Any:
     """The operation on one term of each input, None standing for zero; indices are those of the center."""
-    name = node.name
-    values = _VALUES.get(name, range(len(node.inputs)))
+    name, values = node.name, TABLE[node.name].values or range(len(node.inputs))
     if all(terms[k] is None for k in values):
         return None
     if name in ("add", "add_any", "sub") and any(t is None for t in terms):
@@ -63,6 +47,13 @@ def _apply_linear(node: Node, terms: list[Any]) -> Any:
     return node.bind(*(x if k in values else centers[k] for k, x in enumerate(filled)))
 
 
+for _row in TABLE.values():
+    if _row.degree is linear:
+        _row.recurrence = _linear
+recurrence("convert_element_type", "reduce_precision", "imag", "scatter")(_linear)
+
+
+@recurrence("select_n")
 def _select(node: Node, n: Index) -> Any:
     """`which` follows the center; the cases go coefficient by coefficient."""
     which, *cases = node.inputs
@@ -76,11 +67,13 @@ def _select(node: Node, n: Index) -> Any:
 # -- branches ----------------------------------------------------------------------------------------------------------
 
 
+@recurrence("abs")
 def _abs(node: Node, n: Index) -> Any:
     (a,) = node.inputs
     return scaled(a[n], jnp.sign(a[0]))
 
 
+@recurrence("max", "min")
 def _extreme(node: Node, n: Index) -> Any:
     """`max` and `min`: the coefficient of the argument that the center takes."""
     centers = [center(x) for x in node.inputs]
@@ -93,6 +86,7 @@ def _extreme(node: Node, n: Index) -> Any:
     return jnp.where(first, left, right)
 
 
+@recurrence("reduce_max", "reduce_min")
 def _reduce_extreme(node: Node, n: Index) -> Any:
     """`reduce_max` and `reduce_min`: the coefficients of the entry that is first attained."""
     (a,) = node.inputs
@@ -104,11 +98,13 @@ def _reduce_extreme(node: Node, n: Index) -> Any:
     return jnp.sum(share * a[n], axis=axes)
 
 
+@recurrence("sign", "floor", "ceil", "round")
 def _flat(node: Node, n: Index) -> Any:
     """Functions that are constant between jumps."""
     return None
 
 
+@recurrence("clamp")
 def _clamp(node: Node, n: Index) -> Any:
     low, x, high = node.inputs
     if not isinstance(x, Series) or x[n] is None:
@@ -116,19 +112,60 @@ def _clamp(node: Node, n: Index) -> Any:
     return jnp.where((x[0] > center(low)) & (x[0] < center(high)), x[n], 0.0)
 
 
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(_LINEAR, _linear),
-    "select_n": _select,
-    "abs": _abs,
-    "max": _extreme,
-    "min": _extreme,
-    "reduce_max": _reduce_extreme,
-    "reduce_min": _reduce_extreme,
-    "clamp": _clamp,
-    "sign": _flat,
-    "floor": _flat,
-    "ceil": _flat,
-    "round": _flat,
-    **PRODUCT_RULES,
-    **FUNCTION_RULES,
-}
+# -- operations that are functions of simpler ones ---------------------------------------------------------------------
+
+
+def _rewritten(name: str) -> Callable[[Callable[[Params], Callable[..., list[Any]]]], Any]:
+    return lambda make: fill_column("recurrence", name)(Rewritten(make))
+
+
+@_rewritten("split")
+def _split(p: Params) -> Callable[..., list[Any]]:
+    ends = np.cumsum([0, *p.sizes])
+    return lambda x: [lax.slice_in_dim(x, int(a), int(b), axis=p.axis) for a, b in zip(ends[:-1], ends[1:])]
+
+
+@_rewritten("unstack")
+def _unstack(p: Params) -> Callable[..., list[Any]]:
+    return lambda x: [lax.index_in_dim(x, k, p.axis, keepdims=False) for k in range(x.shape[p.axis])]
+
+
+@_rewritten("stack")
+def _stack(p: Params) -> Callable[..., list[Any]]:
+    return lambda *x: [lax.concatenate([lax.expand_dims(v, (p.axis,)) for v in x], p.axis)]
+
+
+@_rewritten("optimization_barrier")
+def _barrier(p: Params) -> Callable[..., list[Any]]:
+    return lambda *x: list(x)
+
+
+@_rewritten("scan")
+def _scan(p: Params) -> Callable[..., list[Any]]:
+    """A loop of known length, unrolled."""
+    num_consts, num_carry = scan_counts(p.jaxpr, p.ins, p.outs)
+    if p.length > MAX_LOOP:
+        raise SeriesError(f"a loop of {p.length} rounds is too long for Taylor coefficients (at most {MAX_LOOP})")
+
+    def unrolled(*arguments: Any) -> list[Any]:
+        fixed, carry = arguments[:num_consts], list(arguments[num_consts : num_consts + num_carry])
+        xs = arguments[num_consts + num_carry :]
+        rows: list[Any] = [None] * p.length
+        for k in reversed(range(p.length)) if p.reverse else range(p.length):
+            out = jaxpr_as_fun(p.jaxpr)(*fixed, *carry, *(x[k] for x in xs))
+            carry, rows[k] = out[:num_carry], out[num_carry:]
+        return [*carry, *(jnp.stack(column) for column in zip(*rows, strict=True))]
+
+    return unrolled
+
+
+@_rewritten("cond")
+def _cond(p: Params) -> Callable[..., list[Any]]:
+    """All branches, and a selection of the one that is taken."""
+
+    def select(index: Any, *operands: Any) -> list[Any]:
+        which = index if len(p.branches) > 2 else index.astype(bool)
+        found = zip(*(jaxpr_as_fun(branch)(*operands) for branch in p.branches), strict=True)
+        return [lax.select_n(jnp.broadcast_to(which, cases[0].shape), *cases) for cases in found]
+
+    return select

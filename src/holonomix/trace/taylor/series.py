@@ -8,18 +8,30 @@ coefficients are separate arrays, or rows of one buffer indexed by the loop coun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from jaxtyping import PyTree
 
-from ..jaxprs import called, scan_counts
+from ..jaxprs import Params, called
+from ..primitives import TABLE, fill_column
 
-LONGEST_LOOP = 256
+Rule = Callable[["Node", Any], Any]
+
+
+class Rewritten(NamedTuple):
+    """The recurrence of an operation that is a function of simpler ones: `make(params)` returns that function."""
+
+    make: Callable[[Params], Callable[..., list[Any]]]
+
+
+def recurrence(*names: str) -> Callable[[Rule], Rule]:
+    """Register a function `(node, n) -> coefficient n` of primitives."""
+    return fill_column("recurrence", *names)
 
 
 class SeriesError(NotImplementedError):
@@ -144,21 +156,6 @@ class Node:
                 yield from value.series()
 
 
-class _Selected(Node):
-    """A branch chosen by an index that does not change along the series."""
-
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return "select_n"
-
-    def bind(self, *values: Any) -> Any:
-        index, *cases = values
-        which = jnp.broadcast_to(jnp.asarray(index, jnp.int32), jnp.shape(cases[0]))
-        return lax.select_n(which if len(cases) > 2 else which.astype(bool), *cases)
-
-
 class SeriesProgram:
     """A function `f(*arrays) -> arrays` whose Taylor coefficients are computed order by order.
 
@@ -188,7 +185,6 @@ class SeriesProgram:
 
     def _outputs(self, equation: Any, inputs: list[Any]) -> Sequence[Any]:
         from .products import monomial
-        from .rules import RULES
 
         name, several = equation.primitive.name, equation.primitive.multiple_results
         inner = called(equation)
@@ -197,19 +193,14 @@ class SeriesProgram:
         if not any(isinstance(x, Series) for x in inputs):
             found = equation.primitive.bind(*inputs, **equation.params)
             return found if several else [found]
-        if name == "cond":
-            return self._branches(equation, inputs)
-        if name in _REWRITTEN:
+        rule = TABLE[name].recurrence if name in TABLE else None
+        if isinstance(rule, Rewritten):
             shapes = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in equation.invars]
-            params = dict(equation.params)
-            if name == "scan":
-                params["counts"] = scan_counts(params["jaxpr"], shapes, [x.aval for x in equation.outvars])
-            body = jax.make_jaxpr(_REWRITTEN[name](**params))(*shapes)
+            body = jax.make_jaxpr(rule.make(Params(equation)))(*shapes)
             return self._trace(body.jaxpr, body.consts, inputs)
         if not several and not jnp.issubdtype(equation.outvars[0].aval.dtype, np.inexact):
             # comparisons and integers follow the center of the expansion
             return [equation.primitive.bind(*(center(x) for x in inputs), **equation.params)]
-        rule = RULES.get(name)
         if several or rule is None:
             raise SeriesError(
                 f"no Taylor coefficients are known for the operation {name!r}; write the function with elementary "
@@ -217,22 +208,8 @@ class SeriesProgram:
             )
         node = Node(equation, inputs, rule)
         node.output.monomial, node.rule = monomial(node)
-        return [self._node(node)]
-
-    def _node(self, node: Node) -> Series:
         self.nodes.append(node)
-        return node.output
-
-    def _branches(self, equation: Any, inputs: list[Any]) -> list[Any]:
-        """All branches, and the one that the center takes selected coefficient by coefficient."""
-        from .rules import RULES
-
-        index, *operands = inputs
-        found = [self._trace(b.jaxpr, b.consts, operands) for b in equation.params["branches"]]
-        return [
-            self._node(_Selected(None, [center(index), *cases], RULES["select_n"]))
-            for cases in zip(*found, strict=True)
-        ]
+        return [node.output]
 
     def advance(self, n: Any) -> list[Any]:
         """Coefficient n of every result; None where it is zero by structure."""
@@ -269,38 +246,3 @@ def loop(programs: Sequence[SeriesProgram], advance: Callable[[Any], None], firs
     for x, buffer in zip(states, lax.fori_loop(first, last, body, buffers), strict=True):
         x.buffer, x.terms = None, [buffer[k] for k in range(size)]
         x._piled = 0
-
-
-def _split(sizes: Sequence[int], axis: int) -> Callable[[Any], list[Any]]:
-    ends = np.cumsum([0, *sizes])
-    return lambda x: [lax.slice_in_dim(x, int(a), int(b), axis=axis) for a, b in zip(ends[:-1], ends[1:])]
-
-
-def _scan(
-    jaxpr: ClosedJaxpr | Jaxpr, length: int, counts: tuple[int, int], reverse: bool, **_: object
-) -> Callable[..., list[Any]]:
-    """A loop of known length, unrolled."""
-    num_consts, num_carry = counts
-    if length > LONGEST_LOOP:
-        raise SeriesError(f"a loop of {length} rounds is too long for Taylor coefficients (at most {LONGEST_LOOP})")
-
-    def unrolled(*arguments: Any) -> list[Any]:
-        fixed, carry = arguments[:num_consts], list(arguments[num_consts : num_consts + num_carry])
-        xs = arguments[num_consts + num_carry :]
-        rows: list[Any] = [None] * length
-        for k in reversed(range(length)) if reverse else range(length):
-            out = jaxpr_as_fun(jaxpr)(*fixed, *carry, *(x[k] for x in xs))
-            carry, rows[k] = out[:num_carry], out[num_carry:]
-        return [*carry, *(jnp.stack(column) for column in zip(*rows, strict=True))]
-
-    return unrolled
-
-
-# Operations with several results, as functions of simpler ones.
-_REWRITTEN: dict[str, Callable[..., Any]] = {
-    "split": _split,
-    "scan": _scan,
-    "optimization_barrier": lambda **_: lambda *x: list(x),
-    "unstack": lambda axis, **_: lambda x: [lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])],
-    "stack": lambda axis, **_: lambda *x: [lax.concatenate([lax.expand_dims(v, (axis,)) for v in x], axis)],
-}
