@@ -1,4 +1,4 @@
-"""Bricard's linkage (IFToMM benchmark A04): six hinges in a ring that should be stiff by count, and moves.
+"""Bricard's linkage (IFToMM benchmark A04): a ring of six hinges that moves, although it should be rigid by count.
 
 python examples/bricard.py
 """

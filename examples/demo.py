@@ -1,9 +1,9 @@
-"""The main job: a chaotic double pendulum for a long time, with its certificate and a picture.
+"""A long run of a chaotic double pendulum, with a certificate and a picture.
 
     python examples/demo.py --out out/demo
 
-Runs an eighth-order composition of RATTLE over a million steps with a progress bar, measures what the method promises,
-and writes the trajectory, the energy error and the constraint error to a picture.
+Runs an eighth-order composition of RATTLE over a million steps with a progress bar, measures the declared properties of
+the method, and plots the trajectory, the energy error and the constraint error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A comet on an orbit of eccentricity 0.9: variable steps that stay reversible.
+"""A comet on an orbit of eccentricity 0.9, with reversible variable steps.
 
     python examples/eccentric_orbit.py [--periods 1000] [--out orbit.png]
 
-Fixed-step Verlet spends its steps far from the sun and errs at the pericenter; Adaptive Verlet, with as many steps,
-keeps the energy more than a hundred times better, and without drift. Any function of (q, p), even in p, may steer them.
+Fixed-step Verlet takes most of its steps far from the sun and is inaccurate at the pericenter. With the same number of
+steps, the energy error of Adaptive Verlet is more than a hundred times smaller and does not drift. Any function of
+(q, p) that is even in p can control the steps.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ args = parser.parse_args()
 
 
 def gravity_time(q, p):
-    """One over the free-fall time at the distance |q|: equal steps in it take the same share of every encounter."""
+    """The inverse of the free-fall time at the distance |q|, so that steps are a fixed fraction of it."""
     return jnp.sum(q**2) ** -0.75
 
 

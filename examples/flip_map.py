@@ -2,9 +2,9 @@
 
     python examples/flip_map.py [--size 400] [--steps 10000] [--out flip_map.png]
 
-Every pixel is one trajectory: 400 x 400 of them, 10 000 RATTLE steps each, in one ensemble. A flip is noticed by a sign
-crossing: the outer rod passes its upright position. Nothing is saved on the way; the time of the first flip is reduced
-inside the loop. White pixels never flip: inside the lens they have too little energy to do so.
+Every pixel is one trajectory: 400 x 400 of them, 10 000 RATTLE steps each, in one ensemble. A flip is a sign change:
+the outer rod passes its upright position. No rows are saved; the time of the first flip is computed inside the loop.
+White pixels do not flip: inside the lens they have too little energy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import holonomix as hx
 
 
 class FirstFlip(eqx.Module):
-    """A reduction is any object with init, update and result: here, when does a rod pass through upright?"""
+    """The time when a rod first passes through upright; a reduction is any object with init, update and result."""
 
     def init(self, q, p, t):
         return (q[1] - q[0])[0], jnp.asarray(jnp.inf)

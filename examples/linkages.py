@@ -1,4 +1,4 @@
-"""Mechanisms of bars: the paths of their joints, drawn over one run each.
+"""Planar linkages: the paths of their joints over one run each.
 
 python examples/linkages.py
 """

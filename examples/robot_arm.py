@@ -1,8 +1,8 @@
-"""A seven-axis arm from a URDF file, let go, with brakes on its axes: joint angles and the force at its base.
+"""A seven-axis arm from a URDF file falls with damped axes: joint angles and the force at its base.
 
 python examples/robot_arm.py
 
-Half a minute on one core, nearly all of it compiling; every further second of motion (`--t1`) takes 2 s.
+Half a minute on one core, nearly all for compilation; every further second of motion (`--t1`) takes 2 s.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""An elastic rod, clamped at its foot, is thrown against a wall; VRATTLE takes small steps while it touches.
+"""An elastic rod, clamped at one end, hits a wall; VRATTLE takes small steps during contact.
 
     python examples/rod_wall.py [--nodes 10] [--t1 1.5] [--out rod.gif]
 
@@ -34,7 +34,7 @@ steps = np.diff(sol.t)
 print(sol)
 print(f"steps from {steps.min():.2g} to {steps.max():.2g}, largest energy error {np.abs(sol.energy_error()).max():.2g}")
 
-# frames at equal times: between two rows of the run the picture needs no more than a straight line
+# frames at equal times, by linear interpolation between rows
 times = np.linspace(0.0, sol.t[-1], args.frames)
 lines = backbone(sol.q)
 frames = np.stack([[np.interp(times, sol.t, x) for x in node.T] for node in lines.transpose(1, 0, 2)]).transpose(

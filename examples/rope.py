@@ -1,8 +1,8 @@
-"""A rope of a thousand links, let go from the horizontal, with air drag: constraints in linear time.
+"""A rope of a thousand links falls from the horizontal, with air drag: constraints in linear time.
 
     python examples/rope.py [--links 1000] [--out rope.png]
 
-The links are `Distance` constraints, so the multipliers come from a tridiagonal solve; every link keeps its length to
+The links are `Distance` constraints, so the multipliers come from a tridiagonal solve, and the error of every length is
 round-off. Drag is an applied force f(q, v, t).
 """
 
@@ -39,7 +39,7 @@ def main() -> None:
     q0 = np.stack([link * np.arange(1, n + 1), np.zeros(n)], 1)
     print(hx.explain(rope, hx.RATTLE(), q0))
 
-    # waves run along the rope, at most about half a link a step; it cracks like a whip after 1.5 s, which takes less
+    # waves run along the rope, at most about half a link per step; after 1.5 s it cracks like a whip
     dt = 0.5 * link / np.sqrt(9.81 * 10.0)
     steps = int(1.4 / dt)
     solution = hx.simulate(rope, hx.RATTLE(), q0, np.zeros_like(q0), dt=dt, steps=steps, save_every=max(1, steps // 12))

@@ -1,10 +1,10 @@
-"""Sampling on curved surfaces: three methods, the right measure, and the wrong ones beside it.
+"""Sampling on curved surfaces: three methods, with the correct measure and with wrong ones.
 
     python examples/sampling.py [--out out/sampling]
 
-A bead on a torus without forces visits its surface evenly, so the angle of the tube has the density 1 + cos/2. On a
-sphere with unequal masses the area is that of the mass metric, not the one seen by the eye. Prints effective sample
-sizes and how well each law fits, and writes a figure.
+Without forces, a bead on a torus samples its surface uniformly, so the angle of the tube has the density 1 + cos/2.
+On a sphere with unequal masses the area is that of the mass metric, not the Euclidean one. Prints effective sample
+sizes and chi-square statistics, and writes a figure.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def sample(system: hx.System, name: str, starts: np.ndarray, draws: int = 50) ->
 
 
 def chi(values: np.ndarray, edges: np.ndarray, density: np.ndarray) -> float:
-    """Chi-square a degree of freedom, against a density given on a fine grid between the edges: about one is right."""
+    """Chi-square per degree of freedom against a density on a fine grid; about one if the density is correct."""
     shares = density.reshape(len(edges) - 1, -1).sum(axis=1)
     count = np.histogram(values, edges)[0]
     expected = count.sum() * shares / shares.sum()
@@ -48,7 +48,7 @@ def chi(values: np.ndarray, edges: np.ndarray, density: np.ndarray) -> float:
 
 
 def draw(axes: plt.Axes, label: str, system: hx.System, starts: np.ndarray, coordinate, edges, laws) -> None:
-    """Histograms of one coordinate by each method over the densities that might hold."""
+    """Plot histograms of one coordinate for each method, with the candidate densities."""
     grid = edges[0] + (edges[-1] - edges[0]) * (np.arange(20 * (len(edges) - 1)) + 0.5) / (20 * (len(edges) - 1))
     print(f"{label}: effective sample size, then chi-square a degree of freedom for {' and '.join(laws)}")
     for name in METHODS:

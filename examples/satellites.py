@@ -27,7 +27,7 @@ def main() -> None:
         errors = (np.abs(sol.energy_error()), sol.constraint_error(), sol.hidden_constraint_error())
         print(f"{method.name:<18} " + " ".join(f"{np.max(e):9.1e}" for e in errors))
 
-    # the third satellite turns about the tether of the first two: it passes their x coordinate, rising, once a turn
+    # the third satellite turns about the tether of the first two: it passes their x coordinate, rising, once per turn
     passing = hx.Event(lambda q, p: q[2, 0] - q[0, 0], direction=1)
     sol = hx.simulate(problem.system, hx.LineIntegral(4), problem.q0, problem.p0, dt=0.1, t1=100.0, events=passing)
     turns = np.diff(sol.events[0].t)

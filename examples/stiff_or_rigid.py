@@ -1,9 +1,9 @@
-"""One double pendulum, every treatment of its stiff rods: which one is right for you?
+"""A comparison of all treatments of the stiff rods of a double pendulum.
 
     python examples/stiff_or_rigid.py [--out out/stiff]
 
-The same two rods as constraints (RATTLE), as a penalty stepped coarsely (Zhang-Skeel), as springs with micro-steps
-between kicks (mollified impulse), and as the limit of infinitely stiff springs that carry energy (effective system).
+The two rods are constraints (RATTLE), a penalty with long steps (Zhang-Skeel), springs with micro-steps
+between kicks (mollified impulse), or the limit of infinitely stiff springs with energy (effective system).
 Prints the errors and writes a figure.
 """
 
@@ -22,7 +22,7 @@ import matplotlib.pyplot as plt
 
 
 def rods(axes: plt.Axes) -> None:
-    """Rods that start at rest: the rigid system is the right model, a penalty comes near it."""
+    """Rods that start at rest: the rigid system is the correct limit, and a penalty approximates it."""
     problem = hx.models.double_pendulum()
     exact = hx.simulate(problem.system, hx.Composition(hx.RATTLE(), 8), problem.q0, problem.p0, dt=0.1, t1=20.0)
     stiff = problem.system.penalized(20.0)
@@ -42,7 +42,7 @@ def rods(axes: plt.Axes) -> None:
 
 
 def springs(axes: plt.Axes) -> None:
-    """Springs that swing: the rigid system is the wrong limit, whatever the step."""
+    """Springs that oscillate: the rigid system is the wrong limit for any step."""
     problem = hx.models.stiff_spring_double_pendulum(1e-3)
     stiff = problem.system
     truth = hx.simulate(stiff, hx.StormerVerlet(), problem.q0, problem.p0, dt=1e-5, t1=4.0, save_every=10_000)

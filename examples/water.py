@@ -3,7 +3,7 @@
     python examples/water.py [--ps 60] [--out water.png]
 
 The rigid cluster runs with RATTLE, the stiff one with the linearly implicit Z&Ss, both with the same step of 0.509 fs
-and the same heat bath. Four replicas of each tell how far apart two runs of one method are.
+and the same heat bath. Four replicas of each show the difference between two runs of one method.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # A pendulum of your own
+# # Your own pendulum
 #
-# Two masses on two rods of your choice: the run, its picture, its page, and the certificate of the method.
+# Two masses on two rods: run it, plot it, write a page, and certify the method.
 # %%
 import jax.numpy as jnp
 
@@ -14,7 +14,7 @@ system = hx.System(
     mass=masses[:, None],  # one mass per particle
 )
 # %% [markdown]
-# Start roughly, and let `project` find the nearest consistent state.
+# Start with a rough guess; `project` finds the nearest consistent state.
 # %%
 q0, p0 = hx.project(system, [[0.5, 0.0], [1.2, 0.3]], [[0.0, 0.0], [0.0, 0.1]])
 problem = hx.Problem(system, q0, p0, dt=0.002, t1=10.0, name="my pendulum")
@@ -22,13 +22,13 @@ sol = hx.simulate(problem, hx.RATTLE())
 print(sol)
 sol.plot()
 # %% [markdown]
-# The tension of the rods is the size of their constraint forces.
+# The tension of a rod is the magnitude of its constraint force.
 # %%
 forces = sol.constraint_forces()
 print({name: float(jnp.linalg.norm(f[:, -1], axis=-1).max().round(2)) for name, f in forces.items()})
 hx.plotting.multipliers(sol)
 # %% [markdown]
-# What does RATTLE keep on this problem? Measure it.
+# Measure the declared properties of RATTLE on this problem.
 # %%
 certificate = hx.certify(problem, hx.RATTLE())
 print(certificate)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Which method is best for my problem?
 #
-# `hx.compare` runs several methods over a ladder of steps against a fine reference and times their steps.
+# `hx.compare` runs several methods with several step sizes, and measures their errors and costs.
 # %%
 import holonomix as hx
 
@@ -19,7 +19,7 @@ result = hx.compare(
 )
 result.plot()
 # %% [markdown]
-# The energy after a long run, and the cheapest method for each error (the times are those of the machine it ran on):
+# The energy drift in a long run, and the cheapest method for each error (times depend on the machine):
 # %%
 for curve in result.curves:
     print(f"{curve.name:8} energy drift over t = {result.long:g}: {curve.drift:.1e}")

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Fit a rod length through a simulation
 #
-# `hx.integrate` is pure: JAX differentiates through it. Here the lengths of a double pendulum are found from where
-# its lower mass is seen after one second.
+# `hx.integrate` is pure, so JAX can differentiate it. Here the lengths of a double pendulum are fitted to the observed
+# position of its lower mass after one second.
 # %%
 import jax
 import jax.numpy as jnp

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # Many trajectories at once, and a map
+# # Ensembles and maps
 #
-# 1 600 double pendula, released at rest from every pair of angles; the highest point of the lower mass is found inside
-# the loop, so that nothing else has to be kept.
+# 1 600 double pendula are released at rest from every pair of angles. The highest point of the lower mass is computed
+# inside the loop, so no rows have to be stored.
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,6 +34,6 @@ figure.colorbar(shown, label="highest point of the lower mass")
 plt.close(figure)
 figure
 # %% [markdown]
-# `ens.view()` shows the same as a page, and with `save_every` the trajectories move together.
+# `ens.view()` shows the map as a page; with `save_every` it also animates the trajectories.
 # %%
 ens.view("map.html")

@@ -15,12 +15,12 @@ times = sol.events[0].t
 print(sol.events[0])
 print("periods", np.diff(times))
 # %% [markdown]
-# Between the steps: `sol.at` is as accurate as the method.
+# Between the steps, `sol.at` is as accurate as the method.
 # %%
 q, p = sol.at(np.linspace(0.0, 30.0, 7))
 print(np.abs(np.sum(q.reshape(7, -1) ** 2, axis=1) - 1).max())
 # %% [markdown]
-# A terminal event ends the run; this is how an impact is treated.
+# A terminal event ends the run, for instance at an impact.
 # %%
 wall = hx.Event(lambda q, p: jnp.ravel(q)[0] - 0.3, terminal=True, direction=1)
 sol = hx.simulate(problem, hx.RATTLE(), dt=0.01, t1=30.0, events=[wall])

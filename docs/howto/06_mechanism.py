@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A mechanism from bodies and joints
 #
-# An arm of two links with a motor in its shoulder: angles, reactions, and the mechanism as a picture.
+# An arm of two links with a motor in its shoulder: joint angles, reaction forces, and a picture of the mechanism.
 # %%
 import numpy as np
 

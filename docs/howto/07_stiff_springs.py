@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Stiff springs: as they are, as constraints, or with long steps
+# # Stiff springs: resolved, as constraints, or with long steps
 #
 # A double pendulum whose rods are springs. With an explicit method the springs limit the step; a constrained
 # method follows the limit; linearly implicit methods take steps beyond the period of the springs.
@@ -19,7 +19,7 @@ runs = {
 for name, sol in runs.items():
     print(f"{name:34} {sol.stats['steps']:6} steps, end {np.round(np.ravel(sol.final_q), 3)}")
 # %% [markdown]
-# The springs start at rest here, so that rigid rods are the right limit. Springs that oscillate follow another
-# system: see the page on stiff limits.
+# Here the springs start at rest, so rigid rods are the correct limit. Oscillating springs have another limit: see the
+# page on stiff limits.
 # %%
 hx.plotting.spectrum(fine, entry=0)

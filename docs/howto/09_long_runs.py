@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Long runs: a store, a stop, and the same result
+# # Long runs: store, stop and resume
 #
 # Rows go to a Zarr directory; the same call continues after a kill.
 # %%
@@ -12,7 +12,7 @@ options = {"dt": 0.05, "save_every": 100, "store": "run1"}
 sol = hx.simulate(problem, hx.RATTLE(), steps=20_000, **options)
 print(sol)
 # %% [markdown]
-# Asked for more steps, it goes on from the last checkpoint; nothing is computed twice.
+# A call with more steps continues from the last checkpoint; no step is computed twice.
 # %%
 sol = hx.simulate(problem, hx.RATTLE(), steps=40_000, **options)
 print(sol, float(abs(sol.energy_error()).max()))

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Phase portrait, section and spectrum
 #
-# The same pendulum, calm and wild.
+# The same pendulum with regular and with chaotic motion.
 # %%
 import holonomix as hx
 
@@ -11,12 +11,12 @@ hx.plotting.poincare(calm, section=0, level=0.0, show=2)
 # %%
 hx.plotting.poincare(wild, section=0, level=0.0, show=2)
 # %% [markdown]
-# A few sharp lines against a broad band:
+# A few sharp lines and a broad band:
 # %%
 hx.plotting.spectrum(calm, entry=2)
 # %%
 hx.plotting.spectrum(wild, entry=2)
 # %% [markdown]
-# The energy error is bounded in both cases; chaos does not harm it.
+# The energy error is bounded in both cases.
 # %%
 hx.plotting.invariants(wild)

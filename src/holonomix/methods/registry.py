@@ -43,7 +43,7 @@ class Entry:
 
 FAMILIES: dict[str, tuple[str, ...]] = {}  # module -> names of its methods, read from the stub
 for _name, (_module, _) in stub_names(str(Path(__file__).with_name("__init__.py"))).items():
-    if _module not in ("base", "registry") and not _name.endswith("Tableau"):
+    if _module not in ("base", "registry", "tableaus"):
         FAMILIES[_module] = (*FAMILIES.get(_module, ()), _name)
 
 

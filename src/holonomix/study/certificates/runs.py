@@ -120,8 +120,8 @@ def one_step(
 ) -> tuple[Any, Any, Any]:
     """One step as a map of (q, p), and its status.
 
-    With `shown` the map is that of the output of the method, otherwise that of its own variables. The step starts
-    anew at (q, p), or with the memory of `carry`, which is then held fixed.
+    With `shown` the map is that of the output of the method, otherwise that of its internal variables. It starts
+    at (q, p) with a new memory, or with the memory of `carry`, which is then held fixed.
     """
     if carry is None:
         before = stepper.start(consts, q, p)

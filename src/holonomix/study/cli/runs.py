@@ -14,9 +14,9 @@ from .printing import make_console, read_certificate, report, report_sweep
 from .suggest import complete_method, complete_model
 
 CODES = (
-    "Exit codes: 0 done; 2 command line, run file, model or method; 3 the run stopped before its end (the store keeps "
-    "what it computed); 4 the store, or a full disk; 130 Ctrl-C and 143 SIGTERM, after which `holonomix resume` goes "
-    "on."
+    "Exit codes: 0 done; 2 error in the command line, run file, model or method; 3 the run stopped before its end (the "
+    "store has its rows); 4 error of the store, or a full disk; 130 Ctrl-C and 143 SIGTERM, after which `holonomix "
+    "resume` continues."
 )
 
 
@@ -102,7 +102,7 @@ def resume(
     ] = False,
     system: Annotated[
         Path | None,
-        typer.Option("--system", metavar="FILE.py", help="The Python file of a run that somebody else started."),
+        typer.Option("--system", metavar="FILE.py", help="The Python file of a run that another user started."),
     ] = None,
     executor: Executor = None,
     as_json: Json = False,

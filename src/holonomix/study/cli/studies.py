@@ -35,7 +35,9 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare methods by errors and cost, as a table and a work-precision plot.
+    """Compare errors and costs of methods.
+
+    The result is a table and a work-precision plot.
 
     Methods for stiff systems run on the penalized model, in which springs of stiffness omega replace the constraints.
     Their errors are measured against the rigid motion.
@@ -112,7 +114,10 @@ def explain(
     sets: Sets = None,
     trust: Trust = False,
 ) -> None:
-    """Show how a run would be executed: back end, size of the step, solver, and the reasons."""
+    """Show the back end of a run, and why.
+
+    Also shows the size of the step and the solver.
+    """
     with exit_on_error():
         set_up_jax()
         from .execute import job_from
@@ -142,7 +147,10 @@ def reproduce(
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the items with their quick and full run times.")] = False,
 ) -> None:
-    """Recompute figures and tables of the papers, each with a verdict."""
+    """Recompute figures and tables of the papers.
+
+    Each item has a verdict.
+    """
     with exit_on_error():
         set_up_jax()
         from .papers import PAPERS, list_items

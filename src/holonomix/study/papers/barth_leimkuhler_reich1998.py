@@ -30,7 +30,7 @@ RATIO = "section 4: the mass ratio 1000 is m2/m1, a light inner mass"
 
 
 def first_step(run: Callable[[float], Any], steps: int, guess: float) -> float:
-    """The first step with which an adaptive run takes `steps` steps, by bisection of its logarithm."""
+    """The first step for which an adaptive run takes `steps` steps, by bisection of its logarithm."""
     points: list[tuple[float, int]] = []
     dt = guess
     for _ in range(30):
@@ -62,7 +62,7 @@ def pendulum_run(name: str, steps: int = STEPS, light: int = 0) -> Any:
 
 
 def prominence(sol: Any) -> float:
-    """The largest energy error over its median in time: how high the peaks are."""
+    """The height of the peaks: the largest energy error divided by its median in time."""
     even = np.interp(np.linspace(0.01, END, 20_000), sol.t, np.abs(sol.energy_error()))
     return float(worst(sol) / np.median(even))
 

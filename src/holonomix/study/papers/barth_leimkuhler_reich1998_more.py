@@ -185,7 +185,7 @@ def figure5_1(found: Findings, quick: bool) -> None:
 
 
 def clamped_twice(cells: int, bend: float) -> tuple[Any, Any]:
-    """A rod whose two ends are held upright, and a consistent shape: normals tilted by `bend sin(2 pi s)`."""
+    """A rod with both ends held upright, and a consistent shape: normals tilted by `bend sin(2 pi s)`."""
     rod = hx.models.cosserat_rod(cells, walls=())
     tilt = bend * np.sin(2 * np.pi * np.arange(cells + 1) / cells)
     normal = np.stack([np.sin(tilt), 0 * tilt, np.cos(tilt)], axis=1)

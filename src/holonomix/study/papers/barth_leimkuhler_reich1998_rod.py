@@ -240,7 +240,7 @@ def figure5_6(found: Findings, quick: bool) -> None:
         size["naive"] > 5 * size["forward"],
         why="the starts do not differ",
     )
-    # amplitude of what alternates from step to step, on the approach and in the collision
+    # amplitude of the part that alternates from step to step, before and during the collision
     sol = rod_run(h0, "naive")
     step, middle = np.diff(sol.t), sol.t[2:-2]
     parts = [(middle > low) & (middle < high) for low, high in ((0.0, 0.08), (0.16, 0.2))]

@@ -65,7 +65,7 @@ def figure2(found: Findings, quick: bool) -> None:
         "$|g|$": np.abs(np.sum(run.q**2, axis=1) - 1)[1:],
     }
     table = found.table(f"Largest errors over {len(run.t) - 1} steps", "quantity", "error")
-    # one panel per quantity: at round-off the curves would cover each other
+    # one panel per quantity, because curves at round-off overlap
     axes = found.panels("figure2", 4, 1, (3.4, 5.6), sharex=True)
     for panel, (name, curve) in zip(axes, curves.items(), strict=True):
         table.add(name, np.max(curve))
@@ -174,7 +174,7 @@ def theorem8(found: Findings, quick: bool) -> None:
 
 
 def symmetry_defect(problem: Any, method: Any, dt: float, steps: int, project: bool = False) -> float:
-    """How far a run forward and one back with reversed momentum ends from a generic state on the manifold."""
+    """Distance from a generic state on the manifold after a run forward and one back with reversed momentum."""
     q, p = hx.integrate(problem, hx.RATTLE(), dt=0.01, steps=70)
     go = lambda q, p: hx.integrate(problem.system, method, q, p, dt=dt, steps=steps, adjoint="forward")
     if project:

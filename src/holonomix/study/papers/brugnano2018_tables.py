@@ -2,7 +2,7 @@
 
 Beyond the paper: the true errors of tables 3 and 4 (the paper compares two meshes there).
 
-What the columns are (the text does not say; all four tables come out with these):
+Meaning of the columns (the text does not say; with these all four tables can be reproduced):
 
 - table 1: the largest 1-norm of the (q, p) error over the steps, against the closed form;
 - table 2: the inf-norm of the (q, p) error at the end of ten periods;
@@ -11,7 +11,7 @@ What the columns are (the text does not say; all four tables come out with these
   1-norm of it in table 4).
 
 The printed errors and rates are in a CSV file: e_s, e_lambda and e_hc with their rates ("-" where the paper prints
-none); those of energy and constraint, all at round-off there, are left out.
+none). Errors of energy and constraint, all at round-off in the paper, are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ with Path(__file__).with_name("brugnano2018_printed.csv").open(newline="") as _f
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One solution by HBVM(k, s), with everything the tables are made of."""
+    """One solution by HBVM(k, s), with all data for the tables."""
 
     t: np.ndarray
     q: np.ndarray
@@ -96,7 +96,7 @@ def hidden_constraint(system: hx.System, q: Any, p: Any) -> Any:
 
 
 def agreement(ours: float, printed: str) -> str:
-    """`=` where all printed digits come out, the deviation in percent otherwise."""
+    """`=` if all printed digits agree, otherwise the deviation in percent."""
     if f"{ours:.4e}" == printed:
         return "="
     return f"{100 * (ours / float(printed) - 1):+.2g}%"
@@ -210,7 +210,7 @@ def show_table(number: int, quick: bool) -> Findings:
         for k, (ours, printed) in enumerate(zip((row.solution, row.multiplier, row.hidden), row.printed)):
             compared = (ours, printed) in row.compared
             rate, theirs = slopes.get((row.s, row.n), (np.nan,) * 3)[k], printed_rates[k]
-            # below 1e-12 the paper's own round-off decides the rate
+            # below 1e-12 the round-off of the paper determines the rate
             known = compared and theirs != "-" and np.isfinite(rate) and float(printed) > 1e-12
             off = max(off, abs(rate - float(theirs))) if known else off
             same = agreement(ours, printed) if compared else "round-off"

@@ -78,7 +78,7 @@ def theory(found: Findings, quick: bool) -> None:
         correction="(27): the diagonal entries after the first are zero",
     )
     _local_statements(found, dataclasses.replace(problem, q0=q, p0=p))
-    # Theorems 6 and 7: many stages and nodes leave order 2; a constant multiplier leaves none
+    # Theorems 6 and 7: the order stays 2 for many stages and nodes, because the multiplier is constant
     table = found.table("HBVM(12, 6): largest errors to t = 2", "problem", "h", "(q, p)", "hidden constraint", keys=2)
     pendulum, errors = PROBLEMS[1](), []
     meshes = (0.1, 0.05, 0.025)
@@ -99,7 +99,7 @@ def theory(found: Findings, quick: bool) -> None:
     e = float(np.max(np.abs(run.z - np.concatenate(conical.reference(run.t), axis=1))))
     table.add(conical.name, "0.1", e, float(np.max(np.abs(run.hidden))))
     found.compare("Theorem 6 with a constant multiplier", "exact", f"to {e:.0e}", e < 1e-12)
-    # section 4: HBVM(s, s) is the Gauss method, which is symplectic; HBVM(k, s) with k > s keeps the energy instead
+    # section 4: HBVM(s, s) is the Gauss method, which is symplectic; HBVM(k, s) with k > s conserves energy instead
     free = hx.models.henon_heiles()
     ends = [hx.simulate(free, m, dt=0.1, steps=20) for m in (hx.HBVM(2, 2), hx.Gauss(2), hx.HBVM(4, 2))]
     same = float(np.max(np.abs(ends[0].q - ends[1].q)))

@@ -1,4 +1,4 @@
-"""Farrell, Hamiltonian mechanics and the construction of numerical integrators (2009): its statements, measured.
+"""Farrell, Hamiltonian mechanics and the construction of numerical integrators (2009): measurements of its statements.
 
 Local and global order of every classical method, the error bound of Euler's method, iterations of the multiplier
 solvers, Andersen's loop, the wedge product under SHAKE and RATTLE; section 7 is in `farrell2009_composition`.
@@ -49,8 +49,8 @@ def measured_orders(
 ) -> tuple[float, float, np.ndarray, np.ndarray]:
     """Exponents of the error of one step and of the error at the end, with the errors, on Henon-Heiles.
 
-    One step of dt is wrong by O(dt^{p+1}), the end by O(dt^p). A multistep method's step is taken from exact values
-    before it, which its start provides.
+    The error of one step is O(dt^{p+1}), that at the end O(dt^p). The step of a multistep method starts from exact
+    values, which its starting method provides.
     """
     problem = hx.models.henon_heiles()
     fine = hx.Composition(hx.StormerVerlet(), order=8)
@@ -201,10 +201,10 @@ def multipliers(found: Findings, quick: bool) -> None:
 
 
 def wedge_defects() -> dict[str, float]:
-    """How far one step is from keeping `dq ^ dp`, and what velocity-level SHAKE leaves of the hidden constraint.
+    """Defects of `dq ^ dp` over one step, and the violation of the hidden constraint by velocity-level SHAKE.
 
     Velocity-level SHAKE is measured on the vectors with `G dq = 0`, RATTLE on the tangent space of the cotangent
-    bundle; `ambient` is RATTLE on all vectors, the control: there nothing is promised.
+    bundle. `ambient` is RATTLE on all vectors, where a defect is expected.
     """
     problem = hx.models.double_pendulum(masses=(1.0, 1.5))
     # a generic state, from a short run

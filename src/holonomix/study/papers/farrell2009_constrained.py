@@ -14,8 +14,8 @@ from .items import Findings, item, order_of
 def andersen(dt: float = 0.05, links: int = 4, reset: bool = False, tol: float = 1e-12) -> tuple[Any, Any, int]:
     """One step of RATTLE by Andersen's loop on a hanging chain of unit masses: positions, velocities and cycles.
 
-    `reset=True` does as printed: each correction starts again from the velocity without constraint forces, so that what
-    the other constraints needed is lost.
+    `reset=True` is the loop as printed: each correction starts from the velocity without constraint forces, and so
+    discards the corrections for the other constraints.
     """
     start = hx.models.chain(links)
     moved = hx.integrate(start, hx.RATTLE(), dt=dt, steps=20)

@@ -171,7 +171,7 @@ def multistep(found: Findings, quick: bool) -> None:
 def lemmas(found: Findings, quick: bool) -> None:
     """Remainders of Taylor polynomials, (1 + x)^m <= e^(m x), and rules of the wedge product."""
     rng = np.random.default_rng(0)
-    # Theorem 1 and 4: what a Taylor polynomial of degree p leaves is O(h^{p+1})
+    # Theorem 1 and 4: the remainder of a Taylor polynomial of degree p is O(h^{p+1})
     steps = np.array([0.2, 0.1, 0.05])
     one = [abs(np.exp(h) - (1 + h + h**2 / 2)) for h in steps]
     f = lambda t, y: np.sin(t + 2 * y)
@@ -210,7 +210,7 @@ def lemmas(found: Findings, quick: bool) -> None:
     change = lambda v, d: 2 * v * 0.7 + 2 * q * d  # d(G^T lambda) with lambda = 0.7 and d lambda = d
     lemma3 = abs(first @ change(second, 0.3) - second @ change(first, -0.9))
     found.compare("Lemma 3: dq ^ d(G^T lambda) with G dq = 0", "0", f"{lemma3:.0e}", lemma3 < 1e-14)
-    # Theorem 5: dq ^ dp is kept exactly where J^T W J = W
+    # Theorem 5: dq ^ dp is preserved if and only if J^T W J = W
     zero, eye = np.zeros((2, 2)), np.eye(2)
     form = np.block([[zero, eye], [-eye, zero]])
     b = rng.normal(size=(2, 2))

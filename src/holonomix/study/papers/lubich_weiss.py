@@ -1,8 +1,8 @@
 """Lubich & Weiss, Numerical integrators for motion under a strong constraining force (Multiscale Model. Simul. 2014).
 
 Figures 1 to 4: errors of the four impulse methods against the step size, for several eps, on the stiff spring double
-pendulum; the actions, which tell the methods apart; the resolved motion against the effective system; symplecticity and
-reversibility. `alpha = (1, 2)` keeps the frequencies apart (the paper gives no values; (1, 1) meets a 2:1 resonance).
+pendulum; the actions, in which the methods differ; the resolved motion against the effective system; symplecticity and
+reversibility. `alpha = (1, 2)` keeps the frequencies apart (the paper gives no values; (1, 1) has a 2:1 resonance).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ METHODS: dict[str, tuple[str, Callable[[int], Any]]] = {
 
 
 def effective_reference(problem: Any, spacing: float, t1: float) -> Any:
-    """The effective motion, with RATTLE raised to order eight."""
+    """The effective motion, by a composition of RATTLE of order eight."""
     system = hx.effective(problem.system, problem.q0, problem.p0)
     q, p = problem.system.project(problem.q0, problem.p0)
     parts = max(1, round(spacing / 0.01))
@@ -49,7 +49,7 @@ def errors(
 ) -> tuple[float, float, np.ndarray, float]:
     """Largest errors of positions and projected momenta, drift of the actions, largest error of the whole momenta.
 
-    `fine` is the effective motion with rows FINEST apart, where it is known.
+    `fine` is the effective motion with rows at a distance of FINEST, if it is known.
     """
     sol = hx.simulate(problem, method, dt=h, t1=t1)
     every = 1 if fine is None else round(h / FINEST)
@@ -132,7 +132,7 @@ def figure_of(item: str, quick: bool) -> Findings:
 
 
 def verlet_floor(problem: Any, micro: float) -> float:
-    """What Verlet with the micro-step adds to the second action: its oscillator has another frequency and energy."""
+    """The error of the second action due to Verlet with the micro-step, whose oscillator has another frequency."""
     system, q, p = problem.system, problem.q0, problem.p0
     action = float(system.actions(q, p)[1])
     frequency = float(system.frequencies(q)[1])

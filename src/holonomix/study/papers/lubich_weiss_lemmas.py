@@ -1,4 +1,4 @@
-"""Lubich & Weiss: Lemmas 2.1 and 5.1, the transformed variables of (18) and (22), and what Verlet leaves in I_2."""
+"""Lubich & Weiss: Lemmas 2.1 and 5.1, the transformed variables of (18) and (22), and the error of Verlet in I_2."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _readings(system: hx.StiffSystem, q: Any, p: Any) -> tuple[Any, Any]:
 
 
 def readings(system: hx.StiffSystem, sol: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Projected momenta and actions at every row; as many rows for every run, so that this compiles once."""
+    """Projected momenta and actions at every row; all runs have the same number of rows, so this compiles once."""
     fill = lambda x: np.concatenate([x, np.repeat(x[-1:], ROWS - len(x), axis=0)])
     tangent, actions = _readings(system, fill(sol.q), fill(sol.p))
     return np.asarray(tangent)[: len(sol.q)], np.asarray(actions)[: len(sol.q)]
@@ -82,7 +82,7 @@ def lemmas(found: Findings, quick: bool) -> None:
         f"alpha - pi is of order {orders[4]:.2f}",
         orders[4] > 0.9,
     )
-    # the coordinates behind pi satisfy what (18) asks
+    # the coordinates of pi satisfy (18)
     slope = [jax.jacfwd(transformed, argnums=k)(angles, jnp.zeros(2)).reshape(4, 2) for k in (0, 1)]
     mixed = size(slope[0].T @ slope[1])
     found.compare(

@@ -110,7 +110,7 @@ def figure8(found: Findings, quick: bool) -> None:
 
 
 def verlet_limit() -> float:
-    """The largest of a scan of steps with which Verlet keeps the energy over 400 units of time."""
+    """The largest step of a scan for which Verlet conserves the energy over 400 units of time."""
     steps, best = (0.2, 0.5, 0.8, 0.9, 0.94, 0.96, 0.98, 1.0), 0.0
     for h in steps:
         sol = run(hx.StormerVerlet(), h, 400.0, throw=False)

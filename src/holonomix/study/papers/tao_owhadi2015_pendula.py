@@ -22,7 +22,7 @@ SIGN = "sections 4.1 and 4.2: the potential is V = +sum y"
 
 
 def pendulum_methods(problem: Any) -> dict[str, tuple[Any, Any, int]]:
-    """The rows of figure 1 in the order of the paper, and ours: system, method, and how many times h is divided."""
+    """The rows of figure 1 in the order of the paper, and ours: system, method, and the divisor of h."""
     stiff = problem.system.penalized(OMEGA)
     return {
         "SHAKE": (problem.system, hx.SHAKE(), 1),
@@ -242,7 +242,7 @@ def figure3(found: Findings, quick: bool) -> None:
         error = np.max(np.abs(sol.q - exact.q), axis=(1, 2))
         worst[name] = float(np.max(error))
         table.add(name.replace("$", ""), worst[name])
-        path.plot(sol.t, sol.q[:, 9, 0], lw=width, ls="-")  # one on top of the other, each narrower
+        path.plot(sol.t, sol.q[:, 9, 0], lw=width, ls="-")  # curves overlap: draw each one narrower than the one below
         errors.semilogy(sol.t[1:], error[1:], lw=0.9, label=name)
     path.set(ylabel="$x_{10}$")
     errors.set(xlabel="$t$", ylabel="largest error", ylim=(1e-6, 0.1))

@@ -128,7 +128,7 @@ def stability(found: Findings, quick: bool) -> None:
     )
     axes = found.panels("stability")
     for k, (name, radius) in enumerate(zip(scan.names, scan.radius, strict=True)):
-        # the last three lie on each other, each narrower than the one before
+        # the last three overlap: draw each one narrower than the one before
         style = {} if k < 2 else {"lw": (3.6, 2.2, 0.8)[k - 2], "ls": "-"}
         axes.loglog(scan.h_omega, radius, label=name.replace("beta", r"$\beta =$"), **style)
     axes.set(xlabel=r"$h \omega$", ylabel="spectral radius")

@@ -116,7 +116,7 @@ def figure10(found: Findings, quick: bool) -> None:
 
 
 def _orders(found: Findings) -> None:
-    """Orders from a generic start: R(0) = I has no torque and makes methods of first order look better."""
+    """Orders for a generic initial state; R(0) = I has no torque, which hides first-order errors."""
     c, s = np.cos(0.7), np.sin(0.7)
     rotated = jnp.asarray([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]])
     problem = hx.models.magnetized_body(rotation=rotated)

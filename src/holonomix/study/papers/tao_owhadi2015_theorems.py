@@ -1,6 +1,6 @@
 """Tao & Owhadi (2015): theorems of section 2 for arbitrary coefficients, leakage (4.1), and the appendix.
 
-Theorems 2.7 and 2.9 and Lemma 2.13 speak of integrators with arbitrary functions f and g; these are drawn here.
+Theorems 2.7 and 2.9 and Lemma 2.13 are about integrators with arbitrary functions f and g, which are random here.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TURN: Vector = lambda x: np.array([np.sin(x[1]), 0.4 * x[0] ** 2])  # no gradien
 
 
 def verlet_step(x: np.ndarray, v: np.ndarray, h: float, force: Vector) -> tuple[np.ndarray, np.ndarray]:
-    """(2.10): positions and velocities by a force that is a function of x."""
+    """One step of (2.10) with a force that is a function of x."""
     now = force(x)
     new = x + h * v + h**2 / 2 * now
     return new, v + h / 2 * (now + force(new))
 
 
 def regularized(h: float) -> tuple[Vector, Vector]:
-    """a_k and the force of the velocities of (2.9), with f and g that have nothing to do with V."""
+    """a_k and the force on the velocities of (2.9), with f and g unrelated to V."""
     matrix = lambda x: np.array([[1.0 + x[0] ** 2, 0.3], [-0.2, np.cos(x[1])]])
     inverse = np.linalg.inv(MASS)
     a: Vector = lambda x: -np.linalg.solve(np.eye(2) + h**2 * inverse @ matrix(x), inverse @ PULL(x))
@@ -82,7 +82,7 @@ def theorems(found: Findings, quick: bool) -> None:
     )
 
     def defect(force: Any, mass: float = 1.0, h: float = 0.3) -> float:
-        """Of (2.10) in (x, p) with p = mass v."""
+        """The symplectic defect of (2.10) in (x, p) with p = mass v."""
 
         def step(z: Any) -> Any:
             x, v = z[:2], z[2:] / mass
@@ -184,7 +184,7 @@ def _stiff_bounded() -> float:
 
 
 def separation(problem: Any, system: Any, method: Any, h: float, t1: float) -> float:
-    """How much two starts 1e-9 apart separate: the largest growth of their distance up to t1."""
+    """The largest growth factor up to t1 of the distance between two initial states 1e-9 apart."""
     shift = 1e-9 * np.array([[0.0, 0.0], [0.6, 0.8]])
     q1, p1 = hx.project(problem.system, problem.q0 + shift, problem.p0)
     runs = [
@@ -192,7 +192,7 @@ def separation(problem: Any, system: Any, method: Any, h: float, t1: float) -> f
         for q, p in ((problem.q0, problem.p0), (q1, p1))
     ]
     if any(sol.status.failed for sol in runs):
-        return float("nan")  # a run that ended says nothing of its region
+        return float("nan")  # a run that stopped early does not classify its region
     apart = np.sqrt(np.sum((runs[0].q - runs[1].q) ** 2, axis=(1, 2)))
     return float(np.max(apart) / apart[0])
 
@@ -226,7 +226,7 @@ def leakage(found: Findings, quick: bool) -> None:
             separation(x, system(x), method, h / parts, t1) for x, h in zip(starts.values(), (0.1, 0.02), strict=True)
         ]
         table.add(name, *rows[name])
-    # a distance that grows in proportion to t reaches about t1 times its size; an exponential one the size of the arms
+    # linear growth reaches about t1 times the initial distance, exponential growth the size of the arms
     regular, chaotic = (np.array([row[k] for row in rows.values()]) for k in (0, 1))
     found.compare(
         "a regular trajectory stays regular",

@@ -16,7 +16,7 @@ from .tao_owhadi2015_water import FRICTION, KT, Cluster
 
 
 def time_of(system: Any, method: Any, problem: Any, h: float, steps: int = 100_000, backend: str = "auto") -> float:
-    """Microseconds of CPU time per unit of t, compiled, nothing saved: the best of five, less that of one step."""
+    """Microseconds of CPU time per unit of t, without compilation and output: best of five, minus that of one step."""
 
     def best(count: int) -> tuple[float, int]:
         start, key, seconds, done = (problem.q0, problem.p0), jax.random.key(0), [], 0
@@ -33,12 +33,12 @@ def time_of(system: Any, method: Any, problem: Any, h: float, steps: int = 100_0
 
 
 def rows(quick: bool) -> Iterator[tuple[str, str, float, float]]:
-    """Section, method, printed seconds and measured time; the last method of each section is the one proposed."""
+    """Section, method, printed seconds and measured time; the last method of each section is the proposed one."""
     pendulum, chain, stiff = hx.models.double_pendulum(), hx.models.chain(10), hx.models.penalized_chain(10, OMEGA)
     dna, body, kinds = hx.models.dna_chain(), hx.models.magnetized_body(), pendulum_methods(pendulum)
     free = body.system.penalized(10.0)
     for (name, (system, method, parts)), seconds in zip(kinds.items(), (3.8, 1.0, 5.3, 0.2, 0.4)):
-        # one iteration blows up soon with h = 0.1; a step of another size costs as much
+        # one iteration diverges soon with h = 0.1; a step of another size has the same cost
         slow = 20 if name == "one-iteration Newmark" else 1
         yield "4.1, double pendulum", name, seconds, time_of(system, method, pendulum, 0.1 / parts / slow) / slow
     for section, name, problem, system, method, h, steps, seconds in (

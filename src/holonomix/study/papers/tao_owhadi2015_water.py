@@ -1,6 +1,6 @@
 """Tao & Owhadi (2015), section 4.3: figures 4 to 7, water clusters rigid and stiff.
 
-The paper prints no units; the set that fits its figures is eV, Angstrom and amu, where the unit of time is 10.18 fs.
+The paper prints no units. Its figures agree with eV, Angstrom and amu, for which the unit of time is 10.18 fs.
 Then omega = 20, h = 0.05 (0.509 fs), gamma = 0.01 (0.98/ps, taken as a rate) and beta = 50 (232 K) are as printed.
 Newmark's parameter, which the text leaves out, is 0.4.
 """
@@ -55,7 +55,7 @@ def sample_distances(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Histograms of the distances and `2 K/(dof kT)`, one per replica, without the first share `discard`.
 
-    A relaxed start is cold: `heat` runs as long before, with a hundred times the friction.
+    Relaxed initial states are cold. With `heat`, a run of the same length with a hundred times the friction precedes.
     """
     every = 50
     problem, start = cluster.problem, (cluster.problem.q0, cluster.problem.p0)
@@ -69,7 +69,7 @@ def sample_distances(
         "backend": backend,
         "throw": True,
     }
-    if replicas == 1:  # one long path compiles sooner than an ensemble of one
+    if replicas == 1:  # a single trajectory compiles faster than an ensemble of one
         if heat:
             hot = hx.GLA(cluster.method, friction=100 * FRICTION, temperature=KT)
             ended = hx.simulate(problem.system, hot, *start, **options)
@@ -192,9 +192,9 @@ def figure7(found: Findings, quick: bool) -> None:
 
 
 def multipliers(t1: float, omega: float = 500.0, window: float = 0.2, h: float | None = None) -> dict[str, np.ndarray]:
-    """Lagrange multipliers of the first molecule: RATTLE's, and the window means of `omega^2 g` of the stiff motion.
+    """Multipliers of the first molecule: those of RATTLE, and window means of `omega^2 g` of the stiff motion.
 
-    By default the step resolves the springs: where it does not, Z&Ss holds `omega^2 g` at
+    By default the step resolves the springs. If it does not, `omega^2 g` of Z&Ss is
     `lambda + beta h^2 omega^2 g''(v, v)`.
     """
     rigid, stiff = Cluster(7, rigid=True), Cluster(7, rigid=False, omega=omega)

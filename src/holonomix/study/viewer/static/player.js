@@ -23,7 +23,7 @@ let drawing = null;
 if (data.scene) {
   try { drawing = new Drawing(by("stage"), data); } catch (error) {
     const note = by("stage").appendChild(document.createElement("p"));
-    note.className = "note"; note.textContent = "The picture needs WebGL, which this browser does not offer; the charts do not.";
+    note.className = "note"; note.textContent = "The picture needs WebGL, which this browser does not support; the charts do not.";
     console.warn(error);
   }
 } else by("stage").remove();
