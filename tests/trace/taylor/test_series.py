@@ -47,6 +47,9 @@ FUNCTIONS = {
     "erf": (jax.lax.erf, mp.erf),
     "erfc": (jax.lax.erfc, mp.erfc),
     "erf_inv": (lambda x: jax.lax.erf_inv(x / 2), lambda x: mp.erfinv(x / 2)),
+    "lgamma": (jax.lax.lgamma, mp.loggamma),
+    "digamma": (jax.lax.digamma, mp.digamma),
+    "digamma of negative numbers": (lambda x: jax.lax.digamma(-x), lambda x: mp.digamma(-x)),
     "logistic": (jax.nn.sigmoid, lambda x: 1 / (1 + mp.exp(-x))),
     "atan2": (lambda x: jnp.arctan2(x, 1 + x * x), lambda x: mp.atan2(x, 1 + x * x)),
     "exp(sin)": (lambda x: jnp.exp(jnp.sin(x)), lambda x: mp.exp(mp.sin(x))),
@@ -60,7 +63,7 @@ FUNCTIONS = {
 
 # A rounding of the center by half an ulp moves coefficient n by up to n ulps where the function has a pole or a branch
 # point at the radius of convergence: the derivative of the function has a stronger singularity there.
-AMPLIFIED = ("tanh", "x^x", "asin", "acos", "asinh", "acosh", "atanh", "erf_inv", "logistic", "atan2")
+AMPLIFIED = ("tanh", "x^x", "asin", "acos", "asinh", "acosh", "atanh", "erf_inv", "logistic", "atan2", "lgamma")
 
 
 def coefficients(fn, center, order=ORDER):

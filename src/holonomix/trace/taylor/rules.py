@@ -20,6 +20,7 @@ from jax.extend.core import jaxpr_as_fun
 from ...core.types import Index
 from ..jaxprs import Params, scan_counts
 from ..primitives import TABLE, fill_column, linear
+from ..special import digamma
 from .arithmetic import scaled
 from .series import Node, Rewritten, Series, SeriesError, center, recurrence
 
@@ -138,6 +139,11 @@ def _stack(p: Params) -> Callable[..., list[Any]]:
 @_rewritten("optimization_barrier")
 def _barrier(p: Params) -> Callable[..., list[Any]]:
     return lambda *x: list(x)
+
+
+@_rewritten("digamma")
+def _digamma(p: Params) -> Callable[..., list[Any]]:
+    return lambda x: [digamma(x)]
 
 
 @_rewritten("scan")
