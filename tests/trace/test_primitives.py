@@ -48,7 +48,7 @@ ACCEPTED = {
         random_wrap reduce reduce_xor scan top_k while""",
     # Taylor methods refuse these, but for integers and truth values, which follow the center of the expansion
     "recurrence": SPECIAL + RANDOM + FRONTS + MATRICES + DISCRETE + """bitcast_convert_type cumlogsumexp cummax cummin
-        cumprod empty empty2 iota log2 nextafter one_minus_square platform_index polynomial reduce rem
+        cumprod empty empty2 iota log2 nextafter one_minus_square platform_index polynomial reduce
         scatter-max scatter-min scatter-mul scatter-sub scatter_max scatter_min scatter_mul scatter_sub sort top_k
         while zeros_like""",
 }  # fmt: skip

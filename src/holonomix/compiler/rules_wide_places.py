@@ -18,7 +18,7 @@ from ..trace import moves
 from ..trace.jaxprs import Params
 from ..trace.primitives import TABLE, Dependence
 from .graph import BOOL, Unsupported, type_of
-from .rules_indexing import COMBINE, check_mode, clamped, combiner, index_node, within, write
+from .rules_indexing import COMBINE, check_mode, clamped, combiner, window_start, within, write
 from .trace import Array, Tracer, kernel_rule, wide_rule
 from .wide import (
     PLACE,
@@ -177,24 +177,6 @@ def _dynamic_update_slice(t: Tracer, p: Params, a: Array, update: Array, *starts
     return [_update(t, dealt(t, a, 1), update, nodes, lambda old, new: new)]
 
 
-def _starts(
-    t: Tracer,
-    ndim: int,
-    place: tuple[int, ...],
-    indices: Array,
-    map_: Sequence[int],
-    batching: Sequence[int],
-    index_batching: Sequence[int],
-) -> list[int]:
-    """Where the window of one index begins."""
-    nodes = [t.graph.zero["i8"]] * ndim
-    for axis, k in zip(batching, index_batching, strict=True):
-        nodes[axis] = t.algebra.const(place[k], "i8")
-    for j, k in enumerate(map_):
-        nodes[k] = index_node(t, int(indices[(*place, j)]))
-    return nodes
-
-
 @wide_rule("gather")
 def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     """At known places, at a few that depend on data, or at many in a loop."""
@@ -210,8 +192,7 @@ def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     missing = t.algebra.const(moves.fill_value(p), type_of(p.outs[0].dtype)) if fill else -1
     parts = []
     for place in np.ndindex(*indices.shape[:-1]):
-        nodes = _starts(t, a.ndim, place, indices, d.start_index_map, d.operand_batching_dims,
-                        d.start_indices_batching_dims)  # fmt: skip
+        nodes = window_start(t, a.ndim, place, indices, d)
         part = _window(t, a, nodes, p.slice_sizes)
         if fill:
             good = t.graph.one[BOOL]
@@ -263,8 +244,7 @@ def _scattered(t: Tracer, p: Params, a: Array, indices: Array, updates: Array) -
     out = dealt(t, a, 1)
     for place in np.ndindex(*indices.shape[:-1]):
         window = np.expand_dims(codes[place], inserted) if inserted else codes[place]
-        nodes = _starts(t, a.ndim, place, indices, d.scatter_dims_to_operand_dims, d.operand_batching_dims,
-                        d.scatter_indices_batching_dims)  # fmt: skip
+        nodes = window_start(t, a.ndim, place, indices, d)
         if p.mode == GatherScatterMode.CLIP:
             nodes = [clamped(t, s, n - k) for s, n, k in zip(nodes, a.shape, window.shape, strict=True)]
         update, combine = assemble(t, window, kind), combiner(t, p, p.name)

@@ -134,7 +134,8 @@ def test_parts_and_branches():
         y, z = jnp.split(jnp.stack([jnp.sin(x), x * x, jnp.exp(-x), 1.0 / x]), 2)
         chosen = [jax.lax.switch(k, [jnp.sin, jnp.cos, jnp.tanh], y) for k in (0, jnp.int32(x > 0) + 1)]
         either = [jax.lax.cond(x > bound, lambda v: v**3, lambda v: jnp.exp(v), z) for bound in (0.0, 5.0)]
-        return sum(jnp.sum(v) for v in [*chosen, *either]) + jax.lax.optimization_barrier((x, y))[0]
+        wrapped = jnp.mod(9 * y, 1 + x) + jnp.fmod(-7.0 * x * x, 0.3) + jnp.mod(2.0, z)
+        return sum(jnp.sum(v) for v in [*chosen, *either, wrapped]) + jax.lax.optimization_barrier((x, y))[0]
 
     agrees_with_forward_mode(fn, 0.4)
 

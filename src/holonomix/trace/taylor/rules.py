@@ -21,7 +21,7 @@ from ...core.types import Index
 from ..jaxprs import Params, scan_counts
 from ..primitives import TABLE, fill_column, linear
 from ..special import digamma
-from .arithmetic import scaled
+from .arithmetic import minus, scaled
 from .series import Node, Rewritten, Series, SeriesError, center, recurrence
 
 MAX_LOOP = 256  # iterations of a loop that are unrolled
@@ -97,6 +97,14 @@ def _reduce_extreme(node: Node, n: Index) -> Any:
     hit = jnp.equal(a[0], lax.expand_dims(node.output[0], axes))
     share = hit / jnp.sum(hit, axis=axes, keepdims=True)
     return jnp.sum(share * a[n], axis=axes)
+
+
+@recurrence("rem")
+def _remainder(node: Node, n: Index) -> Any:
+    """`a - k b` with the whole number k that the center has."""
+    a, b = node.inputs
+    k = jnp.round((center(a) - node.output[0]) / center(b))
+    return minus(a[n] if isinstance(a, Series) else None, scaled(b[n] if isinstance(b, Series) else None, k))
 
 
 @recurrence("sign", "floor", "ceil", "round")
