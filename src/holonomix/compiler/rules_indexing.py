@@ -20,7 +20,7 @@ from .algebra import Algebra
 from .graph import BOOL, Unsupported, type_of
 from .trace import Array, Tracer, rule
 
-LARGEST_CHOICE = 1_000_000  # elements of all windows that a slice may be
+MAX_CHOICES = 1_000_000  # elements in all windows that a slice at a data-dependent place may return
 
 
 def index_node(t: Tracer, n: int) -> int:
@@ -68,7 +68,7 @@ def _window(t: Tracer, a: Array, starts: list[int], sizes: Sequence[int]) -> Arr
         return a
     index = _combined(t, [(starts[d], a.shape[d] - sizes[d] + 1) for d in moving])
     windows = np.lib.stride_tricks.sliding_window_view(a, sizes)
-    if windows.size > LARGEST_CHOICE:
+    if windows.size > MAX_CHOICES:
         raise Unsupported("a slice at a place that depends on data", f"{windows.size} elements to choose from")
     choices = windows.reshape(int(np.prod(windows.shape[: a.ndim])), -1)
     picked = [t.algebra.pick(choices[:, j].tolist(), index) for j in range(choices.shape[1])]
