@@ -10,6 +10,8 @@ import scipy.special
 from evaluate import bits, evaluate, evaluate_batch
 from jax import lax
 
+import holonomix as hx
+
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(3, 4)) * 3
 Y = RNG.normal(size=(3, 4)) + 0.1
@@ -18,8 +20,8 @@ SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 1e300, -1e300, np.inf, -np.inf, n
 
 # where XLA itself is off by more than a few ulp, NumPy or SciPy is the reference
 REFERENCE = {"sinh": np.sinh, "cosh": np.cosh, "exp2": np.exp2, "tanh": np.tanh, "lgamma": scipy.special.gammaln,
-             "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "log1p": np.log1p, "cbrt": np.cbrt,
-             "expm1": np.expm1, "tan": np.tan}  # fmt: skip
+             "digamma": scipy.special.digamma, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+             "log1p": np.log1p, "cbrt": np.cbrt, "expm1": np.expm1, "tan": np.tan}  # fmt: skip
 
 # name -> (function, relative tolerance); tolerance 0 means the same numbers
 UNARY = {
@@ -31,7 +33,8 @@ UNARY = {
     "acosh": (jnp.arccosh, 2e-15), "atanh": (jnp.arctanh, 2e-15), "exp": (jnp.exp, 1e-15),
     "exp2": (jnp.exp2, 1e-15), "expm1": (jnp.expm1, 1e-15), "log": (jnp.log, 1e-15), "log1p": (jnp.log1p, 2e-15),
     "cbrt": (jnp.cbrt, 2e-15), "erf": (lax.erf, 2e-15), "erfc": (lax.erfc, 1e-14), "erf_inv": (lax.erf_inv, 3e-15),
-    "lgamma": (lax.lgamma, 5e-14), "rsqrt": (lax.rsqrt, 1e-15), "logistic": (jax.nn.sigmoid, 2e-15),
+    "lgamma": (lax.lgamma, 5e-14), "digamma": (lax.digamma, 5e-14), "rsqrt": (lax.rsqrt, 1e-15),
+    "logistic": (jax.nn.sigmoid, 2e-15),
     "square": (jnp.square, 0), "cube": (lambda x: x**3, 1e-15), "inverse": (lambda x: x**-2, 1e-15),
     "half_power": (lambda x: jnp.abs(x) ** 1.5, 1e-15), "power": (lambda x: jnp.abs(x) ** 1.3, 1e-15),
     "to_int": (lambda x: x.astype(jnp.int32), 0), "to_uint": (lambda x: jnp.abs(x).astype(jnp.uint32), 0),
@@ -75,7 +78,7 @@ def test_unary(name, backend):
     with np.errstate(all="ignore"):
         want = np.asarray(REFERENCE.get(name, fn)(POINTS))
     keep = np.ones(len(POINTS), bool)
-    if name in ("to_int", "to_uint", "lgamma"):  # out of range and at the poles, definitions differ
+    if name in ("to_int", "to_uint", "lgamma", "digamma"):  # out of range and at the poles, definitions differ
         keep = (np.abs(POINTS) < 1e9) & (np.abs(POINTS) > 0.1) & (POINTS != np.floor(POINTS))
     agree(unary(backend)[name][keep], want[keep], tolerance)
 
@@ -253,3 +256,18 @@ def evaluate_key(fn, key):
     from holonomix import compiler as kernels
 
     return kernels.build(program_of(fn, key)).run((key,), (), rows=1, every=0)[1]
+
+
+def test_a_potential_with_a_gamma_function_runs_in_a_kernel():
+    """Its force needs `digamma`, which is a rule here; a long axis has it too."""
+    for n in (2, 200):
+        system = hx.System(lambda q: jnp.sum(lax.lgamma(2.0 + q**2)))
+        start = np.linspace(0.1, 0.9, n), np.zeros(n)
+        runs = [
+            hx.simulate(system, hx.StormerVerlet(), *start, dt=0.05, steps=40, backend=backend)
+            for backend in ("auto", "array")
+        ]
+        assert [run.stats["backend"] for run in runs] == ["native", "array"]
+        np.testing.assert_allclose(runs[0].q, runs[1].q, 1e-12, 1e-13)
+    taylor = hx.simulate(system, hx.Taylor(order=12), np.array([0.1, 0.9]), np.zeros(2), dt=0.05, steps=40)
+    np.testing.assert_allclose(taylor.energy_error(), 0, atol=1e-12)

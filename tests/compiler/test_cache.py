@@ -133,5 +133,5 @@ def test_size_and_age_are_bounded(place):
         assert sorted(p.stem for p in place.iterdir()) == ["0", "1", "2", "3", KEY]
         trim(directory, most_bytes=250, most_seconds=1e9)
     assert (place / f"{KEY}.o").exists() and not (place / "3.o").exists()
-    cache.save("large", b"x" * (cache.LARGEST + 1))
+    cache.save("large", b"x" * (cache.MAX_ENTRY_BYTES + 1))
     assert not (place / "large.o").exists()

@@ -10,8 +10,9 @@ import pytest
 
 import holonomix as hx
 from holonomix import compiler as kernels
-from holonomix.compiler import native, program, trace
+from holonomix.compiler import native, program
 from holonomix.run import backends
+from holonomix.trace.primitives import TABLE
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def wrong(*_, **__):
 
 
 PLACES = {
-    "rule": lambda m, fn: m.setitem(trace.RULES, "sin", fn),
+    "rule": lambda m, fn: m.setattr(TABLE["sin"], "kernel", fn),
     "schedule": lambda m, fn: m.setattr(program, "_schedule", fn),
     "emission": lambda m, fn: m.setattr(native, "KernelEmitter", fn),
     "compilation": lambda m, fn: m.setattr(native, "kept", fn),

@@ -74,7 +74,7 @@ def test_a_long_program_that_runs_once_is_not_compiled_and_one_that_runs_often_i
 
 
 def test_loops_and_long_arrays_are_left_to_xla(monkeypatch):
-    monkeypatch.setattr(stepwise, "LONG", 90)
+    monkeypatch.setattr(stepwise, "MIN_EQUATIONS", 90)
     assert stepwise.pays_off(jax.make_jaxpr(terms(20))(Y))
     assert not stepwise.pays_off(jax.make_jaxpr(terms(10))(Y))  # short
     often = lambda q: jax.lax.scan(lambda c, _: (c + terms(20)(c)[0], None), q, None, length=1000)[0]

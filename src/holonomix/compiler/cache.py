@@ -1,8 +1,8 @@
 """Compiled code on disk. What is loaded is run, so it is loaded only if this user wrote it.
 
 The directory must belong to the user, with mode 0700. An entry is its code after a hash of key and code that is keyed
-with the user's secret; one that does not agree is compiled anew. Entries that were not used for three months go, and
-the oldest beyond half a gigabyte. Where the directory or the secret cannot be had, nothing is kept.
+with the user's secret; an entry with a wrong hash is recompiled. Entries that were not used for three months are
+removed, and so are the oldest ones beyond half a gigabyte. Without the directory or the secret nothing is stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..core.private import cache_root, keyed_hash, private_directory, trim
 
-MOST_BYTES, MOST_SECONDS, LARGEST = 1 << 29, 90 * 86400.0, 1 << 26
+MAX_BYTES, MAX_SECONDS, MAX_ENTRY_BYTES = 1 << 29, 90 * 86400.0, 1 << 26
 _HASH = 32
 _saved = itertools.count()
 
@@ -36,7 +36,7 @@ def load(key: str) -> bytes | None:
         with private_directory(place) as directory:
             handle = os.open(f"{key}.o", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
             with os.fdopen(handle, "rb") as file:
-                stored = file.read(LARGEST + _HASH + 1)
+                stored = file.read(MAX_ENTRY_BYTES + _HASH + 1)
                 with contextlib.suppress(OSError):
                     os.utime(handle)  # used now: the last to go
     except OSError:
@@ -49,7 +49,7 @@ def load(key: str) -> bytes | None:
 def save(key: str, code: bytes) -> None:
     """Keep code for later processes. Failing to is no error: the next one compiles again."""
     place = folder()
-    if place is None or len(code) > LARGEST:
+    if place is None or len(code) > MAX_ENTRY_BYTES:
         return
     expected = keyed_hash("code", key.encode(), code)
     if expected is None:
@@ -66,4 +66,4 @@ def save(key: str, code: bytes) -> None:
                 os.unlink(aside, dir_fd=directory)
             raise
         if next(_saved) % 64 == 0:
-            trim(directory, most_bytes=MOST_BYTES, most_seconds=MOST_SECONDS)
+            trim(directory, most_bytes=MAX_BYTES, most_seconds=MAX_SECONDS)

@@ -12,8 +12,8 @@ from .graph import Branches, Loop, Unsupported, type_of
 from .trace import Array, Tracer, Typed, rule
 from .wide import Wide, assemble, dealt, explode, matched, settled
 
-UNROLL = 400  # a scan is unrolled when its whole work is below this many operations
-SELECT = 24  # a cond becomes selects when all its branches together are below this
+UNROLL = 400  # a scan of at most so many operations in all is unrolled
+SELECT = 24  # a cond with at most so many operations in all branches becomes selects
 
 
 def _invariants(params: list[int], results: list[int], starts: list[int]) -> dict[int, int]:
@@ -40,7 +40,7 @@ def _while(t: Tracer, p: Params, *args: Array):
     fixed: dict[int, int] = {}
     inner, outer = p.body_jaxpr.jaxpr.invars[nb:], p.body_jaxpr.jaxpr.outvars
     at = 0
-    for array, i, o in zip(init, inner, outer, strict=True):  # what the body hands through unchanged
+    for array, i, o in zip(init, inner, outer, strict=True):  # carried values that the body returns unchanged
         count = len(t.scalars([array]))
         if i is o:
             fixed.update((j, starts[j]) for j in range(at, at + count))
@@ -71,7 +71,7 @@ def _while(t: Tracer, p: Params, *args: Array):
 
 
 def _one_test(t: Tracer, tests: Array, before: list[Array], after: list[Array]) -> tuple[int, list[Array]]:
-    """A loop under `vmap` has a test for each element: it runs while any holds, and only those elements change."""
+    """A loop under `vmap` has a test for each element. It runs while any holds, and only those elements change."""
     if any(isinstance(x, Wide) for x in (tests, *before, *after)):
         raise Unsupported("while", "with a test for each element, on a long axis")
     chosen = []
@@ -157,7 +157,7 @@ def _scan(t: Tracer, p: Params, *args: Array):
         stacked = t.unscalars([tables.get(y, y) for y in flat], ys)
         rows = (Wide(y[None], 0, length) if y.size else np.zeros((length, *y.shape), np.int64) for y in stacked)
         return [*t.unscalars(out, init), *rows]
-    if not ys:  # nothing to stack, however long the loop is
+    if not ys:  # nothing to stack
         return t.unscalars(out, init)
     steps = []
     for k in range(length):
@@ -196,7 +196,7 @@ def _row(t: Tracer, table: Array, index: int) -> Array:
 
 @rule("platform_index", honors="platforms")
 def _platform_index(t: Tracer, p: Params):
-    """Which branch of a `platform_dependent` to take: all compute the same, and that for a CPU has no custom calls."""
+    """The branch of a `platform_dependent` to take. All compute the same, and the one for a CPU has no custom calls."""
     which = next((k for k, names in enumerate(p.platforms) if names is None or "cpu" in names), None)
     if which is None:
         raise Unsupported("platform_index", f"without a branch for a CPU: {p.platforms}")

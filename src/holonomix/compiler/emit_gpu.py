@@ -15,7 +15,7 @@ from collections.abc import Callable
 from .graph import BOOL
 from .writer import WARP, Writer
 
-LEAST = 623  # exponent of 2^-400: operands between it and 2^400 are treated by the quick forms
+MIN_EXPONENT = 623  # exponent of 2^-400: operands between it and 2^400 are treated by the quick forms
 RANGE = (2 * 400) << 21
 SECTIONS = WARP // 8  # a partial result of a reduction is found in so many sections, where the order does not matter
 _ONE, _HALF, _EIGHTHS = "0x3FF0000000000000", "0x3FE0000000000000", "0x3FD8000000000000"
@@ -88,7 +88,7 @@ class QuickMath:
 
     def _shifted(self, x: str) -> str:
         """Exponent and leading digits counted from the least that is allowed: at most RANGE where x is not strange."""
-        return self.w.new(f"sub i32 {self.w.new(f'shl i32 {self._high(x)}, 1')}, {LEAST << 21}")
+        return self.w.new(f"sub i32 {self.w.new(f'shl i32 {self._high(x)}, 1')}, {MIN_EXPONENT << 21}")
 
     def _high(self, x: str) -> str:
         return self.w.new(f"trunc i64 {self.w.new(f'lshr i64 {self._word(x)}, 32')} to i32")

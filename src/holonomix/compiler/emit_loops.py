@@ -56,7 +56,7 @@ class Loops:
         """The same by a team of threads, which take turns; all wait for the last of them."""
         if self.unsettled:
             self.wait()
-        member = self.w.target.member(self.w)  # anew, since what is computed from it should not live from loop to loop
+        member = self.w.target.member(self.w)  # computed again, to keep it out of registers between loops
         if self.w.tag and n <= SHARES * self.w.target.team:
             return self._side_by_side(n, body, member)
         head, done = self.w.labels("axis", "axisdone")
@@ -155,7 +155,7 @@ class Loops:
     def pack(self, n: int) -> None:
         """A vector of scalars."""
         kind, base = self.w.graph.kind[n], self.values.slot(n)
-        self.wait()  # until nobody reads what was there before
+        self.wait()  # until all threads have read the previous contents
         for k, a in enumerate(self.w.graph.args[n]):
             value = self.w.to_memory(self.values.name(a), kind)
             self.w.put(

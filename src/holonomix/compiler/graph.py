@@ -62,7 +62,7 @@ NUMBER_OF_KIND = {kind: k for k, kind in enumerate(KINDS)}
 
 
 class Unavailable(RuntimeError):
-    """A back end misses something on this machine."""
+    """This machine lacks something that a back end needs."""
 
 
 class Unsupported(Exception):
@@ -82,7 +82,7 @@ class Unsupported(Exception):
 
 
 class Defect(RuntimeError):
-    """A mistake of the kernel compiler itself, found before it made any machine code."""
+    """An error in the kernel compiler itself, found before it generated machine code."""
 
     def __init__(self, what: str):
         self.what = what
@@ -93,13 +93,13 @@ class Defect(RuntimeError):
 
 
 def defects_are_fatal() -> bool:
-    """Must a defect end the run although another way is open? Tests set HOLONOMIX_DEFECTS=raise."""
+    """Whether a defect ends the run instead of falling back to the array path; tests set HOLONOMIX_DEFECTS=raise."""
     return os.environ.get("HOLONOMIX_DEFECTS") == "raise"
 
 
 @contextlib.contextmanager
 def defects(doing: str) -> Iterator[None]:
-    """Turn any unexpected exception, a RecursionError included, into a `Defect`; errors for users stay theirs."""
+    """Turn any unexpected exception, a RecursionError included, into a `Defect`; errors for users pass through."""
     try:
         yield
     except (Unsupported, Unavailable, Defect, HolonomixError):
@@ -211,14 +211,14 @@ class Graph:
         self.stack.pop()
 
     def spend(self, elements: int) -> None:
-        """Count work; the same program always stops at the same place, whatever the machine is doing."""
+        """Count work in elements, not in seconds, so that a program always stops at the same place."""
         self.work += elements
         if self.work > WORK * self.limit:
             raise Unsupported("too many numbers", f"more than {WORK * self.limit} in the arrays of its equations")
 
     # -- nodes -------------------------------------------------------------------------------------
     def append(self, op: str, args: tuple[int, ...], kind: str, attr: object, scope: Scope, length: int = 0) -> int:
-        """A new node, whatever there is already."""
+        """A new node, even if an equal one exists."""
         n = len(self.op)
         self.op.append(op)
         self.args.append(args)

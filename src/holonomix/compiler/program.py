@@ -32,8 +32,8 @@ from .verify import verify
 from .wide import Axes, Wide, long_axes, matched, settled
 
 FREE = {"const", "param", "proj", "collected", "key", "table", "vconst"}  # cost nothing in the count of operations
-LARGEST_INTERFACE = 20_000  # scalars that may enter or leave
-LARGEST_TABLES = 200_000  # scalars among the constants: those that are not used one by one stay where they are
+MAX_INTERFACE = 20_000  # scalars that may enter or leave
+MAX_TABLES = 200_000  # scalars among the constants: those that are not used one by one stay where they are
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _lowered(traced: Traced, limit: int, wide: bool | Axes) -> Program:
     tracer = Tracer(graph, axes)
     carry_leaves, carry_tree = jax.tree.flatten(carry)
     consts_leaves, consts_tree = jax.tree.flatten(consts)
-    for avals, most in ((carry_leaves, LARGEST_INTERFACE), (consts_leaves, LARGEST_TABLES)):
+    for avals, most in ((carry_leaves, MAX_INTERFACE), (consts_leaves, MAX_TABLES)):
         size = sum(int(np.prod([n for n in a.shape if n not in tracer.axes.long], dtype=np.int64)) for a in avals)
         if size > most:
             raise Unsupported(f"too many numbers: {size} in the state or parameters")

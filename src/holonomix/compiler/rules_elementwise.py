@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from ..trace.jaxprs import Params
+from ..trace.special import digamma
 from .graph import BOOL, FLOATS, Unsupported, type_of
 from .trace import Array, Tracer, check_generator, rule, wide_rule
 
@@ -86,6 +87,12 @@ _plain("not", "invert")
 _plain("rem", "rem")
 _plain("is_finite", "is_finite")
 _plain("sign", "sign")
+
+
+@wide_rule("digamma")
+@rule("digamma")
+def _digamma(t: Tracer, p: Params, a: Array):
+    return t.run(jax.make_jaxpr(digamma)(jax.ShapeDtypeStruct(p.ins[0].shape, p.ins[0].dtype)), [a])
 
 
 def _total_order(name: str, op: str):

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jax.extend import core as jex_core
-from jax.lax import GatherScatterMode
+from jax.lax import GatherDimensionNumbers, GatherScatterMode
 
 from ..trace import moves
 from ..trace.jaxprs import Params
+from .algebra import Algebra
 from .graph import BOOL, Unsupported, type_of
 from .trace import Array, Tracer, rule
 
-LARGEST_CHOICE = 1_000_000  # elements of all windows that a slice may be
+MAX_CHOICES = 1_000_000  # elements in all windows that a slice at a data-dependent place may return
 
 
 def index_node(t: Tracer, n: int) -> int:
@@ -66,7 +68,7 @@ def _window(t: Tracer, a: Array, starts: list[int], sizes: Sequence[int]) -> Arr
         return a
     index = _combined(t, [(starts[d], a.shape[d] - sizes[d] + 1) for d in moving])
     windows = np.lib.stride_tricks.sliding_window_view(a, sizes)
-    if windows.size > LARGEST_CHOICE:
+    if windows.size > MAX_CHOICES:
         raise Unsupported("a slice at a place that depends on data", f"{windows.size} elements to choose from")
     choices = windows.reshape(int(np.prod(windows.shape[: a.ndim])), -1)
     picked = [t.algebra.pick(choices[:, j].tolist(), index) for j in range(choices.shape[1])]
@@ -98,6 +100,20 @@ def write(t: Tracer, out: Array, update: Array, starts: list[int], combine: Call
     return out
 
 
+def window_start(t: Tracer, ndim: int, place: tuple[int, ...], indices: Array, d: Any) -> list[int]:
+    """Where the window of one index begins; `d` are the dimension numbers of a gather or scatter."""
+    if isinstance(d, GatherDimensionNumbers):
+        index_map, index_batching = d.start_index_map, d.start_indices_batching_dims
+    else:
+        index_map, index_batching = d.scatter_dims_to_operand_dims, d.scatter_indices_batching_dims
+    nodes = [t.graph.zero["i8"]] * ndim
+    for axis, k in zip(d.operand_batching_dims, index_batching, strict=True):
+        nodes[axis] = t.algebra.const(place[k], "i8")
+    for j, k in enumerate(index_map):
+        nodes[k] = index_node(t, int(indices[(*place, j)]))
+    return nodes
+
+
 @rule("gather", honors="dimension_numbers slice_sizes mode fill_value")
 def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     d, sizes = p.dimension_numbers, p.slice_sizes
@@ -112,11 +128,7 @@ def _gather(t: Tracer, p: Params, a: Array, indices: Array):
         return [moves.gather(p.override(fill_value=missing), a, numbers)]
     flat_out = []
     for place in np.ndindex(*batch_shape):
-        nodes = [t.graph.zero["i8"]] * a.ndim
-        for operand_axis, index_axis in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
-            nodes[operand_axis] = t.algebra.const(place[index_axis], "i8")
-        for j, k in enumerate(d.start_index_map):
-            nodes[k] = index_node(t, int(indices[(*place, j)]))
+        nodes = window_start(t, a.ndim, place, indices, d)
         window = _window(t, a, nodes, sizes)
         if fill:
             inside = t.graph.one[BOOL]
@@ -139,19 +151,16 @@ def within(t: Tracer, n: int, limit: int) -> int:
     return alg.bits("and", low, alg.compare("le", n, alg.const(limit, "i8")))
 
 
-COMBINE = {
-    "scatter": lambda alg, old, new: new,
-    "scatter-add": lambda alg, old, new: alg.add(old, new),
-    "scatter_add": lambda alg, old, new: alg.add(old, new),
-    "scatter-sub": lambda alg, old, new: alg.sub(old, new),
-    "scatter_sub": lambda alg, old, new: alg.sub(old, new),
-    "scatter-mul": lambda alg, old, new: alg.mul(old, new),
-    "scatter_mul": lambda alg, old, new: alg.mul(old, new),
-    "scatter_min": lambda alg, old, new: alg.extremum("min", old, new),
-    "scatter-min": lambda alg, old, new: alg.extremum("min", old, new),
-    "scatter_max": lambda alg, old, new: alg.extremum("max", old, new),
-    "scatter-max": lambda alg, old, new: alg.extremum("max", old, new),
+_COMBINE: dict[str, Callable[[Algebra, int, int], int]] = {
+    "add": lambda alg, old, new: alg.add(old, new),
+    "sub": lambda alg, old, new: alg.sub(old, new),
+    "mul": lambda alg, old, new: alg.mul(old, new),
+    "min": lambda alg, old, new: alg.extremum("min", old, new),
+    "max": lambda alg, old, new: alg.extremum("max", old, new),
 }
+# Versions of JAX differ in how they spell the names.
+COMBINE = {f"scatter{dash}{name}": fn for name, fn in _COMBINE.items() for dash in "-_"}
+COMBINE["scatter"] = lambda alg, old, new: new
 
 
 def combiner(t: Tracer, p: Params, name: str) -> Callable[[int, int], int]:
@@ -171,16 +180,12 @@ def _scatter(name: str):
         batch_axes = [k for k in range(updates.ndim) if k not in window_axes]
         inserted = [*d.inserted_window_dims, *d.operand_batching_dims]
         arranged = np.transpose(updates, [*batch_axes, *window_axes])
-        clip = p.mode == GatherScatterMode.CLIP
         for place in np.ndindex(*indices.shape[:-1]):
             window = arranged[place]
             window = np.expand_dims(window, sorted(inserted)) if inserted else window
-            starts = [t.graph.zero["i8"]] * a.ndim
-            for operand_axis, index_axis in zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True):
-                starts[operand_axis] = t.algebra.const(place[index_axis], "i8")
-            for j, k in enumerate(d.scatter_dims_to_operand_dims):
-                n = int(indices[(*place, j)])
-                starts[k] = clamped(t, n, a.shape[k] - window.shape[k]) if clip else index_node(t, n)
+            starts = window_start(t, a.ndim, place, indices, d)
+            if p.mode == GatherScatterMode.CLIP:
+                starts = [clamped(t, s, n - k) for s, n, k in zip(starts, a.shape, window.shape, strict=True)]
             write(t, out, window, starts, combiner(t, p, name))
         return [out]
 

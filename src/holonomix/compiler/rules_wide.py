@@ -18,7 +18,7 @@ from .wide import Wide, assemble, constant_vector, dealt, explode, settled
 
 
 def _repeated(t: Tracer, a: Wide) -> bool:
-    """Is it made of scalars alone?"""
+    """Whether all elements are scalars, repeated along the axis."""
     return not any(t.graph.length[int(n)] for n in a.ids.ravel())
 
 
@@ -75,7 +75,7 @@ _TOTALS = {
 
 
 def _total(t: Tracer, op: str, v: int, n: int) -> int:
-    """What all elements of a vector, or n equal scalars, make together."""
+    """The reduction of all elements of a vector, or of n equal scalars."""
     g = t.graph
     if g.length[v]:
         if g.kind[v] == BOOL:
@@ -123,7 +123,7 @@ _STEPS |= {"argmax": jnp.greater, "argmin": jnp.less}
 
 
 def _one_by_one(name: str, x: jax.Array, axis: int, p: Params) -> jax.Array:
-    """Along the long axis: a loop that goes from element to element."""
+    """A loop over the elements of the long axis."""
     rows, step = jnp.moveaxis(x, axis, 0), _STEPS[name]
     if name not in ("argmax", "argmin"):
         first = rows[-1 if p.reverse else 0]

@@ -1,7 +1,7 @@
 """Rules for gather, scatter and slices of arrays with a long axis (`wide`).
 
 Places that are known move codes. Places that depend on data read single elements, and write by a comparison with the
-places of a whole vector, so there may be only a few of them; a long array of them is read in a loop, one by one.
+places of a whole vector, so only a few are allowed; a long array of them is read in a loop, one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..trace import moves
 from ..trace.jaxprs import Params
 from ..trace.primitives import TABLE, Dependence
 from .graph import BOOL, Unsupported, type_of
-from .rules_indexing import COMBINE, check_mode, clamped, combiner, index_node, within, write
+from .rules_indexing import COMBINE, check_mode, clamped, combiner, window_start, within, write
 from .trace import Array, Tracer, kernel_rule, wide_rule
 from .wide import (
     PLACE,
@@ -35,8 +35,8 @@ from .wide import (
     take,
 )
 
-MANY = 400  # elements that may be read one by one at places that depend on data
-SMALL = 64  # elements of a long axis that may be taken apart where there is no rule
+MAX_READS = 400  # elements read one by one at places that depend on data
+MAX_WRITES = 64  # elements written one by one
 
 
 def moved(t: Tracer, p: Params, *ins: Array):
@@ -71,7 +71,7 @@ def _gathered(t: Tracer, p: Params, a: Array, indices: Array):
 
 
 def _cheaper(t: Tracer, p: Params, ins: Sequence[Array], moved: Callable[[bool], list[np.ndarray]]) -> list[Array]:
-    """Elements of the vectors that went in, or of those that these were pieced together from."""
+    """Elements of the argument vectors, or of those that these were assembled from, whichever costs less."""
     outs = moved(False)
     if any(int(n) in t.pieced for a in ins if isinstance(a, Wide) for n in a.ids.ravel()):
         deeper = moved(True)
@@ -105,7 +105,7 @@ def _window(t: Tracer, a: Wide, starts: list[int], sizes: Sequence[int]) -> Arra
     a = dealt(t, a, 1)
     n, start = sizes[a.axis], starts[a.axis]
     whole, stays = n == a.n, t.axes.find(sizes) == a.axis
-    if not stays and a.ids.size * n > MANY:
+    if not stays and a.ids.size * n > MAX_READS:
         raise Unsupported("a long axis cut to a short one", f"{a.ids.size * n} elements at places that depend on data")
     if stays:
         ids = a.ids if whole else t.each(lambda v: _long_window(t, v, start, n), a.ids)
@@ -149,7 +149,7 @@ def _update(t: Tracer, a: Wide, update: Array, starts: list[int], combine: Calla
         cut = t.each(lambda u: _long_window(t, u, before, n), dealt(t, update, 1).ids)
         pieces = [(cut, inside)]
     else:
-        if m * ids.size > SMALL:
+        if m * ids.size > MAX_WRITES:
             raise Unsupported("writing to a long axis", f"{m} elements at places that depend on data")
         cuts = [np.take(update, [j], axis) for j in range(m)]
         pieces = [(c, alg.compare("eq", place, alg.add(start, alg.const(j, "i8")))) for j, c in enumerate(cuts)]
@@ -177,24 +177,6 @@ def _dynamic_update_slice(t: Tracer, p: Params, a: Array, update: Array, *starts
     return [_update(t, dealt(t, a, 1), update, nodes, lambda old, new: new)]
 
 
-def _starts(
-    t: Tracer,
-    ndim: int,
-    place: tuple[int, ...],
-    indices: Array,
-    map_: Sequence[int],
-    batching: Sequence[int],
-    index_batching: Sequence[int],
-) -> list[int]:
-    """Where the window of one index begins."""
-    nodes = [t.graph.zero["i8"]] * ndim
-    for axis, k in zip(batching, index_batching, strict=True):
-        nodes[axis] = t.algebra.const(place[k], "i8")
-    for j, k in enumerate(map_):
-        nodes[k] = index_node(t, int(indices[(*place, j)]))
-    return nodes
-
-
 @wide_rule("gather")
 def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     """At known places, at a few that depend on data, or at many in a loop."""
@@ -210,8 +192,7 @@ def _gather(t: Tracer, p: Params, a: Array, indices: Array):
     missing = t.algebra.const(moves.fill_value(p), type_of(p.outs[0].dtype)) if fill else -1
     parts = []
     for place in np.ndindex(*indices.shape[:-1]):
-        nodes = _starts(t, a.ndim, place, indices, d.start_index_map, d.operand_batching_dims,
-                        d.start_indices_batching_dims)  # fmt: skip
+        nodes = window_start(t, a.ndim, place, indices, d)
         part = _window(t, a, nodes, p.slice_sizes)
         if fill:
             good = t.graph.one[BOOL]
@@ -253,7 +234,7 @@ def _scattered(t: Tracer, p: Params, a: Array, indices: Array, updates: Array) -
     """A few updates, one after the other, at places that are known or depend on data."""
     a, indices, updates, d = settled(t, a), settled(t, indices), settled(t, updates), p.dimension_numbers
     count = int(np.prod(indices.shape[:-1], dtype=np.int64))
-    if not isinstance(a, Wide) or isinstance(indices, Wide) or count > SMALL:
+    if not isinstance(a, Wide) or isinstance(indices, Wide) or count > MAX_WRITES:
         raise Unsupported(p.name, f"on a long axis, {count} updates one by one")
     check_mode(p)
     batch = [k for k in range(updates.ndim) if k not in d.update_window_dims]
@@ -263,8 +244,7 @@ def _scattered(t: Tracer, p: Params, a: Array, indices: Array, updates: Array) -
     out = dealt(t, a, 1)
     for place in np.ndindex(*indices.shape[:-1]):
         window = np.expand_dims(codes[place], inserted) if inserted else codes[place]
-        nodes = _starts(t, a.ndim, place, indices, d.scatter_dims_to_operand_dims, d.operand_batching_dims,
-                        d.scatter_indices_batching_dims)  # fmt: skip
+        nodes = window_start(t, a.ndim, place, indices, d)
         if p.mode == GatherScatterMode.CLIP:
             nodes = [clamped(t, s, n - k) for s, n, k in zip(nodes, a.shape, window.shape, strict=True)]
         update, combine = assemble(t, window, kind), combiner(t, p, p.name)
@@ -305,7 +285,7 @@ def _scatter_add(t: Tracer, p: Params, a: Array, indices: Array, updates: Array)
             lists[target].append(code)
     axis = t.axes.find(a.shape)
     if axis is None:
-        if sum(map(len, lists)) > SMALL:
+        if sum(map(len, lists)) > MAX_WRITES:
             raise Unsupported("scatter-add", "of a long axis to a short one")
         old = t.each(lambda n: n, a).ravel().tolist()
         out = [t.algebra.fold_tree(t.algebra.add, [n, *(element_of(g, c) for c in more)])

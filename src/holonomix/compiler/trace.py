@@ -27,9 +27,9 @@ Array = Any  # a NumPy array of node numbers, or a single one
 Typed = jax.core.ShapedArray | jax.ShapeDtypeStruct | jax.Array  # what has a shape and a type
 Rule = Callable[..., Sequence[Array]]
 
-LARGEST_ARRAY = 4_000_000
-VECTOR = 64  # elements of a long axis that cost as much as one that stands alone
-LARGEST_LITERAL = 200_000  # numbers of a closed-over array that may become nodes
+MAX_ARRAY_SIZE = 4_000_000
+VECTOR = 64  # elements of a long axis that count as one element of work
+MAX_LITERAL_SIZE = 200_000  # a larger closed-over array does not become nodes
 CONTROL = {"while", "scan", "cond", "custom_linear_solve"}  # their rules take long axes as they are
 RANDOM = {"random_bits", "threefry2x32", "iota_2x32_shape"}  # computed in the kernel, however much is known
 
@@ -53,7 +53,7 @@ def rule(*names: str, honors: str = "") -> Callable[[Rule], Rule]:
     """Register a function `(tracer, params, *arrays) -> arrays` for primitives.
 
     `honors` names the parameters it reads. An equation with any other parameter is refused, unless that is known to
-    have no effect or is None, False or empty: a new option of JAX must not be passed over.
+    have no effect or is None, False or empty: a new option of JAX must not be ignored.
     """
 
     fill_column("honors", *names)(frozenset(honors.split()))
@@ -81,7 +81,7 @@ def _generator(key: Any) -> Any:
 
 
 def check_generator(impl: Any) -> None:
-    """Keys are pairs of words here; those of other generators (rbg) are not."""
+    """Only generators whose keys are pairs of words are supported; those of `rbg` are longer."""
     if impl.key_shape != (2,):
         raise Unsupported(f"random generator {impl.name}")
 
@@ -105,7 +105,7 @@ class Tracer:
         if isinstance(value, jax.core.Tracer):
             raise Unsupported("a traced value from outside of the step")
         array = np.asarray(value)
-        if array.size > LARGEST_ARRAY:
+        if array.size > MAX_ARRAY_SIZE:
             raise Unsupported(f"array of {array.size} elements")
         kind = type_of(array.dtype)
         axis = self.axes.find(array.shape)
@@ -117,7 +117,7 @@ class Tracer:
             for at in np.ndindex(*ids.shape):
                 ids[at] = constant_vector(self.graph, rows[(*at[:-1], slice(None), at[-1])], kind)
             return Wide(np.moveaxis(ids, -1, axis), axis, rows.shape[-2], array)
-        if array.size > LARGEST_LITERAL:
+        if array.size > MAX_LITERAL_SIZE:
             raise Unsupported("too many numbers", f"{array.size} in a closed-over array")
         constant = self.graph.constant
         if array.size > 16:
@@ -163,7 +163,7 @@ class Tracer:
         return out
 
     def lengths(self, arrays: Sequence[Array]) -> list[int]:
-        """For each of `scalars`, the length of the axis it stands for, or 0."""
+        """The length of each of `scalars`: that of its long axis, or 0."""
         return [
             length
             for a in arrays
@@ -201,7 +201,7 @@ class Tracer:
         return np.array(out, np.int64).reshape(arrays[0].shape)
 
     def each_where(self, mask: np.ndarray | np.bool_, default: Array, fn: Callable[..., int], *arrays: Array) -> Array:
-        """`fn` where the mask holds, `default` elsewhere; the way to leave structural zeros alone."""
+        """`fn` where the mask holds, `default` elsewhere; structural zeros are left out like this."""
         mask = np.asarray(mask)
         out = np.array(np.broadcast_to(default, mask.shape))
         if mask.any():
@@ -245,10 +245,10 @@ class Tracer:
         name = eqn.primitive.name
         long = any(isinstance(a, Wide) for a in ins)
         for v in eqn.outvars:
-            if v.aval.size > LARGEST_ARRAY:
+            if v.aval.size > MAX_ARRAY_SIZE:
                 raise Unsupported(f"array of {v.aval.size} elements", f"in {name}")
             long = (not is_key(v.aval) and self.axes.find(v.aval.shape) is not None) or long
-        if name in CALLS:  # what they call is inlined, and nothing else is, whatever its parameters are named
+        if name in CALLS:  # only these are inlined, whatever the parameters of other primitives are named
             return self.run(called(eqn), ins)
         elements = sum(v.aval.size for v in (*eqn.invars, *eqn.outvars))
         self.graph.spend(elements // VECTOR if long else elements)
@@ -294,7 +294,7 @@ class Tracer:
 
 
 def refuse_unknown(jaxpr: Any) -> None:
-    """Raise `Unsupported` for a primitive without a rule, before any work; what is inside of branches may never run."""
+    """Raise `Unsupported` for a primitive without a rule before any work is done; branches may never run."""
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         if name in CALLS or name in ("while", "scan"):

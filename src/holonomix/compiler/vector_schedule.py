@@ -153,7 +153,7 @@ class VectorSchedule:
         return out
 
     def _keep(self) -> None:
-        """Find what each loop stores, and drop what nobody uses any more."""
+        """Find what each loop stores, and drop unused vectors."""
         g, done = self.graph, False
         while not done:
             done = True

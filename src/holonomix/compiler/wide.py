@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 SHIFT = 32  # a code is (node + 1) << SHIFT | place; anything smaller is a scalar node
 PLACE = (1 << SHIFT) - 1
-LEAST = 5  # axes of so many elements, or fewer, are never long
+MAX_SHORT_AXIS = 5  # axes of at most so many elements are never long
 SHARE = 10  # an axis of a series is long where it has more than one in so many elements
-MOST = 12  # vectors that one axis may be dealt to: coordinates of a molecule of four
-SOURCES = 6  # vectors that one vector may be pieced together from by choices
-LONG_SOURCES = 16  # the same where there are too many elements to put together one by one
-PACKED = 64  # elements of a vector that may be put together one by one
+MAX_WAYS = 12  # vectors that one axis is dealt to: the coordinates of a molecule of four atoms
+MAX_SOURCES = 6  # vectors that one vector may be pieced together from by choices
+MAX_LONG_SOURCES = 16  # the same where there are too many elements to put together one by one
+MAX_PACKED = 64  # elements of a vector that may be put together one by one
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Axes:
     def _ways(self, n: int) -> list[int]:
         """Numbers of vectors for an axis of n elements, the usual one first."""
         parts = [m for m in self.long if n % m == 0 and 2 * self.weight[m] >= self.weight[n]]
-        dealt = sorted(n // m for m in parts if n // m <= MOST)
+        dealt = sorted(n // m for m in parts if n // m <= MAX_WAYS)
         return dealt[::-1]
 
     def find(self, shape: Sequence[int]) -> int | None:
@@ -105,7 +105,7 @@ def long_axes(jaxprs: Iterable[Any]) -> Axes:
                 whole = getattr(v.aval, "shape", ())
                 size = math.prod(whole)
                 total += size
-                shape = [n for n in whole if n > LEAST]
+                shape = [n for n in whole if n > MAX_SHORT_AXIS]
                 for k, n in enumerate(shape):
                     weight[n] += size
                     together.update((n, m) for j, m in enumerate(shape) if j != k)
@@ -295,7 +295,7 @@ def _cost(t: Tracer, codes: np.ndarray) -> int:
     parts = segments(t, codes, len(sources))
     if parts is not None:
         return sum(1 + _cost(t, part) for part in parts)
-    return 2 * (len(sources) if len(sources) <= SOURCES else len(codes))
+    return 2 * (len(sources) if len(sources) <= MAX_SOURCES else len(codes))
 
 
 def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
@@ -324,13 +324,13 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     if parts is not None:
         vectors = tuple(_vector(t, part, kind) for part in parts)
         return g.node("join", vectors, kind, len(parts[0]), len(codes))
-    if len(sources) > LONG_SOURCES and len(codes) > PACKED:
+    if len(sources) > MAX_LONG_SOURCES and len(codes) > MAX_PACKED:
         raise Unsupported("a long array pieced together", f"from {len(sources)} others")
-    if len(sources) > SOURCES and len(codes) <= PACKED:
+    if len(sources) > MAX_SOURCES and len(codes) <= MAX_PACKED:
         return g.node("pack", tuple(element_of(g, c) for c in codes.tolist()), kind, None, len(codes))
     takes = {c: _filled(codes & PLACE, from_which == c, g.length[(c >> SHIFT) - 1]) for c in vectors}
     loose = any(in_step(places, g.length[(c >> SHIFT) - 1]) is None for c, places in takes.items())
-    if loose and len(sources) > 2 and len(codes) > PACKED:
+    if loose and len(sources) > 2 and len(codes) > MAX_PACKED:
         # cyclic reduction: what lies in every second place is in steps itself
         woven = np.empty_like(codes)
         for j in (0, 1):
@@ -351,7 +351,7 @@ def _exception(g: Graph, codes: np.ndarray, from_which: np.ndarray, vectors: lis
     """The place of an element without which all elements of its vector are in step."""
     for c in vectors:
         here, size = from_which == c, g.length[(c >> SHIFT) - 1]
-        if here.sum() <= LEAST or in_step(_filled(codes & PLACE, here, size), size) is not None:
+        if here.sum() <= MAX_SHORT_AXIS or in_step(_filled(codes & PLACE, here, size), size) is not None:
             continue
         for odd in np.flatnonzero(here)[[-1, 0]]:
             most = here & (np.arange(len(codes)) != odd)
@@ -372,7 +372,7 @@ def _moved(t: Tracer, v: int, places: np.ndarray) -> int:
 
 def segments(t: Tracer, codes: np.ndarray, sources: int) -> list[np.ndarray] | None:
     """Codes that are shorter vectors one after the other, where there are many and each of them is simple."""
-    if sources <= SOURCES:
+    if sources <= MAX_SOURCES:
         return None
     best, least = None, len(codes) // 4
     for m in t.axes.long:

@@ -1,8 +1,8 @@
 """`compiled`: `jax.jit` for functions of PyTrees that are partly static, with a bounded number of programs.
 
-Arrays are runtime values, everything else is static. The programs of all functions live in one cache. Those that were
-not used for longest are dropped and their machine code is freed, so that a process that meets ever new systems does not
-grow.
+Arrays are runtime values, everything else is static. The programs of all functions live in one cache. The least
+recently used ones are dropped and their machine code is freed, so that the memory of a process that treats many systems
+stays bounded.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["LIMIT", "Recent", "compiled", "compiled_for_one_run", "rarely_collec
 
 LIMIT = 80  # programs; two to three megabytes each
 TRIM = 16  # dropped programs per call of malloc_trim
-STEPWISE = 4  # the call in which a long program is compiled at last
-OBJECTS = 100_000  # new ones that the garbage collector waits for
+STEPWISE = 4  # the call in which a long program is compiled; earlier ones are evaluated by NumPy
+OBJECTS = 100_000  # new objects per run of the garbage collector
 # Options of XLA on the CPU. The emitters of fusions double the time and the memory of compiling; steps are no faster.
 LEAN = {"xla_cpu_use_fusion_emitters": False}
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -41,9 +41,9 @@ statistics = {"compiled": 0, "dropped": 0}
 
 @contextlib.contextmanager
 def rarely_collecting() -> Iterator[None]:
-    """While programs are traced and lowered: they are many small objects that live on.
+    """Run the garbage collector rarely while programs are traced and lowered.
 
-    The garbage collector would look at all of them again and again, a seventh of the time.
+    Programs are many small objects that stay alive; visiting them takes a seventh of the time.
     """
     before = gc.get_threshold()
     if gc.isenabled() and before[0]:
@@ -55,7 +55,7 @@ def rarely_collecting() -> Iterator[None]:
 
 
 class Recent(Generic[V]):
-    """A dictionary that keeps what was used most recently; `drop` is told what goes."""
+    """A dictionary that keeps the most recently used entries and calls `drop` for those that it removes."""
 
     def __init__(self, limit: int, drop: Callable[[V], None] | None = None):
         self.limit, self._drop = limit, drop
@@ -112,7 +112,7 @@ class _Program:
 
         call.__name__ = getattr(fn, "__name__", "call")  # in profiles and logs
         self.jitted, self.box = jax.jit(call, compiler_options=options), box
-        self.stepwise = STEPWISE if quick else 0  # calls that may go without XLA
+        self.stepwise = STEPWISE if quick else 0  # calls left that may be evaluated without XLA
 
     def __call__(self, arrays: list[Any]) -> Any:
         if self.stepwise:
@@ -164,7 +164,7 @@ def _is_array(x: object) -> bool:
 def _separated(
     fn: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Any, Any, tuple[Any, ...], list[Any]]:
-    """The key of a call, and what it is made of: structure, static leaves, arrays."""
+    """The key of a call, the structure of its arguments, their static leaves, and their arrays."""
     leaves, treedef = jax.tree.flatten((args, options))
     arrays = [x for x in leaves if isinstance(x, _ARRAYS)]
     static = tuple(_ARRAY if isinstance(x, _ARRAYS) else x for x in leaves)
@@ -174,12 +174,12 @@ def _separated(
 
 
 def compiled(fn: Callable[P, R]) -> Callable[P, R]:
-    """A compiled form of `fn`. Static arguments must be hashable; new values of them, and new shapes, compile anew."""
+    """A compiled form of `fn`. Static arguments must be hashable; new static values and new shapes recompile."""
     return _compiled(fn, quick=False)
 
 
 def compiled_for_one_run(fn: Callable[P, R]) -> Callable[P, R]:
-    """The same for what runs once, such as the checks of a start: less time is spent on making it fast."""
+    """The same for functions that run once, such as the checks of a start: XLA optimizes less."""
     return _compiled(fn, quick=True)
 
 
@@ -197,7 +197,7 @@ def _compiled(fn: Callable[P, R], quick: bool) -> Callable[P, R]:
                 _programs.put((nested, key), program)
             try:
                 return program(arrays)
-            except ValueError:  # JAX takes options of the compiler outside of transformations only
+            except ValueError:  # JAX takes compiler options only outside of transformations
                 if nested:
                     raise
         return fn(*args, **options)
@@ -207,7 +207,7 @@ def _compiled(fn: Callable[P, R], quick: bool) -> Callable[P, R]:
 
 @functools.cache
 def _options(quick: bool) -> dict[str, Any] | None:
-    """Those that this version of XLA knows."""
+    """Compiler options that this version of XLA knows."""
     if jax.default_backend() != "cpu":
         return None
     chosen = QUICK if quick else {}
@@ -222,10 +222,10 @@ _traced: Recent[_Program] = Recent(LIMIT)
 
 
 def traced_once(fn: Callable[P, R]) -> Callable[P, R]:
-    """`fn` with what JAX traces of it kept: a step evaluates constraints and forces many times, with the same shapes.
+    """`fn`, traced once per shapes of its arguments: a step evaluates constraints and forces many times.
 
-    Inside of a transformation a call is one equation, and its derivatives are found once too. Outside of any, and
-    where an argument cannot be hashed, `fn` is called as it is.
+    Inside of a transformation a call is one equation, and its derivatives are traced once too. Elsewhere, and where an
+    argument cannot be hashed, `fn` is called directly.
     """
 
     @functools.wraps(fn)

@@ -1,6 +1,6 @@
 """The degree of a function of q as a polynomial, read from its equations.
 
-A quadrature that is exact for that degree needs no more nodes.
+Quadratures choose their number of nodes by it.
 """
 
 from __future__ import annotations

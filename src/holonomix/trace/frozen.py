@@ -1,10 +1,10 @@
-"""User functions, frozen when a run begins: what they compute then is what the run computes, and what identifies it.
+"""User functions, frozen when a run begins: the run computes what they compute then, and is identified by it.
 
 A Python function may change without becoming another object: a variable that it closes over, a global, an attribute of
-the object it belongs to. Compiled code must not outlive such a change. So every function is traced anew each time a
-system is prepared (a millisecond; not where `stamps` tells that it is the same as before), and replaced by the program
-found. Programs are equal when they compute the same: equal programs share compiled code, and a changed function gets
-new code.
+the object it belongs to. Compiled code must not outlive such a change. So every function is traced again each time a
+system is prepared, and replaced by its program. That takes a millisecond, and is skipped where `stamps` shows that the
+function has not changed. Programs are equal when they compute the same: equal programs share compiled code, and a
+changed function gets new code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 Signature = tuple[Any, ...]
 SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_default_prng_impl")
 SETTINGS += ("jax_threefry_partitionable", "jax_random_seed_offset")
-HEAVY = 1 << 20  # bytes of an array that is not kept for the sake of being recognized
+HEAVY = 1 << 20  # a tree with an array of more bytes has no identity, which would keep the array alive
 
 
 def settings() -> tuple[object, ...]:
@@ -96,11 +96,11 @@ class Frozen(eqx.Module):
         for (known, program), captured in zip(self.programs.found.items(), self.captured, strict=True):
             if known == signature:
                 return program((*self.arrays, *leaves), captured)
-        return _rebuilt(self.programs.fn, self.arrays)(*args)  # arguments that nobody foresaw
+        return _rebuilt(self.programs.fn, self.arrays)(*args)  # a signature that was not traced
 
 
 class Recorder:
-    """Stands in for a function while a system is tried out: traces it for each kind of arguments it is called with."""
+    """Replaces a function while a system is tried out, and traces it for each signature that it is called with."""
 
     def __init__(self, fn: Function):
         self.user = fn.fn if isinstance(fn, Fixed) else fn
@@ -173,7 +173,7 @@ def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: PyTree) -> Any:
 
 
 def _key(leaves: list[Any], places: list[int], treedef: Any, like: PyTree) -> Any:
-    """What the programs of a tree depend on, where that is certain."""
+    """A key of everything that the programs of a tree depend on; None where that is not certain."""
     kinds: list[Any] = [
         treedef,
         settings(),
@@ -197,7 +197,7 @@ def _key(leaves: list[Any], places: list[int], treedef: Any, like: PyTree) -> An
 def identity(tree: PyTree) -> Hashable | None:
     """Equal for two trees only if they are certainly the same: arrays, settings, and what functions compute.
 
-    None where that cannot be told without looking closer.
+    None where that is not certain.
     """
     leaves, treedef = jax.tree.flatten(tree, is_leaf=_is_foreign)
     marks = tuple(stamp(leaf.fn if isinstance(leaf, Fixed) else leaf) for leaf in leaves)
@@ -269,7 +269,7 @@ def _flatten(args: tuple[Any, ...]) -> tuple[list[Any], Signature]:
 # ---- what a program computes, as a hash that does not depend on the process
 
 
-DERIVATIVES = 2  # forces and their Jacobians: derivative rules of a user are followed that far
+DERIVATIVES = 2  # orders of derivatives whose rules are hashed: forces and their Jacobians
 
 
 def program_digest(closed: ClosedJaxpr) -> str:
@@ -284,7 +284,7 @@ def program_digest(closed: ClosedJaxpr) -> str:
             break
         try:
             closed = _derivative(closed)
-        except Exception:  # a rule that fails does so where it is used
+        except Exception:  # a failing rule raises where it is used
             break
     return digest.hexdigest()
 
@@ -350,7 +350,7 @@ def _feed_value(feed: Callable[[bytes], None], value: object, callback: bool = F
     elif isinstance(value, jex_core.Jaxpr):
         _feed_jaxpr(feed, value, ())
     elif isinstance(value, Tracer):
-        feed(f"traced {value.aval.str_short()};".encode())  # its value is handed over at run time
+        feed(f"traced {value.aval.str_short()};".encode())  # its value is passed at run time
     elif isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         _feed_value(feed, jax.random.key_data(value))
     elif isinstance(value, (np.ndarray, np.generic, jax.Array)):
@@ -368,7 +368,7 @@ def _feed_value(feed: Callable[[bytes], None], value: object, callback: bool = F
     elif callable(value) and callback:
         feed(f"callback {id(value)};".encode())  # Python that runs at run time: only the same object is the same
     elif callable(value):
-        feed(f"{_code(value)};".encode())  # derivative rules: their program is beside them
+        feed(f"{_code(value)};".encode())  # derivative rules: their program is hashed separately
     else:
         feed(f"{_text(value)};".encode())
 

@@ -1,4 +1,4 @@
-"""How a user's functions become parts of a System.
+"""User functions as parts of a System.
 
 A plain function is static: the same function object never causes a second trace. A callable PyTree (an
 `equinox.Module`, a `jax.tree_util.Partial`) keeps its arrays as runtime values. Either may take `params`.
@@ -52,7 +52,7 @@ def as_callable(fn: Any) -> Any:
 
 @contextlib.contextmanager
 def user_function_errors(what: str, q: Numbers, form: str) -> Iterator[None]:
-    """Whatever a user's function raises becomes an `InputError` that says which function, where, and what to try.
+    """Turn an exception of a user's function into an `InputError` that names the function, the line and a remedy.
 
     `form` is how the function is called, such as "(q)".
     """

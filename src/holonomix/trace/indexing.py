@@ -1,8 +1,8 @@
 """Fixed index lists: hashable, so that they may be static, and applied without a gather where they are regular.
 
-Index lists of mechanical systems are regular most of the time (a chain's links, the atoms of many equal molecules).
-`take` finds that out once, at trace time, and reads strided slices, which XLA vectorizes and fuses; a gather is left
-for the irregular rest. The axis that is indexed is always the last one: equal blocks lie side by side, like SIMD lanes.
+Index lists of mechanical systems are mostly regular (a chain's links, the atoms of many equal molecules).
+`take` detects that once, at trace time, and reads strided slices, which XLA vectorizes and fuses; only irregular lists
+become a gather. The indexed axis is always the last one: equal blocks lie side by side, like SIMD lanes.
 """
 
 from __future__ import annotations

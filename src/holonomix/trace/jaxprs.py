@@ -43,15 +43,15 @@ def called(eqn: Any) -> Any:
         expand = lambda *flat: jax.tree.leaves(definition.expand(*jax.tree.unflatten(definition.in_tree, flat)))
         return jax.make_jaxpr(expand)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
     body = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
-    # (asked in this order: later versions of JAX have one class for both)
+    # (in this order: later versions of JAX have one class for both)
     return body if body is None or isinstance(body, jex_core.ClosedJaxpr) else jex_core.ClosedJaxpr(body, ())
 
 
 def scan_counts(body: Any, ins: Sequence[Any], outs: Sequence[Any]) -> tuple[int, int]:
     """How many constants and carried values a `scan` has, from its body and the types outside of it.
 
-    What is carried goes in and out as the body sees it; rows have one axis more outside. (The names of the counts among
-    the parameters have changed between versions of JAX.)
+    Carried values have the same rank inside and outside of the body; rows have one axis more outside. (The names of
+    these counts among the parameters differ between versions of JAX.)
     """
     inner = getattr(body, "jaxpr", body)
     alike = lambda inside, outside: sum(len(v.aval.shape) == len(x.shape) for v, x in zip(inside, outside, strict=True))

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 
 from . import moves
 from .jaxprs import Params
@@ -199,7 +200,8 @@ add_rows("tanh", _call(np.tanh), ELEMENTWISE)
 add_rows("asinh", _call(np.arcsinh), ELEMENTWISE)
 add_rows("acosh", _call(np.arccosh), ELEMENTWISE)
 add_rows("atanh", _call(np.arctanh), ELEMENTWISE)
-add_rows("erf erfc erf_inv lgamma digamma polygamma igamma igammac igamma_grad_a", None, ELEMENTWISE)
+add_rows("digamma", _call(lambda x: scipy.special.digamma(x)), ELEMENTWISE)
+add_rows("erf erfc erf_inv lgamma polygamma igamma igammac igamma_grad_a", None, ELEMENTWISE)
 add_rows("bessel_i0e bessel_i1e regularized_incomplete_beta zeta", None, ELEMENTWISE)
 add_rows("one_minus_square polynomial", None, ELEMENTWISE)  # of newer versions of JAX
 add_rows("abs", _call(np.abs), ELEMENTWISE)

@@ -1,6 +1,6 @@
-"""What a user's function may name and still be certain to compute the same: a list that allows.
+"""The names that a user's function may use and still be known to compute the same: an allow list.
 
-Everything here computes its result from its arguments alone. What is missing costs a new trace per run, no more.
+Everything here computes its result from its arguments alone. A function that uses another name is traced in each run.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ ATTRIBUTES = frozenset(
 
 @functools.cache
 def allowed() -> dict[int, object]:
-    """Everything on the list, by identity; kept, so that no identity is used again."""
+    """Everything on the list, by identity; the objects are kept, so that no identity is reused."""
     found: list[object] = [getattr(builtins, name) for name in BUILTINS]
     found += [x for x in vars(builtins).values() if isinstance(x, type) and issubclass(x, BaseException)]
     found += [x for module in _WHOLE for name, x in vars(module).items() if not name.startswith("_") and callable(x)]
@@ -136,7 +136,7 @@ def allowed() -> dict[int, object]:
 def _module(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
-    except ImportError:  # SciPy need not be there
+    except ImportError:  # SciPy is optional
         return None
 
 
@@ -144,7 +144,7 @@ def _module(name: str) -> ModuleType | None:
 def home(code: CodeType) -> str:
     """The module of this package that a function's code was written in; empty for others.
 
-    Told by the file: `__module__` and `__wrapped__` of a function can be set, and decorators copy them.
+    Found from the file, because `__module__` and `__wrapped__` can be set, and decorators copy them.
     """
     file = Path(code.co_filename)
     return ".".join((_ROOT.name, *file.relative_to(_ROOT).with_suffix("").parts)) if _ROOT in file.parents else ""

@@ -1,8 +1,8 @@
 """The rows of a plain constraint function as a few functions of one row each, evaluated for all rows at once.
 
-Each row of the traced program is followed from its result back to the coordinates that it reads. Rows that take the
-same way through the program form a group. The program of a group has one lane per row and works element by element, so
-one sweep of reverse mode yields the derivatives of all rows, and none of its operations moves an entry.
+Each row of the traced program is followed from its result back to the coordinates that it reads. Rows with the same
+operations form a group. The program of a group has one lane per row and works element by element, so one sweep of
+reverse mode yields the derivatives of all rows, and no operation moves an entry.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .primitives import Dependence
 from .sparsity import Value, dependence_kind, moved
 
 # Beyond these limits the program of the rows is longer than the sweeps of reverse mode that it saves.
-MOST_GROUPS, MOST_OPERATIONS, MOST_TERMS, MOST_CONSTANTS = 8, 500, 16, 100
+MAX_GROUPS, MAX_OPERATIONS, MAX_TERMS, MAX_CONSTANTS = 8, 500, 16, 100
 REDUCTIONS = {"reduce_sum": operator.add, "reduce_prod": operator.mul}
 
 
 class _Unequal(Exception):
-    """Rows of a group take different ways through the program; the labels tell which."""
+    """The rows of a group have different operations; equal labels mark equal ones."""
 
     def __init__(self, labels: np.ndarray):
         self.labels = labels
@@ -117,7 +117,7 @@ def row_groups(result: Value, table: np.ndarray, coordinates: int) -> tuple[RowG
             return None
         else:
             groups.append(RowGroup(rows, tuple(follower.program)))
-        if len(groups) + len(waiting) > MOST_GROUPS:
+        if len(groups) + len(waiting) > MAX_GROUPS:
             return None
     return tuple(sorted(groups, key=lambda group: int(group.rows[0])))
 
@@ -134,7 +134,7 @@ class _Follower:
         """The number of the result that is, for each row, the entry of `value` at the row's place."""
         key = (id(value), places.tobytes())
         if key not in self.numbers:
-            if len(self.numbers) > MOST_OPERATIONS:
+            if len(self.numbers) > MAX_OPERATIONS:
                 raise _Unsupported
             self.numbers[key] = self._written(value, places)
         return self.numbers[key]
@@ -174,7 +174,7 @@ class _Follower:
         raise _Unsupported
 
     def _few(self, table: np.ndarray) -> np.ndarray:
-        if not 1 <= table.shape[1] <= MOST_TERMS:
+        if not 1 <= table.shape[1] <= MAX_TERMS:
             raise _Unsupported
         return table.T
 
@@ -212,7 +212,7 @@ def _check_computable(value: Value, seen: set[int]) -> None:
     if value.known is not None or value.argument is not None or id(value) in seen:
         return
     seen.add(id(value))
-    if value.made is None or len(seen) > MOST_CONSTANTS:
+    if value.made is None or len(seen) > MAX_CONSTANTS:
         raise _Unsupported
     for x in value.made[1]:
         _check_computable(x, seen)

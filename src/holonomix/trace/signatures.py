@@ -1,4 +1,4 @@
-"""How a user's function is called, told by the arguments that it requires.
+"""Which arguments a user's function is called with, found from the arguments that it requires.
 
 `potential` and `constraint` take `(q)`, or `(q, params)` where the system has params. A potential that requires one
 argument more takes the time: `(q, t)` or `(q, t, params)`. `force` takes `(q, v, t)` and `mass` takes `(q)`; where the
@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 from .closures import Closure
 from .functions import Fixed, as_callable
 
-MAX_WRAPPERS = 100  # they may form a circle
+MAX_WRAPPERS = 100  # wrappers may form a circle
 
 
 class TimeDependent(eqx.Module):
@@ -42,9 +42,9 @@ class Parametrized(eqx.Module):
 
 
 def required_arguments(fn: Callable[..., Any]) -> int | None:
-    """How many positional arguments `fn` requires; None where it takes any number, or does not tell.
+    """How many positional arguments `fn` requires; None where it takes any number, or has no signature.
 
-    A wrapper that takes any number is asked for the function that it wraps.
+    For a wrapper that takes any number, the function that it wraps counts.
     """
     inner: Any = fn.fn if isinstance(fn, (Fixed, Closure)) else fn
     for _ in range(MAX_WRAPPERS):

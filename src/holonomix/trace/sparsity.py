@@ -1,9 +1,9 @@
-"""Which particles each result of a program depends on, read from its equations.
+"""Find which particles each result of a program depends on, from its equations.
 
 A particle is an entry of the first axis of q. The dependence of an array is a boolean matrix, its entries by the
 particles, held sparse. It is carried through the program from equation to equation: moves of entries (slices, gathers,
-reshapes) move its rows, sums unite them, products with a constant matrix follow that matrix's zeros. An operation
-without a rule of its own makes every result depend on all that went in, which is safe and finds nothing.
+reshapes) move its rows, sums unite them, products with a constant matrix follow that matrix's zeros. The table of
+primitives tells which of these an operation does. The default is conservative: results depend on all arguments.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def dependence(closed: ClosedJaxpr, which: int) -> Any:
 
 
 def traced_result(closed: ClosedJaxpr, which: int) -> Value:
-    """A program's first result with its dependence on argument number `which`, and all that it is made from."""
+    """A program's first result with its dependence on argument number `which` and the values it is computed from."""
     jaxpr = closed.jaxpr
     shape = jaxpr.invars[which].aval.shape
     count = shape[0] if shape else 1
@@ -144,8 +144,8 @@ def dependence_kind(name: str) -> Dependence:
 def moved(p: Params, ins: list[Value]) -> tuple[list[Value], np.ndarray, list[np.ndarray]] | None:
     """Where the entries of each result come from; None where that is not known before the program runs.
 
-    The arguments that entries are moved from, where each of these starts when they are put one after the other, and
-    for each result the places of its entries in them; -1 stands for an entry from outside.
+    Returns the arguments that entries are moved from, the offset of each of them in their concatenation, and for each
+    result the places of its entries in it; -1 marks a fill value.
     """
     row = TABLE[p.name]
     which = range(len(ins)) if row.values is None else row.values
@@ -172,7 +172,7 @@ def _spread(x: Value, shape: tuple[int, ...]) -> Any:
 
 
 def _picked(rows: scipy.sparse.csr_array, source: np.ndarray) -> Any:
-    """The rows in another order; -1 stands for an entry from outside, which depends on nothing."""
+    """The rows in another order; -1 marks a fill value, which depends on nothing."""
     source = source.reshape(-1)
     picked = rows[np.maximum(source, 0)]
     if (source >= 0).all():

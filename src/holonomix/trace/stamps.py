@@ -1,8 +1,8 @@
-"""Whether a function is certainly the same as before, told without tracing it.
+"""Find out whether a function is certainly unchanged, without tracing it.
 
 `stamp(fn)` is equal for two moments only if the function computes the same at both. It holds the function, the values
-that it closes over, its defaults and everything that it names, and those of the functions among them. A function has a
-stamp only if it names nothing but values that can be compared, functions that have a stamp themselves, and what
+that it closes over, its defaults and everything that it names, and the same of the functions among them. A function
+has a stamp only if it names nothing but values that can be compared, functions that have a stamp themselves, and what
 `purity` lists. Everything else (a list, an object with attributes, `os.environ`, `open`, `eval`) may change unseen:
 then there is no stamp, and the function is traced again.
 """
@@ -21,8 +21,8 @@ from jax.core import Tracer
 
 from .purity import ATTRIBUTES, allowed, is_pure
 
-LARGEST = 1 << 16  # bytes of an array of NumPy that are compared
-# What a function does beside reading names: it may load code, or change what others read.
+MAX_BYTES = 1 << 16  # larger NumPy arrays are not compared
+# Instructions that do more than read names: they load code or change what others read.
 _REFUSED = ("IMPORT_NAME", "IMPORT_FROM", "IMPORT_STAR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR")
 _REFUSED += ("LOAD_BUILD_CLASS", "LOAD_LOCALS", "LOAD_NAME", "STORE_DEREF", "DELETE_DEREF", "LOAD_SUPER_ATTR")
 _REFUSED += ("MATCH_CLASS",)  # its patterns read attributes
@@ -44,9 +44,9 @@ class Same:
 
 
 def stamp(value: object, seen: dict[int, Hashable | None] | None = None) -> Hashable | None:
-    """Something equal as long as `value` certainly stays what it is; None where that cannot be told.
+    """A key that is equal as long as `value` is certainly unchanged; None where that is unknown.
 
-    `seen` are the functions that have been looked into, by their identity.
+    `seen` holds the stamps of functions that were visited already, by their identity.
     """
     seen = {} if seen is None else seen
     kind = type(value)
@@ -63,11 +63,11 @@ def stamp(value: object, seen: dict[int, Hashable | None] | None = None) -> Hash
         return Same(value) if ours else _function(value, seen)  # type: ignore[arg-type]
     if kind is np.ndarray or isinstance(value, np.generic):
         array = np.asarray(value)
-        small = array.nbytes <= LARGEST and array.dtype.kind in "biufc"
+        small = array.nbytes <= MAX_BYTES and array.dtype.kind in "biufc"
         return (kind, array.dtype.str, array.shape, array.tobytes()) if small else None
     if isinstance(value, jax.Array):
         # `jax.device_put` may share memory with NumPy, which can write to it
-        small = value.nbytes <= LARGEST and isinstance(value.dtype, np.dtype) and not value.is_deleted()
+        small = value.nbytes <= MAX_BYTES and isinstance(value.dtype, np.dtype) and not value.is_deleted()
         return Same(value), np.asarray(value).tobytes() if small and _on_cpu(value.sharding) else None
     if kind in (tuple, frozenset):
         return _all(value, seen)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def _on_cpu(sharding: jax.sharding.Sharding) -> bool:
 def _function(fn: FunctionType, seen: dict[int, Hashable | None]) -> Hashable | None:
     if id(fn) in seen:
         return seen[id(fn)]
-    seen[id(fn)] = Same(fn)  # where functions name each other in a circle, each is looked into once
+    seen[id(fn)] = Same(fn)  # functions may name each other in a circle: visit each once
     seen[id(fn)] = found = _parts(fn, seen)
     return found
 
@@ -106,7 +106,7 @@ def _parts(fn: FunctionType, seen: dict[int, Hashable | None]) -> Hashable | Non
 
 
 def _value(read: Read, fn: FunctionType, cells: dict[str, Any]) -> object:
-    """What a function reads by a name with attributes: only modules are asked for attributes."""
+    """The value of a name with attributes; only attributes of modules are followed."""
     if read.cell:
         value = cells[read.name].cell_contents
     elif read.name in fn.__globals__:
@@ -140,7 +140,7 @@ def names_read(code: CodeType) -> tuple[Read, ...] | None:
 
 
 class _Unknown(Exception):
-    """A function does something that is not followed here."""
+    """A function does more than read names."""
 
 
 def _reads(code: CodeType, outer: frozenset[str]) -> Iterator[Read]:

@@ -1,7 +1,7 @@
-"""A traced program evaluated by NumPy, one operation after the other.
+"""Evaluate a traced program with NumPy, equation by equation.
 
-XLA takes half a millisecond for every operation that it compiles, and more for long chains of them. A sum of many terms
-that is computed a few times, such as the energy in the checks of a start, is there before XLA would have begun.
+XLA takes half a millisecond to compile an operation, and more in long chains. A long sum that is computed a few times,
+such as the energy in the checks of a start, is evaluated faster without compiling it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from .primitives import TABLE, evaluate_equation, fill_column, on_host
 
 log = logging.getLogger("holonomix")
 
-LONG = 3_000  # equations, for which XLA takes more than a second
-RATIO = 50  # operations of NumPy in the time that XLA takes to compile one equation
+MIN_EQUATIONS = 3_000  # XLA takes more than a second to compile longer programs
+RATIO = 50  # NumPy operations in the time that XLA takes to compile one equation
 
-# What is assumed of a program: iterations of a loop, elements that take as long as an operation, and operations in the
-# time that JAX needs for one that NumPy does not know.
+# Assumptions about a program: iterations of a `while` loop, elements that take as long as an operation, and NumPy
+# operations in the time that JAX needs for one without NumPy evaluation.
 ITERATIONS, ELEMENTS, FOREIGN = 20, 1_000, 1_000
 
 
 def pays_off(program: Any) -> bool:
-    """Whether a program is so long that it is evaluated before XLA would have compiled it."""
+    """Whether NumPy evaluates a program sooner than XLA compiles it."""
     length, work, foreign = _size(program)
-    return length > LONG and work + FOREIGN * foreign <= RATIO * length
+    return length > MIN_EQUATIONS and work + FOREIGN * foreign <= RATIO * length
 
 
 def _size(program: Any) -> tuple[int, float, float]:
-    """Equations, with those of everything that is called; operations of NumPy, about; those that it does not know."""
+    """The number of equations including called programs, of NumPy operations (an estimate), and of others."""
     length, work, foreign = 0, 0.0, 0.0
     for eqn in program.jaxpr.eqns:
         name, inner = eqn.primitive.name, called(eqn)
@@ -47,13 +47,13 @@ def _size(program: Any) -> tuple[int, float, float]:
         elements = sum(int(np.prod(v.aval.shape)) for v in eqn.outvars)
         length += 1 + sum(s[0] for s in sizes)
         work += 1 + elements / ELEMENTS + trips * sum(s[1] for s in sizes)
-        # what is made of other programs, in a way that is not known here, is left to XLA
+        # an unknown operation that contains programs is left to XLA
         foreign += sum(s[2] for s in sizes) + (0 if known else np.inf if sizes else 1)
     return length, work, foreign
 
 
 def evaluated(program: Any, args: Sequence[Any]) -> list[np.ndarray] | None:
-    """The results of a closed jaxpr, or None where something goes wrong; XLA can do it all."""
+    """The results of a closed jaxpr; None if evaluation fails, so that the caller falls back to XLA."""
     try:
         return evaluate(program, args)
     except Exception as error:

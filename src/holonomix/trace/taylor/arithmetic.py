@@ -1,4 +1,4 @@
-"""Arithmetic on the coefficients of series: sums of products over the order, None standing for zero."""
+"""Arithmetic on the coefficients of series: sums of products over the order; None is zero."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 if TYPE_CHECKING:
     from .series import Series
 
-# Arithmetic on coefficients, None standing for zero. Operators take several times as long to trace as `lax` does.
+# (Operators take several times as long to trace as functions of `lax`.)
 
 
 def _alike(x: PyTree, y: PyTree) -> bool:
@@ -61,14 +61,14 @@ def over(numerator: PyTree, denominator: PyTree) -> Any:
 def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> Any:
     """`sum_j a[j] b[n - j]` for j from `first` to `last` (n by default); None where every product is zero.
 
-    In a buffer `last` needs no attention: a coefficient that was not found yet is zero.
+    In a buffer `last` is ignored: coefficients that are not known yet are zero.
     """
     if a.buffer is not None:
         return jnp.sum(in_step(a.buffer[first:], b.shifted(n, first)), axis=0)
     last = n if last is None else last
     if last < first:
         return None
-    # products with the newest coefficients come last: all others can be summed before those are known
+    # products with the newest coefficients come last: the others can be summed before these are known
     newest = [j for j in (0, n) if first <= j <= last and n > 1]
     low, high = first + (0 in newest), last - (n in newest)
     total, rest = None, range(first, last + 1)

@@ -1,8 +1,8 @@
 """One function in two forms: straight-line code for the kernel compiler, loops for XLA.
 
-The kernel compiler folds and schedules every scalar operation, so it wants everything unrolled. XLA's compile time
-grows faster than the length of a program, so it wants loops. `in_two_forms` traces to one operation, and whoever lowers
-it takes the form that suits it. Both compute the same function up to rounding. Derivatives and batches use the loop
+The kernel compiler folds and schedules every scalar operation, so it needs everything unrolled. XLA's compile time
+grows faster than the length of a program, so it needs loops. `in_two_forms` traces to one operation, and each back end
+lowers the form that suits it. Both compute the same function up to rounding. Derivatives and batches use the loop
 form.
 """
 

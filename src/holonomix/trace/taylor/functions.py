@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...core.types import Index
+from ..special import digamma
 from .arithmetic import minus, over, scaled, weighted
 from .series import Node, Rule, Series, SeriesProgram, recurrence
 
@@ -133,3 +134,4 @@ recurrence("atanh")(_of_input(lambda a: 1.0 / ((1.0 - a) * (1.0 + a))))
 recurrence("erf")(_of_input(lambda a: _TWO_OVER_ROOT_PI * jnp.exp(-a * a)))
 recurrence("erfc")(_of_input(lambda a: -_TWO_OVER_ROOT_PI * jnp.exp(-a * a)))
 recurrence("erf_inv")(_of_output(lambda c: 1.0 / _TWO_OVER_ROOT_PI * jnp.exp(c * c)))
+recurrence("lgamma")(_of_input(digamma))

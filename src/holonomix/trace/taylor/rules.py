@@ -20,7 +20,8 @@ from jax.extend.core import jaxpr_as_fun
 from ...core.types import Index
 from ..jaxprs import Params, scan_counts
 from ..primitives import TABLE, fill_column, linear
-from .arithmetic import scaled
+from ..special import digamma
+from .arithmetic import minus, scaled
 from .series import Node, Rewritten, Series, SeriesError, center, recurrence
 
 MAX_LOOP = 256  # iterations of a loop that are unrolled
@@ -98,6 +99,14 @@ def _reduce_extreme(node: Node, n: Index) -> Any:
     return jnp.sum(share * a[n], axis=axes)
 
 
+@recurrence("rem")
+def _remainder(node: Node, n: Index) -> Any:
+    """`a - k b` with the whole number k that the center has."""
+    a, b = node.inputs
+    k = jnp.round((center(a) - node.output[0]) / center(b))
+    return minus(a[n] if isinstance(a, Series) else None, scaled(b[n] if isinstance(b, Series) else None, k))
+
+
 @recurrence("sign", "floor", "ceil", "round")
 def _flat(node: Node, n: Index) -> Any:
     """Functions that are constant between jumps."""
@@ -138,6 +147,11 @@ def _stack(p: Params) -> Callable[..., list[Any]]:
 @_rewritten("optimization_barrier")
 def _barrier(p: Params) -> Callable[..., list[Any]]:
     return lambda *x: list(x)
+
+
+@_rewritten("digamma")
+def _digamma(p: Params) -> Callable[..., list[Any]]:
+    return lambda x: [digamma(x)]
 
 
 @_rewritten("scan")

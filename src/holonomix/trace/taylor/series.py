@@ -39,7 +39,7 @@ class SeriesError(NotImplementedError):
 
 
 class Series:
-    """The coefficients found so far of one array; `None` stands for a coefficient that is zero by structure.
+    """The coefficients found so far of one array; `None` is a coefficient that is zero by structure.
 
     Inside a loop over the order `buffer` holds all coefficients, those not found yet being zero.
     """
@@ -160,7 +160,7 @@ class SeriesProgram:
     """A function `f(*arrays) -> arrays` whose Taylor coefficients are computed order by order.
 
     `inputs` are the series of the arguments; `advance(n)` computes coefficient n of every intermediate value and
-    returns those of the results. Coefficients are asked for in order, starting with 0; before `advance(n)` the inputs
+    returns those of the results. Coefficients are computed in order, starting with 0; before `advance(n)` the inputs
     must hold coefficient n. `advance(n)` may be called again after coefficient n of an input was changed; unrolled, the
     kernel compiler computes only once what does not depend on the change.
     """
