@@ -8,9 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import PyTree
 
+from ..core.checks import is_traced
 from ..core.errors import InputError
 from ..core.types import Numbers, Real
 from ..linalg import UNROLL, Dense
@@ -31,7 +31,7 @@ def fixman(system: AbstractSystem, temperature: Real) -> System:
     and the two agree along the manifold where the stiff potential is the penalty. Differentiated automatically. Writing
     a bond as |r| - L or as |r|^2 - L^2 changes W by a constant only.
     """
-    if not isinstance(temperature, Tracer) and not np.all(np.asarray(temperature) >= 0):
+    if not is_traced(temperature) and not np.all(np.asarray(temperature) >= 0):
         raise InputError(f"temperature must not be negative, not {temperature}")
     stiff = isinstance(system, StiffSystem)
     if not stiff and (not system.has_constraints or system.rheonomic):

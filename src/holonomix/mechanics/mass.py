@@ -13,8 +13,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
+from ..core.checks import is_traced
 from ..core.errors import InputError, ShapeError
 from ..core.types import Array, ArrayLike, Function, Numbers, Real, known_array
 from ..linalg import Dense, root
@@ -81,7 +81,7 @@ class DiagonalMass(AbstractParticleMass):
 
     def __init__(self, value: Numbers):
         # NumPy's quotient has the same bits, and no program is compiled for it
-        known = not isinstance(value, Tracer)
+        known = not is_traced(value)
         with np.errstate(divide="ignore"):  # a mass of zero is refused elsewhere
             self.value, self.inverse = value, known_array(1.0 / np.asarray(value)) if known else 1.0 / value
 

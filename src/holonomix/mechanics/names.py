@@ -1,13 +1,13 @@
 """Names of constraints: given by the user, used by errors, columns and `constraint_forces`.
 
-A term is named by `name=` (`Distance`, `Local`, `Rheonomic`; one text, or one for each block of a structured term) or
+A term is named by `name=` (`Distance`, `Local`, `Rheonomic`; one string, or one per block of a structured term) or
 by its key where the constraints are a dict. Rows of terms without a name are called by their number alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..core.checks import check_name
 from ..core.errors import InputError
 from ..core.types import Function, Numbers
 from ..trace.functions import as_callable
@@ -54,18 +55,6 @@ class Row:
         if self.name is None:
             return f"constraint {self.number}"
         return f"constraint {self.name!r}" + ("" if self.alone else f", row {self.place}")
-
-
-def check_name(what: str, name: object, blocks: int | None = None) -> Name:
-    """`name` as a text, a tuple with one text for each block, or None."""
-    if name is None or (isinstance(name, str) and name):
-        return name
-    if blocks is not None and isinstance(name, Sequence) and not isinstance(name, str):
-        texts = tuple(name)
-        if len(texts) == blocks and all(isinstance(x, str) and x for x in texts):
-            return texts
-        raise InputError(f"{what} has {blocks} blocks; name must be one text or as many texts, not {name!r}")
-    raise InputError(f"the name of a {what} must be a text, not {name!r}")
 
 
 def as_terms(constraint: object) -> tuple[Any, ...]:

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, ShapeError, shown
+from ..core.checks import short_repr
+from ..core.errors import InputError, ShapeError
 from ..core.types import ArrayLike, Function, Index, Numbers, Real, known_array
 from ..trace.functions import as_callable
 from ..trace.indexing import Indices, take
@@ -42,7 +43,7 @@ class LocalPotential(eqx.Module):
         try:
             array = np.asarray(indices)
         except (TypeError, ValueError) as error:
-            raise ShapeError(f"LocalPotential needs indices (terms, particles), not {shown(indices)}") from error
+            raise ShapeError(f"LocalPotential needs indices (terms, particles), not {short_repr(indices)}") from error
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
             raise ShapeError(

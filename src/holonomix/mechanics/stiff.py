@@ -13,12 +13,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import ConvergenceError, InputError, ShapeError, real_array
+from ..core.checks import is_traced, positive_array, real_array
+from ..core.errors import ConvergenceError, InputError, ShapeError
 from ..core.types import ArrayLike, Constraints, Function, Numbers
 from ..linalg import newton_root
 from ..trace.compiled import compiled
@@ -111,9 +111,7 @@ class StiffSystem(AbstractSystem):
     ):
         if epsilon is None:
             raise InputError("a stiff system needs epsilon: its stiff potential is V/epsilon^2")
-        epsilon = real_array("epsilon", epsilon)
-        if not isinstance(epsilon, jax.core.Tracer) and not np.all(np.asarray(epsilon) > 0):
-            raise InputError(f"epsilon must be positive, not {epsilon}")
+        epsilon = positive_array("epsilon", epsilon)
         rigid = System(slow, manifold, mass, force, params)
         if rigid.time_dependent:
             raise InputError("the potentials of a stiff system must not depend on time")
@@ -200,7 +198,7 @@ class StiffSystem(AbstractSystem):
         Where there is no such point it raises, or inside a transformation gives NaN.
         """
         point, multipliers, converged = self.solve_foot(q)
-        if not isinstance(converged, jax.core.Tracer) and not bool(converged):
+        if not is_traced(converged) and not bool(converged):
             raise ConvergenceError(
                 "the point of the manifold that belongs to q was not found: Newton's method along M^-1 G(q)^T did not "
                 "converge; start nearer to the manifold, or with smaller oscillations"
@@ -248,7 +246,7 @@ class StiffSystem(AbstractSystem):
         v = rigid.velocity(q, p)
         across = jax.jvp(rigid.constraint, (q,), (v,))[1]
         level = self._stiff(q) / self.epsilon**2
-        if isinstance(across, jax.core.Tracer):
+        if is_traced(across):
             return level + rigid.kinetic(q, p - self.tangent(q, p))
         # on the manifold and tangent to it to within round-off: no oscillation at all
         jac, values = rigid.linearize(q), rigid.constraint(q)
@@ -327,10 +325,7 @@ def penalized(system: System, omega: ArrayLike) -> StiffSystem:
             f"this system cannot be penalized: its {what}. Write the springs into the potential, V + omega**2 / 2 * "
             "sum(g**2), and give the sum to hx.System"
         )
-    omega = real_array("omega", omega)
-    if not isinstance(omega, jax.core.Tracer) and not np.all(np.asarray(omega) > 0):
-        raise InputError(f"omega must be positive, not {omega}")
-    penalty, epsilon = Penalty(system.constraint_terms), 1.0 / omega
+    penalty, epsilon = Penalty(system.constraint_terms), 1.0 / positive_array("omega", omega)
     return StiffSystem(
         system.potential_fn, penalty, system.constraint_terms, system.mass, epsilon, system.force_fn, system.params
     )
@@ -362,7 +357,7 @@ def effective(stiff: Any, q0: ArrayLike, p0: ArrayLike, *, margin: float = 0.02)
         raise ShapeError(f"q0 has shape {q0.shape} and p0 has shape {p0.shape}; they must be the same, with entries")
     stiff = stiff.prepare(q0)
     potential = EffectivePotential(stiff, stiff.actions(q0, p0))
-    if not isinstance(q0, jax.core.Tracer):
+    if not is_traced(q0):
         resonances(stiff, q0[None], margin=margin)
     return System(potential, stiff.manifold_terms, stiff.mass, stiff.force_fn, stiff.params)
 

@@ -15,14 +15,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, ShapeError, real_array, shown
+from ..core.checks import check_name, is_traced, real_array, short_repr
+from ..core.errors import InputError, ShapeError
 from ..core.types import ArrayLike, Function, Numbers, known_array
 from ..trace.functions import as_callable
 from ..trace.indexing import Indices, run_of, take
-from .names import Name, check_name
+from .names import Name
 
 MAX_PERIOD = 16
 
@@ -138,7 +138,7 @@ def _index_list(name: str, indices: ArrayLike, anchors: Numbers | None) -> Indic
     try:
         array = np.asarray(indices)
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"{name} needs an integer array (blocks, particles), not {shown(indices)}") from error
+        raise ShapeError(f"{name} needs an integer array (blocks, particles), not {short_repr(indices)}") from error
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
@@ -185,7 +185,7 @@ class Distance(AbstractLocal):
         self.lengths = real_array("lengths", lengths)
         if self.lengths.ndim and self.lengths.shape != (shape[0],):
             raise ShapeError(f"Distance has {shape[0]} pairs but lengths of shape {self.lengths.shape}")
-        if not isinstance(self.lengths, Tracer) and not bool(np.all(np.asarray(self.lengths) > 0)):
+        if not is_traced(self.lengths) and not bool(np.all(np.asarray(self.lengths) > 0)):
             raise InputError(f"lengths must be positive; the smallest is {np.min(np.asarray(self.lengths)):g}")
 
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..core import forks
-from ..core.errors import InputError, shown
+from ..core.checks import is_plain_number, short_repr
+from ..core.errors import InputError
 from ..core.types import ArrayLike, Constraints, Function, Numbers, known_array
 from ..trace.frozen import freeze
 from ..trace.functions import as_callable
@@ -142,7 +143,7 @@ def _as_mass(mass: MassLike) -> Any:
     try:
         return known_array(mass, jnp.result_type(float))
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"mass must be a number, an array or a function of q, not {shown(mass)}") from error
+        raise InputError(f"mass must be a number, an array or a function of q, not {short_repr(mass)}") from error
 
 
 def _as_values(params: PyTree) -> Any:
@@ -150,7 +151,7 @@ def _as_values(params: PyTree) -> Any:
         leaves, structure = jax.tree.flatten(params)
     except ValueError as error:  # JAX sorts the keys of dictionaries
         raise InputError(
-            f"the names in params must be comparable, for instance all strings: {shown(params)}"
+            f"the names in params must be comparable, for instance all strings: {short_repr(params)}"
         ) from error
     return jax.tree.unflatten(structure, [_as_value(x) for x in leaves])
 
@@ -160,8 +161,9 @@ def _as_value(x: object) -> Any:
     if callable(x):
         return x
     try:
-        plain = isinstance(x, (int, float)) and not isinstance(x, bool)
-        value = known_array(x, jnp.result_type(float) if plain else None)
+        value = known_array(x, jnp.result_type(float) if is_plain_number(x) else None)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"params must be a PyTree of numbers and arrays; one of its leaves is {shown(x)}") from error
+        raise InputError(
+            f"params must be a PyTree of numbers and arrays; one of its leaves is {short_repr(x)}"
+        ) from error
     return jax.lax.convert_element_type(value, value.dtype) if value.weak_type else value

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from ...core import forks
+from ...core.checks import is_traced, number, one_of, real_array, whole_number
 from ...core.errors import (
     ConstraintRankError,
     ConvergenceError,
@@ -17,10 +17,6 @@ from ...core.errors import (
     InputError,
     NonFiniteError,
     ShapeError,
-    number,
-    one_of,
-    real_array,
-    whole_number,
 )
 from ...core.types import Array, ArrayLike, Numbers, Real, known_array
 from ...trace.compiled import compiled_for_one_run, rarely_collecting
@@ -94,20 +90,19 @@ def project(
     whole_number("max_iterations", max_iterations)
     one_of("redundant", redundant, (None, "min-norm"))
     q, p = as_state_arrays(q, p)
-    if not isinstance(t, Tracer):
-        t = number("t", t)
+    now = known_array(t if is_traced(t) else number("t", t), q.dtype)
     if not system.has_constraints:
         return q, p
-    if not any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, p))):
+    if not is_traced(system, q, p):
         _check_finite(q, p)
         with user_function_errors("mass", q, "(q)"):
             system.mass_form(q).check(q)
     system = system.prepare(q)
-    q1, p1, residual, converged, rank = _nearest(system, q, p, known_array(t, q.dtype), max_iterations, redundant)
-    if not any(isinstance(x, Tracer) for x in (q1, p1)):
+    q1, p1, residual, converged, rank = _nearest(system, q, p, now, max_iterations, redundant)
+    if not is_traced(q1, p1):
         if not bool(converged):
             if redundant is None:
-                check_rank(system, q, t)
+                check_rank(system, q, now)
             raise ConvergenceError(
                 f"projection onto the manifold did not converge: max|g| = {float(residual):.3g} is left after "
                 f"{max_iterations} iterations; start nearer to the manifold"
@@ -358,7 +353,7 @@ def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundan
 
 def check_constant_mass(system: AbstractSystem, q: Numbers) -> None:
     """A mass that is the same everywhere is positive and fits q: one check serves every start."""
-    if not system.position_mass and not any(isinstance(x, Tracer) for x in jax.tree.leaves(system.mass)):
+    if not system.position_mass and not is_traced(system.mass):
         with jax.ensure_compile_time_eval():  # its numbers are known inside of `jit` too
             system.mass_form(q).check(q)
 

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-from ...core.errors import InputError, one_of, real_array, shown, whole_number
+from ...core.checks import is_plain_number, is_traced, one_of, real_array, short_repr, whole_number
+from ...core.errors import InputError
 from ...core.status import Status
 from ...core.types import Index, Numbers, Real
 from ...linalg import implicit_root, iterate
@@ -70,13 +70,13 @@ class MomentumSolve(NamedTuple):
 
 def as_tolerance(tol: Any) -> Any:
     """A runtime value; a tolerance that the floating point type cannot reach is refused. None stands for round-off."""
-    if tol is None or isinstance(tol, Tracer):
+    if tol is None or is_traced(tol):
         return tol
     if isinstance(tol, jax.Array) and not tol.ndim and jnp.issubdtype(tol.dtype, jnp.number):
         tol = float(tol)
     eps = float(jnp.finfo(jnp.result_type(float)).eps)
-    if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not tol > 0:
-        raise InputError(f"tol must be a positive number or None, not {shown(tol)}")
+    if not is_plain_number(tol) or not tol > 0:
+        raise InputError(f"tol must be a positive number or None, not {short_repr(tol)}")
     if tol < eps:
         raise InputError(
             f"tol = {tol:g} is below the round-off {eps:.2g} of {jnp.result_type(float).name}; "
@@ -312,7 +312,7 @@ class SOR(AbstractSolver):
         redundant: str | None = None,
     ):
         self.omega = real_array("omega", omega)
-        if not isinstance(omega, Tracer) and (self.omega.ndim or not 0 < float(self.omega) < 2):
+        if not is_traced(omega) and (self.omega.ndim or not 0 < float(self.omega) < 2):
             raise InputError(f"omega must be a number between 0 and 2 for the relaxation to converge, not {omega}")
         self.tol, self.max_iterations, self.redundant = as_tolerance(tol), max_iterations, redundant
 
