@@ -17,37 +17,37 @@ if TYPE_CHECKING:
 
 
 class HolonomixError(Exception):
-    """The root of all errors of this package."""
+    """The base class of all errors of this package."""
 
 
 class InputError(HolonomixError, ValueError):
-    """An argument has a value that cannot be used; the message names it and gives the number."""
+    """An invalid argument; the message names it and shows its value."""
 
 
 class ShapeError(InputError):
-    """Arrays whose shapes do not fit together."""
+    """Arrays of incompatible shapes."""
 
 
 class NonFiniteError(InputError):
-    """NaN or infinity in the start or from a user's function."""
+    """NaN or infinity in the initial state or from a user's function."""
 
 
 class InconsistentStateError(InputError):
-    """A start that violates `g(q) = 0` or `G M^-1 p = 0`."""
+    """An initial state that violates `g(q) = 0` or `G M^-1 p = 0`."""
 
 
 class ConstraintRankError(InputError):
-    """Constraints that are redundant or singular where they are evaluated."""
+    """Constraints that are redundant or singular at the point of evaluation."""
 
 
 class MethodError(HolonomixError, TypeError):
-    """A method that cannot treat the system it was given."""
+    """A method that cannot treat the given system."""
 
 
 class SimulationError(HolonomixError, RuntimeError):
-    """A run that stopped before its end.
+    """A run that stopped early.
 
-    `solution` holds everything computed before the failure, `status` says what happened, `step` and `time` where.
+    `solution` holds everything computed before the failure; `status`, `step` and `time` describe the failure.
     """
 
     def __init__(

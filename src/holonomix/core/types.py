@@ -1,4 +1,4 @@
-"""The few records that every layer shares."""
+"""Types that all layers share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Constraints: TypeAlias = Function | Sequence[Function] | Mapping[str, Function]
 
     class Factor(Protocol):
-        """A matrix that has been factored; `pivot` is its smallest one, relative to the size of its row."""
+        """A factored matrix; `pivot` is its smallest pivot, relative to the size of its row."""
 
         @property
         def pivot(self) -> Any: ...
@@ -95,12 +95,12 @@ class Info(eqx.Module):
 class Sink(Protocol):
     """The interface of a store.
 
-    `restart` returns the last valid checkpoint (named arrays and JSON) or None, and leaves exactly the rows that it
-    accounts for; `begin` opens a fresh run; `append` adds rows; `checkpoint` records the complete state after the rows
-    appended so far; `close` records how the run ended; `load` gives all rows back under the keys they came with.
+    `restart` returns the last valid checkpoint (named arrays and JSON) or None, and drops all rows after it; `begin`
+    opens a new run; `append` adds rows; `checkpoint` records the complete state after the rows appended so far; `close`
+    records how the run ended; `load` returns all rows under the keys they were appended with.
 
     The first axis of every array of `append` counts rows. In an ensemble the second axis counts trajectories, except in
-    `t`; `begin` is told `trajectories`, their number, and `dims`, the names of the axes after the first.
+    `t`; `begin` receives `trajectories`, their number, and `dims`, the names of the axes after the first.
     """
 
     def restart(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None: ...

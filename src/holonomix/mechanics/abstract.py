@@ -27,7 +27,7 @@ from .coupling import Structured, find_structure
 from .gram import structured_jacobian
 from .islands import IslandConstraint
 from .mass import AbstractMass, BoundMass, PositionMass, as_mass
-from .names import Row, named_rows
+from .names import Row, list_rows
 from .potentials import depends_on_time, evaluate_potential
 
 S = TypeVar("S", bound="AbstractSystem")
@@ -239,7 +239,7 @@ class AbstractSystem(eqx.Module):
 
     def constraint_rows(self, q: Numbers) -> list[Row]:
         """Number and name of every row of the constraint."""
-        return named_rows(self._terms(0.0), q)
+        return list_rows(self._terms(0.0), q)
 
     def constraint_forces(self, q: Numbers, p: Numbers, t: Real = 0.0) -> dict[str, Any]:
         """The force `-G^T lambda` of each named constraint, each in the shape of q; rows without a name stand alone."""

@@ -26,8 +26,8 @@ from .mass import AbstractMass, AbstractParticleMass
 from .names import row_count
 from .structured import AbstractLocal
 
-# Beyond this many meetings of rows the matrix is as good as dense, and the index lists would not fit either.
-MAX_MEETINGS = 20_000_000
+# Beyond this many junctions of rows the matrix is as good as dense, and the index lists would not fit either.
+MAX_JUNCTIONS = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Coupling:
 
     parts: tuple[ConstraintGroup, ...]
     periods: tuple[int, ...]  # parts of each term
-    meetings: tuple[JunctionRows, ...]
+    junctions: tuple[JunctionRows, ...]
     layout: AbstractLayout | None  # None: as good as dense
     text: str
     islands: Islands | None = None
@@ -97,7 +97,7 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
         for b in columns:
             left, right = _join(parts[a[0]].indices[:, a[1]], parts[b[0]].indices[:, b[1]])
             count += left.size * numbers[a[0]].shape[0] * numbers[b[0]].shape[0]
-            if count > MAX_MEETINGS:
+            if count > MAX_JUNCTIONS:
                 return _dense(parts, terms, f"{start} rows, nearly all coupled: dense LU")
             if left.size:
                 met.append((a, b, left, right))
@@ -108,13 +108,13 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     number = np.arange(nodes)
     if len(natural) > len(terms):
         # number the nodes by their rows, so that what is in order stays in order
-        i, j, rows_of, number = _renumbered(i, j, rows_of)
+        i, j, rows_of, number = _renumber(i, j, rows_of)
     layout = plan_layout(i, j, rows_of)
     if layout is None:
         return _dense(parts, terms, dense_text(start))
     if isinstance(layout, FrontLayout) and not uniform:
         layout = layout.in_segments([(number[x], number[y]) for x, y in ends])
-    meetings = tuple(
+    junctions = tuple(
         JunctionRows(
             (*a, left),
             (*b, right),
@@ -125,7 +125,7 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     )
     periods = tuple(period for _, period, _ in terms)
     islands = islands_of(parts) if isinstance(layout, BlockLayout) else None
-    return Coupling(tuple(parts), periods, meetings, layout, layout.text, islands)
+    return Coupling(tuple(parts), periods, junctions, layout, layout.text, islands)
 
 
 def _ends(a: np.ndarray, left: np.ndarray, b: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,9 +143,7 @@ def _dense(parts: list[ConstraintGroup], terms: PyTree, text: str) -> Coupling:
     return Coupling(tuple(parts), tuple(period for _, period, _ in terms), (), None, text)
 
 
-def _renumbered(
-    i: np.ndarray, j: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _renumber(i: np.ndarray, j: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     order = np.argsort(rows[:, 0], kind="stable")
     number = np.empty(order.size, dtype=np.int64)
     number[order] = np.arange(order.size)
@@ -157,8 +155,8 @@ def _join(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order = np.argsort(b, kind="stable")
     lo, hi = np.searchsorted(b[order], a, "left"), np.searchsorted(b[order], a, "right")
     count = np.where(a < 0, 0, hi - lo)
-    if count.sum() > MAX_MEETINGS:
-        too_many = np.zeros(MAX_MEETINGS + 1, np.int64)
+    if count.sum() > MAX_JUNCTIONS:
+        too_many = np.zeros(MAX_JUNCTIONS + 1, np.int64)
         return too_many, too_many
     left = np.repeat(np.arange(a.size), count)
     first = np.repeat(np.cumsum(count) - count, count)

@@ -89,7 +89,7 @@ def local_energies(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> list[L
     return [] if _is_linear(potential, q, extra) else None
 
 
-def combined(potentials: list[Any], q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+def combine_energies(potentials: list[Any], q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
     """The local energies of a sum."""
     found = [local_energies(p, q, extra) for p in potentials]
     return None if any(x is None for x in found) else [part for x in found for part in x or ()]

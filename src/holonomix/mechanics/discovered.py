@@ -26,7 +26,7 @@ from ..trace.rowwise import RowGroup, row_groups, row_slopes
 from ..trace.sparsity import traced_result
 
 # Rows that touch more particles than this, or need more sweeps, are left to dense algebra.
-MOST_PARTICLES, MOST_SWEEPS = 12, 24
+MAX_PARTICLES, MAX_SWEEPS = 12, 24
 
 
 class Pattern:
@@ -95,10 +95,10 @@ def _pattern(closed: ClosedJaxpr) -> Pattern | None:
     rows: Any = result.rows
     counts = np.diff(rows.indptr)
     most = int(counts.max(initial=0))
-    if most == 0 or most > MOST_PARTICLES:
+    if most == 0 or most > MAX_PARTICLES:
         return None
     rows.sort_indices()
-    colors = _colored(rows.indptr, rows.indices, rows.shape[1])
+    colors = _color_rows(rows.indptr, rows.indices, rows.shape[1])
     if colors is None:
         return None
     table, shape = _table(rows.indptr, rows.indices, most), closed.jaxpr.invars[0].aval.shape
@@ -115,18 +115,18 @@ def _table(starts: np.ndarray, particles: np.ndarray, width: int) -> np.ndarray:
     short = np.flatnonzero((counts < width) & (counts > 0))
     for e in short[: 4 * width]:  # where many are short there is no regularity to keep
         near = [(table[e + d] - d) for d in (-1, 1) if 0 <= e + d < counts.size and counts[e + d] == width]
-        table[e] = _placed(table[e, : counts[e]], near, width)
+        table[e] = _align(table[e, : counts[e]], near, width)
     return table
 
 
-def _placed(line: np.ndarray, near: list[np.ndarray], width: int) -> np.ndarray:
+def _align(line: np.ndarray, near: list[np.ndarray], width: int) -> np.ndarray:
     """A short line in the place where it agrees best with what its neighbors expect."""
     fits = [max((int(np.sum(x[a : a + line.size] == line)) for x in near), default=0) for a in range(width)]
     first = int(np.argmax(fits[: width - line.size + 1]))
     return np.concatenate([np.full(first, -1), line, np.full(width - line.size - first, -1)])
 
 
-def _colored(starts: np.ndarray, particles: np.ndarray, count: int) -> np.ndarray | None:
+def _color_rows(starts: np.ndarray, particles: np.ndarray, count: int) -> np.ndarray | None:
     """A color for each row, as few as a greedy choice finds, such that rows of one color share no particle."""
     used = [0] * count
     colors = np.zeros(starts.size - 1, dtype=np.int64)
@@ -135,7 +135,7 @@ def _colored(starts: np.ndarray, particles: np.ndarray, count: int) -> np.ndarra
         mine = flat[bounds[e] : bounds[e + 1]]
         taken = functools.reduce(lambda x, i: x | used[i], mine, 0)
         color = (~taken & (taken + 1)).bit_length() - 1
-        if color >= MOST_SWEEPS:
+        if color >= MAX_SWEEPS:
             return None
         colors[e] = color
         for i in mine:

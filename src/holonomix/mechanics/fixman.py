@@ -39,7 +39,7 @@ def fixman(system: AbstractSystem, temperature: Real) -> System:
     rigid = system.constrained() if stiff else system
     if rigid.time_dependent:
         raise InputError("the Fixman potential corrects an equilibrium; this system's potential depends on time")
-    potential = Corrected(rigid.potential_fn, system, jnp.asarray(temperature, jnp.result_type(float)))
+    potential = CorrectedPotential(rigid.potential_fn, system, jnp.asarray(temperature, jnp.result_type(float)))
     return System(potential, rigid.constraint_terms, rigid.mass, rigid.force_fn, rigid.params, rigid.vector_fn)
 
 
@@ -61,7 +61,7 @@ def fixman_potential(system: AbstractSystem, q: Numbers) -> Any:
     return 0.5 * (log_determinant(s) - log_determinant(b))
 
 
-class Corrected(eqx.Module):
+class CorrectedPotential(eqx.Module):
     """`V(q) + kT W(q)`."""
 
     potential: Any

@@ -19,7 +19,7 @@ from .coupling import Coupling, Structured
 from .discovered import Discovered
 from .islands import sum_of
 from .mass import AbstractMass, AbstractParticleMass
-from .structured import woven
+from .structured import interleave_terms
 
 
 def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q: Numbers) -> StructuredJacobian:
@@ -45,7 +45,7 @@ class StructuredJacobian(AbstractJacobian):
 
     def _natural(self, parts: list[Any], full: Any) -> Any:
         """Rows `(rows, blocks)` of every part, and those of plain callables, in the order of the constraint."""
-        out = woven(parts, self.coupling.periods) + ([] if full is None else [full])
+        out = interleave_terms(parts, self.coupling.periods) + ([] if full is None else [full])
         return _unsort(jnp.concatenate(out) if len(out) > 1 else out[0], self.layout)
 
     def _split(self, multipliers: Numbers) -> list[Any]:
@@ -111,14 +111,14 @@ class StructuredJacobian(AbstractJacobian):
         layout, weighted = self.coupling.layout, other.weighted(mass)
         assert layout is not None  # else the Jacobian is dense
         pieces = []
-        for meeting in self.coupling.meetings:
-            if self is other and not meeting.first:
+        for junction in self.coupling.junctions:
+            if self is other and not junction.first:
                 continue
-            x, y = (_rows(jac, *side) for jac, side in ((self, meeting.left), (weighted, meeting.right)))
+            x, y = (_rows(jac, *side) for jac, side in ((self, junction.left), (weighted, junction.right)))
             product = lane_products(x, y)
-            pieces.append((product, meeting.entries))
-            if self is other and meeting.mirrored is not None:
-                turned = meeting.mirrored if meeting.mirrored.ndim == 1 else meeting.mirrored.transpose(1, 0, 2)
+            pieces.append((product, junction.entries))
+            if self is other and junction.mirrored is not None:
+                turned = junction.mirrored if junction.mirrored.ndim == 1 else junction.mirrored.transpose(1, 0, 2)
                 pieces.append((product.transpose(1, 0, 2), turned))
         return StructuredGram(layout.assemble(pieces), _border(mass, self, other, weighted), self.coupling, self.layout)
 
@@ -218,7 +218,7 @@ def _border(
     def inner(
         jac: StructuredJacobian, full: Numbers
     ):  # the structured rows times those of `full`, in the order of the layout
-        sorted_rows = lambda v: jnp.concatenate(woven(jac.structured(v), jac.coupling.periods))
+        sorted_rows = lambda v: jnp.concatenate(interleave_terms(jac.structured(v), jac.coupling.periods))
         return jax.vmap(sorted_rows, out_axes=1)(full)
 
     velocity = mass.right(jnp.zeros(left.shape, left.full.dtype), right.full)

@@ -20,13 +20,13 @@ from jaxtyping import PyTree
 
 from ..core.types import Numbers
 from ..linalg.scales import loose
-from ..linalg.small import UnrolledFactor, unrolled
+from ..linalg.small import UnrolledFactor, factor_unrolled
 from ..trace.indexing import Indices, add_at, take
 from .mass import AbstractMass, AbstractParticleMass
-from .structured import woven
+from .structured import interleave_terms
 
-LARGEST = 6  # rows of an island up to which its elimination is unrolled over all of them
-MOST = 256  # arrays, rows times coordinates: beyond it the program would take long to compile
+MAX_ISLAND_ROWS = 6  # rows of an island up to which its elimination is unrolled over all of them
+MAX_PARTS = 256  # arrays, rows times coordinates: beyond it the program would take long to compile
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def _islands(parts: tuple[tuple[Indices, int], ...]) -> Islands | None:
             if set(slots[a]) & set(slots[b]):
                 group = [group[a] if g == group[b] else g for g in group]
     groups = tuple(tuple(k for k, g in enumerate(group) if g == label) for label in sorted(set(group)))
-    if max(sum(parts[k][1] for k in members) for members in groups) > LARGEST or len(parts) > MOST:
+    if max(sum(parts[k][1] for k in members) for members in groups) > MAX_ISLAND_ROWS or len(parts) > MAX_PARTS:
         return None
     return Islands(tuple(columns), tuple(slots), groups)
 
@@ -124,7 +124,7 @@ class IslandJacobian(eqx.Module):
         for members in self.islands.groups:
             rows = [(part, r) for part in members for r in range(self.slopes[part][0].shape[0])]
             table = {(i, j): self._entry(weighted, a, b) for i, a in enumerate(rows) for j, b in enumerate(rows)}
-            factors.append(unrolled(table, len(rows), symmetric))
+            factors.append(factor_unrolled(table, len(rows), symmetric))
             pivots.append(jnp.min(factors[-1].pivot))
         return IslandFactor(tuple(factors), jnp.min(jnp.stack(pivots)), self.islands)
 
@@ -147,7 +147,9 @@ class IslandFactor(eqx.Module):
         out = list(values)
         for factor, members in zip(self.factors, self.islands.groups, strict=True):
             # XLA computes a quotient once; a product would be computed again by everything that uses the solution
-            x = factor.solved([values[part][r] for part in members for r in range(values[part].shape[0])], divide=True)
+            x = factor.unknowns(
+                [values[part][r] for part in members for r in range(values[part].shape[0])], divide=True
+            )
             for part in members:
                 rows = values[part].shape[0]
                 out[part], x = jnp.stack(x[:rows]), x[rows:]
@@ -190,11 +192,11 @@ class IslandConstraint(eqx.Module):
 
     def natural(self, rows: list[Any]) -> Any:
         """The rows of all parts in the order of the constraint."""
-        out = woven(rows, (term.period for term in self.terms))
+        out = interleave_terms(rows, (term.period for term in self.terms))
         return out[0] if len(out) == 1 else jnp.concatenate(out)
 
 
-def flat(classes: list[Any]) -> list[Any]:
+def flatten_classes(classes: list[Any]) -> list[Any]:
     """`(coordinates, blocks)` for each class."""
     return [x.reshape(-1, x.shape[-1]) for x in classes]
 

@@ -62,11 +62,11 @@ def as_terms(constraint: object) -> tuple[Any, ...]:
     if constraint is None:
         return ()
     if isinstance(constraint, Mapping):
-        return tuple(_named(term, name) for name, term in constraint.items())
+        return tuple(_with_name(term, name) for name, term in constraint.items())
     return tuple(constraint) if isinstance(constraint, (list, tuple)) else (constraint,)
 
 
-def _named(term: object, name: Any) -> Any:
+def _with_name(term: object, name: Any) -> Any:
     check_name("constraint", name)
     if not callable(term):
         raise InputError(f"constraint {name!r} must be a function or a structured constraint, not {term!r:.60}")
@@ -78,7 +78,7 @@ def _named(term: object, name: Any) -> Any:
     return new
 
 
-def named_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
+def list_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
     """Every row of a list of (term, further arguments)."""
     names: list[str | None] = []
     for term, extra in terms:

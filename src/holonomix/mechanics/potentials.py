@@ -153,9 +153,9 @@ class SumPotential(eqx.Module):
     __radd__ = __add__
 
     def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> Any:
-        from .curvature import combined
+        from .curvature import combine_energies
 
-        return combined(list(self.terms), q, extra)
+        return combine_energies(list(self.terms), q, extra)
 
 
 def as_potential(potential: Function, arguments: int = 1) -> Any:

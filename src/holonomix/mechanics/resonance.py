@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..core.types import Numbers
 from ..trace.compiled import compiled
 
-MOST_ROWS = 256
+MAX_ROWS = 256
 
 
 class ResonanceWarning(UserWarning):
@@ -68,7 +68,7 @@ def resonances(
 
 
 class ResonanceWatch:
-    """Rows spread evenly over a run, at most `MOST_ROWS` of them, to be judged when it has ended.
+    """Rows spread evenly over a run, at most `MAX_ROWS` of them, to be judged when it has ended.
 
     `energy` is that of the oscillations.
     """
@@ -82,7 +82,7 @@ class ResonanceWatch:
         first = -self.seen % self.stride
         self.seen += len(t)
         self.kept += [(float(t[k]), np.array(q[k]), np.array(p[k])) for k in range(first, len(t), self.stride)]
-        while len(self.kept) > MOST_ROWS:
+        while len(self.kept) > MAX_ROWS:
             self.kept, self.stride = self.kept[::2], 2 * self.stride
 
     def judge(self, stacklevel: int = 4) -> None:

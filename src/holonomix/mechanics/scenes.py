@@ -28,7 +28,7 @@ def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | 
         places = np.zeros((1, *shape[1:])) if term.anchors is None else np.asarray(term.anchors)
         before = len(anchors)
         anchors += [tuple(float(x) for x in np.reshape(place, -1)) for place in places[:fixed]]
-        pairs += [(_moved(a, before), _moved(b, before)) for a, b in term.indices.array.tolist()]
+        pairs += [(_offset_anchor(a, before), _offset_anchor(b, before)) for a, b in term.indices.array.tolist()]
     rows: Iterable[int] = ()
     if len(distances) == len(getattr(system, "constraint_terms", ())):  # all rows are distances, in this order
         rows = range(len(pairs))
@@ -37,7 +37,7 @@ def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | 
     return particle_scene(shape, pairs, anchors, rows)
 
 
-def _moved(index: int, before: int) -> int:
+def _offset_anchor(index: int, before: int) -> int:
     return index if index >= 0 else index - before
 
 

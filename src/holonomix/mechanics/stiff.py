@@ -26,14 +26,14 @@ from ..trace.frozen import freeze
 from ..trace.functions import as_callable
 from .abstract import AbstractSystem
 from .constraints import Rheonomic
-from .curvature import LocalEnergy, combined, local_energies
+from .curvature import LocalEnergy, combine_energies, local_energies
 from .mass import MassLike
 from .modes import generalized_modes
 from .resonance import ResonanceWatch, resonances
 from .structured import AbstractLocal
 from .system import System
 
-MOST_FREQUENCIES = 32
+MAX_FREQUENCIES = 32
 # Relative deviations from the manifold and its tangent space that carry no oscillation.
 NO_ENERGY = 1e-12
 
@@ -62,7 +62,7 @@ class TotalPotential(eqx.Module):
         return self.slow(q, *params) + self.stiff(q, *params)
 
     def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
-        return combined([self.slow, self.stiff], q, extra)
+        return combine_energies([self.slow, self.stiff], q, extra)
 
 
 class Penalty(eqx.Module):
@@ -211,7 +211,7 @@ class StiffSystem(AbstractSystem):
         start = jnp.zeros(self.constrained().constraint_count(q), q.dtype)
         args = (self.constrained(), q)
         done = newton_root(_foot_residual, start, args, known=_foot_sizes, blocks=(start.size,), inverse=_foot_inverse)
-        return _moved(self.constrained(), q, done.x), done.x, done.converged
+        return _move(self.constrained(), q, done.x), done.x, done.converged
 
     def tangent(self, q: Numbers, p: Numbers) -> Any:
         """`P(q) p`, `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the part of a momentum or force along the manifold."""
@@ -286,19 +286,19 @@ class StiffSystem(AbstractSystem):
         return self.stiff_fn(q) if self.params is None else self.stiff_fn(q, self.params)
 
 
-def _moved(rigid: System, q: Numbers, multipliers: Numbers) -> Any:
+def _move(rigid: System, q: Numbers, multipliers: Numbers) -> Any:
     pull = jax.vjp(rigid.constraint, q)[1](multipliers)[0]
     return q + rigid.inverse_mass(q, pull)
 
 
 def _foot_residual(multipliers: Numbers, args: PyTree) -> Any:
     rigid, q = args
-    return rigid.constraint(_moved(rigid, q, multipliers))
+    return rigid.constraint(_move(rigid, q, multipliers))
 
 
 def _foot_inverse(multipliers: Numbers, args: PyTree) -> Callable[[Numbers], Numbers]:
     rigid, q = args
-    there = rigid.linearize(_moved(rigid, q, multipliers))
+    there = rigid.linearize(_move(rigid, q, multipliers))
     return rigid.gram(q, there, rigid.linearize(q)).factor().solve
 
 
@@ -366,11 +366,11 @@ def resonance_watch(system: AbstractSystem, q: Numbers, p: Numbers) -> Resonance
     """A watch for resonances of the fast oscillations that a run of `system` follows or has averaged away.
 
     None where no oscillation carries energy (only those act on the slow motion), where there is one frequency, or more
-    than `MOST_FREQUENCIES`, among which some always resonate.
+    than `MAX_FREQUENCIES`, among which some always resonate.
     """
     origin = system.potential_fn
     stiff = system if isinstance(system, StiffSystem) else getattr(origin, "stiff", None)
-    if not isinstance(stiff, StiffSystem) or not 2 <= stiff.constrained().constraint_count(q) <= MOST_FREQUENCIES:
+    if not isinstance(stiff, StiffSystem) or not 2 <= stiff.constrained().constraint_count(q) <= MAX_FREQUENCIES:
         return None
     averaged = isinstance(origin, EffectivePotential)
     energy = float(jnp.sum(origin.actions * stiff.frequencies(q)) if averaged else stiff.fast_energy(q, p))

@@ -59,7 +59,7 @@ class AbstractLocal(eqx.Module):
     def parts(self) -> tuple[slice, ...]:
         return tuple(slice(a, None, self.period) for a in range(self.period))
 
-    def _extended(self, q: Numbers) -> tuple[Any, int]:
+    def _with_anchors(self, q: Numbers) -> tuple[Any, int]:
         """The particles along the last axis after the fixed points, and how many of these there are."""
         lanes = jnp.moveaxis(q, 0, -1)
         fixed = -min(0, int(self.indices.array.min()))
@@ -74,13 +74,13 @@ class AbstractLocal(eqx.Module):
 
     def _particles(self, q: Numbers, part: slice) -> list[Any]:
         self.check(q)
-        extended, fixed = self._extended(q)
+        extended, fixed = self._with_anchors(q)
         index = self.indices.array[part]
         return [take(extended, index[:, s] + fixed) for s in range(index.shape[1])]
 
     def __call__(self, q: Numbers, *extra: PyTree) -> Any:
         rows = [self.lane_values(self._particles(q, part), self.lane_data(part, extra), extra) for part in self.parts]
-        return weave(rows)
+        return interleave(rows)
 
     def jacobians(self, q: Numbers, *extra: PyTree) -> list[tuple[Any, ...]]:
         """For each part and each of its particles `(rows, coordinates, blocks)`."""
@@ -109,17 +109,17 @@ class AbstractLocal(eqx.Module):
             raise ShapeError(f"anchors have shape {self.anchors.shape}; each must be shaped like a particle, {shape}")
 
 
-def weave(rows: list[Any]) -> Any:
+def interleave(rows: list[Any]) -> Any:
     """Rows `(rows, blocks)` of interleaved parts in their natural order: block by block."""
     if len(rows) == 1:
         return rows[0].reshape(-1) if rows[0].shape[0] == 1 else rows[0].T.reshape(-1)
     return jnp.stack(rows).transpose(2, 0, 1).reshape(-1)
 
 
-def woven(parts: Iterable[Any], periods: Iterable[int]) -> list[Any]:
+def interleave_terms(parts: Iterable[Any], periods: Iterable[int]) -> list[Any]:
     """The rows of each term in their natural order, from those of all parts; a term has `period` of them."""
     rest = iter(parts)
-    return [weave([next(rest) for _ in range(period)]) for period in periods]
+    return [interleave([next(rest) for _ in range(period)]) for period in periods]
 
 
 @functools.lru_cache(maxsize=256)

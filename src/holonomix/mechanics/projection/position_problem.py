@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ...core.types import Numbers, Real
 from ..abstract import AbstractSystem
-from ..islands import IslandConstraint, IslandFactor, IslandJacobian, flat
+from ..islands import IslandConstraint, IslandFactor, IslandJacobian, flatten_classes
 
 
 class PositionProblem(eqx.Module):
@@ -63,7 +63,7 @@ class IslandPositionProblem(eqx.Module):
         return [jnp.zeros_like(slopes[0][:, 0]) for slopes in self.jac.slopes]
 
     def row_sizes(self) -> list[Any]:
-        return self.jac.row_sizes(flat(self.trial))
+        return self.jac.row_sizes(flatten_classes(self.trial))
 
     def here(self, multipliers: list[Any]) -> list[Any]:
         pull = self.weighted.transpose(multipliers)
@@ -99,5 +99,5 @@ def island_momenta(
     """`(mu, G^T mu, pivot)` of the momentum problem."""
     jac = constraint.linearize(constraint.gather(q))
     factor = jac.factor(jac.weighted(system.mass_form(q), q.shape), symmetric=True)
-    mu = factor.solve(jac(flat(constraint.gather(system.velocity(q, p)))))
+    mu = factor.solve(jac(flatten_classes(constraint.gather(system.velocity(q, p)))))
     return constraint.natural(mu), constraint.scatter(jac.transpose(mu), q.shape), factor.pivot

@@ -269,7 +269,7 @@ def check_start(
     eps = float(jnp.finfo(q.dtype).eps)
     tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
     _check_finite(q, p)
-    *found, mass, gram, bend = _evaluated(system, q, p, q.dtype.type(t), redundant)
+    *found, mass, gram, bend = _evaluate_start(system, q, p, q.dtype.type(t), redundant)
     if mass is not None:
         mass.check(q)
     potential, gradient, g, hidden, sizes, speeds = (np.asarray(x) for x in found)
@@ -330,7 +330,7 @@ _local_sizes = compiled_for_one_run(local_sizes)
 
 
 @compiled_for_one_run
-def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundant: bool) -> tuple[Any, ...]:
+def _evaluate_start(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundant: bool) -> tuple[Any, ...]:
     """Everything that `check_start` judges, in one compiled call.
 
     Potential, gradient, constraint, hidden constraint and the natural scales of both; the mass matrix where it depends

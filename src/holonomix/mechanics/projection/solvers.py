@@ -33,7 +33,7 @@ from ...linalg.careful import accepted_stall, is_careful, rescue
 from ...linalg.scales import inverse_sizes, stall_rule
 from ..abstract import AbstractSystem
 from .position_problem import IslandPositionProblem, PositionProblem, island_momenta, position_problem
-from .terms import MOST_ROWS_WITH_TERMS, term_sizes
+from .terms import MAX_ROWS_WITH_TERMS, term_sizes
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
 
@@ -114,51 +114,51 @@ class AbstractSolver(eqx.Module):
         """The point of the manifold at time `t1` reached from `trial` along `M^-1 G(q, t)^T`."""
         t, t1 = jnp.asarray(t, q.dtype), jnp.asarray(t1, q.dtype)
         multipliers, (k, residual, converged, memory) = implicit_root(
-            _found_positions,
+            _solve_positions,
             _position_residual,
             (system, q, trial, t, t1, (self, memory)),
             partial(_position_factor, self.redundant is not None),
         )
         if self.redundant is not None:
             multipliers = _gram_factor(system, q, t, True).shortest(multipliers)
-        q1 = shifted(system, q, trial, t, multipliers)
+        q1 = shift_position(system, q, trial, t, multipliers)
         found = jnp.where(system.turns(q, q1, t, t1, self.redundant is None), Status.OTHER_ROOT, Status.OK)
         status = jnp.where(converged, found, Status.NOT_CONVERGED).astype(jnp.int32)
         return PositionSolve(q1, multipliers, k, residual, status, memory)
 
 
-def shifted(system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, multipliers: Numbers) -> Any:
+def shift_position(system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, multipliers: Numbers) -> Any:
     """`trial - M^-1 G(q, t)^T Lambda`."""
     return trial - system.inverse_mass(q, system.linearize(q, t).transpose(multipliers))
 
 
-def _found_positions(args: PyTree) -> tuple[Any, Any]:
+def _solve_positions(args: PyTree) -> tuple[Any, Any]:
     *problem, (solver, memory) = args
     multipliers, (k, residual, converged, memory) = solver.iterate_positions(*problem, memory)
     if is_careful(multipliers.size):
         found = (multipliers, residual, k)
         finish = lambda x, norm, sweeps: (x, norm.astype(residual.dtype), k + sweeps)
         system, q, trial, t, t1 = problem
-        near = ~system.turns(q, shifted(system, q, trial, t, multipliers), t, t1, solver.redundant is None)
-        rescued, found = _rescued_positions(tuple(problem), solver, converged & near, found, finish)
+        near = ~system.turns(q, shift_position(system, q, trial, t, multipliers), t, t1, solver.redundant is None)
+        rescued, found = _rescue_positions(tuple(problem), solver, converged & near, found, finish)
         converged = converged | rescued
         multipliers, residual, k = found
     return multipliers, (k, residual, converged, memory)
 
 
-def _rescued_positions(
+def _rescue_positions(
     problem: tuple[Any, ...], solver: AbstractSolver, converged: Numbers, found: PyTree, finish: Callable[..., Any]
 ) -> tuple[Any, Any]:
     """Damped Newton iterations where the solver gave up; a multiplier grows with the square of the step."""
     system, q, trial, t, t1 = problem
-    few = found[0].size <= MOST_ROWS_WITH_TERMS
+    few = found[0].size <= MAX_ROWS_WITH_TERMS
 
     def equations(multipliers: Numbers, fraction: Real):
         near = q + fraction * (trial - q)
-        return system.constraint(shifted(system, q, near, t, multipliers), t + fraction * (t1 - t))
+        return system.constraint(shift_position(system, q, near, t, multipliers), t + fraction * (t1 - t))
 
     def rows(multipliers: Numbers):
-        here = shifted(system, q, trial, t, multipliers)
+        here = shift_position(system, q, trial, t, multipliers)
         sizes = system.row_sizes(q, system.linearize(here, t1), jnp.maximum(jnp.abs(here), jnp.abs(q)))
         # a residual that no longer falls is accepted where it is round-off of the constraint's own terms, or no larger
         # than the residual that the step began with
@@ -167,7 +167,7 @@ def _rescued_positions(
         return jnp.maximum(sizes, (noise + jnp.abs(system.constraint(q, t))) / accepted_stall(q.dtype))
 
     def accept(multipliers: Numbers, fraction: Real):
-        here = shifted(system, q, q + fraction * (trial - q), t, multipliers)
+        here = shift_position(system, q, q + fraction * (trial - q), t, multipliers)
         return ~system.turns(q, here, t, t + fraction * (t1 - t), solver.redundant is None)
 
     options = {"rows": rows, "rescale": lambda x, ratio: ratio**2 * x, "dependent_rows": solver.redundant is not None}
@@ -177,10 +177,10 @@ def _rescued_positions(
 
 def _position_residual(multipliers: Numbers, args: PyTree) -> Any:
     system, q, trial, t, t1, _ = args
-    return system.constraint(shifted(system, q, trial, t, multipliers), t1)
+    return system.constraint(shift_position(system, q, trial, t, multipliers), t1)
 
 
-class _Negated(NamedTuple):
+class _NegatedFactor(NamedTuple):
     factor: Any
 
     def solve(self, b: Numbers) -> Any:
@@ -189,9 +189,9 @@ class _Negated(NamedTuple):
 
 def _position_factor(redundant: bool, multipliers: Numbers, args: PyTree) -> Any:
     system, q, trial, t, t1, _ = args
-    q1 = shifted(system, q, trial, t, multipliers)
+    q1 = shift_position(system, q, trial, t, multipliers)
     gram = system.gram(q, system.linearize(q1, t1), system.linearize(q, t))
-    return _Negated(gram.factor_redundant() if redundant else gram.factor())
+    return _NegatedFactor(gram.factor_redundant() if redundant else gram.factor())
 
 
 def _measure(line: PositionProblem | IslandPositionProblem, tol: Real | None) -> tuple[Any, Any, Any]:
@@ -284,7 +284,7 @@ class SymmetricNewton(AbstractSolver):
         done = iterate(body, residual, line.zero, tol=tol, max_iterations=self.max_iterations, **options)
         if self.frozen:
             stale = done.iterations > self.slow
-            fresh = self._factor(system, shifted(system, q, trial, t, done.x), t1)
+            fresh = self._factor(system, shift_position(system, q, trial, t, done.x), t1)
             memory = (jax.tree.map(lambda a, b: jnp.where(stale, a, b), fresh, factor), refreshed + stale)
         return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
@@ -419,7 +419,7 @@ def _momentum_residual(mu: Numbers, args: PyTree) -> Any:
 
 def _momentum_factor(redundant: bool, mu: Numbers, args: PyTree) -> Any:
     system, q, _, t, _ = args
-    return _Negated(_gram_factor(system, q, t, redundant))
+    return _NegatedFactor(_gram_factor(system, q, t, redundant))
 
 
 def direct_momenta(

@@ -13,7 +13,7 @@ from ...core.types import Numbers
 from ...trace.jaxprs import called
 
 # Rows up to which a solve that did not converge is judged by the terms of the constraint as well.
-MOST_ROWS_WITH_TERMS = 32
+MAX_ROWS_WITH_TERMS = 32
 
 
 def term_sizes(fn: Callable[[Any], Any], x: Numbers) -> Any:
@@ -25,17 +25,17 @@ def term_sizes(fn: Callable[[Any], Any], x: Numbers) -> Any:
     """
     closed = jax.make_jaxpr(fn)(x)
     shapes: list[Any] = []
-    jax.eval_shape(lambda x: _evaluated(closed.jaxpr, closed.consts, [x], shapes, None)[0], x)
+    jax.eval_shape(lambda x: _evaluate(closed.jaxpr, closed.consts, [x], shapes, None)[0], x)
 
     def perturbed(noise: list[Any]) -> Any:
-        return _evaluated(closed.jaxpr, closed.consts, [x], [], iter(noise))[0]
+        return _evaluate(closed.jaxpr, closed.consts, [x], [], iter(noise))[0]
 
     changes = jax.jacrev(perturbed)([jnp.zeros(shape, dtype) for shape, dtype in shapes])
     rows = [jnp.sum(jnp.abs(c), axis=tuple(range(1, c.ndim))) for c in changes]
     return sum(rows, jnp.zeros(closed.out_avals[0].shape, x.dtype))
 
 
-def _evaluated(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], shapes: list[Any], noise: Any) -> list[Any]:
+def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], shapes: list[Any], noise: Any) -> list[Any]:
     """Evaluate; floating-point results are noted in `shapes`, or multiplied by one plus the next noise."""
     known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
     value = lambda v: v.val if isinstance(v, jex_core.Literal) else known[v]
@@ -43,15 +43,15 @@ def _evaluated(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], shapes: l
         given = [value(v) for v in eqn.invars]
         inner = called(eqn)
         if inner is not None:
-            results = _evaluated(inner.jaxpr, inner.consts, given, shapes, noise)
+            results = _evaluate(inner.jaxpr, inner.consts, given, shapes, noise)
         else:
             found = eqn.primitive.bind(*given, **eqn.params)
-            results = [_noisy(x, shapes, noise) for x in (found if eqn.primitive.multiple_results else [found])]
+            results = [_perturb(x, shapes, noise) for x in (found if eqn.primitive.multiple_results else [found])]
         known.update(zip(eqn.outvars, results, strict=True))
     return [value(v) for v in jaxpr.outvars]
 
 
-def _noisy(x: Any, shapes: list[Any], noise: Any) -> Any:
+def _perturb(x: Any, shapes: list[Any], noise: Any) -> Any:
     if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
         return x
     if noise is None:
