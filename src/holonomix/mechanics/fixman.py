@@ -1,4 +1,4 @@
-"""The Fixman potential: what a rigid system lacks to have the position distribution of the stiff one it stands for."""
+"""The Fixman potential: the difference between the position distributions of a rigid system and of its stiff form."""
 
 from __future__ import annotations
 

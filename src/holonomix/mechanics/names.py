@@ -1,7 +1,7 @@
-"""Names of constraints: given by the user, used by errors, columns and `constraint_forces`.
+"""Names of constraints, given by the user, for errors, columns and `constraint_forces`.
 
 A term is named by `name=` (`Distance`, `Local`, `Rheonomic`; one string, or one per block of a structured term) or
-by its key where the constraints are a dict. Rows of terms without a name are called by their number alone.
+by its key if the constraints are a dict. Rows of terms without a name are identified by their number.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """The name that its force goes by."""
+        """The key of its force."""
         return f"constraint {self.number}" if self.name is None else self.name
 
     def __str__(self) -> str:
@@ -98,5 +98,5 @@ def list_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
 
 
 def row_count(term: Function, q: Numbers, extra: PyTree) -> int:
-    """How many rows a term has, from shapes alone."""
+    """The number of rows of a term, from shapes."""
     return jax.eval_shape(lambda x: jnp.asarray(term(x, *extra)), q).shape[0]

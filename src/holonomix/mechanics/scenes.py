@@ -1,4 +1,4 @@
-"""The scene of a system: given by its model, or derived from its distances, its bonds and the shape of q."""
+"""The scene of a system, given by its model or derived from its distances, its bonds and the shape of q."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .structured import Distance
 
 
 def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | None = None) -> Scene | None:
-    """What a picture shows, or None where coordinates are no positions: then only curves can be drawn.
+    """The scene of a picture, or None if coordinates are not positions, so that only curves can be drawn.
 
-    The scene of the problem comes first. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is one,
-    and lines are drawn for the pairs of `Distance` or, where there are none, for the bonds of the problem.
+    The scene of the problem takes precedence. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is
+    one, and lines are drawn for the pairs of `Distance` or, without any, for the bonds of the problem.
     """
     if problem is not None and problem.scene is not None:
         return problem.scene
@@ -47,9 +47,9 @@ def particle_scene(
     anchors: Iterable[tuple[float, ...]] = (),
     rows: Iterable[int] = (),
 ) -> Scene | None:
-    """Particles and straight bonds; -1 is the origin where no anchors are given. Pairs outside q are left out.
+    """Particles and straight bonds; -1 is the origin if there are no anchors. Pairs outside q are ignored.
 
-    `rows` are the multipliers that belong to the bonds, where they are known.
+    `rows` are the multipliers of the bonds, if known.
     """
     if len(shape) not in (1, 2) or shape[-1] not in (2, 3):
         return None

@@ -1,4 +1,4 @@
-"""Stiff systems: a strong potential that keeps the motion near a manifold, and its three relatives.
+"""Stiff systems: a strong potential keeps the motion near a manifold; their rigid and effective forms.
 
 Total potential `U(q) + V(q)/eps^2`; the minimum set of V is the manifold `g(q) = 0`. A constrained System becomes stiff
 by `system.penalized(omega)` (`V/eps^2 = omega^2/2 |g|^2`), a stiff one becomes rigid by `stiff.constrained()`, and the
@@ -34,7 +34,7 @@ from .structured import AbstractLocal
 from .system import System
 
 MAX_FREQUENCIES = 32
-# Relative deviations from the manifold and its tangent space that carry no oscillation.
+# Relative deviations from the manifold and its tangent space below which there is no oscillation.
 NO_ENERGY = 1e-12
 
 
@@ -53,7 +53,7 @@ class StiffPotential(eqx.Module):
 
 
 class TotalPotential(eqx.Module):
-    """`U(q) + V(q)/eps^2`, with its two parts at hand."""
+    """`U(q) + V(q)/eps^2`, with access to both parts."""
 
     slow: Any
     stiff: StiffPotential
@@ -85,7 +85,7 @@ class StiffSystem(AbstractSystem):
     """`StiffSystem(slow, stiff, manifold, mass=1.0, epsilon=...)`: potential `U + V/eps^2`, no constraint.
 
     `slow` is U, `stiff` is V, `manifold` is g with `V = 0` where `g = 0`; all take `(q, params)` when params are given.
-    It answers everything a `System` without constraints answers, so every method for those runs on it too.
+    It has the interface of a `System` without constraints, so every method for those runs on it too.
     """
 
     potential_fn: TotalPotential
@@ -143,7 +143,7 @@ class StiffSystem(AbstractSystem):
     def epsilon(self) -> Any:
         return self.potential_fn.stiff.epsilon
 
-    # -- its relatives ------------------------------------------------------------------------------------------
+    # -- related systems ----------------------------------------------------------------------------------------
 
     @property
     def full(self) -> System:
@@ -157,7 +157,7 @@ class StiffSystem(AbstractSystem):
 
     @property
     def fast(self) -> System:
-        """The kinetic energy with `V/eps^2` alone: what oscillates between two kicks of an impulse method."""
+        """The kinetic energy with `V/eps^2` alone: the fast motion between two kicks of an impulse method."""
         return System(self.potential_fn.stiff, None, self.mass, None, self.params)
 
     def constrained(self) -> System:
@@ -176,12 +176,12 @@ class StiffSystem(AbstractSystem):
         return eqx.tree_at(lambda s: s.params, self, self.slow.with_params(params).params, is_leaf=lambda x: x is None)
 
     def prepare(self, q: Numbers) -> StiffSystem:
-        """The same system with its mass in final form and its functions frozen as they are now."""
+        """The same system with its mass in final form and its functions frozen."""
         now = freeze(self, lambda system: system.try_out(q), q)
         return eqx.tree_at(lambda s: s.mass, now, now.slow.prepare(q).mass, is_leaf=lambda x: x is now.mass)
 
     def try_out(self, q: Numbers) -> None:
-        """Call every function of the user once, the way a run does; shapes are all that matters."""
+        """Call every function of the user once, as a run does, to check shapes."""
         self.full.try_out(q)
         self.constrained().try_out(q)
 
@@ -195,12 +195,12 @@ class StiffSystem(AbstractSystem):
     def foot(self, q: Numbers) -> tuple[Any, Any]:
         """`X = q + M(q)^-1 G(q)^T lambda` with `g(X) = 0`, and lambda (Lubich & Weiss (9), (15)); differentiable.
 
-        Where there is no such point it raises, or inside a transformation gives NaN.
+        If there is no such point it raises, or returns NaN inside a transformation.
         """
         point, multipliers, converged = self.solve_foot(q)
         if not is_traced(converged) and not bool(converged):
             raise ConvergenceError(
-                "the point of the manifold that belongs to q was not found: Newton's method along M^-1 G(q)^T did not "
+                "no point of the manifold was found for q: Newton's method along M^-1 G(q)^T did not "
                 "converge; start nearer to the manifold, or with smaller oscillations"
             )
         lost = lambda x: jnp.where(converged, x, jnp.nan)
@@ -248,7 +248,7 @@ class StiffSystem(AbstractSystem):
         level = self._stiff(q) / self.epsilon**2
         if is_traced(across):
             return level + rigid.kinetic(q, p - self.tangent(q, p))
-        # on the manifold and tangent to it to within round-off: no oscillation at all
+        # on the manifold and tangent to it to within round-off: no oscillation
         jac, values = rigid.linearize(q), rigid.constraint(q)
         if np.all(np.abs(values) <= NO_ENERGY * rigid.row_sizes(q, jac, q)):
             level = jnp.zeros_like(level)
@@ -257,8 +257,10 @@ class StiffSystem(AbstractSystem):
         return level + rigid.kinetic(q, p - self.tangent(q, p))
 
     def correction(self, q: Numbers, actions: Numbers) -> Any:
-        """`W(q) = sum_k I_k omega_k(q)`; the modes are held fixed under differentiation, which is exact and safe at
-        crossings (the first derivative of an eigenvalue does not see its vector move)."""
+        """`W(q) = sum_k I_k omega_k(q)`; the modes are constant under differentiation.
+
+        This is exact, and safe at crossings: the first derivative of an eigenvalue does not involve that of its vector.
+        """
         _, modes = jax.lax.stop_gradient(self._modes(q))
         square = jax.vmap(lambda c: self._quotient(q, c), in_axes=1)(modes)
         return jnp.sum(actions * jnp.sqrt(square))
@@ -363,10 +365,10 @@ def effective(stiff: Any, q0: ArrayLike, p0: ArrayLike, *, margin: float = 0.02)
 
 
 def resonance_watch(system: AbstractSystem, q: Numbers, p: Numbers) -> ResonanceWatch | None:
-    """A watch for resonances of the fast oscillations that a run of `system` follows or has averaged away.
+    """A watch for resonances of the fast oscillations that a run of `system` resolves or averages.
 
-    None where no oscillation carries energy (only those act on the slow motion), where there is one frequency, or more
-    than `MAX_FREQUENCIES`, among which some always resonate.
+    None if no oscillation carries energy (only those act on the slow motion), if there is one frequency, or if there
+    are more than `MAX_FREQUENCIES`, among which some always resonate.
     """
     origin = system.potential_fn
     stiff = system if isinstance(system, StiffSystem) else getattr(origin, "stiff", None)

@@ -1,7 +1,7 @@
-"""Constraints and potentials that know which particles they touch.
+"""Constraints with lists of the particles they touch.
 
-Particles are the entries of the first axis of q. From the index lists the library finds the structure of the matrix
-`G M^-1 G^T` and solves with it in linear time (`systems.coupling`).
+Particles are the entries of the first axis of q. The index lists determine the structure of the matrix `G M^-1 G^T`,
+which is then solved in linear time (`mechanics.coupling`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MAX_PERIOD = 16
 
 
 class AbstractLocal(eqx.Module):
-    """A constraint made of equal blocks: block e takes the particles `indices[e]` and gives a few rows.
+    """A constraint made of equal blocks: block e maps the particles `indices[e]` to a few rows.
 
-    The index -1 stands for the first fixed point in `anchors` (the origin when none are given), -2 for the second.
-    Blocks lie along the last axis inside (lanes); a list that repeats after a few blocks, as that of many equal
-    molecules does, is read as so many interleaved lists (`parts`), each of which is a plain range.
+    The index -1 denotes the first fixed point in `anchors` (the origin if there are none), -2 the second. Internally,
+    blocks lie along the last axis (lanes). A list that repeats after `period` blocks, such as that of many equal
+    molecules, is read as `period` interleaved lists (`parts`), each of which is a plain range.
     """
 
     indices: eqx.AbstractVar[Indices]
@@ -48,7 +48,7 @@ class AbstractLocal(eqx.Module):
 
     @abc.abstractmethod
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
-        """What the blocks of a part have of their own."""
+        """The data of the blocks of a part."""
 
     @property
     def period(self) -> int:
@@ -60,7 +60,7 @@ class AbstractLocal(eqx.Module):
         return tuple(slice(a, None, self.period) for a in range(self.period))
 
     def _with_anchors(self, q: Numbers) -> tuple[Any, int]:
-        """The particles along the last axis after the fixed points, and how many of these there are."""
+        """The fixed points and then the particles along the last axis, and the number of fixed points."""
         lanes = jnp.moveaxis(q, 0, -1)
         fixed = -min(0, int(self.indices.array.min()))
         if fixed == 0:
@@ -69,7 +69,7 @@ class AbstractLocal(eqx.Module):
             anchors = jnp.zeros(q.shape[1:] + (1,), q.dtype)
         else:
             anchors = jnp.moveaxis(self.anchors, 0, -1)[..., ::-1][..., -fixed:].astype(q.dtype)
-        # the fixed points come first, the last one foremost: then -1, 0, 1, ... is a plain range
+        # fixed points come first, in reverse order, so that -1, 0, 1, ... is a plain range
         return jnp.concatenate([anchors, lanes], axis=-1), fixed
 
     def _particles(self, q: Numbers, part: slice) -> list[Any]:
@@ -100,7 +100,7 @@ class AbstractLocal(eqx.Module):
         return self.lane_values(list(lanes), self.lane_data(slice(None), extra), extra).T
 
     def check(self, q: Numbers) -> None:
-        """Raise when an index has no particle or fixed point."""
+        """Raise if an index refers to no particle or fixed point."""
         index = self.indices.array
         if np.ndim(q) == 0 or index.max(initial=-1) >= np.shape(q)[0]:
             raise InputError(f"{type(self).__name__} refers to particle {int(index.max())}; q has shape {np.shape(q)}")
@@ -117,14 +117,14 @@ def interleave(rows: list[Any]) -> Any:
 
 
 def interleave_terms(parts: Iterable[Any], periods: Iterable[int]) -> list[Any]:
-    """The rows of each term in their natural order, from those of all parts; a term has `period` of them."""
+    """The rows of each term in their natural order, from those of all parts; a term has `period` parts."""
     rest = iter(parts)
     return [interleave([next(rest) for _ in range(period)]) for period in periods]
 
 
 @functools.lru_cache(maxsize=256)
 def _period(indices: Indices) -> int:
-    """The fewest interleaved parts in which every column is a run; one where there is no such number."""
+    """The smallest number of interleaved parts in which every column is a run; one if there is none."""
     table = indices.array - min(0, int(indices.array.min()))
     for period in range(1, MAX_PERIOD + 1):
         if table.shape[0] % period == 0 and (period == 1 or table.shape[0] >= 4 * period):
@@ -155,8 +155,8 @@ class Distance(AbstractLocal):
     """`|q_i - q_j|^2 = L^2` for every pair (i, j): `Distance(pairs, lengths)`.
 
     `lengths` is one number or one for each pair, or a function of the system's params that gives them. A pair with -1
-    is a distance to a fixed point: the origin, or `anchors[0]`; -2 is `anchors[1]`, and so on. `name` (one text, or
-    one for each pair) is what errors and `sol.constraint_forces()` call it.
+    is a distance to a fixed point: the origin, or `anchors[0]`; -2 is `anchors[1]`, and so on. `name` (one string, or
+    one per pair) identifies it in errors and `sol.constraint_forces()`.
     """
 
     indices: Indices = eqx.field(static=True)
@@ -178,7 +178,7 @@ class Distance(AbstractLocal):
         if shape[1] != 2:
             raise ShapeError(f"Distance needs pairs of particles, shape (n, 2); it got {shape}")
         if (self.indices.array[:, 0] == self.indices.array[:, 1]).any():
-            raise InputError("Distance got a pair of a particle with itself")
+            raise InputError("a pair of Distance joins a particle to itself")
         if callable(lengths):
             self.lengths = as_callable(lengths)
             return
@@ -203,11 +203,11 @@ class Distance(AbstractLocal):
 
 
 class Local(AbstractLocal):
-    """A constraint on a few particles, repeated: `Local(fn, indices)` demands `fn(q[indices[e]]) = 0` for every e.
+    """A repeated constraint on a few particles: `Local(fn, indices)` requires `fn(q[indices[e]]) = 0` for every e.
 
     `fn(x)` takes the particles of one block, shape `(particles, ...)`, and returns its rows (a number or a 1-D array).
     With `data` (arrays whose first axis counts blocks) it is called as `fn(x, data_e)`; where the system has params
-    they come last. Negative indices stand for fixed points, and `name` names the term or its blocks, as in `Distance`.
+    they come last. Negative indices denote fixed points, and `name` names the term or its blocks, as in `Distance`.
     """
 
     indices: Indices = eqx.field(static=True)

@@ -32,9 +32,9 @@ class System(AbstractSystem):
     when `params` is given. A potential that depends on time takes `(q, t)`, or `(q, t, params)`. `potential` may be a
     list, to be added up; `constraint` may be a list that mixes callables, `Rheonomic` and structured constraints,
     or a dict of them, whose keys then name them in errors and results.
-    `mass` is a scalar, an array shaped like q, one number for each particle (an entry of the first axis of q), a matrix
-    over the flattened q, or a function of q that returns one. `force(q, v, t)` is an applied force beside `-grad V`.
-    Where params are given, `mass(q, params)` and `force(q, v, t, params)` are called with them if they require them.
+    `mass` is a scalar, an array shaped like q, one number per particle (an entry of the first axis of q), a matrix over
+    the flattened q, or a function of q that returns one. `force(q, v, t)` is an applied force in addition to `-grad V`.
+    If params are given, `mass(q, params)` and `force(q, v, t, params)` receive them if they require them.
 
     `vector_potential(q)`, in the shape of q, couples charges to a magnetic field: then
     `H = (p - A(q))^T M^-1 (p - A(q))/2 + V`, the momentum is the canonical one, `p = M v + A(q)` (`system.momentum`),
@@ -99,10 +99,10 @@ class System(AbstractSystem):
         return "constrained" if self.has_constraints else "free"
 
     def prepare(self, q: Numbers) -> System:
-        """The same system as steps use it: its mass in final form, its functions frozen as they are now.
+        """The same system for use in steps: mass in its final form, functions frozen.
 
-        A constant mass matrix is factored once, not in every step. What a function closes over may change later: the
-        prepared system does not.
+        A constant mass matrix is factored once, not in every step. The prepared system does not change if variables
+        that a function closes over change later.
         """
         now = freeze(self, lambda system: system.try_out(q), q)
         if isinstance(now.mass, Parametrized):
@@ -110,7 +110,7 @@ class System(AbstractSystem):
         return eqx.tree_at(lambda s: s.mass, now, as_mass(now.mass, q), is_leaf=lambda x: x is now.mass)
 
     def try_out(self, q: Numbers) -> None:
-        """Call every function of the user once, the way a run does; shapes are all that matters."""
+        """Call every function of the user once, as a run does, to check shapes."""
         q = jnp.asarray(q)
         t = jnp.zeros((), q.dtype)
         self._potential(q, t)
@@ -123,7 +123,7 @@ class System(AbstractSystem):
             self.mass_form(q).momentum(q, q)
 
     def accepting_redundant(self) -> System:
-        """The same system with `multipliers` of least norm where constraints depend on each other."""
+        """The same system with `multipliers` of least norm if constraints depend on each other."""
         return self._with(redundant=True)
 
     def with_params(self, params: PyTree) -> System:

@@ -42,7 +42,7 @@ SINGULAR_PIVOT = 1e-13
 
 
 def singular_pivot(dtype: DTypeLike) -> float:
-    """`SINGULAR_PIVOT`, or what the round-off of single precision leaves of a vanishing pivot."""
+    """The threshold `SINGULAR_PIVOT`, or a larger one for the round-off of single precision."""
     return max(SINGULAR_PIVOT, 64 * float(jnp.finfo(dtype).eps))
 
 
@@ -69,7 +69,7 @@ class MomentumSolve(NamedTuple):
 
 
 def as_tolerance(tol: Any) -> Any:
-    """A runtime value; a tolerance that the floating point type cannot reach is refused. None stands for round-off."""
+    """A tolerance as a runtime value; raises if the floating point type cannot reach it. None means round-off."""
     if tol is None or is_traced(tol):
         return tol
     if isinstance(tol, jax.Array) and not tol.ndim and jnp.issubdtype(tol.dtype, jnp.number):
@@ -86,7 +86,7 @@ def as_tolerance(tol: Any) -> Any:
 
 
 class AbstractSolver(eqx.Module):
-    """`positions` and `momenta` solve the two problems; `init` makes what the solver remembers from step to step."""
+    """`positions` and `momenta` solve the two problems; `init` creates the memory that is carried between steps."""
 
     tol: eqx.AbstractVar[Any]  # a runtime value, or None
     max_iterations: eqx.AbstractVar[int]
@@ -149,7 +149,7 @@ def _solve_positions(args: PyTree) -> tuple[Any, Any]:
 def _rescue_positions(
     problem: tuple[Any, ...], solver: AbstractSolver, converged: Numbers, found: PyTree, finish: Callable[..., Any]
 ) -> tuple[Any, Any]:
-    """Damped Newton iterations where the solver gave up; a multiplier grows with the square of the step."""
+    """Damped Newton iterations if the solver did not converge; multipliers scale with the square of the step."""
     system, q, trial, t, t1 = problem
     few = found[0].size <= MAX_ROWS_WITH_TERMS
 
@@ -160,8 +160,8 @@ def _rescue_positions(
     def rows(multipliers: Numbers):
         here = shift_position(system, q, trial, t, multipliers)
         sizes = system.row_sizes(q, system.linearize(here, t1), jnp.maximum(jnp.abs(here), jnp.abs(q)))
-        # a residual that no longer falls is accepted where it is round-off of the constraint's own terms, or no larger
-        # than the residual that the step began with
+        # accept a residual that no longer decreases if it is round-off of the terms of the constraint, or not larger
+        # than the residual at the beginning of the step
         terms = term_sizes(lambda x: system.constraint(x, t1), here) if few else 0.0
         noise = 4 * jnp.finfo(q.dtype).eps * terms
         return jnp.maximum(sizes, (noise + jnp.abs(system.constraint(q, t))) / accepted_stall(q.dtype))
@@ -195,9 +195,9 @@ def _position_factor(redundant: bool, multipliers: Numbers, args: PyTree) -> Any
 
 
 def _measure(line: PositionProblem | IslandPositionProblem, tol: Real | None) -> tuple[Any, Any, Any]:
-    """The residual function of Lambda with its norm, the tolerance, and the unit of a stall.
+    """The residual function of Lambda with its norm, the tolerance, and the unit of `stall_rule`.
 
-    The norm is `max|g|` for a fixed tolerance, and `max |g_i| / sum_j |G_ij Q_j|` when the iteration goes to round-off.
+    The norm is `max|g|` for a fixed tolerance, and `max |g_i| / sum_j |G_ij Q_j|` for an iteration to round-off.
     """
     sizes = line.row_sizes()
     scale = jax.tree.map(lambda x: inverse_sizes(x) if tol is None else jnp.ones_like(x), sizes)
@@ -248,9 +248,9 @@ class Newton(AbstractSolver):
 
 
 class SymmetricNewton(AbstractSolver):
-    """SNIP: `R = G(q) M^-1 G(q)^T` is symmetric and factored once a step (Barth, Kuczera, Leimkuhler & Skeel 1995).
+    """SNIP: `R = G(q) M^-1 G(q)^T` is symmetric and factored once per step (Barth, Kuczera, Leimkuhler & Skeel 1995).
 
-    With `frozen=True` the factors are kept over steps and refreshed when a solve takes more than `slow` sweeps.
+    With `frozen=True` the factors are reused over steps and refreshed if a solve takes more than `slow` sweeps.
     """
 
     tol: Any = eqx.field(converter=as_tolerance, default=None)
@@ -404,7 +404,7 @@ def _gram_factor(system: AbstractSystem, q: Numbers, t: Real, redundant: bool = 
 def momentum_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     """The natural scale of each row of the hidden constraint: `sum_j |G_ij| |v_j|`, and `|g_t|` where g moves.
 
-    With a vector potential `v = M^-1 (p - A)` is a difference, whose parts count.
+    With a vector potential `v = M^-1 (p - A)` is a difference; the sizes of both parts count.
     """
     v = jnp.abs(system.velocity(q, p))
     v = v + jnp.abs(system.inverse_mass(q, jnp.abs(p))) if system.magnetic else v
@@ -440,6 +440,6 @@ def direct_momenta(
 
 
 def accepts_redundant(method: object) -> bool:
-    """Whether a solver inside `method` was told to accept redundant rows."""
+    """Whether a solver inside `method` accepts redundant rows."""
     parts = jax.tree.leaves(method, is_leaf=lambda x: isinstance(x, AbstractSolver))
     return any(isinstance(x, AbstractSolver) and x.redundant is not None for x in parts)

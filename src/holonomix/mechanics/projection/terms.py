@@ -1,4 +1,4 @@
-"""The sizes of what a function adds up: how much rounding of its own arithmetic can change the result."""
+"""The sizes of intermediate results of a function: the sensitivity of its result to rounding errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax.extend import core as jex_core
 from ...core.types import Numbers
 from ...trace.jaxprs import called
 
-# Rows up to which a solve that did not converge is judged by the terms of the constraint as well.
+# A solve with at most this many rows that did not converge is also compared with the terms of the constraint.
 MAX_ROWS_WITH_TERMS = 32
 
 
@@ -20,8 +20,8 @@ def term_sizes(fn: Callable[[Any], Any], x: Numbers) -> Any:
     """`sum_v |d fn_i / d v| |v|` over the results v of all floating-point operations of `fn` at x, for each row i.
 
     An error of eps in every operation changes row i by up to eps times this. Unlike `linalg.scales.row_sizes` it sees
-    the constants of a function: a rod whose free end is at the origin is rounded in units of its length. Loops and
-    branches count as one operation.
+    the constants of a function: for a rod with its free end at the origin, the scale is its length. Loops and branches
+    count as one operation.
     """
     closed = jax.make_jaxpr(fn)(x)
     shapes: list[Any] = []
@@ -36,7 +36,7 @@ def term_sizes(fn: Callable[[Any], Any], x: Numbers) -> Any:
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], shapes: list[Any], noise: Any) -> list[Any]:
-    """Evaluate; floating-point results are noted in `shapes`, or multiplied by one plus the next noise."""
+    """Evaluate; floating-point results are recorded in `shapes`, or multiplied by one plus the next noise."""
     known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
     value = lambda v: v.val if isinstance(v, jex_core.Literal) else known[v]
     for eqn in jaxpr.eqns:
