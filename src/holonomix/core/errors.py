@@ -2,52 +2,52 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-import math
-import operator
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jax import Array
-
-P = ParamSpec("P")
-R = TypeVar("R")
+    from .checks import flag as flag
+    from .checks import number as number
+    from .checks import number_list as number_list
+    from .checks import one_of as one_of
+    from .checks import real_array as real_array
+    from .checks import report_input_errors as refusing  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from .checks import runtime_number as runtime_number
+    from .checks import short_repr as shown  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from .checks import whole_number as whole_number
 
 
 class HolonomixError(Exception):
-    """The root of all errors of this package."""
+    """The base class of all errors of this package."""
 
 
 class InputError(HolonomixError, ValueError):
-    """An argument has a value that cannot be used; the message names it and gives the number."""
+    """An invalid argument; the message names it and shows its value."""
 
 
 class ShapeError(InputError):
-    """Arrays whose shapes do not fit together."""
+    """Arrays of incompatible shapes."""
 
 
 class NonFiniteError(InputError):
-    """NaN or infinity in the start or from a user's function."""
+    """NaN or infinity in the initial state or from a user's function."""
 
 
 class InconsistentStateError(InputError):
-    """A start that violates `g(q) = 0` or `G M^-1 p = 0`."""
+    """An initial state that violates `g(q) = 0` or `G M^-1 p = 0`."""
 
 
 class ConstraintRankError(InputError):
-    """Constraints that are redundant or singular where they are evaluated."""
+    """Constraints that are redundant or singular at the point of evaluation."""
 
 
 class MethodError(HolonomixError, TypeError):
-    """A method that cannot treat the system it was given."""
+    """A method that cannot treat the given system."""
 
 
 class SimulationError(HolonomixError, RuntimeError):
-    """A run that stopped before its end.
+    """A run that stopped early.
 
-    `solution` holds everything computed before the failure, `status` says what happened, `step` and `time` where.
+    `solution` holds everything computed before the failure; `status`, `step` and `time` describe the failure.
     """
 
     def __init__(
@@ -73,128 +73,14 @@ class FailedTrajectoriesWarning(UserWarning):
 
 
 class ResonanceWarning(UserWarning):
-    """Fast frequencies cross or nearly satisfy a resonance of second order: the effective system may not be valid."""
+    """Fast frequencies coincide or nearly satisfy a second-order resonance: the effective system may be invalid."""
 
 
-MOST_COUNT = 1 << 53  # up to here every whole number is a float
+def __getattr__(name: str) -> Any:
+    """The checks of `core.checks` under the names that they had in this module."""
+    from . import checks
 
-
-def whole_number(name: str, value: Any, least: int = 1, most: int = MOST_COUNT) -> int:
-    """`value` as an int from `least` to `most`; `InputError` for anything else, 2.0 and True included."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is not None and number > most:
-        raise InputError(f"{name} must be at most {most}, not {shown(value)}")
-    if number is None or number < least:
-        kinds = {0: "a whole number that is not negative", 1: "a positive whole number"}
-        raise InputError(
-            f"{name} must be {kinds.get(least, f'a whole number of at least {least}')}, not {shown(value)}"
-        )
-    return number
-
-
-def number(
-    name: str,
-    value: Any,
-    least: float | int = -math.inf,
-    most: float | int = math.inf,
-    *,
-    above: float | int = -math.inf,
-) -> float:
-    """`value` as a finite float between `least` and `most`, and larger than `above`; `InputError` for anything else."""
-    try:
-        found = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not (math.isfinite(found) and least <= found <= most and found > above):
-        bounds = [f"at least {least:g}"] * (least > -math.inf) + [f"at most {most:g}"] * (most < math.inf)
-        bounds += ["positive" if above == 0 else f"above {above:g}"] * (above > -math.inf)
-        told = f", {' and '.join(bounds)}" if bounds else ""
-        raise InputError(f"{name} must be a finite number{told}, not {shown(value)}")
-    return found
-
-
-def number_list(name: str, values: object) -> tuple[float, ...]:
-    """`values` as a tuple of finite floats."""
-    if isinstance(values, (str, bytes, dict, set)) or not isinstance(values, Iterable):
-        raise InputError(f"{name} must be a list of numbers, not {shown(values)}")
-    try:
-        return tuple(number(f"{name}[{k}]", x) for k, x in enumerate(values))
-    except TypeError as error:  # an array without an axis
-        raise InputError(f"{name} must be a list of numbers, not {shown(values)}") from error
-
-
-def one_of(name: str, value: object, choices: Collection[str | None]) -> Any:
-    """`value`, which must be one of the names in `choices`."""
-    if (value is None or isinstance(value, str)) and value in choices:
-        return value
-    raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
-
-
-def flag(name: str, value: object) -> bool:
-    """`value`, which must be True or False."""
-    if isinstance(value, bool):
-        return value
-    raise InputError(f"{name} must be True or False, not {shown(value)}")
-
-
-def real_array(name: str, value: Any) -> Array:
-    """`value` as a JAX array of real floating point numbers; traced values pass."""
-    import jax.numpy as jnp
-    import numpy as np
-
-    from .types import known_array
-
-    try:
-        array = known_array(np.asarray(value) if isinstance(value, float | int) else value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{name} must be an array of numbers: {' '.join(str(error).split())[:200]}") from error
-    if jnp.iscomplexobj(array):
-        raise InputError(f"{name} must be an array of real numbers; it is complex")
-    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
-        raise InputError(f"{name} must be an array of numbers, not of {array.dtype}")
-    return jnp.asarray(array, jnp.result_type(float))
-
-
-def runtime_number(
-    name: str, value: Any, least: float | int = -math.inf, most: float | int = math.inf, **bounds: float | int
-) -> Any:
-    """`number` as a JAX array, which programs take as an input: another value does not compile anew."""
-    from jax.core import Tracer
-
-    return real_array(name, value if isinstance(value, Tracer) else number(name, value, least, most, **bounds))
-
-
-def refusing(make: Callable[P, R]) -> Callable[P, R]:
-    """What goes wrong inside of `make` becomes an `InputError` that names it; a call that does not fit stays Python's.
-
-    For functions that build something out of many numbers, after the checks that know more.
-    """
-
-    @functools.wraps(make)
-    def built(*args: P.args, **options: P.kwargs) -> R:
-        try:
-            return make(*args, **options)
-        except HolonomixError:
-            raise
-        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, MemoryError) as error:
-            inspect.signature(make).bind(*args, **options)
-            if type(error).__module__.startswith("jax"):
-                raise  # about tracing: JAX says what to do
-            reason = " ".join(str(error).split())[:200]
-            what = make.__name__
-            raise InputError(
-                f"{what} cannot be made of these arguments ({type(error).__name__}: {reason}); see help({what})"
-            ) from error
-
-    return built
-
-
-def shown(value: object) -> str:
-    """A value in an error message: short, whatever it is."""
-    if isinstance(value, int) and value.bit_length() > 256:
-        return f"a number of about {value.bit_length() * 3 // 10} digits"
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    new = {"shown": "short_repr", "refusing": "report_input_errors"}.get(name, name)
+    if name.startswith("_") or not hasattr(checks, new):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(checks, new)

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from .errors import HolonomixError, InputError
 
-had_started = False  # XLA in the parent, just before a fork
-forked = False  # is this process one that must not use XLA? Read as `forks.forked`: callers pay for a call only then
-# Where JAX evaluates an operation and where it lowers a program, both in Python; private, and skipped if they are gone.
+had_started = False  # whether XLA had started in the parent, just before a fork
+forked = False  # whether this process must not use XLA; read as `forks.forked`, which costs no call
+# Private functions of JAX that evaluate an operation and lower a program; skipped if they no longer exist.
 EXECUTION = (
     ("jax._src.core", "EvalTrace", "process_primitive"),
     ("jax._src.interpreters.mlir", "lower_jaxpr_to_module"),
@@ -25,20 +25,20 @@ ADVICE = (
 
 
 def xla_has_started() -> bool:
-    """Whether this process has a device of XLA; does not start one."""
+    """Whether XLA has started a device in this process; does not start one."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     return bridge is not None and bool(getattr(bridge, "_backends", True))
 
 
 def fork_error() -> HolonomixError:
-    """What to raise where `forked` is set."""
+    """The error to raise if `forked` is set."""
     return HolonomixError(
         f"this process was forked after JAX had started, so its computations would deadlock: {ADVICE}"
     )
 
 
 def check_context(executor: Any) -> None:
-    """Raise for an executor whose workers are forked."""
+    """Raise if the workers of an executor are forked."""
     import multiprocessing  # here, because every import of the package loads this file
 
     context = getattr(executor, "_mp_context", None)
@@ -62,7 +62,7 @@ def _in_child() -> None:
 
 
 def _stop_jax() -> None:
-    """Let every computation of JAX in this process raise. No lock is taken: its owner may not exist after a fork."""
+    """Make every JAX computation in this process raise. Takes no lock, because its owner may not exist after a fork."""
     for module, *path, name in EXECUTION:
         owner: Any = sys.modules.get(module)
         for part in path:

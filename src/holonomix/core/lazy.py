@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used: its stub is the one list of them."""
+"""Names of a package that are imported on first use; the stub of the package lists them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def stub_names(file: str) -> dict[str, tuple[str, str]]:
 
 
 def load_name(package: str, module: str, name: str) -> Any:
-    """What `from package.module import name` gives, where `name` may be a submodule."""
+    """The result of `from package.module import name`, where `name` may be a submodule."""
     parent = importlib.import_module(f".{module}", package) if module else None
     if parent is not None and hasattr(parent, name):
         return getattr(parent, name)

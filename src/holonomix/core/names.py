@@ -1,4 +1,4 @@
-"""Names that users write, for modules that must not import JAX to know them (`holonomix --help`)."""
+"""Names of options, for modules that must not import JAX (`holonomix --help`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Packages that draw results, for the results themselves: `pictures.plotting.plot_solution(sol)`.
+"""Access to the packages that draw results: `pictures.plotting.plot_solution(sol)`.
 
-`plotting` and `viewer` know the results that they show, so a result cannot import them. `holonomix/__init__.py`, above
-all of them, names them in `SOURCES`; each is loaded when a picture is first asked for. The stub beside this file tells
-type checkers what they hold.
+`plotting` and `viewer` import the results that they draw, so a result cannot import them. `holonomix/__init__.py`, in
+the layer above, registers them in `SOURCES`; each is imported on first use. The stub beside this file declares their
+contents to type checkers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What belongs to one user alone: a secret, directories that nobody else can write to, and where the cache lies.
+"""Per-user security: a secret key, private directories, and the location of the cache.
 
-Machine code is loaded from a directory only if it belongs to the user and nobody else can write to it, and only if it
-carries a hash that is keyed with the user's secret. The same secret vouches for the Python file that a run was started
-with. The secret is a file of 32 random bytes, readable by the user alone, made when it is first needed.
+Machine code is loaded from a directory only if the user owns it, others cannot write to it, and the code carries a hash
+keyed with the user's secret. The same secret authenticates the Python file that a run was started with. The secret is a
+file of 32 random bytes, readable only by the user, created when it is first needed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = logging.getLogger("holonomix")
 
 @contextlib.contextmanager
 def private_directory(path: Path) -> Iterator[int]:
-    """A directory of mode 0700 that belongs to the user, as an open handle; made where there is none.
+    """Open a directory of mode 0700 that belongs to the user; create it if it does not exist.
 
-    Raises `PermissionError` if it belongs to somebody else or others can write to it.
+    Raises `PermissionError` if another user owns it or others can write to it.
     """
     _make_private(path)
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -44,7 +44,7 @@ def private_directory(path: Path) -> Iterator[int]:
 
 
 def _make_private(path: Path) -> None:
-    """Make a directory and its parents, all that are new with mode 0700: `Path.mkdir` has it for the last alone."""
+    """Create a directory and its parents, all with mode 0700; `Path.mkdir` applies the mode to the last one only."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def _make_private(path: Path) -> None:
 
 
 def cache_root() -> Path | None:
-    """Where compiled programs are kept, or None if they are not kept at all.
+    """The directory of compiled programs, or None if they are not kept.
 
     `HOLONOMIX_CACHE` names the directory, or is `off`. By default it is `holonomix` in `$XDG_CACHE_HOME` or `~/.cache`.
     """
@@ -79,7 +79,7 @@ def cache_root() -> Path | None:
 
 
 def _not_private(path: Path) -> str:
-    """Why compiled programs may not be loaded from a directory; empty where they may, or where there is none yet."""
+    """Why compiled programs may not be loaded from a directory; empty if they may, or if it does not exist yet."""
     try:
         facts = os.lstat(path)
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def _not_private(path: Path) -> str:
 
 
 def keyed_hash(purpose: str, *parts: bytes) -> bytes | None:
-    """A SHA-256 of `parts` that only this user can compute; None where the secret can be neither read nor made."""
+    """A SHA-256 of `parts` that only this user can compute; None if the secret can be neither read nor created."""
     base = _home("XDG_STATE_HOME", ".local/state")
     key = None if base is None else _secret(str(base / "holonomix"))
     if key is None:
@@ -139,7 +139,7 @@ def _secret(folder: str) -> bytes | None:
         with private_directory(Path(folder)) as directory:
             with contextlib.suppress(FileNotFoundError):
                 return _read_secret(directory)
-            # written aside and linked into place, so that two processes agree on one secret
+            # Write to a temporary file and link it, so that two processes agree on one secret.
             aside = f".{SECRET}.{secrets.token_hex(6)}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(aside, flags, 0o600, dir_fd=directory), "wb") as file:
@@ -151,7 +151,7 @@ def _secret(folder: str) -> bytes | None:
                 os.unlink(aside, dir_fd=directory)
             return _read_secret(directory)
     except OSError as error:
-        _warn(f"no secret of this user in {folder}: {error}")
+        _warn(f"cannot read or create the secret key in {folder}: {error}")
         return None
 
 
@@ -167,5 +167,5 @@ def _read_secret(directory: int) -> bytes:
 
 @functools.lru_cache(maxsize=32)
 def _warn(message: str) -> None:
-    """Say something once."""
+    """Log each warning once."""
     log.warning("%s", message)

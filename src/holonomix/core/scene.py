@@ -1,9 +1,9 @@
-"""What a picture of a problem shows: particles, bonds, bodies with shapes, lines and planes, as plain data.
+"""The contents of a picture of a problem: particles, bonds, bodies with shapes, lines and planes, as plain data.
 
 A `Scene` belongs to a `Problem`; plots and the viewer read it together with the rows of q. Particles are the entries of
-the first axis of q, with their position in its first two or three columns; an index -k is no particle but the fixed
-point `anchors[k - 1]`, as in `Distance`. Everything is numbers, strings and tuples, so that `as_dict` gives what JSON
-can hold.
+the first axis of q, with their position in its first two or three columns; an index -k denotes the fixed point
+`anchors[k - 1]`, as in `Distance`. All fields are numbers, strings and tuples, so that `as_dict` can be written as
+JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Numbers = tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Particles:
-    """Points drawn as spheres (circles in the plane): which ones, what they are, how large, in which color."""
+    """Points drawn as spheres (circles in the plane): their indices, radius, species and color."""
 
     indices: tuple[int, ...]
     radius: float = 0.0  # 0: the picture chooses
@@ -44,7 +44,7 @@ class Bond:
 
 @dataclasses.dataclass(frozen=True)
 class ShapeMark:
-    """A shape in the coordinates of its body: `kind` and `size` say which, `position` and `rotation` where.
+    """A shape of the given `kind` and `size`, placed in the coordinates of its body by `position` and `rotation`.
 
     Kinds and sizes: "box" (full lengths along the axes), "cylinder" and "capsule" (radius, length along z), "sphere"
     (radius,), "rod" (length along x, thickness), "plate" (full lengths along x and y, thickness), "line" (the
@@ -97,7 +97,7 @@ class Polyline:
 
 @dataclasses.dataclass(frozen=True)
 class Plane:
-    """A wall or floor: a point on it and its normal, which points to the side where things move."""
+    """A wall or floor: a point on it and its normal, which points to the side of the motion."""
 
     point: Numbers
     normal: Numbers
@@ -106,10 +106,10 @@ class Plane:
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """Everything a picture shows besides the numbers of q; `up` is the axis against gravity (-1: the last one).
+    """Everything that a picture needs besides q; `up` is the axis against gravity (-1: the last one).
 
-    `layout` says where the points of the picture are in q: "particles" are its rows; "rotation" takes q for a rotation
-    matrix, whose columns are the points (the directors of a body about a fixed point).
+    `layout` defines the points of the picture. "particles": the rows of q. "rotation": q is a rotation matrix, whose
+    columns are the points (the directors of a body about a fixed point).
     """
 
     dimension: int = 3
@@ -132,19 +132,19 @@ class Scene:
         return rows.reshape(len(rows), -1, rows.shape[-1])[:, :, : self.dimension]
 
     def place(self, points: np.ndarray, index: int) -> np.ndarray:
-        """Where a point is, in `points` of one row or of many; negative indices are anchors."""
+        """The position of a point in `points` of one or many rows; negative indices are anchors."""
         if index >= 0:
             return points[..., index, :]
         fixed = np.asarray(self.anchors[-index - 1]) if -index <= len(self.anchors) else np.zeros(self.dimension)
         return np.broadcast_to(fixed, (*points.shape[:-2], self.dimension))
 
     def as_dict(self) -> dict[str, Any]:
-        """Nested dicts, lists and numbers, as JSON holds them."""
+        """Nested dicts, lists and numbers, for JSON."""
         return dataclasses.asdict(self)
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Scene:
-        """The scene that `as_dict` wrote, also after it went through JSON."""
+        """The inverse of `as_dict`, also after a round trip through JSON."""
         kinds: dict[str, type] = {
             "particles": Particles,
             "bonds": Bond,
@@ -152,17 +152,17 @@ class Scene:
             "polylines": Polyline,
             "planes": Plane,
         }
-        parts: dict[str, Any] = {k: tuple(_made(kind, x) for x in data.get(k, ())) for k, kind in kinds.items()}
+        parts: dict[str, Any] = {k: tuple(_record(kind, x) for x in data.get(k, ())) for k, kind in kinds.items()}
         frames = []
         for frame in data.get("frames", ()):
-            shapes = tuple(_made(ShapeMark, x) for x in frame.get("shapes", ()))
-            frames.append(_made(Frame, frame | {"shapes": shapes}))
+            shapes = tuple(_record(ShapeMark, x) for x in frame.get("shapes", ()))
+            frames.append(_record(Frame, frame | {"shapes": shapes}))
         anchors = tuple(tuple(x) for x in data.get("anchors", ()))
         plain = {k: data[k] for k in ("dimension", "length_unit", "up", "layout") if k in data}
         return Scene(**parts, frames=tuple(frames), anchors=anchors, **plain)
 
 
-def _made(kind: type, data: dict[str, Any]) -> Any:
-    """A record from a dict, lists as tuples; what it does not know is left out, so that newer files can be read."""
+def _record(kind: type, data: dict[str, Any]) -> Any:
+    """A dataclass from a dict, with lists as tuples; unknown keys are ignored, so that newer files can be read."""
     known = {field.name for field in dataclasses.fields(kind)}
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known})

@@ -1,4 +1,4 @@
-"""One enumeration for everything that can end a run, with one message and one piece of advice each."""
+"""One enumeration of all reasons why a run can end, each with a message and advice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Status(enum.IntEnum):
-    """How a step, a trajectory or a run ended. Zero is success; it is threaded through the compiled loops as an int."""
+    """How a step, a trajectory or a run ended. Zero is success. Compiled loops carry it as an int."""
 
     OK = 0
     NOT_CONVERGED = 1

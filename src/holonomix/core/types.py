@@ -1,4 +1,4 @@
-"""The few records that every layer shares."""
+"""Types that all layers share."""
 
 from __future__ import annotations
 
@@ -10,39 +10,42 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from .status import Status
 
 Array = jax.Array
 if TYPE_CHECKING:
-    # what a type checker is told: inside a run every value is an array of JAX
+    # For type checkers: inside a run every value is a JAX array.
     Numbers: TypeAlias = jax.Array
+    Coordinates: TypeAlias = Float[jax.Array, "*shape"]
     Real: TypeAlias = jax.Array | np.floating[Any] | float
     Index: TypeAlias = jax.Array | int
     Key: TypeAlias = jax.Array
-    # what users give, before it is checked: numbers, lists and arrays of them; functions; one constraint or several
+    # User input before it is checked: numbers, lists and arrays of them; functions; one constraint or several.
     ArrayLike: TypeAlias = npt.ArrayLike
     Function: TypeAlias = Callable[..., Any]
     Constraints: TypeAlias = Function | Sequence[Function] | Mapping[str, Function]
 
     class Factor(Protocol):
-        """A matrix that has been factored; `pivot` is its smallest one, relative to the size of its row."""
+        """A factored matrix; `pivot` is its smallest pivot, relative to the size of its row."""
 
         @property
         def pivot(self) -> Any: ...
 
         def solve(self, b: Any, /) -> Any: ...
 else:
-    # what run-time checks accept: the arrays and numbers of NumPy and Python too; our own errors judge what users give
+    # For run-time checks: arrays and numbers of NumPy and Python too. User input is checked by `core.checks`.
     Numbers = Real = Index = Key = jax.Array | np.ndarray | np.generic | float | int
+    Coordinates = Float[jax.Array | np.ndarray, "*shape"]
     ArrayLike = Function = Constraints = Factor = object
 
 
 def known_array(x: Any, dtype: Any = None) -> Array:
-    """`jnp.asarray` for numbers that exist already; JAX itself compiles a program for each shape, 12 ms every time."""
+    """`jnp.asarray` without compiling; JAX itself compiles a program for each shape of known numbers, for 12 ms."""
     weak = isinstance(x, float | int) and not isinstance(x, np.generic) and dtype is None
     if not weak and all(isinstance(leaf, np.ndarray | np.generic | float | int) for leaf in jax.tree.leaves(x)):
-        numbers = np.array(x, dtype)  # a copy: JAX may go on using its memory
+        numbers = np.array(x, dtype)  # a copy, because JAX may keep using its memory
         if numbers.dtype.kind in "fiu":
             with jax.ensure_compile_time_eval():
                 return jax.device_put(numbers)
@@ -52,8 +55,8 @@ def known_array(x: Any, dtype: Any = None) -> Array:
 class State(eqx.Module):
     """Position, momentum, time and step count. `q` and `p` share one shape, which may be any shape."""
 
-    q: Any
-    p: Any
+    q: Coordinates
+    p: Coordinates
     t: Any = 0.0
     n: Any = 0
 
@@ -65,9 +68,9 @@ class Report(eqx.Module):
     `multipliers` is a dict of the multipliers the step solved for (not `Lambda(q, p)`, which the driver computes).
     """
 
-    status: Any
-    iterations: Any
-    residual: Any
+    status: Numbers
+    iterations: Numbers
+    residual: Numbers
     multipliers: dict[str, Any] = eqx.field(default_factory=dict)
 
     @staticmethod
@@ -80,7 +83,7 @@ StepResult: TypeAlias = tuple[State, Any, Report]  # of one step: the new state,
 
 
 class Info(eqx.Module):
-    """What `integrate(..., info=True)` adds: times, multipliers `Lambda(q, p)`, status and statistics."""
+    """Results that `integrate(..., info=True)` adds: times, multipliers `Lambda(q, p)`, status and statistics."""
 
     t: Any
     multipliers: Any
@@ -90,14 +93,14 @@ class Info(eqx.Module):
 
 @runtime_checkable
 class Sink(Protocol):
-    """What a store looks like to the driver.
+    """The interface of a store.
 
-    `restart` returns the last valid checkpoint (named arrays and JSON) or None, and leaves exactly the rows that it
-    accounts for; `begin` opens a fresh run; `append` adds rows; `checkpoint` records the complete state after the rows
-    appended so far; `close` records how the run ended; `load` gives all rows back under the keys they came with.
+    `restart` returns the last valid checkpoint (named arrays and JSON) or None, and drops all rows after it; `begin`
+    opens a new run; `append` adds rows; `checkpoint` records the complete state after the rows appended so far; `close`
+    records how the run ended; `load` returns all rows under the keys they were appended with.
 
     The first axis of every array of `append` counts rows. In an ensemble the second axis counts trajectories, except in
-    `t`; `begin` is told `trajectories`, their number, and `dims`, the names of the axes after the first.
+    `t`; `begin` receives `trajectories`, their number, and `dims`, the names of the axes after the first.
     """
 
     def restart(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None: ...

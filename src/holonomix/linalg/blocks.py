@@ -15,7 +15,7 @@ from ..core.types import Numbers
 from .graph import Graph, positions
 from .layout import AbstractLayout, Piece, merge_blocks, sum_parts
 from .redundant import min_norm_factor
-from .small import UNROLL, UnrolledFactor, unrolled
+from .small import UNROLL, UnrolledFactor, factor_unrolled
 from .tridiagonal import apply, diagonals, invert, smallest_pivot
 
 # Up to this size the elimination is unrolled over the whole stack; above it that would take long to compile.
@@ -45,7 +45,7 @@ class BlockDiagonalFactor(eqx.Module):
         return jnp.min(jnp.stack(pivots))
 
     def shortest(self, x: Numbers) -> Any:
-        """The least-norm form of a solution, for factors that accept redundant rows."""
+        """The solution of least norm with the same product, for factors that accept redundant rows."""
         return self._each(x, lambda factor, part: factor.shortest(part))
 
 
@@ -58,7 +58,7 @@ class BlockDiagonal(eqx.Module):
         factors, pivots = [], []
         for stack in self.stacks:
             if stack.shape[0] <= UNROLLED_BLOCK:
-                factor = unrolled(stack, stack.shape[0], symmetric)
+                factor = factor_unrolled(stack, stack.shape[0], symmetric)
                 pivot = factor.pivot
             else:
                 factor, pivot = invert(stack, diagonals(stack))

@@ -1,8 +1,8 @@
-"""Solves that a fast iteration has given up: Newton's method with damping, and steps that grow to their full size.
+"""Fallback for solves that did not converge: damped Newton iterations, and continuation from shorter steps.
 
-Steps are first compiled without any of this (`careful_solves` is off). The driver repeats a step that did not converge
-with it, so that the fast program pays nothing. Where steps are differentiated, it is part of the program, inside of a
-loop that runs no times as long as the fast iteration converges.
+Steps are first compiled without this fallback (`careful_solves` is off), so that the fast program pays nothing for it.
+The driver repeats a step that did not converge with the fallback. A differentiated step includes it, inside a loop that
+runs zero times if the fast iteration converges.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from jaxtyping import PyTree
 
 from ..core.types import Numbers
 from .redundant import dependent
-from .scales import balanced, loose, relative, row_sizes
+from .scales import balance, loose, relative, row_sizes
 
-# Unknowns up to which the Jacobian is formed.
-LARGEST = 2000
-# Iterations of Newton's method, and halvings of one correction.
-SWEEPS, HALVINGS = 60, 12
-# Up to this many eps a residual that no correction reduces is round-off; up to `loose` if corrections are tiny as well.
+# The Jacobian is formed for at most this many unknowns.
+MAX_UNKNOWNS = 2000
+# Limits of Newton iterations, and of halvings of one correction.
+MAX_SWEEPS, MAX_HALVINGS = 60, 12
+# A residual that no correction reduces is round-off up to this many eps, and up to `loose` if corrections are tiny.
 STALL = 2.0**22
-# Fractions of the step that are solved for in turn: the whole step, then steps that grow to it.
+# Fractions of the step that are solved in turn: the whole step, then steps that grow to it.
 SCHEDULES = ((1.0,), (0.5, 1.0), (0.25, 0.5, 0.75, 1.0))
 
 _on: ContextVar[bool] = ContextVar("careful_solves", default=False)
@@ -36,7 +36,7 @@ _on: ContextVar[bool] = ContextVar("careful_solves", default=False)
 
 @contextlib.contextmanager
 def careful_solves(on: bool = True) -> Iterator[None]:
-    """While steps are traced: whether a solve that does not converge is tried again with more care."""
+    """Set whether steps traced in this context include the fallback for solves that do not converge."""
     token = _on.set(on)
     try:
         yield
@@ -50,13 +50,13 @@ def asked_for_care() -> bool:
 
 
 def accepted_stall(dtype: DTypeLike) -> float:
-    """The relative residual up to which one that no longer falls counts as round-off."""
+    """The relative residual up to which a residual that no longer decreases counts as round-off."""
     return STALL * float(jnp.finfo(dtype).eps)
 
 
 def is_careful(unknowns: int) -> bool:
-    """Whether solves of so many unknowns are to be tried again."""
-    return asked_for_care() and 0 < unknowns <= LARGEST
+    """Whether a solve with this many unknowns includes the fallback."""
+    return asked_for_care() and 0 < unknowns <= MAX_UNKNOWNS
 
 
 def rescue(
@@ -74,20 +74,20 @@ def rescue(
     dependent_rows: bool = False,
     accept: Callable[[Any, Any], Any] | None = None,
 ) -> tuple[Any, Any]:
-    """`(converged, found)`, or, where a solve did not converge, what damped Newton iterations find instead.
+    """`(converged, found)`, or the result of damped Newton iterations if a solve did not converge.
 
-    `residual(x, fraction)` are the equations of a step of `fraction dt` in a flat x, `guess` is where they are solved
-    from. Where `grows`, shorter steps are tried, and their solution, passed through `rescale(x, ratio of the lengths)`,
-    is the guess of a longer one. `finish(x, norm, iterations)` makes of x what the caller calls `found`. `sizes(x)`
-    are the sizes of the unknowns and `rows(x)` the least sizes of the equations (`linalg.scales`). Where equations may
-    be `stiff`, so that their sizes say little, a residual that no longer falls is accepted with tiny corrections only.
-    Roots for which `accept(x, fraction)` does not hold are passed over.
+    `residual(x, fraction)` are the equations of a step of length `fraction dt` in a flat x; `guess` is the initial
+    guess. If `grows`, shorter steps are tried, and their solution, passed through `rescale(x, ratio of the lengths)`,
+    is the guess for a longer one. `finish(x, norm, iterations)` converts x to the form of `found`. `sizes(x)` are the
+    sizes of the unknowns and `rows(x)` lower bounds for the sizes of the equations (`linalg.scales`). If equations may
+    be `stiff`, their sizes are unreliable, and a residual that no longer decreases is accepted only with tiny
+    corrections. Roots for which `accept(x, fraction)` is false are rejected.
     """
     schedules = SCHEDULES if grows else SCHEDULES[:1]
     fractions = np.array([f for schedule in schedules for f in schedule])
     begins = np.array([k == 0 for schedule in schedules for k in range(len(schedule))])
     ratios = np.where(begins, 1.0, fractions / np.roll(fractions, 1))
-    # the stage after one that failed: the beginning of the next schedule
+    # after a stage that failed, continue at the beginning of the next schedule
     after = [next((j for j in range(k + 1, len(begins)) if begins[j]), len(begins)) for k in range(len(begins))]
     table = [jnp.asarray(x) for x in (fractions, begins, ratios, np.array(after), fractions == 1.0)]
 
@@ -99,7 +99,7 @@ def rescue(
         _, found, x, stage, total = loop
         fraction, begin, ratio, next_schedule, whole = (column[stage] for column in table)
         x = jnp.where(begin, guess, rescale(x, ratio))
-        x, norm, k, good = _damped(lambda y: residual(y, fraction), x, sizes, rows, stiff, dependent_rows)
+        x, norm, k, good = _damped_newton(lambda y: residual(y, fraction), x, sizes, rows, stiff, dependent_rows)
         good = good if accept is None else good & accept(x, fraction)
         done, total = good & whole, total + k
         found = jax.tree.map(lambda new, old: jnp.where(done, new, old), finish(x, norm, total), found)
@@ -111,7 +111,7 @@ def rescue(
     return converged, found
 
 
-def _damped(
+def _damped_newton(
     residual: Callable[[Any], Any],
     start: Numbers,
     sizes: Callable[[Any], Any],
@@ -119,10 +119,10 @@ def _damped(
     stiff: bool,
     dependent_rows: bool,
 ) -> tuple[Any, Any, Any, Any]:
-    """Newton's method with the true Jacobian; a correction is halved until the residual falls.
+    """Newton's method with the true Jacobian; each correction is halved until the residual decreases.
 
     Returns x, the residual norm, the number of iterations, and whether x is a root to round-off: the norm is small, or
-    it no longer falls and is below `sqrt(eps)`, or the last correction changed no unknown.
+    it no longer decreases and is below `sqrt(eps)`, or the last correction changed no unknown.
     """
     eps = jnp.finfo(start.dtype).eps
 
@@ -130,11 +130,11 @@ def _damped(
         if dependent_rows:
             units = jnp.where(size > 0, size, 1.0)
             return units * (jnp.linalg.pinv(jacobian * units, rtol=dependent(r.dtype)) @ r)
-        return balanced(jacobian, size, lambda scaled: lambda b: jnp.linalg.solve(scaled, b))(r)
+        return balance(jacobian, size, lambda scaled: lambda b: jnp.linalg.solve(scaled, b))(r)
 
     def more(loop: PyTree):
         _, _, norm, k, converged, stuck = loop
-        return ~converged & ~stuck & (k < SWEEPS) & jnp.isfinite(norm)
+        return ~converged & ~stuck & (k < MAX_SWEEPS) & jnp.isfinite(norm)
 
     def sweep(loop: PyTree):
         x, r, _, k, _, _ = loop
@@ -146,14 +146,14 @@ def _damped(
         def shorter(search: PyTree):
             length, *_ = search
             new = x - length / 2 * dx
-            return length / 2, new, *_measured(residual, new, scale)
+            return length / 2, new, *_measure(residual, new, scale)
 
         def rejected(search: PyTree):
             length, _, _, norm = search
-            return ~(norm <= (1 - length / 4) * before) & (length > 2.0**-HALVINGS)
+            return ~(norm <= (1 - length / 4) * before) & (length > 2.0**-MAX_HALVINGS)
 
         whole = x - dx
-        first = (jnp.ones_like(before), whole, *_measured(residual, whole, scale))
+        first = (jnp.ones_like(before), whole, *_measure(residual, whole, scale))
         length, new, r_new, norm = jax.lax.while_loop(rejected, shorter, first)
         falls = norm < before
         # at round-off neither a whole correction nor its parts reduce the residual any more
@@ -174,6 +174,6 @@ def _damped(
     return x, norm, k, converged
 
 
-def _measured(residual: Callable[[Any], Any], x: Numbers, scale: Numbers) -> tuple[Any, Any]:
+def _measure(residual: Callable[[Any], Any], x: Numbers, scale: Numbers) -> tuple[Any, Any]:
     r = residual(x)
     return r, relative(r, scale)

@@ -1,4 +1,4 @@
-"""Compensated accumulation: what rounding loses in one step is added in the next.
+"""Compensated summation: the rounding error of one step is added in the next.
 
 Kahan 1965; Hairer, Lubich & Wanner 2006 (VIII.5).
 """
@@ -14,7 +14,7 @@ from ..core.types import Numbers, Real
 
 
 class Compensation(eqx.Module):
-    """The parts of q and p below their last bit."""
+    """The rounding errors of q and p, below their last bit."""
 
     q: Any
     p: Any
@@ -24,22 +24,22 @@ class Compensation(eqx.Module):
         return Compensation(jnp.zeros_like(q), jnp.zeros_like(q))
 
     def reversed(self) -> Compensation:
-        """For the same point with the momentum turned round."""
+        """For the same point with reversed momentum."""
         return Compensation(self.q, -self.p)
 
 
 def add(x: Numbers, low: Numbers, increment: Real) -> tuple[Any, Any]:
     """`x + low + increment` as a rounded sum and the new low part."""
     shape = x.shape
-    x, increment = evened(x), evened(increment + low)
+    x, increment = flatten_odd(x), flatten_odd(increment + low)
     total = x + increment
     return total.reshape(shape), (increment - (total - x)).reshape(shape)
 
 
-def evened(x: Numbers) -> Any:
-    """The same numbers as one vector where XLA would not vectorize a loop over them: its last axis is short and odd.
+def flatten_odd(x: Numbers) -> Any:
+    """Flatten an array whose last axis is not a power of two: XLA does not vectorize loops over short odd axes.
 
-    (3000, 3) numbers take five times as long as 9000 in a row; (4500, 2) do not.
+    (3000, 3) numbers take five times as long as 9000 in one vector; (4500, 2) do not.
     """
     last = x.shape[-1] if x.ndim > 1 else 1
     return x.reshape(-1) if last & (last - 1) else x

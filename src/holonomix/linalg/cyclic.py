@@ -1,7 +1,7 @@
 """Rings: tridiagonal matrices with corners.
 
-Eliminating every second row of a ring of numbers leaves a ring of half the length, as long as that is even. What is
-left is a chain bordered by its last row.
+Eliminating every second row of a ring of numbers leaves a ring of half the length. A ring of odd length is solved as a
+chain bordered by its last row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..core.types import Numbers
 from .fronts import MIN_FRONT_BLOCK, StoredFrontLayout, fronts_available
 from .graph import Graph
 from .layout import AbstractLayout, Piece, sum_parts
-from .small import UNROLL, unrolled
+from .small import UNROLL, factor_unrolled
 from .tridiagonal import Tridiagonal, dense_ring, diagonals, invert, smallest_pivot
 
 # Rings of at most this many rows are not halved.
@@ -53,7 +53,7 @@ class CyclicFactor(eqx.Module):
 
 
 class HalvedFactor(eqx.Module):
-    """What each halving needs again when a right-hand side comes, and the factors of the last ring."""
+    """Coefficients of each halving, for the substitutions, and the factors of the last ring."""
 
     levels: tuple[tuple[Any, ...], ...]
     last: CyclicFactor
@@ -121,7 +121,7 @@ class CyclicTridiagonal(eqx.Module):
             column = lambda k: chain.solve(border[:, k].T.reshape(-1)).reshape(-1, size).T
             solved = jnp.stack([column(k) for k in range(size)], axis=1)
             corner, left = b[..., -1], row[0] @ solved[..., 0] + row[1] @ solved[..., -1]
-        schur = unrolled(corner - left, corner.shape[0], symmetric)
+        schur = factor_unrolled(corner - left, corner.shape[0], symmetric)
         scale = diagonals(corner[..., None])[:, 0]
         kept = diagonals((corner - left)[..., None])[:, 0] / jnp.where(scale > 0, scale, 1.0)
         return CyclicFactor(

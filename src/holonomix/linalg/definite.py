@@ -1,7 +1,7 @@
-"""Symmetric matrices that ought to be positive definite: the factors say whether they are.
+"""Dense symmetric matrices, with a test of positive definiteness in their factors.
 
-`smallest` is the smallest pivot of `A = L D L^T` (without exchanges all pivots are positive exactly when A is positive
-definite), so a step can end with a status where `M + beta h^2 V''` is no longer definite.
+`smallest` is the smallest pivot of `A = L D L^T`. Without row exchanges all pivots are positive exactly when A is
+positive definite, so a step can end with a status if `M + beta h^2 V''` is no longer definite.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import jax
 import jax.numpy as jnp
 
 from ..core.types import Numbers
-from .small import UnrolledFactor, unrolled
+from .small import UnrolledFactor, factor_unrolled
 
-# Symmetric elimination is half the work of a general one, so it is unrolled a little further.
+# Symmetric elimination takes half the work of a general one, so it is unrolled up to a larger size.
 UNROLL_DEFINITE = 24
 
 
 class DefiniteFactor(eqx.Module):
-    """What `solver` solves with: the matrix itself, unrolled `L D L^T`, or LAPACK's factors.
+    """The argument `held` of `solver`: the matrix itself, unrolled `L D L^T`, or LAPACK's factors.
 
-    `smallest` is the smallest pivot or eigenvalue; LAPACK's factors are NaN where the matrix is not definite.
+    `smallest` is the smallest pivot or eigenvalue; LAPACK's factors are NaN if the matrix is not definite.
     """
 
     held: Any
@@ -45,14 +45,16 @@ class Definite(eqx.Module):
     matrix: Any
 
     def factor(self, once: bool = False) -> DefiniteFactor:
-        """Factors; with `once` by LAPACK, for what a run computes a single time: XLA takes seconds to compile a long
-        written-out elimination."""
+        """Factors; `once` uses LAPACK, for matrices that a run factors a single time.
+
+        XLA takes seconds to compile a long unrolled elimination.
+        """
         n = self.matrix.shape[0]
         if once and 4 < n <= UNROLL_DEFINITE:
             smallest = jnp.linalg.eigvalsh(jax.lax.stop_gradient(self.matrix))[0]
             return DefiniteFactor(self.matrix, smallest, jnp.linalg.solve)
         if n <= UNROLL_DEFINITE:
-            factor = unrolled(self.matrix, n, True)
+            factor = factor_unrolled(self.matrix, n, True)
             pivots = [factor.upper[i][i] for i in range(n)]
             return DefiniteFactor(factor, functools.reduce(jnp.minimum, pivots), UnrolledFactor.solve)
         lower = jnp.linalg.cholesky(self.matrix, symmetrize_input=False)

@@ -27,7 +27,7 @@ MAX_PADDING = 2  # the largest ratio of the length of padded segments to that of
 
 
 def fronts_available(dtype: DTypeLike | None = None) -> bool:
-    """Whether this process computes on a CPU, in double precision, and can make machine code."""
+    """Whether this process computes on a CPU, in double precision, and can compile machine code."""
     double = jnp.result_type(float) == jnp.float64 if dtype is None else dtype == jnp.float64
     return double and jax.default_backend() == "cpu" and available()
 
@@ -60,7 +60,7 @@ class FrontFactor(eqx.Module):
 
 
 class FrontMatrix(eqx.Module):
-    """The vector of entries that a plan asks for."""
+    """A matrix as the vector of entries that its plan describes."""
 
     entries: Any
     plan: Plan = eqx.field(static=True)

@@ -1,4 +1,4 @@
-"""The one loop behind every nonlinear solve, and the derivative of what it returns."""
+"""The loop of all nonlinear solves, and the implicit derivative of its result."""
 
 from __future__ import annotations
 
@@ -17,25 +17,23 @@ from jaxtyping import PyTree
 from ..core.types import Index, Numbers, Real
 from .careful import asked_for_care, careful_solves, is_careful, rescue
 from .krylov import LARGE, JacobianProduct, block_units
-from .scales import balanced, loose, relative, row_sizes, size_with_margin, stall_rule
+from .scales import balance, loose, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
 
 __all__ = ["Iterated", "implicit_root", "iterate", "known_value", "newton_root"]
 
 
-# Norms that tell fluctuation from a trend, beside the present one.
+# Number of previous norms that distinguish fluctuation from a trend.
 FLUCTUATION = 3
-# A relative residual from which the next one may be foreseen.
+# The next residual is predicted only from a relative residual below this one.
 SMALL = 2.0**-10
-
-
-# A quadratic iteration has met round-off where it stalls after a sweep that reduced the residual this much, this far.
-# A norm above the last of these was measured by sizes that are zero.
+# A quadratic iteration has reached round-off if it stalls after a sweep that reduced the residual by the factor PLUNGE
+# to below RELIABLE. A norm above MEASURED was computed with sizes that are zero.
 PLUNGE, RELIABLE, MEASURED = 2.0**-10, 2.0**-13, 2.0**30
 
 
 class Iterated(NamedTuple):
-    """The last iterate, its residual, how many sweeps it took and whether it may be trusted."""
+    """The last iterate, its residual, the number of sweeps, and whether it converged."""
 
     x: Any
     residual: Any
@@ -62,24 +60,24 @@ def iterate(
 ) -> Iterated:
     """Repeat `x <- body(x, r)` until the residual norm is at most `tol`.
 
-    `residual(x)` returns `(r, norm)`; `r` is handed to `body` so that it is evaluated once per iteration. A tolerance
-    below round-off would never be met: when the norm is at most `floor` and an iteration no longer reduces it by the
-    factor `stall`, or at most `limit` and it only fluctuates, the iterate is as good as arithmetic allows and counts as
-    converged. NaN ends the loop unconverged. A norm fluctuates when, of its last four values, the last two are not
-    below half of those two sweeps before (rounding errors may alternate), and they do not all fall or all rise: an
-    iteration that diverges slowly from a good guess is not accepted.
+    `residual(x)` returns `(r, norm)`; `r` is passed to `body`, so that it is evaluated once per iteration. A tolerance
+    below round-off would never be met. Therefore an iterate also counts as converged if its norm is at most `floor` and
+    an iteration no longer reduces it by the factor `stall`, or if its norm is at most `limit` and only fluctuates. NaN
+    ends the loop without convergence. A norm fluctuates if, of its last four values, the last two are not below half of
+    the values two sweeps before (rounding errors may alternate), and the values neither all decrease nor all increase:
+    an iteration that diverges slowly from a good guess is not accepted.
 
-    An iteration that converges linearly comes from one side and stops with a residual just below `tol` of always the
-    same sign, which over many steps is a drift. `polish` uses that last residual for one more correction. With `ahead`
-    the loop also ends when that correction is expected to leave a residual of at most `ahead`: it is expected to gain
-    as much as the one before. With `slow` the loop ends, without convergence or polish, when an iteration does not
-    reduce the norm by that factor.
+    A linearly convergent iteration approaches from one side and stops with a residual just below `tol`, always of the
+    same sign, which is a drift over many steps. `polish` uses the last residual for one more correction. With `ahead`
+    the loop also ends if that correction is predicted to leave a residual of at most `ahead`; the prediction assumes
+    the same reduction as in the previous iteration. With `slow` the loop ends, without convergence or polish, if an
+    iteration does not reduce the norm by that factor.
 
     An iteration that is not monotone far from the solution compares its norm with the largest of the last `patience`.
-    An iteration that converges quadratically and stalls after a plunge has met round-off, even where that is much
-    larger than the sizes of the data (a constraint with large constants, near the origin): `plunges` accepts it. It is
-    for constraints; stiff equations have sizes so large that one sweep may look like a plunge.
-    `foreseen(x)` says that x has converged by another test.
+    A quadratically convergent iteration that stalls after a plunge has reached round-off, even if round-off is much
+    larger than the sizes of the data (a constraint with large constants, near the origin): `plunges` accepts it. Use it
+    for constraints only; the sizes of stiff equations are so large that one sweep may look like a plunge.
+    `foreseen(x)` is an additional test of convergence.
     """
     r, norm = residual(x)
     history = patience if limit is None or patience > 1 else FLUCTUATION
@@ -104,7 +102,7 @@ def iterate(
             found = found | foreseen(x)
         if ahead is None:
             return found
-        # the first norm has no predecessor, and of a large one little can be expected
+        # the first norm has no predecessor, and a large one does not predict the next
         soon = (norm * norm <= ahead * previous[0]) & (previous[0] < jnp.inf) & (norm <= SMALL)
         return soon | found
 
@@ -139,9 +137,9 @@ def implicit_root(
 ) -> tuple[Any, Any]:
     """`(x, aux) = solve(args)` with the derivative of `x` taken from `residual(x, args) = 0`.
 
-    The iterations are not differentiated: `dx = -(dr/dx)^-1 (dr/dargs) dargs`, correct in forward and reverse mode and
-    to any order. `factor(x, args)` returns something with `.solve(b)` for `dr/dx`; by default the Jacobian is formed
-    densely. `x` is an array or a tree of arrays, and `residual` returns the same; factors act on flat vectors. `aux`
+    The iterations are not differentiated: `dx = -(dr/dx)^-1 (dr/dargs) dargs`, in forward and reverse mode and to any
+    order. `factor(x, args)` returns an object with `.solve(b)` for `dr/dx`; by default the dense Jacobian is formed.
+    `x` is an array or a tree of arrays, and `residual` returns the same; factors act on flat vectors. `aux`
     carries no derivative. Both functions must take everything from `args`.
     """
     dynamic, static = eqx.partition(args, eqx.is_array)
@@ -201,7 +199,7 @@ def newton_root(
     the unknowns are only changes of larger data (a multiplier that moves a position), `known(args)` gives the natural
     scale that the data have in each row. `sizes(x, args)` are the sizes of the unknowns, by default their own: an
     unknown that is zero has none. The Jacobian is formed by forward mode; the result has the implicit derivative.
-    `args` must hold every array that the residual depends on.
+    `args` must contain every array that the residual depends on.
 
     With `blocks`, the lengths of the parts of x that have units of their own, more than `LARGE` unknowns are found
     without forming the Jacobian. Its linear systems are solved by GMRES, which needs an approximate inverse:
@@ -217,7 +215,7 @@ def newton_root(
         start, args = full
         eps = jnp.finfo(start.dtype).eps
 
-        # without known data nothing has a size before the first Jacobian: only an exact root is accepted at once
+        # without known data there are no sizes before the first Jacobian: only an exact root is accepted at once
         least = jnp.zeros_like(start) if known is None else known(args)
         size_of = jnp.abs if sizes is None else partial(_given_sizes, sizes, args)
         first_size = size_of(start)
@@ -239,7 +237,7 @@ def newton_root(
         def body(loop: PyTree, r: PyTree):
             x, _ = loop
             jacobian = jax.jacfwd(lambda y: residual(y, args))(x)
-            x1 = x - _solved(jacobian, size_with_margin(x, start), r)
+            x1 = x - _solve_balanced(jacobian, size_with_margin(x, start), r)
             return x1, jnp.maximum(row_sizes(jacobian, jnp.maximum(size_of(x1), first_size)), least)
 
         first = (start, least)
@@ -273,15 +271,15 @@ def _given_sizes(sizes: Callable[[Any, Any], Any], args: PyTree, x: Numbers) -> 
 
 
 class _Solver(NamedTuple):
-    """What `implicit_root` expects of a factor."""
+    """The factor that `implicit_root` needs."""
 
     solve: Callable[[Any], Any]
 
 
-def _solved(matrix: Numbers, sizes: PyTree, b: Numbers) -> Any:
+def _solve_balanced(matrix: Numbers, sizes: PyTree, b: Numbers) -> Any:
     if matrix.shape[0] <= UNROLL:
         return Dense(matrix).factor().solve(b)
-    return balanced(matrix, sizes, lambda scaled: partial(jnp.linalg.solve, scaled))(b)
+    return balance(matrix, sizes, lambda scaled: partial(jnp.linalg.solve, scaled))(b)
 
 
 def _no_tangent(x: PyTree) -> Any:

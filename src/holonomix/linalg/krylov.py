@@ -1,4 +1,4 @@
-"""Newton corrections for many unknowns: linear systems whose matrix is never formed."""
+"""Newton corrections for many unknowns, by matrix-free GMRES."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxtyping import Array, Float
 
 from .scales import loose, power_of_two
 
-# Beyond this many unknowns a Jacobian is not formed where products with it are enough.
+# Above this many unknowns, products with the Jacobian replace the matrix.
 LARGE = 256
 # The relative accuracy of a Newton correction: each one reduces the residual at least about this much.
 ACCURACY = 1e-4
-# Vectors of a Krylov space, and how often it is built anew.
+# Dimension of a Krylov space, and the number of restarts.
 SPACE, RESTARTS = 20, 20
 
 Vector = Float[Array, " n"]
@@ -25,7 +25,7 @@ Linear = Callable[[Vector], Vector]
 
 
 class JacobianProduct(NamedTuple):
-    """A Jacobian J, known by its products, with an approximate inverse."""
+    """A Jacobian J, given by its products, with an approximate inverse."""
 
     product: Linear
     inverse: Linear
@@ -33,9 +33,9 @@ class JacobianProduct(NamedTuple):
     def solve(self, b: Vector, units: Vector, accuracy: float = ACCURACY, checked: bool = False) -> Vector:
         """`J^-1 b` by GMRES, to a relative residual of `accuracy` with the rows in the given units.
 
-        The approximate inverse B acts on the right, `x = B y` with `J B y = b`, so that the transposed system, which
-        reverse mode needs, has the transposed B by itself. Newton's method measures what a correction achieved; where
-        nobody does, as in derivatives, `checked` returns NaN if the relative residual is above `sqrt(eps)`.
+        The approximate inverse B is a right preconditioner, `x = B y` with `J B y = b`; transposing the system for
+        reverse mode transposes B as well. Newton's method measures the residual after each correction. Derivatives do
+        not, so `checked` returns NaN if the relative residual is above `sqrt(eps)`.
         """
 
         def solved(operator: Linear, b: Vector) -> Vector:
@@ -59,5 +59,5 @@ def block_units(sizes: Vector, blocks: Sequence[int]) -> Vector:
     """One unit per block, the power of two below its largest size: they weigh the blocks in the norm of GMRES."""
     ends = np.cumsum((0, *blocks))
     largest = [jnp.max(sizes[a:b], initial=0.0) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-    # of jnp.repeat XLA would fold a sum over all of x when it compiles, for seconds
+    # jnp.repeat would make XLA fold a sum over all of x at compile time, for seconds
     return jnp.concatenate([jnp.full(n, power_of_two(x)) for n, x in zip(blocks, largest, strict=True)])

@@ -1,9 +1,9 @@
 """Solving with Gram matrices of redundant rows: rank from the pivots, multipliers of least norm.
 
-Elimination without exchanges of a positive semidefinite matrix meets a vanishing pivot exactly at a row that depends on
-earlier ones; that row is skipped (its multiplier is zero) and the rest solved as usual. `shortest` then takes off the
-part of a solution that lies in the null space, so that the multipliers have the least norm among all that give the
-same constraint force. Up to `UNROLL` rows this is straight-line arithmetic; above that, compiled elimination on a CPU
+Elimination without exchanges of a positive semidefinite matrix has a zero pivot exactly at each row that depends on
+earlier ones. That row is skipped (its multiplier is zero) and the rest is solved as usual. `shortest` then removes the
+component of a solution in the null space, so that the multipliers have the least norm among all that give the same
+constraint force. Up to `UNROLL` rows this is straight-line arithmetic; above that, compiled elimination on a CPU
 (`linalg.fronts`) and singular values elsewhere.
 """
 
@@ -17,14 +17,14 @@ from jax.typing import DTypeLike
 
 from ..core.types import Numbers
 from .fronts import FrontFactor, dense_fronts, fronts_available
-from .small import UNROLL, UnrolledFactor, diagonal_scale, unrolled
+from .small import UNROLL, UnrolledFactor, diagonal_scale, factor_unrolled
 
 # Below this ratio of a pivot to the diagonal entry it came from, a row counts as dependent.
 DEPENDENT = 1e-9
 
 
 def dependent(dtype: DTypeLike) -> float:
-    """`DEPENDENT`, or what the round-off of single precision leaves of a vanishing pivot."""
+    """The threshold `DEPENDENT`, or a larger one for the round-off of single precision."""
     return max(DEPENDENT, 256 * float(jnp.finfo(dtype).eps))
 
 
@@ -69,7 +69,7 @@ def min_norm_factor(a: Numbers, symmetric: bool = False) -> MinNormFactor | Fron
     if n > UNROLL and fronts_available(a.dtype):
         return dense_fronts(a).factor_redundant(symmetric)
     if n > UNROLL:
-        # the rank is that of rows scaled to a diagonal of order one, whatever units they are written in
+        # scale rows to a diagonal of order one, so that the rank does not depend on units
         scale = diagonal_scale(a)
         u, s, vt = jnp.linalg.svd(scale[:, None] * a * scale)
         kept = s > dependent(a.dtype) * s[0]
@@ -77,9 +77,9 @@ def min_norm_factor(a: Numbers, symmetric: bool = False) -> MinNormFactor | Fron
         basis, _, _ = jnp.linalg.svd(jnp.where(kept, 0.0, scale[:, None] * vt.T), full_matrices=False)
         null = jnp.where(jnp.arange(n) < n - jnp.sum(kept), basis, 0.0)
         return PseudoInverse(scale[:, None] * inverse * scale, null, one)
-    factor = unrolled(a, n, symmetric, dependent=dependent(a.dtype))
+    factor = factor_unrolled(a, n, symmetric, dependent=dependent(a.dtype))
     kept = jnp.stack([(x != 0).astype(a.dtype) for x in factor.inverse_pivots])
     unit = jnp.eye(n, dtype=a.dtype).reshape((n, n) + (1,) * (a.ndim - 2))
     null = (unit - factor.solve(a)) * (1.0 - kept)[None]
     overlap = jnp.sum(null[:, :, None] * null[:, None], axis=0) + unit * kept[None]
-    return MinNormFactor(factor, null, unrolled(overlap, n, True), one)
+    return MinNormFactor(factor, null, factor_unrolled(overlap, n, True), one)

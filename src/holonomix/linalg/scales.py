@@ -1,17 +1,17 @@
-"""When a residual is zero: one measure for every solve, the same in all units.
+"""Natural scales of residuals: one convergence measure for all solves, independent of units.
 
 Rounding the unknowns `x` of `r(x) = 0` changes `r_i` by up to `eps sum_j |J_ij| |x_j|`, with the Jacobian `J`. That
 sum, `row_sizes`, is the natural scale of row i: a residual of a few eps of it is zero to within one ulp of the data. It
-has the units of the row whatever the units of the unknowns are (angles beside lengths, momenta beside multipliers), so
-the same iterations are taken in meters and in angstroms. No absolute constant may enter a tolerance.
+has the units of the row for any units of the unknowns (angles beside lengths, momenta beside multipliers), so the
+iterations are the same in meters and in angstroms. No absolute constant may enter a tolerance.
 
-The origin of coordinates must not matter either. A coordinate that is zero has no size of its own, so every coordinate
-gets a small fraction of the size of the whole system, in the mass metric: `sqrt(M_jj) |x_j|` has the same units for all
-coordinates, lengths and angles alike (`coordinate_sizes`).
+The measure must not depend on the origin of coordinates either. A coordinate that is zero has no size of its own, so
+every coordinate gets at least a small fraction of the size of the whole system in the mass metric: `sqrt(M_jj) |x_j|`
+has the same units for lengths and angles (`coordinate_sizes`).
 
-A function with constants of its own (an anchor far from the particle) is rounded in larger units than this. There the
-residual stops falling above `eps`. Below `sqrt(eps)` an iteration that converges quadratically and still stalls has met
-round-off, and so has, further below, any other whose residual only fluctuates: `iterate` accepts them (`stall_rule`).
+The rounding errors of a function with large constants (an anchor far from the particle) exceed this scale, and the
+residual stalls above `eps`. Below `sqrt(eps)` a quadratically convergent iteration that stalls has reached round-off.
+Further below, so has any other iteration whose residual only fluctuates. `iterate` accepts both (`stall_rule`).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from jaxtyping import Array, Float
 
 from ..core.types import Numbers, Real
 
-# Up to this many eps a linearly convergent iteration that has become slow is accepted.
+# A linearly convergent iteration that has become slow is accepted up to this many eps.
 LINEAR_STALL = 1e4
-# Up to this many eps it is accepted when its residual only fluctuates. Above, `linalg.careful` decides.
+# It is accepted up to this many eps if its residual only fluctuates. Above, `linalg.careful` takes over.
 LINEAR_LIMIT = 2.0**17
 
 
 def row_sizes(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
-    """`sum_j |J_ij| |x_j|`: what an error of the size of x would change in each row."""
+    """`sum_j |J_ij| |x_j|`: the change of each row for an error of the size of x."""
     return jnp.sum(jnp.abs(matrix * x), axis=1)
 
 
 def particle_sizes(q: Numbers, weights: Numbers | None = None) -> Any:
     """The size of each coordinate of q: that of its particle (first axis), and at least `sqrt(eps)` of the largest.
 
-    A vector is rounded in units of its length whichever way it points, so a coordinate that is zero in these axes has
-    no size of its own. A particle that joints hold at the origin is rounded in units of the corrections that cancel
-    there: the second part stands for these. Coordinates in one row may have units of their own and are compared by
-    `weights`, the roots of their masses; without weights each stands for itself.
+    A vector is rounded in units of its length in every direction, so all coordinates of a particle have one size. A
+    particle that joints hold at the origin is rounded in units of the corrections that cancel there; the fraction of
+    the largest size accounts for these. Entries of a 1-D q may have different units and are compared through `weights`,
+    the roots of their masses; without weights each entry keeps its own size.
     """
     size = jnp.abs(q)
     if size.ndim < 2:
@@ -60,7 +60,7 @@ def coordinate_sizes(size: Numbers, weights: Numbers, fraction: float) -> Any:
 
 
 def inverse_sizes(size: Numbers) -> Any:
-    """`1/size`; where nothing has a size only an exact zero is zero."""
+    """`1/size`; for a zero size, so large that only an exact zero counts as zero."""
     return jnp.where(size > 0, 1.0 / size, jnp.finfo(size.dtype).max)
 
 
@@ -70,7 +70,7 @@ def relative(residual: Numbers, size: Numbers) -> Any:
 
 
 def loose(dtype: DTypeLike) -> float:
-    """`sqrt(eps)`: the relative residual below which an iteration that no longer contracts has met round-off."""
+    """`sqrt(eps)`: the relative residual below which an iteration that stalls has reached round-off."""
     return float(jnp.finfo(dtype).eps) ** 0.5
 
 
@@ -83,7 +83,7 @@ def stall_rule(dtype: DTypeLike, unit: Real = 1.0, *, quadratic: bool) -> dict[s
 
 
 def size_with_margin(x: Numbers, other: Numbers) -> Any:
-    """The larger of two sizes, entry by entry: what a difference of both is rounded to."""
+    """The larger of two sizes, entry by entry: the scale of rounding errors of a difference."""
     return jnp.maximum(jnp.abs(x), jnp.abs(other))
 
 
@@ -94,15 +94,15 @@ def power_of_two(x: Numbers) -> Any:
     return jnp.ldexp(jnp.ones_like(x), exponent - 1)
 
 
-def balanced(matrix: Numbers, sizes: Numbers, solve: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """A solve with `matrix` whose unknowns have the given sizes, through a matrix without units.
+def balance(matrix: Numbers, sizes: Numbers, solve: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """A solve with `matrix` by way of a dimensionless matrix; `sizes` are those of the unknowns.
 
-    Row exchanges depend on the units of rows and columns. With columns in units of the unknowns and rows divided by
-    their `row_sizes`, all powers of two, they do not, and no rounding is added. `solve(matrix)` returns a function of
-    the right-hand side.
+    Row exchanges depend on the units of rows and columns. Scaling columns by the sizes of the unknowns and rows by
+    their `row_sizes` removes the units; all scales are powers of two, which adds no rounding. `solve(matrix)` returns a
+    function of the right-hand side.
     """
     rows = row_sizes(matrix, sizes)
-    # an unknown that is zero so far is measured by what it takes to change the rows that have a size
+    # the size of an unknown that is still zero is the change of it that matters in the rows that have a size
     reach = jnp.max(jnp.abs(matrix) * jnp.where(rows > 0, inverse_sizes(rows), 0.0)[:, None], axis=0)
     reach = jnp.where(reach > 0, reach, jnp.max(jnp.abs(matrix), axis=0))
     columns = power_of_two(jnp.where(sizes > 0, sizes, 1.0 / jnp.where(reach > 0, reach, 1.0)))

@@ -1,9 +1,9 @@
 """Dense solves for the small matrices inside a step.
 
 Up to `UNROLL` unknowns the elimination is unrolled into scalar arithmetic: XLA fuses it, and the kernel compiler sees
-every structural zero, so that a tridiagonal matrix given as a dense one costs what a tridiagonal solve costs. No
-pivoting is done: the matrices of this library are Gram matrices or close to one, and the smallest pivot is reported so
-that a singular one is noticed. Larger matrices go to LAPACK.
+every structural zero, so that a tridiagonal matrix in dense form costs as much as a tridiagonal solve. There is no
+pivoting, because the matrices are Gram matrices or close to one; the smallest pivot reveals a singular matrix. Larger
+matrices use LAPACK.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.types import Numbers
 from .scales import power_of_two
 
 UNROLL = 16
-# Up to this size the unrolled elimination works on single numbers, beyond it on rows and columns.
+# Up to this size the unrolled elimination works on scalars, above it on rows and columns.
 SCALARS = 4
 
 
@@ -38,10 +38,10 @@ class UnrolledFactor(eqx.Module):
         return jnp.min(jnp.stack([row[k] for k, row in enumerate(self.upper)]))
 
     def solve(self, b: Numbers) -> Any:
-        return jnp.stack(self.solved(b))
+        return jnp.stack(self.unknowns(b))
 
-    def solved(self, b: Sequence[Any] | Numbers, divide: bool = False) -> list[Any]:
-        """The unknowns, one by one; `divide` by the pivots instead of multiplying with their inverses."""
+    def unknowns(self, b: Sequence[Any] | Numbers, divide: bool = False) -> list[Any]:
+        """The unknowns as a list; `divide` divides by the pivots instead of multiplying by their inverses."""
         n = len(self.upper)
         y: list[Any] = []
         for i in range(n):
@@ -59,7 +59,7 @@ class UnrolledFactor(eqx.Module):
 
 
 class PairFactor(eqx.Module):
-    """Two unknowns by Cramer's rule: one division, where elimination needs two in turn."""
+    """Two unknowns by Cramer's rule: one division instead of two in sequence."""
 
     matrix: tuple[tuple[Any, Any], tuple[Any, Any]]
     inverse: Any  # of the determinant
@@ -126,10 +126,10 @@ class Dense(eqx.Module):
             return DenseFactor(lu, permutation, scale, jnp.min(jnp.abs(jnp.diagonal(lu))))
         if n == 2:
             return _pair(a[0, 0], a[0, 1], a[0, 1] if symmetric else a[1, 0], a[1, 1])
-        return unrolled(a, n, symmetric) if n <= SCALARS else eliminated(a, n, symmetric)
+        return factor_unrolled(a, n, symmetric) if n <= SCALARS else factor_by_rows(a, n, symmetric)
 
     def factor_redundant(self, symmetric: bool = False) -> Any:
-        """Factors that accept a matrix of lower rank; `.shortest(x)` takes off the null space."""
+        """Factors that accept a matrix of lower rank; `.shortest(x)` removes the component in the null space."""
         from .redundant import min_norm_factor
 
         return min_norm_factor(self.matrix, symmetric)
@@ -142,16 +142,16 @@ class Dense(eqx.Module):
 
 
 def diagonal_scale(a: Numbers) -> Any:
-    """Powers of two near `1/sqrt|a_ii|`; for a vanishing diagonal entry the largest entry of its row counts."""
+    """Powers of two near `1/sqrt|a_ii|`; a zero diagonal entry is replaced by the largest entry of its row."""
     diagonal = jnp.abs(jnp.diagonal(a))
     return 1.0 / power_of_two(jnp.sqrt(jnp.where(diagonal > 0, diagonal, jnp.max(jnp.abs(a), axis=1))))
 
 
 def diagonal_size(x: Numbers) -> Any:
-    """What a pivot is compared with: the size of the diagonal entry it came from, one where that is zero.
+    """The size of a diagonal entry, with which its pivot is compared; one for a zero entry.
 
-    `pivot` of all factors is the smallest ratio, `1 / max(size |inverse of the pivot|)`: a single division. A pivot
-    that is small beside its diagonal entry has canceled: its row depends on earlier ones.
+    The `pivot` of all factors is the smallest ratio, `1 / max(size |inverse of the pivot|)`: a single division. A pivot
+    that is much smaller than its diagonal entry results from cancellation: its row depends on earlier ones.
     """
     size = jnp.abs(x)
     return jnp.where(size == 0, 1.0, size)
@@ -163,8 +163,8 @@ def _pair(a00: Numbers, a01: Numbers, a10: Numbers, a11: Numbers) -> PairFactor:
     return PairFactor(((a00, a01), (a10, a11)), inverse, pivot)
 
 
-def eliminated(a: Numbers, n: int, symmetric: bool, scale: Sequence[Any] | None = None) -> EliminatedFactor:
-    """The factors as vectors; `scale` are the entries that the pivots are compared with, if not those of `a`."""
+def factor_by_rows(a: Numbers, n: int, symmetric: bool, scale: Sequence[Any] | None = None) -> EliminatedFactor:
+    """Factors as vectors; pivots are compared with `scale`, by default the diagonal of `a`."""
     rows, columns, inverse = [], [], []
     scale = [diagonal_size(a[k, k]) for k in range(n)] if scale is None else scale
     for _ in range(n):
@@ -176,10 +176,10 @@ def eliminated(a: Numbers, n: int, symmetric: bool, scale: Sequence[Any] | None 
     return EliminatedFactor(tuple(rows), tuple(columns), tuple(inverse), 1.0 / jnp.max(jnp.stack(growth)))
 
 
-def unrolled(
+def factor_unrolled(
     a: Mapping[tuple[int, int], Any] | Numbers, n: int, symmetric: bool, dependent: float = 0.0
 ) -> UnrolledFactor:
-    """The factors as scalars (or arrays over the last axis of `a`). `a` may be a table, `a[i, j]` being an entry.
+    """Factors as scalars (or arrays over the last axis of `a`). `a` may be a mapping with entries `a[i, j]`.
 
     A row whose pivot falls below `dependent` times its diagonal entry is skipped: its unknown is zero.
     """
@@ -191,7 +191,7 @@ def unrolled(
     factors: list[list[Any]] = [[] for _ in range(n)]
     for k in range(n):
         if dependent:
-            # the inverse of a pivot that vanishes must not be formed: in reverse mode it would give NaN
+            # do not form the inverse of a zero pivot: in reverse mode it would give NaN
             kept = jnp.abs(rows[k][k]) > dependent * scale[k]
             inverse.append(jnp.where(kept, 1.0 / jnp.where(kept, rows[k][k], 1.0), 0.0))
         else:
@@ -214,7 +214,7 @@ def solve(matrix: Numbers, b: Numbers, symmetric: bool = False) -> Any:
 
 
 def small_product(a: Numbers, b: Numbers) -> Any:
-    """`a b^T`. Small ones are sums, which XLA fuses with what surrounds them: a call costs more than the product."""
+    """`a b^T`. Small products are sums, which XLA fuses with their surroundings: a call would cost more."""
     if a.shape[0] * b.shape[0] * a.shape[1] > 4096:
         return a @ b.T
     return jnp.sum(a[:, None, :] * b[None, :, :], axis=-1)
@@ -225,7 +225,7 @@ def root(matrix: Numbers) -> Any:
     n = matrix.shape[0]
     if n > UNROLL:
         return jnp.linalg.cholesky(matrix)
-    factor = unrolled(matrix, n, symmetric=True)
+    factor = factor_unrolled(matrix, n, symmetric=True)
     zero = jnp.zeros((), matrix.dtype)
     rows = [[*factor.lower[i], jnp.ones((), matrix.dtype), *[zero] * (n - 1 - i)] for i in range(n)]
     scale = [1.0 / jnp.sqrt(x) for x in factor.inverse_pivots]

@@ -1,10 +1,10 @@
 """General sparse matrices with a fixed pattern: elimination in rounds of independent pivots.
 
-The order is found once, on the host: in every round a set of nodes that are not coupled to each other and have few
-neighbors is eliminated at once, which makes a round a few vectorized operations. Leaves of a tree go first, so a tree
-(and any graph whose cliques form one, such as the rods of a mobile) is eliminated without fill; a chain becomes
-odd-even reduction. Where elimination fills in, the last rows are nearly all coupled to each other: they are left as a
-dense core, which saves most of the rounds. Stable without pivoting for positive definite matrices.
+The order is computed once, on the host. Each round eliminates a set of nodes with few neighbors of which no two are
+coupled, as a few vectorized operations. Leaves of a tree come first, so a tree (and any graph whose cliques form one,
+such as the rods of a mobile) is eliminated without fill; a chain becomes odd-even reduction. If elimination fills in,
+nearly all of the last rows are coupled to each other. They form a dense core, which saves most of the rounds. The
+elimination is stable without pivoting for positive definite matrices.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .layout import AbstractLayout, Piece, sum_parts
 from .small import Dense
 from .tridiagonal import apply, diagonals, invert, smallest_pivot, times
 
-# Fill beyond this multiple of a dense triangle's share makes a dense factorization the better choice.
+# With more entries than this fraction of the full matrix, a dense factorization is faster.
 DENSE_FILL = 0.25
-# Rows of the dense core, and of a matrix up to which there is none: the kernel compiler takes small ones as they are.
-CORE, SMALL = 96, 128
+# Rows of the dense core. Matrices of at most MAX_ROWS_WITHOUT_CORE rows have none: the kernel compiler unrolls them.
+CORE_ROWS, MAX_ROWS_WITHOUT_CORE = 96, 128
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ def plan_sparse(pattern: Graph) -> SparseLayout | None:
     graph = [set(x) for x in pattern.neighbors()]
     alive, plan, fill = set(range(n)), [], 0
     limit = DENSE_FILL * n * n
-    while alive and not (fill and n * r > SMALL and len(alive) * r <= CORE):
+    while alive and not (fill and n * r > MAX_ROWS_WITHOUT_CORE and len(alive) * r <= CORE_ROWS):
         chosen = _independent(graph, alive)
         steps = []
         for k in chosen:
@@ -103,7 +103,7 @@ def plan_sparse(pattern: Graph) -> SparseLayout | None:
 
 
 def _independent(graph: list[set[int]], alive: set[int]) -> list[int]:
-    """Nodes of low degree of which no two are coupled: simplicial ones (no fill) alone, as long as these are many."""
+    """Nodes of low degree of which no two are coupled; only simplicial ones (no fill) while there are many."""
     degrees = {k: len(graph[k]) for k in alive}
     least = min(degrees.values())
     ranked = sorted((d, k) for k, d in degrees.items() if d <= max(2 * least, 4))

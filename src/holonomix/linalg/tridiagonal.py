@@ -1,10 +1,10 @@
 """Tridiagonal and block tridiagonal matrices by odd-even (cyclic) reduction, or by the recurrence along the chain.
 
 Rows 0, 2, 4, ... are eliminated at once, which leaves a matrix of the same kind and half the size: log2(n) vectorized
-levels on any device, and for numbers on one CPU core as fast as the sequential recurrence. It is Gaussian elimination
-in another order, so it is stable for the positive definite Gram matrices of this library without pivoting. Long chains
-of blocks on a CPU take the recurrence: a block's numbers stay in registers and in the cache, the kernel compiler writes
-the elimination of one block out without its zeros, and the program does not grow with the chain.
+levels on any device; for scalars on one CPU core this is as fast as the sequential recurrence. It is Gaussian
+elimination in another order, so it is stable without pivoting for positive definite Gram matrices. Long chains of
+blocks on a CPU use the recurrence: a block stays in registers and in the cache, the kernel compiler unrolls the
+elimination of one block without its zeros, and the size of the program does not depend on the length of the chain.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .fronts import MIN_FRONT_BLOCK, FrontFactor, FrontLayout, FrontMatrix, Stor
 from .graph import Graph, positions
 from .layout import AbstractLayout, Piece, merge_blocks, sum_parts
 from .multifrontal import Plan
-from .small import UNROLL, EliminatedFactor, diagonal_size, eliminated
+from .small import UNROLL, EliminatedFactor, diagonal_size, factor_by_rows
 
 # Chains of at most this many blocks are reduced, which the kernel compiler turns into straight-line code.
 MAX_REDUCED_BLOCKS = 8
 # The recurrence is written out by the kernel compiler up to blocks of this size; larger ones are eliminated in fronts.
 MAX_RECURRENCE_BLOCK = 6
-# Lanes that are worked on together in long loops: what they need fits a core's own cache.
+# Number of lanes per tile of a long loop; a tile fits into the cache of a core.
 TILE = 256
 
 
 class TridiagonalFactor(eqx.Module):
-    """What each level of the reduction needs again when a right-hand side comes."""
+    """Coefficients of each level of the reduction, for the substitutions."""
 
     levels: tuple[tuple[Any, ...], ...]
     last: Any
@@ -158,7 +158,7 @@ def _recurrence(lower: Numbers, diagonal: Numbers, upper: Numbers, symmetric: bo
     def eliminate(carried: PyTree, row: PyTree):
         a, b, c = row
         scale = [diagonal_size(b[k, k]) for k in range(size)]
-        factor = eliminated(b - a @ carried, size, symmetric, scale)
+        factor = factor_by_rows(b - a @ carried, size, symmetric, scale)
         product = factor.solve(c)
         return product, (factor, product)
 
@@ -172,7 +172,7 @@ def part(x: Numbers, first: Index, count: int) -> Any:
 
 
 def lane_products(x: Numbers, y: Numbers) -> Any:
-    """`(a, b, lanes)` from `(a, d, lanes)` and `(b, d, lanes)`: the sum over d, in tiles that stay in the cache."""
+    """`(a, b, lanes)` from `(a, d, lanes)` and `(b, d, lanes)`: the sum over d, in tiles that fit into the cache."""
     n = x.shape[-1]
     product = lambda x, y: jnp.sum(x[:, None] * y[None], axis=2)
     if n <= 4 * TILE or x.shape[0] * y.shape[0] == 1 or jax.default_backend() != "cpu":
@@ -190,7 +190,7 @@ def lane_products(x: Numbers, y: Numbers) -> Any:
 def invert(a: Numbers, scale: Numbers) -> tuple[Any, Any]:
     """The inverses of numbers `(n,)` or small matrices `(b, b, n)`, and the smallest pivot relative to `scale`.
 
-    Gauss-Jordan elimination in as many vectorized steps as there are rows; no pivoting, as everywhere in this package.
+    Gauss-Jordan elimination in one vectorized step per row, without pivoting.
     """
     safe = diagonal_size(scale)
     if a.ndim == 1:
@@ -227,13 +227,13 @@ def _grow(x: Numbers) -> Any:
 
 
 def _behind(x: Numbers, like: Numbers) -> Any:
-    """The element before each of `like`, which has as many as x or one more; zero before the first."""
+    """The element of x before each of `like`, whose length is that of x or one more; zero before the first."""
     ends = (1, like.shape[-1] - x.shape[-1] - 1, 0)
     return jax.lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [ends])
 
 
 def _fit(x: Numbers, like: Numbers) -> Any:
-    """As many elements along the chain as `like` has: one is dropped, or a zero added, at the end."""
+    """x with the length of `like`: the last element is dropped, or a zero appended."""
     n = like.shape[-1]
     return x[..., :n] if x.shape[-1] >= n else _grow(x)
 

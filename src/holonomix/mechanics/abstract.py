@@ -1,4 +1,4 @@
-"""What every system answers: energies, forces and constraints, from its functions, mass and parameters.
+"""The interface of all systems: energies, forces and constraints.
 
 Convention: `M q'' = F(q) - G(q)^T lambda`, `g(q) = 0`, `G = dg/dq`, `p = M q'`, `F = -grad V (+ applied force)`.
 """
@@ -27,17 +27,17 @@ from .coupling import Structured, find_structure
 from .gram import structured_jacobian
 from .islands import IslandConstraint
 from .mass import AbstractMass, BoundMass, PositionMass, as_mass
-from .names import Row, named_rows
+from .names import Row, list_rows
 from .potentials import depends_on_time, evaluate_potential
 
 S = TypeVar("S", bound="AbstractSystem")
 
 
 class AbstractSystem(eqx.Module):
-    """A mechanical system as methods and drivers see it.
+    """A mechanical system as methods and drivers use it.
 
-    A final class gives the functions, as fields or properties: the potential, the terms of the constraint, the applied
-    force and the vector potential (None where there is none), with mass and parameters.
+    A final class provides, as fields or properties, the potential, the terms of the constraint, the applied force and
+    the vector potential (None if absent), the mass and the parameters.
     """
 
     potential_fn: eqx.AbstractVar[Any]
@@ -53,15 +53,15 @@ class AbstractSystem(eqx.Module):
     @property
     @abc.abstractmethod
     def kind(self) -> str:
-        """`free`, `constrained` or `stiff`: what the traits of methods are declared for."""
+        """`free`, `constrained` or `stiff`: the kinds for which methods declare their traits."""
 
     @abc.abstractmethod
     def prepare(self, q: Numbers) -> AbstractSystem:
-        """The same system as steps use it: its mass in final form, its functions frozen as they are now."""
+        """The same system for use in steps: mass in its final form, functions frozen."""
 
     @abc.abstractmethod
     def try_out(self, q: Numbers) -> None:
-        """Call every function of the user once, the way a run does; shapes are all that matters."""
+        """Call every function of the user once, as a run does, to check shapes."""
 
     @abc.abstractmethod
     def with_params(self, params: PyTree) -> AbstractSystem:
@@ -72,7 +72,7 @@ class AbstractSystem(eqx.Module):
         """The stiff system with the constraint replaced by the potential `omega^2/2 |g|^2`."""
 
     def shaped(self: S, shape: tuple[int, ...]) -> S:
-        """The same system with the shape of q on record, so that `explain` needs no start."""
+        """The same system with a known shape of q, so that `explain` needs no initial state."""
         return self._with(shape=tuple(shape))
 
     def with_row_sets(self: S, count: int) -> S:
@@ -88,11 +88,11 @@ class AbstractSystem(eqx.Module):
             object.__setattr__(new, field.name, static.get(field.name, getattr(self, field.name)))
         return new
 
-    # -- what it is ---------------------------------------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------------------------
 
     @property
     def has_constraints(self) -> bool:
-        """Whether the motion is bound to a manifold `g(q, t) = 0`."""
+        """Whether the motion is constrained to a manifold `g(q, t) = 0`."""
         return bool(self.constraint_terms)
 
     @property
@@ -112,7 +112,7 @@ class AbstractSystem(eqx.Module):
 
     @property
     def conservative(self) -> bool:
-        """Whether H is an energy that the motion keeps, as long as the constraints do not move."""
+        """Whether H is conserved if the constraints do not depend on time."""
         return not self.forced and not self.time_dependent
 
     @property
@@ -132,7 +132,7 @@ class AbstractSystem(eqx.Module):
 
     @property
     def needs(self) -> frozenset[Capability]:
-        """What a method must be able to treat. (Whether rows are redundant is seen at the start of a run only.)"""
+        """What a method must be able to treat. (Redundant rows are detected only at the start of a run.)"""
         found = {
             Capability.MASS: self.position_mass,
             Capability.FORCE: self.forced,
@@ -143,7 +143,7 @@ class AbstractSystem(eqx.Module):
         return frozenset(c for c, needed in found.items() if needed)
 
     def mass_form(self, q: Numbers) -> AbstractMass:
-        """The mass in the form that its structure asks for; one that depends on the position is evaluated at q."""
+        """The mass as the class of its structure; a mass that depends on the position is evaluated at q."""
         bound = isinstance(self.mass, Parametrized)
         form = PositionMass(BoundMass(self.mass, self.params)) if bound else as_mass(self.mass, q)
         return form.at(q) if isinstance(form, PositionMass) else form
@@ -203,7 +203,7 @@ class AbstractSystem(eqx.Module):
         return self.kinetic(q, p) + self._potential(q, t)
 
     def force(self, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
-        """`-H_q` plus the applied force: everything that drives p except the constraint forces."""
+        """`-H_q` plus the applied force: the rate of p without the constraint forces."""
         f = -self.gradient(q, t) if self.separable else -jax.grad(self.hamiltonian)(q, p, t)
         return f + self.applied_force(q, self.velocity(q, p), t) if self.forced else f
 
@@ -220,7 +220,7 @@ class AbstractSystem(eqx.Module):
         return self._constraint if self.constraint_terms else None
 
     def _terms(self, t: Real) -> tuple[tuple[Any, Any], ...]:
-        """Every term with the arguments it takes beside q."""
+        """Every term with its arguments other than q."""
         extra = () if self.params is None else (self.params,)
         return tuple((term, (t, *extra) if isinstance(term, Rheonomic) else extra) for term in self.constraint_terms)
 
@@ -239,10 +239,10 @@ class AbstractSystem(eqx.Module):
 
     def constraint_rows(self, q: Numbers) -> list[Row]:
         """Number and name of every row of the constraint."""
-        return named_rows(self._terms(0.0), q)
+        return list_rows(self._terms(0.0), q)
 
     def constraint_forces(self, q: Numbers, p: Numbers, t: Real = 0.0) -> dict[str, Any]:
-        """The force `-G^T lambda` of each named constraint, each in the shape of q; rows without a name stand alone."""
+        """The force `-G^T lambda` of each named constraint, and of each unnamed row, in the shape of q."""
         if not self.constraint_terms:
             return {}
         members: dict[str, list[int]] = {}
@@ -278,28 +278,28 @@ class AbstractSystem(eqx.Module):
         """
         mass, islands = self.mass_form(q), self.islands(q) if split else None
         if islands is None:
-            # the second position has the weights: they are those of the Gram matrix there, which a step needs as well
+            # weight the rows at the second position: the Gram matrix there, which a step needs too, uses the same
             return jnp.min(self.linearize(q1, t1).row_products(mass, q, self.linearize(q, t))) < 0
         before, after = (islands.linearize(islands.gather(x)) for x in (q, q1))
         products = after.weighted(mass, q.shape).row_products(before)
         return reduce(jnp.minimum, [jnp.min(x) for x in products]) < 0
 
     def structure(self, q: Numbers) -> str:
-        """Which solver the multipliers get, and why, in a sentence or two."""
+        """Which solver computes the multipliers, and why, in a sentence or two."""
         return find_structure(self._terms(0.0), self.mass_form(q), q, self.row_sets)[1]
 
     def _structured(self, q: Numbers) -> Structured | None:
-        # the count is shared by all that ask while tracing
+        # the count is cached while tracing
         if not self.constraint_terms or self.row_sets * self.constraint_count(q) <= UNROLL:
             return None
         return find_structure(self._terms(0.0), self.mass_form(q), q, self.row_sets)[0]
 
     def dense_rows(self, q: Numbers) -> bool:
-        """Whether the Jacobian of the constraint is held as a matrix: few rows, or no structure."""
+        """Whether the Jacobian of the constraint is stored as a matrix: few rows, or no structure."""
         return self._structured(q) is None
 
     def islands(self, q: Numbers) -> IslandConstraint | None:
-        """The constraint as many small groups of rows side by side, where it is that and nothing else."""
+        """The constraint as many small independent groups of rows; None if it has any other rows."""
         found = self._structured(q)
         if found is None or found.plain or found.patterns or found.coupling.islands is None:
             return None

@@ -1,6 +1,6 @@
-"""What a system may have beyond a constant mass, a potential V(q), and constraints that are fixed and independent.
+"""Optional features of systems beyond a constant mass, a potential V(q), and fixed independent constraints.
 
-A system says what it needs (`system.needs`), a method declares what it treats (`Traits.treats`).
+A system lists the features it needs (`system.needs`), a method those it treats (`Traits.treats`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 
 
 class Capability(enum.Enum):
-    """One thing that a system may need; the value is its short name in tables."""
+    """A feature that a system may need; the value is its short name in tables."""
 
     MASS = "M(q)"
     FORCE = "f(q, v, t)"
@@ -20,12 +20,12 @@ class Capability(enum.Enum):
 
     @property
     def meaning(self) -> str:
-        """What a system with it has."""
+        """The feature in words."""
         return _MEANING[self][0]
 
     @property
     def condition(self) -> str:
-        """What a method without it needs of a system."""
+        """The condition on systems for a method without this feature."""
         return _MEANING[self][1]
 
 

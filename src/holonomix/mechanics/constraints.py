@@ -15,12 +15,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..core.checks import check_name
 from ..core.types import Function, Numbers
 from ..linalg.scales import particle_sizes, row_sizes
 from ..linalg.small import Dense, small_product
 from ..trace.functions import as_callable
 from .mass import AbstractMass
-from .names import Name, check_name
+from .names import Name
 
 
 class Rheonomic(eqx.Module):

@@ -1,6 +1,6 @@
-"""Which rows of the constraint meet in `G M^-1 G^T`, and the form that this allows the matrix.
+"""Which rows of the constraint are coupled in `G M^-1 G^T`, and the matrix structure that fits.
 
-Two blocks of rows are coupled when they touch a common particle (the mass being diagonal, or a matrix a particle). The
+Two blocks of rows are coupled if they touch a common particle (the mass is diagonal, or one matrix per particle). The
 analysis runs once, on the host, when a function is traced; it is cached by the index lists.
 """
 
@@ -26,8 +26,8 @@ from .mass import AbstractMass, AbstractParticleMass
 from .names import row_count
 from .structured import AbstractLocal
 
-# Beyond this many meetings of rows the matrix is as good as dense, and the index lists would not fit either.
-MAX_MEETINGS = 20_000_000
+# With more coupled pairs than this the matrix is nearly dense, and the index lists would not fit into memory.
+MAX_JUNCTIONS = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,9 +43,9 @@ class ConstraintGroup:
 class JunctionRows:
     """Blocks `left[k]` of one part and `right[k]` of another that share a particle at the given slots.
 
-    `entries` tells where the products of their rows go in the stored matrix: `(k,)` where a block is a node of the
-    graph, `(rows, rows, k)` where each of its rows is one; `mirrored` where they go again when both Jacobians are the
-    same, None where the other order is another junction that then need not be computed, or where both are one.
+    `entries` are the places of the products of their rows in the stored matrix: `(k,)` if a block is a node of the
+    graph, `(rows, rows, k)` if each of its rows is a node. `mirrored` are the places of the transposed products if both
+    Jacobians are the same. It is None if the junction in the other order comes first, or if both sides are the same.
     """
 
     left: tuple[int, int, np.ndarray]
@@ -55,7 +55,7 @@ class JunctionRows:
 
     @property
     def first(self) -> bool:
-        """Whether this is the order that is computed when both Jacobians are the same."""
+        """Whether this order is the one that is computed if both Jacobians are the same."""
         return self.left[:2] <= self.right[:2]
 
 
@@ -65,8 +65,8 @@ class Coupling:
 
     parts: tuple[ConstraintGroup, ...]
     periods: tuple[int, ...]  # parts of each term
-    meetings: tuple[JunctionRows, ...]
-    layout: AbstractLayout | None  # None: as good as dense
+    junctions: tuple[JunctionRows, ...]
+    layout: AbstractLayout | None  # None: dense
     text: str
     islands: Islands | None = None
 
@@ -97,7 +97,7 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
         for b in columns:
             left, right = _join(parts[a[0]].indices[:, a[1]], parts[b[0]].indices[:, b[1]])
             count += left.size * numbers[a[0]].shape[0] * numbers[b[0]].shape[0]
-            if count > MAX_MEETINGS:
+            if count > MAX_JUNCTIONS:
                 return _dense(parts, terms, f"{start} rows, nearly all coupled: dense LU")
             if left.size:
                 met.append((a, b, left, right))
@@ -107,14 +107,14 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     rows_of = np.concatenate(natural)
     number = np.arange(nodes)
     if len(natural) > len(terms):
-        # number the nodes by their rows, so that what is in order stays in order
-        i, j, rows_of, number = _renumbered(i, j, rows_of)
+        # number the nodes by their rows, to keep the natural order
+        i, j, rows_of, number = _renumber(i, j, rows_of)
     layout = plan_layout(i, j, rows_of)
     if layout is None:
         return _dense(parts, terms, dense_text(start))
     if isinstance(layout, FrontLayout) and not uniform:
         layout = layout.in_segments([(number[x], number[y]) for x, y in ends])
-    meetings = tuple(
+    junctions = tuple(
         JunctionRows(
             (*a, left),
             (*b, right),
@@ -125,7 +125,7 @@ def coupling_of(terms: tuple[tuple[Indices, int, int], ...]) -> Coupling:
     )
     periods = tuple(period for _, period, _ in terms)
     islands = islands_of(parts) if isinstance(layout, BlockLayout) else None
-    return Coupling(tuple(parts), periods, meetings, layout, layout.text, islands)
+    return Coupling(tuple(parts), periods, junctions, layout, layout.text, islands)
 
 
 def _ends(a: np.ndarray, left: np.ndarray, b: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,9 +143,7 @@ def _dense(parts: list[ConstraintGroup], terms: PyTree, text: str) -> Coupling:
     return Coupling(tuple(parts), tuple(period for _, period, _ in terms), (), None, text)
 
 
-def _renumbered(
-    i: np.ndarray, j: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _renumber(i: np.ndarray, j: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     order = np.argsort(rows[:, 0], kind="stable")
     number = np.empty(order.size, dtype=np.int64)
     number[order] = np.arange(order.size)
@@ -157,8 +155,8 @@ def _join(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order = np.argsort(b, kind="stable")
     lo, hi = np.searchsorted(b[order], a, "left"), np.searchsorted(b[order], a, "right")
     count = np.where(a < 0, 0, hi - lo)
-    if count.sum() > MAX_MEETINGS:
-        too_many = np.zeros(MAX_MEETINGS + 1, np.int64)
+    if count.sum() > MAX_JUNCTIONS:
+        too_many = np.zeros(MAX_JUNCTIONS + 1, np.int64)
         return too_many, too_many
     left = np.repeat(np.arange(a.size), count)
     first = np.repeat(np.cumsum(count) - count, count)
@@ -167,7 +165,7 @@ def _join(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Structured:
-    """The coupling of a system's structured terms, and where their rows stand among those of plain callables."""
+    """The coupling of a system's structured terms, and the places of their rows among those of plain functions."""
 
     coupling: Coupling
     layout: Indices  # natural positions of the structured rows, then of the plain ones
@@ -179,9 +177,9 @@ class Structured:
 def find_structure(
     terms: tuple[tuple[Any, Any], ...], mass: AbstractMass, q: Numbers, sets: int = 1
 ) -> tuple[Structured | None, str]:
-    """The structure of a list of (term, further arguments), or None where a dense matrix serves; and the reason.
+    """The structure of a list of (term, further arguments), or None for a dense matrix; and the reason.
 
-    A step solves for so many `sets` of multipliers together.
+    `sets` is the number of sets of multipliers that a step solves for together.
     """
     local = tuple(k for k, (term, _) in enumerate(terms) if isinstance(term, AbstractLocal))
     rows = [row_count(term, q, extra) for term, extra in terms]
@@ -192,7 +190,7 @@ def find_structure(
         return None, f"{m} rows with a mass matrix that couples particles: dense LU"
     plain = tuple(k for k in range(len(terms)) if k not in local)
     patterns: dict[int, Pattern] = {}
-    # beside more rows than that, a few plain ones are a border
+    # among many rows, a few plain ones are treated as a border
     if sum(rows[k] for k in plain) > (UNROLL if m > UNROLL else UNROLL // sets):
         found = {k: discover(terms[k][0], q, terms[k][1]) for k in plain}
         patterns = {k: pattern for k, pattern in found.items() if pattern is not None}

@@ -1,8 +1,9 @@
-"""`A = M + shift V''(q)`, the matrix behind every linearly implicit method, in the structure its potential has.
+"""`A = M + shift V''(q)`, the matrix of linearly implicit methods, in the structure of its potential.
 
-Where the potential is a sum of terms that each touch a few particles (`Distance` or `Local` constraints in a penalty,
-`LocalPotential`, anything linear in q), the small Hessians of the terms are put where the coupling graph of particles
-wants them: one block a molecule, block tridiagonal for chains and rings, sparse else. Everything else is dense.
+If the potential is a sum of terms that each touch a few particles (`Distance` or `Local` constraints in a penalty,
+`LocalPotential`, anything linear in q), the small Hessians of the terms are assembled in the structure of the coupling
+graph of particles: one block per molecule, block tridiagonal for chains and rings, sparse otherwise. All other
+potentials have a dense matrix.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class LocalEnergy(NamedTuple):
     scale: Any = 1.0
 
     def hessians(self, q: Numbers) -> Any:
-        """One Hessian a block, `(blocks, particles, coordinates, particles, coordinates)`.
+        """One Hessian per block, `(blocks, particles, coordinates, particles, coordinates)`.
 
-        Blocks do not meet inside the energy, so one directional derivative serves all of them at once.
+        The energy does not couple blocks, so one directional derivative serves all of them.
         """
         x = self.gather(q)
         k, s = x.shape[:2]
@@ -50,7 +51,7 @@ class LocalEnergy(NamedTuple):
 def curvature(system: AbstractSystem, q: Numbers, shift: Real, weight: Real = 1.0) -> Any:
     """`weight M + shift V''(q)` over the flattened q, with `.factor(once)` giving `.solve(b)` and `.smallest` (pivot).
 
-    `system` is the System whose potential is meant (`stiff.full`, `stiff.fast`, ...); its mass is constant.
+    V is the potential of `system` (`stiff.full`, `stiff.fast`, ...), whose mass must be constant.
     """
     parts, pattern, _ = _find(system, q)
     if pattern is not None and parts is not None:
@@ -60,11 +61,11 @@ def curvature(system: AbstractSystem, q: Numbers, shift: Real, weight: Real = 1.
 
 
 def curvature_structure(system: AbstractSystem, q: Numbers) -> str:
-    """How `M + shift V''` would be solved, in words."""
+    """A description of the solver for `M + shift V''`."""
     return _find(system, q)[2]
 
 
-# -- what the potential is made of -----------------------------------------------------------------------------------
+# -- terms of the potential ------------------------------------------------------------------------------------------
 
 
 def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
@@ -83,20 +84,20 @@ def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None,
 
 
 def local_energies(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
-    """The potential as local energies, nothing for what is linear in q; None where its locality is not known."""
+    """The potential as local energies, without terms linear in q; None if its locality is unknown."""
     if hasattr(potential, "local_energies"):
         return potential.local_energies(q, extra)
     return [] if _is_linear(potential, q, extra) else None
 
 
-def combined(potentials: list[Any], q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+def combine_energies(potentials: list[Any], q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
     """The local energies of a sum."""
     found = [local_energies(p, q, extra) for p in potentials]
     return None if any(x is None for x in found) else [part for x in found for part in x or ()]
 
 
 def _is_linear(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> bool:
-    """Whether the second derivative vanishes by the look of the program: no output depends on the direction."""
+    """Whether the traced second derivative vanishes: no output depends on the direction."""
     gradient = jax.grad(lambda x: jnp.asarray(potential(x, *extra)))
     like = jax.ShapeDtypeStruct(q.shape, q.dtype)
     closed = jax.make_jaxpr(lambda x, v: jax.jvp(gradient, (x,), (v,))[1])(like, like)
@@ -107,7 +108,7 @@ def _is_linear(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> bool:
     return not any(not hasattr(v, "val") and v in touched for v in closed.jaxpr.outvars)
 
 
-# -- where the small Hessians go -------------------------------------------------------------------------------------
+# -- assembly of the small Hessians ----------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -115,7 +116,7 @@ class Pattern:
     """The coupling of particles; compared by identity, which the cache makes safe."""
 
     layout: AbstractLayout
-    diagonal: np.ndarray  # where the particles' own entries stand
+    diagonal: np.ndarray  # places of the diagonal entries
     targets: tuple[tuple[tuple[int, int, np.ndarray], ...], ...]  # per term: slot, slot, entries
 
 

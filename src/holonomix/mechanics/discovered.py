@@ -1,9 +1,8 @@
-"""Plain constraint functions of many rows: their structure, found from the traced program.
+"""The structure of plain constraint functions of many rows, found from the traced program.
 
-Where the rows are a few functions of their particles, they are differentiated row by row (`systems.rowwise`).
-Elsewhere rows that touch no particle in common get one color; one sweep of reverse mode with the rows of a color as
-seed yields all their derivatives at once. The number of sweeps depends on how many rows meet at a particle, not on how
-many rows there are.
+Rows that are instances of a few functions of their particles are differentiated row by row (`trace.rowwise`). Otherwise
+rows are colored: rows of one color share no particle, so one sweep of reverse mode with the rows of a color as seed
+yields all their derivatives. The number of sweeps depends on the number of rows per particle, not on the total number.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from ..trace.indexing import Indices, take
 from ..trace.rowwise import RowGroup, row_groups, row_slopes
 from ..trace.sparsity import traced_result
 
-# Rows that touch more particles than this, or need more sweeps, are left to dense algebra.
-MOST_PARTICLES, MOST_SWEEPS = 12, 24
+# Rows that touch more particles than this, or need more sweeps, are treated as dense.
+MAX_PARTICLES, MAX_SWEEPS = 12, 24
 
 
 class Pattern:
-    """The particles of every row, -1 where it has fewer than others, its color, and its program where it has one."""
+    """The particles of every row (padded with -1), its color, and its program if it has one."""
 
     def __init__(self, indices: np.ndarray, colors: np.ndarray, groups: tuple[RowGroup, ...] | None):
         self.indices, self.colors, self.sweeps = Indices(indices), colors, int(colors.max(initial=-1)) + 1
@@ -71,9 +70,9 @@ _patterns: Recent[tuple[Pattern | None]] = Recent(64)
 
 
 def discover(term: Function, q: Numbers, extra: tuple[Any, ...]) -> Pattern | None:
-    """The pattern of a term's rows, or None where they touch too many particles for it to be of use."""
+    """The pattern of a term's rows, or None if they touch too many particles."""
     known = None
-    if not has_user_functions(term):  # a frozen program is known by what it computes, and need not be traced again
+    if not has_user_functions(term):  # a frozen program identifies itself, and need not be traced again
         leaves, structure = jax.tree.flatten((term, extra))
         known = (structure, *((np.shape(x), str(jnp.result_type(x))) for x in leaves), q.shape, str(q.dtype))
     if known is not None and (found := _patterns.get(known)) is not None:
@@ -95,39 +94,39 @@ def _pattern(closed: ClosedJaxpr) -> Pattern | None:
     rows: Any = result.rows
     counts = np.diff(rows.indptr)
     most = int(counts.max(initial=0))
-    if most == 0 or most > MOST_PARTICLES:
+    if most == 0 or most > MAX_PARTICLES:
         return None
     rows.sort_indices()
-    colors = _colored(rows.indptr, rows.indices, rows.shape[1])
+    colors = _color_rows(rows.indptr, rows.indices, rows.shape[1])
     if colors is None:
         return None
     table, shape = _table(rows.indptr, rows.indices, most), closed.jaxpr.invars[0].aval.shape
-    ruled = has_rules(closed.jaxpr)  # a rule of the user's own is followed only by differentiating the whole function
+    ruled = has_rules(closed.jaxpr)  # custom derivative rules apply only if the whole function is differentiated
     return Pattern(table, colors, None if ruled else row_groups(result, table, int(np.prod(shape[1:], dtype=np.int64))))
 
 
 def _table(starts: np.ndarray, particles: np.ndarray, width: int) -> np.ndarray:
-    """One line for each row; a shorter one is put where it continues the lines before or after it."""
+    """One line per row; a shorter one is aligned with the lines before or after it."""
     table = np.full((starts.size - 1, width), -1)
     counts = np.diff(starts)
     for k in range(width):
         table[counts > k, k] = particles[starts[:-1][counts > k] + k]
     short = np.flatnonzero((counts < width) & (counts > 0))
-    for e in short[: 4 * width]:  # where many are short there is no regularity to keep
+    for e in short[: 4 * width]:  # many short lines are not regular anyway
         near = [(table[e + d] - d) for d in (-1, 1) if 0 <= e + d < counts.size and counts[e + d] == width]
-        table[e] = _placed(table[e, : counts[e]], near, width)
+        table[e] = _align(table[e, : counts[e]], near, width)
     return table
 
 
-def _placed(line: np.ndarray, near: list[np.ndarray], width: int) -> np.ndarray:
-    """A short line in the place where it agrees best with what its neighbors expect."""
+def _align(line: np.ndarray, near: list[np.ndarray], width: int) -> np.ndarray:
+    """Pad a short line so that it agrees best with the lines predicted by its neighbors."""
     fits = [max((int(np.sum(x[a : a + line.size] == line)) for x in near), default=0) for a in range(width)]
     first = int(np.argmax(fits[: width - line.size + 1]))
     return np.concatenate([np.full(first, -1), line, np.full(width - line.size - first, -1)])
 
 
-def _colored(starts: np.ndarray, particles: np.ndarray, count: int) -> np.ndarray | None:
-    """A color for each row, as few as a greedy choice finds, such that rows of one color share no particle."""
+def _color_rows(starts: np.ndarray, particles: np.ndarray, count: int) -> np.ndarray | None:
+    """A greedy coloring of the rows, such that rows of one color share no particle."""
     used = [0] * count
     colors = np.zeros(starts.size - 1, dtype=np.int64)
     flat, bounds = particles.tolist(), starts.tolist()
@@ -135,7 +134,7 @@ def _colored(starts: np.ndarray, particles: np.ndarray, count: int) -> np.ndarra
         mine = flat[bounds[e] : bounds[e + 1]]
         taken = functools.reduce(lambda x, i: x | used[i], mine, 0)
         color = (~taken & (taken + 1)).bit_length() - 1
-        if color >= MOST_SWEEPS:
+        if color >= MAX_SWEEPS:
             return None
         colors[e] = color
         for i in mine:

@@ -1,4 +1,4 @@
-"""The Fixman potential: what a rigid system lacks to have the position distribution of the stiff one it stands for."""
+"""The Fixman potential: the difference between the position distributions of a rigid system and of its stiff form."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import PyTree
 
+from ..core.checks import is_traced
 from ..core.errors import InputError
 from ..core.types import Numbers, Real
 from ..linalg import UNROLL, Dense
@@ -31,7 +31,7 @@ def fixman(system: AbstractSystem, temperature: Real) -> System:
     and the two agree along the manifold where the stiff potential is the penalty. Differentiated automatically. Writing
     a bond as |r| - L or as |r|^2 - L^2 changes W by a constant only.
     """
-    if not isinstance(temperature, Tracer) and not np.all(np.asarray(temperature) >= 0):
+    if not is_traced(temperature) and not np.all(np.asarray(temperature) >= 0):
         raise InputError(f"temperature must not be negative, not {temperature}")
     stiff = isinstance(system, StiffSystem)
     if not stiff and (not system.has_constraints or system.rheonomic):
@@ -39,7 +39,7 @@ def fixman(system: AbstractSystem, temperature: Real) -> System:
     rigid = system.constrained() if stiff else system
     if rigid.time_dependent:
         raise InputError("the Fixman potential corrects an equilibrium; this system's potential depends on time")
-    potential = Corrected(rigid.potential_fn, system, jnp.asarray(temperature, jnp.result_type(float)))
+    potential = CorrectedPotential(rigid.potential_fn, system, jnp.asarray(temperature, jnp.result_type(float)))
     return System(potential, rigid.constraint_terms, rigid.mass, rigid.force_fn, rigid.params, rigid.vector_fn)
 
 
@@ -61,7 +61,7 @@ def fixman_potential(system: AbstractSystem, q: Numbers) -> Any:
     return 0.5 * (log_determinant(s) - log_determinant(b))
 
 
-class Corrected(eqx.Module):
+class CorrectedPotential(eqx.Module):
     """`V(q) + kT W(q)`."""
 
     potential: Any

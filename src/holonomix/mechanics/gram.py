@@ -1,4 +1,4 @@
-"""The Jacobian of structured constraints and `G M^-1 G^T`, in the form that the coupling of their rows allows."""
+"""The Jacobian of structured constraints and `G M^-1 G^T`, in the structure of the coupling of their rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .coupling import Coupling, Structured
 from .discovered import Discovered
 from .islands import sum_of
 from .mass import AbstractMass, AbstractParticleMass
-from .structured import woven
+from .structured import interleave_terms
 
 
 def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q: Numbers) -> StructuredJacobian:
-    """Each structured term's own Jacobian, and dense rows for the plain callables."""
+    """The Jacobian of each structured term, and dense rows for plain functions."""
     patterns = dict(found.patterns)
     views = {k: Discovered(terms[k][0], patterns[k]) if k in patterns else terms[k][0] for k in found.local}
     slopes = tuple(part for k, view in views.items() for part in view.jacobians(q, *terms[k][1]))
@@ -35,7 +35,7 @@ def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q
 
 
 class StructuredJacobian(AbstractJacobian):
-    """`G(q)`: `(rows, coordinates, blocks)` for each particle of each part, and full rows for plain callables."""
+    """`G(q)`: `(rows, coordinates, blocks)` for each particle of each part, and full rows for plain functions."""
 
     slopes: tuple[tuple[Any, ...], ...]
     full: Any  # (rows, coordinates of q) or None
@@ -44,8 +44,8 @@ class StructuredJacobian(AbstractJacobian):
     shape: tuple[int, ...] = eqx.field(static=True)
 
     def _natural(self, parts: list[Any], full: Any) -> Any:
-        """Rows `(rows, blocks)` of every part, and those of plain callables, in the order of the constraint."""
-        out = woven(parts, self.coupling.periods) + ([] if full is None else [full])
+        """Rows `(rows, blocks)` of every part, and those of plain functions, in the order of the constraint."""
+        out = interleave_terms(parts, self.coupling.periods) + ([] if full is None else [full])
         return _unsort(jnp.concatenate(out) if len(out) > 1 else out[0], self.layout)
 
     def _split(self, multipliers: Numbers) -> list[Any]:
@@ -60,7 +60,7 @@ class StructuredJacobian(AbstractJacobian):
         return out
 
     def _slots(self) -> Any:
-        """Each part's slopes with the particles they belong to, -1 at fixed points."""
+        """The slopes of each part with the particles they belong to, -1 for fixed points."""
         for slopes, part in zip(self.slopes, self.coupling.parts, strict=True):
             yield [(x, np.where(index < 0, -1, index)) for x, index in zip(slopes, part.indices.T, strict=True)]
 
@@ -111,14 +111,14 @@ class StructuredJacobian(AbstractJacobian):
         layout, weighted = self.coupling.layout, other.weighted(mass)
         assert layout is not None  # else the Jacobian is dense
         pieces = []
-        for meeting in self.coupling.meetings:
-            if self is other and not meeting.first:
+        for junction in self.coupling.junctions:
+            if self is other and not junction.first:
                 continue
-            x, y = (_rows(jac, *side) for jac, side in ((self, meeting.left), (weighted, meeting.right)))
+            x, y = (_rows(jac, *side) for jac, side in ((self, junction.left), (weighted, junction.right)))
             product = lane_products(x, y)
-            pieces.append((product, meeting.entries))
-            if self is other and meeting.mirrored is not None:
-                turned = meeting.mirrored if meeting.mirrored.ndim == 1 else meeting.mirrored.transpose(1, 0, 2)
+            pieces.append((product, junction.entries))
+            if self is other and junction.mirrored is not None:
+                turned = junction.mirrored if junction.mirrored.ndim == 1 else junction.mirrored.transpose(1, 0, 2)
                 pieces.append((product.transpose(1, 0, 2), turned))
         return StructuredGram(layout.assemble(pieces), _border(mass, self, other, weighted), self.coupling, self.layout)
 
@@ -136,7 +136,7 @@ def _unsort(rows: Any, layout: Indices) -> Any:
 
 
 class StructuredFactor(eqx.Module):
-    """Factors in the solver's order, with the Schur complement of the full rows where there are any."""
+    """Factors in the order of the solver, with the Schur complement of the full rows, if any."""
 
     factor: Any
     border: Any  # None, or (A^-1 B, C, factor of the Schur complement)
@@ -161,14 +161,14 @@ class StructuredFactor(eqx.Module):
         return _unsort(x, self.layout)
 
     def shortest(self, x: Any) -> Any:
-        """The least-norm form of a solution, for factors that accept redundant rows."""
+        """The solution of least norm with the same product, for factors that accept redundant rows."""
         layout: Any = self.coupling.layout
         x = take(self.factor.shortest(take(take(x, self.layout), layout.order)), layout.inverse)
         return _unsort(x, self.layout)
 
 
 class StructuredGram(eqx.Module):
-    """`G_left M^-1 G_right^T` in the form that the coupling allows, bordered by the rows of plain callables."""
+    """`G_left M^-1 G_right^T` in the structure of the coupling, bordered by the rows of plain functions."""
 
     matrix: Any
     border: Any  # None, or (upper, lower, corner)
@@ -189,7 +189,7 @@ class StructuredGram(eqx.Module):
         return StructuredFactor(inner, (solved, lower, schur), pivot, self.coupling, self.layout)
 
     def factor_redundant(self, symmetric: bool = False) -> Any:
-        """Factors that accept redundant rows: by the structure for molecules and fronts, of the whole matrix else."""
+        """Factors that accept redundant rows; of the dense matrix if the structure has none or there is a border."""
         inner = self.matrix.factor_redundant(symmetric) if self.border is None else None
         if inner is None:
             return Dense(self.todense()).factor_redundant(symmetric)
@@ -218,7 +218,7 @@ def _border(
     def inner(
         jac: StructuredJacobian, full: Numbers
     ):  # the structured rows times those of `full`, in the order of the layout
-        sorted_rows = lambda v: jnp.concatenate(woven(jac.structured(v), jac.coupling.periods))
+        sorted_rows = lambda v: jnp.concatenate(interleave_terms(jac.structured(v), jac.coupling.periods))
         return jax.vmap(sorted_rows, out_axes=1)(full)
 
     velocity = mass.right(jnp.zeros(left.shape, left.full.dtype), right.full)

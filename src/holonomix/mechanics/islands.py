@@ -1,9 +1,9 @@
-"""Constraints that fall apart into many small equal groups, as those of rigid molecules do: islands.
+"""Islands: constraints that consist of many small equal groups, such as those of rigid molecules.
 
-Every part of a structured constraint touches its particles through columns of its index list. Where two columns are
-either the same or have no particle in common, each distinct column (a class, such as the oxygens) can be kept as an
-array of its own with the blocks along the last axis, and nothing has to be put back among the other particles before
-an iteration is over. Sums over coordinates are written out, so that every loop runs along the blocks.
+Every part of a structured constraint touches its particles through columns of its index list. If any two columns are
+either the same or have no particle in common, each distinct column (a class, such as the oxygens) is stored as an array
+of its own with the blocks along the last axis, and particles are scattered back only after an iteration. Sums over
+coordinates are unrolled, so that every loop runs along the blocks.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from jaxtyping import PyTree
 
 from ..core.types import Numbers
 from ..linalg.scales import loose
-from ..linalg.small import UnrolledFactor, unrolled
+from ..linalg.small import UnrolledFactor, factor_unrolled
 from ..trace.indexing import Indices, add_at, take
 from .mass import AbstractMass, AbstractParticleMass
-from .structured import woven
+from .structured import interleave_terms
 
-LARGEST = 6  # rows of an island up to which its elimination is unrolled over all of them
-MOST = 256  # arrays, rows times coordinates: beyond it the program would take long to compile
+MAX_ISLAND_ROWS = 6  # the elimination of larger islands is not unrolled
+MAX_PARTS = 256  # with more parts the program would take long to compile
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Islands:
-    """Compared by identity, which the cache makes safe."""
+    """Classes of particles and groups of parts; compared by identity, which the cache makes safe."""
 
     classes: tuple[Indices, ...]  # the particles of each class
     slots: tuple[tuple[int, ...], ...]  # for every part, the class of each of its slots
-    groups: tuple[tuple[int, ...], ...]  # parts whose rows meet
+    groups: tuple[tuple[int, ...], ...]  # parts whose rows are coupled
 
 
 def islands_of(parts: PyTree) -> Islands | None:
@@ -61,13 +61,13 @@ def _islands(parts: tuple[tuple[Indices, int], ...]) -> Islands | None:
             if set(slots[a]) & set(slots[b]):
                 group = [group[a] if g == group[b] else g for g in group]
     groups = tuple(tuple(k for k, g in enumerate(group) if g == label) for label in sorted(set(group)))
-    if max(sum(parts[k][1] for k in members) for members in groups) > LARGEST or len(parts) > MOST:
+    if max(sum(parts[k][1] for k in members) for members in groups) > MAX_ISLAND_ROWS or len(parts) > MAX_PARTS:
         return None
     return Islands(tuple(columns), tuple(slots), groups)
 
 
 class IslandJacobian(eqx.Module):
-    """`G` at a position: `(rows, coordinates, blocks)` for every slot of every part. Rows are a list, one a part."""
+    """`G` at a position: `(rows, coordinates, blocks)` for every slot of every part. Rows are a list over parts."""
 
     slopes: tuple[tuple[Any, ...], ...]
     islands: Islands = eqx.field(static=True)
@@ -124,7 +124,7 @@ class IslandJacobian(eqx.Module):
         for members in self.islands.groups:
             rows = [(part, r) for part in members for r in range(self.slopes[part][0].shape[0])]
             table = {(i, j): self._entry(weighted, a, b) for i, a in enumerate(rows) for j, b in enumerate(rows)}
-            factors.append(unrolled(table, len(rows), symmetric))
+            factors.append(factor_unrolled(table, len(rows), symmetric))
             pivots.append(jnp.min(factors[-1].pivot))
         return IslandFactor(tuple(factors), jnp.min(jnp.stack(pivots)), self.islands)
 
@@ -146,8 +146,10 @@ class IslandFactor(eqx.Module):
     def solve(self, values: list[Any]) -> list[Any]:
         out = list(values)
         for factor, members in zip(self.factors, self.islands.groups, strict=True):
-            # XLA computes a quotient once; a product would be computed again by everything that uses the solution
-            x = factor.solved([values[part][r] for part in members for r in range(values[part].shape[0])], divide=True)
+            # XLA computes a quotient once, but recomputes a product in every use of the solution
+            x = factor.unknowns(
+                [values[part][r] for part in members for r in range(values[part].shape[0])], divide=True
+            )
             for part in members:
                 rows = values[part].shape[0]
                 out[part], x = jnp.stack(x[:rows]), x[rows:]
@@ -155,7 +157,7 @@ class IslandFactor(eqx.Module):
 
 
 class IslandConstraint(eqx.Module):
-    """The structured terms of a system with their further arguments, seen as islands."""
+    """The structured terms of a system, with their further arguments, as islands."""
 
     terms: tuple[Any, ...]
     extra: tuple[Any, ...]
@@ -167,7 +169,7 @@ class IslandConstraint(eqx.Module):
         return [take(lanes, column) for column in self.islands.classes]
 
     def scatter(self, classes: list[Any], shape: tuple[int, ...]) -> Any:
-        """An array like q from its classes, `(coordinates, blocks)` each; zero at particles in none."""
+        """An array like q from its classes, `(coordinates, blocks)` each; zero for particles in no class."""
         pieces = [(x, column.array) for x, column in zip(classes, self.islands.classes, strict=True)]
         return add_at(pieces, shape[0]).T.reshape(shape)
 
@@ -190,11 +192,11 @@ class IslandConstraint(eqx.Module):
 
     def natural(self, rows: list[Any]) -> Any:
         """The rows of all parts in the order of the constraint."""
-        out = woven(rows, (term.period for term in self.terms))
+        out = interleave_terms(rows, (term.period for term in self.terms))
         return out[0] if len(out) == 1 else jnp.concatenate(out)
 
 
-def flat(classes: list[Any]) -> list[Any]:
+def flatten_classes(classes: list[Any]) -> list[Any]:
     """`(coordinates, blocks)` for each class."""
     return [x.reshape(-1, x.shape[-1]) for x in classes]
 
@@ -205,7 +207,7 @@ def sum_of(terms: Iterable[Any]) -> Any:
 
 
 def _dot(a: Numbers, b: Numbers, axis: int) -> Any:
-    """`sum(a * b, axis)`, written out."""
+    """`sum(a * b, axis)`, unrolled."""
     n = max(a.shape[axis], b.shape[axis])
     pick = lambda x, k: jnp.take(x, 0, axis) if x.shape[axis] == 1 else x[(slice(None),) * axis + (k,)]
     return sum_of(pick(a, k) * pick(b, k) for k in range(n))

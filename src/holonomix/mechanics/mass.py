@@ -13,8 +13,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
+from ..core.checks import is_traced
 from ..core.errors import InputError, ShapeError
 from ..core.types import Array, ArrayLike, Function, Numbers, Real, known_array
 from ..linalg import Dense, root
@@ -23,7 +23,7 @@ from ..trace.indexing import take
 if TYPE_CHECKING:
     MassLike: TypeAlias = ArrayLike | Function | "AbstractMass"
 else:
-    MassLike = object  # `as_mass` judges it
+    MassLike = object  # checked by `as_mass`
 
 
 class AbstractMass(eqx.Module):
@@ -81,8 +81,8 @@ class DiagonalMass(AbstractParticleMass):
 
     def __init__(self, value: Numbers):
         # NumPy's quotient has the same bits, and no program is compiled for it
-        known = not isinstance(value, Tracer)
-        with np.errstate(divide="ignore"):  # a mass of zero is refused elsewhere
+        known = not is_traced(value)
+        with np.errstate(divide="ignore"):  # `check` refuses a mass of zero
             self.value, self.inverse = value, known_array(1.0 / np.asarray(value)) if known else 1.0 / value
 
     def velocity(self, q: Numbers, p: Numbers) -> Any:
@@ -92,7 +92,7 @@ class DiagonalMass(AbstractParticleMass):
         return v * self.value
 
     def root(self, q: Numbers, xi: Numbers, temperature: Real = 1.0) -> Any:
-        # one root of the product, whose units are those of a squared momentum: the same bits in all units
+        # a single root of the product, a squared momentum: the same bits in all units
         return _square_root(self.value * temperature) * xi
 
     def right(self, q: Numbers, rows: Numbers) -> Any:
@@ -125,7 +125,7 @@ class DiagonalMass(AbstractParticleMass):
 
 
 class DenseMass(AbstractMass):
-    """A constant symmetric positive definite matrix, factored once."""
+    """A constant symmetric positive definite matrix with its inverse."""
 
     matrix: Any
     inverse: Any
@@ -214,7 +214,7 @@ class PositionMass(AbstractMass):
     fn: Any
 
     def at(self, q: Numbers) -> AbstractMass:
-        """The mass at q: diagonal or in blocks where the function returns that, else itself, which forms the matrix."""
+        """The mass at q as another class if the function returns a diagonal or blocks; itself for a matrix."""
         found = jax.eval_shape(self.fn, q)
         matrix = not isinstance(found, AbstractMass) and getattr(found, "shape", None) in (None, (q.size, q.size))
         return self if matrix else as_mass(self.fn(q), q)
@@ -253,7 +253,7 @@ class BoundMass(eqx.Module):
 
 
 def as_mass(mass: Any, q: Numbers) -> AbstractMass:
-    """The mass in the form its shape asks for, given the shape of q."""
+    """The mass as the class that its shape determines, given the shape of q."""
     if isinstance(mass, AbstractMass):
         return mass
     if callable(mass):
@@ -276,7 +276,7 @@ def as_mass(mass: Any, q: Numbers) -> AbstractMass:
 
 
 def _square_root(x: Numbers | Real) -> Any:
-    """The square root, whose derivative at zero is taken as zero: without friction there is no noise."""
+    """The square root, with derivative zero at zero: without friction there is no noise."""
     none = x == 0
     return jnp.where(none, 0.0, jnp.sqrt(jnp.where(none, 1.0, x)))
 

@@ -1,4 +1,4 @@
-"""The small generalized eigenproblem behind the frequencies of a stiff system."""
+"""The small generalized eigenproblem of the frequencies of a stiff system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.types import Numbers
 def generalized_modes(s: Numbers, b: Numbers) -> tuple[Any, Any]:
     """`S c_k = w_k B c_k` with `c_k^T B c_k = 1`: eigenvalues ascending and modes as columns; S symmetric, B definite.
 
-    One and two modes are written out, so that a step which needs them stays free of LAPACK.
+    One and two modes have closed forms, so that steps that need them do not call LAPACK.
     """
     s = (s + s.T) / 2
     if s.shape[0] == 1:

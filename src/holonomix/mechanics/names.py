@@ -1,13 +1,13 @@
-"""Names of constraints: given by the user, used by errors, columns and `constraint_forces`.
+"""Names of constraints, given by the user, for errors, columns and `constraint_forces`.
 
-A term is named by `name=` (`Distance`, `Local`, `Rheonomic`; one text, or one for each block of a structured term) or
-by its key where the constraints are a dict. Rows of terms without a name are called by their number alone.
+A term is named by `name=` (`Distance`, `Local`, `Rheonomic`; one string, or one per block of a structured term) or
+by its key if the constraints are a dict. Rows of terms without a name are identified by their number.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..core.checks import check_name
 from ..core.errors import InputError
 from ..core.types import Function, Numbers
 from ..trace.functions import as_callable
@@ -47,7 +48,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """The name that its force goes by."""
+        """The key of its force."""
         return f"constraint {self.number}" if self.name is None else self.name
 
     def __str__(self) -> str:
@@ -56,28 +57,16 @@ class Row:
         return f"constraint {self.name!r}" + ("" if self.alone else f", row {self.place}")
 
 
-def check_name(what: str, name: object, blocks: int | None = None) -> Name:
-    """`name` as a text, a tuple with one text for each block, or None."""
-    if name is None or (isinstance(name, str) and name):
-        return name
-    if blocks is not None and isinstance(name, Sequence) and not isinstance(name, str):
-        texts = tuple(name)
-        if len(texts) == blocks and all(isinstance(x, str) and x for x in texts):
-            return texts
-        raise InputError(f"{what} has {blocks} blocks; name must be one text or as many texts, not {name!r}")
-    raise InputError(f"the name of a {what} must be a text, not {name!r}")
-
-
 def as_terms(constraint: object) -> tuple[Any, ...]:
     """The terms of `System(constraint=...)`: None, one constraint, a list, or a dict whose keys are names."""
     if constraint is None:
         return ()
     if isinstance(constraint, Mapping):
-        return tuple(_named(term, name) for name, term in constraint.items())
+        return tuple(_with_name(term, name) for name, term in constraint.items())
     return tuple(constraint) if isinstance(constraint, (list, tuple)) else (constraint,)
 
 
-def _named(term: object, name: Any) -> Any:
+def _with_name(term: object, name: Any) -> Any:
     check_name("constraint", name)
     if not callable(term):
         raise InputError(f"constraint {name!r} must be a function or a structured constraint, not {term!r:.60}")
@@ -89,7 +78,7 @@ def _named(term: object, name: Any) -> Any:
     return new
 
 
-def named_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
+def list_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
     """Every row of a list of (term, further arguments)."""
     names: list[str | None] = []
     for term, extra in terms:
@@ -109,5 +98,5 @@ def named_rows(terms: tuple[tuple[Any, Any], ...], q: Numbers) -> list[Row]:
 
 
 def row_count(term: Function, q: Numbers, extra: PyTree) -> int:
-    """How many rows a term has, from shapes alone."""
+    """The number of rows of a term, from shapes."""
     return jax.eval_shape(lambda x: jnp.asarray(term(x, *extra)), q).shape[0]

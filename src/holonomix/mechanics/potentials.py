@@ -1,7 +1,7 @@
 """Potentials that are sums of equal terms over a few particles each.
 
-Their index lists say what the second derivative couples (`systems.curvature` uses that), and their terms are evaluated
-side by side: one compiled body over lanes.
+Their index lists determine the structure of the second derivative (`mechanics.curvature`), and their terms are
+evaluated side by side: one compiled body over lanes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, ShapeError, shown
+from ..core.checks import short_repr
+from ..core.errors import InputError, ShapeError
 from ..core.types import ArrayLike, Function, Index, Numbers, Real, known_array
 from ..trace.functions import as_callable
 from ..trace.indexing import Indices, take
 from ..trace.signatures import TimeDependent, required_arguments
 
-# Up to this many pairs all are evaluated at once; above it the loop runs over the distance of two groups in the list.
+# Up to this many pairs are evaluated at once; above, a loop runs over the distance of two groups in the list.
 UNROLLED_PAIRS = 2000
 
 
@@ -42,7 +43,7 @@ class LocalPotential(eqx.Module):
         try:
             array = np.asarray(indices)
         except (TypeError, ValueError) as error:
-            raise ShapeError(f"LocalPotential needs indices (terms, particles), not {shown(indices)}") from error
+            raise ShapeError(f"LocalPotential needs indices (terms, particles), not {short_repr(indices)}") from error
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
             raise ShapeError(
@@ -112,7 +113,7 @@ class Pairs(eqx.Module):
 
         @jax.checkpoint
         def at_distance(x: Numbers, twice: Numbers, k: Index):
-            """Every group with the one k places on, round the end of the list: each pair once for k < n/2."""
+            """Every group with the one k places later, cyclically: each pair once for k < n/2."""
             other = jax.lax.dynamic_slice_in_dim(twice, k, n, axis=-1)
             return jnp.sum(each(x, other))
 
@@ -120,7 +121,7 @@ class Pairs(eqx.Module):
             return total + at_distance(x, twice, k), None
 
         total, _ = jax.lax.scan(body, jnp.zeros((), q.dtype), jnp.arange(1, (n + 1) // 2))
-        if n % 2 == 0:  # half way round every pair comes twice
+        if n % 2 == 0:  # at distance n/2 every pair would come twice
             total = total + jnp.sum(each(x[..., : n // 2], x[..., n // 2 :]))
         return total
 
@@ -152,9 +153,9 @@ class SumPotential(eqx.Module):
     __radd__ = __add__
 
     def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> Any:
-        from .curvature import combined
+        from .curvature import combine_energies
 
-        return combined(list(self.terms), q, extra)
+        return combine_energies(list(self.terms), q, extra)
 
 
 def as_potential(potential: Function, arguments: int = 1) -> Any:

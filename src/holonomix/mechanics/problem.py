@@ -1,4 +1,4 @@
-"""A system together with a start: what models, builders and importers end in."""
+"""A system with an initial state: the result of models, builders and importers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .abstract import AbstractSystem
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A system with a start, a sensible step and end time, and a reference solution where one is known.
+    """A system with an initial state, a suitable step and end time, and a reference solution if one is known.
 
-    `reference(t)` gives `(q, p)` for an array of times; `None` where no closed form exists. `invariants` maps names to
-    functions of `(q, p)` that the exact motion keeps, beside the energy. `bonds` are pairs of particles that a picture
-    joins by a line (`-1` is the origin); `scene` says in full what pictures show, where a model knows it.
+    `reference(t)` returns `(q, p)` for an array of times; `None` if there is no closed form. `invariants` maps names to
+    functions of `(q, p)` that the exact motion conserves, besides the energy. `bonds` are pairs of particles that a
+    picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture.
     """
 
     system: Any  # a System or a StiffSystem
@@ -37,11 +37,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not isinstance(self.system, AbstractSystem):
-            raise InputError(f"the system of a Problem is a System or a StiffSystem, not {type(self.system).__name__}")
+            raise InputError(f"system must be a System or a StiffSystem, not {type(self.system).__name__}")
         object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the numbers of the problem and a picture of its start."""
+        """The representation in notebooks: the numbers of the problem and a picture of its initial state."""
         facts = {"problem": self.name, "shape of q": np.shape(self.q0), "dt": self.dt, "t1": self.t1}
         picture = pictures.plotting.plot_problem(self)
         return pictures.plotting.facts_html({k: v for k, v in facts.items() if v != ""}, picture)

@@ -1,4 +1,4 @@
-"""Where the theory of fast oscillations ends: frequencies that meet, or nearly satisfy a resonance of second order."""
+"""Limits of the theory of fast oscillations: frequencies that coincide, or nearly satisfy a second-order resonance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.errors import InputError, ResonanceWarning
 from ..core.types import Numbers
 from ..trace.compiled import compiled
 
-MOST_ROWS = 256
+MAX_ROWS = 256
 
 
 @compiled
@@ -22,7 +22,7 @@ def _frequency_rows(stiff: Any, rows: Numbers) -> Any:
 
 
 def _conditions(omega: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """`|omega_j - omega_k|` and `|omega_k + omega_l - omega_j|`, a row for each, and what each says."""
+    """`|omega_j - omega_k|` and `|omega_k + omega_l - omega_j|`, one row each, and a description of each."""
     m = omega.shape[1]
     pairs = [(j, k) for j in range(m) for k in range(j)]
     sums = [(j, k, l) for j in range(m) for k in range(m) for l in range(k + 1) if j not in (k, l)]
@@ -35,7 +35,7 @@ def _conditions(omega: np.ndarray) -> tuple[np.ndarray, list[str]]:
 def resonances(
     stiff: Any, rows: Numbers, *, margin: float = 0.02, times: np.ndarray | None = None, stacklevel: int = 2
 ) -> np.ndarray:
-    """For each position of `rows` (such as `sol.q`), how far the frequencies are from meeting or resonating.
+    """For each position of `rows` (such as `sol.q`), the distance of the frequencies from coincidence or resonance.
 
     The distance is the smallest of `|omega_j - omega_k|` (j != k) and `|omega_j +- omega_k +- omega_l|`, over the
     largest frequency (Lubich & Weiss (11), (12)). Below `margin` a `ResonanceWarning` names the row (or its time, where
@@ -56,7 +56,7 @@ def resonances(
         place = f"row {row}" if times is None else f"t = {times[row]:.4g}"
         warnings.warn(
             f"{which} within {least[row]:.2g} of the largest at {place}, omega = {np.round(omega[row], 4)}: "
-            "actions need not be kept there, and the effective system is not assured",
+            "actions need not be conserved there, and the effective system may be invalid",
             ResonanceWarning,
             stacklevel=stacklevel,
         )
@@ -64,7 +64,7 @@ def resonances(
 
 
 class ResonanceWatch:
-    """Rows spread evenly over a run, at most `MOST_ROWS` of them, to be judged when it has ended.
+    """At most `MAX_ROWS` rows, spread evenly over a run, to be tested for resonances at its end.
 
     `energy` is that of the oscillations.
     """
@@ -74,15 +74,15 @@ class ResonanceWatch:
         self.kept: list[tuple[float, np.ndarray, np.ndarray]] = []
 
     def add(self, t: np.ndarray, q: np.ndarray, p: np.ndarray) -> None:
-        """Take some of the next rows; of too many, every other one is dropped."""
+        """Sample the next rows; if there are too many samples, drop every other one."""
         first = -self.seen % self.stride
         self.seen += len(t)
         self.kept += [(float(t[k]), np.array(q[k]), np.array(p[k])) for k in range(first, len(t), self.stride)]
-        while len(self.kept) > MOST_ROWS:
+        while len(self.kept) > MAX_ROWS:
             self.kept, self.stride = self.kept[::2], 2 * self.stride
 
     def judge(self, stacklevel: int = 4) -> None:
-        """Warn where a resonance was met, if the oscillations are more than a thousandth of the kinetic energy."""
+        """Warn of a resonance if the oscillations carry more than a thousandth of the kinetic energy."""
         if not self.kept:
             return
         t, q, p = (np.stack(x) for x in zip(*self.kept))

@@ -1,4 +1,4 @@
-"""The scene of a system: given by its model, or derived from its distances, its bonds and the shape of q."""
+"""The scene of a system, given by its model or derived from its distances, its bonds and the shape of q."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .structured import Distance
 
 
 def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | None = None) -> Scene | None:
-    """What a picture shows, or None where coordinates are no positions: then only curves can be drawn.
+    """The scene of a picture, or None if coordinates are not positions, so that only curves can be drawn.
 
-    The scene of the problem comes first. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is one,
-    and lines are drawn for the pairs of `Distance` or, where there are none, for the bonds of the problem.
+    The scene of the problem takes precedence. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is
+    one, and lines are drawn for the pairs of `Distance` or, without any, for the bonds of the problem.
     """
     if problem is not None and problem.scene is not None:
         return problem.scene
@@ -28,7 +28,7 @@ def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | 
         places = np.zeros((1, *shape[1:])) if term.anchors is None else np.asarray(term.anchors)
         before = len(anchors)
         anchors += [tuple(float(x) for x in np.reshape(place, -1)) for place in places[:fixed]]
-        pairs += [(_moved(a, before), _moved(b, before)) for a, b in term.indices.array.tolist()]
+        pairs += [(_offset_anchor(a, before), _offset_anchor(b, before)) for a, b in term.indices.array.tolist()]
     rows: Iterable[int] = ()
     if len(distances) == len(getattr(system, "constraint_terms", ())):  # all rows are distances, in this order
         rows = range(len(pairs))
@@ -37,7 +37,7 @@ def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | 
     return particle_scene(shape, pairs, anchors, rows)
 
 
-def _moved(index: int, before: int) -> int:
+def _offset_anchor(index: int, before: int) -> int:
     return index if index >= 0 else index - before
 
 
@@ -47,9 +47,9 @@ def particle_scene(
     anchors: Iterable[tuple[float, ...]] = (),
     rows: Iterable[int] = (),
 ) -> Scene | None:
-    """Particles and straight bonds; -1 is the origin where no anchors are given. Pairs outside q are left out.
+    """Particles and straight bonds; -1 is the origin if there are no anchors. Pairs outside q are ignored.
 
-    `rows` are the multipliers that belong to the bonds, where they are known.
+    `rows` are the multipliers of the bonds, if known.
     """
     if len(shape) not in (1, 2) or shape[-1] not in (2, 3):
         return None

@@ -1,4 +1,4 @@
-"""Stiff systems: a strong potential that keeps the motion near a manifold, and its three relatives.
+"""Stiff systems: a strong potential keeps the motion near a manifold; their rigid and effective forms.
 
 Total potential `U(q) + V(q)/eps^2`; the minimum set of V is the manifold `g(q) = 0`. A constrained System becomes stiff
 by `system.penalized(omega)` (`V/eps^2 = omega^2/2 |g|^2`), a stiff one becomes rigid by `stiff.constrained()`, and the
@@ -13,12 +13,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import ConvergenceError, InputError, ShapeError, real_array
+from ..core.checks import is_traced, positive_array, real_array
+from ..core.errors import ConvergenceError, InputError, ShapeError
 from ..core.types import ArrayLike, Constraints, Function, Numbers
 from ..linalg import newton_root
 from ..trace.compiled import compiled
@@ -26,15 +26,15 @@ from ..trace.frozen import freeze
 from ..trace.functions import as_callable
 from .abstract import AbstractSystem
 from .constraints import Rheonomic
-from .curvature import LocalEnergy, combined, local_energies
+from .curvature import LocalEnergy, combine_energies, local_energies
 from .mass import MassLike
 from .modes import generalized_modes
 from .resonance import ResonanceWatch, resonances
 from .structured import AbstractLocal
 from .system import System
 
-MOST_FREQUENCIES = 32
-# Relative deviations from the manifold and its tangent space that carry no oscillation.
+MAX_FREQUENCIES = 32
+# Relative deviations from the manifold and its tangent space below which there is no oscillation.
 NO_ENERGY = 1e-12
 
 
@@ -53,7 +53,7 @@ class StiffPotential(eqx.Module):
 
 
 class TotalPotential(eqx.Module):
-    """`U(q) + V(q)/eps^2`, with its two parts at hand."""
+    """`U(q) + V(q)/eps^2`, with access to both parts."""
 
     slow: Any
     stiff: StiffPotential
@@ -62,7 +62,7 @@ class TotalPotential(eqx.Module):
         return self.slow(q, *params) + self.stiff(q, *params)
 
     def local_energies(self, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
-        return combined([self.slow, self.stiff], q, extra)
+        return combine_energies([self.slow, self.stiff], q, extra)
 
 
 class Penalty(eqx.Module):
@@ -85,7 +85,7 @@ class StiffSystem(AbstractSystem):
     """`StiffSystem(slow, stiff, manifold, mass=1.0, epsilon=...)`: potential `U + V/eps^2`, no constraint.
 
     `slow` is U, `stiff` is V, `manifold` is g with `V = 0` where `g = 0`; all take `(q, params)` when params are given.
-    It answers everything a `System` without constraints answers, so every method for those runs on it too.
+    It has the interface of a `System` without constraints, so every method for those runs on it too.
     """
 
     potential_fn: TotalPotential
@@ -111,9 +111,7 @@ class StiffSystem(AbstractSystem):
     ):
         if epsilon is None:
             raise InputError("a stiff system needs epsilon: its stiff potential is V/epsilon^2")
-        epsilon = real_array("epsilon", epsilon)
-        if not isinstance(epsilon, jax.core.Tracer) and not np.all(np.asarray(epsilon) > 0):
-            raise InputError(f"epsilon must be positive, not {epsilon}")
+        epsilon = positive_array("epsilon", epsilon)
         rigid = System(slow, manifold, mass, force, params)
         if rigid.time_dependent:
             raise InputError("the potentials of a stiff system must not depend on time")
@@ -145,7 +143,7 @@ class StiffSystem(AbstractSystem):
     def epsilon(self) -> Any:
         return self.potential_fn.stiff.epsilon
 
-    # -- its relatives ------------------------------------------------------------------------------------------
+    # -- related systems ----------------------------------------------------------------------------------------
 
     @property
     def full(self) -> System:
@@ -159,7 +157,7 @@ class StiffSystem(AbstractSystem):
 
     @property
     def fast(self) -> System:
-        """The kinetic energy with `V/eps^2` alone: what oscillates between two kicks of an impulse method."""
+        """The kinetic energy with `V/eps^2` alone: the fast motion between two kicks of an impulse method."""
         return System(self.potential_fn.stiff, None, self.mass, None, self.params)
 
     def constrained(self) -> System:
@@ -178,12 +176,12 @@ class StiffSystem(AbstractSystem):
         return eqx.tree_at(lambda s: s.params, self, self.slow.with_params(params).params, is_leaf=lambda x: x is None)
 
     def prepare(self, q: Numbers) -> StiffSystem:
-        """The same system with its mass in final form and its functions frozen as they are now."""
+        """The same system with its mass in final form and its functions frozen."""
         now = freeze(self, lambda system: system.try_out(q), q)
         return eqx.tree_at(lambda s: s.mass, now, now.slow.prepare(q).mass, is_leaf=lambda x: x is now.mass)
 
     def try_out(self, q: Numbers) -> None:
-        """Call every function of the user once, the way a run does; shapes are all that matters."""
+        """Call every function of the user once, as a run does, to check shapes."""
         self.full.try_out(q)
         self.constrained().try_out(q)
 
@@ -197,12 +195,12 @@ class StiffSystem(AbstractSystem):
     def foot(self, q: Numbers) -> tuple[Any, Any]:
         """`X = q + M(q)^-1 G(q)^T lambda` with `g(X) = 0`, and lambda (Lubich & Weiss (9), (15)); differentiable.
 
-        Where there is no such point it raises, or inside a transformation gives NaN.
+        If there is no such point it raises, or returns NaN inside a transformation.
         """
         point, multipliers, converged = self.solve_foot(q)
-        if not isinstance(converged, jax.core.Tracer) and not bool(converged):
+        if not is_traced(converged) and not bool(converged):
             raise ConvergenceError(
-                "the point of the manifold that belongs to q was not found: Newton's method along M^-1 G(q)^T did not "
+                "no point of the manifold was found for q: Newton's method along M^-1 G(q)^T did not "
                 "converge; start nearer to the manifold, or with smaller oscillations"
             )
         lost = lambda x: jnp.where(converged, x, jnp.nan)
@@ -213,7 +211,7 @@ class StiffSystem(AbstractSystem):
         start = jnp.zeros(self.constrained().constraint_count(q), q.dtype)
         args = (self.constrained(), q)
         done = newton_root(_foot_residual, start, args, known=_foot_sizes, blocks=(start.size,), inverse=_foot_inverse)
-        return _moved(self.constrained(), q, done.x), done.x, done.converged
+        return _move(self.constrained(), q, done.x), done.x, done.converged
 
     def tangent(self, q: Numbers, p: Numbers) -> Any:
         """`P(q) p`, `P = I - G^T (G M^-1 G^T)^-1 G M^-1`: the part of a momentum or force along the manifold."""
@@ -248,9 +246,9 @@ class StiffSystem(AbstractSystem):
         v = rigid.velocity(q, p)
         across = jax.jvp(rigid.constraint, (q,), (v,))[1]
         level = self._stiff(q) / self.epsilon**2
-        if isinstance(across, jax.core.Tracer):
+        if is_traced(across):
             return level + rigid.kinetic(q, p - self.tangent(q, p))
-        # on the manifold and tangent to it to within round-off: no oscillation at all
+        # on the manifold and tangent to it to within round-off: no oscillation
         jac, values = rigid.linearize(q), rigid.constraint(q)
         if np.all(np.abs(values) <= NO_ENERGY * rigid.row_sizes(q, jac, q)):
             level = jnp.zeros_like(level)
@@ -259,8 +257,10 @@ class StiffSystem(AbstractSystem):
         return level + rigid.kinetic(q, p - self.tangent(q, p))
 
     def correction(self, q: Numbers, actions: Numbers) -> Any:
-        """`W(q) = sum_k I_k omega_k(q)`; the modes are held fixed under differentiation, which is exact and safe at
-        crossings (the first derivative of an eigenvalue does not see its vector move)."""
+        """`W(q) = sum_k I_k omega_k(q)`; the modes are constant under differentiation.
+
+        This is exact, and safe at crossings: the first derivative of an eigenvalue does not involve that of its vector.
+        """
         _, modes = jax.lax.stop_gradient(self._modes(q))
         square = jax.vmap(lambda c: self._quotient(q, c), in_axes=1)(modes)
         return jnp.sum(actions * jnp.sqrt(square))
@@ -288,19 +288,19 @@ class StiffSystem(AbstractSystem):
         return self.stiff_fn(q) if self.params is None else self.stiff_fn(q, self.params)
 
 
-def _moved(rigid: System, q: Numbers, multipliers: Numbers) -> Any:
+def _move(rigid: System, q: Numbers, multipliers: Numbers) -> Any:
     pull = jax.vjp(rigid.constraint, q)[1](multipliers)[0]
     return q + rigid.inverse_mass(q, pull)
 
 
 def _foot_residual(multipliers: Numbers, args: PyTree) -> Any:
     rigid, q = args
-    return rigid.constraint(_moved(rigid, q, multipliers))
+    return rigid.constraint(_move(rigid, q, multipliers))
 
 
 def _foot_inverse(multipliers: Numbers, args: PyTree) -> Callable[[Numbers], Numbers]:
     rigid, q = args
-    there = rigid.linearize(_moved(rigid, q, multipliers))
+    there = rigid.linearize(_move(rigid, q, multipliers))
     return rigid.gram(q, there, rigid.linearize(q)).factor().solve
 
 
@@ -327,10 +327,7 @@ def penalized(system: System, omega: ArrayLike) -> StiffSystem:
             f"this system cannot be penalized: its {what}. Write the springs into the potential, V + omega**2 / 2 * "
             "sum(g**2), and give the sum to hx.System"
         )
-    omega = real_array("omega", omega)
-    if not isinstance(omega, jax.core.Tracer) and not np.all(np.asarray(omega) > 0):
-        raise InputError(f"omega must be positive, not {omega}")
-    penalty, epsilon = Penalty(system.constraint_terms), 1.0 / omega
+    penalty, epsilon = Penalty(system.constraint_terms), 1.0 / positive_array("omega", omega)
     return StiffSystem(
         system.potential_fn, penalty, system.constraint_terms, system.mass, epsilon, system.force_fn, system.params
     )
@@ -362,20 +359,20 @@ def effective(stiff: Any, q0: ArrayLike, p0: ArrayLike, *, margin: float = 0.02)
         raise ShapeError(f"q0 has shape {q0.shape} and p0 has shape {p0.shape}; they must be the same, with entries")
     stiff = stiff.prepare(q0)
     potential = EffectivePotential(stiff, stiff.actions(q0, p0))
-    if not isinstance(q0, jax.core.Tracer):
+    if not is_traced(q0):
         resonances(stiff, q0[None], margin=margin)
     return System(potential, stiff.manifold_terms, stiff.mass, stiff.force_fn, stiff.params)
 
 
 def resonance_watch(system: AbstractSystem, q: Numbers, p: Numbers) -> ResonanceWatch | None:
-    """A watch for resonances of the fast oscillations that a run of `system` follows or has averaged away.
+    """A watch for resonances of the fast oscillations that a run of `system` resolves or averages.
 
-    None where no oscillation carries energy (only those act on the slow motion), where there is one frequency, or more
-    than `MOST_FREQUENCIES`, among which some always resonate.
+    None if no oscillation carries energy (only those act on the slow motion), if there is one frequency, or if there
+    are more than `MAX_FREQUENCIES`, among which some always resonate.
     """
     origin = system.potential_fn
     stiff = system if isinstance(system, StiffSystem) else getattr(origin, "stiff", None)
-    if not isinstance(stiff, StiffSystem) or not 2 <= stiff.constrained().constraint_count(q) <= MOST_FREQUENCIES:
+    if not isinstance(stiff, StiffSystem) or not 2 <= stiff.constrained().constraint_count(q) <= MAX_FREQUENCIES:
         return None
     averaged = isinstance(origin, EffectivePotential)
     energy = float(jnp.sum(origin.actions * stiff.frequencies(q)) if averaged else stiff.fast_energy(q, p))

@@ -1,7 +1,7 @@
-"""Constraints and potentials that know which particles they touch.
+"""Constraints with lists of the particles they touch.
 
-Particles are the entries of the first axis of q. From the index lists the library finds the structure of the matrix
-`G M^-1 G^T` and solves with it in linear time (`systems.coupling`).
+Particles are the entries of the first axis of q. The index lists determine the structure of the matrix `G M^-1 G^T`,
+which is then solved in linear time (`mechanics.coupling`).
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, ShapeError, real_array, shown
+from ..core.checks import check_name, is_traced, real_array, short_repr
+from ..core.errors import InputError, ShapeError
 from ..core.types import ArrayLike, Function, Numbers, known_array
 from ..trace.functions import as_callable
 from ..trace.indexing import Indices, run_of, take
-from .names import Name, check_name
+from .names import Name
 
 MAX_PERIOD = 16
 
 
 class AbstractLocal(eqx.Module):
-    """A constraint made of equal blocks: block e takes the particles `indices[e]` and gives a few rows.
+    """A constraint made of equal blocks: block e maps the particles `indices[e]` to a few rows.
 
-    The index -1 stands for the first fixed point in `anchors` (the origin when none are given), -2 for the second.
-    Blocks lie along the last axis inside (lanes); a list that repeats after a few blocks, as that of many equal
-    molecules does, is read as so many interleaved lists (`parts`), each of which is a plain range.
+    The index -1 denotes the first fixed point in `anchors` (the origin if there are none), -2 the second. Internally,
+    blocks lie along the last axis (lanes). A list that repeats after `period` blocks, such as that of many equal
+    molecules, is read as `period` interleaved lists (`parts`), each of which is a plain range.
     """
 
     indices: eqx.AbstractVar[Indices]
@@ -48,7 +48,7 @@ class AbstractLocal(eqx.Module):
 
     @abc.abstractmethod
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
-        """What the blocks of a part have of their own."""
+        """The data of the blocks of a part."""
 
     @property
     def period(self) -> int:
@@ -59,8 +59,8 @@ class AbstractLocal(eqx.Module):
     def parts(self) -> tuple[slice, ...]:
         return tuple(slice(a, None, self.period) for a in range(self.period))
 
-    def _extended(self, q: Numbers) -> tuple[Any, int]:
-        """The particles along the last axis after the fixed points, and how many of these there are."""
+    def _with_anchors(self, q: Numbers) -> tuple[Any, int]:
+        """The fixed points and then the particles along the last axis, and the number of fixed points."""
         lanes = jnp.moveaxis(q, 0, -1)
         fixed = -min(0, int(self.indices.array.min()))
         if fixed == 0:
@@ -69,18 +69,18 @@ class AbstractLocal(eqx.Module):
             anchors = jnp.zeros(q.shape[1:] + (1,), q.dtype)
         else:
             anchors = jnp.moveaxis(self.anchors, 0, -1)[..., ::-1][..., -fixed:].astype(q.dtype)
-        # the fixed points come first, the last one foremost: then -1, 0, 1, ... is a plain range
+        # fixed points come first, in reverse order, so that -1, 0, 1, ... is a plain range
         return jnp.concatenate([anchors, lanes], axis=-1), fixed
 
     def _particles(self, q: Numbers, part: slice) -> list[Any]:
         self.check(q)
-        extended, fixed = self._extended(q)
+        extended, fixed = self._with_anchors(q)
         index = self.indices.array[part]
         return [take(extended, index[:, s] + fixed) for s in range(index.shape[1])]
 
     def __call__(self, q: Numbers, *extra: PyTree) -> Any:
         rows = [self.lane_values(self._particles(q, part), self.lane_data(part, extra), extra) for part in self.parts]
-        return weave(rows)
+        return interleave(rows)
 
     def jacobians(self, q: Numbers, *extra: PyTree) -> list[tuple[Any, ...]]:
         """For each part and each of its particles `(rows, coordinates, blocks)`."""
@@ -100,7 +100,7 @@ class AbstractLocal(eqx.Module):
         return self.lane_values(list(lanes), self.lane_data(slice(None), extra), extra).T
 
     def check(self, q: Numbers) -> None:
-        """Raise when an index has no particle or fixed point."""
+        """Raise if an index refers to no particle or fixed point."""
         index = self.indices.array
         if np.ndim(q) == 0 or index.max(initial=-1) >= np.shape(q)[0]:
             raise InputError(f"{type(self).__name__} refers to particle {int(index.max())}; q has shape {np.shape(q)}")
@@ -109,22 +109,22 @@ class AbstractLocal(eqx.Module):
             raise ShapeError(f"anchors have shape {self.anchors.shape}; each must be shaped like a particle, {shape}")
 
 
-def weave(rows: list[Any]) -> Any:
+def interleave(rows: list[Any]) -> Any:
     """Rows `(rows, blocks)` of interleaved parts in their natural order: block by block."""
     if len(rows) == 1:
         return rows[0].reshape(-1) if rows[0].shape[0] == 1 else rows[0].T.reshape(-1)
     return jnp.stack(rows).transpose(2, 0, 1).reshape(-1)
 
 
-def woven(parts: Iterable[Any], periods: Iterable[int]) -> list[Any]:
-    """The rows of each term in their natural order, from those of all parts; a term has `period` of them."""
+def interleave_terms(parts: Iterable[Any], periods: Iterable[int]) -> list[Any]:
+    """The rows of each term in their natural order, from those of all parts; a term has `period` parts."""
     rest = iter(parts)
-    return [weave([next(rest) for _ in range(period)]) for period in periods]
+    return [interleave([next(rest) for _ in range(period)]) for period in periods]
 
 
 @functools.lru_cache(maxsize=256)
 def _period(indices: Indices) -> int:
-    """The fewest interleaved parts in which every column is a run; one where there is no such number."""
+    """The smallest number of interleaved parts in which every column is a run; one if there is none."""
     table = indices.array - min(0, int(indices.array.min()))
     for period in range(1, MAX_PERIOD + 1):
         if table.shape[0] % period == 0 and (period == 1 or table.shape[0] >= 4 * period):
@@ -138,7 +138,7 @@ def _index_list(name: str, indices: ArrayLike, anchors: Numbers | None) -> Indic
     try:
         array = np.asarray(indices)
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"{name} needs an integer array (blocks, particles), not {shown(indices)}") from error
+        raise ShapeError(f"{name} needs an integer array (blocks, particles), not {short_repr(indices)}") from error
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
@@ -155,8 +155,8 @@ class Distance(AbstractLocal):
     """`|q_i - q_j|^2 = L^2` for every pair (i, j): `Distance(pairs, lengths)`.
 
     `lengths` is one number or one for each pair, or a function of the system's params that gives them. A pair with -1
-    is a distance to a fixed point: the origin, or `anchors[0]`; -2 is `anchors[1]`, and so on. `name` (one text, or
-    one for each pair) is what errors and `sol.constraint_forces()` call it.
+    is a distance to a fixed point: the origin, or `anchors[0]`; -2 is `anchors[1]`, and so on. `name` (one string, or
+    one per pair) identifies it in errors and `sol.constraint_forces()`.
     """
 
     indices: Indices = eqx.field(static=True)
@@ -178,14 +178,14 @@ class Distance(AbstractLocal):
         if shape[1] != 2:
             raise ShapeError(f"Distance needs pairs of particles, shape (n, 2); it got {shape}")
         if (self.indices.array[:, 0] == self.indices.array[:, 1]).any():
-            raise InputError("Distance got a pair of a particle with itself")
+            raise InputError("a pair of Distance joins a particle to itself")
         if callable(lengths):
             self.lengths = as_callable(lengths)
             return
         self.lengths = real_array("lengths", lengths)
         if self.lengths.ndim and self.lengths.shape != (shape[0],):
             raise ShapeError(f"Distance has {shape[0]} pairs but lengths of shape {self.lengths.shape}")
-        if not isinstance(self.lengths, Tracer) and not bool(np.all(np.asarray(self.lengths) > 0)):
+        if not is_traced(self.lengths) and not bool(np.all(np.asarray(self.lengths) > 0)):
             raise InputError(f"lengths must be positive; the smallest is {np.min(np.asarray(self.lengths)):g}")
 
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
@@ -203,11 +203,11 @@ class Distance(AbstractLocal):
 
 
 class Local(AbstractLocal):
-    """A constraint on a few particles, repeated: `Local(fn, indices)` demands `fn(q[indices[e]]) = 0` for every e.
+    """A repeated constraint on a few particles: `Local(fn, indices)` requires `fn(q[indices[e]]) = 0` for every e.
 
     `fn(x)` takes the particles of one block, shape `(particles, ...)`, and returns its rows (a number or a 1-D array).
     With `data` (arrays whose first axis counts blocks) it is called as `fn(x, data_e)`; where the system has params
-    they come last. Negative indices stand for fixed points, and `name` names the term or its blocks, as in `Distance`.
+    they come last. Negative indices denote fixed points, and `name` names the term or its blocks, as in `Distance`.
     """
 
     indices: Indices = eqx.field(static=True)

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..core import forks
-from ..core.errors import InputError, shown
+from ..core.checks import is_plain_number, short_repr
+from ..core.errors import InputError
 from ..core.types import ArrayLike, Constraints, Function, Numbers, known_array
 from ..trace.frozen import freeze
 from ..trace.functions import as_callable
@@ -31,9 +32,9 @@ class System(AbstractSystem):
     when `params` is given. A potential that depends on time takes `(q, t)`, or `(q, t, params)`. `potential` may be a
     list, to be added up; `constraint` may be a list that mixes callables, `Rheonomic` and structured constraints,
     or a dict of them, whose keys then name them in errors and results.
-    `mass` is a scalar, an array shaped like q, one number for each particle (an entry of the first axis of q), a matrix
-    over the flattened q, or a function of q that returns one. `force(q, v, t)` is an applied force beside `-grad V`.
-    Where params are given, `mass(q, params)` and `force(q, v, t, params)` are called with them if they require them.
+    `mass` is a scalar, an array shaped like q, one number per particle (an entry of the first axis of q), a matrix over
+    the flattened q, or a function of q that returns one. `force(q, v, t)` is an applied force in addition to `-grad V`.
+    If params are given, `mass(q, params)` and `force(q, v, t, params)` receive them if they require them.
 
     `vector_potential(q)`, in the shape of q, couples charges to a magnetic field: then
     `H = (p - A(q))^T M^-1 (p - A(q))/2 + V`, the momentum is the canonical one, `p = M v + A(q)` (`system.momentum`),
@@ -98,10 +99,10 @@ class System(AbstractSystem):
         return "constrained" if self.has_constraints else "free"
 
     def prepare(self, q: Numbers) -> System:
-        """The same system as steps use it: its mass in final form, its functions frozen as they are now.
+        """The same system for use in steps: mass in its final form, functions frozen.
 
-        A constant mass matrix is factored once, not in every step. What a function closes over may change later: the
-        prepared system does not.
+        A constant mass matrix is factored once, not in every step. The prepared system does not change if variables
+        that a function closes over change later.
         """
         now = freeze(self, lambda system: system.try_out(q), q)
         if isinstance(now.mass, Parametrized):
@@ -109,7 +110,7 @@ class System(AbstractSystem):
         return eqx.tree_at(lambda s: s.mass, now, as_mass(now.mass, q), is_leaf=lambda x: x is now.mass)
 
     def try_out(self, q: Numbers) -> None:
-        """Call every function of the user once, the way a run does; shapes are all that matters."""
+        """Call every function of the user once, as a run does, to check shapes."""
         q = jnp.asarray(q)
         t = jnp.zeros((), q.dtype)
         self._potential(q, t)
@@ -122,7 +123,7 @@ class System(AbstractSystem):
             self.mass_form(q).momentum(q, q)
 
     def accepting_redundant(self) -> System:
-        """The same system with `multipliers` of least norm where constraints depend on each other."""
+        """The same system with `multipliers` of least norm if constraints depend on each other."""
         return self._with(redundant=True)
 
     def with_params(self, params: PyTree) -> System:
@@ -142,7 +143,7 @@ def _as_mass(mass: MassLike) -> Any:
     try:
         return known_array(mass, jnp.result_type(float))
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"mass must be a number, an array or a function of q, not {shown(mass)}") from error
+        raise InputError(f"mass must be a number, an array or a function of q, not {short_repr(mass)}") from error
 
 
 def _as_values(params: PyTree) -> Any:
@@ -150,7 +151,7 @@ def _as_values(params: PyTree) -> Any:
         leaves, structure = jax.tree.flatten(params)
     except ValueError as error:  # JAX sorts the keys of dictionaries
         raise InputError(
-            f"the names in params must be comparable, for instance all strings: {shown(params)}"
+            f"the names in params must be comparable, for instance all strings: {short_repr(params)}"
         ) from error
     return jax.tree.unflatten(structure, [_as_value(x) for x in leaves])
 
@@ -160,8 +161,9 @@ def _as_value(x: object) -> Any:
     if callable(x):
         return x
     try:
-        plain = isinstance(x, (int, float)) and not isinstance(x, bool)
-        value = known_array(x, jnp.result_type(float) if plain else None)
+        value = known_array(x, jnp.result_type(float) if is_plain_number(x) else None)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"params must be a PyTree of numbers and arrays; one of its leaves is {shown(x)}") from error
+        raise InputError(
+            f"params must be a PyTree of numbers and arrays; one of its leaves is {short_repr(x)}"
+        ) from error
     return jax.lax.convert_element_type(value, value.dtype) if value.weak_type else value

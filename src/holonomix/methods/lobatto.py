@@ -19,7 +19,7 @@ from ..linalg.scales import inverse_sizes
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import direct_momenta
-from ..mechanics.projection.terms import MOST_ROWS_WITH_TERMS, term_sizes
+from ..mechanics.projection.terms import MAX_ROWS_WITH_TERMS, term_sizes
 from .base import AbstractMethod, Traits, first_failure
 from .equations import iteration_report
 from .legendre import basis, integrals, slopes, solve_step
@@ -198,7 +198,7 @@ class LobattoIIIAB(AbstractMethod):
         """Round-off of the equations that comes from the terms of the constraint."""
         system, q, _, _, t, dt = args
         defect, rows = (jnp.zeros_like(part) for part in x)
-        if not 0 < rows.shape[1] <= MOST_ROWS_WITH_TERMS:
+        if not 0 < rows.shape[1] <= MAX_ROWS_WITH_TERMS:
             return defect, rows
         terms = 4 * jnp.finfo(q.dtype).eps * term_sizes(lambda y: system.constraint(y, t), q)
         return defect, terms / jnp.abs(dt * lobatto(self.s).c[1:, None])

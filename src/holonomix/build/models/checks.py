@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.errors import InputError, ShapeError, real_array
+from ...core.checks import finite_array as finite
+from ...core.checks import is_traced, positive_array, real_array
+from ...core.errors import ShapeError
 from ...core.types import known_array
-
-
-def is_traced(*values: Any) -> bool:
-    """Whether a value is known only symbolically, inside `jit`, `grad` or `vmap`."""
-    return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values))
 
 
 def array_module(*values: Any) -> Any:
@@ -23,20 +18,9 @@ def array_module(*values: Any) -> Any:
     return jnp if is_traced(*values) else np
 
 
-def finite(name: str, value: Any) -> Any:
-    """`value` as a floating point array, without NaN or infinity."""
-    value = real_array(name, value)
-    if not is_traced(value) and not np.all(np.isfinite(np.asarray(value))):
-        raise InputError(f"{name} must be finite, not {np.asarray(value)}")
-    return value
-
-
 def positive(name: str, value: Any) -> Any:
     """`value` as a floating point array of positive numbers."""
-    value = finite(name, value)
-    if not is_traced(value) and np.any(np.asarray(value) <= 0):
-        raise InputError(f"{name} must be positive, not {np.asarray(value)}")
-    return value
+    return positive_array(name, finite(name, value))
 
 
 def vector(name: str, value: Any, size: int) -> Any:

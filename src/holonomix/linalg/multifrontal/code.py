@@ -19,12 +19,12 @@ import functools
 from .plan import BLOCK
 from .writer import Writer
 
-PANELS = (4, 2, 1)  # numbers of pivots whose rows are taken off the others at once
+PANELS = (4, 2, 1)  # numbers of pivot rows that are subtracted from the others at once
 
 
 @functools.cache
 def functions(lanes: int, fma: bool) -> tuple[str, tuple[str, ...]]:
-    """The definitions for so many lanes, and the declarations they need. Names end with the number of lanes."""
+    """The definitions for `lanes` lanes, and the declarations they need. Names end with the number of lanes."""
     writer = Writer(lanes, fma)
     text = "\n".join((_factor(writer), _solve(writer), _shorten(writer)))
     return text, tuple(sorted(writer.declared))
@@ -48,7 +48,7 @@ def _pivot(w: Writer, front: dict[str, str], k: str, end: str, least: str, limit
     w.store(inverse, "%factors", w.add(place, BLOCK))
     begin, after = w.down(k), w.add(k, 1)
     upper, lower = w.add(front["upper"], row), w.add(front["lower"], row)
-    many = w.repeated(inverse)
+    many = w.broadcast(inverse)
     with w.loop(begin, held, BLOCK) as j:
         x = w.load_block("%work", w.add(row, j))
         w.store_block(x, "%factors", w.add(upper, j))
@@ -56,11 +56,11 @@ def _pivot(w: Writer, front: dict[str, str], k: str, end: str, least: str, limit
     with w.loop(begin, after) as j:
         w.store(w.splat(0.0), "%factors", w.add(upper, j))
         w.store(w.splat(0.0), "%factors", w.add(lower, j))
-    _swept(w, front, k, after, end)
+    _subtract_pivot_row(w, front, k, after, end)
 
 
-def _swept(w: Writer, front: dict[str, str], k: str, first: str, last: str) -> None:
-    """Take pivot row k off the rows `first <= i < last`."""
+def _subtract_pivot_row(w: Writer, front: dict[str, str], k: str, first: str, last: str) -> None:
+    """Subtract multiples of pivot row k from the rows `first <= i < last`."""
     held = front["held"]
     row = w.mul(k, held)
     upper, lower = w.add(front["upper"], row), w.add(front["lower"], row)
@@ -75,8 +75,8 @@ def _swept(w: Writer, front: dict[str, str], k: str, first: str, last: str) -> N
         w.subtract("%work", w.mul(i, held), w.load("%factors", w.add(lower, i)), "%factors", upper, begin, held)
 
 
-def _updated(w: Writer, front: dict[str, str], start: str, i: str, width: int) -> None:
-    """Take a panel of pivot rows off row i, at once."""
+def _subtract_panel(w: Writer, front: dict[str, str], start: str, i: str, width: int) -> None:
+    """Subtract multiples of a panel of pivot rows from row i."""
     held, number = front["held"], w.number
     uppers, lowers = [], []
     for q in range(width):
@@ -96,7 +96,7 @@ def _updated(w: Writer, front: dict[str, str], start: str, i: str, width: int) -
             x = w.times(number, x, inverse)
             w.store(x, "%factors", w.add(lowers[q], i))
             minus.append(w.op(f"fneg {number} {x}"))
-    factors = [w.repeated(w.op(f"fneg {number} {w.load('%factors', w.add(lower, i))}")) for lower in lowers]
+    factors = [w.broadcast(w.op(f"fneg {number} {w.load('%factors', w.add(lower, i))}")) for lower in lowers]
     begin = w.down(w.op(f"select i1 {general}, i64 {w.add(start, width)}, i64 {i}"))
     with w.loop(begin, held, BLOCK) as j:
         place = w.add(mine, j)
@@ -142,7 +142,7 @@ def _factor(w: Writer) -> str:
                     with w.loop(start, end) as k:
                         _pivot(w, front, k, end, least, limit)
                     with w.loop(end, f) as i:
-                        _updated(w, front, start, i, width)
+                        _subtract_panel(w, front, start, i, width)
                     w.set(done, end)
             m = w.sub(f, p)
             with w.loop(0, m) as a:
@@ -156,13 +156,13 @@ def _factor(w: Writer) -> str:
     return w.define("factor", arguments, body)
 
 
-def _gathered(w: Writer, front: dict[str, str]) -> None:
+def _gather(w: Writer, front: dict[str, str]) -> None:
     w.store_block(w.zeros(), "%work", w.sub(front["held"], BLOCK))
     with w.loop(0, front["f"]) as j:
         w.store(w.load("%x", w.table(w.add(front["rows"], j))), "%work", j)
 
 
-def _spread(w: Writer, front: dict[str, str], count: str) -> None:
+def _scatter(w: Writer, front: dict[str, str], count: str) -> None:
     with w.loop(0, count) as j:
         w.store(w.load("%work", j), "%x", w.table(w.add(front["rows"], j)))
 
@@ -186,7 +186,7 @@ def _solve(w: Writer) -> str:
                 front = w.front(s)
                 sides = (front["upper"], front["lower"]) if forward else (front["lower"], front["upper"])
                 rows = w.op(f"select i1 {turned}, i64 {sides[0]}, i64 {sides[1]}")
-                _gathered(w, front)
+                _gather(w, front)
                 with w.loop(0, front["p"], 1 if forward else -1) as k:
                     row = w.add(rows, w.mul(k, front["held"]))
                     inverse = w.load("%factors", w.add(w.add(front["first"], k), BLOCK))
@@ -199,7 +199,7 @@ def _solve(w: Writer) -> str:
                         total = w.dot("%factors", row, "%work", "0", begin, front["held"])
                         value = w.op(f"fsub {number} {value}, {total}")
                         w.store(scaled(value, inverse, False), "%work", k)
-                _spread(w, front, front["f"] if forward else front["p"])
+                _scatter(w, front, front["f"] if forward else front["p"])
 
     arguments = "ptr %table, ptr %factors, ptr %b, ptr %x, ptr %work, i64 %transposed"
     return w.define("solve", arguments, body)
@@ -234,7 +234,7 @@ def _shorten(w: Writer) -> str:
                     "ptr %work, i64 0)"
                 )
                 yes = w.op(f"select {truth} {dependent}, {number} {w.splat(1.0)}, {number} {w.splat(0.0)}")
-                minus = w.repeated(w.op(f"fneg {number} {yes}"))
+                minus = w.broadcast(w.op(f"fneg {number} {yes}"))
                 with w.loop(0, size, BLOCK) as j:
                     w.store_block(w.blocks(w.times, w.load_block(null, j), minus), null, j)
                 w.store(w.op(f"fadd {number} {w.load(null, row)}, {yes}"), null, row)
@@ -251,7 +251,7 @@ def _shorten(w: Writer) -> str:
                 room = w.op(f"icmp slt i64 {count}, {most}")
                 with w.where(room):
                     target = w.add(basis, w.mul(size, count))
-                    many = w.repeated(scale)
+                    many = w.broadcast(scale)
                     with w.loop(0, size, BLOCK) as j:
                         w.store_block(w.blocks(w.times, w.load_block(null, j), many), "%work", w.add(target, j))
                     w.set(found, w.add(count, 1))

@@ -1,4 +1,4 @@
-"""The compiled functions as foreign functions of XLA on the CPU: what the array path calls.
+"""The compiled functions as foreign functions of XLA on the CPU, for the array path.
 
 The handlers are written in LLVM text like the functions themselves. They read the call frame of XLA's foreign function
 interface, whose layout is part of its stable binary interface (`xla/ffi/api/c_api.h`, version 0.1 and later).
@@ -73,7 +73,7 @@ def _handler(name: str) -> str:
 
 @functools.cache
 def available() -> bool:
-    """Whether machine code can be made here."""
+    """Whether machine code can be compiled (llvmlite is installed)."""
     try:
         import llvmlite.binding  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError:
@@ -109,7 +109,7 @@ def _library() -> Any:
 
 
 @functools.cache
-def _registered() -> bool:
+def _register_all() -> bool:
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     _, library = _library()
@@ -123,5 +123,5 @@ def _registered() -> bool:
 def register(name: str) -> str:
     """The name under which XLA knows a function."""
     with _lock:
-        _registered()
+        _register_all()
     return f"holonomix_multifrontal_{name}"

@@ -1,4 +1,4 @@
-"""Factor, solve and shorten as operations of JAX: a foreign call on the array path, a function of the kernel elsewhere.
+"""Factor, solve and shorten as JAX primitives: a foreign call on the array path, a function of the kernel elsewhere.
 
 `factor` carries no derivative; `solution` and `shortest` do, by implicit differentiation.
 """
@@ -98,8 +98,8 @@ def _lowered_shorten(entries: Numbers, factors: Numbers, x: Numbers, *, plan: Pl
     return _foreign("shorten", plan, plan.n, plan.work[2], entries, factors, x)
 
 
-def _one_by_one(primitive: Primitive, arrays: Sequence[Any], axes: Sequence[Any], **params: Any) -> Any:
-    """A batch, one after the other."""
+def _batch_by_map(primitive: Primitive, arrays: Sequence[Any], axes: Sequence[Any], **params: Any) -> Any:
+    """Batching rule: one element after the other."""
     count = next(x.shape[d] for x, d in zip(arrays, axes, strict=True) if d is not None)
     moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(arrays, axes, strict=True)]
 
@@ -112,7 +112,7 @@ def _one_by_one(primitive: Primitive, arrays: Sequence[Any], axes: Sequence[Any]
 for _primitive, _fn in ((factor_p, _lowered_factor), (solve_p, _lowered_solve), (shorten_p, _lowered_shorten)):
     mlir.register_lowering(_primitive, mlir.lower_fun(_fn, multiple_results=False), platform="cpu")
     _primitive.def_impl(partial(lambda fn, *arrays, **params: jax.jit(partial(fn, **params))(*arrays), _fn))
-    batching.primitive_batchers[_primitive] = partial(_one_by_one, _primitive)
+    batching.primitive_batchers[_primitive] = partial(_batch_by_map, _primitive)
 
 
 def _shorten_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, plan: Plan) -> Any:

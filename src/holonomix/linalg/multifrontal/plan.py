@@ -1,11 +1,11 @@
 """Multifrontal elimination, planned on the host: an order of the unknowns and the small dense matrices it leads to.
 
-The unknowns are eliminated in an order of least degree. A *front* is a dense matrix that holds a few unknowns to be
-eliminated, its pivots, and the unknowns that are coupled to them at that moment; what elimination leaves of it is added
-to the front of the next of these unknowns. Fronts form a forest and are worked on from its leaves. A chain becomes a
-row of small fronts, a net of bars a few hundred fronts that grow to the width of the net, a full matrix one front.
+The unknowns are eliminated in an order of minimum degree. A *front* is a dense matrix over a few unknowns to be
+eliminated, its pivots, and the unknowns that are coupled to them at that moment. Its Schur complement is added to the
+front of the next of these unknowns. Fronts form a forest and are processed from its leaves. A chain becomes a row of
+small fronts, a net of bars a few hundred fronts that grow to the width of the net, a full matrix one front.
 
-All of this depends on the pattern alone. `Plan.table` is a list of integers that compiled code reads (`code`).
+The plan depends on the pattern only. `Plan.table` is a list of integers that compiled code reads (`code`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import heapq
 import numpy as np
 from jaxtyping import Int
 
-BLOCK = 8  # numbers that are worked on together; rows of fronts are padded to whole blocks
-HEADER, RECORD = 16, 16  # integers before the records of the fronts, and of each
-BASIS = 1 << 21  # numbers that the null vectors of redundant rows may take
+BLOCK = 8  # numbers per vector operation; rows of fronts are padded to whole blocks
+HEADER, RECORD = 16, 16  # integers in the header of the table, and in the record of each front
+BASIS = 1 << 21  # limit of the numbers stored for the null vectors of redundant rows
 
 IntArray = Int[np.ndarray, " _"]
 
 
-def padded(n: int) -> int:
+def pad(n: int) -> int:
     return -(-n // BLOCK) * BLOCK
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """What elimination needs to know; equal where the tables are equal."""
+    """Tables for the elimination; two plans are equal if their tables are."""
 
     n: int
     entries: int  # length of the vector of given entries
@@ -42,7 +42,7 @@ class Plan:
     fronts: int
     largest: int
     fill: int  # entries that elimination in this order adds
-    operations: int  # of elimination entry by entry, multiplications and additions counted once
+    operations: int  # of scalar elimination; a multiplication with an addition counts once
     key: str
 
     def __hash__(self) -> int:
@@ -76,18 +76,18 @@ class _Front:
 def plan_of(i: IntArray, j: IntArray, rows: np.ndarray, source: np.ndarray | None = None, size: int = 0) -> Plan:
     """The plan for a matrix over nodes of r rows each, `rows[k]` being those of node k.
 
-    `(i, j)` are the coupled nodes, equal ones included, in both orders and once each. The vector of entries is that of
-    an array `(r, r, pairs)`; or it has `size` numbers, and `source`, of that shape, tells where each entry is.
+    `(i, j)` are the coupled nodes, equal ones included, in both orders and once each. The vector of entries is a
+    flattened array `(r, r, pairs)`; or it has `size` numbers, and `source`, of that shape, is the place of each entry.
     """
     if source is None:
         size = rows.shape[1] ** 2 * i.size
         source = np.arange(size)
     n, r = rows.shape
-    order, later = _eliminated(i, j, n)
+    order, later = _elimination_order(i, j, n)
     sizes = np.array([len(x) for x in later])
     fill = r * r * max(0, 2 * int(sizes.sum()) + n - i.size)
     operations = r**3 * int(np.sum(sizes * (sizes + 1)))
-    fronts = _merged(order, later, r)
+    fronts = _merge_fronts(order, later, r)
     place = np.empty(n, np.int64)
     place[[k for front in fronts for k in front.pivots]] = np.arange(n)
     for front in fronts:
@@ -99,8 +99,8 @@ def plan_of(i: IntArray, j: IntArray, rows: np.ndarray, source: np.ndarray | Non
     return dataclasses.replace(plan, entries=size, fill=fill, operations=operations)
 
 
-def _eliminated(i: IntArray, j: IntArray, n: int) -> tuple[list[int], list[set[int]]]:
-    """An order of least degree, and for every node the later ones it is coupled to when its turn comes."""
+def _elimination_order(i: IntArray, j: IntArray, n: int) -> tuple[list[int], list[set[int]]]:
+    """An order of minimum degree, and for every node the later ones it is coupled to when it is eliminated."""
     graph: list[set[int]] = [set() for _ in range(n)]
     for a, b in zip(i.tolist(), j.tolist(), strict=True):
         if a != b:
@@ -133,7 +133,7 @@ def _eliminated(i: IntArray, j: IntArray, n: int) -> tuple[list[int], list[set[i
 
 
 def _effort(f: int, p: int) -> float:
-    """About how many nanoseconds a front of f rows with p pivots takes."""
+    """Estimated time in nanoseconds for a front of f rows with p pivots."""
     k = np.arange(p)
     return 40 + 0.1 * f * f + float(np.sum((f - k) * (1.5 + 0.5 * np.ceil((f - k) / BLOCK)))) + 1.5 * (f - p) ** 2
 
@@ -143,8 +143,8 @@ def _cached_effort(f: int, p: int) -> float:
     return _effort(f, p)
 
 
-def _merged(order: list[int], later: list[set[int]], r: int) -> list[_Front]:
-    """Fronts in the order of work, children first; a front joins the next one where that is not slower."""
+def _merge_fronts(order: list[int], later: list[set[int]], r: int) -> list[_Front]:
+    """Fronts in the order of elimination, children first; a front is merged with the next one if that is not slower."""
     place = {k: x for x, k in enumerate(order)}
     follows = [min(later[k], key=place.__getitem__) if later[k] else -1 for k in range(len(order))]
     fronts: dict[int, _Front] = {}  # by the last of their pivots
@@ -206,7 +206,7 @@ def _tables(fronts: list[_Front], home: IntArray, i: IntArray, j: IntArray, rows
     row = rows[i][:, a].transpose(1, 2, 0).reshape(-1)  # (r, r, pairs)
     column = rows[j][:, c].transpose(1, 2, 0).reshape(-1)
     where = np.minimum(front_of[row], front_of[column])
-    width = np.array([padded(x.size) for x in lists])
+    width = np.array([pad(x.size) for x in lists])
     spot = position(where, row) * width[where] + position(where, column)
 
     record = np.zeros((count, RECORD), np.int64)
@@ -225,7 +225,7 @@ def _tables(fronts: list[_Front], home: IntArray, i: IntArray, j: IntArray, rows
     for s, up in enumerate(parent):
         if up >= 0:
             children[up].append(s)
-    numbers = padded(1) + padded(size)  # the smallest pivot, the inverses of the pivots, then the rows of U and L
+    numbers = pad(1) + pad(size)  # the smallest pivot, the inverses of the pivots, then the rows of U and L
     area = max(x.size for x in lists) * int(width.max()) + BLOCK
     stack, peak, first = area, area, 0
     left = np.zeros(count, np.int64)
@@ -259,8 +259,8 @@ def _tables(fronts: list[_Front], home: IntArray, i: IntArray, j: IntArray, rows
     diagonal = np.full(size, -1)
     diagonal[row[row == column]] = source[row == column]
     by_column = np.argsort(column, kind="stable")
-    widest = padded(int(width.max()))
-    basis = min(size, max(16, BASIS // padded(size)))
+    widest = pad(int(width.max()))
+    basis = min(size, max(16, BASIS // pad(size)))
     head = np.zeros(HEADER, np.int64)
     head[:4] = count, size, put(diagonal[order]), put(order)
     head[4:7] = (
@@ -268,14 +268,14 @@ def _tables(fronts: list[_Front], home: IntArray, i: IntArray, j: IntArray, rows
         put(row[by_column]),
         put(source[by_column]),
     )
-    head[7:9] = padded(size), basis
+    head[7:9] = pad(size), basis
     head[9] = widest  # where the vectors of `shorten` begin in its working memory
     table = np.concatenate([head, record.reshape(-1), *tail])
     if table.max() >= 2**31:
-        raise OverflowError("a matrix too large for 32-bit tables")
+        raise OverflowError("the matrix is too large for 32-bit tables")
     table = table.astype(np.int32)
     table.setflags(write=False)
-    work = (int(peak) + BLOCK, widest, widest + padded(size) * (basis + 3))
+    work = (int(peak) + BLOCK, widest, widest + pad(size) * (basis + 3))
     key = hashlib.sha256(table.tobytes()).hexdigest()[:32]
     largest = max(x.size for x in lists)
     return Plan(size, row.size, row.size, table, int(numbers) + BLOCK, work, count, largest, 0, 0, key)

@@ -1,4 +1,4 @@
-"""Writes LLVM text: loops, tables, numbers and blocks of numbers, for one trajectory or for lanes."""
+"""A writer of LLVM text: loops, tables, numbers and blocks of numbers, for one trajectory or for lanes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Writer:
         return self._call("fabs", self.number, x)
 
     def fused(self, ty: str, a: str, b: str, c: str) -> str:
-        """`a b + c`, in one rounding where the processor has it."""
+        """`a b + c`, with one rounding if the processor supports it."""
         if self.fma:
             return self._call("fma", ty, a, b, c)
         return self.op(f"fadd {ty} {self.op(f'fmul {ty} {a}, {b}')}, {c}")
@@ -148,7 +148,7 @@ class Writer:
             for k, value in enumerate(values):
                 self.store(value, base, self.add(index, k))
 
-    def repeated(self, x: str) -> list[str]:
+    def broadcast(self, x: str) -> list[str]:
         """A block of equal numbers."""
         if self.lanes > 1:
             return [x] * BLOCK
@@ -180,7 +180,7 @@ class Writer:
 
     def subtract(self, y: str, yt: str, factor: str, a: str, at: str, first: str | int, last: str) -> None:
         """`y[yt + j] -= factor a[at + j]` for whole blocks of j."""
-        minus = self.repeated(self.op(f"fneg {self.number} {factor}"))
+        minus = self.broadcast(self.op(f"fneg {self.number} {factor}"))
         with self.loop(first, last, BLOCK) as j:
             place = self.add(yt, j)
             x, old = self.load_block(a, self.add(at, j)), self.load_block(y, place)

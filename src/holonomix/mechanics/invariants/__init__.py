@@ -1,4 +1,4 @@
-"""What the exact motion keeps, and by how much a computed one does not."""
+"""Invariants of the exact motion, and their errors along a computed one."""
 
 from .conserved import angular_momentum as angular_momentum
 from .conserved import constraint_error as constraint_error

@@ -1,4 +1,4 @@
-"""Invariants along a trajectory: their values row by row, and whether they wander off or only oscillate."""
+"""Invariants along a trajectory: their values row by row, and whether they drift or only oscillate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Trend(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """Whether the line climbs by more than the series oscillates."""
+        """Whether the change along the line exceeds the oscillation around it."""
         return self.change > self.spread
 
 

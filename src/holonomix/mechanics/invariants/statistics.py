@@ -1,4 +1,4 @@
-"""What a correlated sample is worth: autocorrelation time, effective sample size, split R-hat.
+"""Statistics of correlated samples: autocorrelation time, effective sample size, split R-hat.
 
 A sample has the shape `(draws,)` for one chain or `(chains, draws)` for an ensemble; further axes are separate
 observables. Plain NumPy, for use after a run.
@@ -25,7 +25,7 @@ def autocovariance(x: ArrayLike) -> np.ndarray:
 
 
 def autocorrelation_time(x: ArrayLike) -> Any:
-    """Integrated autocorrelation time `1 + 2 sum rho_k`, in draws: what multiplies the variance of the mean.
+    """Integrated autocorrelation time `1 + 2 sum rho_k`, in draws: the factor on the variance of the mean.
 
     The correlations combine all chains (Gelman et al. 2013, 11.5); the sum stops by Geyer's initial monotone sequence,
     `P_m = rho_2m + rho_2m+1` as long as it is positive, never allowed to increase (Geyer 1992).
@@ -37,7 +37,7 @@ def autocorrelation_time(x: ArrayLike) -> Any:
     total = within * (draws - 1) / draws
     if chains > 1:
         total = total + x.mean(axis=1).var(axis=0, ddof=1)
-    # nothing varies: no draw tells more than another
+    # avoid division by zero for a constant sample
     safe = np.where(total > 0, total, 1.0)
     rho = 1.0 - (within - covariance) / safe
     rho[0] = 1.0

@@ -19,10 +19,10 @@ __all__ = ["constraint_sizes", "nearest_point"]
 
 NEWTON_SIZE = 64  # unknowns up to which Newton's method may form the whole matrix
 
-# Conjugate gradients end at this fraction of the first residual, or after so many iterations.
+# Conjugate gradients end at this fraction of the first residual, or after this many iterations.
 INNER_TOLERANCE, INNER_ITERATIONS = 1e-4, 100
 
-# An iterate above round-off is accepted when none of so many further iterations reduced the residual.
+# An iterate above round-off is accepted if none of this many further iterations reduced the residual.
 PATIENCE = 4
 
 
@@ -34,10 +34,9 @@ def constraint_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
 def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: int, redundant: bool) -> tuple[Any, Any]:
     """The nearest point of the manifold, and whether the iteration converged.
 
-    The nearest point x and multipliers l solve `M (x - q) + G(x)^T l = 0`, `g(x) = 0`. Gauss-Newton steps leave out the
-    curvature `K = D_x (G^T l)`. They fail where K is as large as M: far from a curved manifold, and near it for long
-    chains, where l adds up the corrections of all links. Newton's method includes K, and the better of both steps is
-    taken.
+    The nearest point x and multipliers l solve `M (x - q) + G(x)^T l = 0`, `g(x) = 0`. Gauss-Newton steps neglect the
+    curvature `K = D_x (G^T l)`. They fail if K is as large as M: far from a curved manifold, and near it for long
+    chains, in which l sums the corrections of all links. Newton's method includes K; the better of both steps is taken.
     """
     m = system.constraint_count(q)
 
@@ -74,7 +73,7 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
                 full = x - _newton_matrix(system, q, t, here, old, jac).factor().solve(r)
             else:
                 full = _with_curvature(system, q, t, here, old, jac, factor, new - here, multipliers)
-            # one evaluation in the program, for both: what the user's functions compute may be long
+            # one evaluation in the program for both, because the user's functions may be long
             both = jax.lax.map(tried, jnp.stack([near, full]))
             better = (both[-1][1] < both[-1][0]).astype(int)
             return jax.tree.map(lambda y: y[better], both)
@@ -119,7 +118,7 @@ def _with_curvature(
 
     The steps d with `G d = -g` and the multipliers l solve `(M + K) d + G^T l = -M (x - q)`. Projecting with the Gram
     matrix of M is the preconditioner (Gould, Hribar & Nocedal 2001), so that the number of iterations depends on K
-    relative to M and not on the number of rows. Ends early where M + K is not positive definite.
+    relative to M and not on the number of rows. The iteration ends early if M + K is not positive definite.
     """
     bend = lambda v: jax.jvp(lambda y: system.linearize(y, t).transpose(old), (here,), (v,))[1]
     mass = system.mass_form(q)

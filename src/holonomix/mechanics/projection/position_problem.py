@@ -1,8 +1,8 @@
-"""The position problem `g(Q - M^-1 G(q)^T Lambda) = 0` as a function of Lambda, in the form a system allows.
+"""The position problem `g(Q - M^-1 G(q)^T Lambda) = 0` as a function of Lambda, for a system or for its islands.
 
-A line has `zero` (Lambda = 0), `values(Lambda)`, `row_sizes()`, `factor(Lambda)` of `G(Q) M^-1 G(q)^T`,
+A problem has `zero` (Lambda = 0), `values(Lambda)`, `row_sizes()`, `factor(Lambda)` of `G(Q) M^-1 G(q)^T`,
 `start_factor()` of `G(q) M^-1 G(q)^T`, and `natural(Lambda)`, the multipliers in the order of the constraint. Inside an
-iteration Lambda and the values are whatever suits the line: an array, or a list with one array for each part.
+iteration Lambda and the values are arrays, or lists with one array per part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ...core.types import Numbers, Real
 from ..abstract import AbstractSystem
-from ..islands import IslandConstraint, IslandFactor, IslandJacobian, flat
+from ..islands import IslandConstraint, IslandFactor, IslandJacobian, flatten_classes
 
 
 class PositionProblem(eqx.Module):
@@ -51,7 +51,7 @@ class PositionProblem(eqx.Module):
 
 
 class IslandPositionProblem(eqx.Module):
-    """Many small groups of rows side by side: classes of particles are moved split once and stay so."""
+    """Many small groups of rows side by side; classes of particles stay separate during the iteration."""
 
     constraint: IslandConstraint
     trial: list[Any]
@@ -63,7 +63,7 @@ class IslandPositionProblem(eqx.Module):
         return [jnp.zeros_like(slopes[0][:, 0]) for slopes in self.jac.slopes]
 
     def row_sizes(self) -> list[Any]:
-        return self.jac.row_sizes(flat(self.trial))
+        return self.jac.row_sizes(flatten_classes(self.trial))
 
     def here(self, multipliers: list[Any]) -> list[Any]:
         pull = self.weighted.transpose(multipliers)
@@ -85,7 +85,7 @@ class IslandPositionProblem(eqx.Module):
 def position_problem(
     system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, t1: Real, split: bool
 ) -> PositionProblem | IslandPositionProblem:
-    """The line through `trial`; islands are taken split where there are any and `split` allows it."""
+    """The position problem of `trial`; for the islands of the system if it has any and `split` is set."""
     constraint = system.islands(q) if split else None
     if constraint is None:
         return PositionProblem(system, q, trial, t, t1, system.linearize(q, t))
@@ -99,5 +99,5 @@ def island_momenta(
     """`(mu, G^T mu, pivot)` of the momentum problem."""
     jac = constraint.linearize(constraint.gather(q))
     factor = jac.factor(jac.weighted(system.mass_form(q), q.shape), symmetric=True)
-    mu = factor.solve(jac(flat(constraint.gather(system.velocity(q, p)))))
+    mu = factor.solve(jac(flatten_classes(constraint.gather(system.velocity(q, p)))))
     return constraint.natural(mu), constraint.scatter(jac.transpose(mu), q.shape), factor.pivot

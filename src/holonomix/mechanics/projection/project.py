@@ -1,4 +1,4 @@
-"""Making states consistent, and saying by how much they are not."""
+"""Projection to consistent states, and checks of initial states."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from ...core import forks
+from ...core.checks import is_traced, number, one_of, real_array, whole_number
 from ...core.errors import (
     ConstraintRankError,
     ConvergenceError,
@@ -17,10 +17,6 @@ from ...core.errors import (
     InputError,
     NonFiniteError,
     ShapeError,
-    number,
-    one_of,
-    real_array,
-    whole_number,
 )
 from ...core.types import Array, ArrayLike, Numbers, Real, known_array
 from ...trace.compiled import compiled_for_one_run, rarely_collecting
@@ -43,13 +39,13 @@ __all__ = [
     "project",
 ]
 
-# Above this many rows the rank is judged by the factors' pivots; naming the rows would take a dense eigenproblem.
+# Above this many rows the rank is estimated from the pivots; naming the rows would take a dense eigenproblem.
 LARGE_RANK_CHECK = 600
-DEPENDENT = 1e-10  # the smallest eigenvalue of G M^-1 G^T, with ones on its diagonal, of rows that are independent
+DEPENDENT = 1e-10  # rows are dependent if an eigenvalue of G M^-1 G^T, scaled to a unit diagonal, is below this
 
 
 def check_system(system: object) -> None:
-    """`system` is a System or a StiffSystem."""
+    """Raise unless `system` is a System or a StiffSystem."""
     if not isinstance(system, AbstractSystem):
         hint = "; give problem.system" if isinstance(system, Problem) else ""
         raise InputError(f"system must be a System or a StiffSystem, not {type(system).__name__}{hint}")
@@ -94,20 +90,19 @@ def project(
     whole_number("max_iterations", max_iterations)
     one_of("redundant", redundant, (None, "min-norm"))
     q, p = as_state_arrays(q, p)
-    if not isinstance(t, Tracer):
-        t = number("t", t)
+    now = known_array(t if is_traced(t) else number("t", t), q.dtype)
     if not system.has_constraints:
         return q, p
-    if not any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, p))):
+    if not is_traced(system, q, p):
         _check_finite(q, p)
         with user_function_errors("mass", q, "(q)"):
             system.mass_form(q).check(q)
     system = system.prepare(q)
-    q1, p1, residual, converged, rank = _nearest(system, q, p, known_array(t, q.dtype), max_iterations, redundant)
-    if not any(isinstance(x, Tracer) for x in (q1, p1)):
+    q1, p1, residual, converged, rank = _nearest(system, q, p, now, max_iterations, redundant)
+    if not is_traced(q1, p1):
         if not bool(converged):
             if redundant is None:
-                check_rank(system, q, t)
+                check_rank(system, q, now)
             raise ConvergenceError(
                 f"projection onto the manifold did not converge: max|g| = {float(residual):.3g} is left after "
                 f"{max_iterations} iterations; start nearer to the manifold"
@@ -129,7 +124,7 @@ def _nearest(
 
 
 def rounding_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
-    """`eps` times this is what rounding inside the constraint can change in each row of g (`term_sizes`)."""
+    """The scale of rounding errors inside each row of g: they are at most `eps` times this (`term_sizes`)."""
     return term_sizes(lambda x: system.constraint(x, t), q)
 
 
@@ -150,14 +145,14 @@ def local_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Rea
 
 
 def check_rank(system: AbstractSystem, q: Numbers, t: Real = 0.0) -> None:
-    """Raise `ConstraintRankError`, naming the rows, when constraints are redundant or singular at q."""
+    """Raise `ConstraintRankError`, naming the rows, if constraints are redundant or singular at q."""
     if not system.has_constraints:
         return
     _judge_rank(system, q, *map(np.asarray, _rank(system, q, jnp.asarray(t, q.dtype))))
 
 
 def _judge_rank(system: AbstractSystem, q: Numbers, gram: np.ndarray, bend: np.ndarray) -> None:
-    """Judge what `gram_of` found."""
+    """Raise if the result of `gram_of` shows dependent rows."""
     if not gram.ndim:
         if not gram > singular_pivot(q.dtype):
             raise ConstraintRankError(
@@ -167,7 +162,7 @@ def _judge_rank(system: AbstractSystem, q: Numbers, gram: np.ndarray, bend: np.n
             )
         return
     diagonal = np.sqrt(np.clip(np.diag(gram), 0.0, None))
-    # a gradient is zero when it is no larger than what an ulp of q makes of it
+    # a gradient counts as zero if it is zero to within one ulp of q
     flat = diagonal <= 16 * np.finfo(gram.dtype).eps * bend
     if np.any(flat):
         k = int(np.argmax(flat))
@@ -192,9 +187,9 @@ def _judge_rank(system: AbstractSystem, q: Numbers, gram: np.ndarray, bend: np.n
 
 
 def gram_of(system: AbstractSystem, q: Numbers, t: Real) -> tuple[Array, Array]:
-    """`G M^-1 G^T` as a matrix, and how much each row of G bends over a distance of the size of q.
+    """`G M^-1 G^T` as a matrix, and the change of each row of G over a distance of the size of q.
 
-    Of many rows, the smallest pivot of the matrix in place of both.
+    For many rows, the smallest pivot of the matrix instead of both.
     """
     if system.constraint_count(q) > LARGE_RANK_CHECK:
         jac = system.linearize(q, t)
@@ -218,9 +213,9 @@ def _check_finite(q: Numbers, p: Numbers) -> None:
 
 
 def check_functions(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> None:
-    """The user's functions can be called and differentiated with this start.
+    """Raise unless the user's functions can be called and differentiated at this state.
 
-    Only shapes are looked at: called while a function is traced, it costs nothing when that runs again.
+    Only shapes are evaluated, so the check costs nothing in compiled programs.
     """
     extra = "" if system.params is None else ", params"
     with user_function_errors("potential", q, f"(q{extra})"):
@@ -249,7 +244,7 @@ def _check_constraint(system: AbstractSystem, q: Numbers, t: Real, form: str) ->
         hint = "use jnp.stack or jnp.array([...])"
         raise ShapeError(f"the constraint must return a 1-D array; it returned shape {shape} ({hint})")
     if shape[0] == 0:
-        raise InputError("the constraint has 0 rows; leave it out (constraint=None) where nothing is constrained")
+        raise InputError("the constraint has 0 rows; leave it out (constraint=None) if nothing is constrained")
     if shape[0] > q.size:
         raise InputError(f"{shape[0]} constraints on {q.size} coordinates leave nothing to move")
     with user_function_errors("derivative of the constraint", q, form):
@@ -266,15 +261,15 @@ def check_start(
     tolerance: float | None = None,
     redundant: bool = False,
 ) -> None:
-    """Everything about a start that can be wrong, found before a run begins; `redundant` accepts dependent rows.
+    """Check an initial state before a run begins; `redundant` accepts dependent rows.
 
     `tolerance` is relative to the natural scale of each row (`linalg.scales`): 1e-8, or what single precision can hold.
-    With the step `dt`, a start at zero is judged by how far a step moves it.
+    With the step `dt`, the scale of positions at zero is the distance that a step moves them.
     """
     eps = float(jnp.finfo(q.dtype).eps)
     tolerance = max(1e-8, 64 * eps) if tolerance is None else tolerance
     _check_finite(q, p)
-    *found, mass, gram, bend = _evaluated(system, q, p, q.dtype.type(t), redundant)
+    *found, mass, gram, bend = _evaluate_start(system, q, p, q.dtype.type(t), redundant)
     if mass is not None:
         mass.check(q)
     potential, gradient, g, hidden, sizes, speeds = (np.asarray(x) for x in found)
@@ -314,7 +309,7 @@ def check_start(
 
 
 def _row_name(system: AbstractSystem, q: Numbers, k: int) -> str:
-    """`constraint 3`, or what the user called it."""
+    """`constraint 3`, or the name that the user gave."""
     return str(system.constraint_rows(q)[k])
 
 
@@ -335,11 +330,11 @@ _local_sizes = compiled_for_one_run(local_sizes)
 
 
 @compiled_for_one_run
-def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundant: bool) -> tuple[Any, ...]:
-    """Everything that `check_start` judges, in one compiled call.
+def _evaluate_start(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundant: bool) -> tuple[Any, ...]:
+    """All values that `check_start` needs, in one compiled call.
 
-    Potential, gradient, constraint, hidden constraint and the natural scales of both; the mass matrix where it depends
-    on q; and what tells the rank, unless rows may be `redundant`.
+    Potential, gradient, constraint, hidden constraint and the natural scales of both; the mass if it depends on q; and
+    the result of `gram_of`, unless rows may be `redundant`.
     """
     mass = None
     if system.position_mass:
@@ -357,16 +352,16 @@ def _evaluated(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, redundan
 
 
 def check_constant_mass(system: AbstractSystem, q: Numbers) -> None:
-    """A mass that is the same everywhere is positive and fits q: one check serves every start."""
-    if not system.position_mass and not any(isinstance(x, Tracer) for x in jax.tree.leaves(system.mass)):
-        with jax.ensure_compile_time_eval():  # its numbers are known inside of `jit` too
+    """Check a constant mass: it must be positive and fit q. One check serves every initial state."""
+    if not system.position_mass and not is_traced(system.mass):
+        with jax.ensure_compile_time_eval():  # its numbers are known inside `jit` too
             system.mass_form(q).check(q)
 
 
 def speed_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
-    """The natural scale of the hidden constraint: of the velocity, or of one that the forces give over the size of q.
+    """The natural scale of the hidden constraint: of the velocity, or of the speed that forces give over the size of q.
 
-    The second keeps the rounding of a momentum that ought to be zero from being judged against itself.
+    The second avoids comparing the rounding error of a zero momentum with itself.
     """
     fall = jnp.sqrt(jnp.abs(system.inverse_mass(q, system.gradient(q, t)) * q))
     own = momentum_sizes(system, q, p, t)

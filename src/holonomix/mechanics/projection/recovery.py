@@ -1,4 +1,4 @@
-"""Multipliers recovered from a stiff motion: windowed averages of the stiff force along the constraint directions."""
+"""Multipliers recovered from a stiff motion: window averages of the stiff force along the constraint directions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..stiff import Penalty, StiffSystem
 
 
 def stiff_multipliers(stiff: StiffSystem, q: Numbers) -> Any:
-    """The multipliers that the stiff force stands for at q: `grad V/eps^2 = G^T lambda` on the span of G.
+    """The multipliers that correspond to the stiff force at q: `grad V/eps^2 = G^T lambda` on the span of G.
 
     For a penalty this is `omega^2 g(q)`; for a general V it is `(G M^-1 G^T)^-1 G M^-1 grad V/eps^2`.
     """

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-from ...core.errors import InputError, one_of, real_array, shown, whole_number
+from ...core.checks import is_plain_number, is_traced, one_of, real_array, short_repr, whole_number
+from ...core.errors import InputError
 from ...core.status import Status
 from ...core.types import Index, Numbers, Real
 from ...linalg import implicit_root, iterate
@@ -33,7 +33,7 @@ from ...linalg.careful import accepted_stall, is_careful, rescue
 from ...linalg.scales import inverse_sizes, stall_rule
 from ..abstract import AbstractSystem
 from .position_problem import IslandPositionProblem, PositionProblem, island_momenta, position_problem
-from .terms import MOST_ROWS_WITH_TERMS, term_sizes
+from .terms import MAX_ROWS_WITH_TERMS, term_sizes
 
 __all__ = ["SOR", "AbstractSolver", "GaussSeidel", "MomentumSolve", "Newton", "PositionSolve", "SymmetricNewton"]
 
@@ -42,7 +42,7 @@ SINGULAR_PIVOT = 1e-13
 
 
 def singular_pivot(dtype: DTypeLike) -> float:
-    """`SINGULAR_PIVOT`, or what the round-off of single precision leaves of a vanishing pivot."""
+    """The threshold `SINGULAR_PIVOT`, or a larger one for the round-off of single precision."""
     return max(SINGULAR_PIVOT, 64 * float(jnp.finfo(dtype).eps))
 
 
@@ -69,14 +69,14 @@ class MomentumSolve(NamedTuple):
 
 
 def as_tolerance(tol: Any) -> Any:
-    """A runtime value; a tolerance that the floating point type cannot reach is refused. None stands for round-off."""
-    if tol is None or isinstance(tol, Tracer):
+    """A tolerance as a runtime value; raises if the floating point type cannot reach it. None means round-off."""
+    if tol is None or is_traced(tol):
         return tol
     if isinstance(tol, jax.Array) and not tol.ndim and jnp.issubdtype(tol.dtype, jnp.number):
         tol = float(tol)
     eps = float(jnp.finfo(jnp.result_type(float)).eps)
-    if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not tol > 0:
-        raise InputError(f"tol must be a positive number or None, not {shown(tol)}")
+    if not is_plain_number(tol) or not tol > 0:
+        raise InputError(f"tol must be a positive number or None, not {short_repr(tol)}")
     if tol < eps:
         raise InputError(
             f"tol = {tol:g} is below the round-off {eps:.2g} of {jnp.result_type(float).name}; "
@@ -86,7 +86,7 @@ def as_tolerance(tol: Any) -> Any:
 
 
 class AbstractSolver(eqx.Module):
-    """`positions` and `momenta` solve the two problems; `init` makes what the solver remembers from step to step."""
+    """`positions` and `momenta` solve the two problems; `init` creates the memory that is carried between steps."""
 
     tol: eqx.AbstractVar[Any]  # a runtime value, or None
     max_iterations: eqx.AbstractVar[int]
@@ -114,60 +114,60 @@ class AbstractSolver(eqx.Module):
         """The point of the manifold at time `t1` reached from `trial` along `M^-1 G(q, t)^T`."""
         t, t1 = jnp.asarray(t, q.dtype), jnp.asarray(t1, q.dtype)
         multipliers, (k, residual, converged, memory) = implicit_root(
-            _found_positions,
+            _solve_positions,
             _position_residual,
             (system, q, trial, t, t1, (self, memory)),
             partial(_position_factor, self.redundant is not None),
         )
         if self.redundant is not None:
             multipliers = _gram_factor(system, q, t, True).shortest(multipliers)
-        q1 = shifted(system, q, trial, t, multipliers)
+        q1 = shift_position(system, q, trial, t, multipliers)
         found = jnp.where(system.turns(q, q1, t, t1, self.redundant is None), Status.OTHER_ROOT, Status.OK)
         status = jnp.where(converged, found, Status.NOT_CONVERGED).astype(jnp.int32)
         return PositionSolve(q1, multipliers, k, residual, status, memory)
 
 
-def shifted(system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, multipliers: Numbers) -> Any:
+def shift_position(system: AbstractSystem, q: Numbers, trial: Numbers, t: Real, multipliers: Numbers) -> Any:
     """`trial - M^-1 G(q, t)^T Lambda`."""
     return trial - system.inverse_mass(q, system.linearize(q, t).transpose(multipliers))
 
 
-def _found_positions(args: PyTree) -> tuple[Any, Any]:
+def _solve_positions(args: PyTree) -> tuple[Any, Any]:
     *problem, (solver, memory) = args
     multipliers, (k, residual, converged, memory) = solver.iterate_positions(*problem, memory)
     if is_careful(multipliers.size):
         found = (multipliers, residual, k)
         finish = lambda x, norm, sweeps: (x, norm.astype(residual.dtype), k + sweeps)
         system, q, trial, t, t1 = problem
-        near = ~system.turns(q, shifted(system, q, trial, t, multipliers), t, t1, solver.redundant is None)
-        rescued, found = _rescued_positions(tuple(problem), solver, converged & near, found, finish)
+        near = ~system.turns(q, shift_position(system, q, trial, t, multipliers), t, t1, solver.redundant is None)
+        rescued, found = _rescue_positions(tuple(problem), solver, converged & near, found, finish)
         converged = converged | rescued
         multipliers, residual, k = found
     return multipliers, (k, residual, converged, memory)
 
 
-def _rescued_positions(
+def _rescue_positions(
     problem: tuple[Any, ...], solver: AbstractSolver, converged: Numbers, found: PyTree, finish: Callable[..., Any]
 ) -> tuple[Any, Any]:
-    """Damped Newton iterations where the solver gave up; a multiplier grows with the square of the step."""
+    """Damped Newton iterations if the solver did not converge; multipliers scale with the square of the step."""
     system, q, trial, t, t1 = problem
-    few = found[0].size <= MOST_ROWS_WITH_TERMS
+    few = found[0].size <= MAX_ROWS_WITH_TERMS
 
     def equations(multipliers: Numbers, fraction: Real):
         near = q + fraction * (trial - q)
-        return system.constraint(shifted(system, q, near, t, multipliers), t + fraction * (t1 - t))
+        return system.constraint(shift_position(system, q, near, t, multipliers), t + fraction * (t1 - t))
 
     def rows(multipliers: Numbers):
-        here = shifted(system, q, trial, t, multipliers)
+        here = shift_position(system, q, trial, t, multipliers)
         sizes = system.row_sizes(q, system.linearize(here, t1), jnp.maximum(jnp.abs(here), jnp.abs(q)))
-        # a residual that no longer falls is accepted where it is round-off of the constraint's own terms, or no larger
-        # than the residual that the step began with
+        # accept a residual that no longer decreases if it is round-off of the terms of the constraint, or not larger
+        # than the residual at the beginning of the step
         terms = term_sizes(lambda x: system.constraint(x, t1), here) if few else 0.0
         noise = 4 * jnp.finfo(q.dtype).eps * terms
         return jnp.maximum(sizes, (noise + jnp.abs(system.constraint(q, t))) / accepted_stall(q.dtype))
 
     def accept(multipliers: Numbers, fraction: Real):
-        here = shifted(system, q, q + fraction * (trial - q), t, multipliers)
+        here = shift_position(system, q, q + fraction * (trial - q), t, multipliers)
         return ~system.turns(q, here, t, t + fraction * (t1 - t), solver.redundant is None)
 
     options = {"rows": rows, "rescale": lambda x, ratio: ratio**2 * x, "dependent_rows": solver.redundant is not None}
@@ -177,10 +177,10 @@ def _rescued_positions(
 
 def _position_residual(multipliers: Numbers, args: PyTree) -> Any:
     system, q, trial, t, t1, _ = args
-    return system.constraint(shifted(system, q, trial, t, multipliers), t1)
+    return system.constraint(shift_position(system, q, trial, t, multipliers), t1)
 
 
-class _Negated(NamedTuple):
+class _NegatedFactor(NamedTuple):
     factor: Any
 
     def solve(self, b: Numbers) -> Any:
@@ -189,15 +189,15 @@ class _Negated(NamedTuple):
 
 def _position_factor(redundant: bool, multipliers: Numbers, args: PyTree) -> Any:
     system, q, trial, t, t1, _ = args
-    q1 = shifted(system, q, trial, t, multipliers)
+    q1 = shift_position(system, q, trial, t, multipliers)
     gram = system.gram(q, system.linearize(q1, t1), system.linearize(q, t))
-    return _Negated(gram.factor_redundant() if redundant else gram.factor())
+    return _NegatedFactor(gram.factor_redundant() if redundant else gram.factor())
 
 
 def _measure(line: PositionProblem | IslandPositionProblem, tol: Real | None) -> tuple[Any, Any, Any]:
-    """The residual function of Lambda with its norm, the tolerance, and the unit of a stall.
+    """The residual function of Lambda with its norm, the tolerance, and the unit of `stall_rule`.
 
-    The norm is `max|g|` for a fixed tolerance, and `max |g_i| / sum_j |G_ij Q_j|` when the iteration goes to round-off.
+    The norm is `max|g|` for a fixed tolerance, and `max |g_i| / sum_j |G_ij Q_j|` for an iteration to round-off.
     """
     sizes = line.row_sizes()
     scale = jax.tree.map(lambda x: inverse_sizes(x) if tol is None else jnp.ones_like(x), sizes)
@@ -248,9 +248,9 @@ class Newton(AbstractSolver):
 
 
 class SymmetricNewton(AbstractSolver):
-    """SNIP: `R = G(q) M^-1 G(q)^T` is symmetric and factored once a step (Barth, Kuczera, Leimkuhler & Skeel 1995).
+    """SNIP: `R = G(q) M^-1 G(q)^T` is symmetric and factored once per step (Barth, Kuczera, Leimkuhler & Skeel 1995).
 
-    With `frozen=True` the factors are kept over steps and refreshed when a solve takes more than `slow` sweeps.
+    With `frozen=True` the factors are reused over steps and refreshed if a solve takes more than `slow` sweeps.
     """
 
     tol: Any = eqx.field(converter=as_tolerance, default=None)
@@ -284,7 +284,7 @@ class SymmetricNewton(AbstractSolver):
         done = iterate(body, residual, line.zero, tol=tol, max_iterations=self.max_iterations, **options)
         if self.frozen:
             stale = done.iterations > self.slow
-            fresh = self._factor(system, shifted(system, q, trial, t, done.x), t1)
+            fresh = self._factor(system, shift_position(system, q, trial, t, done.x), t1)
             memory = (jax.tree.map(lambda a, b: jnp.where(stale, a, b), fresh, factor), refreshed + stale)
         return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
@@ -312,7 +312,7 @@ class SOR(AbstractSolver):
         redundant: str | None = None,
     ):
         self.omega = real_array("omega", omega)
-        if not isinstance(omega, Tracer) and (self.omega.ndim or not 0 < float(self.omega) < 2):
+        if not is_traced(omega) and (self.omega.ndim or not 0 < float(self.omega) < 2):
             raise InputError(f"omega must be a number between 0 and 2 for the relaxation to converge, not {omega}")
         self.tol, self.max_iterations, self.redundant = as_tolerance(tol), max_iterations, redundant
 
@@ -404,7 +404,7 @@ def _gram_factor(system: AbstractSystem, q: Numbers, t: Real, redundant: bool = 
 def momentum_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     """The natural scale of each row of the hidden constraint: `sum_j |G_ij| |v_j|`, and `|g_t|` where g moves.
 
-    With a vector potential `v = M^-1 (p - A)` is a difference, whose parts count.
+    With a vector potential `v = M^-1 (p - A)` is a difference; the sizes of both parts count.
     """
     v = jnp.abs(system.velocity(q, p))
     v = v + jnp.abs(system.inverse_mass(q, jnp.abs(p))) if system.magnetic else v
@@ -419,7 +419,7 @@ def _momentum_residual(mu: Numbers, args: PyTree) -> Any:
 
 def _momentum_factor(redundant: bool, mu: Numbers, args: PyTree) -> Any:
     system, q, _, t, _ = args
-    return _Negated(_gram_factor(system, q, t, redundant))
+    return _NegatedFactor(_gram_factor(system, q, t, redundant))
 
 
 def direct_momenta(
@@ -440,6 +440,6 @@ def direct_momenta(
 
 
 def accepts_redundant(method: object) -> bool:
-    """Whether a solver inside `method` was told to accept redundant rows."""
+    """Whether a solver inside `method` accepts redundant rows."""
     parts = jax.tree.leaves(method, is_leaf=lambda x: isinstance(x, AbstractSolver))
     return any(isinstance(x, AbstractSolver) and x.redundant is not None for x in parts)

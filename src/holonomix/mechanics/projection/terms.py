@@ -1,4 +1,4 @@
-"""The sizes of what a function adds up: how much rounding of its own arithmetic can change the result."""
+"""The sizes of intermediate results of a function: the sensitivity of its result to rounding errors."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from jax.extend import core as jex_core
 from ...core.types import Numbers
 from ...trace.jaxprs import called
 
-# Rows up to which a solve that did not converge is judged by the terms of the constraint as well.
-MOST_ROWS_WITH_TERMS = 32
+# A solve with at most this many rows that did not converge is also compared with the terms of the constraint.
+MAX_ROWS_WITH_TERMS = 32
 
 
 def term_sizes(fn: Callable[[Any], Any], x: Numbers) -> Any:
     """`sum_v |d fn_i / d v| |v|` over the results v of all floating-point operations of `fn` at x, for each row i.
 
     An error of eps in every operation changes row i by up to eps times this. Unlike `linalg.scales.row_sizes` it sees
-    the constants of a function: a rod whose free end is at the origin is rounded in units of its length. Loops and
-    branches count as one operation.
+    the constants of a function: for a rod with its free end at the origin, the scale is its length. Loops and branches
+    count as one operation.
     """
     closed = jax.make_jaxpr(fn)(x)
     shapes: list[Any] = []
-    jax.eval_shape(lambda x: _evaluated(closed.jaxpr, closed.consts, [x], shapes, None)[0], x)
+    jax.eval_shape(lambda x: _evaluate(closed.jaxpr, closed.consts, [x], shapes, None)[0], x)
 
     def perturbed(noise: list[Any]) -> Any:
-        return _evaluated(closed.jaxpr, closed.consts, [x], [], iter(noise))[0]
+        return _evaluate(closed.jaxpr, closed.consts, [x], [], iter(noise))[0]
 
     changes = jax.jacrev(perturbed)([jnp.zeros(shape, dtype) for shape, dtype in shapes])
     rows = [jnp.sum(jnp.abs(c), axis=tuple(range(1, c.ndim))) for c in changes]
     return sum(rows, jnp.zeros(closed.out_avals[0].shape, x.dtype))
 
 
-def _evaluated(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], shapes: list[Any], noise: Any) -> list[Any]:
-    """Evaluate; floating-point results are noted in `shapes`, or multiplied by one plus the next noise."""
+def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], shapes: list[Any], noise: Any) -> list[Any]:
+    """Evaluate; floating-point results are recorded in `shapes`, or multiplied by one plus the next noise."""
     known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
     value = lambda v: v.val if isinstance(v, jex_core.Literal) else known[v]
     for eqn in jaxpr.eqns:
         given = [value(v) for v in eqn.invars]
         inner = called(eqn)
         if inner is not None:
-            results = _evaluated(inner.jaxpr, inner.consts, given, shapes, noise)
+            results = _evaluate(inner.jaxpr, inner.consts, given, shapes, noise)
         else:
             found = eqn.primitive.bind(*given, **eqn.params)
-            results = [_noisy(x, shapes, noise) for x in (found if eqn.primitive.multiple_results else [found])]
+            results = [_perturb(x, shapes, noise) for x in (found if eqn.primitive.multiple_results else [found])]
         known.update(zip(eqn.outvars, results, strict=True))
     return [value(v) for v in jaxpr.outvars]
 
 
-def _noisy(x: Any, shapes: list[Any], noise: Any) -> Any:
+def _perturb(x: Any, shapes: list[Any], noise: Any) -> Any:
     if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
         return x
     if noise is None:
