@@ -82,7 +82,7 @@ class Job:
         """The number of steps, where it is known beforehand."""
         if self.steps is not None or self.t1 is None or self.method.adaptive:
             return self.steps
-        from holonomix.run.options import Options
+        from holonomix.run.arguments import Options
 
         return Options(dt=self.dt, t1=self.t1, t0=self.t0).count(self.method)
 
