@@ -33,7 +33,6 @@ from .methodspec import parse_method
 from .problems import file_digest, load_problem, time_value
 from .runfile import RunSpec, parse_run_file, validate
 from .suggest import kebab
-from .text_progress import TextProgress
 from .trust import SEAL, is_own_seal, sealed, trusted_file
 
 if TYPE_CHECKING:  # JAX is imported after `set_up_jax`
@@ -172,12 +171,7 @@ def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
 
 
 def _simulated(job: Job, store: Store, quiet: bool, allow_different_bits: bool = False) -> Any:
-    console = Console(stderr=True)
-    if quiet:
-        return job.simulate(store, False, allow_different_bits)
-    if console.is_terminal:
-        return job.simulate(store, console, allow_different_bits)
-    return job.simulate(TextProgress(store, console, job.total), False, allow_different_bits)
+    return job.simulate(store, False if quiet else Console(stderr=True), allow_different_bits)
 
 
 # ---- resume
