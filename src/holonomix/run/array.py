@@ -12,21 +12,19 @@ from jaxtyping import PyTree
 
 from ..core.types import Index
 from ..trace.compiled import compiled
+from .backends import Runner
 from .stepper import Consts, over_trajectories
 
 
 @dataclasses.dataclass(frozen=True)
-class ArrayRunner:
+class ArrayRunner(Runner):
     """Runs a loop as array code; one compiled program for any number of rows up to `capacity`."""
 
     loop: Any
     capacity: int = 1
 
     name = "array"
-    operations = None
-    loops = 0
     description = "array code"
-    under_jit = None  # JAX traces through array code
 
     def prepare(self, rows: int, *, callback: bool = False) -> ArrayRunner:
         return ArrayRunner(self.loop, rows)
@@ -41,9 +39,6 @@ class ArrayRunner:
             axes = dataclasses.replace(axes, n_end=0)
         carry, buffers = _run(self.loop, carry, consts, axes, jnp.asarray(rows), jnp.asarray(every), capacity)
         return carry, {name: np.asarray(x)[:, :rows] for name, x in buffers.items()}
-
-    def fetch(self, tree: PyTree) -> Any:
-        return jax.device_get(tree)
 
 
 def lower(loop: Any, carry: PyTree, consts: PyTree, *, alone: bool, asked: bool) -> ArrayRunner:

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import importlib
 import logging
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -29,32 +30,15 @@ log = logging.getLogger("holonomix")
 class Runner(Protocol):
     """A loop that is ready to run. All trees of arrays have a leading axis over trajectories, also of one."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def description(self) -> str:
-        """What the loop became, in words."""
-        ...
-
-    @property
-    def operations(self) -> int | None:
-        """The size of one step, where it is known."""
-        ...
-
-    @property
-    def loops(self) -> int:
-        """Loops over long axes in one step."""
-        ...
-
-    @property
-    def under_jit(self) -> Any:
-        """`run` of one trajectory, for use inside of `jax.jit`; None where JAX traces through the loop itself."""
-        ...
+    name: str
+    description: str  # what the loop became, in words
+    operations: int | None = None  # of one step, where they can be counted
+    loops: int = 0  # over long axes, in one step
+    under_jit: Callable[..., Any] | None = None  # `run` inside of `jax.jit`; None where JAX traces through the loop
 
     def prepare(self, rows: int, *, callback: bool = False) -> Runner:
         """The runner for calls of at most so many rows; with `callback`, for calls of `under_jit`."""
-        ...
+        return self
 
     def run(self, carry: PyTree, consts: PyTree, axes: PyTree = None, *, rows: int, every: int) -> tuple[Any, Any]:
         """The carry after `rows` rows of `every` steps each, and the rows: (trajectory, row, ...) by column.
@@ -66,7 +50,7 @@ class Runner(Protocol):
 
     def fetch(self, tree: PyTree) -> Any:
         """The arrays of a tree on the host."""
-        ...
+        return jax.device_get(tree)
 
 
 @runtime_checkable
