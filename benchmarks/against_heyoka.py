@@ -27,7 +27,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.methods.taylor import solution_series
 from holonomix.run.backends import choose
-from holonomix.run.loop import make_stepper
+from holonomix.run.stepper import make_stepper
 
 T, GOALS = 50.0, (1e-10, 1e-13)
 DAYS = 1e6
@@ -88,10 +88,10 @@ def our_curve(method, reference: np.ndarray, steps: tuple[int, ...]) -> tuple[li
         carry = stepper.start(consts, problem.q0, problem.p0)
         runner = choose("native", stepper, carry, consts).runner
         carry, consts = (jax.tree.map(np.asarray, x) for x in (carry, consts))
-        final = runner.run(carry, consts, rows=1, every=count)[0]
+        final = runner.run_one(carry, consts, rows=1, every=count)[0]
         if int(final.status):
             continue
-        elapsed = least(lambda runner=runner, c=carry, k=consts, n=count: runner.run(c, k, rows=1, every=n))
+        elapsed = least(lambda runner=runner, c=carry, k=consts, n=count: runner.run_one(c, k, rows=1, every=n))
         points.append((elapsed, np.abs(np.asarray(final.state.q) - reference).max()))
         worst = max(worst, float(np.abs(problem.system.constraint(final.state.q)).max()))
     return points, worst
@@ -131,11 +131,11 @@ def taylor_curve(reference: np.ndarray) -> tuple[list[tuple[float, float]], floa
         carry = stepper.start(consts, problem.q0, problem.p0)
         runner = choose("native", stepper, carry, consts).runner
         carry, consts = (jax.tree.map(np.asarray, x) for x in (carry, consts))
-        final = to_the_end(runner.run(carry, consts, rows=1, every=100_000)[0], T)
+        final = to_the_end(runner.run_one(carry, consts, rows=1, every=100_000)[0], T)
         compile_time = time.process_time() - began
         last = int(final.state.n)
-        before = runner.run(carry, consts, rows=1, every=last - 1)[0].state
-        elapsed = least(lambda runner=runner, c=carry, k=consts: runner.run(c, k, rows=1, every=100_000))
+        before = runner.run_one(carry, consts, rows=1, every=last - 1)[0].state
+        elapsed = least(lambda runner=runner, c=carry, k=consts: runner.run_one(c, k, rows=1, every=100_000))
         points.append((elapsed, np.abs(at_time(system, method, before, T) - reference).max()))
         worst = max(worst, float(np.abs(system.constraint(final.state.q)).max()))
     return points, worst, compile_time
@@ -179,9 +179,9 @@ def run_planets() -> None:
     carry = stepper.start(consts, jnp.asarray(q), jnp.asarray(p))
     runner = choose("native", stepper, carry, consts).runner
     carry, consts = (jax.tree.map(np.asarray, x) for x in (carry, consts))
-    final = to_the_end(runner.run(carry, consts, rows=1, every=1_000_000)[0], DAYS)
+    final = to_the_end(runner.run_one(carry, consts, rows=1, every=1_000_000)[0], DAYS)
     compile_time = time.process_time() - began
-    ours = least(lambda: runner.run(carry, consts, rows=1, every=1_000_000), 5)
+    ours = least(lambda: runner.run_one(carry, consts, rows=1, every=1_000_000), 5)
     energy = float(system.hamiltonian(jnp.asarray(q), jnp.asarray(p)))
     error = abs(float(system.hamiltonian(final.state.q, final.state.p)) / energy - 1)
 
@@ -228,10 +228,10 @@ def run_batch() -> None:
     stepper, consts = make_stepper(system, method, dt=0.1, t_end=T)
     one = stepper.start(consts, problem.q0, problem.p0)
     many = jax.tree.map(lambda x: np.broadcast_to(np.asarray(x), (BODIES, *np.shape(x))).copy(), one)
-    runner = choose("native", stepper, one, consts, batch=True).runner
+    runner = choose("native", stepper, one, consts, alone=False).runner
     axes = jax.tree.map(lambda _: None, consts)
-    to_the_end(runner.run_batch(many, consts, axes, rows=1, every=100_000)[0], T)
-    least_time = least(lambda: runner.run_batch(many, consts, axes, rows=1, every=100_000), 3)
+    to_the_end(runner.run(many, consts, axes, rows=1, every=100_000)[0], T)
+    least_time = least(lambda: runner.run(many, consts, axes, rows=1, every=100_000), 3)
     wide = hy.recommended_simd_size()
     integrator = heyoka_integrator(1e-15, wide)
 
@@ -317,9 +317,9 @@ def run_reduced() -> None:
         carry = stepper.start(consts, problem.q0, problem.p0)
         runner = choose("native", stepper, carry, consts).runner
         carry, consts = (jax.tree.map(np.asarray, x) for x in (carry, consts))
-        last = int(to_the_end(runner.run(carry, consts, rows=1, every=1_000_000)[0], end).state.n)
-        before = runner.run(carry, consts, rows=1, every=last - 1)[0].state
-        ours = least(lambda: runner.run(carry, consts, rows=1, every=1_000_000), 10)  # noqa: B023
+        last = int(to_the_end(runner.run_one(carry, consts, rows=1, every=1_000_000)[0], end).state.n)
+        before = runner.run_one(carry, consts, rows=1, every=last - 1)[0].state
+        ours = least(lambda: runner.run_one(carry, consts, rows=1, every=1_000_000), 10)  # noqa: B023
         q = at_time(system, method, before, end)
         solve = lambda: solve_ivp(equations, (0.0, end), start, method="DOP853", rtol=3e-14, atol=1e-15)  # noqa: B023
         theirs = least(solve, 2)

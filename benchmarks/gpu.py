@@ -74,7 +74,7 @@ class Launches:
     """Counts the calls of kernels and their seconds while it is entered; their programs are in `programs`."""
 
     def __enter__(self) -> Launches:
-        self.count, self.seconds, self.plain = 0, 0.0, (Driver.launch, CudaRunner.run_batch, CudaRunner._target)
+        self.count, self.seconds, self.plain = 0, 0.0, (Driver.launch, CudaRunner.run, CudaRunner._target)
         self.programs: list[Program] = []
 
         def launch(driver, *args, **options) -> None:
@@ -91,11 +91,11 @@ class Launches:
             return noting
 
         Driver.launch = launch  # pyright: ignore[reportAttributeAccessIssue]
-        CudaRunner.run_batch, CudaRunner._target = map(noted, self.plain[1:])
+        CudaRunner.run, CudaRunner._target = map(noted, self.plain[1:])
         return self
 
     def __exit__(self, *_: object) -> None:
-        Driver.launch, CudaRunner.run_batch, CudaRunner._target = self.plain
+        Driver.launch, CudaRunner.run, CudaRunner._target = self.plain
 
 
 def fractions(launches: Launches, iterations: float, ns: float, steps: int, count: int) -> str:

@@ -46,7 +46,7 @@ def solve(a, b):
     return jnp.stack(x)
 
 
-def rattle(links: int, lengths2, tol: float = 1e-12, fixed: int | None = None) -> kernels.LoopFunctions:
+def rattle(links: int, lengths2, tol: float = 1e-12, fixed: int | None = None) -> types.SimpleNamespace:
     """RATTLE for a chain of rods; `fixed` takes so many Newton sweeps instead of testing."""
 
     def g(q):
@@ -85,7 +85,7 @@ def rattle(links: int, lengths2, tol: float = 1e-12, fixed: int | None = None) -
         good = {"q": x, "p": p, "n": carry["n"] + 1, "sweeps": carry["sweeps"] + k, "failed": ~ok}
         return {name: v if name == "failed" else jnp.where(ok, v, carry[name]) for name, v in good.items()}
 
-    return kernels.LoopFunctions(step, lambda c, k: c["q"], lambda c, k: c["failed"])
+    return types.SimpleNamespace(step=step, read=lambda c, k: c["q"], halted=lambda c, k: c["failed"])
 
 
 def starts(links: int, count: int):
@@ -108,7 +108,7 @@ def timed(runner, carry, consts, steps: int, repeats: int = 3) -> float:
         call = lambda: runner._compiled(device, given, np.int64(1), np.int64(steps), capacity=1, axes=axes)
     else:
         placed, shared = jax.tree.map(jnp.asarray, (carry, consts))
-        call = lambda: runner.run_batch(placed, shared, rows=1, every=steps)
+        call = lambda: runner.run(placed, shared, rows=1, every=steps)
     jax.block_until_ready(call())
     best = np.inf
     for _ in range(repeats):
@@ -139,7 +139,7 @@ def main() -> None:
         for backend in ("cuda", "native"):
             try:
                 start = time.perf_counter()
-                results[backend] = kernels.build(program, backend).run_batch(few, consts, rows=2, every=50)[0]
+                results[backend] = kernels.build(program, backend).run(few, consts, rows=2, every=50)[0]
                 print(f"  {backend}: compiled and run in {time.perf_counter() - start:.1f} s")
             except (ImportError, kernels.Unavailable) as error:
                 print(f"  {backend}: not here ({error})")

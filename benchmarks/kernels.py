@@ -21,7 +21,7 @@ import numpy as np
 
 import holonomix as hx
 from holonomix import compiler as kernels
-from holonomix.run.loop import make_stepper
+from holonomix.run.stepper import make_stepper
 
 HERE = Path(__file__).parent
 TOL = 1e-12  # of max|d^2 - L^2|; the C code halves its constraints
@@ -75,7 +75,7 @@ def prepare(problem, method):
     """The loop of a run, with an example carry and constants."""
     stepper, consts = make_stepper(problem.system, method, dt=problem.dt)
     carry = stepper.start(consts, jnp.asarray(problem.q0), jnp.asarray(problem.p0))
-    return kernels.LoopFunctions(stepper.step, stepper.read, stepper.halted), *jax.tree.map(np.asarray, (carry, consts))
+    return stepper, *jax.tree.map(np.asarray, (carry, consts))
 
 
 def compile_time(problem, method) -> tuple[float, kernels.Program]:
@@ -106,7 +106,7 @@ def single(library, name: str, problem, method, seconds: float):
         return a, b, fn(a.ctypes.data, b.ctypes.data, im.ctypes.data, l2.ctypes.data, problem.dt, 1.0, TOL / 2, steps)
 
     def ours(steps: int):
-        return to_the_end(runner.run(carry, consts, rows=1, every=steps)[0], steps)
+        return to_the_end(runner.run_one(carry, consts, rows=1, every=steps)[0], steps)
 
     check, got = c(200), ours(200)
     np.testing.assert_allclose(np.ravel(got.state.q), check[0], atol=1e-9)
@@ -154,7 +154,7 @@ def batch(library, problem, method, count: int, seconds: float):
         return a, b, library.pendula(*args)
 
     def ours(steps: int):
-        return to_the_end(runner.run_batch(spread, consts, None, rows=1, every=steps)[0], steps)
+        return to_the_end(runner.run(spread, consts, None, rows=1, every=steps)[0], steps)
 
     check, got = c(50), ours(50)
     np.testing.assert_allclose(got.state.q.reshape(count, 4), check[0].transpose(0, 2, 1).reshape(count, 4), atol=1e-9)

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,8 +14,16 @@ from interpreter import Interpreter
 from holonomix import compiler as kernels
 
 
+class Functions(NamedTuple):
+    """A loop that is only its functions."""
+
+    step: Callable[[Any, Any], Any]
+    read: Callable[[Any, Any], Any]
+    halted: Callable[[Any, Any], Any]
+
+
 def program_of(fn, *args, limit=None):
-    loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
+    loop = Functions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
     extra = {} if limit is None else {"limit": limit}
     return kernels.lower(loop, tuple(args), (), **extra)
 
@@ -26,14 +36,14 @@ def build(program, backend="native", **options):
 def evaluate(fn, *args, backend="native"):
     """One evaluation as a single trajectory; its row without the leading axis."""
     runner = build(program_of(fn, *args), backend)
-    _, rows = runner.run(tuple(args), (), rows=1, every=0)
+    _, rows = runner.run_one(tuple(args), (), rows=1, every=0)
     return jax.tree.map(lambda a: np.asarray(a)[0], rows)
 
 
 def evaluate_batch(fn, batch, backend="native", lanes=None, threads=1):
     """`batch` holds arrays with a leading axis; one trajectory for each."""
     runner = build(program_of(fn, *(a[0] for a in batch)), backend, lanes=lanes, threads=threads)
-    _, rows = runner.run_batch(tuple(batch), (), None, rows=1, every=0)
+    _, rows = runner.run(tuple(batch), (), None, rows=1, every=0)
     return jax.tree.map(lambda a: np.asarray(a)[:, 0], rows)
 
 

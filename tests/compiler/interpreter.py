@@ -92,13 +92,13 @@ class Interpreter:
     def __init__(self, program: Program):
         self.program, self.graph = program, program.graph
 
-    def run(self, carry, consts, *, rows: int, every: int):
+    def run_one(self, carry, consts, *, rows: int, every: int):
         p = self.program
         given = to_arrays(p.consts, p.consts_tree, consts, "consts")
         end, saved = self._one(to_arrays(p.carry, p.carry_tree, carry, "carry"), given, rows, every)
         return from_arrays(p.carry, p.carry_tree, end), from_arrays(p.rows, p.rows_tree, saved)
 
-    def run_batch(self, carry, consts, consts_axes=None, *, rows: int, every: int):
+    def run(self, carry, consts, consts_axes=None, *, rows: int, every: int):
         p = self.program
         count = int(jax.tree.leaves(carry)[0].shape[0])
         axes = batch_axes(p.consts_tree, consts, consts_axes)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evaluate import bits, evaluate_batch, program_of
+from evaluate import Functions, bits, evaluate_batch, program_of
 from interpreter import Interpreter
 from jax import lax
 
@@ -119,10 +119,10 @@ def read_by_an_inner_loop(a, b):
 def test_a_vector_is_not_overwritten_before_its_last_use(fn, backend):
     random = np.random.default_rng(0)
     args = (random.normal(size=N), random.normal(size=N))
-    loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
+    loop = Functions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
     program = kernels.lower(loop, args, (), wide=Axes({N}))
     runner = kernels.build(program) if backend == "native" else Interpreter(program)
-    _, rows = runner.run(args, (), rows=1, every=0)
+    _, rows = runner.run_one(args, (), rows=1, every=0)
     with jax.disable_jit():
         want = fn(*map(jnp.asarray, args))
     for a, b in zip(jax.tree.leaves(rows), jax.tree.leaves(want), strict=True):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evaluate import evaluate_batch
+from evaluate import Functions, evaluate_batch
 from test_backends_contract import CARRY, CONSTS, LOOP, starts
 from test_backends_control import X, branches, newton_root, updates
 
@@ -83,7 +83,7 @@ def as_one_thread(program, place: dict[str, int], target=ptx.PTX):
 def test_the_threads_of_a_grid_together_take_every_trajectory_once(program):
     count, rows, every = 17, 3, 10
     carry, consts = starts(count), CONSTS | {"dt": np.linspace(0.005, 0.02, count)}
-    want, want_rows = kernels.build(program).run_batch(carry, consts, AXES, rows=rows, every=every)
+    want, want_rows = kernels.build(program).run(carry, consts, AXES, rows=rows, every=every)
     p, layout = program, Layout.of(program)
     given, carry_in = jax.tree.leaves(consts), jax.tree.leaves(carry)
     out = [np.zeros((count, *leaf.shape), dtype_of(leaf.kind)) for leaf in p.carry]
@@ -120,8 +120,8 @@ def test_what_follows_from_common_constants_is_shared(program, monkeypatch):
     monkeypatch.setattr(cuda, "SHORT", 0)
     runner, alone = cuda.CudaRunner(program, jax.devices("cpu")[:1]), kernels.build(program)
     for consts, axes in ((CONSTS, None), (CONSTS | {"dt": np.linspace(0.005, 0.02, 9)}, AXES)):
-        got = runner.run_batch(starts(9), consts, axes, rows=2, every=30)
-        want = alone.run_batch(starts(9), consts, axes, rows=2, every=30)
+        got = runner.run(starts(9), consts, axes, rows=2, every=30)
+        want = alone.run(starts(9), consts, axes, rows=2, every=30)
         for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
             assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     assert [b"ld.volatile.shared" in text for text in texts] == [True, False]
@@ -136,7 +136,7 @@ def read_tables(c, k):
 
 def test_tables_are_not_shared_as_numbers():
     """What the constants give is shared within a block, except for tables: their names are addresses."""
-    loop = kernels.LoopFunctions(read_tables, lambda c, k: c[0], lambda c, k: c[1] > 1000)
+    loop = Functions(read_tables, lambda c, k: c[0], lambda c, k: c[1] > 1000)
     carry, k = (np.float64(0.3), np.int64(0)), np.float64(0.7)
     program = kernels.lower(loop, carry, k)
     g = program.graph
@@ -146,7 +146,7 @@ def test_tables_are_not_shared_as_numbers():
     place = {"ctaid.x": 0, "ntid.x": 1, "nctaid.x": 1, "tid.x": 0}
     fn, _library = as_one_thread(program, place, dataclasses.replace(ptx.PTX, common=True))
     batch = (np.linspace(0.1, 0.5, 3), np.arange(3))
-    want = kernels.build(program).run_batch(batch, k, rows=4, every=25)
+    want = kernels.build(program).run(batch, k, rows=4, every=25)
     out, rows = (np.empty(3), np.empty(3, np.int64)), np.empty((3, 4))
     words = np.zeros(Layout.of(program).size, np.int64)
     words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = 3, 4, 25
@@ -165,7 +165,7 @@ STRANGE = [0.0, -0.0, 1.0, -3.0, np.inf, np.nan, 1e-310, 1e308, 1e-200, -1e-160,
 
 
 def test_quick_division_and_root_are_rounded_and_strange_operands_take_the_careful_steps():
-    loop = kernels.LoopFunctions(divide_and_root, lambda c, k: c[:3], lambda c, k: c[3] >= 1)
+    loop = Functions(divide_and_root, lambda c, k: c[:3], lambda c, k: c[3] >= 1)
     one = (1.0, 1.0, 1.0, 0)
     program = kernels.lower(loop, tuple(map(np.asarray, one)), ())
     rng = np.random.default_rng(0)
@@ -177,7 +177,7 @@ def test_quick_division_and_root_are_rounded_and_strange_operands_take_the_caref
     driver = OneThread(program)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda, "driver", lambda ordinal: driver)
-        out, _ = cuda.CudaRunner(program, jax.devices("cpu")[:1]).run_batch(carry, (), None, rows=1, every=1)
+        out, _ = cuda.CudaRunner(program, jax.devices("cpu")[:1]).run(carry, (), None, rows=1, every=1)
     with np.errstate(all="ignore"):
         want = (a / b, 1 / a, np.sqrt(a))
     for got, good in zip(out, want):
@@ -197,11 +197,11 @@ for count, used in ((12, 3), (10, 2), (7, 1)):  # so many devices that all have 
     for k, d in enumerate(runner.drivers):
         d.enqueue = lambda f, words, n, *_, k=k, **__: (launched.append((k, n)), CALL(f.value)(words.ctypes.data))
     carry, consts = starts(count), CONSTS | {"dt": np.linspace(0.005, 0.02, count)}
-    got = runner.run_batch(carry, consts, AXES, rows=2, every=30)
-    again = runner.run_batch(got[0], consts, AXES, rows=1, every=5)
+    got = runner.run(carry, consts, AXES, rows=2, every=30)
+    again = runner.run(got[0], consts, AXES, rows=1, every=5)
     alone = kernels.build(program)
-    want = alone.run_batch(carry, consts, AXES, rows=2, every=30)
-    more = alone.run_batch(want[0], consts, AXES, rows=1, every=5)
+    want = alone.run(carry, consts, AXES, rows=2, every=30)
+    more = alone.run(want[0], consts, AXES, rows=1, every=5)
     for a, b in zip(jax.tree.leaves((got, again)), jax.tree.leaves((want, more)), strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     assert sorted(launched) == sorted([(k, count // used) for k in range(used)] * 2)
@@ -253,26 +253,26 @@ def test_the_runner_hands_over_and_brings_back(program, monkeypatch):
     carry, consts = starts(9), CONSTS | {"dt": np.linspace(0.005, 0.02, 9)}
     native_runner = kernels.build(program)
     for given, axes in ((consts, AXES), (CONSTS, None)):
-        got = runner.run_batch(carry, given, axes, rows=2, every=30)
-        again = runner.run_batch(got[0], given, axes, rows=1, every=5)  # from what it brought back
-        want = native_runner.run_batch(carry, given, axes, rows=2, every=30)
-        more = native_runner.run_batch(want[0], given, axes, rows=1, every=5)
+        got = runner.run(carry, given, axes, rows=2, every=30)
+        again = runner.run(got[0], given, axes, rows=1, every=5)  # from what it brought back
+        want = native_runner.run(carry, given, axes, rows=2, every=30)
+        more = native_runner.run(want[0], given, axes, rows=1, every=5)
         for a, b in zip(jax.tree.leaves((got, again)), jax.tree.leaves((want, more)), strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape and np.asarray(a).tobytes() == np.asarray(b).tobytes()
-    one, alone = runner.run(CARRY, CONSTS, rows=1, every=7), native_runner.run(CARRY, CONSTS, rows=1, every=7)
+    one, alone = runner.run_one(CARRY, CONSTS, rows=1, every=7), native_runner.run_one(CARRY, CONSTS, rows=1, every=7)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(alone), strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     with jax.default_device(jax.devices("cpu")[0]):  # beside a GPU, too
         inside = jax.jit(jax.vmap(lambda c: runner.under_jit(c, CONSTS, rows=2, every=30)))(carry)
-    runner.prepare_callback()
-    for a, b in zip(jax.tree.leaves(inside), jax.tree.leaves(native_runner.run_batch(carry, CONSTS, rows=2, every=30))):
+    runner.prepare(1, callback=True)
+    for a, b in zip(jax.tree.leaves(inside), jax.tree.leaves(native_runner.run(carry, CONSTS, rows=2, every=30))):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     with pytest.raises(TypeError, match="carry has shape"):
-        runner.run_batch(carry | {"q": carry["q"][:, :1]}, consts, AXES, rows=1, every=1)
+        runner.run(carry | {"q": carry["q"][:, :1]}, consts, AXES, rows=1, every=1)
 
 
 def test_a_function_without_the_library_is_named(monkeypatch):
-    loop = kernels.LoopFunctions(lambda c, k: jnp.arcsinh(c) + k, lambda c, k: c, lambda c, k: c > 1e9)
+    loop = Functions(lambda c, k: jnp.arcsinh(c) + k, lambda c, k: c, lambda c, k: c > 1e9)
     program = kernels.lower(loop, np.float64(0.5), np.float64(0.1))
     monkeypatch.setattr(ptx, "libdevice", lambda: None)
     with pytest.raises(kernels.Unsupported, match="asinh"):
@@ -290,8 +290,8 @@ def test_without_a_gpu_the_error_says_so():
 @pytest.mark.gpu
 def test_a_batch_has_the_bits_of_the_cpu(program):
     carry, consts = starts(1037), CONSTS | {"dt": np.linspace(0.005, 0.02, 1037)}
-    want = kernels.build(program).run_batch(carry, consts, AXES, rows=3, every=30)
-    got = kernels.build(program, "cuda").run_batch(carry, consts, AXES, rows=3, every=30)
+    want = kernels.build(program).run(carry, consts, AXES, rows=3, every=30)
+    got = kernels.build(program, "cuda").run(carry, consts, AXES, rows=3, every=30)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert a.dtype == b.dtype and np.asarray(a).tobytes() == np.asarray(b).tobytes()
 

@@ -255,7 +255,7 @@ def evaluate_key(fn, key):
 
     from holonomix import compiler as kernels
 
-    return kernels.build(program_of(fn, key)).run((key,), (), rows=1, every=0)[1]
+    return kernels.build(program_of(fn, key)).run_one((key,), (), rows=1, every=0)[1]
 
 
 def test_a_potential_with_a_gamma_function_runs_in_a_kernel():

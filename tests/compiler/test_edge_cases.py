@@ -133,12 +133,12 @@ from evaluate import program_of
 
 runner = kernels.build(program_of(lambda q: jnp.sin(q) * 2, np.ones(2)), threads=2)
 many = (np.arange(200.0).reshape(100, 2),)
-want = runner.run_batch(many, (), rows=1, every=0)[1]
+want = runner.run(many, (), rows=1, every=0)[1]
 child = os.fork()
 if child == 0:
     signal.alarm(30)  # ends a process that hangs
-    kernels.build(runner.program, lanes=2, threads=2).run_batch(many, (), rows=1, every=0)
-    same = (runner.run_batch(many, (), rows=1, every=0)[1] == want).all()
+    kernels.build(runner.program, lanes=2, threads=2).run(many, (), rows=1, every=0)
+    same = (runner.run(many, (), rows=1, every=0)[1] == want).all()
     os._exit(0 if same else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 print("done")

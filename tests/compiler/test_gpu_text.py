@@ -10,7 +10,7 @@ import pytest
 from holonomix.compiler import cuda
 from holonomix.core.errors import InputError
 from holonomix.run import backends
-from holonomix.run.plan import plan_shapes
+from holonomix.run.loop import shape_loop
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from fingerprints import METHODS, make_method, problems
@@ -50,10 +50,10 @@ def compile_for_gpu(problem, method, monkeypatch) -> list[bytes]:
     driver, runner_type = PtxOnly(), cuda.CudaRunner
     monkeypatch.setattr(cuda, "driver", lambda ordinal: driver)
     monkeypatch.setattr(cuda, "CudaRunner", lambda program: runner_type(program, jax.devices("cpu")[:1]))
-    plan = plan_shapes(problem, method, backend="cuda")
-    carry = jax.eval_shape(plan.stepper.start, plan.consts, plan.q0, plan.p0)
+    loop = shape_loop(problem, method)
+    carry = jax.eval_shape(loop.stepper.start, loop.consts, loop.q0[0], loop.p0[0])
     monkeypatch.setattr(backends, "_CACHE", type(backends._CACHE)(1))
-    runner = backends.choose("cuda", plan.stepper, carry, plan.consts, batch=True).runner
+    runner = backends.choose("cuda", loop.stepper, carry, loop.consts, alone=False).runner
     runner._functions(False)
     return driver.texts
 

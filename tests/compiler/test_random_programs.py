@@ -16,7 +16,7 @@ import random_arrays  # noqa: F401  (these register their statements)
 import random_elements  # noqa: F401
 import random_flow  # noqa: F401
 from eager import evaluate
-from evaluate import bits, program_of
+from evaluate import Functions, bits, program_of
 from random_programs import Program, Spec, arguments, draw
 
 import holonomix as hx
@@ -78,7 +78,7 @@ def flat(seed: int) -> None:
     lowered = program_of(fn, *(a[0] for a in args))
     rows = []
     for lanes in (1, 8):
-        _, row = kernels.build(lowered, lanes=lanes, threads=1).run_batch(tuple(args), (), rows=1, every=0)
+        _, row = kernels.build(lowered, lanes=lanes, threads=1).run(tuple(args), (), rows=1, every=0)
         rows.append([np.asarray(x)[:, 0] for x in row])
     for k in (0, COUNT - 1):
         check([x[k] for x in rows[1]], closed, [a[k] for a in args], program, f"seed {seed}, arguments {k}")
@@ -91,9 +91,9 @@ def long(seed: int) -> None:
     program = draw(seed, LONG, 7)
     args = arguments(program, seed, 2)
     closed, fn = traced(program)
-    loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
+    loop = Functions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
     lowered = kernels.lower(loop, tuple(a[0] for a in args), (), wide=True)
-    _, row = kernels.build(lowered, threads=1).run_batch(tuple(args), (), rows=1, every=0)
+    _, row = kernels.build(lowered, threads=1).run(tuple(args), (), rows=1, every=0)
     for k in range(2):
         found = [np.asarray(x)[k, 0] for x in row]
         check(found, closed, [a[k] for a in args], program, f"seed {seed}, arguments {k}")

@@ -6,7 +6,7 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evaluate import bits
+from evaluate import Functions, bits
 from interpreter import Interpreter
 from jax import lax
 
@@ -16,7 +16,7 @@ from holonomix.compiler import rules_wide_places
 
 
 def _loop(read):
-    return kernels.LoopFunctions(lambda c, k: c, lambda c, k: read(c[0], k), lambda c, k: False)
+    return Functions(lambda c, k: c, lambda c, k: read(c[0], k), lambda c, k: False)
 
 
 READS = {
@@ -48,8 +48,7 @@ def test_reads(tables, own):
     given = tuple(np.stack([a if a.dtype.kind == "b" else (a * s).astype(a.dtype) for s in scales]) for a in tables)
     given, axes = (given, (0,) * 5) if own else (tables, None)
     rows = [
-        kernels.build(program, lanes=lanes, threads=1).run_batch((q,), given, axes, rows=1, every=0)[1]
-        for lanes in (1, 8)
+        kernels.build(program, lanes=lanes, threads=1).run((q,), given, axes, rows=1, every=0)[1] for lanes in (1, 8)
     ]
     assert bits(rows[0]) == bits(rows[1])
     for k in range(9):
@@ -57,7 +56,7 @@ def test_reads(tables, own):
         for name, value in expected.items():
             for x, y in zip(value if isinstance(value, tuple) else (value,), _tuple(rows[1][name]), strict=True):
                 np.testing.assert_allclose(np.asarray(y)[k, 0], x, 1e-12, 1e-12, err_msg=name)
-    assert bits(Interpreter(program).run((q[0],), tables, rows=1, every=0)[1])
+    assert bits(Interpreter(program).run_one((q[0],), tables, rows=1, every=0)[1])
 
 
 def _tuple(x):
@@ -93,17 +92,17 @@ def test_an_ensemble_with_a_tabulated_potential():
 
 
 STACK = """
-import threading, numpy as np, jax.numpy as jnp, holonomix as hx
+import threading, types, numpy as np, jax.numpy as jnp, holonomix as hx
 from holonomix import compiler as kernels
 table = np.random.default_rng(0).normal(size=(300, 20))
 read = lambda c, k: {"given": k[(c[0] * 9).astype(int)]}
-loop = kernels.LoopFunctions(lambda c, k: c, read, lambda c, k: False)
+loop = types.SimpleNamespace(step=lambda c, k: c, read=read, halted=lambda c, k: False)
 program = kernels.lower(loop, (np.array(0.5),), table, limit=40_000)
 runner = kernels.build(program, lanes=8, threads=1)
 runner.compile(8)
 out = []
 threading.stack_size(512 * 1024)
-thread = threading.Thread(target=lambda: out.append(runner.run_batch((np.full(9, 0.5),), table, rows=1, every=0)))
+thread = threading.Thread(target=lambda: out.append(runner.run((np.full(9, 0.5),), table, rows=1, every=0)))
 thread.start(); thread.join()
 np.testing.assert_allclose(out[0][1]["given"][8, 0], table[4])
 """

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from evaluate import Functions
 from test_backends_cuda import COARSE
 
 from holonomix import compiler as kernels
@@ -41,7 +42,7 @@ def step(c, k):
     return y + 1e-3 * total * (k / WEIGHTS), n + i
 
 
-LOOP = kernels.LoopFunctions(step, lambda c, k: (jnp.max(c[0]), c[0]), lambda c, k: c[1] > 1000)
+LOOP = Functions(step, lambda c, k: (jnp.max(c[0]), c[0]), lambda c, k: c[1] > 1000)
 
 
 class Team:
@@ -138,7 +139,7 @@ def test_a_team_has_the_bits_of_one_thread(count):
     batch, rows, every = 2, 2, 1
     carry, consts = (rng.standard_normal((batch, N)), np.zeros(batch, np.int64)), np.float64(0.5)
     carry[0][1, 5] = -0.0
-    want, want_rows = kernels.build(program).run_batch(carry, consts, None, rows=rows, every=every)
+    want, want_rows = kernels.build(program).run(carry, consts, None, rows=rows, every=every)
     out = [np.zeros((batch, *leaf.shape), dtype_of(leaf.kind)) for leaf in program.carry]
     saved = [np.zeros((batch, rows, *leaf.shape), dtype_of(leaf.kind)) for leaf in program.rows]
     words = np.zeros(Layout.of(program).size, np.int64)
@@ -182,11 +183,11 @@ def test_elements_that_are_repeated_are_read_in_step():
         twice = jnp.concatenate([jnp.zeros(2), jnp.repeat(x, 2)])[:N]
         return 0.5 * x + 0.25 * twice + 0.125 * jnp.concatenate([jnp.repeat(x, 4)[8:N], jnp.zeros(8)])
 
-    loop = kernels.LoopFunctions(step, lambda c, k: c, lambda c, k: c[0] > 9)
+    loop = Functions(step, lambda c, k: c, lambda c, k: c[0] > 9)
     program = kernels.lower(loop, np.zeros(N), np.float64(0), wide=True)
     assert program.loops == 1
     x = np.random.default_rng(1).standard_normal(N)
-    got, _ = kernels.build(program).run(x, np.float64(0), rows=1, every=3)
+    got, _ = kernels.build(program).run_one(x, np.float64(0), rows=1, every=3)
     want = x
     for _ in range(3):
         want = np.asarray(step(want, 0))
@@ -196,7 +197,7 @@ def test_elements_that_are_repeated_are_read_in_step():
 def test_copies_of_vectors_are_not_stored():
     """Every second element of a vector that was made longer is read from the vector itself."""
     longer = lambda x: jnp.concatenate([x, jnp.ones(1)])
-    loop = kernels.LoopFunctions(lambda c, k: c + 1 / longer(longer(c)[1:])[:-1], lambda c, k: c, lambda c, k: c[0] > 9)
+    loop = Functions(lambda c, k: c + 1 / longer(longer(c)[1:])[:-1], lambda c, k: c, lambda c, k: c[0] > 9)
     program = kernels.lower(loop, np.ones(N), np.float64(0), wide=True)
     pieces = [p for p in VectorSchedule(program).loops if p.nodes]
     assert len(pieces) == program.loops == 1
@@ -210,7 +211,7 @@ def wide_and_flat(c, k):
 
 
 def test_operations_are_ordered_for_few_registers(monkeypatch):
-    loop = kernels.LoopFunctions(wide_and_flat, lambda c, k: c, lambda c, k: c > 1e9)
+    loop = Functions(wide_and_flat, lambda c, k: c, lambda c, k: c > 1e9)
     program = kernels.lower(loop, np.float64(0.5), np.float64(0.1))
     nodes = program.blocks[program.scope].nodes
     best = register_order.reordered(program, nodes)

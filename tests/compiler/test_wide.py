@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evaluate import bits
+from evaluate import Functions, bits
 from interpreter import Interpreter
 from jax import lax
 
 import holonomix as hx
 from holonomix import compiler as kernels
-from holonomix.compiler import native, values
+from holonomix.compiler import native, runner, values
 from holonomix.compiler.ptx import ptx
 from holonomix.compiler.wide import Axes, in_step
 from holonomix.linalg.cyclic import CyclicTridiagonal
@@ -30,12 +30,12 @@ def _arguments(seed: int):
 
 
 def _lowered(fn, *args, long=(N, 3 * N), **kw):
-    loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
+    loop = Functions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
     return kernels.lower(loop, tuple(args), (), wide=Axes(set(long)), **kw)
 
 
 def _row(program, args):
-    _, rows = kernels.build(program, "native").run(tuple(args), (), rows=1, every=0)
+    _, rows = kernels.build(program, "native").run_one(tuple(args), (), rows=1, every=0)
     return jax.tree.map(lambda a: np.asarray(a)[0], rows)
 
 
@@ -121,7 +121,7 @@ def test_the_oracle_agrees(everything):
     """The interpreter of the tests reads the same program and finds the same numbers."""
     _, program = everything
     args = _arguments(1)
-    _, rows = Interpreter(program).run(args, (), rows=1, every=0)
+    _, rows = Interpreter(program).run_one(args, (), rows=1, every=0)
     for x, y in zip(jax.tree.leaves(rows), jax.tree.leaves(_row(program, args)), strict=True):
         np.testing.assert_allclose(y, x[0], rtol=1e-13, atol=1e-13)
 
@@ -156,7 +156,7 @@ def test_chains_and_rings_are_solved_without_gathers(kind, n):
     def fn(*rows):
         return kind(*rows[:3]).factor(symmetric=True).solve(rows[3])
 
-    loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
+    loop = Functions(lambda c, k: c, lambda c, k: fn(*c), lambda c, k: False)
     program = kernels.lower(loop, args, (), wide=True)
     g = program.graph
     takes = [m for m in program.live if g.op[m] == "take"]
@@ -193,7 +193,7 @@ def _chain(links: int):
         return q + 0.01 * p, p + 0.01 * (jnp.concatenate([pull[1:], jnp.zeros((1, 2))]) - pull), n + 1
 
     start = np.random.default_rng(2).normal(size=(2, links, 2)).cumsum(1)
-    loop = kernels.LoopFunctions(step, lambda c, k: {"q": c[0], "n": c[2]}, lambda c, k: ~(jnp.abs(c[0]).max() < 1e3))
+    loop = Functions(step, lambda c, k: {"q": c[0], "n": c[2]}, lambda c, k: ~(jnp.abs(c[0]).max() < 1e3))
     return loop, (start[0], start[1], np.int64(0)), np.float64(3.0)
 
 
@@ -204,16 +204,16 @@ def test_a_chain_and_its_batch():
     program = kernels.lower(loop, carry, consts, wide=True)
     assert program.wide and 5 * program.operations < plain.program.operations
     runner = kernels.build(program, "native", threads=2)
-    end, rows = runner.run(carry, consts, rows=4, every=50)
-    _, expected = plain.run(carry, consts, rows=4, every=50)
+    end, rows = runner.run_one(carry, consts, rows=4, every=50)
+    _, expected = plain.run_one(carry, consts, rows=4, every=50)
     np.testing.assert_allclose(rows["q"], expected["q"], rtol=1e-12, atol=1e-12)
-    middle, first = runner.run(carry, consts, rows=2, every=50)
-    last, second = runner.run(middle, consts, rows=2, every=50)
+    middle, first = runner.run_one(carry, consts, rows=2, every=50)
+    last, second = runner.run_one(middle, consts, rows=2, every=50)
     assert bits(last) == bits(end)
     assert bits(jax.tree.map(lambda a, b: np.concatenate([a, b]), first, second)) == bits(rows)
     many = jax.tree.map(lambda x: np.stack([x] * 5), carry)
     many[0][3] *= 2
-    ends, _ = runner.run_batch(many, consts, None, rows=4, every=50)
+    ends, _ = runner.run(many, consts, None, rows=4, every=50)
     assert bits(jax.tree.map(lambda x: x[4], ends)) == bits(end) != bits(jax.tree.map(lambda x: x[3], ends))
 
 
@@ -222,7 +222,7 @@ def test_nan_halts_a_wide_program():
     runner = kernels.build(kernels.lower(loop, carry, consts, wide=True), "native")
     bad = (carry[0].copy(), carry[1], carry[2])
     bad[0][7, 1] = np.nan
-    (q, _, n), rows = runner.run(bad, consts, rows=2, every=10)
+    (q, _, n), rows = runner.run_one(bad, consts, rows=2, every=10)
     assert n == 0 and np.isnan(q[7, 1]) and np.isfinite(np.delete(q, 7, 0)).all()
     assert bits(rows["q"][0]) == bits(rows["q"][1]) == bits(bad[0])
 
@@ -233,7 +233,7 @@ def test_what_is_not_taken():
     with pytest.raises(kernels.Unsupported, match="39 updates one by one"):
         _lowered(lambda a, b, c: a.at[b.astype(int) % N].add(1.0), *_arguments(0))
     with pytest.raises(kernels.Unsupported, match="no long axes"):
-        loop = kernels.LoopFunctions(lambda c, k: c, lambda c, k: c, lambda c, k: False)
+        loop = Functions(lambda c, k: c, lambda c, k: c, lambda c, k: False)
         kernels.lower(loop, np.zeros(3), (), wide=True)
 
 
@@ -257,7 +257,7 @@ def test_water_runs_in_loops(monkeypatch):
 
     loops = run("auto")
     monkeypatch.setattr(backends, "_CACHE", Recent(8))
-    monkeypatch.setattr(kernels, "lower_traced", partial(_never_wide, kernels.lower_traced))
+    monkeypatch.setattr(runner, "lower_traced", partial(_never_wide, kernels.lower_traced))
     unrolled = run("native")
     assert loops.stats["operations"] < 3000 < 15_000 < unrolled.stats["operations"]
     np.testing.assert_allclose(loops.q, unrolled.q, rtol=1e-13)
@@ -265,8 +265,8 @@ def test_water_runs_in_loops(monkeypatch):
 
 
 def test_nan_of_a_potential_has_its_status(monkeypatch):
-    monkeypatch.setattr(backends, "UNROLLED", 0)
-    monkeypatch.setitem(backends.GAIN, "single", 0)
+    monkeypatch.setattr(runner, "UNROLLED", 0)
+    monkeypatch.setitem(runner.GAIN, "single", 0)
     system = hx.System(lambda q: jnp.sum(q[:, 1] + 1e-9 * jnp.sqrt(q[:, 1] + 0.5)))  # NaN below -1/2
     q, p = np.linspace(0.0, 1.0, 16).reshape(8, 2), np.zeros((8, 2))
     assert "loops over axes" in hx.explain(system, hx.StormerVerlet(), q, p)

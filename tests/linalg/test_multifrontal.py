@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -111,11 +113,11 @@ def test_kernels_have_the_same_bits_alone_and_in_lanes():
         factors = factor(plan, given["general"], False)
         return shortest(plan, given["definite"], factors, solution(plan, given["general"], factors, x + b))
 
-    loop = kernels.LoopFunctions(step, lambda b, given: b, lambda b, given: jnp.asarray(False))
+    loop = SimpleNamespace(step=step, read=lambda b, given: b, halted=lambda b, given: jnp.asarray(False))
     b = jnp.asarray(np.random.default_rng(1).normal(size=plan.n))
     runner = kernels.build(kernels.lower(loop, b, given), backend="native")
-    _, alone = runner.run(b, given, rows=1, every=2)
-    _, many = runner.run_batch(jnp.stack([b, 2 * b, b]), given, rows=1, every=2)
+    _, alone = runner.run_one(b, given, rows=1, every=2)
+    _, many = runner.run(jnp.stack([b, 2 * b, b]), given, rows=1, every=2)
     np.testing.assert_array_equal(many[[0, 2]], np.stack([alone, alone]))
     np.testing.assert_array_equal(many[1], 2 * alone)
     np.testing.assert_allclose(alone[0], step(step(b, given), given), rtol=1e-12)

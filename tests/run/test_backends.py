@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -95,6 +97,51 @@ def test_backends_nan_ends_one_lane_only():
         (ensemble.status == hx.Status.NONFINITE).tolist() == expected.tolist() and expected.any() and not expected.all()
     )
     np.testing.assert_allclose(ensemble.q[~expected][:, 1], q0[~expected][:, 1] - 2.0, rtol=0, atol=1e-7)
+
+
+@dataclasses.dataclass
+class StepByStep(backends.Runner):
+    """A back end for one trajectory that runs every operation by itself; `docs/extending.md` shows it."""
+
+    loop: Any
+    name = "step-by-step"
+    description = "one operation after the other"
+
+    def run(self, carry, consts, axes=None, *, rows, every):
+        carry, shown = jax.tree.map(lambda x: jnp.asarray(x)[0], carry), []
+        with jax.disable_jit():
+            for _ in range(rows):
+                for _ in range(every):
+                    if not self.loop.halted(carry, consts):
+                        carry = self.loop.step(carry, consts)
+                shown.append(self.loop.read(carry, consts))
+        return jax.tree.map(lambda x: x[None], carry), jax.tree.map(lambda *x: np.stack(x)[None], *shown)
+
+
+class StepByStepBackend:
+    def lower(self, loop, carry, consts, *, alone, asked):
+        return StepByStep(loop) if alone else NotImplementedError("it runs one trajectory at a time")
+
+
+def test_a_fourth_back_end_is_one_entry(monkeypatch, tmp_path):
+    problem, method = hx.models.double_pendulum(), hx.RATTLE()
+    with pytest.raises(hx.InputError, match=r"backend must be one of.*'cuda'"):
+        hx.simulate(problem, method, dt=0.01, steps=4, backend="step-by-step")
+    monkeypatch.setitem(backends.BACKENDS, "step-by-step", StepByStepBackend())
+    options = {"dt": 0.01, "save_every": 2, "backend": "step-by-step"}
+    whole = hx.simulate(problem, method, steps=6, **options)
+    native = hx.simulate(problem, method, steps=6, **options | {"backend": "native"})
+    bound = ULPS * np.finfo(float).eps * max(1.0, np.abs(native.q).max(), np.abs(native.p).max())
+    assert np.abs(whole.q - native.q).max() <= bound and np.abs(whole.p - native.p).max() <= bound
+    assert whole.stats["backend"] == "step-by-step" and "step-by-step" in hx.explain(
+        problem, method, backend="step-by-step"
+    )
+    hx.simulate(problem, method, steps=4, store=tmp_path / "run", **options)
+    with pytest.raises(hx.InputError, match="'step-by-step'.*'native'"):
+        hx.simulate(problem, method, steps=6, store=tmp_path / "run", **options | {"backend": "native"})
+    np.testing.assert_array_equal(hx.simulate(problem, method, steps=6, store=tmp_path / "run", **options).q, whole.q)
+    with pytest.raises(hx.InputError, match="one trajectory at a time.*backend='array'"):
+        hx.simulate_ensemble(problem, method, problem.q0[None], problem.p0[None], steps=2, **options)
 
 
 def test_backends_unknown_operation_is_named():

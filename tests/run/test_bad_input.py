@@ -11,7 +11,7 @@ import pytest
 
 import holonomix as hx
 from holonomix.run.advice import advice
-from holonomix.run.options import Options, check_step
+from holonomix.run.arguments import Options, check_step
 
 Q, P = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
 

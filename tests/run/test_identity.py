@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.run.arguments import Arguments, Options
 from holonomix.run.checkpoint import Identity, check_same_run
 from holonomix.run.io import environment
-from holonomix.run.options import Options
-from holonomix.run.plan import make_plan
+from holonomix.run.loop import make_loop
 
 Q0, P0 = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
 
@@ -31,7 +31,8 @@ def go(store, steps, potential=lambda q: q[1], constraint=circle, method=None, *
 
 def identity(potential=lambda q: q[1], constraint=circle, method=None, **options):
     options = Options(dt=0.01, steps=5, **options)
-    return Identity.of(make_plan(hx.System(potential, constraint), method or hx.RATTLE(), Q0, P0, options))
+    given = Arguments.of(hx.System(potential, constraint), method or hx.RATTLE(), Q0, P0, options)
+    return Identity.of(make_loop(given.alone(stored=False)))
 
 
 def check(before, now):

@@ -16,10 +16,10 @@ import pytest
 
 import holonomix as hx
 from holonomix.mechanics.mass import DiagonalMass
-from holonomix.run.ensemble_plan import plan_ensemble
+from holonomix.run.arguments import Arguments, Options
 from holonomix.run.interrupts import Interrupts
 from holonomix.run.io import Store
-from holonomix.run.options import Options
+from holonomix.run.loop import make_loop
 from holonomix.run.record import check_memory
 
 PROBLEM = hx.models.double_pendulum()
@@ -51,7 +51,7 @@ def test_a_problem_stands_for_its_parts():
 
 def test_a_warm_call_goes_through_few_functions():
     """What is prepared is not walked through again: `benchmarks/call_path.py` lists the way."""
-    for run, files, functions in ((one, 18, 86), (many, 17, 88)):
+    for run, files, functions in ((one, 14, 70), (many, 14, 70)):
         run(steps=100)
         entered = calls_of_the_package(lambda run=run: run(steps=100))
         assert len({file for file, _ in entered}) <= files
@@ -93,7 +93,7 @@ def test_what_was_prepared_is_found_again(monkeypatch):
     def prepared_again(*_):
         raise AssertionError("prepared again")
 
-    monkeypatch.setattr("holonomix.run.prepared._prepared", prepared_again)
+    monkeypatch.setattr("holonomix.run.loop.parts_of", prepared_again)
     first, together = one(**options | {"steps": 5, "dt": 0.01}), many(**options | {"steps": 5})
     np.testing.assert_array_equal(first.observables["height"], first.q[:, 1, 1])
     assert together.ok.all()
@@ -186,7 +186,8 @@ def test_an_ensemble_is_validated_like_one_trajectory():
 def test_bad_arguments_of_ensembles(bad):
     options = {"dt": 0.02, "steps": 3, "save_every": None} | bad
     with pytest.raises(hx.InputError):
-        plan_ensemble(PROBLEM.system, hx.RATTLE(), options.pop("q0", Q0), P0, Options(**options))
+        given = Arguments.of(PROBLEM.system, hx.RATTLE(), options.pop("q0", Q0), P0, Options(**options))
+        make_loop(given.spread({"q0": 0, "p0": 0}))
 
 
 def test_rows_that_do_not_fit_are_refused_before_the_run():
@@ -204,7 +205,7 @@ def test_memory_near_the_limit_is_a_warning(monkeypatch):
 
 
 def test_a_clock_that_stands_still_is_refused():
-    with pytest.raises(hx.InputError, match=r"stands still.*16"):
+    with pytest.raises(hx.InputError, match=r"rounds to t0.*16"):
         one(steps=3, t0=1e17)
     one(steps=3, t0=1e9)
 

@@ -120,6 +120,14 @@ def test_progress_fits_the_terminal():
         assert "\N{HORIZONTAL ELLIPSIS}" not in shown
 
 
+def test_progress_prints_lines_where_there_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(sys.modules["holonomix.run.progress"], "LINE_SECONDS", 0.0)
+    console = Console(width=140, record=True, file=io.StringIO())
+    run(progress=console)
+    line = console.export_text().splitlines()[0]
+    assert "steps (" in line and "energy" in line and "constraint" in line
+
+
 class Memory:
     """A sink in memory that can pretend to have been killed."""
 

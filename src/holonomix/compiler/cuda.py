@@ -23,14 +23,15 @@ from jaxtyping import PyTree
 
 from .emit import KERNEL, Layout
 from .foreign import register
-from .graph import Unavailable
+from .graph import Unavailable, defects
 from .host_memory import HostMemory
 from .program import Program
 from .ptx import ALONE, Team, limited, spilling, team_ptx
-from .runner import UnderJit, batch_axes, from_arrays, to_arrays
+from .runner import KernelRunner, LoopBody, batch_axes, from_arrays, lower_with, to_arrays
 
 LEAST = 1024  # trajectories for each of several devices
 LOCAL = 1 << 18  # bytes of arrays that a thread may have
+LONGEST = 8_000  # operations of a straight-line program; NVIDIA's compiler takes minutes for longer ones
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
 # A short program, and one of a team, is quickest with so many registers that 16 groups of 32 threads share a processor,
 # as measured on an H200; a long one needs all it can have (ten times as many operations take three times as long with
@@ -205,15 +206,18 @@ def driver(ordinal: int) -> Driver:
     return Driver(ordinal)
 
 
-class CudaRunner(UnderJit):
+class CudaRunner(KernelRunner):
     """Runs the program on a GPU; results are arrays on the device."""
+
+    name = "cuda"
 
     def __init__(self, program: Program, devices: Sequence[Any] | None = None):
         if devices is None:
             devices = [d for d in jax.local_devices() if d.platform == "gpu"]
         if not devices:
             raise Unavailable("back end 'cuda' needs an NVIDIA GPU; JAX sees none")
-        self.program, self.devices = program, list(devices)
+        super().__init__(program)
+        self.devices = list(devices)
         self.drivers = [driver(getattr(d, "local_hardware_id", 0) or 0) for d in devices]
         self.device, self.driver = self.devices[0], self.drivers[0]
         if program.space > LOCAL:
@@ -237,14 +241,17 @@ class CudaRunner(UnderJit):
             self._made[common] = [d.function(text.encode() + b"\0", self.team.shared) for d in self.drivers]
         return self._made[common]
 
-    def prepare(self, batch: bool) -> None:
-        """Nothing is left to do: the kernel was compiled at once."""
+    def prepare(self, rows: int, *, callback: bool = False) -> CudaRunner:
+        """For a callback, reserve what threads need: there, the device could not be waited for."""
+        if callback:
+            p = self.program
+            empty = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in p.carry]
+            self._batch(0, empty, [np.empty(leaf.shape, leaf.dtype) for leaf in p.consts], [], 0, 0)
+        return self
 
-    def prepare_callback(self) -> None:
-        """Reserve what threads need; in a callback, the device could not be waited for."""
-        p = self.program
-        empty = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in p.carry]
-        self._batch(0, empty, [np.empty(leaf.shape, leaf.dtype) for leaf in p.consts], [], 0, 0)
+    def fetch(self, tree: PyTree) -> Any:
+        alone = lambda x: isinstance(x, jax.Array) and len(x.devices()) == 1
+        return jax.device_get(jax.tree.map(lambda x: fetched(x) if alone(x) else x, tree))
 
     def _target(self, rows: int, every: int) -> str:
         p, size = self.program, Layout.of(self.program).size
@@ -289,19 +296,12 @@ class CudaRunner(UnderJit):
         run(self._functions(False)[0], table, inputs, outputs, max(count, 1), short=self.short, team=self.team)
         return outputs[: len(p.carry)], outputs[len(p.carry) :]
 
-    def run(self, carry: PyTree, consts: PyTree, *, rows: int, every: int):
-        """One trajectory, as a batch of one: for checks only."""
-        lead = jax.tree.map(lambda x: jnp.asarray(x)[None], carry)
-        out, saved = self.run_batch(lead, consts, None, rows=rows, every=every)
-        return jax.tree.map(lambda x: x[0], (out, saved))
-
-    def run_batch(self, carry: PyTree, consts: PyTree, consts_axes: PyTree = None, *, rows: int, every: int):
-        """Many trajectories; carry leaves have a leading axis, constants where `consts_axes` says 0."""
+    def run(self, carry: PyTree, consts: PyTree, axes: PyTree = None, *, rows: int, every: int) -> tuple[Any, Any]:
         if rows < 0 or every < 0:
             raise ValueError("rows and every must not be negative")
         p = self.program
         count = int(jax.tree.leaves(carry)[0].shape[0])
-        axes = batch_axes(p.consts_tree, consts, consts_axes)
+        axes = batch_axes(p.consts_tree, consts, axes)
         parts = next(k for k in range(len(self.devices), 0, -1) if count % k == 0 and (k == 1 or count >= k * LEAST))
         split, whole = _places(tuple(self.devices[:parts]))
         carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry), _as_array)
@@ -397,3 +397,13 @@ def _allocated(arrays: tuple[tuple[tuple[int, ...], str], ...], place: Any) -> C
 
 def _address(array: jax.Array) -> int:
     return array.unsafe_buffer_pointer() if array.size else 0
+
+
+def lower(loop: LoopBody, carry: PyTree, consts: PyTree, *, alone: bool, asked: bool) -> CudaRunner | Exception:
+    """A runner of the loop, with its kernel compiled; see `run.backends.Backend`."""
+
+    def make(program: Program) -> CudaRunner:
+        with defects("compiling for a GPU"):
+            return CudaRunner(program)
+
+    return lower_with(make, loop, carry, consts, alone=alone, asked=asked, longest=LONGEST)

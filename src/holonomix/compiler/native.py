@@ -10,22 +10,34 @@ import ctypes
 import functools
 import hashlib
 import itertools
+import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
 
 from ..trace.compiled import Recent
 from . import cache
-from .emit import KERNEL, KernelEmitter
-from .program import Program
+from .emit import KERNEL, KernelEmitter, Layout
+from .graph import defects
+from .program import Leaf, Program
+from .runner import KernelRunner, LoopBody, batch_axes, from_arrays, lower_with, to_arrays
 
 VERSION = 1  # of the pass pipeline: part of the key of compiled code
+LARGE = 1 << 24  # bytes of memory for the arrays of one trajectory
 _lock = threading.Lock()
 _serial = itertools.count()
 _loaded: Recent[tuple[int, object]] = Recent(64)  # shared between equal programs; code is freed with its last user
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))  # its holder may be gone
+_pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)  # a forked process has none of the threads
 statistics = {"compiled": 0, "from_disk": 0, "from_memory": 0}
 
 
@@ -141,3 +153,164 @@ def function(program: Program, lanes: int) -> NativeFunction:
             statistics["from_memory"] += 1
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found[0])
     return NativeFunction(call, emitter.scratch, found[1])
+
+
+def available_cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]  # a few times faster than array.ctypes.data
+
+
+def _own_address(array: np.ndarray) -> int:
+    """The same for an array that may be written to, three times faster."""
+    return ctypes.addressof(_Nothing.from_buffer(array))  # pyright: ignore[reportArgumentType]
+
+
+_Nothing = ctypes.c_char * 0
+
+
+def _words(pointers: list[int], count: int, rows: int, every: int) -> np.ndarray:
+    """The arguments of a kernel: see `Layout`."""
+    if rows < 0 or every < 0:
+        raise ValueError("rows and every must not be negative")
+    return np.array([0, 0, count, rows, every, *pointers, 0], np.int64)
+
+
+class Block:
+    """One piece of memory with a place for every array: to ask NumPy for an address takes a microsecond."""
+
+    def __init__(self, leaves: Sequence[Leaf]):
+        self.offsets, end = [], 0
+        formats = [(leaf.dtype, leaf.shape) for leaf in leaves]
+        for dtype, shape in formats:
+            self.offsets.append(end)
+            end += -(-dtype.itemsize * math.prod(shape) // 64) * 64
+        self.names = [f"{k}" for k in range(len(leaves))]
+        self.dtype = np.dtype(
+            {"names": self.names, "formats": formats, "offsets": self.offsets, "itemsize": max(end, 64)}
+        )
+
+    def allocate(self) -> tuple[np.ndarray, list[int]]:
+        """A record with undefined values, and the addresses of its fields."""
+        raw = np.empty(self.dtype.itemsize, np.uint8)
+        base = _own_address(raw)
+        return np.ndarray((), self.dtype, raw), [base + offset for offset in self.offsets]
+
+    def filled(self, values: Sequence[Any]) -> tuple[np.ndarray, list[int]]:
+        """The same with values converted to the types of the fields."""
+        record, addresses = self.allocate()
+        for name, value in zip(self.names, values, strict=True):
+            record[name] = value
+        return record, addresses
+
+
+class NativeRunner(KernelRunner):
+    """Runs a program on this CPU; machine code is made on first use of each number of lanes."""
+
+    name = "native"
+
+    def __init__(self, program: Program, lanes: int | None = None, threads: int | None = None):
+        super().__init__(program)
+        self.lanes = 1 if program.wide else lanes or default_lanes()
+        self.threads = threads or available_cores()
+        self._functions: dict[int, Any] = {}
+        self._layout = Layout.of(program)
+        self._inputs, self._carry = Block((*program.consts, *program.carry)), Block(program.carry)
+
+    def compile(self, lanes: int = 1):
+        """The machine code for so many lanes."""
+        fn = self._functions.get(lanes)
+        if fn is None:
+            with defects("emitting and compiling"):
+                fn = self._functions[lanes] = function(self.program, lanes)
+        return fn
+
+    def run(self, carry: PyTree, consts: PyTree, axes: PyTree = None, *, rows: int, every: int) -> tuple[Any, Any]:
+        p, leaves = self.program, jax.tree.leaves(carry)
+        if not leaves:
+            raise TypeError("run needs a carry with at least one array")
+        count = int(leaves[0].shape[0])
+        own = [None] * len(p.consts) if axes is None else batch_axes(p.consts_tree, consts, axes)
+        leads = [count] * len(p.carry), [count if a == 0 else None for a in own]
+        if count == 1 and self.lanes == 1:
+            carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", leads[0], None)
+            given = to_arrays(p.consts, p.consts_tree, consts, "consts", leads[1], None)
+            carry_out, saved = ([a[None] for a in part] for part in self._single(carry_in, given, rows, every))
+        else:
+            carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", leads[0])
+            given = to_arrays(p.consts, p.consts_tree, consts, "consts", leads[1])
+            carry_out, saved = self._batch(count, carry_in, given, [a == 0 for a in own], rows, every)
+        return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
+
+    # -- on arrays --------------------------------------------------------------------------------------
+    def _single(self, carry_in: list, given: list, rows: int, every: int) -> tuple[list, list]:
+        inputs, sources = self._inputs.filled((*given, *carry_in))
+        outputs, targets = self._carry.allocate()
+        saved = [np.empty((rows, *leaf.shape), leaf.dtype) for leaf in self.program.rows]
+        count = len(given)
+        pointers = [*sources[:count], *([0] * count), *sources[count:], *targets, *map(_own_address, saved)]
+        words = _words(pointers, 1, rows, every)
+        words[Layout.LAST] = 1
+        fn = self._functions.get(1) or self.compile(1)
+        scratch = self._scratch(words, fn.scratch) if fn.scratch else None
+        fn.call(_own_address(words))
+        del scratch, inputs  # not before the call
+        return [outputs[name] for name in self._carry.names], saved
+
+    def _batch(
+        self, count: int, carry_in: list[Any], given: list[Any], per_lane: Sequence[bool], rows: int, every: int
+    ) -> tuple[list, list]:
+        p = self.program
+        carry_out = [np.empty_like(a) for a in carry_in]
+        saved = [np.empty((count, rows, *leaf.shape), leaf.dtype) for leaf in p.rows]
+        strides = [leaf.count if lane else 0 for leaf, lane in zip(p.consts, per_lane, strict=True)]
+        tail = [_address(a) for part in (carry_in, carry_out, saved) for a in part]
+        words = _words([*map(_address, given), *strides, *tail], count, rows, every)
+        if count:
+            self._parallel(words, count)
+        return carry_out, saved
+
+    def _scratch(self, words: np.ndarray, size: int) -> np.ndarray:
+        """Memory for the arrays of a program that are too large for the stack; it must live as long as the call."""
+        memory = np.empty(size + 64, np.uint8)
+        words[self._layout.size] = -(-_address(memory) // 64) * 64
+        return memory
+
+    def _parallel(self, words: np.ndarray, count: int) -> None:
+        """Groups of lanes in pieces over threads; which thread takes a piece does not change any bit."""
+        fn, lanes = self._functions.get(self.lanes) or self.compile(self.lanes), self.lanes
+        groups = -(-count // lanes)
+        threads = min(self.threads, groups)
+        share = 8 if fn.scratch < LARGE else 1  # pieces per thread: each has memory of its own
+        pieces = 1 if threads == 1 else min(groups, share * threads)
+        bounds = [groups * k // pieces for k in range(pieces + 1)]
+        tables, scratch = [], []
+        for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+            table = words.copy()
+            table[Layout.FIRST], table[Layout.LAST] = first, last
+            if fn.scratch:
+                scratch.append(self._scratch(table, fn.scratch))
+            tables.append(table)
+        if threads == 1:
+            for table in tables:
+                fn.call(_own_address(table))
+            return
+        pool = _pools.get(threads)
+        if pool is None:
+            pool = _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="holonomix-kernel")
+        for future in [pool.submit(fn.call, _own_address(table)) for table in tables]:
+            future.result()
+
+
+def lower(loop: LoopBody, carry: PyTree, consts: PyTree, *, alone: bool, asked: bool) -> NativeRunner | Exception:
+    """A runner of the loop, with its machine code made; see `run.backends.Backend`."""
+
+    def make(program: Program) -> NativeRunner:
+        runner = NativeRunner(program, lanes=1 if alone else None)
+        runner.compile(runner.lanes)
+        return runner
+
+    return lower_with(make, loop, carry, consts, alone=alone, asked=asked)

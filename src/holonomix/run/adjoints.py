@@ -19,13 +19,12 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..core.errors import InputError, MethodError, one_of, whole_number
-from ..core.names import BACKENDS
 from ..core.status import Status
 from ..core.types import Numbers, State
 from ..mechanics.abstract import AbstractSystem
 from ..methods.base import AbstractMethod
-from .backends import callback_runner
-from .loop import Consts, LoopCarry, Stepper
+from .backends import BACKENDS, TAKES_ALL, callback_runner
+from .stepper import Consts, LoopCarry, Stepper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +41,15 @@ class Reversible:
     of the gradient, which `"array"` has in forward mode.
     """
 
-    backend: str = "array"
+    backend: str = TAKES_ALL
 
     def __post_init__(self) -> None:
-        one_of("backend", self.backend, BACKENDS)
+        one_of("backend", self.backend, ("auto", *BACKENDS))
+
+    @property
+    def kernels(self) -> bool:
+        """Whether steps are compiled apart from JAX; such kernels are made of the fast step alone."""
+        return self.backend != TAKES_ALL
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,14 +25,14 @@ OFF = 1e-3  # relative violation of a constraint from which a state counts as ha
 
 def failure(run: Run, solution: Solution) -> SimulationError:
     """The error of one trajectory that failed; `solution` is what there is of it."""
-    carry, status, n = run.carry, solution.status, int(run.carry.state.n)
-    t, plan = float(carry.state.t), run.plan
+    carry, status, loop = run.lane(0), solution.status, run.loop
+    n, t = int(carry.state.n), float(carry.state.t)
     numbers = f"residual {float(carry.residual):.3g}, {int(carry.most_iterations)} iterations at most"
     rows = "row before it is" if run.record.rows == 1 else f"{run.record.rows} rows before it are"
     message = (
-        f"{plan.method.name}: {status.message} in step {n + 1} after t = {t:g} "
-        f"({numbers}, dt = {float(plan.consts.dt):g}). "
-        f"{advice(status, plan.method, plan.system, carry.state.q, carry.state.t, carry.state.p, plan.consts.dt)} "
+        f"{loop.method.name}: {status.message} in step {n + 1} after t = {t:g} "
+        f"({numbers}, dt = {float(loop.consts.dt):g}). "
+        f"{advice(status, loop.method, loop.system, carry.state.q, carry.state.t, carry.state.p, loop.consts.dt)} "
         f"The {rows} in `error.solution`" + ("." if run.record.sink is None else " and in the store.")
     )
     kind = ConvergenceError if status == Status.NOT_CONVERGED else SimulationError

@@ -22,11 +22,11 @@ from .events import Found
 from .io import EnsembleStore, StorePlace, is_store
 from .io.arrays import packed
 from .io.blocks import block_size
-from .loop import LoopCarry
-from .plan import Plan, to_host
+from .loop import Loop
 from .record import Rows, scene_entry
 from .run import Run
 from .solution import map_lanes, multipliers_of
+from .stepper import LoopCarry
 
 __all__ = [
     "Block",
@@ -74,11 +74,11 @@ class Block:
         return values, self.values[STATUS], packed(self.found) if self.found else b""
 
 
-def default_block(plan: Plan, bytes_per_trajectory: int, least: int = LEAST) -> int:
+def default_block(loop: Loop, bytes_per_trajectory: int, least: int = LEAST) -> int:
     """Trajectories per block: so few that a block fits in memory, and that a kill does not cost everything."""
-    most = max(block_size(plan.count, bytes_per_trajectory), 1)
-    size = min(most, max(least, -(-plan.count // PIECES)), plan.count)
-    return -(-plan.count // -(-plan.count // size))  # blocks of about the same size
+    most = max(block_size(loop.count, bytes_per_trajectory), 1)
+    size = min(most, max(least, -(-loop.count // PIECES)), loop.count)
+    return -(-loop.count // -(-loop.count // size))  # blocks of about the same size
 
 
 def lanes_of(plan_count: int, first: int, size: int) -> np.ndarray:
@@ -92,10 +92,10 @@ def lanes_of(plan_count: int, first: int, size: int) -> np.ndarray:
 
 
 def run_block(
-    plan: Plan, count: int, store: EnsembleStore | None, number: int, after_chunk: Callable[[Run], None] | None = None
+    loop: Loop, count: int, store: EnsembleStore | None, number: int, after_chunk: Callable[[Run], None] | None = None
 ) -> Block:
-    """Run the trajectories of `plan`, of which the first `count` are kept, as block `number` of the ensemble."""
-    run = Run(plan, in_memory=store is None)
+    """Run the trajectories of `loop`, of which the first `count` are kept, as block `number` of the ensemble."""
+    run = Run(loop, in_memory=store is None)
     if store is not None:
         store.stream_block(number, _streamed(run, count, after_chunk), lambda: ended(run, count, False).as_stored())
         return ended(run, count, False)
@@ -107,24 +107,24 @@ def run_block(
 
 def _streamed(run: Run, count: int, after_chunk: Callable[[Run], None] | None) -> Iterator[Rows]:
     """The rows of a run, as a store has them, while it advances."""
-    plan, begun = run.plan, 0
+    loop, begun = run.loop, 0
     for _ in run.chunks():
         if after_chunk is not None:
             after_chunk(run)
         for part in run.record.taken():
             begun += part["t"].shape[1]
-            yield as_stored(plan, part, count)
-    if not plan.saves:
-        yield as_stored(plan, run.first_row(), count)
-    elif missing := plan.row_count - begun:
+            yield as_stored(loop, part, count)
+    if not loop.saves:
+        yield as_stored(loop, run.first_row(), count)
+    elif missing := loop.row_count - begun:
         row = {key: np.repeat(x, missing, axis=1) for key, x in run.first_row().items()}
-        yield as_stored(plan, {k: np.full_like(x, np.nan) if x.dtype.kind == "f" else x for k, x in row.items()}, count)
+        yield as_stored(loop, {k: np.full_like(x, np.nan) if x.dtype.kind == "f" else x for k, x in row.items()}, count)
 
 
 def ended(run: Run, count: int, in_memory: bool = True) -> Block:
     """What is left of the first `count` trajectories of a run at its end."""
     rows = {key: x[:count] for key, x in run.rows().items()} if in_memory else None
-    values = values_of(run.plan, run.carry, run.shown(), run.passages.ends, count)
+    values = values_of(run.loop, run.carry, run.shown(), run.passages.ends, run.runner.fetch, count)
     found: Rows = {}
     if run.passages.found:
         found = run.passages.to_arrays()
@@ -132,15 +132,22 @@ def ended(run: Run, count: int, in_memory: bool = True) -> Block:
     return Block(values, found, rows, run.stats())
 
 
-def values_of(plan: Plan, carry: LoopCarry, last: Rows, ends: Mapping[int, Found], count: int | None = None) -> Rows:
+def values_of(
+    loop: Loop,
+    carry: LoopCarry,
+    last: Rows,
+    ends: Mapping[int, Found],
+    fetch: Callable[[Any], Any] = jax.device_get,
+    count: int | None = None,
+) -> Rows:
     """What is kept of each trajectory; `last` is what is shown of `carry`."""
     q, p, t = (np.array(last[name]) if ends else last[name] for name in ("q", "p", "t"))
     for lane, found in ends.items():
         q[lane], p[lane], t[lane] = found.q, found.p, found.t
-    status, iterations = to_host((carry.status, carry.iterations))
+    status, iterations = fetch((carry.status, carry.iterations))
     values = {STATUS: status, f"{END}q": q, f"{END}p": p, f"{END}t": t}
     values |= {f"{END}steps": last["n"], f"{END}iterations": iterations}
-    for name, reducer in plan.reducers.items():
+    for name, reducer in loop.reducers.items():
         memory = jax.tree.map(jnp.asarray, carry.reduced[name])
         values[f"{REDUCED}{name}"] = np.asarray(jax.vmap(reducer.result)(memory))
     return {key: x[:count] for key, x in values.items()}
@@ -176,39 +183,39 @@ def lengthened(x: np.ndarray, rows: int) -> np.ndarray:
 # ---- the store
 
 
-def shares_time(plan: Plan) -> bool:
+def shares_time(loop: Loop) -> bool:
     """Whether the trajectories have the same times."""
-    return np.ndim(plan.consts.dt) == 0 and not plan.method.adaptive
+    return np.ndim(loop.consts.dt) == 0 and not loop.method.adaptive
 
 
-def as_stored(plan: Plan, rows: Rows, count: int | None = None) -> Rows:
+def as_stored(loop: Loop, rows: Rows, count: int | None = None) -> Rows:
     """Rows (trajectory, row, ...) as a store has them: with multipliers, and without times that are shared."""
     rows = columns.visible(rows)
-    if plan.constrained:
-        rows["multipliers"] = map_lanes(multipliers_of, plan, rows["q"], rows["p"], rows["t"])
+    if loop.constrained:
+        rows["multipliers"] = map_lanes(multipliers_of, loop, rows["q"], rows["p"], rows["t"])
     rows["time"] = rows.pop("t")
-    if plan.saves and shares_time(plan):
+    if loop.saves and shares_time(loop):
         del rows["time"]
     return {key: np.ascontiguousarray(x[:count]) for key, x in rows.items()}
 
 
-def load_rows(plan: Plan, store: EnsembleStore) -> Rows:
+def load_rows(loop: Loop, store: EnsembleStore) -> Rows:
     """All rows of a store as an ensemble in memory has them."""
     every, all_rows = np.arange(store.trajectories), np.arange(store.rows)
     rows = {c.key: store.read(c, every, all_rows) for c in store.columns if c.rows is not None}
     if "time" in rows:
         rows["t"] = rows.pop("time")
-        if plan.saves and plan.adaptive_end:
+        if loop.saves and loop.adaptive_end:
             last = int(np.max(np.flatnonzero(np.isfinite(rows["t"]).any(0)), initial=0)) + 1
             rows = {key: x[:, :last] for key, x in rows.items()}
     else:
         # the clock of the store runs on where a trajectory has failed
-        rows["t"] = np.where(all_rows * plan.every == rows["n"], store.coordinate("t"), np.nan)
-    return rows if plan.saves else {key: x[:, 0] for key, x in rows.items()}
+        rows["t"] = np.where(all_rows * loop.every == rows["n"], store.coordinate("t"), np.nan)
+    return rows if loop.saves else {key: x[:, 0] for key, x in rows.items()}
 
 
 def open_store(
-    plan: Plan,
+    loop: Loop,
     store: object,
     block: int | None,
     backend: str,
@@ -223,48 +230,48 @@ def open_store(
         store = store.path
     if not isinstance(store, str | os.PathLike):
         raise InputError(f"store must be the name of a directory, not {store!r}")
-    identity = Identity.of(plan)
+    identity = Identity.of(loop)
     if is_store(store):
         found = EnsembleStore(store)
         check_same_run({f"{GIVEN}{name}": x for name, x in found.arrays(INPUTS).items()}, found.meta, identity)
-        for what, then, now in (("trajectories", found.trajectories, plan.count), ("rows", found.rows, plan.row_count)):
+        for what, then, now in (("trajectories", found.trajectories, loop.count), ("rows", found.rows, loop.row_count)):
             if then != now:
                 raise InputError(f"the store is laid out for {then} {what}, this ensemble has {now}; {OTHER}")
         check_same_backend(found.meta.get("backend"), backend, allow_different_bits)
         found.tidy()
         return found
-    rows = plan.row_count
-    if plan.saves and plan.adaptive_end and rows > MOST_ROWS:
+    rows = loop.row_count
+    if loop.saves and loop.adaptive_end and rows > MOST_ROWS:
         raise InputError(
-            f"the rows of an ensemble are laid out beforehand, and an adaptive method may take {plan.steps:,} steps: "
+            f"the rows of an ensemble are laid out beforehand, and an adaptive method may take {loop.steps:,} steps: "
             "give max_steps=, the number of steps that a trajectory may take"
         )
-    one = plan.part(np.zeros(1, int))
+    one = loop.part(np.zeros(1, int))
     carry, shown = one.start()
-    shown = to_host(shown)
+    shown = jax.device_get(shown)
     row = as_stored(one, {key: x[:, None] for key, x in shown.items()})
     specs = {key: jax.ShapeDtypeStruct((rows, *x.shape[2:]), x.dtype) for key, x in row.items()}
     values = {key: x[0] for key, x in values_of(one, carry, shown, {}).items() if key != STATUS}
     size = sum(rows * x.nbytes for x in row.values()) + sum(x.nbytes for x in values.values())
-    t = float(plan.consts.t0) + np.arange(rows) * plan.every * float(plan.consts.dt) if "time" not in row else None
+    t = float(loop.consts.t0) + np.arange(rows) * loop.every * float(loop.consts.dt) if "time" not in row else None
     return EnsembleStore.create(
         store,
-        trajectories=plan.count,
+        trajectories=loop.count,
         rows=specs,
         reductions={key.removeprefix(REDUCED): x for key, x in values.items()},
         t=t,
         coordinates=coordinates,
-        block=block or default_block(plan, size, least),
-        meta={**identity.meta, "backend": backend, "shape": list(plan.q0.shape[1:]), **scene_entry(plan)},
+        block=block or default_block(loop, size, least),
+        meta={**identity.meta, "backend": backend, "shape": list(loop.q0.shape[1:]), **scene_entry(loop)},
         files={**files, INPUTS: packed({key.removeprefix(GIVEN): x for key, x in identity.arrays.items()})},
     )
 
 
-def stored(plan: Plan, store: EnsembleStore) -> Block:
+def stored(loop: Loop, store: EnsembleStore) -> Block:
     """What a finished store has beside its rows."""
     everything, once = np.arange(store.trajectories), np.zeros(1, int)
     values = {c.key: store.read(c, everything, once)[:, 0] for c in store.columns if c.rows is None}
     blocks = []
-    for number in range(store.blocks) if plan.watch.events else ():
+    for number in range(store.blocks) if loop.watch.events else ():
         blocks.append(Block({}, store.attached_arrays(number), None, {}))
     return Block(values, joined(blocks, store.block).found if blocks else {}, None, {})

@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from ..core.errors import DifferentBitsWarning, InputError
 from ..trace.frozen import digest_of
 from .io.environment import current_environment, environment_changes
-from .plan import Plan
+from .loop import Loop
 
 GIVEN = "given:"
 OTHER = "choose another directory for this one, or continue that one with what it began with"
@@ -48,23 +48,24 @@ class Identity:
     meta: dict[str, Any]
 
     @staticmethod
-    def of(plan: Plan) -> Identity:
-        numbers = {"system": plan.system, "method": plan.method, "q0": plan.q0, "p0": plan.p0}
+    def of(loop: Loop) -> Identity:
+        start = (loop.q0[0], loop.p0[0]) if loop.alone else (loop.q0, loop.p0)
+        numbers = {"system": loop.system, "method": loop.method, "q0": start[0], "p0": start[1]}
         arrays = {
             f"{GIVEN}{k}{path}": leaf
             for k, x in numbers.items()
             for path, leaf in to_arrays(eqx.filter(x, eqx.is_array)).items()
         }
-        meta = {"t0": float(plan.consts.t0), "save_every": plan.every if plan.saves else 0, "method": plan.method.name}
-        if np.ndim(plan.consts.dt):
-            arrays[f"{GIVEN}dt"] = np.asarray(plan.consts.dt)
+        meta = {"t0": float(loop.consts.t0), "save_every": loop.every if loop.saves else 0, "method": loop.method.name}
+        if np.ndim(loop.consts.dt):
+            arrays[f"{GIVEN}dt"] = np.asarray(loop.consts.dt)
         else:
-            meta = {"dt": float(plan.consts.dt), **meta}
-        if plan.many:  # one run may be made longer; the rows of an ensemble are laid out beforehand
-            meta |= {"trajectories": plan.count, "steps": plan.steps, "t1": plan.t1}
-        if plan.consts.key is not None:
-            arrays[f"{GIVEN}key"] = np.asarray(plan.consts.key)
-        parts = dict(zip(("system", "method", "observe", "reduce"), plan.stepper.parts(plan.consts), strict=True))
+            meta = {"dt": float(loop.consts.dt), **meta}
+        if not loop.alone:  # one run may be made longer; the rows of an ensemble are laid out beforehand
+            meta |= {"trajectories": loop.count, "steps": loop.steps, "t1": loop.t1}
+        if loop.consts.key is not None:
+            arrays[f"{GIVEN}key"] = np.asarray(loop.consts.key)
+        parts = dict(zip(("system", "method", "observe", "reduce"), loop.stepper.parts(loop.consts), strict=True))
         meta["program"] = digest_of(parts)
         meta["environment"] = current_environment()
         return Identity(arrays, meta)

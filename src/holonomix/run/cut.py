@@ -9,13 +9,13 @@ import numpy as np
 
 from ..core.errors import whole_number
 from ..core.status import Status
+from .arguments import Arguments
 from .blocks import Block, default_block, joined, lanes_of, open_store, run_block, stored
-from .ensemble_plan import Request
 from .executors import check_executor, completed, packed_block
 from .io import EnsembleStore
-from .plan import Plan
+from .loop import Loop
 from .progress import Progress
-from .record import check_memory
+from .record import SMALL, check_memory
 from .run import Run
 
 __all__ = ["Cut"]
@@ -28,34 +28,34 @@ class Cut:
 
     def __init__(
         self,
-        request: Request,
-        plan: Plan,
+        arguments: Arguments,
+        loop: Loop,
         store: object,
         block: int | None,
         executor: object,
         labels: Mapping[str, np.ndarray],
         allow_different_bits: bool,
     ):
-        self.request, self.plan, self.executor, self.labels = request, plan, executor, labels
+        self.arguments, self.loop, self.executor, self.labels = arguments, loop, executor, labels
         self.store: EnsembleStore | None = None
         self.backend = ""
         self.failed = 0
-        size = None if block is None else min(whole_number("block", block), plan.count)
+        size = None if block is None else min(whole_number("block", block), loop.count)
         if executor is not None:
             check_executor(executor)
         least = 256 if executor is None else 1
         if store is not None or executor is not None:
-            one = plan.part(np.zeros(1, int))
+            one = loop.part(np.zeros(1, int))
             carry, shown = one.start()
-            self.backend = plan.choose(carry).name
+            self.backend = loop.choose(carry).runner.name
             if store is None:
                 row_bytes = sum(x.nbytes for x in shown.values())
-                if not plan.adaptive_end:
-                    check_memory(plan.row_count, row_bytes * plan.count, save_every=plan.every if plan.saves else None)
-                size = size or default_block(plan, plan.row_count * row_bytes, least)
+                if not loop.adaptive_end and loop.row_count * row_bytes * loop.count > SMALL:
+                    check_memory(loop.row_count, row_bytes * loop.count, save_every=loop.every if loop.saves else None)
+                size = size or default_block(loop, loop.row_count * row_bytes, least)
         if store is not None:
             self.store = open_store(
-                plan,
+                loop,
                 store,
                 size,
                 self.backend,
@@ -64,19 +64,19 @@ class Cut:
                 allow_different_bits=allow_different_bits,
             )
             size = self.store.block
-        self.size = size or plan.count
-        self.missing = list(range(-(-plan.count // self.size))) if self.store is None else self.store.missing_blocks()
+        self.size = size or loop.count
+        self.missing = list(range(-(-loop.count // self.size))) if self.store is None else self.store.missing_blocks()
         self.left = sum(b - a for a, b in map(self.bounds, self.missing))
         if self.store is not None:
             self.failed = sum(n for code, n in self.store.progress().items() if code not in (*GOOD, -1))
 
     def bounds(self, number: int) -> tuple[int, int]:
         """The first trajectory of a block, and the first after it."""
-        return number * self.size, min((number + 1) * self.size, self.plan.count)
+        return number * self.size, min((number + 1) * self.size, self.loop.count)
 
     def begun(self) -> int:
         """Steps that trajectories have taken before this call, on average."""
-        return self.plan.steps * (self.plan.count - self.left) // self.plan.count
+        return self.loop.steps * (self.loop.count - self.left) // self.loop.count
 
     def run(self, bar: Progress | None) -> tuple[Block, int]:
         """Run what is missing: all trajectories as one block, and the number of steps that were taken."""
@@ -87,36 +87,36 @@ class Cut:
             status = block.values["status"]
             self.failed += int(np.count_nonzero((status != Status.OK) & (status != Status.TERMINATED)))
             if bar is not None:
-                bar.update_many(self.begun(), self.plan.count - self.left, self.failed, self.left)
+                bar.update_many(self.begun(), self.loop.count - self.left, self.failed, self.left)
         ran = [blocks[number] for number in sorted(blocks)]
-        whole = stored(self.plan, self.store) if self.store is not None else joined(ran, self.size)
+        whole = stored(self.loop, self.store) if self.store is not None else joined(ran, self.size)
         stats = {"backend": self.backend, **(ran[0].stats if ran else {})}
         return dataclasses.replace(whole, stats=stats), sum(b.steps for b in ran)
 
     def _here(self, bar: Progress | None) -> Iterator[tuple[int, Block]]:
-        whole = self.size >= self.plan.count
+        whole = self.size >= self.loop.count
 
         def show(run: Run) -> None:
             if bar is None:
                 return
             if whole:
                 return run.show(bar)
-            share = self.size * run.done // max(self.plan.count, 1)
-            bar.update_many(self.begun() + share, self.plan.count - self.left, self.failed, self.left)
+            share = self.size * run.done // max(self.loop.count, 1)
+            bar.update_many(self.begun() + share, self.loop.count - self.left, self.failed, self.left)
 
         for number in self.missing:
             first, last = self.bounds(number)
-            part = self.plan if whole else self.plan.part(lanes_of(self.plan.count, first, self.size))
+            part = self.loop if whole else self.loop.part(lanes_of(self.loop.count, first, self.size))
             block = run_block(part, last - first, self.store, number, show)
             self.backend = block.stats["backend"]
             yield number, block
 
     def _by_executor(self) -> Iterator[tuple[int, Block]]:
-        options = dataclasses.replace(self.request.options, backend=self.backend)  # another would give other bits
-        request = dataclasses.replace(self.request, options=options)
+        options = dataclasses.replace(self.arguments.options, backend=self.backend)  # another would give other bits
+        arguments = dataclasses.replace(self.arguments, options=options)
         path = None if self.store is None else self.store.path.absolute()
 
         def payload(number: int) -> bytes:
-            return packed_block(request, number, *self.bounds(number), self.size, path)
+            return packed_block(arguments, number, *self.bounds(number), self.size, path)
 
         return completed(self.executor, self.missing, payload)

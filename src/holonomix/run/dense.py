@@ -23,7 +23,7 @@ from ..mechanics.abstract import AbstractSystem
 from ..mechanics.projection import Newton, accepts_redundant
 from ..methods.base import AbstractMethod, first_failure
 from ..trace.compiled import compiled
-from .loop import Consts, LoopCarry, Stepper
+from .stepper import Consts, LoopCarry, Stepper
 
 
 def between(

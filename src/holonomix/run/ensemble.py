@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 import warnings
@@ -15,14 +16,14 @@ from ..core import columns, pictures
 from ..core.errors import FailedTrajectoriesWarning, InputError, ShapeError, SimulationError, shown
 from ..core.status import Status
 from ..core.types import ArrayLike
-from .blocks import Block, ended, load_rows, shares_time
+from ..mechanics.problem import Problem
+from .arguments import Arguments, MethodLike, Observe, Options, SystemLike, check_concrete
+from .blocks import ended, load_rows, shares_time
 from .cut import Cut
-from .ensemble_plan import Request
 from .events import EventRecord, records_of
 from .interrupts import interruptible
 from .io import EnsembleStore
-from .options import MethodLike, Observe, Options, SystemLike
-from .plan import Plan
+from .loop import Loop, make_loop
 from .progress import Progress
 from .rows import AbstractRows
 from .run import Run
@@ -45,6 +46,7 @@ class Statuses(np.ndarray):
         return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class Ensemble(AbstractRows):
     """Results of an ensemble; the trajectory is the first axis everywhere.
 
@@ -54,25 +56,18 @@ class Ensemble(AbstractRows):
     observables at saved rows (or at the end), `events` one list of `EventRecord`s per trajectory.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        load: Callable[[], dict[str, np.ndarray]],
-        *,
-        status: np.ndarray,
-        steps: np.ndarray,
-        final: tuple[np.ndarray, np.ndarray, np.ndarray],
-        reduced: dict[str, Any],
-        stats: dict[str, Any],
-        events: list[list[EventRecord]],
-        store: EnsembleStore | None = None,
-        coordinates: Mapping[str, np.ndarray] | None = None,
-    ):
-        self.plan, self._load = plan, load
-        self.store, self.coordinates = store, dict(coordinates or {})
-        self.status, self.steps = status.view(Statuses), steps
-        self.final_q, self.final_p, self.final_t = final
-        self.reduced, self.stats, self.events = reduced, stats, events
+    loop: Loop
+    load: Callable[[], dict[str, np.ndarray]]
+    status: np.ndarray
+    steps: np.ndarray
+    final_q: np.ndarray
+    final_p: np.ndarray
+    final_t: np.ndarray
+    reduced: dict[str, Any]
+    stats: dict[str, Any]
+    events: list[list[EventRecord]]
+    store: EnsembleStore | None
+    coordinates: dict[str, np.ndarray]
 
     @property
     def ok(self) -> np.ndarray:
@@ -97,8 +92,8 @@ class Ensemble(AbstractRows):
     def energy_error(self) -> np.ndarray:
         """`H(t) - H(0)` at the saved times, or at the end."""
         now = self.energy()
-        t0 = np.full((len(self), 1), float(self.plan.consts.t0))
-        first = self._mapped(energy_of, (np.asarray(self.plan.q0)[:, None], np.asarray(self.plan.p0)[:, None], t0))
+        t0 = np.full((len(self), 1), float(self.loop.consts.t0))
+        first = self._mapped(energy_of, (np.asarray(self.loop.q0)[:, None], np.asarray(self.loop.p0)[:, None], t0))
         return now - (first if now.ndim > 1 else first[:, 0])
 
     def constraint_error(self) -> np.ndarray:
@@ -113,11 +108,11 @@ class Ensemble(AbstractRows):
         self, fn: Callable[..., Any], rows: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     ) -> np.ndarray:
         """`fn(system, q, p, t)` on every row, each trajectory with its own parameters."""
-        plan, single = self.plan, rows is None and not self.plan.saves
+        loop, single = self.loop, rows is None and not self.loop.saves
         q, p, t = (self.q, self.p, self.t) if rows is None else rows
         if single:
             q, p, t = (x[:, None] for x in (q, p, t))
-        values = map_lanes(fn, plan, q, p, t)
+        values = map_lanes(fn, loop, q, p, t)
         return values[:, 0] if single else values
 
     def to_xarray(self) -> Any:
@@ -126,17 +121,17 @@ class Ensemble(AbstractRows):
         Where trajectories have times of their own (several dt, adaptive steps), those are in `time`. Rows that are in a
         store are read from there when they are used.
         """
-        plan = self.plan
+        loop = self.loop
         if self.store is not None:
             return self._from_store(self.store)
-        lead = (columns.TRAJECTORY, columns.TIME) if plan.saves else (columns.TRAJECTORY,)
+        lead = (columns.TRAJECTORY, columns.TIME) if loop.saves else (columns.TRAJECTORY,)
         rows = columns.visible(self.rows) | {"multipliers": self.multipliers}
         rows["time"] = rows.pop("t")
-        if plan.saves and shares_time(plan):
+        if loop.saves and shares_time(loop):
             del rows["time"]
-            n = np.arange(self.q.shape[1]) * plan.every
-            rows["t"] = float(plan.consts.t0) + n * float(plan.consts.dt)
-        data = as_dataset(rows, lead, {"method": plan.method.name, **self.stats})
+            n = np.arange(self.q.shape[1]) * loop.every
+            rows["t"] = float(loop.consts.t0) + n * float(loop.consts.dt)
+        data = as_dataset(rows, lead, {"method": loop.method.name, **self.stats})
         data = data.assign_coords(trajectory=np.arange(len(self)))
         names = _names(np.asarray(self.status))
         data["status"], data["steps"] = ("trajectory", names), ("trajectory", self.steps)
@@ -151,7 +146,7 @@ class Ensemble(AbstractRows):
         data = data.rename(end_steps="steps").assign_coords(trajectory=np.arange(len(self)))
         data["status"] = ("trajectory", names)
         data.attrs |= {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}
-        return data if self.plan.saves else data.isel(t=0)
+        return data if self.loop.saves else data.isel(t=0)
 
     def plot(self, entry: int = 0) -> Any:
         """A figure of one entry of q: over time for some trajectories, or a histogram where only ends are kept."""
@@ -224,29 +219,47 @@ def simulate_ensemble(
     options = Options(
         dt, steps, t1, t0, max_steps, save_every, None, observe, events, reduce, False, key, in_axes, backend
     )
-    request, problem = Request.of(system, method, q0, p0, options)
-    plan = request.plan(problem)
-    labels = _labels(coordinates, plan.count) if coordinates else {}
+    check_concrete("simulate_ensemble", system, method, q0, p0, dt)
+    own = {name: None if isinstance(system, Problem) and x is None else 0 for name, x in (("q0", q0), ("p0", p0))}
+    arguments = Arguments.of(system, method, q0, p0, options).spread(own)
+    loop = make_loop(arguments)
+    labels = _labels(coordinates, loop.count) if coordinates else {}
     cut = None
     if store is not None or executor is not None or block is not None:
-        cut = Cut(request, plan, store, block, executor, labels, allow_different_bits)
+        cut = Cut(arguments, loop, store, block, executor, labels, allow_different_bits)
     bar = None
     if progress is not None and progress is not False:
-        bar = Progress(progress, plan.steps, 0.0, f"{method.name} x {plan.count}", cut.begun() if cut else 0)
+        bar = Progress(progress, loop.steps, 0.0, f"{method.name} x {loop.count}", cut.begun() if cut else 0)
     began = time.perf_counter()
     try:
         if cut is not None:
             whole, taken = cut.run(bar)
         else:
-            run = Run(plan)
+            run = Run(loop)
             run.go(bar)
-            whole = ended(run, plan.count)
-            taken = whole.steps
+            whole = ended(run, loop.count)
+            taken = int(np.sum(whole.values["end/steps"]))
     finally:
         if bar is not None:
             bar.close()
-    ensemble = _ensemble(plan, whole, taken, time.perf_counter() - began, cut.store if cut else None, labels)
-    if not ensemble.ok.all():
+    seconds, values, rows, kinds = time.perf_counter() - began, whole.values, whole.rows or {}, len(loop.watch.events)
+    stored, rate = cut.store if cut else None, taken / seconds if seconds else 0.0
+    ensemble = Ensemble(
+        loop=loop,
+        load=lambda: {key: np.asarray(x) for key, x in rows.items()} if stored is None else load_rows(loop, stored),
+        status=values["status"].view(Statuses),
+        steps=values["end/steps"],
+        final_q=values["end/q"],
+        final_p=values["end/p"],
+        final_t=values["end/t"],
+        reduced={name: values[f"reduced/{name}"] for name in loop.reducers},
+        stats=whole.stats
+        | {"iterations": values["end/iterations"], "wall_time": seconds, "trajectory_steps_per_second": rate},
+        events=records_of(whole.found, kinds, loop.count, loop.q0.shape[1:]) if kinds else [],
+        store=stored,
+        coordinates=labels,
+    )
+    if values["status"].any():
         _report_failures(ensemble, throw)
     return ensemble
 
@@ -269,32 +282,11 @@ def _labels(coordinates: Mapping[str, Any], count: int) -> dict[str, np.ndarray]
     return labels
 
 
-def _ensemble(
-    plan: Plan, whole: Block, taken: int, seconds: float, store: EnsembleStore | None, labels: dict[str, np.ndarray]
-) -> Ensemble:
-    """The result of a run that took so many steps in so many seconds."""
-    kinds, values, rows = len(plan.watch.events), whole.values, whole.rows
-    stats = whole.stats | {"iterations": values["end/iterations"], "wall_time": seconds}
-    stats["trajectory_steps_per_second"] = taken / seconds if seconds else 0.0
-    return Ensemble(
-        plan,
-        (lambda: load_rows(plan, store))
-        if store is not None
-        else (lambda: {key: np.asarray(x) for key, x in (rows or {}).items()}),
-        status=values["status"],
-        steps=values["end/steps"],
-        final=(values["end/q"], values["end/p"], values["end/t"]),
-        reduced={name: values[f"reduced/{name}"] for name in plan.reducers},
-        stats=stats,
-        events=records_of(whole.found, kinds, plan.count, plan.q0.shape[1:]) if kinds else [],
-        store=store,
-        coordinates=labels,
-    )
-
-
 def _report_failures(ensemble: Ensemble, throw: bool) -> None:
     status = np.asarray(ensemble.status)
     failed = np.flatnonzero(~ensemble.ok)
+    if not failed.size:
+        return
     first = int(failed[0])
     cause, step = Status(int(status[first])), int(ensemble.steps[first]) + 1
     message = (

@@ -23,8 +23,8 @@ from ..methods.base import AbstractMethod
 from ..trace.compiled import compiled
 from ..trace.functions import user_function_errors
 from .dense import between, disarmed
-from .loop import AbstractWatch, Consts, LoopCarry, Stepper
 from .observe import timed
+from .stepper import AbstractWatch, Consts, LoopCarry, Stepper
 
 MOST_HALVINGS = 60
 

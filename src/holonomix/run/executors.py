@@ -20,10 +20,11 @@ import numpy as np
 from ..core import errors, forks
 from ..core.errors import DifferentBitsWarning, HolonomixError, InputError
 from ..core.forks import check_context
+from .arguments import Arguments
 from .blocks import Block, lanes_of, run_block
-from .ensemble_plan import Request
 from .io import EnsembleStore
 from .io.environment import current_environment, environment_changes
+from .loop import make_loop
 
 ATTEMPTS = 3  # losses in a row, without a block that was finished in between
 AT_ONCE = 256  # blocks handed to the executor at a time
@@ -53,10 +54,10 @@ def _cloudpickle() -> Any:
     return cloudpickle
 
 
-def packed_block(request: Request, number: int, first: int, last: int, size: int, store: Path | None) -> bytes:
+def packed_block(arguments: Arguments, number: int, first: int, last: int, size: int, store: Path | None) -> bytes:
     """Everything that a worker needs for one block; trajectory 0 comes along, because the first is checked in full."""
-    lanes = lanes_of(len(request.q0), first, size)
-    part = request.take(np.concatenate([[0], lanes]))
+    lanes = lanes_of(len(arguments.q0), first, size)
+    part = arguments.take(np.concatenate([[0], lanes]))
     return _cloudpickle().dumps((part, last - first, None if store is None else str(store), number))
 
 
@@ -65,10 +66,10 @@ def work(payload: bytes) -> Answer:
     try:
         if forks.forked:
             raise forks.fork_error()
-        request, count, path, number = pickle.loads(payload)
-        plan = request.plan().part(np.arange(1, len(request.q0)))
+        arguments, count, path, number = pickle.loads(payload)
+        loop = make_loop(arguments).part(np.arange(1, len(arguments.q0)))
         store = None if path is None else EnsembleStore(path)
-        return run_block(plan, count, store, number), current_environment(), None
+        return run_block(loop, count, store, number), current_environment(), None
     except HolonomixError as error:
         return None, current_environment(), (type(error).__name__, str(error))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import jax
 
 from ..core.types import ArrayLike
-from .options import MethodLike, SystemLike
-from .plan import plan_shapes
+from .arguments import MethodLike, SystemLike
+from .backends import choose
+from .loop import shape_loop
 
 
 class Explanation(str):
@@ -31,18 +32,20 @@ def explain(
 
     `system` may be a `Problem`. For a System of one's own, `q0` gives the shape of the coordinates.
     """
-    plan = plan_shapes(system, method, q0, p0, backend=backend)
-    choice = plan.choose(jax.eval_shape(plan.stepper.start, plan.consts, plan.q0, plan.p0))
-    m = plan.system.constraint_count(plan.q0)
+    loop = shape_loop(system, method, q0, p0)
+    q, p = loop.q0[0], loop.p0[0]
+    carry = jax.eval_shape(loop.stepper.start, loop.consts, q, p)
+    runner, reason, _ = choose(backend, loop.stepper, carry, loop.consts)
+    m = loop.system.constraint_count(q)
     lines = [
-        f"{method.name} on {plan.q0.size} coordinates" + (f" with {m} constraints" if m else ""),
-        f"back end: {choice.name} ({choice.reason})",
+        f"{method.name} on {q.size} coordinates" + (f" with {m} constraints" if m else ""),
+        f"back end: {runner.name} ({reason})",
     ]
-    if choice.operations is not None:
-        over = f", {choice.loops} loops over axes" if choice.loops else ""
-        lines.append(f"operations in one step: {choice.operations}{over} (loops counted once)")
+    if runner.operations is not None:
+        over = f", {runner.loops} loops over axes" if runner.loops else ""
+        lines.append(f"operations in one step: {runner.operations}{over} (loops counted once)")
     if m:
-        lines.append(f"constraint solver: {plan.system.structure(plan.q0)}")
+        lines.append(f"constraint solver: {loop.system.structure(q)}")
     text = Explanation("\n".join(lines))
-    text.backend, text.operations, text.reason = choice.name, choice.operations, choice.reason
+    text.backend, text.operations, text.reason = runner.name, runner.operations, reason
     return text

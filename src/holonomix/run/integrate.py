@@ -14,9 +14,9 @@ from ..core.types import ArrayLike, Index, Info, Numbers
 from ..mechanics.projection import check_functions
 from ..trace.compiled import compiled
 from .adjoints import Adjoint, Reversible, advance, check_adjoint, nan_unless
-from .loop import REPEATED, Consts, LoopCarry, Stepper
-from .options import MethodLike, Options, SystemLike
-from .plan import plan_pure
+from .arguments import Arguments, MethodLike, Options, SystemLike
+from .loop import prepare
+from .stepper import REPEATED, Consts, LoopCarry, Stepper
 
 
 def integrate(
@@ -55,26 +55,28 @@ def integrate(
     compile and to run: request it with `careful=True` if steps are long.
     """
     flag("info", info)
-    kernels = isinstance(adjoint, Reversible) and adjoint.backend != "array"  # made of the fast step alone
+    kernels = isinstance(adjoint, Reversible) and adjoint.kernels
     if flag("careful", careful) and kernels:
         raise InputError('careful=True needs the array path: give adjoint=hx.Reversible("array"), or another adjoint')
     if t1 is not None and any(isinstance(x, Tracer) for x in (t0, t1, dt)):
         raise InputError(
             "integrate(t1=...) counts its steps before tracing: t0, t1 and dt must be concrete; give steps"
         )
-    plan = plan_pure(system, method, q0, p0, Options(dt, steps, t1, t0, save_every=save_every, key=key))
-    if plan.method.adaptive and steps is None:
-        raise InputError(f"{plan.method.name} chooses its own steps: give integrate(..., steps=...); simulate knows t1")
-    check_adjoint(adjoint, plan.method, plan.system)
-    every = plan.every if plan.saves else None
-    run = lambda stepper: _integrate(stepper, plan.consts, plan.q0, plan.p0, plan.steps, every, adjoint)
-    row, final = run(plan.stepper.with_care() if careful else plan.stepper)
+    given = Arguments.of(system, method, q0, p0, Options(dt, steps, t1, t0, save_every=save_every, key=key)).pure()
+    if method.adaptive and steps is None:
+        raise InputError(f"{method.name} chooses its own steps: give integrate(..., steps=...); simulate knows t1")
+    loop = prepare(given, given.q0.shape, given.q0.dtype)
+    consts = loop.constants(given.options, given.q0.dtype, given.keys)
+    check_adjoint(adjoint, loop.method, loop.system)
+    every = None if save_every is None else int(save_every)
+    run = lambda stepper: _integrate(stepper, consts, given.q0, given.p0, given.steps, every, adjoint)
+    row, final = run(loop.stepper.with_care() if careful else loop.stepper)
     known = not careful and not kernels and not isinstance(final.status, Tracer)
     if known and int(final.status) in REPEATED and int(final.most_iterations):
-        row, final = run(plan.stepper.with_care())
+        row, final = run(loop.stepper.with_care())
     if not info:
         return row["q"], row["p"]
-    multipliers = jax.vmap(plan.system.multipliers) if plan.saves else plan.system.multipliers
+    multipliers = loop.system.multipliers if every is None else jax.vmap(loop.system.multipliers)
     stats = {
         "iterations": final.iterations,
         "max_iterations": final.most_iterations,

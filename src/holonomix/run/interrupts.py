@@ -8,6 +8,7 @@ whose exception was lost before the run began (those of the command line do); th
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import signal
 import threading
@@ -20,6 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@dataclasses.dataclass(eq=False)
 class Interrupts:
     """A context in which signals wait for `check`; a second signal acts at once, as it would have without us.
 
@@ -27,10 +29,8 @@ class Interrupts:
     """
 
     _outermost: ClassVar[Interrupts | None] = None
-
-    def __init__(self) -> None:
-        self._previous: dict[int, Any] = {}
-        self._pending: int | None = None
+    _previous: dict[int, Any] = dataclasses.field(default_factory=dict)
+    _pending: int | None = None
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():

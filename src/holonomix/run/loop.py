@@ -1,221 +1,272 @@
-"""One trajectory as a loop: what every back end runs.
-
-A `Stepper` is the static description (system and method without their arrays, what to observe and reduce); the arrays
-go in as `consts`, and everything that changes is in `LoopCarry`. Failure is a status in the carry: the state freezes
-at the last good step.
-"""
+"""`Loop`: a loop of steps over trajectories, checked and prepared once for every entry point."""
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-from ..core.status import Status
-from ..core.types import ArrayLike, Index, Key, Numbers, Real, State, known_array
-from ..linalg.careful import careful_solves
+from ..core.errors import InputError
+from ..core.scene import Scene
+from ..core.types import ArrayLike, Numbers, State
+from ..linalg.scales import relative
 from ..mechanics.abstract import AbstractSystem
-from ..methods.base import AbstractMethod, first_failure
-from ..trace.compiled import traced_once
+from ..mechanics.problem import Problem
+from ..mechanics.projection import as_array, check_functions, check_start, constraint_sizes, speed_sizes
+from ..mechanics.scenes import scene_of
+from ..methods.base import AbstractMethod
+from ..trace.compiled import Recent, compiled, compiled_for_one_run, rarely_collecting
+from ..trace.frozen import identity
+from .arguments import Arguments, MethodLike, Options, SystemLike, check_method, select
+from .backends import Choice, choose
+from .events import Watch
+from .interrupts import Interrupts
+from .preparation import parts_of
+from .stepper import Consts, LoopCarry, Stepper, over_trajectories
 
-# How a step may have ended that is worth taking again with care: an iteration that diverges leaves NaN.
-REPEATED = (Status.NOT_CONVERGED, Status.NONFINITE, Status.OTHER_ROOT)
-PARTS = 4  # of a step in which events are watched for, where the method knows its solution over the step
-
-
-class Consts(eqx.Module):
-    """Runtime values that do not change during a run."""
-
-    arrays: Any  # the arrays of (system, method, reducers, observe)
-    dt: Any
-    t0: Any
-    t_end: Any
-    n_end: Any  # the step count at which to halt: the driver moves it from chunk to chunk
-    key: Any  # raw key data, or None
+__all__ = ["Loop", "make_loop", "prepare", "shape_loop"]
 
 
-class LoopCarry(eqx.Module):
-    """Everything a run remembers: enough to continue it to the last bit."""
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Loop:
+    """System and method with the user's functions in them as they were, and the loop made of them.
 
-    state: State
-    memory: Any
-    status: Any
-    multipliers: dict[str, Any]  # those the last step solved for
-    iterations: Any  # total
-    most_iterations: Any
-    residual: Any  # largest so far
-    reduced: Any
+    There is always an axis over trajectories: `q0` and `p0` have it, and what `axes` marks by 0 among the constants.
+    `axes` is None for one trajectory `alone`, which XLA gets without the axis. `stepper` holds the traced `start`,
+    `step`, `read` and `halted` of one trajectory.
 
+    `every` is the number of steps from row to row, and `saves` whether rows are kept at all or only the end. `t1` is
+    the time to run to, None where the number of steps was given; `wanted` are the times of `save_at`. `constrained`
+    says whether there are constraints, `redundant` whether they may depend on each other, `resonant` whether there are
+    fast oscillations that may resonate. `choices` are the runners found so far; nothing else changes during a run.
+    """
 
-class AbstractWatch(eqx.Module):
-    """A reduction that can halt the run before a step that it says is an event."""
+    system: AbstractSystem
+    method: AbstractMethod
+    watch: Watch
+    reducers: dict[str, Any]
+    constrained: bool
+    redundant: bool
+    resonant: bool
+    stepper: Stepper
+    consts: Consts
+    q0: Numbers
+    p0: Numbers
+    axes: Consts | None = None
+    steps: int = 0
+    every: int = 1
+    saves: bool = True
+    t1: float | None = None
+    wanted: np.ndarray | None = None
+    backend: str = "auto"
+    problem: Problem | None = None
+    choices: dict[Any, Choice] = dataclasses.field(default_factory=dict)
 
-    @abc.abstractmethod
-    def init(self, q: Numbers, p: Numbers, t: Real) -> Any: ...
+    alone: bool = dataclasses.field(init=False)
+    count: int = dataclasses.field(init=False)  # of trajectories
+    row_count: int = dataclasses.field(init=False)  # of a run that gets to its last step
+    shared_system: bool = dataclasses.field(init=False)  # whether all trajectories have the same
+    adaptive_end: bool = dataclasses.field(init=False)  # whether the method's own time decides when the run ends
 
-    @abc.abstractmethod
-    def update(self, acc: PyTree, q: Numbers, p: Numbers, t: Real) -> Any: ...
-
-    @abc.abstractmethod
-    def interrupts(self, before: PyTree, after: PyTree) -> Any:
-        """Whether an event lies between these two values of the accumulator."""
-
-
-@traced_once
-def _step(
-    method: AbstractMethod,
-    system: AbstractSystem,
-    state: State,
-    dt: Real,
-    memory: PyTree,
-    key: Key | None,
-    careful: bool = False,
-) -> Any:
-    with careful_solves(careful):
-        return method.step(system, state, dt, memory, key)
-
-
-class Stepper(eqx.Module):
-    """`step`, `read` and `halted` of one run. Holds no arrays: it is the key of the compilation caches."""
-
-    static: Any
-    dense: bool = eqx.field(static=True, default=False)  # rows hold the complete memory
-    careful: bool = eqx.field(static=True, default=False)  # solves that do not converge are tried again
-
-    def with_care(self) -> Stepper:
-        """The same run with steps that try solves which do not converge again (`linalg.careful`)."""
-        return dataclasses.replace(self, careful=True)
-
-    def parts(self, consts: Consts) -> Any:
-        return eqx.combine(consts.arrays, self.static)
-
-    def start(self, consts: Consts, q: Numbers, p: Numbers) -> LoopCarry:
-        system, method, observe, reducers = self.parts(consts)
-        dtype = q.dtype
-        state = State(q, p, jnp.asarray(consts.t0, dtype), jnp.asarray(0, jnp.result_type(int)))
-        memory = method.init(system, state, consts.dt)
-        report = jax.eval_shape(
-            lambda s, m: _step(method, system, s, consts.dt, m, self._key(method, consts, s.n))[2], state, memory
-        )
-        multipliers = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), report.multipliers)
-        integer = jnp.result_type(int)
-        zero = jnp.asarray(0, integer)
-        reduced = {name: r.init(*_shown(method, system, state, memory)) for name, r in reducers.items()}
-        ok = jnp.asarray(Status.OK, jnp.int32)
-        return LoopCarry(state, memory, ok, multipliers, zero, zero, jnp.asarray(0.0, dtype), reduced)
-
-    def step(self, carry: LoopCarry, consts: Consts) -> LoopCarry:
-        system, method, _, reducers = self.parts(consts)
-        key = self._key(method, consts, carry.state.n)
-        new, memory, report = _step(method, system, carry.state, consts.dt, carry.memory, key, self.careful)
-        n = carry.state.n + 1
-        t = new.t if method.adaptive else consts.t0 + n * consts.dt
-        new = State(new.q, new.p, t, n)
-        size = jnp.sum(jnp.abs(new.q)) + jnp.sum(jnp.abs(new.p)) + jnp.abs(t)
-        finite = jnp.where(jnp.isfinite(size), Status.OK, Status.NONFINITE).astype(jnp.int32)
-        # A NaN also makes iterations fail: the cause is reported, not the consequence.
-        status = first_failure(finite, report.status)
-        reduced = {
-            name: r.update(carry.reduced[name], *_shown(method, system, new, memory)) for name, r in reducers.items()
+    def __post_init__(self) -> None:
+        derived = {
+            "alone": self.axes is None,
+            "count": len(self.q0),
+            "row_count": self.steps // self.every + 1 if self.saves else 1,
+            "shared_system": self.axes is None or not jax.tree.leaves(self.axes.arrays),
+            "adaptive_end": self.method.adaptive and self.t1 is not None,
         }
-        good = LoopCarry(
-            new,
-            memory,
-            status,
-            report.multipliers,
-            carry.iterations + report.iterations,
-            jnp.maximum(carry.most_iterations, report.iterations),
-            jnp.maximum(carry.residual, report.residual),
-            reduced,
-        )
-        for name, reducer in reducers.items():
-            if isinstance(reducer, AbstractWatch):
-                # a step that passes an event is not taken: the run halts before it
-                values = [carry.reduced[name], *self.inside(name, carry, t, consts), reduced[name]]
-                passed = [reducer.interrupts(*pair) for pair in zip(values[:-1], values[1:], strict=True)]
-                event = jnp.any(jnp.stack(passed))
-                status = first_failure(status, jnp.where(event, Status.TERMINATED, Status.OK).astype(jnp.int32))
-        failed = status != Status.OK
-        kept = jax.tree.map(lambda a, b: jnp.where(failed, a, b), carry, good)
-        # what the failing step reported stays visible beside the frozen state
-        return eqx.tree_at(
-            lambda c: (c.status, c.residual, c.most_iterations),
-            kept,
-            (status, jnp.where(good.status != Status.OK, report.residual, kept.residual), good.most_iterations),
-        )
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)  # the class is frozen
 
-    def inside(self, name: str, carry: LoopCarry, t: Real, consts: Consts) -> list[Any]:
-        """The values of a watch at inner points of the step to time t, where the method knows its solution there.
+    @functools.cached_property
+    def scene(self) -> Scene | None:
+        """What pictures of the run show."""
+        return scene_of(self.system, self.q0.shape[1:], self.problem)
 
-        NaN where the value before the step is: that step is taken whatever it passes.
-        """
-        system, method, _, reducers = self.parts(consts)
-        state, before = carry.state, carry.reduced[name]
-        if not method.continuous:
-            return []
-        path = method.path(system, state, consts.dt, carry.memory)
-        times = [(k / PARTS) * (t - state.t) for k in range(1, PARTS)]
-        values = [reducers[name].init(*path(time)[:2], state.t + time) for time in times]
-        return [jax.tree.map(lambda v, b: jnp.where(jnp.isnan(b), b, v), value, before) for value in values]
+    @property
+    def name(self) -> str:
+        """The name of the problem."""
+        return "" if self.problem is None else self.problem.name
 
-    def read(self, carry: LoopCarry, consts: Consts) -> dict[str, Any]:
-        system, method, observe, _ = self.parts(consts)
-        shown = method.read(system, carry.state, carry.memory)
-        row = {"t": carry.state.t, "n": carry.state.n, "q": shown.q, "p": shown.p}
-        row |= {f"step/{name}": value for name, value in carry.multipliers.items()}
-        row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, shown.t)) for name, fn in observe.items()}
-        if self.dense:
-            row |= {f"memory/{k}": x for k, x in enumerate(jax.tree.leaves((carry.state, carry.memory)))}
-        return row
+    def constants(self, options: Options, dtype: DTypeLike, keys: Numbers | None, t1: float | None = None) -> Consts:
+        """The constants with the numbers of a run."""
+        # a concrete scalar stays in NumPy
+        make = lambda x: (jnp if isinstance(x, jax.Array) or np.ndim(x) else np).asarray(x, dtype)
+        dt, t0, t_end = map(make, (options.dt, options.t0, np.inf if t1 is None else t1))
+        return Consts(self.consts.arrays, dt, t0, t_end, self.consts.n_end, keys)
 
-    def halted(self, carry: LoopCarry, consts: Consts) -> Any:
-        method = self.parts(consts)[1]
-        stop = (carry.status != Status.OK) | (carry.state.n >= consts.n_end)
-        if method.adaptive:
-            # time may run backwards when dt is negative; an infinite end is never reached, whichever its sign
-            late = (carry.state.t - consts.t_end) * jnp.sign(consts.dt) >= 0
-            stop = stop | (late & jnp.isfinite(consts.t_end))
-        return stop
+    def lane(self, k: int) -> Consts:
+        """The constants of one trajectory."""
+        return select(self.consts, self.axes, k)
 
-    def _key(self, method: AbstractMethod, consts: Consts, n: Index) -> Any:
-        if not method.stochastic:
-            return None
-        return jax.random.fold_in(jax.random.wrap_key_data(consts.key), n)
+    def lane_system(self, k: int) -> AbstractSystem:
+        """The system of one trajectory."""
+        return self.stepper.parts(self.lane(k))[0]
+
+    def part(self, lanes: np.ndarray) -> Loop:
+        """The same run with some of its trajectories."""
+        consts = select(self.consts, self.axes, lanes)
+        return dataclasses.replace(self, q0=self.q0[lanes], p0=self.p0[lanes], consts=consts)
+
+    def compiled(self, fn: Callable[..., Any], *args: PyTree) -> Any:
+        """`fn(stepper, consts, *args)` for all trajectories; `args` have an axis over them."""
+        mapped = _mapped_once if self.alone else _mapped
+        return mapped(fn, self.stepper, self.consts, self.axes, *args)
+
+    @rarely_collecting()
+    def start(self) -> tuple[LoopCarry, dict[str, jax.Array]]:
+        """The memory of the run before its first step, and what is shown of it by column, where it was computed."""
+        return self.compiled(_start, self.q0, self.p0)
+
+    def read(self, carry: LoopCarry) -> dict[str, jax.Array]:
+        """What is shown of a carry, by column, where it was computed."""
+        return self.compiled(_read, carry)
+
+    @rarely_collecting()
+    def choose(self, carry: LoopCarry) -> Choice:
+        """The runner of the back end that was asked for, or that suits best."""
+        key = (self.backend, self.alone, self.consts.key is None, jax.default_backend())
+        found = self.choices.get(key) if isinstance(self.backend, str) else None
+        if found is None:
+            one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x)[1:], x.dtype), carry)
+            found = choose(self.backend, self.stepper, one, self.lane(0), alone=self.alone)
+            if not found.refused:
+                self.choices[key] = found
+        return found
 
 
-def _shown(method: AbstractMethod, system: AbstractSystem, state: State, memory: PyTree) -> tuple[Any, Any, Any]:
-    shown = method.read(system, state, memory)
-    return shown.q, shown.p, shown.t
+def _over(fn: Callable[..., Any], stepper: Stepper, consts: Consts, axes: Consts | None, *args: PyTree) -> Any:
+    return over_trajectories(functools.partial(fn, stepper), consts, axes, *args)
 
 
-def make_stepper(
-    system: AbstractSystem,
-    method: AbstractMethod,
-    *,
-    dt: ArrayLike,
-    t0: ArrayLike = 0.0,
-    t_end: ArrayLike = jnp.inf,
-    key: Key | None = None,
-    observe: dict[str, Any] | None = None,
-    reducers: dict[str, Any] | None = None,
-    dtype: DTypeLike | None = None,
-    dense: bool = False,
-) -> tuple[Stepper, Consts]:
-    """The static and the runtime half of a run."""
-    dtype = jnp.result_type(float) if dtype is None else dtype
-    arrays, static = eqx.partition((system, method, observe or {}, reducers or {}), eqx.is_array)
-    data = None if key is None else key_data(key)
-    dt, t0, t_end = (known_array(x, dtype) for x in (dt, t0, t_end))
-    integer = jnp.result_type(int)
-    return Stepper(static, dense), Consts(arrays, dt, t0, t_end, known_array(jnp.iinfo(integer).max, integer), data)
+_mapped, _mapped_once = compiled(_over), compiled_for_one_run(_over)
 
 
-def key_data(key: Key) -> Any:
-    """Raw key data from a key of either kind."""
-    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jnp.asarray(key)
+def _start(stepper: Stepper, consts: Consts, q: Numbers, p: Numbers) -> tuple[LoopCarry, dict[str, Any]]:
+    carry = stepper.start(consts, q, p)
+    return carry, stepper.read(carry, consts)
+
+
+def _read(stepper: Stepper, consts: Consts, carry: LoopCarry) -> dict[str, Any]:
+    return stepper.read(carry, consts)
+
+
+# ---- making one
+
+_known: Recent[Loop] = Recent(16)
+
+
+def prepare(arguments: Arguments, shape: tuple[int, ...], dtype: DTypeLike) -> Loop:
+    """The loop of these arguments without their numbers; q of one trajectory has this shape.
+
+    What was prepared before is found again, as long as arrays, settings and what the functions compute are the same.
+    """
+    options, axes = arguments.options, arguments.axes
+    params_axes = None if axes is None else axes["params"]
+    given = (arguments.system, arguments.method, options.observe, options.events, options.reduce, params_axes)
+    mark = identity(given)
+    key = None if mark is None else (mark, shape, dtype, options.dense is True or options.save_at is not None)
+    found = None if key is None else _known.get(key)
+    if found is None:
+        found = Loop(**parts_of(arguments, params_axes, shape, dtype))
+        if key is not None and not any(isinstance(x, Tracer) for x in jax.tree.leaves(found.consts)):
+            _known.put(key, found)
+    return found
+
+
+@rarely_collecting()
+def make_loop(arguments: Arguments) -> Loop:
+    """The loop of one trajectory or many, with every number known and the starts checked."""
+    options, q0, p0, keys = arguments.options, arguments.q0, arguments.p0, arguments.keys
+    if arguments.axes is not None:
+        q0, p0, keys = jax.device_put((q0, p0, keys))
+    known = prepare(arguments, q0.shape[1:], q0.dtype)
+    t1 = None if options.t1 is None else float(options.t1)
+    loop = dataclasses.replace(
+        known,
+        consts=known.constants(options, q0.dtype, keys, t1),
+        q0=q0,
+        p0=p0,
+        axes=None if arguments.axes is None else _axes_of(known.consts, arguments.axes, keys is not None),
+        steps=arguments.steps,
+        every=max(arguments.steps, 1) if options.save_every is None else int(options.save_every),
+        saves=options.save_every is not None,
+        t1=t1,
+        wanted=options.save_at,
+        backend=options.backend,
+        problem=arguments.problem,
+    )
+    Interrupts.poll()
+    _check_starts(loop, options.t0)
+    Interrupts.poll()
+    return loop
+
+
+def shape_loop(
+    system: SystemLike, method: MethodLike, q0: ArrayLike | None = None, p0: ArrayLike | None = None
+) -> Loop:
+    """The loop of a run of which only the shapes matter: `q0` may be missing where the system knows its shape."""
+    if isinstance(system, Problem):
+        q0, p0 = system.q0 if q0 is None else q0, system.p0 if p0 is None else p0
+        system = cast(AbstractSystem, system.system)
+    check_method(method, system)
+    q0 = None if q0 is None else as_array("q0", q0)
+    shape = q0.shape if q0 is not None else system.shape
+    if shape is None:
+        raise InputError("explain needs the shape of q: pass q0 as well, explain(system, method, q0)")
+    q = jnp.ones(shape) if q0 is None else q0
+    p = jnp.zeros_like(q) if p0 is None else as_array("p0", p0)
+    check_functions(system, q, p, 0.0)
+    key = jax.random.key(0) if method.stochastic else None
+    given = Arguments.of(system, method, q, p, Options(dt=0.01, steps=1, save_every=None, key=key)).pure()
+    known = prepare(given, q.shape, q.dtype)
+    consts = known.constants(given.options, q.dtype, given.keys)
+    return dataclasses.replace(known, consts=consts, q0=q[None], p0=p[None])
+
+
+def _axes_of(consts: Consts, axes: dict[str, Any], keys: bool) -> Consts:
+    """0 or None for every leaf of the constants, or for all leaves below a place."""
+    arrays, params = None, consts.arrays[0].params
+    if axes["params"] is not None and jax.tree.leaves(params):
+        spread = lambda axis, part: jax.tree.map(lambda _: axis, part)
+        chosen = jax.tree.map(spread, axes["params"], params, is_leaf=lambda x: x is None)
+        nowhere = jax.tree.map(lambda _: None, consts.arrays)
+        arrays = eqx.tree_at(lambda a: a[0].params, nowhere, chosen, is_leaf=lambda x: x is None)
+    return Consts(arrays, axes["dt"], None, None, None, 0 if keys else None)
+
+
+def _check_starts(loop: Loop, t0: float) -> None:
+    """Fully check the first start and the worst one; one that is not finite gets its status in the run."""
+    lanes = [0]
+    for k in lanes:
+        q, p, system = loop.q0[k], loop.p0[k], loop.system if loop.shared_system else loop.lane_system(k)
+        dt = np.broadcast_to(loop.consts.dt, loop.count)[k]
+        try:
+            check_start(system, q, p, t0, dt=dt, redundant=loop.redundant)
+            loop.method.validate(system, State(q, p, np.asarray(t0, q.dtype), np.asarray(0)), dt)
+        except InputError as error:
+            if loop.alone:
+                raise
+            what = f"trajectory {k} (the first axis counts trajectories: q0 has shape {loop.q0.shape}): "
+            raise type(error)(what + str(error)) from error
+        if k == 0 and loop.constrained and not loop.alone:  # the first start is good, so the others can be evaluated
+            off = np.nan_to_num(np.asarray(loop.compiled(_off_manifold, loop.q0, loop.p0)), nan=0.0, posinf=0.0)
+            lanes += [worst] if (worst := int(np.argmax(off))) else []
+
+
+def _off_manifold(stepper: Stepper, consts: Consts, q: Numbers, p: Numbers) -> Any:
+    """By how much a start violates `g = 0` and `G M^-1 p = 0`."""
+    system = stepper.parts(consts)[0]
+    g, hidden = system.constraint(q, consts.t0), system.hidden_constraint(q, p, consts.t0)
+    sizes = constraint_sizes(system, q, consts.t0), speed_sizes(system, q, p, consts.t0)
+    return relative(g, sizes[0]) + relative(hidden, sizes[1])

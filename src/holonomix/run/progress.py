@@ -7,16 +7,18 @@ import time
 from ..core.errors import InputError
 
 WIDE = 112  # columns from which there is room for the label
+LINE_SECONDS = 10.0  # from line to line, where the console is no terminal
 
 
 class Progress:
     """Shows steps, rate, time left, energy and constraint error. `total=None` counts time up to `span` instead.
 
-    `first` is the step that a resumed run begins with.
+    `first` is the step that a resumed run begins with. Where the console is no terminal, a plain line now and then
+    replaces the moving bar.
     """
 
     def __init__(self, shown: object, total: int | None, span: float, label: str, first: int = 0):
-        self.began = time.perf_counter()
+        self.began = self.printed = time.perf_counter()
         self.counted: tuple[int, float] | None = None  # the end of the first chunk: steps, time
         import rich
         import rich.console
@@ -34,6 +36,7 @@ class Progress:
             rich_progress.TimeRemainingColumn(),
             rich_progress.TextColumn("{task.fields[errors]}"),
         )
+        self.console = console
         self.bar = rich_progress.Progress(*columns, console=console, transient=False)
         self.bar.start()
         self.by_time = total is None
@@ -55,12 +58,18 @@ class Progress:
         errors = f"solver residual {constraint:.1e}"
         if energy is not None:
             errors = f"energy {energy:+.1e}  constraint {constraint:.1e}"
-        self.bar.update(self.task, completed=elapsed if self.by_time else n, rate=self._rate(n), errors=errors)
+        self._show(n, elapsed if self.by_time else n, errors)
 
     def update_many(self, n: int, finished: int, failed: int, left: int) -> None:
         """For an ensemble: how many trajectories have ended, how many of them by failing, and how many go on."""
-        counts = f"{left} running, {finished} ended, {failed} failed"
-        self.bar.update(self.task, completed=n, rate=self._rate(n), errors=counts)
+        self._show(n, n, f"{left} running, {finished} ended, {failed} failed")
+
+    def _show(self, n: int, completed: float | int, errors: str) -> None:
+        rate, now = self._rate(n), time.perf_counter()
+        self.bar.update(self.task, completed=completed, rate=rate, errors=errors)
+        if not self.console.is_terminal and now - self.printed >= LINE_SECONDS:
+            self.printed = now
+            self.console.print(f"{n:,} steps ({self.bar.tasks[0].percentage:.1f} %), {rate}, {errors}", highlight=False)
 
     def close(self) -> None:
         self.bar.stop()

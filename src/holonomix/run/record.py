@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from typing import Any
@@ -12,9 +13,9 @@ from ..core import columns
 from ..core.errors import InputError
 from ..core.types import Sink
 from ..mechanics import ResonanceWatch
+from .arguments import StoreLike
 from .events import Event, Found
-from .options import StoreLike
-from .plan import Plan
+from .loop import Loop
 from .solution import map_rows, multipliers_of
 
 __all__ = ["Passages", "Record", "Rows", "Table", "blanked", "check_memory", "scene_entry"]
@@ -22,28 +23,28 @@ __all__ = ["Passages", "Record", "Rows", "Table", "blanked", "check_memory", "sc
 Rows = dict[str, np.ndarray]
 REFUSED, NEAR = 0.9, 0.5  # of the memory that is free
 PLACE = ("event", "t", "q", "p")  # what is recorded of a passage
-SMALL = 1 << 24  # bytes of rows for which nobody asks how much memory there is
+SMALL = 1 << 24  # bytes of rows below which memory is not checked
 
 MOST_BONDS = 1000  # a larger scene is not recorded: the description is written with every checkpoint
 
 
-def scene_entry(plan: Plan) -> dict[str, Any]:
+def scene_entry(loop: Loop) -> dict[str, Any]:
     """The scene of a run as part of what a store is told, unless it is large."""
-    scene = plan.scene
+    scene = loop.scene
     if scene is None or len(scene.bonds) > MOST_BONDS or sum(len(g.indices) for g in scene.particles) > MOST_BONDS:
         return {}
     return {"scene": scene.as_dict()}
 
 
+@dataclasses.dataclass(eq=False)
 class Record:
-    """The rows so far. They come as (trajectory, row, ...), with one trajectory where there is only one."""
+    """The rows so far, (trajectory, row, ...)."""
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
-        self.rows = 0
-        self.parts: list[Rows] = []
-        self.sink: Sink | None = None
-        self.resonance: ResonanceWatch | None = None
+    loop: Loop
+    rows: int = 0
+    parts: list[Rows] = dataclasses.field(default_factory=list)
+    sink: Sink | None = None
+    resonance: ResonanceWatch | None = None
 
     def open(self, store: StoreLike) -> Sink:
         """Send the rows to a directory or a `Sink`."""
@@ -58,8 +59,8 @@ class Record:
 
     def description(self) -> dict[str, Any]:
         """What a store is told at the start."""
-        plan, shape = self.plan, list(self.plan.q0.shape)
-        return {"steps": plan.steps, "shape": shape, **scene_entry(plan)}
+        loop, shape = self.loop, list(self.loop.q0.shape[1:])
+        return {"steps": loop.steps, "shape": shape, **scene_entry(loop)}
 
     def add(self, rows: Rows) -> None:
         """Take the next rows."""
@@ -77,8 +78,8 @@ class Record:
     def as_stored(self, rows: Rows) -> Rows:
         """Rows of one trajectory as a sink takes them."""
         out = {key: x[0] for key, x in columns.visible(rows).items()}
-        if self.plan.constrained:
-            out["multipliers"] = map_rows(multipliers_of, self.plan.system, out["q"], out["p"], out["t"])
+        if self.loop.constrained:
+            out["multipliers"] = map_rows(multipliers_of, self.loop.system, out["q"], out["p"], out["t"])
         return out
 
     def taken(self) -> list[Rows]:
@@ -87,24 +88,22 @@ class Record:
         return parts
 
     def collected(self) -> Rows:
-        """All rows: (row, ...) of one trajectory; of many (trajectory, row, ...)."""
+        """All rows, (trajectory, row, ...)."""
         if self.sink is not None:
-            return self.sink.load()
+            return {key: x[None] for key, x in self.sink.load().items()}
         parts = self.parts
-        if not self.plan.many:
-            return {key: np.concatenate([part[key][0] for part in parts]) for key in parts[0]}
         if len(parts) == 1:
             return parts[0]
         return {key: np.concatenate([part[key] for part in parts], axis=1) for key in parts[0]}
 
 
+@dataclasses.dataclass(eq=False)
 class Passages:
     """The events that a run has met, in all its trajectories, and those that ended one."""
 
-    def __init__(self, events: tuple[Event, ...]):
-        self.events = events
-        self.found: list[tuple[int, Found]] = []  # (trajectory, passage)
-        self.ends: dict[int, Found] = {}
+    events: tuple[Event, ...]
+    found: list[tuple[int, Found]] = dataclasses.field(default_factory=list)  # (trajectory, passage)
+    ends: dict[int, Found] = dataclasses.field(default_factory=dict)
 
     def note(self, lane: int, found: Found) -> bool:
         """Record a passage; whether it ends the trajectory."""
@@ -128,14 +127,18 @@ class Passages:
                 self.note(int(lane), Found(int(k), float(t), q, p))
 
 
+@dataclasses.dataclass(eq=False)
 class Table:
-    """The rows of one chunk, of all trajectories; those that wait for an event are filled in later."""
+    """The rows of one chunk, of all trajectories; those that wait for an event are filled in later.
 
-    def __init__(self, first: int, last: int, every: int):
-        self.first, self.every = first // every, every
-        self.rows = last // every - self.first
-        self.values: Rows = {}
-        self.valid: np.ndarray | None = None
+    `first` is the number of rows before them.
+    """
+
+    first: int
+    rows: int
+    every: int
+    values: Rows = dataclasses.field(default_factory=dict)
+    valid: np.ndarray | None = None
 
     def place(self, out: Rows, before: np.ndarray) -> None:
         """Take the rows of one call that stand on a multiple of `every` and are new; a halted run repeats its last."""
@@ -183,8 +186,7 @@ def free_memory() -> int | None:
 
 def check_memory(rows: int, row_bytes: int, *, save_every: int | None) -> None:
     """Refuse a run whose rows cannot be held in memory, before it begins; warn where they nearly fill it."""
-    need = rows * row_bytes
-    free = free_memory() if need > SMALL else None
+    need, free = rows * row_bytes, free_memory()
     if free is None or need <= NEAR * free:
         return
     sparser = (save_every or 1) * -(-need // max(1, int(NEAR * free)))

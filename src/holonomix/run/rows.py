@@ -14,11 +14,11 @@ from ..core import columns
 class AbstractRows(abc.ABC):
     """Results whose arrays are in `rows`, by the keys of `core.columns`; those in a store are loaded when used."""
 
-    _load: Callable[[], dict[str, np.ndarray]]
+    load: Callable[[], dict[str, np.ndarray]]
 
     @functools.cached_property
     def rows(self) -> dict[str, np.ndarray]:
-        return self._load()
+        return self.load()
 
     @property
     def t(self) -> np.ndarray:

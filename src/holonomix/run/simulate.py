@@ -8,12 +8,12 @@ from ..core.status import Status
 from ..core.types import ArrayLike
 from ..mechanics import resonance_watch
 from .advice import failure
+from .arguments import Arguments, MethodLike, Observe, Options, StoreLike, SystemLike, check_concrete
 from .events import records_of
 from .interrupts import interruptible
-from .options import MethodLike, Observe, Options, StoreLike, SystemLike
-from .plan import make_plan
+from .loop import make_loop
 from .progress import Progress
-from .run import Run
+from .run import Run, failed
 from .solution import Solution
 
 __all__ = ["simulate"]
@@ -45,8 +45,8 @@ def simulate(
 ) -> Solution:
     """Run a method and return a `Solution` with rows 0, `save_every`, 2 `save_every`, ...
 
-    `simulate(problem, method)` takes system, start, step and end from a `Problem`; whatever is given beside it goes
-    before. Otherwise give either `steps` or `t1`. A fixed-step method takes the steps needed to reach `t1`; an adaptive
+    `simulate(problem, method)` takes system, start, step and end from a `Problem`; explicit arguments override them.
+    Otherwise give either `steps` or `t1`. A fixed-step method takes the steps needed to reach `t1`; an adaptive
     one runs until its own time passes it, for at most `max_steps`, and its last state is added as a row. `dt` may be
     negative. `observe` is a function of (q, p) or (q, p, t), or a dict of them, evaluated in the loop. `store` is a
     directory (or any `Sink`) that rows and checkpoints are streamed to; a store that holds a checkpoint is continued,
@@ -67,32 +67,37 @@ def simulate(
     options = Options(
         dt, steps, t1, t0, max_steps, save_every, save_at, observe, events, dense=dense, key=key, backend=backend
     )
-    plan = make_plan(system, method, q0, p0, options, stored=store is not None)
-    run = Run(plan, store=store, allow_different_bits=allow_different_bits)
-    if not method.stochastic:  # noise changes the actions anyway
-        run.record.resonance = resonance_watch(plan.system, plan.q0, plan.p0)
+    check_concrete("simulate", system, method, q0, p0, dt, t0, t1)
+    loop = make_loop(Arguments.of(system, method, q0, p0, options).alone(stored=store is not None))
+    run = Run(loop, store=store, allow_different_bits=allow_different_bits)
+    if loop.resonant and not method.stochastic:  # noise changes the actions anyway
+        run.record.resonance = resonance_watch(loop.system, loop.q0[0], loop.p0[0])
     bar = None
     if progress is not None and progress is not False:
-        length = float(plan.consts.dt) * plan.steps if plan.t1 is None else plan.t1 - float(plan.consts.t0)
-        bar = Progress(progress, None if plan.adaptive_end else plan.steps, abs(length), method.name, run.first)
+        length = float(loop.consts.dt) * loop.steps if loop.t1 is None else loop.t1 - float(loop.consts.t0)
+        bar = Progress(progress, None if loop.adaptive_end else loop.steps, abs(length), method.name, run.first)
     try:
         run.go(bar)
     finally:
         if bar is not None:
             bar.close()
-        run.close()
-    last, end, kinds = run.shown(), run.passages.ends.get(0), len(plan.watch.events)
+        if store is not None:
+            run.close()
+    end, kinds = run.passages.ends.get(0), len(loop.watch.events)
+    q, p, t = (np.array(run.shown()[name][0]) if end is None else getattr(end, name) for name in ("q", "p", "t"))
     solution = Solution(
-        plan,
-        run.record.collected,
-        status=Status(int(run.carry.status)),
+        loop=loop,
+        load=lambda: {key: x[0] for key, x in run.rows().items()},
+        status=Status(int(run.status[0])),
         stats=run.stats(),
-        final=(np.array(last["q"]), np.array(last["p"]), float(last["t"])) if end is None else (end.q, end.p, end.t),
+        final_q=q,
+        final_p=p,
+        final_t=float(t),
         interpolant=run.interpolant if dense else None,
-        events=records_of(run.passages.to_arrays(), kinds, 1, plan.q0.shape)[0] if kinds else [],
+        events=records_of(run.passages.to_arrays(), kinds, 1, loop.q0.shape[1:])[0] if kinds else [],
     )
     if run.record.resonance is not None:
         run.record.resonance.judge()
-    if solution.status.failed and throw:
+    if throw and failed(run.status)[0]:
         raise failure(run, solution)
     return solution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from os import PathLike
@@ -16,11 +17,12 @@ from ..core.scene import Scene
 from ..core.status import Status
 from ..core.types import ArrayLike, Numbers, Real
 from ..mechanics.abstract import AbstractSystem
+from ..methods.base import AbstractMethod
 from ..trace.compiled import compiled
+from .arguments import select
 from .dense import Interpolant
 from .events import EventRecord
-from .plan import Plan
-from .prepared import picked
+from .loop import Loop
 from .rows import AbstractRows
 
 ROWS_AT_ONCE = 1 << 16  # of many trajectories together
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class Solution(AbstractRows):
     """Saved rows of a run with the quantities one asks of them.
 
@@ -45,31 +48,33 @@ class Solution(AbstractRows):
     the loop.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        load: Callable[[], dict[str, np.ndarray]],
-        *,
-        status: Status,
-        stats: dict[str, Any],
-        final: tuple[Any, Any, float],
-        interpolant: Interpolant | None = None,
-        events: list[EventRecord],
-    ):
-        self.plan, self.system, self.method, self._load = plan, plan.system, plan.method, load
-        self.status, self.stats = status, stats
-        self.final_q, self.final_p, self.final_t = final
-        self.interpolant, self.events = interpolant, events
+    loop: Loop
+    load: Callable[[], dict[str, np.ndarray]]
+    status: Status
+    stats: dict[str, Any]
+    final_q: np.ndarray
+    final_p: np.ndarray
+    final_t: float
+    events: list[EventRecord]
+    interpolant: Interpolant | None = None
+
+    @property
+    def system(self) -> AbstractSystem:
+        return self.loop.system
+
+    @property
+    def method(self) -> AbstractMethod:
+        return self.loop.method
 
     @property
     def scene(self) -> Scene | None:
         """What pictures of the run show."""
-        return self.plan.scene
+        return self.loop.scene
 
     @property
     def name(self) -> str:
         """The name of the problem, where one was given."""
-        return self.plan.name
+        return self.loop.name
 
     @functools.cached_property
     def multipliers(self) -> np.ndarray:
@@ -238,21 +243,21 @@ def _mapped_lanes(
 ) -> Any:
     def one(x: Any) -> Any:
         lane, *rows = x
-        system = stepper.parts(picked(consts, axes, lane))[0]
+        system = stepper.parts(select(consts, axes, lane))[0]
         return _each(lambda row: fn(system, *row), tuple(rows))
 
     return _each(one, (lanes, q, p, t))
 
 
-def map_lanes(fn: Callable[..., Any], plan: Plan, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
+def map_lanes(fn: Callable[..., Any], loop: Loop, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> np.ndarray:
     """`fn(system, q, p, t)` on rows (trajectory, row, ...), each trajectory with its own parameters."""
-    if plan.shared_system:
-        flat = map_rows(fn, plan.system, *(x.reshape(-1, *x.shape[2:]) for x in (q, p, t)))
+    if loop.shared_system:
+        flat = map_rows(fn, loop.system, *(x.reshape(-1, *x.shape[2:]) for x in (q, p, t)))
         return flat.reshape(*t.shape, *flat.shape[1:])
     size, parts = max(1, ROWS_AT_ONCE // t.shape[1]), []
     for k in range(0, len(q), size):
         lanes = np.arange(k, min(k + size, len(q)))
         rows = (jnp.asarray(x[lanes]) for x in (q, p, t))
-        found = _mapped_lanes(fn, plan.stepper, plan.consts, plan.axes, jnp.asarray(lanes), *rows)
+        found = _mapped_lanes(fn, loop.stepper, loop.consts, loop.axes, jnp.asarray(lanes), *rows)
         parts.append(np.asarray(found))
     return np.concatenate(parts)

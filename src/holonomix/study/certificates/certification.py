@@ -15,7 +15,7 @@ from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem
 from ...mechanics.projection import as_state_arrays, check_constant_mass, check_start
 from ...methods.base import AbstractMethod, Traits
-from ...run.options import MOST_STEPS, check_method
+from ...run.arguments import MOST_STEPS, check_method
 from .arguments import check_problem
 from .certificate import Certificate, Finding
 from .measure import MIN_STEPS, LongRun, Orders, Reference, long_run, orders, reversal, symplectic_defect, wedge_defect

@@ -14,7 +14,7 @@ from ...core.status import Status
 from ...core.types import Numbers, Real
 from ...mechanics.invariants import Trend, along, drift, trend
 from ...mechanics.projection import constraint_sizes, rounding_sizes, speed_sizes
-from ...run.loop import Consts, Stepper
+from ...run.stepper import Consts, Stepper
 from ...trace.compiled import compiled_for_one_run
 from .runs import Trajectory, follow, follow_back, follow_until, one_step, step_functions, stop_error
 

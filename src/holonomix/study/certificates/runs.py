@@ -15,16 +15,16 @@ from ...core.status import Status
 from ...core.types import Key, Numbers, State
 from ...mechanics.abstract import AbstractSystem
 from ...methods.base import AbstractMethod
-from ...run.loop import Consts, LoopCarry, Stepper, make_stepper
-from ...run.options import Options
-from ...run.plan import Plan, make_plan
+from ...run.arguments import Arguments, Options
+from ...run.loop import Loop, make_loop
 from ...run.run import Run
+from ...run.stepper import Consts, LoopCarry, Stepper, make_stepper
 
 
 class Trajectory(NamedTuple):
-    """A run: its plan, its carry at the end, its saved rows (the start first), and the reports of its steps."""
+    """A run: its loop, its carry at the end, its saved rows (the start first), and the reports of its steps."""
 
-    plan: Plan
+    loop: Loop
     carry: LoopCarry
     q: np.ndarray
     p: np.ndarray
@@ -74,7 +74,8 @@ def _run(
     system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, options: Options, key: Key | None
 ) -> Trajectory:
     key = jax.random.key(0) if key is None and method.stochastic else key
-    return _execute(make_plan(system, method, q, p, dataclasses.replace(options, key=key)), None)
+    arguments = Arguments.of(system, method, q, p, dataclasses.replace(options, key=key))
+    return _execute(make_loop(arguments.alone(stored=False)), None)
 
 
 def stop_error(done: Trajectory, what: str) -> SimulationError:
@@ -85,22 +86,21 @@ def stop_error(done: Trajectory, what: str) -> SimulationError:
 
 def follow_back(there: Trajectory) -> Trajectory:
     """Reverse the end of a run and take the same number of steps."""
-    plan = there.plan
-    carry = plan.compiled(_reverse, there.carry)
-    later = eqx.tree_at(lambda c: c.t0, plan.consts, jnp.asarray(there.carry.state.t, plan.consts.t0.dtype))
-    return _execute(dataclasses.replace(plan, consts=later), carry)
+    loop = there.loop
+    carry = loop.compiled(_reverse, jax.tree.map(lambda x: np.asarray(x)[None], there.carry))
+    later = eqx.tree_at(lambda c: c.t0, loop.consts, jnp.asarray(there.carry.state.t, loop.consts.t0.dtype))
+    return _execute(dataclasses.replace(loop, consts=later), carry)
 
 
-def _execute(plan: Plan, carry: LoopCarry | None) -> Trajectory:
-    run = Run(plan, carry=carry)
+def _execute(loop: Loop, carry: LoopCarry | None) -> Trajectory:
+    run = Run(loop, carry=carry)
     run.go()
-    rows, stats = run.record.collected(), run.stats()
-    whole = rows["n"] % plan.every == 0  # a failed run also has a row for the step where it stopped
-    q, p, t = (rows[name][whole] for name in ("q", "p", "t"))
-    status = Status(int(np.asarray(run.carry.status)))
-    multipliers = {name: np.asarray(x) for name, x in run.carry.multipliers.items()}
+    rows, stats, end = run.rows(), run.stats(), run.lane(0)
+    whole = rows["n"][0] % loop.every == 0  # a failed run also has a row for the step where it stopped
+    q, p, t = (rows[name][0, whole] for name in ("q", "p", "t"))
+    multipliers = {name: np.asarray(x) for name, x in end.multipliers.items()}
     counts = stats["mean_iterations"], stats["max_iterations"]
-    return Trajectory(plan, run.carry, q, p, t, status, stats["steps"], *counts, multipliers)
+    return Trajectory(loop, end, q, p, t, Status(int(end.status)), stats["steps"], *counts, multipliers)
 
 
 def _reverse(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:

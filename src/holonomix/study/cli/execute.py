@@ -32,7 +32,6 @@ from .methodspec import parse_method
 from .problems import file_digest, load_problem, time_value
 from .runfile import RunSpec, parse_run_file, validate
 from .suggest import kebab
-from .text_progress import TextProgress
 from .trust import SEAL, is_own_seal, make_seal, trusted_file
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class Job:
         """The number of steps; None if it is not known in advance."""
         if self.steps is not None or self.t1 is None or self.method.adaptive:
             return self.steps
-        from holonomix.run.options import Options
+        from holonomix.run.arguments import Options
 
         return Options(dt=self.dt, t1=self.t1, t0=self.t0).count(self.method)
 
@@ -170,12 +169,7 @@ def start(job: Job, out: Path, *, quiet: bool = False) -> dict[str, Any]:
 
 
 def _simulate(job: Job, store: Store, quiet: bool, allow_different_bits: bool = False) -> Any:
-    console = Console(stderr=True)
-    if quiet:
-        return job.simulate(store, False, allow_different_bits)
-    if console.is_terminal:
-        return job.simulate(store, console, allow_different_bits)
-    return job.simulate(TextProgress(store, console, job.total), False, allow_different_bits)
+    return job.simulate(store, False if quiet else Console(stderr=True), allow_different_bits)
 
 
 # ---- resume

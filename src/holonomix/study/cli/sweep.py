@@ -371,7 +371,7 @@ def _energy_error(ensemble: Any) -> float:
             t = store.read(known["time"], lanes, rows)
         else:
             t = np.broadcast_to(store.coordinate("t"), (len(lanes), len(rows)))
-        energy = map_lanes(energy_of, ensemble.plan.part(lanes), q, p, t)
+        energy = map_lanes(energy_of, ensemble.loop.part(lanes), q, p, t)
         error = np.abs(energy - energy[:, :1])
         largest = max(largest, float(np.max(error, initial=0.0, where=np.isfinite(error))))
     return largest

@@ -32,7 +32,7 @@ def from_ensemble_store(store: EnsembleStore) -> Recording:
 
 def from_ensemble(ensemble: Ensemble) -> Recording:
     """The recording of an ensemble in memory."""
-    return _recording(ensemble.to_xarray(), ensemble.plan.scene, ensemble.plan.name or "Ensemble")
+    return _recording(ensemble.to_xarray(), ensemble.loop.scene, ensemble.loop.name or "Ensemble")
 
 
 def ghosts(scene: Scene, count: int, points: int) -> Scene:

@@ -1,0 +1,388 @@
+"""The arguments of a run: their names and defaults, and what can be wrong with them before any number is computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import PyTree
+
+from ..core import forks
+from ..core.errors import InputError, MethodError, ShapeError, flag, number, shown, whole_number
+from ..core.types import Array, ArrayLike, Function, Key, Real, Sink
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.problem import Problem
+from ..mechanics.projection import as_array, as_state_arrays, check_system
+from ..methods.base import AbstractMethod
+
+if TYPE_CHECKING:
+    # what users give; our own errors judge it
+    SystemLike: TypeAlias = AbstractSystem | Problem
+    PlainSystem: TypeAlias = AbstractSystem
+    MethodLike: TypeAlias = AbstractMethod
+    StoreLike: TypeAlias = str | os.PathLike[str] | Sink
+    Observe: TypeAlias = Function | Mapping[str, Function]
+else:
+    SystemLike = PlainSystem = MethodLike = StoreLike = Observe = object
+
+MOST_STEPS = 1 << 53  # up to here `n dt` knows n exactly
+BATCHED = ("q0", "p0", "params", "dt")  # what may differ between trajectories
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How long a run is, what is saved and computed on the way, and by which back end.
+
+    `simulate` and `simulate_ensemble` say what each one means; `in_axes` and `reduce` are for ensembles, `save_at` and
+    `dense` for one trajectory.
+    """
+
+    dt: Any = None
+    steps: Any = None
+    t1: Any = None
+    t0: Any = 0.0
+    max_steps: int = 10_000_000
+    save_every: Any = 1
+    save_at: Any = None
+    observe: Any = None
+    events: Any = ()
+    reduce: Any = None
+    dense: bool = False
+    key: Any = None
+    in_axes: Any = None
+    backend: str = "auto"
+
+    def count(self, method: AbstractMethod, at: Real | None = None) -> int:
+        """The number of steps, or for an adaptive method that ends at `t1` the most there may be."""
+        dt = self.dt if at is None else at
+        if (self.steps is None) == (self.t1 is None):
+            raise InputError(f"give either steps or t1, not {'both' if self.steps is not None else 'neither'}")
+        if self.save_every is not None:
+            whole_number("save_every", self.save_every)
+        check_clock(self.t0, dt)
+        if self.t1 is None:
+            steps = whole_number("steps", self.steps, 0)
+        else:
+            if (number("t1", self.t1) - self.t0) * dt <= 0:
+                raise InputError(f"t1 = {self.t1:g} cannot be reached from t0 = {self.t0:g} with dt = {dt:g}")
+            steps = self.max_steps if method.adaptive else int(np.ceil((self.t1 - self.t0) / dt - 1e-9))
+        if steps > MOST_STEPS:
+            raise InputError(f"{steps:.3g} steps are more than can be counted; take a larger dt or an earlier t1")
+        return steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """What a run was called with, where a `Problem` in place of the system has been taken apart.
+
+    After `alone` or `spread`, `q0`, `p0` and `keys` have an axis over trajectories, and `steps` is the number of steps.
+    `axes` says what else has one, as `in_axes` of `simulate_ensemble` does; it is None for one trajectory. Arguments
+    can be pickled and cut, so that another process can run some of the trajectories.
+    """
+
+    system: PlainSystem
+    method: MethodLike
+    q0: Any
+    p0: Any
+    options: Options
+    problem: Problem | None = None
+    steps: int = 0
+    axes: dict[str, Any] | None = None
+    keys: Any = None
+
+    @staticmethod
+    def of(
+        system: SystemLike, method: MethodLike, q0: ArrayLike | None, p0: ArrayLike | None, options: Options
+    ) -> Arguments:
+        """Explicit arguments override those of a problem."""
+        if forks.forked:
+            raise forks.fork_error()
+        if not isinstance(system, Problem):
+            if q0 is None or p0 is None:
+                missing = " and ".join(name for name, x in (("q0", q0), ("p0", p0)) if x is None)
+                raise InputError(
+                    f"{missing} must be given: the start, beside the system; or give a Problem, which has one"
+                )
+            if options.dt is None:
+                raise InputError("dt must be given: the step; or give a Problem, which has one")
+            return Arguments(system, method, q0, p0, options)
+        problem, dt, t1 = system, system.dt if options.dt is None else options.dt, options.t1
+        if options.steps is None and t1 is None and options.save_at is None:
+            check_concrete("the number of steps of a Problem", dt, options.t0)
+            check_clock(options.t0, dt)
+            t1 = options.t0 + float(np.copysign(problem.t1, np.ravel(dt)[0]))
+        start = problem.q0 if q0 is None else q0, problem.p0 if p0 is None else p0
+        return Arguments(problem.system, method, *start, dataclasses.replace(options, dt=dt, t1=t1), problem)
+
+    def alone(self, stored: bool) -> Arguments:
+        """One trajectory; `stored` where its rows go to a store."""
+        method, options, dt, t0 = self.method, self.options, self.options.dt, self.options.t0
+        check_kinds(method, self.system)
+        q0, p0 = _as_start("q", self.q0), _as_start("p", self.p0)
+        if q0.shape != p0.shape:
+            raise ShapeError(f"q has shape {q0.shape} and p has shape {p0.shape}; they must be the same")
+        check_step(method, dt, options.key)
+        whole_number("save_every", options.save_every)
+        if (times := options.save_at) is not None:
+            times = check_times(times, dt, t0)
+            if options.save_every != 1:
+                raise InputError("give either save_every or save_at, not both")
+            t1 = options.t1
+            if options.steps is None and t1 is None:
+                t1 = float(times[-1]) if times[-1] != t0 else t0 + dt
+            options = dataclasses.replace(options, t1=t1, save_at=times)
+        steps = options.count(method)
+        if times is not None or options.dense is not False:
+            last = t0 + dt * steps if options.t1 is None else options.t1
+            check_output(method, times, options.dense, stored, last, dt)
+        key = None if options.key is None else key_data(options.key)
+        q0, p0 = np.asarray(q0)[None], np.asarray(p0)[None]
+        return dataclasses.replace(self, q0=q0, p0=p0, options=options, steps=steps, keys=key)
+
+    def pure(self) -> Arguments:
+        """One trajectory inside of `jit`, `vmap` or `grad`, without an axis: only what needs no values is checked."""
+        if self.options.steps is None and self.options.t1 is None:
+            raise InputError("steps must be given")
+        check_kinds(self.method, self.system)
+        q0, p0 = as_state_arrays(self.q0, self.p0)
+        check_step(self.method, self.options.dt, self.options.key)
+        key = None if self.options.key is None else key_data(self.options.key)
+        return dataclasses.replace(self, q0=q0, p0=p0, steps=self.options.count(self.method), keys=key)
+
+    def spread(self, own: dict[str, Any]) -> Arguments:
+        """Many trajectories; `own` says whether q0 and p0 have an axis over them, unless `in_axes` does."""
+        method, options, dt, key = self.method, self.options, self.options.dt, self.options.key
+        check_kinds(method, self.system)
+        check_step(method, dt, key, several=True)
+        if options.save_every is not None:
+            whole_number("save_every", options.save_every)
+        axes = {**own, "params": None, "dt": 0 if np.ndim(dt) else None}
+        if options.in_axes is not None:
+            axes = _check_axes(axes, options.in_axes)
+        q0, p0, count = _starts(self.system, self.q0, self.p0, dt, axes)
+        counts = {options.count(method, float(h)) for h in {np.min(dt), np.max(dt)}}
+        if len(counts) > 1:
+            raise InputError(
+                f"trajectories with different dt reach t1 = {options.t1:g} after different numbers of steps "
+                f"({min(counts)} to {max(counts)}): give steps instead, or an adaptive method"
+            )
+        fold = jax.vmap(lambda i: key_data(jax.random.fold_in(_typed(key), i)))
+        keys = None if key is None else np.asarray(fold(jnp.arange(count)))
+        return dataclasses.replace(self, q0=q0, p0=p0, steps=counts.pop(), axes=axes, keys=keys)
+
+    def take(self, lanes: np.ndarray) -> Arguments:
+        """The arguments of some of many trajectories, in arrays of NumPy."""
+        assert self.axes is not None
+        system, options = self.system, self.options
+        if self.axes["params"] is not None:
+            system = system.with_params(select(system.params, self.axes["params"], lanes))
+        if self.axes["dt"] == 0:
+            options = dataclasses.replace(options, dt=np.asarray(options.dt)[lanes])
+        keys = None if self.keys is None else self.keys[lanes]
+        q0, p0 = np.asarray(self.q0)[lanes], np.asarray(self.p0)[lanes]
+        return dataclasses.replace(self, system=system, q0=q0, p0=p0, options=options, keys=keys, problem=None)
+
+
+def place(tree: PyTree, lanes: np.ndarray, part: PyTree) -> Any:
+    """The tree with the entries of some trajectories replaced."""
+
+    def put(x: Any, y: Any) -> Any:
+        if jax.default_backend() != "cpu" or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jnp.asarray(x).at[lanes].set(y)
+        x = np.array(x)
+        x[lanes] = y
+        return x
+
+    return jax.tree.map(put, tree, part)
+
+
+def select(tree: PyTree, axes: PyTree, lanes: Any) -> Any:
+    """What belongs to one or several trajectories; `axes` is 0 where there is an axis over them and None elsewhere."""
+    on_host = isinstance(lanes, (int, np.ndarray)) and jax.default_backend() == "cpu"
+
+    def at(x: Any) -> Any:
+        if on_host and not isinstance(x, Tracer) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return np.asarray(x)[lanes]  # nothing has to be compiled
+        return jnp.asarray(x)[lanes]
+
+    def pick(axis: int | None, part: PyTree) -> Any:
+        return jax.tree.map(at, part) if axis == 0 else part
+
+    return jax.tree.map(pick, axes, tree, is_leaf=lambda x: x is None)
+
+
+def check_kinds(method: MethodLike, system: object) -> None:
+    """`method` is a method and `system` a system."""
+    if not isinstance(method, AbstractMethod):
+        hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
+        raise MethodError(f"method must be an instance of a method, not {method!r}{hint}")
+    if not isinstance(system, AbstractSystem):
+        check_system(system)
+
+
+def _as_start(name: str, x: ArrayLike) -> Array | np.ndarray:
+    """`as_array`, but an array of NumPy stays one: it need not go to a device and back."""
+    if isinstance(x, np.ndarray) and x.size and x.dtype == jnp.result_type(float):
+        return np.array(x)
+    return as_array(name, x)
+
+
+def check_method(method: MethodLike, system: PlainSystem) -> None:
+    """`method` is a method, `system` a system, and the one can treat the other."""
+    check_kinds(method, system)
+    method.check(system)
+
+
+def check_concrete(name: str, *values: object) -> None:
+    """A run that leaves compiled code between its chunks cannot be traced."""
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves(values)):
+        raise InputError(f"{name} cannot run inside jit, vmap or grad; hx.integrate does")
+
+
+def check_step(method: AbstractMethod, dt: object, key: object, *, several: bool = False) -> None:
+    """Step and key; `several` allows an array of dt."""
+    if not isinstance(dt, Tracer):
+        try:
+            step = np.asarray(dt)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"dt must be a number or an array of numbers, not {shown(dt)}") from error
+        if step.dtype.kind not in "fiu" or not np.all(np.isfinite(step)) or np.any(step == 0):
+            raise InputError(f"dt must be a finite number and not zero (negative runs backwards), not {dt!r}")
+        if step.ndim and not several:
+            raise InputError(f"dt must be one number, not an array of shape {step.shape}; simulate_ensemble takes many")
+        if np.any(step < 0) and (reason := method.one_way()):
+            worst = float(np.min(step))
+            raise InputError(
+                f"{method.name} cannot run backwards, with dt = {worst:g}: {reason}. Take dt = {-worst:g}: what it "
+                "samples does not depend on the direction; or friction=0, which leaves the heat bath out"
+            )
+    if method.stochastic and not _is_key(key):
+        instead = "" if key is None else f", not {key!r}"
+        raise InputError(f"{method.name} draws random numbers: give a key, for instance key=jax.random.key(0){instead}")
+    if key is not None and not _is_key(key):
+        raise InputError(f"key must come from jax.random, for instance jax.random.key(0), not {key!r}")
+
+
+def _is_key(key: object) -> bool:
+    """A typed key of `jax.random`, or the raw numbers of one."""
+    dtype = getattr(key, "dtype", None)
+    return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == np.uint32)
+
+
+def check_clock(t0: Any, dt: Real) -> None:
+    """Time moves: `t0` is a finite number, small enough that adding `dt` to it changes it."""
+    if isinstance(t0, Tracer):
+        return
+    ulp = float(np.spacing(abs(number("t0", t0))))
+    if isinstance(dt, Tracer):
+        return
+    step = float(np.min(np.abs(np.asarray(dt))))
+    if ulp >= step:
+        raise InputError(
+            f"t0 + dt rounds to t0: the number after t0 = {t0:g} is {ulp:g} away, further than dt = {step:g}; count "
+            "time from a smaller t0"
+        )
+
+
+def check_times(save_at: object, dt: float, t0: float) -> np.ndarray:
+    """The times asked for, which must run the way of the simulation."""
+    try:
+        times = np.atleast_1d(np.asarray(save_at, float))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"save_at must be a list of times, not {shown(save_at)}") from error
+    way = np.sign(dt)
+    if times.ndim != 1 or not len(times) or not np.all(np.isfinite(times)) or np.any(way * np.diff(times) <= 0):
+        order = "increasing" if way > 0 else "decreasing"
+        raise InputError(f"save_at must be a strictly {order} list of finite times")
+    if way * (times[0] - t0) < 0:
+        raise InputError(f"save_at begins at {times[0]:g}, before the start at t0 = {t0:g}")
+    return times
+
+
+def slack(t: float, dt: float) -> float:
+    """How far beyond t a time may lie and still mean t: a rounding of `t0 + n dt`, or a tiny fraction of a step."""
+    return 1e-9 * abs(dt) + 8 * float(np.spacing(abs(t)))
+
+
+def check_output(
+    method: MethodLike, wanted: np.ndarray | None, dense: bool, stored: bool, t_last: float, dt: float
+) -> None:
+    """What was asked to be shown must be there to show."""
+    if wanted is None and not flag("dense", dense):
+        return
+    if method.stochastic:
+        raise MethodError(f"{method.name} draws random numbers in every step: it has no state between two steps")
+    if dense and (stored or wanted is not None):
+        other = "a store" if stored else "save_at"
+        raise InputError(f"dense=True keeps the memory of every row, which {other} does not hold; use one of them")
+    if wanted is not None and (wanted[-1] - t_last) * np.sign(dt) > slack(t_last, dt):
+        raise InputError(f"save_at ends at {wanted[-1]:g}, after the end of the run at {t_last:g}")
+
+
+def key_data(key: Key) -> Any:
+    """Raw key data from a key of either kind."""
+    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jnp.asarray(key)
+
+
+# ---- what differs between the trajectories of an ensemble
+
+
+def _check_axes(default: dict[str, Any], given: object) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InputError(f"in_axes must be a mapping such as {{'q0': 0, 'params': None}}, not {given!r}")
+    axes = default | dict(given)
+    if unknown := set(axes) - set(BATCHED):
+        raise InputError(f"in_axes knows {', '.join(BATCHED)}; not {', '.join(sorted(map(str, unknown)))}")
+    for name, axis in axes.items():
+        if any(isinstance(a, bool) or not isinstance(a, int) or a != 0 for a in jax.tree.leaves(axis)):
+            raise InputError(f"in_axes[{name!r}] must be 0 (the leading axis) or None (shared), not {axis!r}")
+    return axes
+
+
+def _typed(key: Key) -> Any:
+    return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+
+
+def _starts(
+    system: AbstractSystem, q0: ArrayLike, p0: ArrayLike, dt: ArrayLike, axes: dict[str, Any]
+) -> tuple[Array | np.ndarray, Array | np.ndarray, int]:
+    """The starts with one leading axis, and its length."""
+    q0, p0 = _as_start("q0", q0), _as_start("p0", p0)
+    sizes: dict[str, int] = {}
+    for name, x in (("q0", q0), ("p0", p0), ("dt", np.asarray(dt))):
+        if axes[name] == 0:
+            if not np.ndim(x):
+                raise ShapeError(f"{name} is one number: it has no leading axis over trajectories")
+            sizes[name] = len(x)
+    for k, n in enumerate([] if axes["params"] is None else _param_lengths(system, axes["params"])):
+        sizes[f"params leaf {k}"] = n
+    if not sizes:
+        raise InputError("nothing differs between the trajectories: give q0, p0, dt or params a leading axis (in_axes)")
+    if len(set(sizes.values())) > 1:
+        raise ShapeError(f"the leading axes differ: {', '.join(f'{k} has {v}' for k, v in sizes.items())}")
+    count = next(iter(sizes.values()))
+    q0, p0 = (x if axes[name] == 0 else jnp.broadcast_to(x, (count, *x.shape)) for name, x in (("q0", q0), ("p0", p0)))
+    if q0.shape != p0.shape:
+        raise ShapeError(f"q0 has shape {q0.shape} and p0 has shape {p0.shape}; they must be the same")
+    return q0, p0, count
+
+
+def _param_lengths(system: AbstractSystem, axes: PyTree) -> list[int]:
+    if system.params is None:
+        raise InputError("in_axes names params, but the system has none: System(..., params=...)")
+    try:
+        pairs = jax.tree.map(
+            lambda a, sub: [np.shape(x)[0] if np.ndim(x) else 0 for x in jax.tree.leaves(sub)] if a == 0 else [],
+            axes,
+            system.params,
+            is_leaf=lambda x: x is None,
+        )
+    except (ValueError, TypeError) as error:
+        raise InputError(f"in_axes['params'] does not fit the params: {' '.join(str(error).split())}") from error
+    return [n for part in jax.tree.leaves(pairs) for n in ([part] if isinstance(part, int) else part)]
