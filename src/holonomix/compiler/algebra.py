@@ -1,4 +1,4 @@
-"""Smart constructors: each builds a node, or something simpler that means the same.
+"""Smart constructors: each builds a node or a simpler equivalent.
 
 Foldings assume that a structural zero times anything is zero: a NaN that the step multiplies by a literal zero does
 not show in the result. Nothing else assumes finite values, and nothing re-associates sums or products (but for exact
@@ -236,7 +236,7 @@ class Algebra(Logic):
         return self.select(self.compare("gt", a, zero), result, self.select(self.compare("eq", a, zero), zero, other))
 
     def never_negative(self, n: int) -> bool:
-        """Is the sign bit certainly clear, unless the value is NaN? Squares, and what is made of them."""
+        """Whether the sign bit is certainly clear unless the value is NaN, as in squares and their sums."""
         g, known = self.graph, self._signs
         work = [n]
         while work:
@@ -262,7 +262,7 @@ class Algebra(Logic):
         return known[n]
 
     def compare(self, op: str, a: int, b: int) -> int:
-        """`c / x > k` is `x < c / k` for positive constants and an x that is never negative: a division less."""
+        """`c / x > k` is `x < c / k` for positive constants and an x that is never negative: saves a division."""
         g = self.graph
         if b in g.value and g.kind[a] in FLOATS and op in ("lt", "le", "gt", "ge"):
             factor, rest = self.split(a)
@@ -294,7 +294,7 @@ class Algebra(Logic):
         return g.node(op, (a, b) if a < b else (b, a), kind)
 
     def unary(self, op: str, a: int) -> int:
-        """A function of one number, which keeps its type."""
+        """A function of one number; the result has the type of the argument."""
         g = self.graph
         kind = g.kind[a]
         if a in g.value and op in _FOLD_UNARY:
@@ -389,7 +389,7 @@ class Algebra(Logic):
         return self.pick([self.const(k, "i8") for k in places.tolist()], index)
 
     def fold_tree(self, fn: Callable[[int, int], int], items: list[int]) -> int:
-        """Combine neighbors, then their results, and so on: short chains and small rounding errors."""
+        """A balanced tree of pairwise combinations: short chains and small rounding errors."""
         while len(items) > 1:
             pairs = [fn(items[i], items[i + 1]) for i in range(0, len(items) - 1, 2)]
             items = pairs + items[len(items) & ~1 :]

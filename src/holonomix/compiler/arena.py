@@ -1,4 +1,4 @@
-"""Places of a program's arrays in one piece of memory: two share a place where they are never needed at once.
+"""Memory layout of a program's arrays: two arrays share memory if they are never alive at the same time.
 
 The threads of a GPU have little memory of their own, and how many trajectories a processor works on is decided by what
 each one needs. On a CPU the arrays of a long chain stay in the second cache. The schedule is walked through once in the
@@ -20,12 +20,12 @@ from .vector_schedule import FROM_MEMORY, VectorSchedule
 if TYPE_CHECKING:
     from .program import Program
 
-ALIGNED = 8  # bytes of an element, whatever its type
+ALIGNED = 8  # bytes per element, for every type
 FILLED = {"pack", "join", "ffactor", "fsolve", "fshorten"}  # vectors that are not results of loops over an axis
 
 
 def owned(program: Program, schedule: VectorSchedule) -> set[int]:
-    """Vectors of which each element is written and read at its own position alone, by one thread of a team.
+    """Vectors whose elements are each written and read by the same thread of a team, at their own position only.
 
     Vectors that have one array are owned together: a parameter of a loop, what takes its place and what it becomes.
     """
@@ -64,7 +64,7 @@ def places(program: Program, schedule: VectorSchedule, elsewhere: Set[int] = fro
 
 
 def _fitted(order: list[int], spans: dict[int, tuple[int, int]], lengths: Sequence[int]) -> tuple[dict[int, int], int]:
-    """Each array at the first place that is free while it lives."""
+    """First fit: each array at the first offset that is free while it is alive."""
     found: dict[int, int] = {}
     for n in order:
         first, last = spans[n]
@@ -80,7 +80,7 @@ def _fitted(order: list[int], spans: dict[int, tuple[int, int]], lengths: Sequen
 
 
 def recycled(program: Program, schedule: VectorSchedule, size: Callable[[int], int]) -> tuple[dict[int, int], int]:
-    """The same in linear time for a CPU: an array takes the place of `size(length)` bytes that became free last.
+    """Layout in linear time, for a CPU: an array reuses the block of `size(length)` bytes that was freed last.
 
     Lengths of which `size` makes zero are left out.
     """
@@ -140,7 +140,7 @@ class _Lives:
         return {n: (self.first[n], self.last[n]) for n in self.first}
 
     def use(self, nodes: Iterable[int]) -> None:
-        """These arrays are written or read now."""
+        """Mark arrays as written or read now."""
         for n in nodes:
             while n in self.alias:
                 n = self.alias[n]

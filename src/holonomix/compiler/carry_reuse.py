@@ -1,4 +1,4 @@
-"""Values that an iteration computes twice: at its end from the new state, and again at the start of the next.
+"""Reuse of values that a loop computes twice: at the end of an iteration and at the start of the next one.
 
 A Newton sweep evaluates the residual at the new point; the next sweep starts by recomputing parts of it for the
 Jacobian. Such a value becomes one more carried variable. With `e(x)` a value of the sweep that begins at `x` and `x'`
@@ -22,7 +22,7 @@ _PLAIN = {
 
 
 def carry_over(t: Tracer, loop: Loop, first: int) -> dict[int, tuple[int, int]]:
-    """Find the values worth carrying and put parameters in their place, in all nodes from `first` on.
+    """Find the values worth carrying and replace them by parameters in all nodes from `first` on.
 
     Returns, for each replaced node, its parameter and the node that is its value for the next iteration.
     """
@@ -68,7 +68,7 @@ def _within(inner: Scope | None, outer: Scope) -> bool:
 
 
 def _find(g: Graph, n: int, args: list[int], scope: Scope) -> int | None:
-    """The node that is `n` with other arguments, if there is one."""
+    """The existing node that is `n` with other arguments, or None."""
     if g.op[n] in _COMMUTE:
         args = sorted(args)
     home = max((g.scope[a] for a in args), key=lambda s: s.depth)
@@ -97,7 +97,7 @@ def rebuild(t: Tracer, n: int, mapping: dict[int, int], args: tuple[int, ...]) -
 
 
 def remember(g: Graph, n: int, args: list[int], value: int) -> None:
-    """From now on, `n` on these arguments is `value`."""
+    """Record that `n` on these arguments is `value`."""
     if g.op[n] in _COMMUTE:
         args = sorted(args)
     home = max((g.scope[a] for a in args), key=lambda s: s.depth)

@@ -27,13 +27,13 @@ from .writer import Target, Writer, scalar_type
 
 KERNEL = "holonomix_kernel"
 NATIVE = Target()
-TWICE = 1_000  # operations of a program that is written twice for lanes: with quick steps, and with careful ones
-SPARSE = 4  # an array of constants is packed for the lanes when one of so many elements, or more, is used
+TWICE = 1_000  # programs of at most so many operations are written twice for lanes: quick and careful steps
+SPARSE = 4  # an array of constants is packed for the lanes if at least one in so many elements is used
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things stand in the table of 64-bit words that a kernel receives."""
+    """Layout of the table of 64-bit words that a kernel receives."""
 
     consts: int
     carry: int
@@ -71,7 +71,7 @@ class Layout:
 
 
 class KernelEmitter:
-    """The loops over groups of lanes, rows and steps, and the traffic with memory.
+    """The loops over groups of lanes, rows and steps, and loads and stores of the interface.
 
     `module` is the text; `width` is the number of elements of a long axis in one register. At most
     `STACK` bytes of arrays are on the stack, since a thread may have little; for others callers give `scratch` bytes.
@@ -165,7 +165,7 @@ class KernelEmitter:
         self.w.put("ret void")
 
     def _quick_trajectory(self, every: str) -> None:
-        """The same with quick steps, and from the start with careful ones where those do not suffice."""
+        """All rows of one group with quick steps; where these fail, again from the start with careful ones."""
         self.w.tag, self.expressions.quick = "q", QuickMath(self.w) if self.w.target.quick else None
         before = len(self.w.entry)
         self._trajectory(every)
@@ -175,7 +175,7 @@ class KernelEmitter:
         self._trajectory(every)
 
     def _trajectory(self, every: str) -> None:
-        """All rows of one group, from the carry that is read to the one that is written; then on to `next`."""
+        """All rows of one group: read the carry, run, write the carry, branch to `next`."""
         program, layout, L, tag = self.w.program, Layout.of(self.w.program), self.w.lanes, self.w.tag
         forget, others = self.w.hole(), set(self.values.own)
         for k, leaf in enumerate(program.carry):
@@ -254,7 +254,7 @@ class KernelEmitter:
         return [n for leaf in leaves if leaf.length for n in leaf.nodes]
 
     def _ends(self, nodes: list[int], failed: int | None, copies: list[tuple[int, str]]) -> list[tuple[str, list[str]]]:
-        """Close the step: for each way back to its start, the label and the new values."""
+        """Close the step; returns the label and the new values of each branch back to its start."""
         if self.expressions.quick is not None:
             bad = self.expressions.quick.strange()
             if failed is not None:
@@ -272,7 +272,7 @@ class KernelEmitter:
         return [first, self._way_back(nodes, copies, 2)]
 
     def _way_back(self, nodes: list[int], copies: list[tuple[int, str]], side: int = 0) -> tuple[str, list[str]]:
-        """Go to the start of the next step, with the selected values on one side (2: all went well)."""
+        """Branch to the start of the next step, with the selected values on one side (2: no failure)."""
 
         def chosen(n: int) -> int:
             return self.w.graph.args[n][side] if n in self.flow.deferred else n
@@ -320,7 +320,7 @@ class KernelEmitter:
     def _load(
         self, leaf: Leaf, pointer: int, stride: str, wanted: list[tuple[int, int]], table: int | None = None
     ) -> None:
-        """Name the nodes of a leaf that stand at `base[trajectory * stride + k]`.
+        """Name the nodes of a leaf, which is stored at `base[trajectory * stride + k]`.
 
         `table` is the number of an array of constants that is read at places that depend on data. It stays where it
         is, as does one of which few elements are used; others are packed for the lanes as a whole.

@@ -1,6 +1,6 @@
-"""LLVM IR for loops over long axes: fused operations, elements from constant places, and sums over an axis.
+"""LLVM IR for loops over long axes: fused operations, reads at constant places, and sums over an axis.
 
-Sums over an axis have eight partial sums that are added in a fixed order, whatever the width of registers.
+Sums over an axis have eight partial sums that are added in a fixed order, independent of the register width.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .vector_schedule import Piece
 from .wide import in_step
 from .writer import Writer, scalar_type
 
-SHUFFLE = 64  # elements of an array that a constant shuffle may read
-ROUNDS = 16  # rows of a sum over places that are written out as shuffles
+SHUFFLE = 64  # a constant shuffle reads at most so many elements
+ROUNDS = 16  # at most so many rows of a sum over places are unrolled as shuffles
 STEPS = [(0, 0), *((k, 0) for k in range(1, 6)), *((0, k) for k in (1, 2, 3, 4, 5, 30))]  # of places: up and down
 REDUCTIONS = {"rsum": "add", "rprod": "mul", "rmax": "max", "rmin": "min", "rand": "and", "ror": "or"}
 
 
 class Axes:
-    """The operations on vectors that are not element by element."""
+    """Operations on vectors that are not elementwise."""
 
     def __init__(self, writer: Writer, values: Values, loops: Loops, expressions: Expressions):
         self.w, self.values, self.loops, self.expressions = writer, values, loops, expressions
@@ -89,7 +89,7 @@ class Axes:
         return value
 
     def _shared(self, share: Share, v: int, kind: str, places: np.ndarray) -> str | None:
-        """The same for a share whose places go on evenly: in steps of 2^up, or 2^down positions at one place."""
+        """`take` for a share with evenly spaced places: steps of 2^up, or 2^down positions per place."""
         mine = places[share.first : share.first + share.count]
         k, there = np.arange(share.first, share.first + share.count), mine >= 0
         if not there.any():
@@ -256,7 +256,7 @@ class Axes:
 
     # -- reductions --------------------------------------------------------------------------------
     def reduction(self, m: int) -> None:
-        """Eight partial results, each of every eighth element in order; then neighbors, then their results."""
+        """Reduce to eight partial results, each over every eighth element in order; then combine them pairwise."""
         g = self.w.graph
         (v,) = g.args[m]
         n, kind, op, base = g.length[v], g.kind[m], REDUCTIONS[g.op[m]], self.values.array(v)
@@ -275,7 +275,7 @@ class Axes:
         self.values.names[m] = items[0]
 
     def _by_team(self, base: str, kind: str, op: str, n: int, positive: bool) -> str:
-        """The same partial results, in the same order, each by threads of its own in every group of 32."""
+        """The same reduction by a team: each group of 32 threads computes every partial result, in the same order."""
         team = TeamReduction(self.w, op, n)
         if positive:  # as whole numbers
             kind, combine = "i8", lambda a, b: self.w.new(self.w.intrinsic("umax", "i8", a, b))

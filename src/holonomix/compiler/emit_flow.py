@@ -17,7 +17,7 @@ from .writer import Writer, scalar_type
 
 
 class Flow:
-    """Blocks: the nodes of a scope with all that is inside them."""
+    """Emits blocks: the nodes of a scope, with nested scopes."""
 
     def __init__(self, writer: Writer, values: Values, loops: Loops, axes: Axes, expressions: Expressions):
         self.w, self.values, self.loops, self.axes, self.expressions = writer, values, loops, axes, expressions
@@ -79,7 +79,7 @@ class Flow:
         self.values.names[n] = self.values.name(self.w.graph.args[n][0])
 
     def _named_before(self, n: int) -> None:
-        """Named when its loop or branch was emitted."""
+        """Nothing to emit: the result got its name with its loop or branch."""
 
     def select(self, n: int) -> None:
         g = self.w.graph
@@ -146,7 +146,7 @@ class Flow:
         self.values.names[n] = self.each_lane(self.tables[g.attr[n]], g.kind[n], places)
 
     def each_lane(self, starts: list[str], kind: str, places: list[str]) -> str:
-        """The element at its own place of its own array for each lane."""
+        """For each lane, the element at the lane's own place of the lane's own array."""
         scalar = scalar_type(self.w.stored(kind))
         raw = "poison"
         for lane, (start, place) in enumerate(zip(starts, places, strict=True)):

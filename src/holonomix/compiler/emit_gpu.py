@@ -1,4 +1,4 @@
-"""What a thread of a GPU runs: quick steps without branches, and careful ones where those do not suffice.
+"""Code for a GPU thread: quick steps without branches, and careful steps where these do not suffice.
 
 The division and the square root of PTX branch to a subroutine for operands near the ends of the range; between two
 branches nothing is computed side by side, and the thread waits for most of its time. Quick steps do the same sums
@@ -22,7 +22,7 @@ _ONE, _HALF, _EIGHTHS = "0x3FF0000000000000", "0x3FE0000000000000", "0x3FD800000
 
 
 class QuickMath:
-    """Division and square root without a branch, right where `strange()` is false at the end of the step."""
+    """Division and square root without a branch; correct if `strange()` is false at the end of the step."""
 
     def __init__(self, writer: Writer):
         self.w = writer
@@ -30,7 +30,7 @@ class QuickMath:
         writer.put("store i32 0, ptr %strange")
 
     def strange(self) -> str:
-        """Whether any operand so far was outside of the range in which the results are right."""
+        """Whether any operand so far was outside of the range in which the results are correct."""
         found = self.w.new(f"icmp ugt i32 {self.w.new('load i32, ptr %strange')}, {RANGE}")
         if not self.w.target.team:
             return found
@@ -113,7 +113,7 @@ class TeamReduction:
         self.sections = 1 if op in ("add", "mul") else SECTIONS
 
     def partial(self, at: Callable[[str], str], combine: Callable[[str, str], str], ty: str) -> str:
-        """What this thread finds: `at` gives the element at a place."""
+        """The partial result of this thread; `at` gives the element at a place."""
         new = self.w.new
         k = new(f"and i64 {self.lane}, 7")
         most, rest = -(-self.n // 8), self.n % 8
@@ -154,7 +154,7 @@ class TeamReduction:
         return more
 
     def exchanged(self, total: str, kind: str, combine: Callable[[str, str], str]) -> str:
-        """Join what the threads have found, sections first, each in the order of its elements."""
+        """Combine the partial results of the threads, sections first, each in the order of its elements."""
         for bit in (*((8, 16) if self.sections > 1 else ()), 1, 2, 4):
             other = self._other(total, kind, bit)
             if self.op in ("max", "min") and kind == "f8":
@@ -167,7 +167,7 @@ class TeamReduction:
         return total
 
     def largest(self, x: str) -> str:
-        """The largest whole number that any of the threads has: first its upper half, then the lower."""
+        """The largest integer among the threads: first its upper half, then the lower."""
         new, fn = self.w.new, self.w.declare("llvm.nvvm.redux.sync.umax", "i32 @(i32, i32)")
         high, low = new(f"trunc i64 {new(f'lshr i64 {x}, 32')} to i32"), new(f"trunc i64 {x} to i32")
         top = new(f"call i32 {fn}(i32 {high}, i32 -1)")

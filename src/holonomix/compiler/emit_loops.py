@@ -53,7 +53,7 @@ class Loops:
         self.values.here, self.w.lanes = outer, lanes
 
     def _shared(self, n: int, body: Callable[[], None]) -> None:
-        """The same by a team of threads, which take turns; all wait for the last of them."""
+        """`body` for all positions by a team of threads in turns, with a barrier at the end."""
         if self.unsettled:
             self.wait()
         member = self.w.target.member(self.w)  # computed again, to keep it out of registers between loops
@@ -76,7 +76,7 @@ class Loops:
         self.wait()
 
     def _side_by_side(self, n: int, body: Callable[[], None], member: str) -> None:
-        """The same without turns and branches, so that a thread computes all of its positions at once."""
+        """`body` by a team without turns and branches: each thread computes all of its positions at once."""
         team, count, shares = self.w.target.team, 0, []
         for first in range(0, n, team):
             count, base = min(n - first, team), member
@@ -97,7 +97,7 @@ class Loops:
         self.wait()
 
     def wait(self) -> None:
-        """All threads of a team come here before any goes on; what they have written is there for all."""
+        """A barrier of the team: afterwards all threads see what any of them has written."""
         self.unsettled = False
         if self.w.target.team > WARP:
             self.w.put(f"call void {self.w.declare('llvm.nvvm.barrier0', 'void @()')}()")
@@ -105,7 +105,7 @@ class Loops:
             self.w.put(f"call void {self.w.declare('llvm.nvvm.bar.warp.sync', 'void @(i32)')}(i32 -1)")
 
     def assign(self, pairs: list[tuple[int, str]]) -> None:
-        """Copy vectors, or repeated scalars, to arrays, all at once: what is read is what was there before."""
+        """Copy vectors, or repeated scalars, to arrays as one assignment: all reads see the old contents."""
         g = self.w.graph
         lengths = self.values.schedule.slots if self.values.schedule else {}
         groups: dict[int, list[tuple[int, str, str]]] = {}
@@ -122,7 +122,7 @@ class Loops:
             self.loop(n, body)
 
     def gathered_leaf(self, leaf: Leaf, wanted: list[tuple[int, int]], base: str) -> None:
-        """Fill the arrays of a leaf's vectors from where they stand in turns, with copies of the last at the end."""
+        """Fill the arrays of a leaf's vectors from its interleaved elements, and repeat the last one at the end."""
         n, kind = leaf.length, leaf.kind
         if self.values.width == 1 and leaf not in self.w.program.carry:
             self.values.arrays.update((m, f"{base} {start} {leaf.stride}") for start, m in wanted)
@@ -140,7 +140,7 @@ class Loops:
         self.loop(padded(n) if self.values.width > 1 else n, body, 1)
 
     def spread_leaf(self, leaf: Leaf, nodes: tuple[int, ...], base: str) -> None:
-        """The inverse."""
+        """Write a leaf's vectors to its interleaved elements; the inverse of reading them."""
 
         def body() -> None:
             assert self.values.here is not None

@@ -56,7 +56,7 @@ class Expressions:
         return self._integer(op, kind, source, ty, names)
 
     def positive(self, n: int) -> bool:
-        """Is the sign bit certainly clear? Then order as integers is order as numbers, with NaN on top.
+        """Whether the sign bit is certainly clear: then integers compare like the numbers, with NaN largest.
 
         For a GPU, the integers have no sign, and that of a NaN does not matter.
         """
@@ -152,7 +152,7 @@ class Expressions:
         return f"call {ty} {fn}({ty} {x}, i1 false)"
 
     def _divide(self, op: str, kind: str, ty: str, names: list[str], signed: bool) -> str:
-        """Like XLA: x/0 is -1, x%0 is x, and the one overflow wraps."""
+        """Integer division as in XLA: x/0 is -1, x%0 is x, and the only overflow wraps."""
         a, b = names
         one, zero = self.w.splat("1", scalar_type(kind)), self.w.splat("0", scalar_type(kind))
         bad = self.w.new(f"icmp eq {ty} {b}, {zero}")

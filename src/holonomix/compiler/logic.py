@@ -16,7 +16,7 @@ _FOLD_COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.
 
 
 def power_of_two(x: float) -> bool:
-    """Is x an exact power of two, up to its sign, that products may carry around without harm?"""
+    """Whether x is plus or minus a power of two, of a size that cannot overflow or underflow in products."""
     return x != 0 and math.isfinite(x) and abs(math.frexp(x)[0]) == 0.5 and 1e-150 < abs(x) < 1e150
 
 

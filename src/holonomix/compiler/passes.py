@@ -14,7 +14,7 @@ from .graph import FLOATS, Branches, Loop, Scope
 if TYPE_CHECKING:
     from .program import Program
 
-SHARED = 2  # that many divisions by one number become one reciprocal and products
+SHARED = 2  # at least so many divisions by one number become one reciprocal and products
 
 
 def uses(program: Program) -> Counter:
@@ -72,7 +72,7 @@ def share_reciprocals(program: Program) -> None:
 
 
 def _in_loop(inner: Scope, outer: Scope) -> bool:
-    """Is there a loop around `inner`, inside of `outer`?"""
+    """Whether there is a loop around `inner` that is inside of `outer`."""
     while inner is not outer:
         if not inner.barrier:
             return True

@@ -31,9 +31,9 @@ from .vector_schedule import SPACE, VectorSchedule
 from .verify import verify
 from .wide import Axes, Wide, long_axes, matched, settled
 
-FREE = {"const", "param", "proj", "collected", "key", "table", "vconst"}  # cost nothing in the count of operations
-MAX_INTERFACE = 20_000  # scalars that may enter or leave
-MAX_TABLES = 200_000  # scalars among the constants: those that are not used one by one stay where they are
+FREE = {"const", "param", "proj", "collected", "key", "table", "vconst"}  # not counted as operations
+MAX_INTERFACE = 20_000  # scalars of the carry
+MAX_TABLES = 200_000  # scalars of the constants: arrays that are not used element by element stay in memory
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def lower(
 
 
 def lower_traced(traced: Traced, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False) -> Program:
-    """The verified program of traced functions. Raises `Unsupported`, or a `Defect` for any mistake of its own.
+    """The verified program of traced functions. Raises `Unsupported`, or `Defect` for an error of the compiler itself.
 
     With `wide`, long axes are not taken apart (see `wide`): which, is found from the shapes that occur, or given.
     """
@@ -296,7 +296,7 @@ def _schedule(program: Program) -> None:
 
 
 def _split(program: Program, scope: Scope, test: int) -> None:
-    """Put what the test needs first."""
+    """Order the nodes so that those needed for the test come first."""
     g, block = program.graph, program.blocks[scope]
     needed: set[int] = set()
     work = [test]

@@ -1,4 +1,4 @@
-"""PTX, the assembly language of NVIDIA GPUs, for a program: one trajectory a thread.
+"""PTX, the assembly language of NVIDIA GPUs, for a program: one trajectory per thread.
 
 It is the scalar form of the native back end with another loop around it, compiled by the same LLVM for another target.
 Every operation is rounded as IEEE 754 says and none are contracted, so a trajectory has the bits that it has on a CPU
@@ -24,7 +24,16 @@ from .values import SHARES
 from .writer import WARP, Target, Writer
 
 TRIPLE = "nvptx64-nvidia-cuda"
-PTX_VERSION = {70: 70, 75: 70, 80: 70, 86: 71, 89: 78, 90: 80, 100: 86, 120: 87}  # least versions that know the chip
+PTX_VERSION = {
+    70: 70,
+    75: 70,
+    80: 70,
+    86: 71,
+    89: 78,
+    90: 80,
+    100: 86,
+    120: 87,
+}  # the first version for each chip
 
 
 def _threads(w: Writer) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""An order of the operations of a block in which few values are alive at once, for processors with few registers.
+"""Orders the operations of a block so that few values are alive at once, for processors with few registers.
 
 Programs arrive in the order of the traced array operations: all components of the first array, then all of the second.
 A GPU's thread has room for about 120 numbers, and what does not fit goes through memory. Orders are found by walking
@@ -17,7 +17,7 @@ from .passes import frozen
 if TYPE_CHECKING:
     from .program import Program
 
-ROOM = 100  # numbers that fit in registers, beside addresses and counters
+ROOM = 100  # numbers that fit in registers, apart from addresses and counters
 
 
 def reordered(program: Program, nodes: list[int], elsewhere: Container[int] = ()) -> list[int]:
@@ -111,7 +111,7 @@ def _used_later(program: Program, here: set[int], last: set[int]) -> set[int]:
 
 
 def used_outside(program: Program) -> set[int]:
-    """Numbers that are computed once for a trajectory and used in its steps or rows; tables stay where they are."""
+    """Numbers that are computed once per trajectory and used in its steps or rows; tables stay in memory."""
     g, root = program.graph, program.graph.root
     out = {n for part in (program.step, program.rows) for leaf in part for n in leaf.nodes}
     for scope in (program.scope, program.read_scope):

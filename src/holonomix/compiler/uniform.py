@@ -1,4 +1,4 @@
-"""Which values are the same in all lanes, found over the finished program.
+"""Finds the values of a finished program that are equal in all lanes.
 
 Only literals and the counters of counted loops are known to be; what is computed from such values alone is so too. A
 value that a loop carries is the same in all lanes if it starts so and every iteration leaves it so; this is assumed
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def uniform_nodes(program: Program) -> set[int]:
-    """The nodes whose values are the same in all lanes, lanes that are switched off included."""
+    """The nodes whose values are equal in all lanes, masked lanes included."""
     g = program.graph
     asked = any(g.op[n] == "collected" or (g.op[n] == "load" and g.op[g.args[n][1]] != "const") for n in program.live)
     return _Uniform(program).found if asked else set()
@@ -41,7 +41,7 @@ class _Uniform:
         return n in self.found or self.graph.op[n] == "const"
 
     def _block(self, scope: Scope, together: bool) -> None:
-        """Go through a scope; `together` says that no lane is switched off in it."""
+        """Visit a scope; `together`: no lane is masked in it."""
         g = self.graph
         for n in self.program.blocks[scope].nodes:
             attr = g.attr[n]
@@ -89,7 +89,7 @@ class _Uniform:
         self.varying.update(loop.params[j] for j in carried if not self.same(loop.results[j]))
 
     def _forget(self, scope: Scope) -> None:
-        """Take back what was found inside of a scope."""
+        """Discard the results for the nodes of a scope."""
         g = self.graph
         for m in self.program.blocks[scope].nodes:
             self.found.discard(m)

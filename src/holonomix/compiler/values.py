@@ -1,4 +1,4 @@
-"""Where the values of nodes are while a kernel is written: registers, literals, or arrays of elements."""
+"""Locations of the values of nodes while a kernel is written: registers, literals, or arrays."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .writer import Writer, scalar_type
 
 ARENA = "%arena"
 OWN = "%own"
-NEAR = 60  # lines of text over which a number that was read from shared memory is kept
+NEAR = 60  # lines of text for which a number read from shared memory stays in its register
 SHARES = 4  # positions of an axis that a thread of a team computes at once
-IN_REGISTERS = 64  # elements of arrays that may be on the stack
-SLACK = 16  # elements behind an array that whole registers may read, to no effect
+IN_REGISTERS = 64  # arrays of at most so many elements are on the stack
+SLACK = 16  # readable elements after an array: whole registers are loaded at its end
 PARTIAL = 8  # partial sums of a reduction, and the unit of reserved space
 
 
@@ -30,7 +30,7 @@ class Here:
 
 @dataclass
 class Share(Here):
-    """The same where the threads of a team have `count` positions from `first` on, one each.
+    """A loop body whose `count` positions from `first` on belong to the threads of a team, one each.
 
     Threads beyond the last position repeat it. The position is `base + first`. What is stored waits in `stores` until
     all shares of the loop are computed; `read` are the arrays of which elements were read.
@@ -106,7 +106,7 @@ class Values:
         return found
 
     def share(self, nodes: list[int]) -> None:
-        """Put numbers that all threads of a block have into memory that they share, to be read where they are used."""
+        """Put numbers that are equal for all threads of a block into shared memory; they are loaded at each use."""
         self.common = {n: k for k, n in enumerate(nodes)}
         self.w.globals["@common"] = f"@common = internal addrspace(3) global [{len(nodes)} x double] undef, align 16"
         for n, k in self.common.items():
@@ -123,7 +123,7 @@ class Values:
         return f"ptr addrspace(3) getelementptr (double, ptr addrspace(3) @common, i64 {k})"
 
     def array(self, n: int) -> str:
-        """Where the elements of a vector are."""
+        """The address of the elements of a vector."""
         found = self.arrays.get(n)
         if found is None:
             if self.w.graph.op[n] != "vconst":

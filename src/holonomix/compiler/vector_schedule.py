@@ -1,4 +1,4 @@
-"""The order in which a block with vectors is computed: scalars, and loops over axes that are as long as possible."""
+"""The schedule of a block with vectors: scalars, and loops over axes with as many operations as possible."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .program import Program
 
 SPACE = 1 << 27  # bytes of arrays of one trajectory
-REGISTER = 8  # elements in one
-LOOP = 20  # operations that take as long as the beginning and end of a loop
+REGISTER = 8  # elements per vector register
+LOOP = 20  # the overhead of a loop, in operations
 # vectors that are in memory without a loop
 PLACED: set[str] = set("vconst proj collected param pack join ffactor fsolve fshorten".split())
 # read their vector from memory
@@ -67,7 +67,7 @@ class VectorSchedule:
         return len(self.loops), 8 * sum(n + 3 * REGISTER for n in lengths)
 
     def effort(self) -> int:
-        """About how many scalar operations take as long: whole registers count one, loose elements one each."""
+        """The estimated cost in scalar operations: one per whole register, one per single element."""
         g, total = self.graph, 0
         for pieces in self.pieces.values():
             for piece in pieces:
@@ -110,7 +110,7 @@ class VectorSchedule:
         }
 
     def _repeat(self) -> None:
-        """Compute again what costs no more than to read it: fewer arrays, and fewer values that cross loops."""
+        """Recompute values that cost no more than a load: fewer arrays, and fewer values that cross loops."""
         g = self.graph
         for piece in self.loops:
             read = self._read(piece)
@@ -285,7 +285,7 @@ def written_in_place(schedule: VectorSchedule) -> dict[int, int]:
 
 
 def _read_after(schedule: VectorSchedule, piece: Piece, r: int, p: int) -> bool:
-    """Does a piece read vector `p` from memory after it has stored `r`?"""
+    """Whether a piece reads vector `p` from memory after it has stored `r`."""
     g = schedule.graph
     readers = [k for k, m in enumerate(piece.nodes) if p in g.args[m]]
     if any(g.op[piece.nodes[k]] in FROM_MEMORY for k in readers):

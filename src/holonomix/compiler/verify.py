@@ -1,4 +1,4 @@
-"""Checks of a finished program, before any back end sees it: what is wrong here would be wrong machine code.
+"""Checks of a finished program before any back end uses it: an error here would become wrong machine code.
 
 Every value is computed before it is used, in a scope that encloses its use; operations get the types and lengths they
 are written for; indices into memory are 64-bit integers; the leaves have as many nodes as their shapes say.
@@ -23,7 +23,7 @@ _OTHERS |= {"join", "ffactor", "fsolve", "fshorten"}
 
 
 def verify(program: Program) -> None:
-    """Raise a `Defect` that names the first mistake, if there is any."""
+    """Raise a `Defect` that names the first error, if there is one."""
     _Verifier(program).run()
 
 

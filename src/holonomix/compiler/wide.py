@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 SHIFT = 32  # a code is (node + 1) << SHIFT | place; anything smaller is a scalar node
 PLACE = (1 << SHIFT) - 1
 MAX_SHORT_AXIS = 5  # axes of at most so many elements are never long
-SHARE = 10  # an axis of a series is long where it has more than one in so many elements
+SHARE = 10  # an axis of a series is long if it has more than one in so many of the elements
 MAX_WAYS = 12  # vectors that one axis is dealt to: the coordinates of a molecule of four atoms
-MAX_SOURCES = 6  # vectors that one vector may be pieced together from by choices
-MAX_LONG_SOURCES = 16  # the same where there are too many elements to put together one by one
-MAX_PACKED = 64  # elements of a vector that may be put together one by one
+MAX_SOURCES = 6  # vectors that one vector is assembled from by selects
+MAX_LONG_SOURCES = 16  # the same for vectors of more than MAX_PACKED elements
+MAX_PACKED = 64  # elements of a vector that are assembled one by one
 
 
 @dataclass
@@ -241,13 +241,13 @@ def explode(t: Tracer, a: np.ndarray | Wide, through: bool = False) -> np.ndarra
 
 
 def cost(t: Tracer, codes: np.ndarray) -> int:
-    """About how many operations the array that codes mean costs."""
+    """The estimated number of operations to assemble the array that codes describe."""
     axis = t.axes.find(codes.shape)
     return 0 if axis is None else _dealing(t, codes, axis, None)[0]
 
 
 def assemble(t: Tracer, codes: np.ndarray, kind: str, ways: int | None = None):
-    """The array of nodes or the `Wide` that codes mean; `ways` says to how many vectors the axis is dealt."""
+    """The array of nodes or the `Wide` that codes describe; `ways` is the number of vectors of the axis."""
     axis = t.axes.find(codes.shape)
     if axis is None:
         return t.each(lambda c: element(t.graph, (c >> SHIFT) - 1, c & PLACE) if c > PLACE else c, codes)
@@ -278,7 +278,7 @@ def _sources(codes: np.ndarray) -> np.ndarray:
 
 
 def _cost(t: Tracer, codes: np.ndarray) -> int:
-    """About how many operations a vector costs."""
+    """The estimated number of operations to assemble a vector."""
     g = t.graph
     first = int(codes[0])
     if (codes == first).all():

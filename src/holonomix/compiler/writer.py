@@ -17,14 +17,14 @@ def scalar_type(kind: str) -> str:
     return _SCALAR.get(kind) or f"i{8 * int(kind[1])}"
 
 
-STACK = 1 << 15  # bytes of arrays on the stack of a thread; those beyond are in memory that the caller gives
+STACK = 1 << 15  # bytes of arrays on the stack of a thread; further arrays are in memory that the caller provides
 
-WARP = 32  # threads of a GPU that go in step
+WARP = 32  # threads of a GPU that run in lockstep
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a platform asks for in the text of a kernel."""
+    """Properties of a platform that decide the text of a kernel."""
 
     convention: str = ""  # of the function
     library: str = ""  # what the names of the platform's own elementary functions begin with
@@ -60,7 +60,7 @@ class Writer:
 
     @property
     def suffix(self) -> str:
-        """For the names of functions, of which a program may need several widths."""
+        """Suffix of function names: a program may need a function for several widths."""
         return f"_{self.lanes}" if self.program.wide else ""
 
     # -- text --------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class Writer:
         return name
 
     def hole(self) -> int:
-        """The number of a line that is written later, such as a phi of values that are not yet known."""
+        """Reserve a line to be written later, such as a phi of values that are not yet known; returns its number."""
         self.lines.append("")
         return len(self.lines) - 1
 
@@ -151,7 +151,7 @@ class Writer:
         return name
 
     def beyond(self, size: int) -> str:
-        """So many bytes of the memory that the caller gives."""
+        """Reserve so many bytes of the memory that the caller provides."""
         offset, self.scratch = self.scratch, self.scratch + -(-size // 64) * 64
         return self.far(offset, f"%far{offset}")
 
