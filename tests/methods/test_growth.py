@@ -94,7 +94,7 @@ def test_a_line_integral_method_keeps_energy_and_constraint_at_round_off():
 
 @pytest.mark.parametrize("steps", [100_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
 def test_the_control_without_a_return_of_rounding_errors_drifts(monkeypatch, steps):
-    monkeypatch.setattr(rounding, "RETURNED", 0.0)
+    monkeypatch.setattr(rounding, "CORRECTED_FRACTION", 0.0)
     found = errors(hx.HBVM(6, 2, max_iterations=99), fast_pendulum(), steps)  # 99: compiled anew
     assert found.energy[-1] > 4 * FLOOR and found.g[-1] > 4 * FLOOR
     if steps == 10_000_000:

@@ -22,7 +22,7 @@ from ..linalg import Compensation, add, newton_root
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import SOR, AbstractSolver, Newton
-from .base import AbstractMethod, Path, Traits, first_failure, fresh_path
+from .base import AbstractMethod, Path, Traits, first_failure, fresh_path, solver_report, status_where
 from .bordered import solve_together
 from .equations import reduced_force
 from .monitors import AbstractMonitor, ForceMonitor, MultiplierMonitor, as_monitor
@@ -151,7 +151,7 @@ class AbstractVariableStep(AbstractMethod):
         if not self.projects:
             return State(q, new.half, t, state.n), new, ahead.report
         p, status = self._whole(system, q, t, new)
-        report = eqx.tree_at(lambda r: r.status, ahead.report, first_failure(ahead.report.status, status))
+        report = solver_report(ahead.report, status, **ahead.report.multipliers)
         return State(q, jnp.where(good, p, state.p), t, state.n), new, report
 
     def _ahead(self, system: AbstractSystem, state: State, carry: Stagger) -> _Ahead:
@@ -168,7 +168,7 @@ class AbstractVariableStep(AbstractMethod):
             u = self.monitor.value(system, q, p, carry.monitor)
             density = 2 * u - carry.density
             mu, solver, report = self._explicit(system, q, t, density, carry)
-            report = eqx.tree_at(lambda r: r.status, report, first_failure(whole, report.status))
+            report = Report(first_failure(whole, report.status), report.iterations, report.residual)
         step, kick = _lengths(carry, density)
         pull = -kick * carry.gradient
         if system.has_constraints:
@@ -178,10 +178,10 @@ class AbstractVariableStep(AbstractMethod):
         q1 = q + reach
         status = first_failure(
             carry.status,
-            _flag(~(jnp.isfinite(u) & (u > 0)), Status.MONITOR),
+            status_where(~(jnp.isfinite(u) & (u > 0)), Status.MONITOR),
             report.status,
-            _flag(~(jnp.isfinite(density) & (density > 0)), Status.MONITOR),
-            _flag(t + step == t, Status.STEP_UNDERFLOW),
+            status_where(~(jnp.isfinite(density) & (density > 0)), Status.MONITOR),
+            status_where(t + step == t, Status.STEP_UNDERFLOW),
         )
         multipliers = mu / kick
         shown = {"lambda": multipliers} if system.has_constraints else {}
@@ -212,7 +212,7 @@ class AbstractVariableStep(AbstractMethod):
             ratio = (guess / carry.density)[None]
             done = newton_root(_density_residual, ratio, (system, self.monitor, q, u, carry))
             done = done._replace(x=done.x * carry.density)
-        status = _flag(~done.converged, Status.NOT_CONVERGED)
+        status = status_where(~done.converged, Status.NOT_CONVERGED)
         return done.x[:-1], done.x[-1], Report(status, done.iterations, done.residual)
 
     def _whole(self, system: AbstractSystem, q: Numbers, t: Real, carry: Stagger) -> tuple[Any, Any]:
@@ -253,10 +253,6 @@ def _density_residual(x: Numbers, args: PyTree) -> Any:
     system, monitor, q, u, carry = args
     p = carry.half + (carry.low.p - _lengths(carry, x[0] * carry.density)[1] * carry.gradient)
     return x + 1 - (u + monitor.value(system, q, p, carry.monitor)) / carry.density
-
-
-def _flag(failed: Numbers, status: Status) -> Any:
-    return jnp.where(failed, status, Status.OK).astype(jnp.int32)
 
 
 class VRATTLE(AbstractVariableStep):

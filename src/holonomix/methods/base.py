@@ -258,6 +258,11 @@ def first_failure(*statuses: Numbers) -> Any:
     return result
 
 
+def status_where(failed: Numbers, status: Status) -> Any:
+    """`status` where `failed`, else OK."""
+    return jnp.where(failed, status, Status.OK).astype(jnp.int32)
+
+
 def shown_momentum(solve: MomentumSolve) -> Any:
     """The momentum of a projection for output: NaN where the projection failed."""
     return jnp.where(solve.status == Status.OK, solve.p, jnp.nan)
@@ -270,5 +275,5 @@ def merge_reports(first: Report, second: Report) -> Report:
 
 
 def solver_report(solve: Any, *further: Numbers, **multipliers: Numbers) -> Report:
-    """A report from a position solve and further statuses."""
+    """The report of a solve, or of another report, with the first failure of it and of further statuses."""
     return Report(first_failure(solve.status, *further), solve.iterations, solve.residual, multipliers)

@@ -23,7 +23,7 @@ from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import direct_momenta
 from ..mechanics.stiff import StiffSystem
-from .base import AbstractMethod, Traits, check_one_step_map, first_failure, merge_reports
+from .base import AbstractMethod, Traits, check_one_step_map, merge_reports, solver_report
 from .equations import unknown_sizes
 from .rattle import RATTLE
 from .verlet import StormerVerlet
@@ -71,7 +71,7 @@ class AbstractImpulse(AbstractMethod):
         state, _, total = jax.lax.fori_loop(0, self.substeps, oscillate, loop)
         force, after = self.kick(system, state.q)
         state = State(state.q, state.p + dt / 2 * force, state.t, state.n)
-        return state, (force, after), Report(first_failure(total.status, after), total.iterations, total.residual)
+        return state, (force, after), solver_report(total, after)
 
     def oscillator(self, system: AbstractSystem) -> AbstractMethod:
         """The method of the micro-steps: Verlet, or RATTLE's generalized form of it for a mass M(q)."""

@@ -20,7 +20,7 @@ from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import direct_momenta
 from ..mechanics.projection.terms import MAX_ROWS_WITH_TERMS, term_sizes
-from .base import AbstractMethod, Traits, first_failure
+from .base import AbstractMethod, Traits, solver_report
 from .equations import iteration_report
 from .legendre import basis, integrals, slopes, solve_step
 from .stages import (
@@ -181,13 +181,9 @@ class LobattoIIIAB(AbstractMethod):
             final = tangent.multipliers / (dt * tab.b[-1])
             named = {"lambda": multipliers[0], "last": final}
         p1, low_p = add(state.p, low.p, kick)
-        report = iteration_report(done, **named)
-        report = Report(first_failure(report.status, status), report.iterations, report.residual, named)
-        return (
-            State(q1, p1, state.t + dt, state.n),
-            Memory(Compensation(low_q, low_p), slopes, slopes - continued, multipliers, final),
-            report,
-        )
+        report = solver_report(iteration_report(done), status, **named)
+        memory = Memory(Compensation(low_q, low_p), slopes, slopes - continued, multipliers, final)
+        return State(q1, p1, state.t + dt, state.n), memory, report
 
     def _fresh(self, args: PyTree) -> tuple[Any, Any]:
         """A guess that does not depend on earlier steps: uniform motion."""

@@ -68,10 +68,8 @@ class Newmark(AbstractImplicit):
         return Compensation.zeros(state.q), system.gradient(state.q)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
-        q, p = state.q, state.p
-        low, gradient = carry
-        shift = self.beta * dt**2
-        reach = predictor(system, q, p + low.p, low.q, gradient, dt, self.beta)
+        q, (low, gradient), shift = state.q, carry, self.beta * dt**2
+        reach = predictor(system, state, dt, carry, self.beta)
         done = implicit_position(system, q + reach, shift, q + reach, self.max_iterations)
         ahead = system.gradient(done.x)
         end = _move(state, low, reach - shift * system.velocity(q, ahead)).kick(-dt / 2 * (gradient + ahead))
@@ -102,10 +100,8 @@ class LinearlyImplicitNewmark(AbstractImplicit):
         return Compensation.zeros(state.q), system.gradient(state.q)
 
     def step(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree, key: Key | None = None) -> StepResult:
-        q, p = state.q, state.p
-        low, gradient = carry
-        shift = self.beta * dt**2
-        reach = predictor(system, q, p + low.p, low.q, gradient, dt, self.beta)
+        q, (low, gradient), shift = state.q, carry, self.beta * dt**2
+        reach = predictor(system, state, dt, carry, self.beta)
         guess = q + reach
         factor = curvature(full_system(system), guess, shift).factor()
         change = factor.solve((shift * system.gradient(guess)).reshape(-1)).reshape(q.shape)
@@ -174,11 +170,11 @@ def full_system(system: AbstractSystem) -> Any:
     return system.full if isinstance(system, StiffSystem) else system
 
 
-def predictor(
-    system: AbstractSystem, q: Numbers, p: Numbers, low: PyTree, gradient: Numbers, dt: Real, beta: Real
-) -> Any:
-    """`h v + h^2/2 (1 - 2 beta) a`, the explicit part of a Newmark step."""
-    return low + system.velocity(q, dt * p - dt**2 / 2 * (1 - 2 * beta) * gradient)
+def predictor(system: AbstractSystem, state: State, dt: Real, carry: PyTree, beta: Real) -> Any:
+    """`h v + h^2/2 (1 - 2 beta) a`, the explicit part of a Newmark step, with the low part of q."""
+    low, gradient = carry
+    p = state.p + low.p
+    return low.q + system.velocity(state.q, dt * p - dt**2 / 2 * (1 - 2 * beta) * gradient)
 
 
 def implicit_position(

@@ -20,7 +20,7 @@ from ..mechanics.capabilities import Capability
 from ..mechanics.projection import AbstractSolver, Newton
 from ..trace.taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
 from ..trace.taylor.arithmetic import over, times
-from .base import EXPLICIT, AbstractMethod, Path, Traits, first_failure, solver_report
+from .base import EXPLICIT, AbstractMethod, Path, Traits, solver_report, status_where
 from .kick_drift import PhasePoint
 from .rounding import conserved_energy, correct_energy
 
@@ -251,9 +251,8 @@ class TaylorAdaptive(AbstractMethod):
         t, low_t = add(jnp.asarray(state.t, h.dtype), low_t, h * dt)
         new, low, report = _advance(system, self.solver, series, state, low, h, t)
         low = correct_energy(system, new.q, new.p, low, energy)
-        small = jnp.where(t == state.t, Status.STEP_UNDERFLOW, Status.OK).astype(jnp.int32)
-        report = Report(first_failure(report.status, small), report.iterations, report.residual)
-        return State(new.q, new.p, t, state.n), (low, low_t, energy), report
+        small = status_where(t == state.t, Status.STEP_UNDERFLOW)
+        return State(new.q, new.p, t, state.n), (low, low_t, energy), solver_report(report, small)
 
     def path(self, system: AbstractSystem, state: State, dt: Real, carry: PyTree) -> Path:
         low, low_t, _ = carry
