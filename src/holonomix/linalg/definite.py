@@ -35,7 +35,7 @@ class DefiniteFactor(eqx.Module):
         return self.solver(self.held, b)
 
 
-def _solve_lower(lower: Any, b: Numbers) -> Any:
+def _solve_lower(lower: Numbers, b: Numbers) -> Any:
     return jax.scipy.linalg.cho_solve((lower, True), b)
 
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..core.types import Numbers, Real
+from ..core.types import Function, Numbers, Real
 from ..linalg.definite import UNROLL_DEFINITE, Definite
 from ..linalg.layout import AbstractLayout
 from ..linalg.structures import dense_text, plan_layout
@@ -83,10 +83,10 @@ def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None,
     return parts, pattern, dense_text(q.size) if pattern is None else pattern.layout.text
 
 
-def local_energies(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
+def local_energies(potential: Function, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:
     """The potential as local energies, without terms linear in q; None if its locality is unknown."""
     if hasattr(potential, "local_energies"):
-        return potential.local_energies(q, extra)
+        return potential.local_energies(q, extra)  # pyright: ignore[reportFunctionMemberAccess]
     return [] if _is_linear(potential, q, extra) else None
 
 
@@ -96,7 +96,7 @@ def combine_energies(potentials: list[Any], q: Numbers, extra: tuple[Any, ...]) 
     return None if any(x is None for x in found) else [part for x in found for part in x or ()]
 
 
-def _is_linear(potential: Any, q: Numbers, extra: tuple[Any, ...]) -> bool:
+def _is_linear(potential: Function, q: Numbers, extra: tuple[Any, ...]) -> bool:
     """Whether the traced second derivative vanishes: no output depends on the direction."""
     gradient = jax.grad(lambda x: jnp.asarray(potential(x, *extra)))
     like = jax.ShapeDtypeStruct(q.shape, q.dtype)

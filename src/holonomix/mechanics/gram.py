@@ -43,7 +43,7 @@ class StructuredJacobian(AbstractJacobian):
     layout: Indices = eqx.field(static=True)  # natural positions of the structured rows, then of the full ones
     shape: tuple[int, ...] = eqx.field(static=True)
 
-    def _natural(self, parts: list[Any], full: Any) -> Any:
+    def _natural(self, parts: list[Any], full: Numbers | None) -> Any:
         """Rows `(rows, blocks)` of every part, and those of plain functions, in the order of the constraint."""
         out = interleave_terms(parts, self.coupling.periods) + ([] if full is None else [full])
         return _unsort(jnp.concatenate(out) if len(out) > 1 else out[0], self.layout)
@@ -129,7 +129,7 @@ class StructuredJacobian(AbstractJacobian):
         return StructuredJacobian(slopes, None, self.coupling, self.layout, self.shape)
 
 
-def _unsort(rows: Any, layout: Indices) -> Any:
+def _unsort(rows: Numbers, layout: Indices) -> Any:
     place = np.empty(layout.array.size, dtype=np.int64)
     place[layout.array] = np.arange(place.size)
     return take(rows, place)
@@ -144,11 +144,11 @@ class StructuredFactor(eqx.Module):
     coupling: Coupling = eqx.field(static=True)
     layout: Indices = eqx.field(static=True)
 
-    def _solve(self, b: Any) -> Any:
+    def _solve(self, b: Numbers) -> Any:
         layout: Any = self.coupling.layout
         return take(self.factor.solve(take(b, layout.order)), layout.inverse)
 
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Numbers) -> Any:
         b = take(b, self.layout)
         if self.border is None:
             x = self._solve(b)
@@ -160,7 +160,7 @@ class StructuredFactor(eqx.Module):
             x = jnp.concatenate([x - solved @ y, y])
         return _unsort(x, self.layout)
 
-    def shortest(self, x: Any) -> Any:
+    def shortest(self, x: Numbers) -> Any:
         """The solution of least norm with the same product, for factors that accept redundant rows."""
         layout: Any = self.coupling.layout
         x = take(self.factor.shortest(take(take(x, self.layout), layout.order)), layout.inverse)

@@ -252,7 +252,7 @@ class BoundMass(eqx.Module):
         return self.fn(q, self.params)
 
 
-def as_mass(mass: Any, q: Numbers) -> AbstractMass:
+def as_mass(mass: MassLike, q: Numbers) -> AbstractMass:
     """The mass as the class that its shape determines, given the shape of q."""
     if isinstance(mass, AbstractMass):
         return mass

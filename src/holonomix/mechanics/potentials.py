@@ -26,6 +26,18 @@ from ..trace.signatures import TimeDependent, required_arguments
 UNROLLED_PAIRS = 2000
 
 
+def _particle_lists(needed: str, indices: ArrayLike) -> Indices:
+    """Lists of particles as a table with one row each; `needed` begins the error message."""
+    try:
+        array = np.asarray(indices)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{needed}, not {short_repr(indices)}") from error
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
+        raise ShapeError(f"{needed}; it got {array.dtype} {array.shape}")
+    return Indices(array)
+
+
 class LocalPotential(eqx.Module):
     """`sum_e fn(q[indices[e]])`: `LocalPotential(fn, indices)`.
 
@@ -40,16 +52,7 @@ class LocalPotential(eqx.Module):
     def __init__(self, fn: Function, indices: ArrayLike, data: PyTree = None):
         if not callable(fn):
             raise InputError(f"LocalPotential needs a function of a few particles, not {type(fn).__name__}")
-        try:
-            array = np.asarray(indices)
-        except (TypeError, ValueError) as error:
-            raise ShapeError(f"LocalPotential needs indices (terms, particles), not {short_repr(indices)}") from error
-        array = array[:, None] if array.ndim == 1 else array
-        if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
-            raise ShapeError(
-                f"LocalPotential needs indices (terms, particles) from 0 up; it got {array.dtype} {array.shape}"
-            )
-        self.indices = Indices(array)
+        self.indices = _particle_lists("LocalPotential needs indices (terms, particles) from 0 up", indices)
         self.fn = as_callable(fn)
         self.data = None if data is None else jax.tree.map(known_array, data)
 
@@ -92,11 +95,7 @@ class Pairs(eqx.Module):
     def __init__(self, fn: Function, groups: ArrayLike):
         if not callable(fn):
             raise InputError(f"Pairs needs a function of two groups, not {type(fn).__name__}")
-        array = np.asarray(groups)
-        array = array[:, None] if array.ndim == 1 else array
-        if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
-            raise ShapeError(f"Pairs needs an index array (groups, particles); it got {array.dtype} {array.shape}")
-        self.indices = Indices(array)
+        self.indices = _particle_lists("Pairs needs an index array (groups, particles)", groups)
         self.fn = as_callable(fn)
 
     def __call__(self, q: Numbers, *extra: PyTree) -> Any:

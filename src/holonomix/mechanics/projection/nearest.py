@@ -93,7 +93,7 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
 
 
 def _newton_matrix(
-    system: AbstractSystem, q: Numbers, t: Real, here: Numbers, multipliers: Any, jac: AbstractJacobian
+    system: AbstractSystem, q: Numbers, t: Real, here: Numbers, multipliers: Numbers, jac: AbstractJacobian
 ) -> Dense:
     """The derivative of stationarity, `[[1 + M^-1 K, M^-1 G^T], [G, 0]]`."""
     pull = jax.grad(lambda y: jnp.sum(multipliers * system.constraint(y, t)))

@@ -41,7 +41,7 @@ def penalty_multipliers(sol: Any, window: float) -> tuple[np.ndarray, np.ndarray
     periods and little of the slow motion. `window=0` gives the raw values.
     """
     stiff = sol.system
-    if getattr(stiff, "kind", "") != "stiff":
+    if not isinstance(stiff, StiffSystem):
         raise InputError("penalty_multipliers needs the solution of a stiff system (system.penalized(omega))")
     if not 0 <= window < np.inf:
         raise InputError(f"window must be a length of time, zero or more, not {window}")

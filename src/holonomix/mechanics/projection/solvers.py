@@ -64,7 +64,7 @@ class PositionSolve(NamedTuple):
 class MomentumSolve(NamedTuple):
     p: Any
     multipliers: Any
-    correction: Any  # G^T mu, what was taken off p
+    correction: Any  # G^T mu, the change of p
     status: Any
 
 
