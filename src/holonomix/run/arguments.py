@@ -228,8 +228,8 @@ def check_kinds(method: MethodLike, system: object) -> None:
 
 def _as_start(name: str, x: ArrayLike) -> Array | np.ndarray:
     """`as_array`, but an array of NumPy stays one: it need not go to a device and back."""
-    if isinstance(x, np.ndarray) and x.size and x.dtype == jnp.result_type(float):
-        return np.array(x)
+    if isinstance(x, np.ndarray | jax.Array) and x.size and x.dtype == jnp.result_type(float):
+        return x.copy() if isinstance(x, np.ndarray) else x
     return as_array(name, x)
 
 
