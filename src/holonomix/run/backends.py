@@ -81,7 +81,7 @@ BACKENDS: dict[str, Backend] = {
     "native": InModule("..compiler.native"),
     "cuda": InModule("..compiler.cuda"),
 }
-TAKES_ALL = "array"  # the back end that no step is too much for
+TAKES_ALL = "array"  # the back end that can run every step
 
 
 class Choice(NamedTuple):

@@ -22,7 +22,7 @@ OTHER = "choose another directory for this one, or continue that one with what i
 
 
 class DifferentBitsWarning(UserWarning):
-    """A run goes on in another environment than it began in: its last bits may differ from those of an unbroken run."""
+    """A run is resumed in another environment: its last bits may differ from those of an uninterrupted run."""
 
 
 def to_arrays(carry: PyTree) -> dict[str, np.ndarray]:
