@@ -189,7 +189,7 @@ SEVERAL = """
 import jax, numpy as np, sys
 sys.path.insert(0, sys.argv[1])
 from test_backends_cuda import *
-cuda.driver, cuda.LEAST = lambda ordinal: OneThread(program), 3
+cuda.driver, cuda.MIN_PER_DEVICE = lambda ordinal: OneThread(program), 3
 program = kernels.lower(LOOP, CARRY, CONSTS)
 for count, used in ((12, 3), (10, 2), (7, 1)):  # so many devices that all have the same number of trajectories
     runner = cuda.CudaRunner(program, jax.devices())

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 
 from holonomix.compiler import Unavailable, host_memory
-from holonomix.compiler.host_memory import LEAST, HostMemory
+from holonomix.compiler.host_memory import MIN_BYTES, HostMemory
 
 
 class Locked:
@@ -29,7 +29,7 @@ class Locked:
 def test_memory_is_used_again_when_the_last_array_in_it_is_gone():
     locked = Locked()
     memory = HostMemory(locked.allocate, locked.free)
-    count = LEAST // 8 + 3
+    count = MIN_BYTES // 8 + 3
     first = memory.array((count,), np.dtype(float))
     first[:] = 1.0
     part = first[5:10]
@@ -47,11 +47,11 @@ def test_small_arrays_and_those_beyond_the_limit_are_ordinary(monkeypatch):
     memory = HostMemory(locked.allocate, locked.free)
     small = memory.array((3, 4), np.dtype(np.int32))
     assert small.shape == (3, 4) and small.dtype == np.int32 and not locked.taken
-    monkeypatch.setattr(host_memory, "MOST", 3 * LEAST)
-    held = memory.array((2 * LEAST,), np.dtype(np.uint8))
-    assert memory.array((2 * LEAST,), np.dtype(np.uint8)).nbytes == 2 * LEAST and locked.taken == 1
+    monkeypatch.setattr(host_memory, "MAX_LOCKED", 3 * MIN_BYTES)
+    held = memory.array((2 * MIN_BYTES,), np.dtype(np.uint8))
+    assert memory.array((2 * MIN_BYTES,), np.dtype(np.uint8)).nbytes == 2 * MIN_BYTES and locked.taken == 1
     del held  # what is free makes room for another size
-    assert memory.array((3 * LEAST,), np.dtype(np.uint8)).nbytes == 3 * LEAST
+    assert memory.array((3 * MIN_BYTES,), np.dtype(np.uint8)).nbytes == 3 * MIN_BYTES
     assert locked.taken == 2 and len(locked.pieces) == 1
     empty = HostMemory(Locked(0).allocate, locked.free)
-    assert empty.array((LEAST,), np.dtype(np.uint8)).shape == (LEAST,)
+    assert empty.array((MIN_BYTES,), np.dtype(np.uint8)).shape == (MIN_BYTES,)

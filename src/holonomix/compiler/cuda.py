@@ -29,7 +29,7 @@ from .program import Program
 from .ptx import ALONE, Team, limited, spilling, team_ptx
 from .runner import KernelRunner, LoopBody, batch_axes, from_arrays, lower_with, to_arrays
 
-LEAST = 1024  # trajectories for each of several devices
+MIN_PER_DEVICE = 1024  # trajectories for each of several devices
 LOCAL = 1 << 18  # bytes of arrays that a thread may have
 LONGEST = 8_000  # operations of a straight-line program; NVIDIA's compiler takes minutes for longer ones
 THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
@@ -242,7 +242,7 @@ class CudaRunner(KernelRunner):
         return self._made[common]
 
     def prepare(self, rows: int, *, callback: bool = False) -> CudaRunner:
-        """For a callback, reserve what threads need: there, the device could not be waited for."""
+        """For a callback, reserve the memory of the threads now: a callback must not wait for the device."""
         if callback:
             p = self.program
             empty = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in p.carry]
@@ -251,7 +251,7 @@ class CudaRunner(KernelRunner):
 
     def fetch(self, tree: PyTree) -> Any:
         alone = lambda x: isinstance(x, jax.Array) and len(x.devices()) == 1
-        return jax.device_get(jax.tree.map(lambda x: fetched(x) if alone(x) else x, tree))
+        return jax.device_get(jax.tree.map(lambda x: fetch_array(x) if alone(x) else x, tree))
 
     def _target(self, rows: int, every: int) -> str:
         p, size = self.program, Layout.of(self.program).size
@@ -302,7 +302,9 @@ class CudaRunner(KernelRunner):
         p = self.program
         count = int(jax.tree.leaves(carry)[0].shape[0])
         axes = batch_axes(p.consts_tree, consts, axes)
-        parts = next(k for k in range(len(self.devices), 0, -1) if count % k == 0 and (k == 1 or count >= k * LEAST))
+        parts = next(
+            k for k in range(len(self.devices), 0, -1) if count % k == 0 and (k == 1 or count >= k * MIN_PER_DEVICE)
+        )
         split, whole = _places(tuple(self.devices[:parts]))
         carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry), _as_array)
         lead = [count if a == 0 else None for a in axes]
@@ -336,7 +338,7 @@ class CudaRunner(KernelRunner):
         run(self._functions(not any(strides))[k], words, count, None, short=self.short, team=self.team, wait=True)
 
 
-def fetched(array: jax.Array) -> np.ndarray:
+def fetch_array(array: jax.Array) -> np.ndarray:
     """A copy on the host, in memory that is used again."""
     try:
         device = driver(next(iter(array.devices())).local_hardware_id or 0)

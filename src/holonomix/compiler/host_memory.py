@@ -1,7 +1,7 @@
-"""Memory of the host into which a GPU writes at full speed: its pages are locked, and it is used again.
+"""Page-locked host memory, into which a GPU copies at full speed; it is reused.
 
-To copy a result into new memory takes twenty times as long as the copy itself, since the processor meets every page for
-the first time; to lock pages takes as long again. So memory is kept when the arrays in it are gone.
+A copy into fresh memory takes twenty times as long, because every page faults for the first time. Locking the pages
+takes as long again. So a block of memory is kept when the arrays in it are gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from .graph import Unavailable
 
-LEAST, MOST = 1 << 20, 1 << 30  # bytes of an array that is worth it, and of all memory that is locked
+MIN_BYTES, MAX_LOCKED = 1 << 20, 1 << 30  # bytes of an array worth locking, and of all locked memory
 UNIT = 1 << 16
 
 Allocate = Callable[[int], int]
@@ -35,7 +35,7 @@ class HostMemory:
         """An array with undefined values; in ordinary memory where it is small, or much is locked already."""
         wanted = math.prod(shape) * dtype.itemsize
         size = -(-wanted // UNIT) * UNIT
-        address = self._take(size) if LEAST <= wanted else None
+        address = self._take(size) if MIN_BYTES <= wanted else None
         if address is None:
             return np.empty(shape, dtype)
         piece = (ctypes.c_char * size).from_address(address)
@@ -47,11 +47,11 @@ class HostMemory:
             for k in range(len(self._free) - 1, -1, -1):
                 if self._free[k][0] == size:
                     return self._free.pop(k)[1]
-            while self._free and self._locked + size > MOST:
+            while self._free and self._locked + size > MAX_LOCKED:
                 old, address = self._free.pop(0)
                 self._free_piece(address)
                 self._locked -= old
-            if self._locked + size > MOST:
+            if self._locked + size > MAX_LOCKED:
                 return None
             try:
                 address = self._allocate(size)

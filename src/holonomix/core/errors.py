@@ -65,7 +65,7 @@ class ConvergenceError(SimulationError):
 
 
 class DifferentBitsWarning(UserWarning):
-    """A run continues in another environment than it began in: its last bits may differ from an uninterrupted run."""
+    """A run is resumed in another environment: its last bits may differ from those of an uninterrupted run."""
 
 
 class FailedTrajectoriesWarning(UserWarning):

@@ -23,7 +23,7 @@ from ..core.status import Status
 from ..core.types import Numbers, State
 from ..mechanics.abstract import AbstractSystem
 from ..methods.base import AbstractMethod
-from .backends import BACKENDS, TAKES_ALL, callback_runner
+from .backends import BACKENDS, TAKES_ALL, callback
 from .stepper import Consts, LoopCarry, Stepper
 
 
@@ -194,9 +194,9 @@ def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend
 
     def walk(arrays: PyTree) -> LoopCarry:
         carry, consts = eqx.combine(arrays, static)
-        runner = callback_runner(backend, stepper, carry, consts)
-        if runner is not None:
-            return runner.under_jit(carry, consts, rows=1, every=count)[0]
+        run = callback(backend, stepper, carry, consts)
+        if run is not None:
+            return run(carry, consts, rows=1, every=count)[0]
         one = _one(stepper)
         return jax.lax.fori_loop(0, count, lambda _, c: one(c, consts), carry)
 
@@ -230,9 +230,9 @@ def _walked_back(
     total = jax.tree.map(jnp.zeros_like, eqx.filter(consts, eqx.is_inexact_array))
     # fewer than `count` steps where one failed
     back, walker = Back(end, cotangent, total, end.state.n - first.state.n), BackStepper(stepper)
-    runner = callback_runner(backend, walker, back, consts)
-    if runner is not None:
-        back = runner.under_jit(back, consts, rows=1, every=count)[0]
+    run = callback(backend, walker, back, consts)
+    if run is not None:
+        back = run(back, consts, rows=1, every=count)[0]
     else:
         back = jax.lax.fori_loop(0, back.left, lambda _, b: walker.step(b, consts), back)
     return back.cotangent, back.total

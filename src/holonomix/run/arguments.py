@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 else:
     SystemLike = PlainSystem = MethodLike = StoreLike = Observe = object
 
-MOST_STEPS = 1 << 53  # up to here `n dt` knows n exactly
+MAX_STEPS = 1 << 53  # up to here every step count is exact as a float
 BATCHED = ("q0", "p0", "params", "dt")  # what may differ between trajectories
 
 
@@ -72,7 +72,7 @@ class Options:
             if (number("t1", self.t1) - self.t0) * dt <= 0:
                 raise InputError(f"t1 = {self.t1:g} cannot be reached from t0 = {self.t0:g} with dt = {dt:g}")
             steps = self.max_steps if method.adaptive else int(np.ceil((self.t1 - self.t0) / dt - 1e-9))
-        if steps > MOST_STEPS:
+        if steps > MAX_STEPS:
             raise InputError(f"{steps:.3g} steps are more than can be counted; take a larger dt or an earlier t1")
         return steps
 
@@ -228,8 +228,8 @@ def check_kinds(method: MethodLike, system: object) -> None:
 
 def _as_start(name: str, x: ArrayLike) -> Array | np.ndarray:
     """`as_array`, but an array of NumPy stays one: it need not go to a device and back."""
-    if isinstance(x, np.ndarray) and x.size and x.dtype == jnp.result_type(float):
-        return np.array(x)
+    if isinstance(x, np.ndarray | jax.Array) and x.size and x.dtype == jnp.result_type(float):
+        return x.copy() if isinstance(x, np.ndarray) else x
     return as_array(name, x)
 
 

@@ -81,7 +81,7 @@ BACKENDS: dict[str, Backend] = {
     "native": InModule("..compiler.native"),
     "cuda": InModule("..compiler.cuda"),
 }
-TAKES_ALL = "array"  # the back end that no step is too much for
+TAKES_ALL = "array"  # the back end that can run every step
 
 
 class Choice(NamedTuple):
@@ -148,9 +148,8 @@ def choose(backend: str, loop: Any, carry: PyTree, consts: PyTree, *, alone: boo
     return Choice(found, reason, refused=True)
 
 
-def callback_runner(backend: str, loop: Any, carry: PyTree, consts: PyTree) -> Runner | None:
-    """A runner that compiled functions of JAX can call back; None where they trace through the loop itself."""
+def callback(backend: str, loop: Any, carry: PyTree, consts: PyTree) -> Callable[..., Any] | None:
+    """`under_jit` of the runner that is taken: compiled functions of JAX can call it back."""
     one, given = (jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), tree) for tree in (carry, consts))
     with jax.ensure_compile_time_eval():
-        runner = choose(backend, loop, one, given, alone=False).runner
-    return None if runner.under_jit is None else runner.prepare(1, callback=True)
+        return choose(backend, loop, one, given, alone=False).runner.prepare(1, callback=True).under_jit

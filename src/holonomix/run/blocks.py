@@ -31,7 +31,7 @@ from .stepper import LoopCarry
 __all__ = [
     "Block",
     "default_block",
-    "joined",
+    "join_blocks",
     "lanes_of",
     "load_rows",
     "open_store",
@@ -42,8 +42,8 @@ __all__ = [
 
 STATUS, END, REDUCED = "status", "end/", "reduced/"
 INPUTS = "given.npz"
-MOST_ROWS = 1_000_000  # of an adaptive method, whose number of rows is not known beforehand
-LEAST, PIECES = 256, 32  # unless told otherwise: trajectories of a block at least, and blocks of an ensemble at most
+MAX_ADAPTIVE_ROWS = 1_000_000  # an adaptive method's number of rows is not known beforehand
+MIN_BLOCK, MAX_BLOCKS = 256, 32  # defaults: trajectories per block, and blocks per ensemble
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +74,10 @@ class Block:
         return values, self.values[STATUS], packed(self.found) if self.found else b""
 
 
-def default_block(loop: Loop, bytes_per_trajectory: int, least: int = LEAST) -> int:
+def default_block(loop: Loop, bytes_per_trajectory: int, least: int = MIN_BLOCK) -> int:
     """Trajectories per block: so few that a block fits in memory, and that a kill does not cost everything."""
     most = max(block_size(loop.count, bytes_per_trajectory), 1)
-    size = min(most, max(least, -(-loop.count // PIECES)), loop.count)
+    size = min(most, max(least, -(-loop.count // MAX_BLOCKS)), loop.count)
     return -(-loop.count // -(-loop.count // size))  # blocks of about the same size
 
 
@@ -153,7 +153,7 @@ def values_of(
     return {key: x[:count] for key, x in values.items()}
 
 
-def joined(blocks: list[Block], size: int) -> Block:
+def join_blocks(blocks: list[Block], size: int) -> Block:
     """All blocks as one, in their order."""
     if len(blocks) == 1:
         return blocks[0]
@@ -167,12 +167,12 @@ def joined(blocks: list[Block], size: int) -> Block:
     if all(b.rows is not None for b in blocks):
         most = max((b.rows or {})["t"].shape[1] for b in blocks) if (blocks[0].rows or {})["t"].ndim > 1 else 0
         rows = {
-            key: np.concatenate([lengthened((b.rows or {})[key], most) for b in blocks]) for key in blocks[0].rows or {}
+            key: np.concatenate([pad_rows((b.rows or {})[key], most) for b in blocks]) for key in blocks[0].rows or {}
         }
     return Block(values, found, rows, blocks[0].stats)
 
 
-def lengthened(x: np.ndarray, rows: int) -> np.ndarray:
+def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
     """With NaN after the last row, where another block of an adaptive method has more."""
     if not rows or x.shape[1] == rows:
         return x
@@ -221,7 +221,7 @@ def open_store(
     backend: str,
     *,
     coordinates: Mapping[str, np.ndarray] | None = None,
-    least: int = LEAST,
+    least: int = MIN_BLOCK,
     allow_different_bits: bool = False,
 ) -> EnsembleStore:
     """Begin a store for this ensemble, or open the one that it was begun in."""
@@ -241,7 +241,7 @@ def open_store(
         found.tidy()
         return found
     rows = loop.row_count
-    if loop.saves and loop.adaptive_end and rows > MOST_ROWS:
+    if loop.saves and loop.adaptive_end and rows > MAX_ADAPTIVE_ROWS:
         raise InputError(
             f"the rows of an ensemble are laid out beforehand, and an adaptive method may take {loop.steps:,} steps: "
             "give max_steps=, the number of steps that a trajectory may take"
@@ -274,4 +274,4 @@ def stored(loop: Loop, store: EnsembleStore) -> Block:
     blocks = []
     for number in range(store.blocks) if loop.watch.events else ():
         blocks.append(Block({}, store.attached_arrays(number), None, {}))
-    return Block(values, joined(blocks, store.block).found if blocks else {}, None, {})
+    return Block(values, join_blocks(blocks, store.block).found if blocks else {}, None, {})

@@ -10,8 +10,8 @@ import numpy as np
 from ..core.errors import whole_number
 from ..core.status import Status
 from .arguments import Arguments
-from .blocks import Block, default_block, joined, lanes_of, open_store, run_block, stored
-from .executors import check_executor, completed, packed_block
+from .blocks import Block, default_block, join_blocks, lanes_of, open_store, run_block, stored
+from .executors import check_executor, pack_block, run_blocks
 from .io import EnsembleStore
 from .loop import Loop
 from .progress import Progress
@@ -89,7 +89,7 @@ class Cut:
             if bar is not None:
                 bar.update_many(self.begun(), self.loop.count - self.left, self.failed, self.left)
         ran = [blocks[number] for number in sorted(blocks)]
-        whole = stored(self.loop, self.store) if self.store is not None else joined(ran, self.size)
+        whole = stored(self.loop, self.store) if self.store is not None else join_blocks(ran, self.size)
         stats = {"backend": self.backend, **(ran[0].stats if ran else {})}
         return dataclasses.replace(whole, stats=stats), sum(b.steps for b in ran)
 
@@ -117,6 +117,6 @@ class Cut:
         path = None if self.store is None else self.store.path.absolute()
 
         def payload(number: int) -> bytes:
-            return packed_block(arguments, number, *self.bounds(number), self.size, path)
+            return pack_block(arguments, number, *self.bounds(number), self.size, path)
 
-        return completed(self.executor, self.missing, payload)
+        return run_blocks(self.executor, self.missing, payload)

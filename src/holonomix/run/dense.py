@@ -111,7 +111,7 @@ class Interpolant:
         return row | ({name: x[: len(row["t"])] for name, x in rows.items()} if self.stepper.dense else {}), status
 
 
-def disarmed(carry: LoopCarry) -> LoopCarry:
+def disarm(carry: LoopCarry) -> LoopCarry:
     """The carry with its event values forgotten, so that the next step is taken whatever it passes."""
     if "events" not in carry.reduced:
         return carry
@@ -140,7 +140,7 @@ def _evaluate(
             return (late | (after.state.n == before.state.n)) & (after.status == Status.OK)
 
         def step(pair: PyTree):
-            return pair[1], stepper.step(disarmed(pair[1]), consts)
+            return pair[1], stepper.step(disarm(pair[1]), consts)
 
         before, after = jax.lax.while_loop(short, step, (carry, carry))
         with careful_solves(stepper.careful):

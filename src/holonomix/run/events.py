@@ -22,11 +22,11 @@ from ..linalg.careful import careful_solves
 from ..methods.base import AbstractMethod
 from ..trace.compiled import compiled
 from ..trace.functions import user_function_errors
-from .dense import between, disarmed
+from .dense import between, disarm
 from .observe import timed
 from .stepper import AbstractWatch, Consts, LoopCarry, Stepper
 
-MOST_HALVINGS = 60
+MAX_HALVINGS = 60
 
 
 class Event(eqx.Module):
@@ -153,7 +153,7 @@ def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) ->
     """
     system, method = stepper.parts(consts)[:2]
     carry = eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status))
-    after = stepper.step(disarmed(carry), consts)
+    after = stepper.step(disarm(carry), consts)
     start, h = carry.state.t, after.state.t - carry.state.t
     state_at = between(method, system, carry, after, consts.dt)
     functions = [lambda x, fn=e.fn: jnp.asarray(fn(x.q, x.p, x.t), start.dtype).reshape(()) for e in watch.events]
@@ -187,7 +187,7 @@ def root(value: Callable[[Any], Any], first: Real, last: Real) -> Any:
 
     def more(loop: tuple[Any, ...]):
         k, low, high, _, _ = loop
-        return (k < MOST_HALVINGS) & (high - low > 2 * tiny)
+        return (k < MAX_HALVINGS) & (high - low > 2 * tiny)
 
     def narrow(loop: tuple[Any, ...]):
         k, low, high, a, b = loop
@@ -196,7 +196,7 @@ def root(value: Callable[[Any], Any], first: Real, last: Real) -> Any:
         chord = jnp.where((chord >= low) & (chord <= high), chord, middle)
         side = jnp.sign(middle - chord)
         truncated = chord + side * jnp.minimum(0.2 * width**2 + tiny, jnp.abs(middle - chord))
-        slack = jnp.maximum(tiny * 2.0 ** (MOST_HALVINGS - k) - width / 2, 0.0)
+        slack = jnp.maximum(tiny * 2.0 ** (MAX_HALVINGS - k) - width / 2, 0.0)
         x = middle - side * jnp.minimum(jnp.abs(middle - truncated), slack)
         y = value(x)
         same = jnp.sign(y) == jnp.sign(first)

@@ -54,7 +54,7 @@ def _cloudpickle() -> Any:
     return cloudpickle
 
 
-def packed_block(arguments: Arguments, number: int, first: int, last: int, size: int, store: Path | None) -> bytes:
+def pack_block(arguments: Arguments, number: int, first: int, last: int, size: int, store: Path | None) -> bytes:
     """Everything that a worker needs for one block; trajectory 0 comes along, because the first is checked in full."""
     lanes = lanes_of(len(arguments.q0), first, size)
     part = arguments.take(np.concatenate([[0], lanes]))
@@ -74,8 +74,8 @@ def work(payload: bytes) -> Answer:
         return None, current_environment(), (type(error).__name__, str(error))
 
 
-def completed(executor: Any, numbers: list[int], payload: Callable[[int], bytes]) -> Iterator[tuple[int, Block]]:
-    """Run the blocks and give each as it is finished, in any order."""
+def run_blocks(executor: Any, numbers: list[int], payload: Callable[[int], bytes]) -> Iterator[tuple[int, Block]]:
+    """Run the blocks; yields each as it finishes, in any order."""
     pool, own = (executor, False) if hasattr(executor, "submit") else (executor(), True)
     check_context(pool)
     waiting, running, lost, warned = deque(numbers), dict[Future[Answer], int](), 0, False

@@ -105,7 +105,7 @@ def check_reducers(reducers: Mapping[str, Any], q: Numbers, p: Numbers, t: Real)
 
 
 class UserReducer(eqx.Module):
-    """A reduction that is not one of ours, as three functions: each is traced anew when a run begins, as others are."""
+    """A user's reduction as three functions, each of which is traced again when a run begins."""
 
     init: Any
     update: Any
@@ -119,7 +119,7 @@ class UserReducer(eqx.Module):
 
 
 def as_reducers(reduce: object) -> dict[str, Any]:
-    """Reductions in a form whose functions can be frozen; what is none stays, for `check_reducers` to refuse."""
+    """Reductions in a form whose functions can be frozen; other arguments pass through, and `check_reducers` raises."""
     if reduce is None:
         return {}
     if not isinstance(reduce, Mapping):

@@ -18,20 +18,20 @@ from .events import Event, Found
 from .loop import Loop
 from .solution import map_rows, multipliers_of
 
-__all__ = ["Passages", "Record", "Rows", "Table", "blanked", "check_memory", "scene_entry"]
+__all__ = ["Passages", "Record", "Rows", "Table", "blank_rows", "check_memory", "scene_entry"]
 
 Rows = dict[str, np.ndarray]
 REFUSED, NEAR = 0.9, 0.5  # of the memory that is free
 PLACE = ("event", "t", "q", "p")  # what is recorded of a passage
 SMALL = 1 << 24  # bytes of rows below which memory is not checked
 
-MOST_BONDS = 1000  # a larger scene is not recorded: the description is written with every checkpoint
+MAX_BONDS = 1000  # a larger scene is not recorded: the description is written with every checkpoint
 
 
 def scene_entry(loop: Loop) -> dict[str, Any]:
     """The scene of a run as part of what a store is told, unless it is large."""
     scene = loop.scene
-    if scene is None or len(scene.bonds) > MOST_BONDS or sum(len(g.indices) for g in scene.particles) > MOST_BONDS:
+    if scene is None or len(scene.bonds) > MAX_BONDS or sum(len(g.indices) for g in scene.particles) > MAX_BONDS:
         return {}
     return {"scene": scene.as_dict()}
 
@@ -87,7 +87,7 @@ class Record:
         parts, self.parts = self.parts, []
         return parts
 
-    def collected(self) -> Rows:
+    def collect(self) -> Rows:
         """All rows, (trajectory, row, ...)."""
         if self.sink is not None:
             return {key: x[None] for key, x in self.sink.load().items()}
@@ -162,7 +162,7 @@ class Table:
         self.valid[lane, slot] = True
 
 
-def blanked(x: np.ndarray, where: np.ndarray, last: np.ndarray) -> np.ndarray:
+def blank_rows(x: np.ndarray, where: np.ndarray, last: np.ndarray) -> np.ndarray:
     """NaN where a trajectory has no row; whole numbers are those of its `last` state."""
     empty = np.nan if x.dtype.kind == "f" else last[:, None]
     return np.where(where.reshape(where.shape + (1,) * (x.ndim - 2)), empty, x)

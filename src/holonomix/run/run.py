@@ -27,7 +27,7 @@ from .events import Found, locate
 from .interrupts import Interrupts
 from .loop import Loop
 from .progress import Progress
-from .record import SMALL, Passages, Record, Rows, Table, blanked, check_memory
+from .record import SMALL, Passages, Record, Rows, Table, blank_rows, check_memory
 from .stepper import REPEATED, Consts, LoopCarry, Stepper, over_trajectories
 
 __all__ = ["Run", "failed"]
@@ -35,7 +35,7 @@ __all__ = ["Run", "failed"]
 CHUNK_SECONDS = 0.5  # progress, checkpoints and Ctrl-C happen about this often
 CHUNK_BYTES = 32 << 20  # rows of one call, of each trajectory; at most eight times as much for all together
 CHUNK_ROWS = 16384
-TOGETHER = 16  # trajectories of an ensemble whose steps are repeated in one call
+REPEATED_TOGETHER = 16  # trajectories of an ensemble whose steps are repeated in one call
 FIRST_CHUNK = {False: 1000, True: 16}  # steps in the first call, for one trajectory and for many
 
 
@@ -163,7 +163,7 @@ class Run:
 
     def rows(self) -> Rows:
         """All rows, (trajectory, row, ...), or without rows to keep the final states, (trajectory, ...)."""
-        return self.record.collected() if self.loop.saves else self.shown()
+        return self.record.collect() if self.loop.saves else self.shown()
 
     def keep(self, rows: Rows, valid: np.ndarray) -> None:
         """Keep the rows of a chunk, (trajectory, row, ...), of which `valid` are good."""
@@ -181,7 +181,7 @@ class Run:
         elif not valid.all():
             # of trajectories that have ended; what a call left there depends on where chunks end
             last = self.shown()
-            rows = {key: blanked(x, ~valid, np.asarray(last[key])) for key, x in rows.items()}
+            rows = {key: blank_rows(x, ~valid, np.asarray(last[key])) for key, x in rows.items()}
         self.record.add(rows)
 
     def pick(self, rows: Rows, until: float) -> Rows:
@@ -289,7 +289,7 @@ class Run:
             return False
         before, stepper, lanes = self.n, loop.stepper.with_care(), np.flatnonzero(again)
         # always the same number together, so that results do not depend on how many there are
-        together = 1 if loop.alone else TOGETHER
+        together = 1 if loop.alone else REPEATED_TOGETHER
         for first in range(0, len(lanes), together):
             some = np.resize(lanes[first : first + together], together)
             consts = select(loop.consts, loop.axes, some)
@@ -316,7 +316,7 @@ class Run:
         go_on = (self.status == Status.TERMINATED) & ~np.isin(np.arange(len(event)), list(self.passages.ends))
         if not go_on.any():
             return False
-        self.carry = _disarmed(self.carry, jnp.asarray(go_on))
+        self.carry = _disarm(self.carry, jnp.asarray(go_on))
         self.call(table, np.where(go_on, self.n + 1, self.n), 1, 1)
         return True
 
@@ -429,7 +429,7 @@ def _step_each(stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts 
 
 
 @compiled
-def _disarmed(carry: LoopCarry, mask: Numbers) -> LoopCarry:
+def _disarm(carry: LoopCarry, mask: Numbers) -> LoopCarry:
     """The carry with event values forgotten where `mask` holds: the next step is taken whatever it passes."""
     values = carry.reduced["events"]
     wide = jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(values) - jnp.ndim(mask)))

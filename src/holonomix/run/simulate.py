@@ -1,4 +1,4 @@
-"""`simulate`: one trajectory in chunks, with progress, checkpoints, partial results and errors for people."""
+"""`simulate`: one trajectory in chunks, with progress, checkpoints, partial results and readable errors."""
 
 from __future__ import annotations
 

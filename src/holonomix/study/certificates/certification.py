@@ -15,7 +15,7 @@ from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem
 from ...mechanics.projection import as_state_arrays, check_constant_mass, check_start
 from ...methods.base import AbstractMethod, Traits
-from ...run.arguments import MOST_STEPS, check_method
+from ...run.arguments import MAX_STEPS, check_method
 from .arguments import check_problem
 from .certificate import Certificate, Finding
 from .measure import MIN_STEPS, LongRun, Orders, Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
@@ -56,7 +56,7 @@ def certify(
     dt = float(problem.dt if dt is None else dt)
     if not np.isfinite(dt) or dt <= 0:
         raise InputError(f"dt must be positive and finite, not {dt}")
-    if steps is not None and whole_number("steps", steps, 10) > MOST_STEPS:  # fewer than 10 steps show no drift
+    if steps is not None and whole_number("steps", steps, 10) > MAX_STEPS:  # fewer than 10 steps show no drift
         raise InputError(f"{steps:.3g} steps are more than can be counted")
     q0, p0 = as_state_arrays(problem.q0, problem.p0)
     check_method(method, problem.system)
