@@ -16,7 +16,7 @@ from holonomix.run.io import Store, StoreDamagedError, StoreError, disk
 from holonomix.run.io.checkpoints import Checkpoints
 from holonomix.run.io.text import read_signed, sign
 from holonomix.study.cli.exits import CommandError
-from holonomix.study.cli.literals import assignment, literal, parsed
+from holonomix.study.cli.literals import assignment, literal, parse_toml
 from holonomix.study.cli.methodspec import parse_method
 from holonomix.study.cli.request import number
 from holonomix.study.cli.runfile import parse_run_file, validate
@@ -188,7 +188,7 @@ def test_nested_toml(text):
 def test_ordinary_toml_is_not_refused():
     numbers = ", ".join(["0.25"] * 1000)
     text = f'q = [{numbers}]\nnote = "{"a sentence. " * 100}"\n[a.b.c]\nd.e = "{"x" * 10_000}"\n'
-    assert parsed(text)["a"]["b"]["c"]["d"]["e"] == "x" * 10_000
+    assert parse_toml(text)["a"]["b"]["c"]["d"]["e"] == "x" * 10_000
 
 
 def test_long_run_files_and_settings():
