@@ -63,7 +63,7 @@ FUNCTIONS = {
 
 # A rounding of the center by half an ulp moves coefficient n by up to n ulps where the function has a pole or a branch
 # point at the radius of convergence: the derivative of the function has a stronger singularity there.
-AMPLIFIED = ("tanh", "x^x", "asin", "acos", "asinh", "acosh", "atanh", "erf_inv", "logistic", "atan2", "lgamma")
+AMPLIFIED = ("tan", "tanh", "x^x", "asin", "acos", "asinh", "acosh", "atanh", "erf_inv", "logistic", "atan2", "lgamma")
 
 
 def coefficients(fn, center, order=ORDER):
