@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .checks import flag as flag
-    from .checks import number as number
-    from .checks import number_list as number_list
-    from .checks import one_of as one_of
-    from .checks import real_array as real_array
-    from .checks import report_input_errors as refusing  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    from .checks import runtime_number as runtime_number
-    from .checks import short_repr as shown  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    from .checks import whole_number as whole_number
+from typing import TYPE_CHECKING
 
 
 class HolonomixError(Exception):
@@ -74,13 +63,3 @@ class FailedTrajectoriesWarning(UserWarning):
 
 class ResonanceWarning(UserWarning):
     """Fast frequencies coincide or nearly satisfy a second-order resonance: the effective system may be invalid."""
-
-
-def __getattr__(name: str) -> Any:
-    """The checks of `core.checks` under the names that they had in this module."""
-    from . import checks
-
-    new = {"shown": "short_repr", "refusing": "report_input_errors"}.get(name, name)
-    if name.startswith("_") or not hasattr(checks, new):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(checks, new)

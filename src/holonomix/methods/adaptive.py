@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, one_of
+from ..core.checks import one_of
+from ..core.errors import InputError
 from ..core.status import Status
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add, newton_root

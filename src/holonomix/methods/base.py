@@ -14,7 +14,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, MethodError, whole_number
+from ..core.checks import whole_number
+from ..core.errors import InputError, MethodError
 from ..core.status import Status
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation

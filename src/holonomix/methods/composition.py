@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, MethodError, number_list, whole_number
+from ..core.checks import number_list, whole_number
+from ..core.errors import InputError, MethodError
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation
 from ..mechanics.abstract import AbstractSystem

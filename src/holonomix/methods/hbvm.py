@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..core.errors import one_of
+from ..core.checks import one_of
 from ..core.types import Key, Numbers, Real, Report, State
 from ..linalg import Compensation, add, known_value
 from ..linalg.scales import inverse_sizes

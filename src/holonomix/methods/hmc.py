@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..core.errors import MethodError, runtime_number, whole_number
+from ..core.checks import runtime_number, whole_number
+from ..core.errors import MethodError
 from ..core.status import Status
 from ..core.types import ArrayLike, Key, Numbers, Real, Report, State, StepResult
 from ..mechanics.abstract import AbstractSystem

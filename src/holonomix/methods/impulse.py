@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..core.errors import one_of, whole_number
+from ..core.checks import one_of, whole_number
 from ..core.status import Status
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import newton_root

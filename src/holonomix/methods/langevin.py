@@ -17,7 +17,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, real_array, whole_number
+from ..core.checks import real_array, whole_number
+from ..core.errors import InputError
 from ..core.status import Status
 from ..core.types import ArrayLike, Key, Numbers, Real, Report, State, StepResult
 from ..mechanics.abstract import AbstractSystem

@@ -16,7 +16,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, whole_number
+from ..core.checks import whole_number
+from ..core.errors import InputError
 from ..core.types import Numbers, Real, State
 from ..linalg import Compensation, Dense, Iterated, implicit_root, iterate
 from ..linalg.careful import accepted_stall, is_careful, rescue

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, one_of, whole_number
+from ..core.checks import one_of, whole_number
+from ..core.errors import InputError
 from ..core.types import Key, Numbers, Real, Report, State
 from ..linalg import Compensation, add
 from ..linalg.scales import inverse_sizes

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, MethodError, real_array
+from ..core.checks import real_array
+from ..core.errors import InputError, MethodError
 from ..core.types import ArrayLike, Function, Numbers, Real
 from ..mechanics.abstract import AbstractSystem
 from ..trace.compiled import compiled

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, number_list
+from ..core.checks import number_list
+from ..core.errors import InputError
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add, newton_root
 from ..mechanics.abstract import AbstractSystem

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..core.errors import runtime_number
+from ..core.checks import runtime_number
 from ..core.status import Status
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, Iterated, implicit_root, iterate

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError, whole_number
+from ..core.checks import whole_number
+from ..core.errors import InputError
 
 # Round-off and cost grow with the number of substeps of a step.
 MAX_SUBSTEPS = 10_000

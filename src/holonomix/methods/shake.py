@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..core.errors import one_of
+from ..core.checks import one_of
 from ..core.status import Status
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, newton_root

@@ -17,7 +17,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..core.errors import MethodError, one_of, runtime_number
+from ..core.checks import one_of, runtime_number
+from ..core.errors import MethodError
 from ..core.types import Key, Numbers, Real, State, StepResult
 from ..linalg import Compensation, newton_root, solve
 from ..linalg.rotations import hat, vee

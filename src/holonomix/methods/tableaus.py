@@ -11,7 +11,8 @@ import equinox as eqx
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from ..core.errors import InputError, number_list, whole_number
+from ..core.checks import number_list, whole_number
+from ..core.errors import InputError
 
 
 class Tableau(eqx.Module):

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, MethodError, flag
+from ..core.checks import flag
+from ..core.errors import InputError, MethodError
 from ..core.status import Status
 from ..core.types import Index, Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add

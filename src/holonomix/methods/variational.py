@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, runtime_number
+from ..core.checks import runtime_number
+from ..core.errors import InputError
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import newton_root
 from ..mechanics.abstract import AbstractSystem

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, MethodError, one_of, whole_number
+from ..core.checks import one_of, whole_number
+from ..core.errors import InputError, MethodError
 from ..core.status import Status
 from ..core.types import Numbers, State
 from ..mechanics.abstract import AbstractSystem

@@ -14,7 +14,8 @@ from jax.core import Tracer
 from jaxtyping import PyTree
 
 from ..core import forks
-from ..core.errors import InputError, MethodError, ShapeError, flag, number, shown, whole_number
+from ..core.checks import flag, number, short_repr, whole_number
+from ..core.errors import InputError, MethodError, ShapeError
 from ..core.types import Array, ArrayLike, Function, Key, Real, Sink
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.problem import Problem
@@ -251,7 +252,7 @@ def check_step(method: AbstractMethod, dt: object, key: object, *, several: bool
         try:
             step = np.asarray(dt)
         except (TypeError, ValueError) as error:
-            raise InputError(f"dt must be a number or an array of numbers, not {shown(dt)}") from error
+            raise InputError(f"dt must be a number or an array of numbers, not {short_repr(dt)}") from error
         if step.dtype.kind not in "fiu" or not np.all(np.isfinite(step)) or np.any(step == 0):
             raise InputError(f"dt must be a finite number and not zero (negative runs backwards), not {dt!r}")
         if step.ndim and not several:
@@ -295,7 +296,7 @@ def check_times(save_at: object, dt: float, t0: float) -> np.ndarray:
     try:
         times = np.atleast_1d(np.asarray(save_at, float))
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"save_at must be a list of times, not {shown(save_at)}") from error
+        raise InputError(f"save_at must be a list of times, not {short_repr(save_at)}") from error
     way = np.sign(dt)
     if times.ndim != 1 or not len(times) or not np.all(np.isfinite(times)) or np.any(way * np.diff(times) <= 0):
         order = "increasing" if way > 0 else "decreasing"

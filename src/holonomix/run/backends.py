@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, one_of
+from ..core.checks import one_of
+from ..core.errors import InputError
 from ..trace.compiled import Recent
 
 __all__ = ["BACKENDS", "Backend", "Choice", "Runner", "choose"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ..core.errors import whole_number
+from ..core.checks import whole_number
 from ..core.status import Status
 from .arguments import Arguments
 from .blocks import Block, default_block, join_blocks, lanes_of, open_store, run_block, stored

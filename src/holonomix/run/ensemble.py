@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..core import columns, pictures
-from ..core.errors import FailedTrajectoriesWarning, InputError, ShapeError, SimulationError, shown
+from ..core.checks import short_repr
+from ..core.errors import FailedTrajectoriesWarning, InputError, ShapeError, SimulationError
 from ..core.status import Status
 from ..core.types import ArrayLike
 from ..mechanics.problem import Problem
@@ -272,7 +273,7 @@ def _names(status: np.ndarray) -> np.ndarray:
 
 def _labels(coordinates: Mapping[str, Any], count: int) -> dict[str, np.ndarray]:
     if not isinstance(coordinates, Mapping):
-        raise InputError(f"coordinates must be a dictionary of values per trajectory, not {shown(coordinates)}")
+        raise InputError(f"coordinates must be a dictionary of values per trajectory, not {short_repr(coordinates)}")
     labels = {name: np.asarray(x) for name, x in coordinates.items()}
     for name, x in labels.items():
         if x.shape != (count,):

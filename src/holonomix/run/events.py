@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..core.errors import InputError, MethodError, whole_number
+from ..core.checks import whole_number
+from ..core.errors import InputError, MethodError
 from ..core.status import Status
 from ..core.types import Numbers, Real
 from ..linalg.careful import careful_solves

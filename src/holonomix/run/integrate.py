@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from ..core.errors import InputError, flag
+from ..core.checks import flag
+from ..core.errors import InputError
 from ..core.status import Status
 from ..core.types import ArrayLike, Index, Info, Numbers
 from ..mechanics.projection import check_functions

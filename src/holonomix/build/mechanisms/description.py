@@ -8,7 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.errors import InputError, number, whole_number
+from ...core.checks import number, whole_number
+from ...core.errors import InputError
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
 from .forces import AppliedForce, AppliedTorque
 from .forms import PhaseRow

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import InputError, number
+from ...core.checks import number
+from ...core.errors import InputError
 from .bodies import Body
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .results import JointResults

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from ...core.errors import refusing
+from ...core.checks import report_input_errors
 from ...core.lazy import stub_names
 from ...mechanics.problem import Problem
 
@@ -25,7 +25,7 @@ def registry() -> dict[str, Callable[..., Problem]]:
 
 @functools.cache
 def _model(name: str) -> Callable[..., Problem]:
-    return refusing(getattr(importlib.import_module(f".{MODELS[name]}", __name__), name))
+    return report_input_errors(getattr(importlib.import_module(f".{MODELS[name]}", __name__), name))
 
 
 # older spellings that still work

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import whole_number
+from ...core.checks import whole_number
 from ...mechanics.problem import Problem
 from ..mechanisms import Box, Mechanism, Rod
 from ..mechanisms.xml_files import composite

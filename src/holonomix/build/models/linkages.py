@@ -10,7 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.errors import InputError, whole_number
+from ...core.checks import whole_number
+from ...core.errors import InputError
 from ...mechanics import Distance, Local, System
 from ...mechanics.problem import Problem
 from .checks import finite, positive, vector

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import InputError, whole_number
+from ...core.checks import whole_number
+from ...core.errors import InputError
 from ...mechanics.problem import Problem
 from ..mechanisms import Box, Cylinder, Mechanism
 from .iftomm import finished, iftomm_a04

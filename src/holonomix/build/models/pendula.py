@@ -13,7 +13,8 @@ import numpy as np
 import scipy  # its parts are imported when they are used
 from jaxtyping import PyTree
 
-from ...core.errors import InputError, whole_number
+from ...core.checks import whole_number
+from ...core.errors import InputError
 from ...core.types import ArrayLike, Numbers, known_array
 from ...linalg import UNROLL
 from ...mechanics import Distance, System

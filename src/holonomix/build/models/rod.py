@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ...core.errors import InputError, ShapeError, whole_number
+from ...core.checks import whole_number
+from ...core.errors import InputError, ShapeError
 from ...core.scene import Plane, Polyline, Scene
 from ...core.types import Numbers
 from ...mechanics import BlockMass, Local, System

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ...core.errors import InputError, whole_number
+from ...core.checks import whole_number
+from ...core.errors import InputError
 from ...core.scene import Bond, Particles, Scene
 from ...core.types import Index, Numbers
 from ...mechanics import Distance, Pairs, System

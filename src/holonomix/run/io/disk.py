@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from ...core.errors import shown
+from ...core.checks import short_repr
 from .errors import StoreDamagedError, StoreError, StoreFullError, StoreLinkError, StoreWriteError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -57,17 +57,17 @@ def hidden_name(name: str) -> str:
 def as_path(path: object) -> Path:
     """The path that a user gave as a text or a `Path`."""
     if not isinstance(path, str | os.PathLike):
-        raise StoreError(f"a store is named by its directory, a text or a Path, not {shown(path)}")
+        raise StoreError(f"a store is named by its directory, a text or a Path, not {short_repr(path)}")
     named = os.fspath(path)
     if not isinstance(named, str) or "\0" in named:
-        raise StoreError(f"a store is named by its directory, a text without NUL, not {shown(path)}")
+        raise StoreError(f"a store is named by its directory, a text without NUL, not {short_repr(path)}")
     try:
         os.lstat(named)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise StoreError(f"no store can be at {shown(path)}: {error.strerror}") from error
+            raise StoreError(f"no store can be at {short_repr(path)}: {error.strerror}") from error
     except ValueError as error:  # characters that the file system cannot encode
-        raise StoreError(f"no store can be at {shown(path)}: {error.__class__.__name__}") from error
+        raise StoreError(f"no store can be at {short_repr(path)}: {error.__class__.__name__}") from error
     return Path(named)
 
 

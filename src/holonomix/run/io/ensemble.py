@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast, run
 
 import numpy as np
 
+from ...core.checks import short_repr
 from ...core.columns import END, REDUCED, STATUS, TIME, TRAJECTORY, dims_of
-from ...core.errors import shown
 from . import directory
 from .abstract import AbstractStore
 from .arrays import unpacked
@@ -146,7 +146,7 @@ class EnsembleStore(AbstractStore):
         made += [_column(key, spec, trajectories, block, None) for key, spec in reduced.items()]
         made.append(_column(STATUS, np.empty((), np.int32), trajectories, block, None))
         if coordinates is not None and not isinstance(coordinates, Mapping):
-            raise StoreError(f"coordinates must be a dictionary of arrays, not {shown(coordinates)}")
+            raise StoreError(f"coordinates must be a dictionary of arrays, not {short_repr(coordinates)}")
         fixed = {key: np.asarray(x) for key, x in (coordinates or {}).items()}
         if any(x.ndim == 0 or len(x) != trajectories for x in fixed.values()):
             raise StoreError(f"the coordinates of an ensemble need {trajectories} values, one per trajectory")

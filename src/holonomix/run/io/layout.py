@@ -20,8 +20,8 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from ...core.checks import short_repr
 from ...core.columns import TIME, TRAJECTORY, dims_of, name_of
-from ...core.errors import shown
 from .errors import StoreDamagedError, StoreError
 from .text import seal
 
@@ -47,7 +47,9 @@ def column_name(key: str) -> str:
     name = name_of(key)
     plain = name.isprintable() and "\\" not in name and name == name.strip() and len(name.encode()) <= 200
     if not name or not plain or name.startswith((".", "__")) or name in _RESERVED_FILES:
-        raise StoreError(f"the name {shown(key)} cannot be stored; give the observable a plain name such as 'energy'")
+        raise StoreError(
+            f"the name {short_repr(key)} cannot be stored; give the observable a plain name such as 'energy'"
+        )
     return name
 
 

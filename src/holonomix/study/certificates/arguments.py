@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...core.errors import InputError, shown
+from ...core.checks import short_repr
+from ...core.errors import InputError
 from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem
 from ...methods.base import AbstractMethod
@@ -22,6 +23,6 @@ def check_problem(call: str, problem: object) -> None:
         right = call.replace("problem", PROBLEM)
         raise InputError(f"{call}: the first argument is a system without a start; write {right}")
     raise InputError(
-        f"{call}: the first argument must be a Problem, not {shown(problem)}; take one from hx.models, or make "
+        f"{call}: the first argument must be a Problem, not {short_repr(problem)}; take one from hx.models, or make "
         f"one with {PROBLEM}"
     )

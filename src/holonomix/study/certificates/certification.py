@@ -9,7 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.errors import InputError, MethodError, SimulationError, whole_number
+from ...core.checks import whole_number
+from ...core.errors import InputError, MethodError, SimulationError
 from ...core.types import Key, Numbers
 from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import pictures
-from ...core.errors import HolonomixError, InputError, MethodError, number, whole_number
-from ...core.errors import shown as shown_value
+from ...core.checks import number, short_repr, whole_number
+from ...core.errors import HolonomixError, InputError, MethodError
 from ...core.types import Numbers, Real
 from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem
@@ -120,11 +120,11 @@ def compare(
     """
     check_problem("compare(problem, methods)", problem)
     if not isinstance(methods, Iterable) or isinstance(methods, str):
-        raise InputError(f"methods must be a list of methods, or a dict with their names, not {shown_value(methods)}")
+        raise InputError(f"methods must be a list of methods, or a dict with their names, not {short_repr(methods)}")
     listed = list(methods.values() if isinstance(methods, dict) else methods)
     for method in listed:
         if not isinstance(method, AbstractMethod):
-            raise MethodError(f"methods must be instances of methods, not {shown_value(method)}")
+            raise MethodError(f"methods must be instances of methods, not {short_repr(method)}")
     named = list(methods.items()) if isinstance(methods, dict) else [(m.name, m) for m in listed]
     dt = number("dt", problem.dt if dt is None else dt, above=0)
     t1 = number("t1", problem.t1 if t1 is None else t1, above=0)

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ...core.errors import InputError, whole_number
+from ...core.checks import whole_number
+from ...core.errors import InputError
 from ...core.types import Real
 from .series import Series, SeriesProgram
 
