@@ -366,7 +366,8 @@ class Store(AbstractStore):
         # the status first: it must never name a row that is gone
         damaged = self._checkpoints.damaged()
         self._publish("running", damaged=damaged)
-        self._writer.commit()
+        for writer in self._writer.writers:
+            writer.flush()
         self._checkpoints.prune(found.number, damaged)
         for writer in self._writer.writers:
             writer.cut()
