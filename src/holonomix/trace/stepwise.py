@@ -53,6 +53,7 @@ _OWN: dict[str, Callable[[Any, list[Any]], Any]] = {
     "pad": lambda e, x: _padded(e, *x),
     "stack": lambda e, x: np.stack(x, e.params["axis"]) if "axis" in e.params else None,
     "iota": lambda e, x: None if x else _broadcast_count(e),
+    "dot_general": lambda e, x: _dot(e, *x) if _real(e) else None,
     "reduce_sum": lambda e, x: np.sum(x[0], e.params["axes"]) if _real(e) else None,
     "reduce_max": lambda e, x: np.max(x[0], e.params["axes"]),
     "reduce_min": lambda e, x: np.min(x[0], e.params["axes"]),
@@ -163,6 +164,15 @@ def _is_program(x: Any) -> bool:
 def _on_host(x: Any) -> Any:
     """As an array of NumPy; keys of random numbers stay what they are."""
     return x if isinstance(x, jax.Array) and jax.numpy.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
+
+
+def _dot(eqn: Any, a: Any, b: Any) -> Any:
+    (summed, others), (batch, along) = eqn.params["dimension_numbers"]
+    axes = dict(zip((*others, *along), (*summed, *batch), strict=True))
+    axes = {k: axes.get(k, a.ndim + k) for k in range(b.ndim)}
+    left = [k for k in range(a.ndim) if k not in (*summed, *batch)]
+    right = [axes[k] for k in range(b.ndim) if k not in (*others, *along)]
+    return np.einsum(a, [*range(a.ndim)], b, [*axes.values()], [*batch, *left, *right])
 
 
 def _real(eqn: Any) -> bool:
