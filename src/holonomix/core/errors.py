@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 
 class HolonomixError(Exception):
     """The base class of all errors of this package."""

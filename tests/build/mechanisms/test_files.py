@@ -35,9 +35,8 @@ def test_a_tree_is_closed_and_moves_at_any_positions(tmp_path):
     q, u, _ = m._start()
     assert np.abs(m.equations.values(q)).max() < 1e-13
     assert np.abs(m.equations.jacobian(q) @ u.reshape(-1)).max() < 1e-12
-    frames = m.equations.frames(q)
     for name in names:
-        assert m[name].coordinates[0].value(frames) == pytest.approx(x[name], abs=1e-12)
+        assert m[name].coordinates[0].value(q) == pytest.approx(x[name], abs=1e-12)
     assert len(m._start()[0]) == 24
 
 
@@ -74,8 +73,8 @@ def test_mimic_and_loop_joints_close_loops(tmp_path):
     row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
     np.testing.assert_allclose([m[x].rate(row)[0] for x in "ABDG"], [2.0, -2.0, 2.0, -4.0], rtol=1e-13)
     exact = hx.Mechanism.from_urdf(write(tmp_path, text), positions={"A": 0.3})  # kept, and the others follow
-    frames = exact.equations.frames(np.asarray(exact.problem().q0))
-    found = [exact[x].coordinates[0].value(frames) for x in "ABDG"]
+    q = np.asarray(exact.problem().q0)
+    found = [exact[x].coordinates[0].value(q) for x in "ABDG"]
     np.testing.assert_allclose(found, [0.3, -0.3, 0.3, -0.6], rtol=0, atol=1e-14)
     assert m.redundancy.degrees_of_freedom == 1
     assert len(m.redundancy.dropped) == 3  # a plane loop in space
@@ -286,7 +285,7 @@ def test_a_mujoco_file_with_a_loop(tmp_path):
     assert m["a"].mass == pytest.approx(500 * np.pi * radius**2 * (2 * half + 4 / 3 * radius))
     assert m["ball"].mass == pytest.approx(500 * 4 / 3 * np.pi * 0.2**3)
     assert problem.system.force_fn is not None
-    np.testing.assert_allclose(m["A"].coordinates[0].value(m.equations.frames(m._start()[0])), 0.0, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(m["A"].coordinates[0].value(m._start()[0]), 0.0, rtol=0, atol=1e-15)
 
 
 BOX = '<geom type="box" size="0.1 0.2 0.3" pos="0.3 0 0"/>'
@@ -447,10 +446,9 @@ def test_equalities_of_one_joint_and_of_sites(tmp_path):
     )
     m = hx.Mechanism.from_mjcf(write(tmp_path, f"<mujoco>{text}</mujoco>", "a.xml"))
     q = np.asarray(m.problem().q0)
-    frames = m.equations.frames(q)
-    assert m["joint A"].coordinates[0].value(frames) == pytest.approx(0.3, abs=1e-14)  # the body has that name too
+    assert m["joint A"].coordinates[0].value(q) == pytest.approx(0.3, abs=1e-14)  # the body has that name too
     expected = [1.1 * np.cos(0.3), 0.0, -1.1 * np.sin(0.3)]
-    hook = m["b"].point_coefficients(np.array([0, 0, -0.1]), "") @ frames[1]
+    hook = m["b"].point_coefficients(np.array([0, 0, -0.1]), "") @ m.frame(q, m["b"])
     np.testing.assert_allclose(hook, expected, rtol=0, atol=1e-13)
     assert m.redundancy.degrees_of_freedom == 3
 

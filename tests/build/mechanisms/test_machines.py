@@ -294,3 +294,16 @@ def test_jansens_leg_against_circles_and_one_freedom():
     reduced = np.array([inertia(a) for a in angle])
     rate = m["axle"].rate(sol)
     np.testing.assert_allclose(rate, np.sqrt(2 * m.energy(sol)[0] / reduced), rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["jansen_leg", "strandbeest"])
+def test_every_distance_joint_is_a_bar_of_the_scene(name):
+    """Once the page of a Strandbeest showed balls without bars."""
+    m = getattr(hx.models, name)(mechanism=True)
+    rods = [joint for joint in m.joints if joint.kind == "distance"]
+    scene = m.problem().scene
+    bars = [bond for bond in scene.bonds if bond.kind == "bar"]
+    assert len(bars) == len(rods) > 0
+    for joint, bar in zip(rods, bars, strict=True):
+        for body, point, end in ((joint.a, joint.place.point_a, bar.a), (joint.b, joint.place.point_b, bar.b)):
+            assert scene.anchors[-end - 1] == tuple(point) if body.fixed else end == body.first

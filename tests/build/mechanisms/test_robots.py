@@ -16,7 +16,7 @@ GRAVITY = np.array([0.0, 0.0, -9.81])
 
 def acceleration(mechanism, names):
     """`(q, p) -> second derivatives of the joint positions`, from the library's multipliers, compiled once."""
-    from holonomix.build.mechanisms.terms import coordinate_of
+    from holonomix.build.mechanisms.forms import coordinate_of
 
     problem = mechanism.problem()
     system = problem.system.prepare(problem.q0)

@@ -1,15 +1,20 @@
-"""Bringing a mechanism together, and finding the rows that depend on others; NumPy, dense, once per mechanism."""
+"""Bringing a mechanism together, and finding the rows that depend on others; dense, once per mechanism."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ...core.errors import ConvergenceError
 from .bodies import KINDS, Body, expand, pull
+from .forms import PhaseRow, ProductRow
+from .host import values, values_and_slopes
 from .joints import Joint
+from .terms import ProductRows, product_data, rigid_products
 
 RANK = 1e-9  # singular values of the scaled Jacobian below this share of the largest count as zero
 STEP = 1e-2  # how far (in units of the size of the mechanism) other positions for the rank decision are
@@ -22,8 +27,9 @@ class Equations:
     bodies: list[Body]
     joints: list[Joint]
     masses: np.ndarray  # (particles,)
+    _last: tuple[np.ndarray, float, np.ndarray, np.ndarray] | None = None
 
-    @property
+    @functools.cached_property
     def owners(self) -> list[tuple[str, Any, int]]:
         """(kind, body or joint, row) for every row."""
         out: list[tuple[str, Any, int]] = []
@@ -32,40 +38,83 @@ class Equations:
             out += [("body", body, k) for k in range(n * (n + 1) // 2)]
         return out + [("joint", joint, k) for joint in self.joints for k in range(len(joint.rows))]
 
-    def frames(self, q: np.ndarray) -> list[np.ndarray]:
-        return [expand(body.kind, q[list(body.particles)], np) for body in self.bodies]
+    @functools.cached_property
+    def _rows(self) -> tuple[list[tuple[int, ProductRow]], list[tuple[int, PhaseRow]]]:
+        """Numbered rows: the products, and the others."""
+        rows = [*(row for body in self.bodies for row in rigid_products(body))]
+        rows += [row for joint in self.joints for row in joint.rows]
+        products = [(k, row) for k, row in enumerate(rows) if isinstance(row, ProductRow)]
+        return products, [(k, row) for k, row in enumerate(rows) if isinstance(row, PhaseRow)]
+
+    @functools.cached_property
+    def _products(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        return product_data([row for _, row in self._rows[0]])
+
+    def blocks(self, frames: np.ndarray, t: np.ndarray) -> Iterator[tuple[Any, Any, np.ndarray, np.ndarray]]:
+        """Rows for `frames` of all bodies at several times, `(times, bodies, dim + 1, dim)`, in blocks.
+
+        Of each block the numbers of its rows, those of the bodies of each row `(rows, bodies)`, the values
+        `(times, rows)` and the derivatives with respect to the frames, `(times, rows, bodies, dim + 1, dim)`.
+        """
+        products, phases = self._rows
+        if products:
+            x, data = self._given(frames)
+            value, slopes = values_and_slopes(ProductRows((), None), x, **data)
+            bodies = self._products[1]
+            shape = (len(frames), *bodies.shape, *frames.shape[2:])
+            yield [k for k, _ in products], bodies, value.reshape(shape[:2]), slopes.reshape(shape)
+        by_number = {k: frames[:, k] for k in range(frames.shape[1])}
+        for number, row in phases:
+            value, found = row.over_frames(by_number, t)
+            yield [number], np.array([[*found]]), value[:, None], np.stack([*found.values()], axis=1)[:, None]
+
+    def values_along(self, frames: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """The values alone, `(times, rows)`."""
+        products, phases = self._rows
+        out = np.zeros((len(frames), len(self.owners)))
+        if products:
+            x, data = self._given(frames)
+            out[:, [k for k, _ in products]] = values(ProductRows((), None), x, **data).reshape(len(frames), -1)
+        by_number = {k: frames[:, k] for k in range(frames.shape[1])}
+        for number, row in phases:
+            out[:, number] = row.over_frames(by_number, t)[0]
+        return out
+
+    def _given(self, frames: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Frames and data for all products at all times, one block each."""
+        data, bodies = self._products
+        x = frames[:, bodies].reshape(-1, 2 * frames.shape[2], frames.shape[3])
+        times = len(frames)
+        return x, {name: np.tile(value, (times, *(1,) * (value.ndim - 1))) for name, value in data.items()}
+
+    def frames(self, q: np.ndarray) -> np.ndarray:
+        """The frames of all bodies, `(..., bodies, dim + 1, dim)`."""
+        return np.stack([expand(body.kind, q[..., list(body.particles), :], np) for body in self.bodies], axis=-3)
+
+    def _evaluated(self, q: np.ndarray, t: float) -> tuple[np.ndarray, np.ndarray]:
+        """Values, `(rows,)`, and derivatives with respect to frames, `(rows, bodies, dim + 1, dim)`."""
+        if self._last is None or self._last[0] is not q or self._last[1] != t:
+            frames = self.frames(q)
+            found, slopes = np.zeros(len(self.owners)), np.zeros((len(self.owners), *frames.shape))
+            for rows, bodies, value, slope in self.blocks(frames[None], np.array([t])):
+                found[rows] = value[0]
+                for k in range(bodies.shape[1]):  # the two bodies of a row may be the same one
+                    slopes[rows, bodies[:, k]] += slope[0, :, k]
+            self._last = (q, t, found, slopes)
+        return self._last[2:]
 
     def values(self, q: np.ndarray, t: float = 0.0) -> np.ndarray:
-        rows: list[float] = []
-        for body in self.bodies:
-            d = q[list(body.particles)[1:]]
-            n = len(d)
-            rows += [d[i] @ d[i] - 1.0 for i in range(n)]
-            rows += [d[i] @ d[j] for i in range(n) for j in range(i + 1, n)]
-        frames = self.frames(q)
-        rows += [float(row.value(frames, t)) for joint in self.joints for row in joint.rows]
-        return np.asarray(rows)
+        """`(rows,)`."""
+        return self._evaluated(q, t)[0]
 
     def jacobian(self, q: np.ndarray, t: float = 0.0) -> np.ndarray:
         """`(rows, coordinates)`."""
-        out: list[np.ndarray] = []
+        slopes = self._evaluated(q, t)[1]
+        out = np.zeros((len(slopes), *q.shape))
         for body in self.bodies:
-            at = list(body.particles)[1:]
-            n = len(at)
-            for i, j in [*((k, k) for k in range(n)), *((k, l) for k in range(n) for l in range(k + 1, n))]:
-                row = np.zeros_like(q)
-                row[at[i]] += q[at[j]]
-                row[at[j]] += q[at[i]]
-                out.append(row)
-        frames = self.frames(q)
-        for joint in self.joints:
-            for equation in joint.rows:
-                row = np.zeros_like(q)
-                for number, slope in equation.slopes(frames, t).items():
-                    at = list(self.bodies[number].particles)
-                    row[at] += pull(self.bodies[number].kind, q[at], slope)
-                out.append(row)
-        return np.asarray(out).reshape(len(out), q.size)
+            at = list(body.particles)
+            out[:, at] = pull(body.kind, q[at], slopes[:, body.number])
+        return out.reshape(len(out), q.size)
 
     def scaled(self, q: np.ndarray, t: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """`G M^-1/2`, and the roots of the masses per coordinate."""

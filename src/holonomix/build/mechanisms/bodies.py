@@ -12,9 +12,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import InputError
+from .host import values_and_slopes
 from .results import BodyResults
 from .shapes import AbstractShape
 
@@ -36,15 +39,30 @@ def expand(kind: str, x: Any, xp: Any) -> Any:
     return xp.concatenate([x, missing], axis=-2)
 
 
+class FrameProduct(eqx.Module):
+    """The product of a frame with a force on it, as a function of points and data."""
+
+    kind: str = eqx.field(static=True)
+
+    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+        return jnp.sum(expand(self.kind, x, jnp) * data["force"])
+
+
 def pull(kind: str, x: np.ndarray, f: np.ndarray) -> np.ndarray:
     """A force (or gradient) on the frame, `(..., dim + 1, dim)`, as one on the particles: the transposed derivative."""
-    out = f[..., : KINDS[kind], :].copy()
-    if kind == "plate":
-        out[..., 1, :] += np.cross(x[2], f[..., 3, :])
-        out[..., 2, :] += np.cross(f[..., 3, :], x[1])
-    elif kind == "planar":
-        out[..., 1, :] += np.stack([f[..., 2, 1], -f[..., 2, 0]], axis=-1)
-    return out
+    if kind not in ("plate", "planar"):
+        return f[..., : KINDS[kind], :]  # the rest of the frame is zero
+    shape = np.broadcast_shapes(x.shape[:-2], f.shape[:-2])
+    x, f = (np.broadcast_to(y, (*shape, *y.shape[-2:])).reshape(-1, *y.shape[-2:]) for y in (x, f))
+    return values_and_slopes(FrameProduct(kind), x, force=f)[1].reshape(*shape, *x.shape[-2:])
+
+
+def frame_rate(kind: str, x: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """The derivative of a frame in time from the particles and their velocities."""
+    if kind != "plate":
+        return expand(kind, v, np)  # linear
+    basis = np.eye(12).reshape(4, 3, 4, 3)
+    return np.sum(pull(kind, x[..., None, None, :, :], basis) * v[..., None, None, :, :], axis=(-2, -1))
 
 
 @dataclasses.dataclass(frozen=True)

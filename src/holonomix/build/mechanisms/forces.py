@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .bodies import Body
-from .forms import Vector
-from .terms import JointCoordinate, frames_of
+from .forms import JointCoordinate, Vector, frames_of
 
 
 class Pairs(eqx.Module):

@@ -1,21 +1,22 @@
-"""Rows of joints on the host: products of vectors that are linear in the frames of bodies.
+"""What rows and positions of joints are made of: products of vectors that are linear in the frames of bodies.
 
 Every row of a joint is `A . B - c` with vectors `A`, `B` such as a point of a body, the difference of two points, or a
-direction fixed in a body; the position of a joint (an angle or a distance) is made of such products too. Here they are
-evaluated with NumPy, for one configuration or along a whole solution (further axes in front).
+direction fixed in a body; the position of a joint (an angle or a distance) is made of such products too. Rows are data
+here; `terms` has the functions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
-from .bodies import Body
-
-Frames = Sequence[Any]  # the frame of every body by its number, (..., dim + 1, dim)
+from .bodies import KINDS, Body, expand, pull
+from .host import values, values_and_slopes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,23 +34,11 @@ class Vector:
                 total[body.number] = (body, before + sign * c)
         return Vector(tuple(total.values()), self.constant - other.constant)
 
-    def value(self, frames: Frames) -> Any:
-        return sum((np.einsum("k,...kd->...d", c, frames[b.number]) for b, c in self.parts), self.constant)
-
     def coefficients(self, bodies: tuple[Body, ...]) -> np.ndarray:
         """The coefficients over the frames of these bodies, one after the other."""
         found = {body.number: c for body, c in self.parts}
         empty = np.zeros(len(self.constant) + 1)
         return np.concatenate([found.get(body.number, empty) for body in bodies])
-
-
-def _slopes(weights: list[tuple[Vector, Any]]) -> dict[int, np.ndarray]:
-    """The gradient `sum_k w_k . dV_k` over the frame of each body, `(..., dim + 1, dim)`."""
-    out: dict[int, Any] = {}
-    for vector, weight in weights:
-        for body, c in vector.parts:
-            out[body.number] = out.get(body.number, 0.0) + c[:, None] * np.asarray(weight)[..., None, :]
-    return out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +52,6 @@ class ProductRow:
     @property
     def vectors(self) -> tuple[Vector, ...]:
         return self.a, self.b
-
-    def value(self, frames: Frames, t: Any = 0.0) -> Any:
-        return np.sum(self.a.value(frames) * self.b.value(frames), axis=-1) - self.c
-
-    def slopes(self, frames: Frames, t: Any = 0.0) -> dict[int, np.ndarray]:
-        return _slopes([(self.a, self.b.value(frames)), (self.b, self.a.value(frames))])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,34 +70,43 @@ class Coordinate:
         found = {body.number: body for vector in self.vectors for body, _ in vector.parts}
         return tuple(found.values())
 
-    def value(self, frames: Frames) -> Any:
-        """The angle in (-pi, pi], or the distance."""
-        v = [vector.value(frames) for vector in self.vectors]
-        dot = lambda i, j: np.sum(v[i] * v[j], axis=-1)
-        if self.kind == "distance":
-            return dot(0, 1)
-        if len(v) == 4:
-            return np.arctan2(dot(3, 2), np.hypot(dot(0, 2), dot(1, 2)))
-        return np.arctan2(dot(1, 2), dot(0, 2))
+    def value(self, q: np.ndarray) -> np.ndarray:
+        """The angle in (-pi, pi], or the distance, for q `(..., particles, dim)`."""
+        x, data = self._given(self._frames(q))
+        return values(CoordinateRow(self.kind), x, **data).reshape(np.shape(q)[:-2])
 
-    def slopes(self, frames: Frames) -> dict[int, np.ndarray]:
-        v = [vector.value(frames) for vector in self.vectors]
-        if self.kind == "distance":
-            return _slopes([(self.vectors[0], v[1]), (self.vectors[1], v[0])])
-        s, c = np.sum(v[1] * v[2], axis=-1)[..., None], np.sum(v[0] * v[2], axis=-1)[..., None]
-        if len(v) == 4:
-            up, flat = np.sum(v[3] * v[2], axis=-1)[..., None], np.hypot(s, c)
-            size = up**2 + flat**2
-            a, b, w = -up * c / flat / size, -up * s / flat / size, flat / size
-            weights = [a * v[2], b * v[2], a * v[0] + b * v[1] + w * v[3], w * v[2]]
-            return _slopes(list(zip(self.vectors, weights, strict=True)))
-        size = s**2 + c**2
-        weights = [-s / size * v[2], c / size * v[2], (c * v[1] - s * v[0]) / size]
-        return _slopes(list(zip(self.vectors, weights, strict=True)))
+    def value_and_slopes(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Its value and its derivatives, these in the shape of q."""
+        q = np.asarray(q)
+        value, slopes = self.over_frames(self._frames(q))
+        out = np.zeros(q.shape)
+        for body in self.bodies:
+            x = q[..., list(body.particles), :]
+            slope = slopes[body.number].reshape(*x.shape[:-2], -1, x.shape[-1])
+            out[..., list(body.particles), :] = pull(body.kind, x, slope)
+        return value.reshape(q.shape[:-2]), out
 
-    def rate(self, frames: Frames, moving: Frames) -> Any:
-        """Its derivative in time, from the frames and their derivatives."""
-        return sum(np.sum(g * moving[k], axis=(-2, -1)) for k, g in self.slopes(frames).items())
+    def over_frames(self, frames: Mapping[int, np.ndarray]) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        """Its values for frames of bodies by their numbers, `(times, dim + 1, dim)`, and derivatives by these."""
+        x, data = self._given(frames)
+        value, slopes = values_and_slopes(CoordinateRow(self.kind), x, **data)
+        parts = np.split(slopes, 2, axis=1)
+        return value, {body.number: part for body, part in zip(self.bodies, parts, strict=False)}
+
+    def _frames(self, q: np.ndarray) -> dict[int, np.ndarray]:
+        found = {
+            body.number: expand(body.kind, np.asarray(q)[..., list(body.particles), :], np) for body in self.bodies
+        }
+        return {k: frame.reshape(-1, *frame.shape[-2:]) for k, frame in found.items()}
+
+    def _given(self, frames: Mapping[int, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Frames and data for `CoordinateRow`."""
+        bodies = (self.bodies * 2)[:2]  # so that one program serves joints to the ground too
+        x = np.concatenate([frames[body.number] for body in bodies], axis=1)
+        own = np.stack([v.coefficients(self.bodies) for v in self.vectors])
+        own = np.pad(own, ((0, 0), (0, x.shape[1] - own.shape[1])))
+        given = {"vectors": own, "constants": np.stack([v.constant for v in self.vectors])}
+        return x, {name: np.broadcast_to(value, (len(x), *value.shape)) for name, value in given.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +116,7 @@ class PhaseRow:
     With whole numbers `n_j` before the angles the sum jumps by full turns when an angle passes one, so gears and
     screws may turn for ever; with other numbers the angles must stay within (-pi, pi). A step solves for the sine of
     the sum, which is smooth and has the same value and slope at the zeros; but it vanishes half a turn away as well, so
-    here, where rough positions are brought together, it is the sum itself.
+    where rough positions are brought together it is the sum itself.
     """
 
     terms: tuple[tuple[float, Coordinate], ...]
@@ -145,20 +137,85 @@ class PhaseRow:
     def scale(self) -> float:
         return max(abs(n) for n, _ in self.terms)
 
-    def _sum(self, frames: Frames, t: Any) -> Any:
-        moved = 0.0 if self.drive is None else np.vectorize(lambda x: float(self.drive(x)))(t)
-        return sum(n * coordinate.value(frames) for n, coordinate in self.terms) - self.phase - moved
-
-    def value(self, frames: Frames, t: Any = 0.0) -> Any:
-        total = self._sum(frames, t)
-        return (total - 2 * np.pi * np.round(total / (2 * np.pi)) if self.winding else total) / self.scale
-
-    def slopes(self, frames: Frames, t: Any = 0.0) -> dict[int, np.ndarray]:
-        out: dict[int, Any] = {}
+    def over_frames(self, frames: Mapping[int, np.ndarray], t: np.ndarray) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        """The sum less full turns, and derivatives, as of a `Coordinate`."""
+        total = np.full(np.shape(t), -self.phase)
+        if self.drive is not None:
+            total = total - np.vectorize(lambda x: float(self.drive(x)))(t)
+        slopes: dict[int, Any] = {}
         for n, coordinate in self.terms:
-            for k, g in coordinate.slopes(frames).items():
-                out[k] = out.get(k, 0.0) + n / self.scale * g
-        return out
+            value, own = coordinate.over_frames(frames)
+            total = total + n * value
+            for k, slope in own.items():
+                slopes[k] = slopes.get(k, 0.0) + n / self.scale * slope
+        if self.winding:
+            total = total - 2 * np.pi * np.round(total / (2 * np.pi))
+        return total / self.scale, slopes
 
 
 Row = ProductRow | PhaseRow
+
+
+def frames_of(kinds: tuple[str, ...], x: Any) -> Any:
+    """The frames of bodies one after the other, `(bodies * (dim + 1), dim)`, from their particles.
+
+    Without kinds x has the frames already.
+    """
+    if not kinds:
+        return x
+    out, first = [], 0
+    for kind in kinds:
+        out.append(expand(kind, x[first : first + KINDS[kind]], jnp))
+        first += KINDS[kind]
+    return out[0] if len(out) == 1 else jnp.concatenate(out)
+
+
+class JointCoordinate(eqx.Module):
+    """The position of a joint from the particles of its bodies."""
+
+    vectors: Any  # coefficients, (vectors, frames)
+    constants: Any  # (vectors, dim)
+    kind: str = eqx.field(static=True)
+    kinds: tuple[str, ...] = eqx.field(static=True)
+    particles: tuple[int, ...] = eqx.field(static=True)
+
+    def gather(self, q: Any) -> Any:
+        return q[np.asarray(self.particles)]
+
+    def products(self, x: Any) -> tuple[Any, ...]:
+        """(cosine, sine) of an angle, or (distance,), from the gathered particles."""
+        frames = frames_of(self.kinds, x)
+        v = self.vectors @ frames + self.constants
+        if self.kind == "distance":
+            return (jnp.sum(v[0] * v[1]),)
+        c, s = jnp.sum(v[0] * v[2]), jnp.sum(v[1] * v[2])
+        return (c, s) if len(v) == 3 else (jnp.sqrt(c**2 + s**2), jnp.sum(v[3] * v[2]))
+
+    def position(self, x: Any) -> Any:
+        """The angle in (-pi, pi], or the distance, from the gathered particles."""
+        found = self.products(x)
+        return found[0] if self.kind == "distance" else jnp.arctan2(found[1], found[0])
+
+    def __call__(self, q: Any) -> Any:
+        return self.position(self.gather(q))
+
+
+class CoordinateRow(eqx.Module):
+    """The position of a joint from frames, as a function of points and data."""
+
+    kind: str = eqx.field(static=True)
+
+    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+        return JointCoordinate(data["vectors"], data["constants"], self.kind, (), ()).position(x)
+
+
+def coordinate_of(coordinate: Coordinate, bodies: tuple[Body, ...] | None = None) -> JointCoordinate:
+    """The same position as a function of the particles of the given bodies (its own when None)."""
+    bodies = coordinate.bodies if bodies is None else bodies
+    return JointCoordinate(
+        jnp.asarray(np.stack([v.coefficients(bodies) for v in coordinate.vectors])),
+        jnp.asarray(np.stack([np.broadcast_to(v.constant, (bodies[0].dimension,)) for v in coordinate.vectors])),
+        coordinate.kind,
+        tuple(body.kind for body in bodies),
+        tuple(k for body in bodies for k in body.particles),
+    )

@@ -15,13 +15,14 @@ from ...core.types import known_array
 from ...mechanics import System
 from ...mechanics.problem import Problem
 from .assembly import Equations, Redundancy, close, find_redundant
-from .bodies import KINDS, Body, expand
+from .bodies import KINDS, Body, expand, frame_rate
 from .description import Description
 from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, make_pairs
-from .forms import PhaseRow
+from .forms import PhaseRow, coordinate_of
 from .joints import Joint
 from .pictures import make_scene
-from .terms import coordinate_of, local_terms, packed, rigid_terms
+from .results import cross, moment
+from .terms import local_terms, packed, rigid_terms
 from .tree import configure
 from .velocities import given_by_body, given_by_joint, start_velocities
 
@@ -55,8 +56,9 @@ class Mechanism(Description):
 
         The change is the least one, heavy bodies move least. `ConvergenceError` names the joints that cannot close.
         """
-        q = self._closed(t)
-        for body, frame in zip(self.bodies, self.equations.frames(q), strict=True):
+        q = self._closed(self.equations, t)
+        for body in self.bodies:
+            frame = self.frame(q, body)
             if body.kind in ("rigid", "plate", "planar"):
                 body.attitude = frame[1:].T @ body.axes.T
             elif body.kind == "rod":
@@ -64,9 +66,9 @@ class Mechanism(Description):
             body.origin = frame[0] - body.attitude @ body.center
         return self
 
-    def _closed(self, t: float) -> np.ndarray:
+    def _closed(self, equations: Equations, t: float) -> np.ndarray:
         """The closed configuration that keeps the positions given to `configure`, or the nearest one if none does."""
-        q, equations = self._start()[0], self.equations
+        q = self._start()[0]
         held = [(self[name], k, x) for name, several in self._named.items() for k, x in enumerate(several)]
         if held:
             rows = [PhaseRow(((1.0, joint.coordinates[k]),), float(x)) for joint, k, x in held]
@@ -100,11 +102,11 @@ class Mechanism(Description):
         """
         _, v, masses = self._start()
         equations = self.equations
-        q = self._closed(t0)
+        q = self._closed(equations, t0)
         self._drop(equations, q, t0)
-        given = [one for body in self.bodies for one in given_by_body(equations, q, body)]
+        given = [one for body in self.bodies for one in given_by_body(q, body)]
         rates = [(self[name], k, x) for name, several in self._configured.items() for k, x in enumerate(several)]
-        given += [given_by_joint(equations, q, *rate) for rate in (*self._rates, *rates)]
+        given += [given_by_joint(q, *rate) for rate in (*self._rates, *rates)]
         v = start_velocities(equations, q, v, self._drive_rates(equations, t0), t0, given, self.name)
         sizes = equations.sizes(q).reshape(q.shape)
         q, v = (np.where(np.abs(x) <= 1e-15 * sizes * np.abs(x / sizes).max(), 0.0, x) for x in (q, v))  # no noise
@@ -188,21 +190,12 @@ class Mechanism(Description):
         """Center and directors of a body along rows of q, `(..., dim + 1, dim)`."""
         return expand(body.kind, np.asarray(q)[..., list(body.particles), :], np)
 
-    def frames(self, q: Any) -> list[np.ndarray]:
-        return [self.frame(q, body) for body in self.bodies]
-
     def frame_rate(self, sol: Any, body: Body) -> np.ndarray:
         """Derivatives of center and directors along a solution."""
         at = list(body.particles)
         x = np.asarray(sol.q)[..., at, :]
         v = np.asarray(sol.p)[..., at, :] / body.start()[2][:, None]
-        rate = expand(body.kind, v, np)
-        if body.kind == "plate":
-            rate[..., 3, :] = np.cross(v[..., 1, :], x[..., 2, :]) + np.cross(x[..., 1, :], v[..., 2, :])
-        return rate
-
-    def frame_rates(self, sol: Any) -> list[np.ndarray]:
-        return [self.frame_rate(sol, body) for body in self.bodies]
+        return frame_rate(body.kind, x, v)
 
     def energy(self, sol: Any) -> np.ndarray:
         """Kinetic and potential energy along a solution."""
@@ -210,12 +203,9 @@ class Mechanism(Description):
 
     def joint_error(self, sol: Any) -> dict[str, np.ndarray]:
         """The largest residual of each joint along a solution, rows left out as redundant included."""
-        frames = self.frames(sol.q)
-        return {
-            joint.name: np.max([np.abs(row.value(frames, sol.t)) for row in joint.rows], axis=0)
-            for joint in self.joints
-            if joint.rows
-        }
+        frames = self.equations.frames(np.asarray(sol.q))
+        along = lambda joint: np.abs(Equations([], [joint], np.zeros(0)).values_along(frames, sol.t)).max(axis=1)
+        return {joint.name: along(joint) for joint in self.joints if joint.rows}
 
     def joint_multipliers(self, sol: Any, joint: Joint) -> np.ndarray:
         """Multipliers of all rows of a joint along a solution; the least ones where rows are redundant."""
@@ -238,6 +228,24 @@ class Mechanism(Description):
                 found[n] = np.linalg.lstsq(rows.T, rows.T @ found[n], rcond=1e-10)[0]
         self._multipliers = (sol, found)
         return found
+
+    def reaction(self, sol: Any, joint: Joint, body: Body) -> tuple[np.ndarray, np.ndarray]:
+        """Force and torque of a joint on one of its bodies along a solution, about the joint's point in that body."""
+        if body.fixed:  # minus what the other body feels, about the same point
+            force, torque = self.reaction(sol, joint, joint.a if body is joint.b else joint.b)
+            return -force, -torque
+        multipliers, frame = self.joint_multipliers(sol, joint), self.frame(sol.q, body)
+        total = np.zeros_like(frame)
+        frames = self.equations.frames(np.asarray(sol.q))
+        for rows, bodies, _, slopes in Equations([], [joint], np.zeros(0)).blocks(frames, sol.t):
+            own = np.where((bodies == body.number)[:, :, None, None], slopes, 0.0)
+            total -= np.einsum("tr,trbfd->tfd", multipliers[:, rows], own)
+        force, torque = total[:, 0], moment(frame[:, 1:], total[:, 1:])
+        if joint.place is not None:
+            point = joint.place.point_a if body is joint.a else joint.place.point_b
+            arm = np.einsum("k,tkd->td", body.point_coefficients(point, joint.name), frame) - frame[:, 0]
+            torque = torque - cross(arm, force)
+        return force, torque
 
     # -- files ------------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ def make_scene(mechanism: Mechanism) -> Scene:
         turn = body.axes.T
         at = _tuple(turn @ (point - body.center))
         joints.append(JointMark(joint.name, joint.kind, body.name, at, _tuple(turn @ axis) if len(axis) == 3 else ()))
-    bonds, anchors = _springs(mechanism)
+    bonds, anchors = _bonds(mechanism)
     down = np.flatnonzero(mechanism.gravity)
     up = int(down[0]) if down.size == 1 else -1
     return Scene(
@@ -69,16 +69,23 @@ def _shapes(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
     return (ShapeMark("line", _tuple(np.concatenate(ends))),) if ends else ()
 
 
-def _springs(mechanism: Mechanism) -> tuple[tuple[Bond, ...], tuple[tuple[float, ...], ...]]:
-    """Springs between centers of bodies and fixed points; other ends are drawn at the center of their body."""
+def _bonds(mechanism: Mechanism) -> tuple[tuple[Bond, ...], tuple[tuple[float, ...], ...]]:
+    """Springs and distance joints between centers of bodies and fixed points.
+
+    Other ends are drawn at the center of their body.
+    """
+    lines = [("spring" if s[2] else "damper", *zip(s[5], s[6], strict=True)) for s in mechanism._springs]
+    for joint in mechanism.joints:
+        if joint.kind == "distance" and joint.place is not None:
+            lines.append(("bar", (joint.a, joint.place.point_a), (joint.b, joint.place.point_b)))
     bonds, anchors = [], []
-    for spring in mechanism._springs:
+    for kind, *both in lines:
         ends = []
-        for body, point in zip(spring[5], spring[6], strict=True):
+        for body, point in both:
             if body.fixed:
                 anchors.append(_tuple(point))
                 ends.append(-len(anchors))
             else:
                 ends.append(body.first)
-        bonds.append(Bond(ends[0], ends[1], "spring" if spring[2] else "damper"))
+        bonds.append(Bond(ends[0], ends[1], kind))
     return tuple(bonds), tuple(anchors)

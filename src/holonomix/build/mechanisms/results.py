@@ -13,8 +13,6 @@ import numpy as np
 from ...core.errors import InputError
 
 if TYPE_CHECKING:
-    from .bodies import Body
-    from .joints import Joint
     from .mechanism import Mechanism
 
 
@@ -98,51 +96,29 @@ class JointResults:
 
         The ends of an ensemble have no rows: their angles lie in (-pi, pi].
         """
-        found = self._coordinate("angle", which).value(self._owner().frames(sol.q))
+        found = self._coordinate("angle", which).value(sol.q)
         ends = getattr(sol, "final_q", None)
         without_rows = ends is not None and np.shape(sol.q) == np.shape(ends)  # an ensemble of which only ends are kept
         return found if without_rows else np.unwrap(found)
 
     def distance(self: Any, sol: Any, which: int = 0) -> np.ndarray:
         """How far b has moved along the axis."""
-        return self._coordinate("distance", which).value(self._owner().frames(sol.q))
+        return self._coordinate("distance", which).value(sol.q)
 
     def rate(self: Any, sol: Any, which: int = 0) -> np.ndarray:
         """The derivative of the joint's angle (or distance, or of its n-th position)."""
         if which >= len(self.coordinates):
             raise InputError(f"joint {self.name!r} ({self.kind}) measures {len(self.coordinates)} positions")
-        owner = self._owner()
-        return self.coordinates[which].rate(owner.frames(sol.q), owner.frame_rates(sol))
+        slopes = self.coordinates[which].value_and_slopes(sol.q)[1]
+        return np.sum(slopes * (np.asarray(sol.p) / self._owner()._start()[2][:, None]), axis=(-2, -1))
 
     def force(self: Any, sol: Any) -> np.ndarray:
         """The force of the joint on its second body, in world coordinates, `(rows, dim)`.
 
         In an over-constrained mechanism many reactions balance the same motion; these are the least ones.
         """
-        return reaction(self._owner(), self.stack[0], sol, self.b)[0]
+        return self._owner().reaction(sol, self.stack[0], self.b)[0]
 
     def torque(self: Any, sol: Any) -> np.ndarray:
         """The torque of the joint on its second body about the joint's point, `(rows, 3)`; in the plane `(rows,)`."""
-        return reaction(self._owner(), self.stack[0], sol, self.b)[1]
-
-
-def reaction(owner: Mechanism, joint: Joint, sol: Any, body: Body) -> tuple[np.ndarray, np.ndarray]:
-    """Force and torque of a joint on one of its bodies, about the joint's point in that body."""
-    multipliers = owner.joint_multipliers(sol, joint)
-    frames = owner.frames(sol.q)
-    if body.fixed:  # minus what the other body feels, about the same point
-        other = joint.a if body is joint.b else joint.b
-        return tuple(-x for x in reaction(owner, joint, sol, other))  # pyright: ignore[reportReturnType]
-    total = np.zeros_like(frames[body.number])
-    for k, row in enumerate(joint.rows):
-        slope = row.slopes(frames, sol.t).get(body.number)
-        if slope is not None:
-            total = total - multipliers[:, k, None, None] * slope
-    force = total[:, 0]
-    frame = frames[body.number]
-    torque = moment(frame[:, 1:], total[:, 1:])
-    if joint.place is not None:
-        point = joint.place.point_a if body is joint.a else joint.place.point_b
-        arm = np.einsum("k,...kd->...d", body.point_coefficients(point, joint.name), frame) - frame[:, 0]
-        torque = torque - cross(arm, force)
-    return force, torque
+        return self._owner().reaction(sol, self.stack[0], self.b)[1]

@@ -1,7 +1,7 @@
-"""Rows of joints inside a step: structured constraints over the particles, one per kind of joint.
+"""Rows of bodies and joints as functions, and as terms of a system: structured constraints, one per kind of joint.
 
 Joints of one kind between the same kinds of bodies become one `Local`: their coefficients are data with one entry for
-each joint, so a long chain costs as little to compile as a short one.
+each joint, so a long chain costs as little to compile as a short one. `assembly` evaluates the same rows by NumPy.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ...linalg.sparse import SparseLayout
 from ...linalg.tridiagonal import ChainLayout
 from ...mechanics import Local, Rheonomic, as_mass
 from ...mechanics.coupling import find_structure
-from .bodies import KINDS, Body, expand
-from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
+from .bodies import KINDS, Body
+from .forms import JointCoordinate, PhaseRow, ProductRow, Row, Vector, coordinate_of, frames_of
 
 # Between these numbers of rows one dense matrix is faster to compile and to factor, unless the band is narrow.
 DENSE_FROM, DENSE_TO = 17, 600
@@ -29,15 +29,6 @@ def row_bodies(rows: list[Row] | tuple[Row, ...]) -> tuple[Body, ...]:
     """The moving bodies that rows touch, by number."""
     found = {body.number: body for row in rows for vector in row.vectors for body, _ in vector.parts}
     return tuple(found[k] for k in sorted(found))
-
-
-def frames_of(kinds: tuple[str, ...], x: Any) -> Any:
-    """The frames of bodies one after the other, `(bodies * (dim + 1), dim)`, from their particles."""
-    out, first = [], 0
-    for kind in kinds:
-        out.append(expand(kind, x[first : first + KINDS[kind]], jnp))
-        first += KINDS[kind]
-    return out[0] if len(out) == 1 else jnp.concatenate(out)
 
 
 def rigid_rows(x: Any) -> Any:
@@ -59,14 +50,30 @@ def rigid_terms(bodies: list[Body]) -> list[tuple[Local, list[Body]]]:
     return out
 
 
+def rigid_products(body: Body) -> list[ProductRow]:
+    """The same rows as products of vectors fixed in the body."""
+    n, none = KINDS[body.kind] - 1, np.zeros(body.dimension)
+    d = [Vector(((body, c),), none) for c in np.eye(body.dimension + 1)[1 : n + 1]]
+    return [
+        *(ProductRow(d[i], d[i], 1.0) for i in range(n)),
+        *(ProductRow(d[i], d[j]) for i in range(n) for j in range(i + 1, n)),
+    ]
+
+
 class ProductRows(eqx.Module):
-    """The rows `A . B - c` of one joint; `pattern` says per row which coefficients of A and B may differ from zero."""
+    """The rows `A . B - c` of one joint; `pattern` says per row which coefficients of A and B may differ from zero.
+
+    Without a pattern all may, and it is one row: one program serves joints of all kinds.
+    """
 
     kinds: tuple[str, ...] = eqx.field(static=True)
-    pattern: tuple[Any, ...] = eqx.field(static=True)
+    pattern: tuple[Any, ...] | None = eqx.field(static=True)
 
     def __call__(self, x: Any, data: dict[str, Any]) -> Any:
         frames = frames_of(self.kinds, x)
+        if self.pattern is None:
+            a, b = (data[side] @ frames + data[f"{side}0"] for side in "ab")
+            return jnp.sum(a * b, axis=-1) - data["c"]
         rows = []
         for r, (component, first, second) in enumerate(self.pattern):
             b = _vector(frames, data["b"][r], data["b0"][r], second)
@@ -114,50 +121,30 @@ def _product_term(names: list[str], several: list[tuple[ProductRow, ...]]) -> Lo
     return Local(ProductRows(kinds, tuple(pattern)), indices, data, name=tuple(names))
 
 
+def product_data(rows: list[ProductRow]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Rows of all kinds as data of `ProductRows` without a pattern, over frames of two bodies; and their numbers."""
+    dim = len(rows[0].a.constant)
+    data: dict[str, Any] = {side: np.zeros((len(rows), 2 * (dim + 1))) for side in "ab"}
+    data |= {f"{side}0": np.stack([getattr(row, side).constant for row in rows]) for side in "ab"}
+    data["c"] = np.array([row.c for row in rows])
+    numbers = np.zeros((len(rows), 2), int)
+    for r, row in enumerate(rows):
+        known: list[int] = []
+        for side in "ab":
+            for body, c in getattr(row, side).parts:
+                if body.number not in known:
+                    known.append(body.number)
+                slot = known.index(body.number) * (dim + 1)
+                data[side][r, slot : slot + dim + 1] = c
+        numbers[r] = known if len(known) == 2 else known * 2
+    return data, numbers
+
+
 def _signature(rows: tuple[ProductRow, ...]) -> tuple[Any, ...]:
     """Joints with equal signatures go into one term: kinds of bodies, rows, and which rows are single components."""
     kinds = tuple(body.kind for body in row_bodies(rows))
     sides = tuple((_component(row.a), bool(row.a.parts)) for row in rows)
     return kinds, sides
-
-
-class JointCoordinate(eqx.Module):
-    """The position of a joint from the particles of its bodies."""
-
-    vectors: Any  # coefficients, (vectors, frames)
-    constants: Any  # (vectors, dim)
-    kind: str = eqx.field(static=True)
-    kinds: tuple[str, ...] = eqx.field(static=True)
-    particles: tuple[int, ...] = eqx.field(static=True)
-
-    def gather(self, q: Any) -> Any:
-        return q[np.asarray(self.particles)]
-
-    def products(self, x: Any) -> tuple[Any, ...]:
-        """(cosine, sine) of an angle, or (distance,), from the gathered particles."""
-        frames = frames_of(self.kinds, x)
-        v = self.vectors @ frames + self.constants
-        if self.kind == "distance":
-            return (jnp.sum(v[0] * v[1]),)
-        c, s = jnp.sum(v[0] * v[2]), jnp.sum(v[1] * v[2])
-        return (c, s) if len(v) == 3 else (jnp.sqrt(c**2 + s**2), jnp.sum(v[3] * v[2]))
-
-    def __call__(self, q: Any) -> Any:
-        """The angle in (-pi, pi], or the distance."""
-        found = self.products(self.gather(q))
-        return found[0] if self.kind == "distance" else jnp.arctan2(found[1], found[0])
-
-
-def coordinate_of(coordinate: Coordinate, bodies: tuple[Body, ...] | None = None) -> JointCoordinate:
-    """The same position for use inside a step, over the given bodies (its own when None)."""
-    bodies = coordinate.bodies if bodies is None else bodies
-    return JointCoordinate(
-        jnp.asarray(np.stack([v.coefficients(bodies) for v in coordinate.vectors])),
-        jnp.asarray(np.stack([np.broadcast_to(v.constant, (bodies[0].dimension,)) for v in coordinate.vectors])),
-        coordinate.kind,
-        tuple(body.kind for body in bodies),
-        tuple(k for body in bodies for k in body.particles),
-    )
 
 
 class PhaseTerm(eqx.Module):
@@ -176,8 +163,7 @@ class PhaseTerm(eqx.Module):
         if not self.winding:
             total = -phase
             for n, coordinate in zip(self.factors, self.coordinates, strict=True):
-                v = coordinate.products(x)
-                total = total + n * (v[0] if len(v) == 1 else jnp.arctan2(v[1], v[0]))
+                total = total + n * coordinate.position(x)
             return jnp.reshape(total / self.scale, (1,))
         angle = -phase
         c, s = jnp.ones((), x.dtype), jnp.zeros((), x.dtype)

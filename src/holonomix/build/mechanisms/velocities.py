@@ -1,4 +1,4 @@
-"""Velocities at the start: those that were given are kept, the others are found; NumPy, dense, once per mechanism."""
+"""Velocities at the start: those that were given are kept, the others are found; dense, once per mechanism."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from .assembly import RANK, Equations, row_sizes
-from .bodies import Body, pull
+from .bodies import Body, expand, pull
 from .joints import Joint
 
 AGREE = 1e-6  # given velocities may contradict the joints, or each other, by this share of the largest one
@@ -16,7 +16,7 @@ AGREE = 1e-6  # given velocities may contradict the joints, or each other, by th
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A velocity that somebody asked for: `slopes[i]` is the gradient of its i-th number over the velocities."""
+    """A prescribed velocity: `slopes[i]` is the gradient of its i-th number over the velocities."""
 
     what: str
     of: str
@@ -28,37 +28,35 @@ class Given:
         return f"the {self.what} {f'({shown})' if len(self.values) > 1 else shown} of {self.of}"
 
 
-def _row(equations: Equations, q: np.ndarray, slopes: dict[int, np.ndarray]) -> np.ndarray:
-    """A gradient over frames of bodies as one over all coordinates."""
-    row = np.zeros_like(q)
-    for number, slope in slopes.items():
-        body = equations.bodies[number]
-        at = list(body.particles)
-        row[at] += pull(body.kind, q[at], slope)
-    return row.reshape(-1)
-
-
-def given_by_body(equations: Equations, q: np.ndarray, body: Body) -> list[Given]:
+def given_by_body(q: np.ndarray, body: Body) -> list[Given]:
     """The velocity of the body's origin, and its angular velocity `1/2 sum_i d_i x d_i'`, where these were given."""
-    frame, dim, of, found = equations.frames(q)[body.number], body.dimension, f"body {body.name!r}", []
+    dim, of, found = body.dimension, f"body {body.name!r}", []
+    if not body.given:
+        return []
+    x = q[list(body.particles)]
+
+    def add(what: str, weights: np.ndarray, values: np.ndarray) -> None:
+        """Numbers that are sums of velocities of the frame with these weights, `(numbers, dim + 1, dim)`."""
+        rows = np.zeros((len(weights), *q.shape))
+        rows[:, list(body.particles)] = pull(body.kind, x, weights)
+        found.append(Given(what, of, rows.reshape(len(rows), -1), values))
+
     if "velocity" in body.given:
         c = body.point_coefficients(np.zeros(dim), f"the velocity of {of}")
-        rows = [_row(equations, q, {body.number: np.outer(c, e)}) for e in np.eye(dim)]
-        found.append(Given("velocity", of, np.stack(rows), body.velocity0))
+        add("velocity", c[:, None] * np.eye(dim)[:, None, :], body.velocity0)
     if "angular velocity" in body.given:
-        d, share, spin = frame[1:], 0.5, np.atleast_1d(body.spin0)
+        d, share, spin = expand(body.kind, x, np)[1:], 0.5, np.atleast_1d(body.spin0)
         if body.kind == "rod":  # it does not turn about its axis
             share, spin = 1.0, spin - (spin @ d[0]) * d[0]
         turned = [np.cross(e, d) for e in np.eye(3)] if dim == 3 else [np.stack([-d[:, 1], d[:, 0]], axis=1)]
-        rows = [_row(equations, q, {body.number: share * np.vstack([np.zeros(dim), x])}) for x in turned]
-        found.append(Given("angular velocity", of, np.stack(rows), spin))
+        add("angular velocity", np.stack([share * np.vstack([np.zeros(dim), x]) for x in turned]), spin)
     return found
 
 
-def given_by_joint(equations: Equations, q: np.ndarray, joint: Joint, which: int, rate: float) -> Given:
+def given_by_joint(q: np.ndarray, joint: Joint, which: int, rate: float) -> Given:
     """The rate of one position of a joint."""
-    row = _row(equations, q, joint.coordinates[which].slopes(equations.frames(q)))
-    return Given("rate", f"joint {joint.name!r}", row[None], np.array([rate]))
+    slopes = joint.coordinates[which].value_and_slopes(q)[1]
+    return Given("rate", f"joint {joint.name!r}", slopes.reshape(1, -1), np.array([rate]))
 
 
 def start_velocities(
