@@ -18,7 +18,7 @@ from .core import forks as forks  # notes forks from here on
 from .core import pictures
 from .core.lazy import load_name, stub_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if os.environ.get("HOLONOMIX_X64", "1") != "0":
     if "jax" in sys.modules:

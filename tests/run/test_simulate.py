@@ -224,3 +224,16 @@ def test_a_module_with_arrays_works_as_a_potential():
             hx.System(Spring(jnp.asarray(strength))), hx.StormerVerlet(), [1.0], [0.0], dt=0.001, steps=500
         )
         assert sol.final_q[0] == pytest.approx(np.cos(np.sqrt(strength) * 0.5), abs=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["array", "native"])
+def test_a_run_that_fails_in_its_first_step_ends(backend):
+    """Its force is finite at the start alone; one trajectory and many."""
+    system = hx.System(lambda q: jnp.where(q[0] > 0.999, 1.0, jnp.nan) * q[1], lambda q: jnp.array([q @ q - 1.0]))
+    q0, p0 = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    options = {"dt": 0.1, "steps": 10, "backend": backend}
+    sol = hx.simulate(system, hx.RATTLE(), q0, p0, throw=False, **options)
+    assert sol.status is hx.Status.NONFINITE and sol.stats["steps"] == 0 and len(sol.t) == 1
+    with pytest.warns(hx.errors.FailedTrajectoriesWarning, match="3 of 3"):
+        many = hx.simulate_ensemble(system, hx.RATTLE(), np.stack([q0] * 3), np.stack([p0] * 3), **options)
+    assert list(many.status) == [hx.Status.NONFINITE] * 3

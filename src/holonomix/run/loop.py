@@ -249,7 +249,7 @@ def _check_starts(loop: Loop, t0: float) -> None:
     """Fully check the first start and the worst one; one that is not finite gets its status in the run."""
     lanes = [0]
     for k in lanes:
-        q, p, system = loop.q0[k], loop.p0[k], loop.system if loop.shared_system else loop.lane_system(k)
+        q, p, system = loop.q0[k, ...], loop.p0[k, ...], loop.system if loop.shared_system else loop.lane_system(k)
         dt = np.broadcast_to(loop.consts.dt, loop.count)[k]
         try:
             check_start(system, q, p, t0, dt=dt, redundant=loop.redundant)

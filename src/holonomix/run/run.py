@@ -66,6 +66,7 @@ class Run:
         self.compile_time, self.wall_time = time.perf_counter() - began, 0.0
         self.done = 0  # steps that every live trajectory has taken
         self.first = 0  # where this call began
+        self.started = False  # whether a step was tried
         self.record = Record(loop)
         # whether all trajectories that did not fail have the same number of steps behind them
         self.in_step = not loop.watch.events and not loop.method.adaptive
@@ -229,7 +230,7 @@ class Run:
 
     def chunk(self, most: int) -> int:
         """Take about `most` steps: whole rows, or part of one when a row is long. Returns the number attempted."""
-        loop, n0 = self.loop, self.done
+        self.started, loop, n0 = True, self.loop, self.done
         into, left = n0 % loop.every, loop.steps - n0
         if into or most < loop.every or left < loop.every:
             target = n0 + min(loop.every - into, most, left)
@@ -348,7 +349,7 @@ class Run:
     def finished(self) -> bool:
         if self.done >= self.loop.steps:
             return True
-        if self.in_step and not self.done and self.record.sink is None:  # all begin well
+        if self.in_step and not self.started and self.record.sink is None:  # all begin well
             return False
         return not ((self.runner.fetch(self.carry.status) == Status.OK) if self.in_step else self.live()).any()
 
