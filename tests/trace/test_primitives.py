@@ -22,7 +22,7 @@ from holonomix.trace.sparsity import dependence
 # Primitives of `jax.lax` without a row: collectives, complex numbers, convolutions, tokens, windows.
 WITHOUT_ROW = """
     after_all all_gather all_to_all approx_top_k axis_index complex conj conv_general_dilated create_token dce_sink
-    device_put fft pmax pmin ppermute psum ragged_all_to_all reduce_window reduce_window_max reduce_window_min
+    device_put fft mulhi pmax pmin ppermute psum ragged_all_to_all reduce_window reduce_window_max reduce_window_min
     reduce_window_sum rng_bit_generator rng_uniform select_and_gather_add select_and_scatter select_and_scatter_add
     stage
 """

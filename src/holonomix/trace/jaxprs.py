@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
+import numpy as np
 from jax.extend import core as jex_core
+
+if TYPE_CHECKING:
+    Values: TypeAlias = np.ndarray
+    Index: TypeAlias = int
+else:  # NumPy returns scalars in place of arrays without axes; newer JAX gives axes as NumPy integers
+    Values, Index = np.ndarray | np.generic, int | np.integer
 
 # Primitives that only call another function, with the parameter that holds it.
 CALLS = dict.fromkeys(("jit", "pjit", "checkpoint", "remat", "remat2"), "jaxpr")

@@ -13,41 +13,41 @@ from typing import Any
 import numpy as np
 from jax.lax import GatherDimensionNumbers, GatherScatterMode
 
-from .jaxprs import Params
+from .jaxprs import Index, Params, Values
 
 
-def broadcast_in_dim(p: Params, x: np.ndarray) -> np.ndarray:
+def broadcast_in_dim(p: Params, x: Values) -> Values:
     shape = [1] * len(p.shape)
     for axis, n in zip(p.broadcast_dimensions, x.shape, strict=True):
         shape[axis] = n
     return np.broadcast_to(x.reshape(shape), p.shape)
 
 
-def reshape(p: Params, x: np.ndarray) -> np.ndarray:
+def reshape(p: Params, x: Values) -> Values:
     return (x if p.dimensions is None else np.transpose(x, p.dimensions)).reshape(p.new_sizes)
 
 
-def slice_(p: Params, x: np.ndarray) -> np.ndarray:
+def slice_(p: Params, x: Values) -> Values:
     return x[tuple(map(slice, p.start_indices, p.limit_indices, p.strides or (1,) * x.ndim))]
 
 
-def dynamic_slice(p: Params, x: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+def dynamic_slice(p: Params, x: Values, *starts: Values) -> Values:
     return x[_window(starts, x.shape, p.slice_sizes)]
 
 
-def dynamic_update_slice(p: Params, x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+def dynamic_update_slice(p: Params, x: Values, update: Values, *starts: Values) -> Values:
     out = np.array(x)
     out[_window(starts, x.shape, update.shape)] = update
     return out
 
 
-def _window(starts: Sequence[np.ndarray], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+def _window(starts: Sequence[Values], shape: Sequence[Index], sizes: Sequence[Index]) -> tuple[slice, ...]:
     """The window of the given sizes, moved inside of the array."""
     first = [min(max(int(a), 0), n - size) for a, n, size in zip(starts, shape, sizes, strict=True)]
     return tuple(slice(a, a + size) for a, size in zip(first, sizes, strict=True))
 
 
-def pad(p: Params, x: np.ndarray, fill: np.ndarray) -> np.ndarray:
+def pad(p: Params, x: Values, fill: Values) -> Values:
     for axis, (low, high, inner) in enumerate(p.padding_config):
         along = lambda cut, axis=axis: (slice(None),) * axis + (cut,)
         if inner and x.shape[axis] > 1:
@@ -61,12 +61,12 @@ def pad(p: Params, x: np.ndarray, fill: np.ndarray) -> np.ndarray:
     return x
 
 
-def iota(p: Params) -> np.ndarray:
+def iota(p: Params) -> Values:
     shape = [-1 if axis == p.dimension else 1 for axis in range(len(p.shape))]
     return np.broadcast_to(np.arange(p.shape[p.dimension]).astype(p.dtype).reshape(shape), p.shape)
 
 
-def gather(p: Params, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def gather(p: Params, x: Values, indices: Values) -> Values:
     """`lax.gather`; windows outside of x are filled or moved inside, as the mode says."""
     d, sizes, batch_shape = p.dimension_numbers, p.slice_sizes, indices.shape[:-1]
     starts = np.zeros((*batch_shape, x.ndim), np.int64)
@@ -92,7 +92,7 @@ def gather(p: Params, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return order_gathered_axes(d, np.squeeze(out, collapsed), len(batch_shape))
 
 
-def order_gathered_axes(dimension_numbers: Any, x: np.ndarray, batches: int) -> np.ndarray:
+def order_gathered_axes(dimension_numbers: Any, x: Values, batches: int) -> Values:
     """Batch axes followed by window axes, in the order that a gather gives them."""
     batch_axes, window_axes = iter(range(batches)), iter(range(batches, x.ndim))
     offsets = dimension_numbers.offset_dims
@@ -109,7 +109,7 @@ def fill_value(p: Params) -> Any:
     return True if dtype.kind == "b" else np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
 
 
-def scatter_targets(p: Params, shape: tuple[int, ...], indices: np.ndarray, updates: tuple[int, ...]) -> np.ndarray:
+def scatter_targets(p: Params, shape: tuple[Index, ...], indices: Values, updates: tuple[Index, ...]) -> Values:
     """The place in an array of the given shape that each update of a scatter goes to; -1 for those it drops."""
     d = p.dimension_numbers
     numbers = GatherDimensionNumbers(
@@ -127,10 +127,10 @@ def scatter_targets(p: Params, shape: tuple[int, ...], indices: np.ndarray, upda
     return gather(read, np.arange(np.prod(shape, dtype=np.int64)).reshape(shape), indices)
 
 
-def scatter(combine: np.ufunc | None) -> Callable[..., np.ndarray | None]:
+def scatter(combine: np.ufunc | None) -> Callable[..., Values | None]:
     """A scatter that combines old entries with updates; None: the updates replace them."""
 
-    def evaluate(p: Params, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray | None:
+    def evaluate(p: Params, x: Values, indices: Values, updates: Values) -> Values | None:
         if combine is None and p.update_jaxpr is not None:
             return None
         targets = scatter_targets(p, x.shape, indices, updates.shape).reshape(-1)
@@ -144,14 +144,14 @@ def scatter(combine: np.ufunc | None) -> Callable[..., np.ndarray | None]:
     return evaluate
 
 
-def reduction_groups(x: np.ndarray, axes: Sequence[int]) -> tuple[np.ndarray, tuple[int, ...]]:
+def reduction_groups(x: Values, axes: Sequence[Index]) -> tuple[Values, tuple[Index, ...]]:
     """The entries that go to each result of a reduction over `axes`, `(results, entries)`, and the results' shape."""
     keep = [d for d in range(x.ndim) if d not in axes]
     shape = tuple(x.shape[d] for d in keep)
     return np.transpose(x, [*keep, *axes]).reshape(math.prod(shape), math.prod(x.shape[d] for d in axes)), shape
 
 
-def product_factors(p: Params, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+def product_factors(p: Params, a: Values, b: Values) -> tuple[Values, Values, tuple[Index, ...]]:
     """The entries that a `dot_general` multiplies, and the shape of its result.
 
     They are arranged as `(batch, rows, inner)` of one side and `(batch, columns, inner)` of the other.
@@ -161,7 +161,7 @@ def product_factors(p: Params, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray
     return left, right, (*batch, *rows, *columns)
 
 
-def _factor(x: np.ndarray, batch: Sequence[int], inner: Sequence[int]) -> tuple[np.ndarray, list[int], list[int]]:
+def _factor(x: Values, batch: Sequence[Index], inner: Sequence[Index]) -> tuple[Values, list[Index], list[Index]]:
     free = [d for d in range(x.ndim) if d not in inner and d not in batch]
     sizes = [[x.shape[d] for d in axes] for axes in (batch, free, inner)]
     return np.transpose(x, [*batch, *free, *inner]).reshape([math.prod(n) for n in sizes]), sizes[0], sizes[1]

@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 
 from . import moves
-from .jaxprs import Params
+from .jaxprs import Params, Values
 
 Evaluate = Callable[..., Any]  # (params, *arrays) -> array; a list for several results, None: left to JAX
 Degree = Callable[[Params, Sequence[float]], float]  # from the degrees of the arguments
@@ -129,7 +129,7 @@ def _call(fn: Callable[..., Any]) -> Evaluate:
     return lambda p, *x: fn(*x)
 
 
-def _same(p: Params, *x: np.ndarray) -> list[np.ndarray]:
+def _same(p: Params, *x: Values) -> list[Values]:
     return list(x)
 
 
@@ -138,22 +138,22 @@ def _if_real(fn: Evaluate) -> Evaluate:
     return lambda p, *x: fn(p, *x) if p.outs[0].dtype.kind == "f" else None
 
 
-def _convert(p: Params, x: np.ndarray) -> np.ndarray | None:
+def _convert(p: Params, x: Values) -> Values | None:
     """To anything but from floating-point numbers to integers, which JAX saturates."""
     return x.astype(p.new_dtype) if x.dtype.kind in "iub" or np.dtype(p.new_dtype).kind == "f" else None
 
 
-def _select(p: Params, which: np.ndarray, *cases: np.ndarray) -> np.ndarray | None:
+def _select(p: Params, which: Values, *cases: Values) -> Values | None:
     return np.where(which, cases[1], cases[0]) if len(cases) == 2 and which.dtype == bool else None
 
 
-def _dot_general(p: Params, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _dot_general(p: Params, a: Values, b: Values) -> Values:
     left, right, shape = moves.product_factors(p, a, b)
     return np.matmul(left, right.transpose(0, 2, 1)).reshape(shape)
 
 
 def _accumulate(ufunc: np.ufunc) -> Evaluate:
-    def accumulate(p: Params, x: np.ndarray) -> np.ndarray:
+    def accumulate(p: Params, x: Values) -> Values:
         flip = lambda x: np.flip(x, p.axis) if p.reverse else x
         return flip(ufunc.accumulate(flip(x), p.axis))
 
