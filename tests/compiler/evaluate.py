@@ -42,7 +42,8 @@ def evaluate(fn, *args, backend="native"):
 
 def evaluate_batch(fn, batch, backend="native", lanes=None, threads=1):
     """`batch` holds arrays with a leading axis; one trajectory for each."""
-    runner = build(program_of(fn, *(a[0] for a in batch)), backend, lanes=lanes, threads=threads)
+    options = {"lanes": lanes, "threads": threads} if backend == "native" else {}
+    runner = build(program_of(fn, *(a[0] for a in batch)), backend, **options)
     _, rows = runner.run(tuple(batch), (), None, rows=1, every=0)
     return jax.tree.map(lambda a: np.asarray(a)[:, 0], rows)
 
