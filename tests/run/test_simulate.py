@@ -112,7 +112,7 @@ def test_to_xarray_and_repr():
 
 def test_progress_fits_the_terminal():
     for width, named in ((140, True), (80, False)):
-        console = Console(width=width, record=True, file=io.StringIO())
+        console = Console(width=width, record=True, file=io.StringIO(), force_terminal=True)
         run(progress=console)
         shown = console.export_text().strip().splitlines()[-1]
         assert ("RATTLE" in shown) is named

@@ -36,9 +36,10 @@ class Progress:
             rich_progress.TimeRemainingColumn(),
             rich_progress.TextColumn("{task.fields[errors]}"),
         )
-        self.console = console
+        self.console, self.moving = console, console.is_terminal or console.is_jupyter
         self.bar = rich_progress.Progress(*columns, console=console, transient=False)
-        self.bar.start()
+        if self.moving:
+            self.bar.start()
         self.by_time = total is None
         self.first = first
         done = 0 if self.by_time else first
@@ -67,9 +68,10 @@ class Progress:
     def _show(self, n: int, completed: float | int, errors: str) -> None:
         rate, now = self._rate(n), time.perf_counter()
         self.bar.update(self.task, completed=completed, rate=rate, errors=errors)
-        if not self.console.is_terminal and now - self.printed >= LINE_SECONDS:
+        if not self.moving and now - self.printed >= LINE_SECONDS:
             self.printed = now
             self.console.print(f"{n:,} steps ({self.bar.tasks[0].percentage:.1f} %), {rate}, {errors}", highlight=False)
 
     def close(self) -> None:
-        self.bar.stop()
+        if self.moving:
+            self.bar.stop()

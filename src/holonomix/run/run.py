@@ -28,7 +28,7 @@ from .interrupts import Interrupts
 from .loop import Loop
 from .progress import Progress
 from .record import SMALL, Passages, Record, Rows, Table, blank_rows, check_memory
-from .stepper import REPEATED, Consts, LoopCarry, Stepper, over_trajectories
+from .stepper import REPEATED, Consts, LoopCarry, Stepper
 
 __all__ = ["Run", "failed"]
 
@@ -289,12 +289,15 @@ class Run:
         if not again.any():
             return False
         before, stepper, lanes = self.n, loop.stepper.with_care(), np.flatnonzero(again)
-        # always the same number together, so that results do not depend on how many there are
-        together = 1 if loop.alone else REPEATED_TOGETHER
-        for first in range(0, len(lanes), together):
-            some = np.resize(lanes[first : first + together], together)
-            consts = select(loop.consts, loop.axes, some)
-            self.carry = place(self.carry, some, _step_each(stepper, select(self.carry, 0, some), consts, loop.axes))
+        if loop.axes is None:
+            self.carry = jax.tree.map(lambda x: x[None], _take_step(stepper, self.lane(0), loop.consts))
+        else:
+            # always the same number together, so that results do not depend on how many there are
+            for first in range(0, len(lanes), REPEATED_TOGETHER):
+                some = np.resize(lanes[first : first + REPEATED_TOGETHER], REPEATED_TOGETHER)
+                consts = select(loop.consts, loop.axes, some)
+                part = _take_steps(stepper, select(self.carry, 0, some), consts, loop.axes)
+                self.carry = place(self.carry, some, part)
         lost = again & failed(self.status)
         self.given_up |= lost
         if lost.any():  # the first failure is the one to report
@@ -420,13 +423,14 @@ def failed(status: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _step_each(stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts | None) -> LoopCarry:
-    """One step of trajectories that halted before it."""
+def _take_step(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
+    """One step of a trajectory that halted before it."""
+    return stepper.step(eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status)), consts)
 
-    def step(consts: Consts, carry: LoopCarry) -> LoopCarry:
-        return stepper.step(eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status)), consts)
 
-    return over_trajectories(step, consts, axes, carry)
+@compiled
+def _take_steps(stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts) -> LoopCarry:
+    return jax.vmap(lambda carry, consts: _take_step(stepper, carry, consts), in_axes=(0, axes))(carry, consts)
 
 
 @compiled
