@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ...core.errors import InputError
-from ...core.types import Numbers, known_array
+from ...core.types import ArrayLike, Numbers, Real, known_array
 from ...mechanics import System
 from ...mechanics.invariants import linear_momentum
 from ...mechanics.problem import Problem
@@ -31,9 +31,9 @@ _BONDS, _ANGLES = ((0, 1), (1, 2), (2, 3)), ((0, 2), (1, 3))
 def butane(
     units: str = "kcal/mol",
     rigid: bool = True,
-    omega: Any = None,
-    torsion: Any = 1.0,
-    angle: Any = 0.6,
+    omega: ArrayLike | None = None,
+    torsion: Real = 1.0,
+    angle: ArrayLike = 0.6,
 ) -> Problem:
     """One n-butane in vacuum, at rest with the dihedral `angle` (radians; 0 is trans).
 
@@ -57,7 +57,7 @@ def butane(
     return Problem(system, q, known_array(np.zeros(q.shape)), dt, 1000 * dt, None, "n-butane", invariants, _BONDS)
 
 
-def butane_positions(angle: Any) -> Any:
+def butane_positions(angle: ArrayLike) -> Any:
     """The four atoms at a dihedral angle (0 is trans), shape (4, 3); works under `vmap`."""
     bend = np.pi - np.deg2rad(ANGLE)
     along, across = BOND * np.cos(bend), BOND * np.sin(bend)

@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from ...core.errors import InputError
 from ...core.scene import Frame, Scene, ShapeMark
-from ...core.types import Numbers
+from ...core.types import ArrayLike, Function, Numbers, Real
 from ...linalg.rotations import hat, vee
 from ...mechanics import System
 from ...mechanics.problem import Problem
@@ -24,7 +24,7 @@ ROWS, COLUMNS = np.triu_indices(3)
 WEIGHTS = np.where(ROWS == COLUMNS, 1.0, np.sqrt(2.0))
 
 
-def orthonormality(q: Numbers, *params: Any) -> Any:
+def orthonormality(q: Numbers, *params: PyTree) -> Any:
     """The upper triangle of `R^T R - I`, off-diagonal entries times sqrt 2."""
     return (q.T @ q - jnp.eye(3, dtype=q.dtype))[ROWS, COLUMNS] * WEIGHTS
 
@@ -39,10 +39,10 @@ def free(q: Numbers, params: PyTree) -> Any:
 
 
 def rigid_body(
-    potential: Any = None,
-    inertia: Any = (1.0, 1.0, 1.0),
-    rotation: Any = None,
-    angular_velocity: Any = (1.0, 0.2, 0.1),
+    potential: Function | None = None,
+    inertia: ArrayLike = (1.0, 1.0, 1.0),
+    rotation: ArrayLike | None = None,
+    angular_velocity: ArrayLike = (1.0, 0.2, 0.1),
     params: PyTree | None = None,
     name: str = "rigid body",
     **options: Any,
@@ -88,7 +88,10 @@ def dipole(q: Numbers, params: PyTree) -> Any:
 
 
 def magnetized_body(
-    field: Any = 1.0, inertia: Any = 1.0, rotation: Any = None, angular_velocity: Any = (1.0, 0.2, 0.1)
+    field: ArrayLike = 1.0,
+    inertia: ArrayLike = 1.0,
+    rotation: ArrayLike | None = None,
+    angular_velocity: ArrayLike = (1.0, 0.2, 0.1),
 ) -> Problem:
     """A magnetized body in a constant field, `V = B mu R_33` (Tao & Owhadi (4.5)); `field` is `B mu`."""
     moments = vector("inertia", finite("inertia", inertia), 3) if np.ndim(inertia) < 2 else inertia
@@ -104,11 +107,11 @@ def top_weight(q: Numbers, params: PyTree) -> Any:
 
 
 def heavy_top(
-    inertia: Any = (1.0, 1.0, 0.5),
-    center: Any = (0.0, 0.0, 1.0),
-    weight: Any = 1.0,
-    tilt: Any = 0.3,
-    angular_velocity: Any = (0.0, 0.0, 8.0),
+    inertia: ArrayLike = (1.0, 1.0, 0.5),
+    center: ArrayLike = (0.0, 0.0, 1.0),
+    weight: ArrayLike = 1.0,
+    tilt: Real = 0.3,
+    angular_velocity: ArrayLike = (0.0, 0.0, 8.0),
 ) -> Problem:
     """A top with its point fixed, `V = m g (R c)_3` for the center of mass c in the body, tilted from the vertical."""
     params = {"weight": finite("weight", weight), "center": vector("center", finite("center", center), 3)}

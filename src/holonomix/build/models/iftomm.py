@@ -5,6 +5,7 @@ Each function returns a `Problem`; `mechanism=True` returns the `Mechanism` inst
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,14 @@ def iftomm_a03(mechanism: bool = False) -> Problem | Mechanism:
     phi, delta, omega, epsilon = 0.222668390165885884, 0.487364979543842550, -0.222668390165885884, 1.23054744454982119
     turn = lambda x: np.array([[np.cos(x), -np.sin(x)], [np.sin(x), np.cos(x)]])
 
-    def link(name: str, mass: float, inertia: float, place: Any, angle: float, center: Any) -> Any:
+    def link(
+        name: str,
+        mass: float,
+        inertia: float,
+        place: Sequence[float] | np.ndarray,
+        angle: float,
+        center: Sequence[float] | np.ndarray,
+    ) -> Any:
         return m.body(name, mass=mass, inertia=inertia, position=place, rotation=angle, center=center)
 
     crank = link("crank", 0.04325, 2.194e-6, (0.0, 0.0), beta, (0.00092, 0.0))

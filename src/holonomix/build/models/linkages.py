@@ -5,38 +5,49 @@ Joints are point masses in Cartesian coordinates, bars are distances; gravity is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ...core.checks import whole_number
 from ...core.errors import InputError
+from ...core.types import ArrayLike, Function, Numbers
 from ...mechanics import Distance, Local, System
 from ...mechanics.problem import Problem
 from .checks import finite, positive, vector
 
 
-def falling(q: Any, params: Any) -> Any:
+def falling(q: Numbers, params: PyTree) -> Any:
     """`gravity * sum m_i y_i`, the last coordinate up."""
     return params["gravity"] * jnp.sum(params["masses"] * q[:, -1])
 
 
-def bar_lengths(params: Any) -> Any:
+def bar_lengths(params: PyTree) -> Any:
     return params["lengths"]
 
 
-def on_the_line(x: Any, params: Any) -> Any:
+def on_the_line(x: Numbers, params: PyTree) -> Any:
     """The slider's height."""
     return x[0, 1]
 
 
-def midpoint(x: Any, params: Any) -> Any:
+def midpoint(x: Numbers, params: PyTree) -> Any:
     """The middle of a bar: `x_2 = (x_0 + x_1)/2`."""
     return x[2] - 0.5 * (x[0] + x[1])
 
 
-def _linkage(q: Any, terms: Any, masses: Any, lengths: Any, gravity: Any, v: Any, **rest: Any) -> Problem:
+def _linkage(
+    q: np.ndarray,
+    terms: Sequence[Function],
+    masses: ArrayLike,
+    lengths: ArrayLike,
+    gravity: ArrayLike,
+    v: np.ndarray,
+    **rest: Any,
+) -> Problem:
     """A problem from positions and velocities that are nearly tangent: the velocity is projected."""
     each = vector("masses", positive("masses", masses), q.shape[0])
     params = {
@@ -46,11 +57,11 @@ def _linkage(q: Any, terms: Any, masses: Any, lengths: Any, gravity: Any, v: Any
     }
     mass = jnp.broadcast_to(each[:, None], q.shape)
     system = System(falling, terms, mass=mass, params=params)
-    q = jnp.asarray(q)
-    return Problem(system, q, _tangent(system, q, jnp.asarray(mass * v)), bonds=_bonds(terms), **rest)
+    start = jnp.asarray(q)
+    return Problem(system, start, _tangent(system, start, jnp.asarray(mass * v)), bonds=_bonds(terms), **rest)
 
 
-def _tangent(system: Any, q: Any, p: Any) -> Any:
+def _tangent(system: System, q: Numbers, p: Numbers) -> Any:
     """p projected, by least squares in the mass metric: redundant bars do no harm."""
     rows = np.asarray(system.linearize(q).todense())
     root = np.sqrt(np.broadcast_to(np.asarray(system.mass), q.shape).reshape(-1))
@@ -61,13 +72,18 @@ def _tangent(system: Any, q: Any, p: Any) -> Any:
     return jnp.asarray((scaled * root).reshape(q.shape))
 
 
-def _bonds(terms: Any) -> tuple[tuple[int, int], ...]:
+def _bonds(terms: Sequence[Function]) -> tuple[tuple[int, int], ...]:
     pairs = [term.indices.array for term in terms if isinstance(term, Distance)]
     return tuple((int(a), int(b)) for table in pairs for a, b in table)
 
 
 def slider_crank(
-    crank: float = 1.0, rod: float = 3.0, angle: float = 1.0, rate: float = 1.0, masses: Any = 1.0, gravity: Any = 1.0
+    crank: float = 1.0,
+    rod: float = 3.0,
+    angle: float = 1.0,
+    rate: float = 1.0,
+    masses: ArrayLike = 1.0,
+    gravity: ArrayLike = 1.0,
 ) -> Problem:
     """A crank about the origin drives a slider on the x-axis through a rod; q = (pin, slider), shape (2, 2)."""
     crank, rod = float(positive("crank", crank)), float(positive("rod", rod))
@@ -91,8 +107,8 @@ def four_bar(
     rocker: float = 1.6,
     angle: float = 0.8,
     rate: float = 1.0,
-    masses: Any = 1.0,
-    gravity: Any = 1.0,
+    masses: ArrayLike = 1.0,
+    gravity: ArrayLike = 1.0,
 ) -> Problem:
     """Crank, coupler and rocker between two fixed pivots a distance `ground` apart; q of shape (2, 2).
 
@@ -121,7 +137,9 @@ def _meet(a: np.ndarray, r: float, c: np.ndarray, s: float) -> np.ndarray:
     return a + x * along + np.sqrt(r**2 - x**2) * np.array([-along[1], along[0]])
 
 
-def watt(arm: float = 2.0, coupler: float = 1.0, rate: float = 0.5, masses: Any = 1.0, gravity: Any = 1.0) -> Problem:
+def watt(
+    arm: float = 2.0, coupler: float = 1.0, rate: float = 0.5, masses: ArrayLike = 1.0, gravity: ArrayLike = 1.0
+) -> Problem:
     """Watt's linkage: the middle of the coupler moves nearly on a straight line; q = (A, B, middle), shape (3, 2)."""
     arm, coupler = float(positive("arm", arm)), float(positive("coupler", coupler))
     q = np.array([[0.0, coupler / 2], [0.0, -coupler / 2], [0.0, 0.0]])
@@ -134,7 +152,9 @@ def watt(arm: float = 2.0, coupler: float = 1.0, rate: float = 0.5, masses: Any 
     return _linkage(q, terms, masses, (arm, coupler, arm), gravity, v, dt=0.02, t1=20.0, name="Watt's linkage")
 
 
-def planar_ring(n: int = 6, rigid: bool = False, radius: float = 1.0, rate: float = 1.0, masses: Any = 1.0) -> Problem:
+def planar_ring(
+    n: int = 6, rigid: bool = False, radius: float = 1.0, rate: float = 1.0, masses: ArrayLike = 1.0
+) -> Problem:
     """n equal bars closed to a ring in the plane, free to move, from the regular polygon; q of shape (n, 2).
 
     `rigid=True` adds the braces between second neighbors: 2 n bars of which only 2 n - 3 are independent, so it asks
@@ -154,7 +174,7 @@ def planar_ring(n: int = 6, rigid: bool = False, radius: float = 1.0, rate: floa
     return _linkage(q, terms, masses, lengths, 0.0, v, dt=0.02, t1=20.0, name=name)
 
 
-def rigid_molecules(n: int = 27, temperature: float = 0.1, stiffness: Any = 1.0, seed: int = 0) -> Problem:
+def rigid_molecules(n: int = 27, temperature: float = 0.1, stiffness: ArrayLike = 1.0, seed: int = 0) -> Problem:
     """n rigid triatomic molecules (the shape and masses of water) in a harmonic trap; q of shape (3 n, 3).
 
     They do not act on each other: each keeps three distances, and the solver treats them block by block.
@@ -184,7 +204,7 @@ def rigid_molecules(n: int = 27, temperature: float = 0.1, stiffness: Any = 1.0,
     return Problem(system, jnp.asarray(q), jnp.asarray(p), 0.02, 20.0, None, f"{n} rigid molecules", bonds=bonds)
 
 
-def trapped(q: Any, params: Any) -> Any:
+def trapped(q: Numbers, params: PyTree) -> Any:
     """`stiffness/2 sum m_i |q_i|^2`: every molecule swings and turns in its own way."""
     return (
         0.5 * params["stiffness"] * jnp.sum(params["masses"] * (q[:, 0] ** 2 + 1.3 * q[:, 1] ** 2 + 1.7 * q[:, 2] ** 2))
@@ -203,7 +223,9 @@ def _rigid_part(q: np.ndarray, p: np.ndarray, masses: np.ndarray) -> np.ndarray:
     return masses[:, None] * (p.sum(axis=0) / masses.sum() + np.cross(omega, arm))
 
 
-def mobile(levels: int = 4, length: float = 1.0, spread: float = 0.5, masses: Any = 1.0, gravity: Any = 1.0) -> Problem:
+def mobile(
+    levels: int = 4, length: float = 1.0, spread: float = 0.5, masses: ArrayLike = 1.0, gravity: ArrayLike = 1.0
+) -> Problem:
     """A mobile: a tree of rods in the plane, two below each joint, hung from the origin; q of shape (2^levels - 1, 2).
 
     The rods' equations couple along the tree and are eliminated from the leaves up, without fill.

@@ -5,6 +5,7 @@ Each function returns a `Problem`; `mechanism=True` returns the `Mechanism` inst
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import numpy as np
 
 from ...core.checks import whole_number
 from ...core.errors import InputError
+from ...core.types import Numbers, Real
 from ...mechanics.problem import Problem
 from ..mechanisms import Box, Cylinder, Mechanism
+from ..mechanisms.bodies import Body
 from .iftomm import finished, iftomm_a04
 
 ARM = Path(__file__).parent / "data" / "seven_axis_arm.urdf"
@@ -74,7 +77,9 @@ BARS = (
 )
 
 
-def _leg(m: Mechanism, label: str, crank: Any, pin: np.ndarray, in_crank: Any, mirror: float, mass: float) -> None:
+def _leg(
+    m: Mechanism, label: str, crank: Body, pin: np.ndarray, in_crank: np.ndarray, mirror: float, mass: float
+) -> None:
     """Knots as point masses, bars as distances; the pin is a point of the crank."""
     points = jansen_points(pin, mirror)
     knots = {
@@ -206,7 +211,10 @@ def hoberman_ring(sectors: int = 8, rate: float = 0.5, mechanism: bool = False) 
 
 
 def stewart_platform(
-    stiffness: float = 2000.0, damping: float = 0.0, push: Any = (0.3, 0.2, 0.0), mechanism: bool = False
+    stiffness: float = 2000.0,
+    damping: float = 0.0,
+    push: Sequence[Real] | Numbers | np.ndarray = (0.3, 0.2, 0.0),
+    mechanism: bool = False,
 ) -> Problem | Mechanism:
     """A hexapod: a platform on six legs, each a slide between a universal joint below and a ball joint above.
 
@@ -268,12 +276,16 @@ def gyroscope(
     return finished(m, mechanism, 2e-4, 5.0)
 
 
-def seven_axis_arm(positions: Any = None, velocities: Any = None, mechanism: bool = False) -> Problem | Mechanism:
+def seven_axis_arm(
+    positions: Sequence[Real] | Numbers | np.ndarray | None = None,
+    velocities: Sequence[Real] | Numbers | np.ndarray | None = None,
+    mechanism: bool = False,
+) -> Problem | Mechanism:
     """An arm of seven axes, read from the URDF file beside this module; `positions` and `velocities` hold 7 numbers."""
     names = [f"axis {k}" for k in range(1, 8)]
     x = (0.3, 0.8, -0.4, -1.2, 0.5, 0.9, 0.0) if positions is None else positions
     v = np.zeros(7) if velocities is None else velocities
-    if np.shape(x) != (7,) or np.shape(v) != (7,):
+    if np.asarray(x).shape != (7,) or np.asarray(v).shape != (7,):
         raise InputError("positions and velocities of the arm are seven numbers each")
     m = Mechanism.from_urdf(
         ARM, positions=dict(zip(names, x, strict=True)), velocities=dict(zip(names, v, strict=True))

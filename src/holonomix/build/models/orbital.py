@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ...core.errors import InputError
-from ...core.types import Numbers
+from ...core.types import ArrayLike, Numbers
 from ...mechanics import System
 from ...mechanics.invariants import angular_momentum
 from ...mechanics.problem import Problem
@@ -21,7 +21,7 @@ def attraction(q: Numbers, params: PyTree) -> Any:
     return -params["mu"] / jnp.sqrt(jnp.sum(q**2))
 
 
-def kepler(eccentricity: Any = 0.6, mu: Any = 1.0) -> Problem:
+def kepler(eccentricity: ArrayLike = 0.6, mu: ArrayLike = 1.0) -> Problem:
     """The Kepler ellipse with semi-axis one, q = (x, y), from its pericenter; period `2 pi / sqrt(mu)`.
 
     Angular momentum and the Laplace-Runge-Lenz vector are conserved; `reference` solves Kepler's equation.
@@ -78,7 +78,9 @@ def tethers(q: Numbers, params: PyTree) -> Any:
     return jnp.sum((q - jnp.roll(q, -1, axis=0)) ** 2, axis=1) - params["lengths"] ** 2
 
 
-def tethered_satellites(height: Any = 20.0, masses: Any = 1.0, length: Any = 1.0, mu: Any = 1.0) -> Problem:
+def tethered_satellites(
+    height: ArrayLike = 20.0, masses: ArrayLike = 1.0, length: ArrayLike = 1.0, mu: ArrayLike = 1.0
+) -> Problem:
     """Three satellites joined by three tight tethers, q of shape (3, 3); the start has energy zero.
 
     Brugnano, Gurioli, Iavernaro & Weinmueller (5.4): two satellites side by side, the third turns about their tether.

@@ -6,19 +6,22 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ...core.errors import InputError
-from ...core.types import Numbers
+from ...core.types import ArrayLike, Numbers
 from ...mechanics import System
 from ...mechanics.problem import Problem
 from .checks import finite, is_traced, positive, vector
 
 
-def springs(q: Any, params: Any) -> Any:
+def springs(q: Numbers, params: PyTree) -> Any:
     return 0.5 * jnp.sum(params["mass"] * params["frequencies"] ** 2 * q**2)
 
 
-def harmonic_oscillator(frequencies: Any = (1.0,), q0: Any = 1.0, p0: Any = 0.0, mass: Any = 1.0) -> Problem:
+def harmonic_oscillator(
+    frequencies: ArrayLike = (1.0,), q0: ArrayLike = 1.0, p0: ArrayLike = 0.0, mass: ArrayLike = 1.0
+) -> Problem:
     """Independent oscillators, one per frequency: linear, so a test of accuracy, never of an order."""
     frequencies = jnp.atleast_1d(positive("frequencies", frequencies))
     n, mass = frequencies.shape[0], positive("mass", mass)
@@ -37,7 +40,7 @@ def harmonic_oscillator(frequencies: Any = (1.0,), q0: Any = 1.0, p0: Any = 0.0,
     )
 
 
-def _rotation(w: Any, m: Any, q: Any, p: Any) -> Any:
+def _rotation(w: np.ndarray, m: np.ndarray, q: np.ndarray, p: np.ndarray) -> Any:
     def reference(t: Numbers):
         c, s = np.cos(np.multiply.outer(t, w)), np.sin(np.multiply.outer(t, w))
         return q * c + p / (m * w) * s, p * c - m * w * q * s
@@ -45,13 +48,15 @@ def _rotation(w: Any, m: Any, q: Any, p: Any) -> Any:
     return reference
 
 
-def cubic_well(q: Any, params: Any) -> Any:
+def cubic_well(q: Numbers, params: PyTree) -> Any:
     """`(x^2 + y^2)/2 + a (x^2 y - y^3/3)`."""
     x, y = q[0], q[1]
     return 0.5 * (x**2 + y**2) + params["coupling"] * (x**2 * y - y**3 / 3)
 
 
-def henon_heiles(energy: Any = 1 / 12, y: Any = 0.1, py: Any = 0.1, coupling: Any = 1.0) -> Problem:
+def henon_heiles(
+    energy: ArrayLike = 1 / 12, y: ArrayLike = 0.1, py: ArrayLike = 0.1, coupling: ArrayLike = 1.0
+) -> Problem:
     """The Henon-Heiles system, q = (x, y), from x = 0 with px > 0 set by the energy (bound below 1/6)."""
     energy, y, py = finite("energy", energy), finite("y", y), finite("py", py)
     params = {"coupling": finite("coupling", coupling)}

@@ -46,7 +46,7 @@ def rods(q: Numbers, params: PyTree) -> Any:
     return jnp.sum((q - before) ** 2, axis=1) - params["lengths"] ** 2
 
 
-def _single(length: Any, gravity: Any, mass: Any) -> tuple[Any, Any]:
+def _single(length: ArrayLike, gravity: ArrayLike, mass: ArrayLike) -> tuple[Any, Any]:
     params = {
         "length": positive("length", length),
         "gravity": finite("gravity", gravity),
@@ -56,7 +56,11 @@ def _single(length: Any, gravity: Any, mass: Any) -> tuple[Any, Any]:
 
 
 def planar_pendulum(
-    angle: Any = 0.0, angular_velocity: Any = 1.0, length: Any = 1.0, gravity: Any = 1.0, mass: Any = 1.0
+    angle: ArrayLike = 0.0,
+    angular_velocity: ArrayLike = 1.0,
+    length: ArrayLike = 1.0,
+    gravity: ArrayLike = 1.0,
+    mass: ArrayLike = 1.0,
 ) -> Problem:
     """The pendulum in the plane, q = (x, y), from the angle (0 hangs down) with the angular velocity given.
 
@@ -68,13 +72,12 @@ def planar_pendulum(
     q = params["length"] * jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
     p = params["mass"] * params["length"] * rate * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
     known = not is_traced(params, angle, rate) and float(params["gravity"]) > 0
-    reference = _pendulum_reference(angle, rate, params) if known else None
+    reference = _pendulum_reference(float(angle), float(rate), params) if known else None
     scene = particle_scene(q.shape, [(-1, 0)], rows=[0])
     return Problem(system, q, p, 0.1, 10.0, reference, "planar pendulum", bonds=((-1, 0),), scene=scene)
 
 
-def _pendulum_reference(angle: Any, rate: Any, params: PyTree) -> Any:
-    angle, rate = float(angle), float(rate)
+def _pendulum_reference(angle: float, rate: float, params: PyTree) -> Any:
     length, mass = float(params["length"]), float(params["mass"])
     w = float(np.sqrt(params["gravity"] / params["length"]))
     angle = (angle + np.pi) % (2 * np.pi) - np.pi
@@ -109,7 +112,11 @@ def _pendulum_reference(angle: Any, rate: Any, params: PyTree) -> Any:
 
 
 def spherical_pendulum(
-    angle: Any = np.pi / 3, velocity: Any = (0.3, 0.8), length: Any = 1.0, gravity: Any = 1.0, mass: Any = 1.0
+    angle: ArrayLike = np.pi / 3,
+    velocity: ArrayLike = (0.3, 0.8),
+    length: ArrayLike = 1.0,
+    gravity: ArrayLike = 1.0,
+    mass: ArrayLike = 1.0,
 ) -> Problem:
     """The pendulum in space, q = (x, y, z), from the angle with the vertical.
 
@@ -131,7 +138,9 @@ def vertical_momentum(q: Numbers, p: Numbers) -> Any:
     return q[0] * p[1] - q[1] * p[0]
 
 
-def conical_pendulum(angle: Any = None, length: Any = 1.0, gravity: Any = 1.0, mass: Any = 1.0) -> Problem:
+def conical_pendulum(
+    angle: ArrayLike | None = None, length: ArrayLike = 1.0, gravity: ArrayLike = 1.0, mass: ArrayLike = 1.0
+) -> Problem:
     """The spherical pendulum on a horizontal circle; at 45 degrees the period is `2^(3/4) pi`, lambda `2^(-1/2)`."""
     system, params = _single(length, positive("gravity", gravity), mass)
     if angle is None:
@@ -173,7 +182,7 @@ def sextic_surface(q: Numbers, params: PyTree) -> Any:
     return jnp.reshape(q[0] ** 6 + q[1] ** 4 + q[2] ** 2 - params["level"], (1,))
 
 
-def modified_pendulum(strength: Any = 1.0, level: Any = 0.625) -> Problem:
+def modified_pendulum(strength: ArrayLike = 1.0, level: ArrayLike = 0.625) -> Problem:
     """`V = z^4` on the surface `x^6 + y^4 + z^2 = 0.625`, from the start of the conical pendulum."""
     params = {"strength": finite("strength", strength), "level": positive("level", level)}
     if not is_traced(level) and float(params["level"]) <= 0.5:
@@ -187,7 +196,11 @@ def modified_pendulum(strength: Any = 1.0, level: Any = 0.625) -> Problem:
 
 
 def double_pendulum(
-    lengths: Any = (1.0, SQRT2), masses: Any = 1.0, gravity: Any = 1.0, angles: Any = None, velocities: Any = 0.0
+    lengths: ArrayLike = (1.0, SQRT2),
+    masses: ArrayLike = 1.0,
+    gravity: ArrayLike = 1.0,
+    angles: ArrayLike | None = None,
+    velocities: ArrayLike = 0.0,
 ) -> Problem:
     """Two rods in the plane, q of shape (2, 2), from (0, -1), (1, -2) at rest unless angles are given.
 
@@ -205,7 +218,7 @@ def double_pendulum(
     return _linked(lengths, masses, gravity, arms, velocities, "double pendulum", 0.05, 50.0)
 
 
-def chain(n: int = 10, length: Any = SQRT5, masses: Any = 1.0, gravity: Any = 1.0) -> Problem:
+def chain(n: int = 10, length: ArrayLike = SQRT5, masses: ArrayLike = 1.0, gravity: ArrayLike = 1.0) -> Problem:
     """n pendula in a row, q of shape (n, 2), straight at rest: `x_i = i`, `y_i = -2 i` with rods of sqrt 5."""
     n = whole_number("the number of pendula", n)
     lengths = vector("length", positive("length", length), n)
@@ -214,7 +227,14 @@ def chain(n: int = 10, length: Any = SQRT5, masses: Any = 1.0, gravity: Any = 1.
 
 
 def _linked(
-    lengths: Any, masses: Any, gravity: Any, arms: Any, velocities: Any, name: str, dt: float, t1: float
+    lengths: Numbers,
+    masses: ArrayLike,
+    gravity: ArrayLike,
+    arms: Numbers,
+    velocities: ArrayLike,
+    name: str,
+    dt: float,
+    t1: float,
 ) -> Problem:
     n = arms.shape[0]
     masses = positive("masses", masses)

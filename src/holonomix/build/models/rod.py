@@ -21,7 +21,7 @@ from jaxtyping import PyTree
 from ...core.checks import whole_number
 from ...core.errors import InputError, ShapeError
 from ...core.scene import Plane, Polyline, Scene
-from ...core.types import Numbers
+from ...core.types import ArrayLike, Numbers, Real
 from ...mechanics import BlockMass, Local, System
 from ...mechanics.problem import Problem
 from ...mechanics.structured import AbstractLocal
@@ -34,16 +34,16 @@ BOX = ((1.0, 0.0, 0.0, 0.5), (-1.0, 0.0, 0.0, 1.0), (0.0, 1.0, 0.0, 1.0), (0.0, 
 
 def cosserat_rod(
     nodes: int = 10,
-    length: Any = 1.0,
-    density: Any = 1.0,
-    section: Any = 0.1,
-    stiffness: Any = 0.01,
+    length: ArrayLike = 1.0,
+    density: ArrayLike = 1.0,
+    section: ArrayLike = 0.1,
+    stiffness: ArrayLike = 0.01,
     end: str = "clamped",
-    walls: Any = BOX,
-    attraction: Any = 0.1,
-    reach: Any = 0.25,
-    speed: Any = 1.7,
-    gravity: Any = 0.0,
+    walls: ArrayLike = BOX,
+    attraction: ArrayLike = 0.1,
+    reach: ArrayLike = 0.25,
+    speed: Real = 1.7,
+    gravity: ArrayLike = 0.0,
 ) -> Problem:
     """A rod of `nodes` cells that stands upright and is thrown against a wall: `z' = speed s^2 e_x`.
 
@@ -57,7 +57,7 @@ def cosserat_rod(
         raise InputError(
             f"end must be 'clamped' or 'free', not {end!r} (clamping both ends of a straight rod loses a rank)"
         )
-    planes = jnp.zeros((0, 4)) if len(walls) == 0 else finite("walls", walls)
+    planes = jnp.zeros((0, 4)) if np.shape(walls)[:1] == (0,) else finite("walls", walls)
     if planes.ndim != 2 or planes.shape[1] != 4:
         raise ShapeError(f"walls must have shape (k, 4), a normal and a distance each; they have shape {planes.shape}")
     ds = positive("length", length) / nodes
@@ -111,7 +111,7 @@ def _scene(rows: int, clamped: bool, planes: np.ndarray) -> Scene:
     return Scene(3, polylines=(line,), planes=walls, anchors=((0.0, 0.0, 0.0),) if clamped else ())
 
 
-def backbone(q: Any, root: bool = True) -> np.ndarray:
+def backbone(q: ArrayLike, root: bool = True) -> np.ndarray:
     """The centers of the cross sections, `(..., nodes, 3)`; with `root` the clamped point at the origin comes first."""
     centers = np.asarray(q)[..., :3]
     return np.concatenate([np.zeros_like(centers[..., :1, :]), centers], axis=-2) if root else centers
@@ -146,7 +146,7 @@ def _external(q: Numbers, params: PyTree) -> Any:
     return params["attraction"] * jnp.sum(inverse**2 - 2 * inverse) + params["weight"] * jnp.sum(q[:, 2])
 
 
-def _frame(x: Any, params: PyTree) -> Any:
+def _frame(x: Numbers, params: PyTree) -> Any:
     """The directors of one node are orthonormal."""
     d1, d2 = x[0, 3:6], x[0, 6:9]
     return jnp.stack([d1 @ d2, d1 @ d1 - 1.0, d2 @ d2 - 1.0])
@@ -165,7 +165,7 @@ class Cells(AbstractLocal):
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
         return extra[0]["ds"]
 
-    def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
+    def lane_values(self, x: list[Any], data: Numbers, extra: tuple[Any, ...]) -> Any:
         (z0, z1), (a, b) = (x[0][:3], x[1][:3]), (x[0][3:], x[1][3:])
         rows = (z1 - z0) / data - (_cross(a[:3], a[3:], 0) + _cross(b[:3], b[3:], 0)) / 2
         if not self.framed:
@@ -174,7 +174,7 @@ class Cells(AbstractLocal):
         frame = [dot(b[:3], b[3:]), dot(b[:3], b[:3]) - 1.0, dot(b[3:], b[3:]) - 1.0]
         return jnp.concatenate([*frame, rows])
 
-    def lane_slopes(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> list[Any]:
+    def lane_slopes(self, x: list[Any], data: Numbers, extra: tuple[Any, ...]) -> list[Any]:
         out = []
         for node, sign in zip(x, (-1.0, 1.0), strict=True):
             d1, d2, zero = node[3:6], node[6:9], jnp.zeros_like(node[:3])
@@ -188,13 +188,13 @@ class Cells(AbstractLocal):
         return out
 
 
-def _turn(d: Any) -> Any:
+def _turn(d: Numbers) -> Any:
     """The matrices of `v -> d x v`, (3, 3, cells)."""
     o = jnp.zeros_like(d[0])
     return jnp.stack([jnp.stack([o, -d[2], d[1]]), jnp.stack([d[2], o, -d[0]]), jnp.stack([-d[1], d[0], o])])
 
 
-def _cross(a: Any, b: Any, axis: int = -1) -> Any:
+def _cross(a: Numbers, b: Numbers, axis: int = -1) -> Any:
     (a0, a1, a2), (b0, b1, b2) = jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0)
     return jnp.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=axis)
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ...core.types import Numbers
+from ...core.types import ArrayLike, Numbers
 from ...mechanics import Distance, StiffSystem, System
 from ...mechanics.curvature import LocalEnergy
 from ...mechanics.problem import Problem
@@ -36,7 +36,7 @@ def heights(q: Numbers, params: PyTree) -> Any:
 
 
 def stiff_spring_double_pendulum(
-    epsilon: Any = 1e-2, alpha: Any = (1.0, 2.0), lengths: Any = (1.0, 1.0), gravity: Any = 1.0
+    epsilon: ArrayLike = 1e-2, alpha: ArrayLike = (1.0, 2.0), lengths: ArrayLike = (1.0, 1.0), gravity: ArrayLike = 1.0
 ) -> Problem:
     """Two unit masses on springs of strength `(alpha_i/epsilon)^2`, from the start (14) of Lubich & Weiss.
 
@@ -57,14 +57,14 @@ def stiff_spring_double_pendulum(
     )
 
 
-def penalized_double_pendulum(omega: Any = 20.0, **options: Any) -> Problem:
+def penalized_double_pendulum(omega: ArrayLike = 20.0, **options: Any) -> Problem:
     """The double pendulum with its rods replaced by the penalty `omega^2/2 |g|^2` (Tao & Owhadi (4.1))."""
     rigid = double_pendulum(**options)
     system = rigid.system.penalized(positive("omega", omega))
     return Problem(system, rigid.q0, rigid.p0, 0.1, 50.0, name="penalized double pendulum", bonds=rigid.bonds)
 
 
-def penalized_chain(links: int = 10, omega: Any = 20.0, **options: Any) -> Problem:
+def penalized_chain(links: int = 10, omega: ArrayLike = 20.0, **options: Any) -> Problem:
     """The chain of pendula with its rods replaced by the penalty `omega^2/2 |g|^2` (Tao & Owhadi (4.2)).
 
     The rods are `Distance` constraints, so the linear solves of the linearly implicit methods take a time that is
@@ -93,7 +93,7 @@ def angle_potential(q: Numbers, params: PyTree) -> Any:
     return -params["gravity"] * (2 * l[0] * jnp.cos(q[0]) + l[1] * jnp.cos(q[1]))
 
 
-def double_pendulum_angles(lengths: Any = (1.0, 2.0**0.5), gravity: Any = 1.0) -> Problem:
+def double_pendulum_angles(lengths: ArrayLike = (1.0, 2.0**0.5), gravity: ArrayLike = 1.0) -> Problem:
     """The double pendulum in generalized coordinates `(theta, phi)`: no constraint, but a mass that depends on them.
 
     `x_1 = l_1 (sin theta, -cos theta)`, `x_2 = x_1 + l_2 (sin phi, -cos phi)`; the start is that of `double_pendulum`.
@@ -103,7 +103,7 @@ def double_pendulum_angles(lengths: Any = (1.0, 2.0**0.5), gravity: Any = 1.0) -
     return Problem(system, jnp.asarray([0.0, np.pi / 4]), jnp.zeros(2), 0.1, 50.0, name="double pendulum in angles")
 
 
-def morse(theta: Any, a: Any, x0: Any) -> Any:
+def morse(theta: Numbers, a: Numbers, x0: Numbers) -> Any:
     """`(exp(-a (1 - cos theta - x0)) - 1)^2`: the pairing of two bases, open at theta = pi."""
     return (jnp.exp(-a * (1 - jnp.cos(theta) - x0)) - 1) ** 2
 
@@ -114,7 +114,7 @@ class DnaEnergy(eqx.Module):
     def __call__(self, q: Numbers, params: PyTree) -> Any:
         return self.pairs(jnp.stack([q, jnp.roll(q, -1)], axis=1), params)
 
-    def pairs(self, x: Any, params: PyTree) -> Any:
+    def pairs(self, x: Numbers, params: PyTree) -> Any:
         """The same from the neighbors `x[k] = (theta_k, theta_{k+1})`."""
         stretch = 0.5 * jnp.sum((x[:, 1] - x[:, 0]) ** 2)
         return stretch + params["epsilon"] * jnp.sum(morse(x[:, 0], params["a"], params["x0"]))
@@ -126,7 +126,9 @@ class DnaEnergy(eqx.Module):
         return [LocalEnergy(ring, gather, lambda x: self.pairs(x, *extra))]
 
 
-def dna_chain(pairs: int = 200, a: Any = 7.0, x0: Any = 0.3, epsilon: Any = 1 / 1400, seed: int = 0) -> Problem:
+def dna_chain(
+    pairs: int = 200, a: ArrayLike = 7.0, x0: ArrayLike = 0.3, epsilon: ArrayLike = 1 / 1400, seed: int = 0
+) -> Problem:
     """Mezic's model of DNA base pairs: a periodic chain of pendula in a Morse potential (Tao & Owhadi (4.9)).
 
     `theta_k'' = theta_{k+1} - 2 theta_k + theta_{k-1} - epsilon U'(theta_k)`; start `theta_k = 0.8 + 0.1 xi_k` with

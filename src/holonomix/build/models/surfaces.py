@@ -12,19 +12,19 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ...core.errors import ConstraintRankError, InconsistentStateError, InputError, ShapeError
-from ...core.types import Numbers
+from ...core.types import ArrayLike, Numbers
 from ...mechanics import System
 from ...mechanics.problem import Problem
 from .checks import finite, is_traced, positive
 from .pendula import vertical_momentum
 
 
-def torus(q: Numbers, radii: Any) -> Any:
+def torus(q: Numbers, radii: Numbers) -> Any:
     """`(sqrt(x^2 + y^2) - R)^2 + z^2 - r^2` with `radii = (R, r)`."""
     return (jnp.sqrt(q[0] ** 2 + q[1] ** 2) - radii[0]) ** 2 + q[2] ** 2 - radii[1] ** 2
 
 
-def ellipsoid(q: Numbers, axes: Any) -> Any:
+def ellipsoid(q: Numbers, axes: Numbers) -> Any:
     """`x^2/a^2 + y^2/b^2 + z^2/c^2 - 1`."""
     return jnp.sum((q / axes) ** 2) - 1.0
 
@@ -52,11 +52,11 @@ _NAMED = {
 
 def bead_on_surface(
     surface: str | Callable[..., Any] = "torus",
-    params: Any = None,
-    q0: Any = None,
-    p0: Any = None,
-    gravity: Any = 0.0,
-    mass: Any = 1.0,
+    params: PyTree = None,
+    q0: ArrayLike | None = None,
+    p0: ArrayLike | None = None,
+    gravity: ArrayLike = 0.0,
+    mass: ArrayLike = 1.0,
 ) -> Problem:
     """A bead on `surface(q) = 0` (or `surface(q, params) = 0`), free or under gravity along the last axis.
 
@@ -88,7 +88,7 @@ def bead_on_surface(
     return Problem(system, q, _tangent(system, q, p), 0.05, 20.0, None, name, invariants)
 
 
-def _tangent(system: Any, q: Numbers, p: Numbers) -> Any:
+def _tangent(system: System, q: Numbers, p: Numbers) -> Any:
     """p without its part along the normal; a start off the surface or at a singular point is refused."""
     value, normal = jax.value_and_grad(lambda x: system.constraint(x)[0])(q)
     square = jnp.sum(normal**2)

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 from ...core.checks import whole_number
 from ...core.errors import InputError
 from ...core.scene import Bond, Particles, Scene
-from ...core.types import Index, Numbers
+from ...core.types import ArrayLike, Index, Numbers, Real
 from ...mechanics import Distance, Pairs, System
 from ...mechanics.invariants import angular_momentum, linear_momentum
 from ...mechanics.problem import Problem
@@ -54,8 +54,8 @@ def water_cluster(
     n: int = 7,
     units: str = "kcal/mol",
     rigid: bool = True,
-    omega: Any = None,
-    temperature: Any = 232.0,
+    omega: ArrayLike | None = None,
+    temperature: Real = 232.0,
     seed: int = 0,
 ) -> Problem:
     """`n` TIP3P waters in vacuum, without cutoff, from a relaxed start with momenta drawn at `temperature` kelvin.
@@ -98,7 +98,9 @@ def oxygen_distances(q: Numbers) -> Any:
     return jnp.sqrt(jnp.sum((oxygen[..., i, :] - oxygen[..., j, :]) ** 2, axis=-1))
 
 
-def radial_histogram(rows: Any, bins: int = 100, low: float = 2.4, high: float = 7.4) -> tuple[np.ndarray, np.ndarray]:
+def radial_histogram(
+    rows: ArrayLike, bins: int = 100, low: float = 2.4, high: float = 7.4
+) -> tuple[np.ndarray, np.ndarray]:
     """Bin centers and the fraction of oxygen-oxygen distances in each bin, over all rows of positions."""
     distances = np.asarray(oxygen_distances(jnp.asarray(rows)))
     count, edges = np.histogram(distances, bins, (low, high))
@@ -108,7 +110,7 @@ def radial_histogram(rows: Any, bins: int = 100, low: float = 2.4, high: float =
 # -- the model ------------------------------------------------------------------------------------------------------
 
 
-def _pair(a: Any, b: Any, params: PyTree) -> Any:
+def _pair(a: Numbers, b: Numbers, params: PyTree) -> Any:
     """Two molecules, each with rows O, H, H: Coulomb forces between all atoms, Lennard-Jones between oxygens."""
     inverse = _inverse_root(jnp.sum((a[:, None] - b[None]) ** 2, axis=-1))
     charge = params["charges"]
@@ -124,7 +126,7 @@ def _inverse_root(x: Numbers) -> Any:
 
 
 @_inverse_root.defjvp
-def _(primals: Any, tangents: Any) -> Any:
+def _(primals: tuple[Numbers, ...], tangents: tuple[Numbers, ...]) -> Any:
     y = _inverse_root(primals[0])
     return y, -0.5 * y * y * y * tangents[0]
 
@@ -156,7 +158,7 @@ def _relaxed(n: int, seed: int, sweeps: int = 600) -> np.ndarray:
 
 
 @compiled
-def _descend(system: System, start: Any, sweeps: int) -> Any:
+def _descend(system: System, start: Numbers, sweeps: int) -> Any:
     """Rigid steepest descent with a step that grows while the energy falls; another seed compiles nothing."""
     slope = jax.value_and_grad(system.potential)
 
@@ -197,7 +199,7 @@ def _capped(x: Numbers, limit: float = 0.2) -> Any:
     return x * jnp.minimum(1.0, limit / jnp.maximum(size, 1e-12))
 
 
-def _rotated(x: Numbers, turn: Any) -> Any:
+def _rotated(x: Numbers, turn: Numbers) -> Any:
     """Rodrigues' formula: x turned by the angle `|turn|` about the axis `turn`."""
     square = jnp.sum(turn**2, axis=-1, keepdims=True)
     angle = jnp.sqrt(jnp.maximum(square, 1e-24))
@@ -206,7 +208,7 @@ def _rotated(x: Numbers, turn: Any) -> Any:
     return x + s * once + c * jnp.cross(turn, once)
 
 
-def _thermal(q: np.ndarray, kt: float, seed: int) -> np.ndarray:
+def _thermal(q: np.ndarray, kt: Real, seed: int) -> np.ndarray:
     """Momenta from the Gaussian on the tangent space, molecule by molecule; the total is taken off."""
     rng = np.random.default_rng(seed + 1)
     mass = np.asarray(MASSES)[:, None]
