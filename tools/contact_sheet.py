@@ -21,9 +21,10 @@ from PIL import Image, ImageDraw
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.browser import Browser
+
 import holonomix as hx
 from holonomix.study.viewer import write_page
-from tests.browser import Browser
 
 TILE = (420, 340)
 PHONE = (390, 780)

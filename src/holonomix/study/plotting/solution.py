@@ -104,9 +104,7 @@ def draw_bodies(scene: Scene, points: np.ndarray, axes: Any) -> Any:
     at = lambda k: scene.place(points, k)
     color = {"bar": "black", "spring": "tab:orange", "damper": "tab:purple", "ground": "0.65"}
     for bond in scene.bonds:
-        axes.plot(
-            *bond_ends(scene, points, bond).T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5
-        )
+        axes.plot(*bond_ends(scene, points, bond).T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5)
     for line in scene.polylines:
         places = [at(k) for k in line.indices] + ([at(line.indices[0])] if line.closed else [])
         axes.plot(*np.stack(places).T, color=line.color or "tab:blue", linewidth=2.5)

@@ -48,8 +48,9 @@ def write_page(
     reload: float = 0.0,
     certificate: Any = None,
 ) -> Path:
-    """Write the page of a store, a solution, an ensemble or the start of a problem; about `rows` rows of a long run become frames.
+    """Write the page of a store, a solution, an ensemble or the start of a problem.
 
+    About `rows` rows of a long run become frames.
     With `reload`, the page reloads itself after that many seconds and shows the last rows, to follow a run. A
     `certificate` (or the result of its `to_dict`) becomes a tab.
     """
