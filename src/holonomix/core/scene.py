@@ -30,8 +30,9 @@ class Particles:
 
 @dataclasses.dataclass(frozen=True)
 class Bond:
-    """A straight line between two points; `kind` is "bar", "spring" or "damper".
+    """A straight line between two points; `kind` is "bar", "spring", "damper" or "ground" (between fixed points).
 
+    `at_a` and `at_b` place an end in the coordinates of the frame whose center is that point (empty: the point itself).
     `row` is the multiplier of the `Distance` that holds its length (-1: none), which gives the force along it.
     """
 
@@ -40,6 +41,27 @@ class Bond:
     kind: str = "bar"
     color: str = ""
     row: int = -1
+    at_a: Numbers = ()
+    at_b: Numbers = ()
+
+
+MAX_GROUND_POINTS = 60  # more fixed points than this are drawn without links between them
+
+
+def ground_links(anchors: tuple[Numbers, ...]) -> tuple[Bond, ...]:
+    """The ground between fixed points: the shortest tree that joins them (Prim's algorithm)."""
+    places = np.asarray(anchors, float)
+    if not 2 <= len(places) <= MAX_GROUND_POINTS:
+        return ()
+    inside, links = [0], []
+    while len(inside) < len(places):
+        apart = np.linalg.norm(places[inside][:, None] - places, axis=2)
+        apart[:, inside] = np.inf
+        k, new = np.unravel_index(int(np.argmin(apart)), apart.shape)
+        if apart[k, new] > 0:
+            links.append(Bond(-1 - inside[k], -1 - int(new), "ground"))
+        inside.append(int(new))
+    return tuple(links)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..core.scene import Bond, Particles, Scene
+from ..core.scene import Bond, Particles, Scene, ground_links
 from .abstract import AbstractSystem
 from .problem import Problem
 from .structured import Distance
@@ -62,6 +62,6 @@ def particle_scene(
     return Scene(
         dimension,
         particles=(Particles(tuple(range(count))),),
-        bonds=tuple(Bond(a, b, row=k) for a, b, k in kept),
+        bonds=(*(Bond(a, b, row=k) for a, b, k in kept), *ground_links(tuple(places))),
         anchors=tuple(places),
     )

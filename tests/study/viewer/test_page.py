@@ -98,7 +98,12 @@ def test_distances_become_bonds_with_their_anchors():
     )
     scene = scene_of(system, (2, 2))
     assert scene is not None and scene.anchors == ((5.0, 0.0), (0.0, 7.0))
-    assert [(b.a, b.b) for b in scene.bonds] == [(-1, 0), (0, 1), (-2, 1)]
+    assert [(b.a, b.b, b.kind) for b in scene.bonds] == [
+        (-1, 0, "bar"),
+        (0, 1, "bar"),
+        (-2, 1, "bar"),
+        (-1, -2, "ground"),
+    ]
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 3), (3, 4), ()])

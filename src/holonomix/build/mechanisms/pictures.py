@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.scene import Bond, Frame, JointMark, Particles, Scene, ShapeMark
+from ...core.scene import Bond, Frame, JointMark, Particles, Scene, ShapeMark, ground_links
 
 if TYPE_CHECKING:
     from .bodies import Body
@@ -70,22 +70,37 @@ def _shapes(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
 
 
 def _bonds(mechanism: Mechanism) -> tuple[tuple[Bond, ...], tuple[tuple[float, ...], ...]]:
-    """Springs and distance joints between centers of bodies and fixed points.
-
-    Other ends are drawn at the center of their body.
-    """
+    """Springs and distance joints between points of bodies and fixed points, and the links of the ground."""
     lines = [("spring" if s[2] else "damper", *zip(s[5], s[6], strict=True)) for s in mechanism._springs]
     for joint in mechanism.joints:
         if joint.kind == "distance" and joint.place is not None:
             lines.append(("bar", (joint.a, joint.place.point_a), (joint.b, joint.place.point_b)))
     bonds, anchors = [], []
     for kind, *both in lines:
-        ends = []
+        ends, offsets = [], []
         for body, point in both:
             if body.fixed:
-                anchors.append(_tuple(point))
-                ends.append(-len(anchors))
+                ends.append(-1 - _anchor(anchors, point))
+                offsets.append(())
             else:
                 ends.append(body.first)
-        bonds.append(Bond(ends[0], ends[1], kind))
-    return tuple(bonds), tuple(anchors)
+                offset = body.axes.T @ (np.asarray(point, float) - body.center)
+                solid = body.kind not in ("point", "planar point")
+                offsets.append(_tuple(offset) if solid and np.any(offset) else ())
+        bonds.append(Bond(ends[0], ends[1], kind, at_a=offsets[0], at_b=offsets[1]))
+    for joint in mechanism.joints:
+        if joint.place is not None and joint.kind != "drive":
+            for body, point in ((joint.a, joint.place.point_a), (joint.b, joint.place.point_b)):
+                if body.fixed:
+                    _anchor(anchors, point)
+    return (*bonds, *ground_links(tuple(anchors))), tuple(anchors)
+
+
+def _anchor(anchors: list[tuple[float, ...]], point: Any) -> int:
+    """The place of a fixed point in the list, to which it is added if it is new."""
+    at = _tuple(point)
+    for k, known in enumerate(anchors):
+        if np.allclose(known, at, rtol=1e-12, atol=1e-12):
+            return k
+    anchors.append(at)
+    return len(anchors) - 1

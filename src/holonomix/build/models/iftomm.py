@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core.checks import whole_number
 from ...mechanics.problem import Problem
-from ..mechanisms import Box, Mechanism, Rod
+from ..mechanisms import Box, Mechanism, Rod, Sphere
 from ..mechanisms.xml_files import composite
 
 GRAVITY = 9.81
@@ -155,6 +155,8 @@ def iftomm_a05(rate: float = 2 * np.pi, mechanism: bool = False) -> Problem | Me
             angular_velocity=spin,
         )
         arm.shapes.append((rod, np.array([0, -0.5, 0.0]), np.eye(3)))
+        ball = Sphere((5.0 / density / (4 / 3 * np.pi)) ** (1 / 3))  # drawn; in the equations it is a point
+        arm.shapes.append((ball, np.array([0, -1.0, 0.0]), np.eye(3)))
         m.revolute(f"{name} hinge", shaft, arm, at=top, axis=(0, 0, 1))
         m.spring(slider, (0, 0, 0), arm, (0, -0.5, 0), stiffness=8e5, length=0.5, damping=4e4)
     return finished(m, mechanism, 1e-5, 10.0)

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.scene import Frame, Scene, ShapeMark
+from ...core.scene import Bond, Frame, Scene, ShapeMark
 
 CIRCLE = np.stack([np.cos(np.linspace(0, 2 * np.pi, 33)), np.sin(np.linspace(0, 2 * np.pi, 33))], axis=1)
 CORNERS = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]) / 2
 
 
+def _axes(scene: Scene, points: np.ndarray, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
+    """Center and directors (as rows) of a body."""
+    d = scene.dimension
+    if frame.center < 0 and not frame.directors:
+        return np.zeros(d), np.eye(d)
+    return scene.place(points, frame.center), _complete_directors([scene.place(points, k) for k in frame.directors], d)
+
+
+def bond_ends(scene: Scene, points: np.ndarray, bond: Bond) -> np.ndarray:
+    """Both ends of a bond in the configuration `points`, (2, dimension); an end may be fixed in a body."""
+    found = []
+    for index, at in ((bond.a, bond.at_a), (bond.b, bond.at_b)):
+        frame = next((f for f in scene.frames if f.center == index), None) if at else None
+        if frame is None:
+            found.append(scene.place(points, index))
+        else:
+            center, axes = _axes(scene, points, frame)
+            found.append(center + np.asarray(at) @ axes)
+    return np.stack(found)
+
+
 def outlines(scene: Scene, points: np.ndarray, frame: Frame) -> list[np.ndarray]:
     """Lines (points, dimension) of a body in the configuration `points`."""
     d = scene.dimension
-    if frame.center < 0 and not frame.directors:
-        center, axes = np.zeros(d), np.eye(d)
-    else:
-        center = scene.place(points, frame.center)
-        axes = _complete_directors([scene.place(points, k) for k in frame.directors], d)
+    center, axes = _axes(scene, points, frame)
     found = []
     for shape in frame.shapes:
         if shape.kind == "line":

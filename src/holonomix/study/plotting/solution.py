@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from ...core.scene import Scene
 from ...mechanics.scenes import particle_scene, scene_of
 from .notebook import Picture
-from .outlines import outlines
+from .outlines import bond_ends, outlines
 
 LOG_FLOOR = 1e-17  # replaces zero on logarithmic axes
 MAX_POINTS = 4000  # points per path
@@ -102,11 +102,9 @@ def plot_scene(
 def draw_bodies(scene: Scene, points: np.ndarray, axes: Any) -> Any:
     """Draw particles, bonds, lines, anchors and outlines of bodies in one configuration (points, dimension)."""
     at = lambda k: scene.place(points, k)
-    color = {"bar": "black", "spring": "tab:orange", "damper": "tab:purple"}
+    color = {"bar": "black", "spring": "tab:orange", "damper": "tab:purple", "ground": "0.65"}
     for bond in scene.bonds:
-        axes.plot(
-            *np.stack([at(bond.a), at(bond.b)]).T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5
-        )
+        axes.plot(*bond_ends(scene, points, bond).T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5)
     for line in scene.polylines:
         places = [at(k) for k in line.indices] + ([at(line.indices[0])] if line.closed else [])
         axes.plot(*np.stack(places).T, color=line.color or "tab:blue", linewidth=2.5)

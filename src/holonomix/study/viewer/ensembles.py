@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holonomix.core.scene import Bond, Frame, Particles, Polyline, Scene
+from holonomix.core.scene import Frame, Particles, Polyline, Scene
 from holonomix.run.io import EnsembleStore, StoreError
 
 from .recording import Reader, Recording, Table, stored_scene
@@ -42,7 +42,9 @@ def ghosts(scene: Scene, count: int, points: int) -> Scene:
     for i in range(count):
         color = COLORS[i % len(COLORS)]
         for b in scene.bonds:
-            copies["bonds"].append(Bond(move(b.a, i), move(b.b, i), b.kind, color))
+            if b.kind != "ground" or i == 0:
+                own = "" if b.kind == "ground" else color
+                copies["bonds"].append(dataclasses.replace(b, a=move(b.a, i), b=move(b.b, i), color=own, row=-1))
         for f in scene.frames:
             if f.center >= 0 or f.directors or i == 0:
                 directors = tuple(move(k, i) for k in f.directors)

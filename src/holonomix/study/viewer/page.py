@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holonomix.core.scene import Scene
+from holonomix.mechanics.problem import Problem
 from holonomix.run.io import EnsembleStore, Store, disk
 from holonomix.run.io.directory import is_ensemble
 
 from .ensembles import as_page_map, from_ensemble, from_ensemble_store
 from .portraits import certificate_table, kept_table, portraits
-from .recording import Reader, Recording, from_solution, from_store
+from .recording import Reader, Recording, from_problem, from_solution, from_store
 
 if TYPE_CHECKING:
     from holonomix.run.ensemble import Ensemble
@@ -40,15 +41,16 @@ MAX_FORCES = 140_000  # numbers, of two bytes each
 
 
 def write_page(
-    source: str | os.PathLike[str] | Solution | Ensemble,
+    source: str | os.PathLike[str] | Solution | Ensemble | Problem,
     target: str | os.PathLike[str],
     *,
     rows: int = FRAMES,
     reload: float = 0.0,
     certificate: Any = None,
 ) -> Path:
-    """Write the page of a store, a solution or an ensemble; about `rows` rows of a long run become frames.
+    """Write the page of a store, a solution, an ensemble or the start of a problem.
 
+    About `rows` rows of a long run become frames.
     With `reload`, the page reloads itself after that many seconds and shows the last rows, to follow a run. A
     `certificate` (or the result of its `to_dict`) becomes a tab.
     """
@@ -59,13 +61,15 @@ def write_page(
     return target
 
 
-def _recording(source: str | os.PathLike[str] | Solution | Ensemble) -> Recording:
+def _recording(source: str | os.PathLike[str] | Solution | Ensemble | Problem) -> Recording:
     from holonomix.run.ensemble import Ensemble
 
     if isinstance(source, str | os.PathLike):
         if is_ensemble(source):
             return from_ensemble_store(EnsembleStore(source))
         return from_store(Store(source, "read"))
+    if isinstance(source, Problem):
+        return from_problem(source)
     return from_ensemble(source) if isinstance(source, Ensemble) else from_solution(source)
 
 

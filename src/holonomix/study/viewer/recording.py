@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holonomix.core.scene import Scene
-from holonomix.mechanics.scenes import particle_scene
+from holonomix.mechanics.problem import Problem
+from holonomix.mechanics.scenes import particle_scene, scene_of
 from holonomix.run.io import EnsembleStore, Store, StoreError
 from holonomix.run.io.text import parse_json
 
@@ -117,6 +118,14 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
         p=lambda part: solution.p[part],
         forces=_system_forces(solution) if scene is not None and solution.system.has_constraints else None,
     )
+
+
+def from_problem(problem: Problem) -> Recording:
+    """The initial configuration of a problem as a recording of one row."""
+    q = np.asarray(problem.q0)[None]
+    scene = scene_of(problem.system, q.shape[1:], problem)
+    facts = {"dt": problem.dt, "t1": problem.t1, "coordinates": int(q[0].size)}
+    return Recording(problem.name or "Problem", facts, scene, np.zeros(1), lambda part: q[part], {}, {})
 
 
 def _system_forces(solution: Solution) -> Reader:

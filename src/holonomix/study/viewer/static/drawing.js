@@ -44,20 +44,42 @@ class Drawing {
       for (let i = 0; i < w.count * this.data.points; i++)
         if (!ends.has(i % this.data.points)) take([w.x[d * i], w.x[d * i + 1], d === 3 ? w.x[d * i + 2] : 0]);
     this.anchors.forEach(take);
-    let reach = 0; // of the bodies about their centers
-    for (const f of this.scene.frames) for (const s of f.shapes) {
-      const far = s.kind === "line" ? Math.max(...s.size.map(Math.abs)) : Math.max(...s.size) * (s.kind === "sphere" ? 1 : 0.5);
-      reach = Math.max(reach, Math.hypot(...s.position) + far);
+    for (const f of this.scene.frames) { // a ball about the center of every body that contains its shapes
+      const reach = Math.max(0, ...f.shapes.map((s) => this.reach(s)));
+      const around = (x) => { for (const sign of [-1, 1]) take(x.map((v, i) => (i < d ? v + sign * reach : v))); };
+      if (f.center < 0) around(this.anchors[-f.center - 1] || [0, 0, 0]);
+      else for (const w of this.data.windows) for (let row = 0; row < w.count; row++) {
+        const i = d * (row * this.data.points + f.center);
+        around([w.x[i], w.x[i + 1], d === 3 ? w.x[i + 2] : 0]);
+      }
     }
-    for (let i = 0; i < this.dim; i++) { low[i] -= reach; high[i] += reach; }
     if (!Number.isFinite(low[0])) { low.fill(0); high.fill(0); }
     this.center = low.map((x, i) => (x + high[i]) / 2);
+    this.alone = !(Math.max(...high.map((x, i) => x - low[i])) > 0); // one point that does not move
     this.size = Math.max(...high.map((x, i) => x - low[i]), 0) || 1;
     this.low = low; this.high = high;
     const first = this.data.windows[0].x;
     for (let i = 0; i < this.points.length; i++) this.points[i] = i % 3 < d ? first[Math.floor(i / 3) * d + (i % 3)] : 0;
     const lengths = this.scene.bonds.map((b) => { return this.at(b.a).distanceTo(this.at(b.b)); });
     this.unit = Math.min(this.size, 10 * Math.min(Infinity, ...lengths.filter((x) => x > 0))); // what marks are scaled by
+  }
+
+  reach(s) { // the largest distance of a shape's points from the center of its body
+    const n = s.size, d = this.dim, at = Math.hypot(...s.position);
+    if (s.kind === "line") { let far = 0; for (let i = 0; i < n.length; i += d) far = Math.max(far, Math.hypot(...n.slice(i, i + d))); return far; }
+    const sizes = { sphere: () => n[0], cylinder: () => Math.hypot(n[0], (n[1] || 0) / 2), capsule: () => n[0] + (n[1] || 0) / 2, rod: () => Math.hypot(n[0], n[1] || 0, n[1] || 0) / 2 };
+    return at + (sizes[s.kind] || (() => Math.hypot(...n) / 2))();
+  }
+
+  distance(aspect) { // from which a camera in space sees all corners of the box
+    const f = this.from, up = this.camera.up, r = new THREE.Vector3().crossVectors(up, f).normalize(), u = new THREE.Vector3().crossVectors(f, r);
+    const tall = Math.tan((35 * Math.PI) / 360), c = new THREE.Vector3();
+    let far = 0.5 * this.size;
+    for (let k = 0; k < 8; k++) {
+      c.set(...[0, 1, 2].map((i) => ((k >> i) & 1 ? 0.5 : -0.5) * ((this.high[i] - this.low[i]) || 0)));
+      far = Math.max(far, c.dot(f) + Math.max(Math.abs(c.dot(u)) / tall, Math.abs(c.dot(r)) / (tall * aspect)) * 1.1);
+    }
+    return far + 0.12 * this.size; // marks at the border have a size
   }
 
   makeCamera() {
@@ -69,7 +91,8 @@ class Drawing {
     const side = axes[(up + 1) % 3], front = axes[(up + 2) % 3];
     const from = this.flat ? [0, 0, 1] : [0, 1, 2].map((i) => 0.75 * front[i] - 0.45 * side[i] + 0.35 * axes[up][i]);
     const norm = Math.hypot(...from);
-    this.home = c.clone().add(new THREE.Vector3(...from.map((x) => (x / norm) * d)));
+    this.from = new THREE.Vector3(...from.map((x) => x / norm));
+    this.home = c.clone().addScaledVector(this.from, d);
     this.target = c;
     this.camera.position.copy(this.home);
     this.controls = new THREE.OrbitControls(this.camera, this.renderer.domElement);
@@ -90,9 +113,14 @@ class Drawing {
     this.renderer.setSize(w, h);
     if (this.flat) {
       const wide = this.high[0] - this.low[0], tall = this.high[1] - this.low[1], pad = 0.08 * this.size;
-      const half = Math.max(tall / 2 + pad, (wide / 2 + pad) / aspect, 0.05 * this.size);
+      const half = Math.max(tall / 2 + pad, (wide / 2 + pad) / aspect, (this.alone ? 0.6 : 0.05) * this.size);
       Object.assign(this.camera, { left: -half * aspect, right: half * aspect, top: half, bottom: -half });
-    } else this.camera.aspect = aspect;
+    } else {
+      this.camera.aspect = aspect;
+      const untouched = this.camera.position.distanceTo(this.home) < 1e-9 * this.size;
+      this.home.copy(this.target).addScaledVector(this.from, this.distance(aspect));
+      if (untouched) { this.camera.position.copy(this.home); this.controls.update(); }
+    }
     this.camera.updateProjectionMatrix();
     this.moved = true;
   }
@@ -118,14 +146,14 @@ class Drawing {
   }
 
   makeBars() { // bonds and polylines: cylinders from point to point
-    const radius = { bar: 0.008, spring: 0.004, damper: 0.005, line: 0.011 }, color = { bar: "#64748b", spring: "#d97706", damper: "#7c3aed", line: "#2563eb" };
+    const radius = { bar: 0.008, spring: 0.004, damper: 0.005, line: 0.011, ground: 0.006 }, color = { bar: "#64748b", spring: "#d97706", damper: "#7c3aed", line: "#2563eb", ground: "#b4bccb" };
     const kinds = new Map();
-    const add = (a, b, kind, own) => {
+    const add = (a, b, kind, own, atA = [], atB = []) => {
       const key = kind + own;
       if (!kinds.has(key)) kinds.set(key, { pairs: [], radius: (radius[kind] || 0.008) * this.unit, color: own || color[kind] || "#64748b" });
-      kinds.get(key).pairs.push([a, b]);
+      kinds.get(key).pairs.push([a, b, atA, atB]);
     };
-    for (const b of this.scene.bonds) add(b.a, b.b, b.kind, b.color);
+    for (const b of this.scene.bonds) add(b.a, b.b, b.kind, b.color, b.at_a, b.at_b);
     for (const p of this.scene.polylines) {
       const n = p.indices.length;
       for (let i = 0; i + (p.closed ? 0 : 1) < n; i++) add(p.indices[i], p.indices[(i + 1) % n], "line", p.color);
@@ -234,6 +262,11 @@ class Drawing {
     return out.set(this.points[3 * k], this.points[3 * k + 1], this.points[3 * k + 2]);
   }
 
+  end(k, offset, out) { // of a bond: a point, or a place in the body about that point; bodies are placed by now
+    const body = offset && offset.length ? this.bodies.find((x) => x.frame.center === k) : undefined;
+    return body ? out.set(...this.lift(offset)).applyMatrix4(body.group.matrix) : this.at(k, out);
+  }
+
   between(a, b, radius, out = new THREE.Matrix4()) { // a cylinder of height 1 along y, from a to b
     const { along, turn, scale } = this.spare;
     along.subVectors(b, a);
@@ -271,10 +304,6 @@ class Drawing {
       g.indices.forEach((k, i) => { this.at(k, a); g.mesh.setMatrixAt(i, m.makeTranslation(a.x, a.y, a.z)); });
       g.mesh.instanceMatrix.needsUpdate = true;
     }
-    for (const bar of this.bars) {
-      bar.pairs.forEach(([i, j], k) => bar.mesh.setMatrixAt(k, this.between(this.at(i, a), this.at(j, b), bar.radius, m)));
-      bar.mesh.instanceMatrix.needsUpdate = true;
-    }
     for (const { frame, group } of this.bodies) {
       if (frame.center < 0 && !frame.directors.length) continue;
       const d = frame.directors.map((k) => this.at(k).toArray()), x = this.at(frame.center, a);
@@ -282,6 +311,10 @@ class Drawing {
       if (!d[1]) { const u = new THREE.Quaternion().setFromUnitVectors(new THREE.Vector3(1, 0, 0), new THREE.Vector3(...d[0]).normalize()); d[1] = new THREE.Vector3(0, 1, 0).applyQuaternion(u).toArray(); }
       if (!d[2]) d[2] = new THREE.Vector3(...d[0]).cross(new THREE.Vector3(...d[1])).toArray();
       group.matrix.set(d[0][0], d[1][0], d[2][0], x.x, d[0][1], d[1][1], d[2][1], x.y, d[0][2], d[1][2], d[2][2], x.z, 0, 0, 0, 1);
+    }
+    for (const bar of this.bars) {
+      bar.pairs.forEach(([i, j, atI, atJ], k) => bar.mesh.setMatrixAt(k, this.between(this.end(i, atI, a), this.end(j, atJ, b), bar.radius, m)));
+      bar.mesh.instanceMatrix.needsUpdate = true;
     }
     this.trails.forEach((lines, w) => lines.forEach((line) => {
       const first = Math.max(0, row - trail);
