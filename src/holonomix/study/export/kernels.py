@@ -165,7 +165,9 @@ def make_kernel(loop: Loop, name: str, *, fma: bool, width: int) -> Kernel:
         texts.append(write(projecting, f"{name}_projects", constants, shown, unused, [*shown[:2], projected]))
     status = next(f for f in memory if f.name == "carry.status")
     entries = _entries(name, block.size, block.image(), texts, status, projected)
-    fields = {f.name: f for f in (*rows.values(), *constants) if not f.name.startswith((".", "step.", "t_end", "n_end"))}
+    fields = {
+        f.name: f for f in (*rows.values(), *constants) if not f.name.startswith((".", "step.", "t_end", "n_end"))
+    }
     fields["status"] = dataclasses.replace(status, name="status")
     fields.pop("t0")
     return Kernel(
@@ -278,7 +280,12 @@ def _entries(name: str, size: int, image: bytes, texts: list[Text], status: Fiel
         "}",
     ]
     if len(texts) > 2:
-        lines += [f"define i32 @{name}_project(ptr %block) nounwind {{", *_call(texts[2], "0"), *_result(projected), "}"]
+        lines += [
+            f"define i32 @{name}_project(ptr %block) nounwind {{",
+            *_call(texts[2], "0"),
+            *_result(projected),
+            "}",
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -233,8 +233,7 @@ def module_of(data: bytes, names: list[str]) -> bytes:
     missing = found.imported_functions + [s.name for s in found.symbols if s.kind == DATA_SYMBOL and s.index < 0]
     if missing:
         raise InputError(
-            f"the step calls {', '.join(sorted(set(missing)))}, which WebAssembly does not have; "
-            'form="c" can call them'
+            f'the step calls {", ".join(sorted(set(missing)))}, which WebAssembly does not have; form="c" can call them'
         )
     end = STACK_BYTES
     for segment in found.segments:
