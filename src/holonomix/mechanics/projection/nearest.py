@@ -38,7 +38,8 @@ def nearest_point(
 
     The nearest point x and multipliers l solve `M (x - q) + G(x)^T l = 0`, `g(x) = 0`. Gauss-Newton steps neglect the
     curvature `K = D_x (G^T l)`. They fail if K is as large as M: far from a curved manifold, and near it for long
-    chains, in which l sums the corrections of all links. Newton's method includes K; the better of both steps is taken. It forms the whole matrix of up to `newton_size` unknowns.
+    chains, in which l sums the corrections of all links. Newton's method includes K; the better of both steps is taken.
+    Up to `newton_size` unknowns it forms the whole matrix.
     """
     m = system.constraint_count(q)
 
