@@ -1,5 +1,6 @@
 """Multiplier solvers and projections onto the manifold."""
 
+from .nearest import nearest_point as nearest_point
 from .project import as_array as as_array
 from .project import as_state_arrays as as_state_arrays
 from .project import check_constant_mass as check_constant_mass

@@ -31,12 +31,15 @@ def constraint_sizes(system: AbstractSystem, q: Numbers, t: Real) -> Any:
     return system.row_sizes(q, system.linearize(q, t), q)
 
 
-def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: int, redundant: bool) -> tuple[Any, Any]:
+def nearest_point(
+    system: AbstractSystem, q: Numbers, t: Real, max_iterations: int, redundant: bool, newton_size: int = NEWTON_SIZE
+) -> tuple[Any, Any]:
     """The nearest point of the manifold, and whether the iteration converged.
 
     The nearest point x and multipliers l solve `M (x - q) + G(x)^T l = 0`, `g(x) = 0`. Gauss-Newton steps neglect the
     curvature `K = D_x (G^T l)`. They fail if K is as large as M: far from a curved manifold, and near it for long
     chains, in which l sums the corrections of all links. Newton's method includes K; the better of both steps is taken.
+    Up to `newton_size` unknowns it forms the whole matrix.
     """
     m = system.constraint_count(q)
 
@@ -69,7 +72,7 @@ def nearest_point(system: AbstractSystem, q: Numbers, t: Real, max_iterations: i
             multipliers = factor.solve(r[q.size :] + jac(q - here))
             new = q - system.inverse_mass(q, jac.transpose(multipliers))
             near = jnp.concatenate([new.reshape(-1), multipliers])
-            if not redundant and q.size + m <= NEWTON_SIZE:
+            if not redundant and q.size + m <= newton_size:
                 full = x - _newton_matrix(system, q, t, here, old, jac).factor().solve(r)
             else:
                 full = _with_curvature(system, q, t, here, old, jac, factor, new - here, multipliers)

@@ -1,0 +1,3 @@
+"""Exported steps: WebAssembly, C and FMU."""
+
+from .export import export as export

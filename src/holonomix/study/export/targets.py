@@ -1,0 +1,84 @@
+"""Object code of LLVM text for this machine and for others."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ...compiler.native import default_lanes, has_fma, optimized
+from ...core.errors import InputError
+
+WASM = "wasm32-unknown-unknown"
+WASM_FEATURES = "+bulk-memory,+nontrapping-fptoint,+sign-ext"
+
+
+@functools.cache
+def _llvm():
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm
+
+
+class Target:
+    """A machine to compile for: None is this one, with all that its CPU can do; else the baseline of an LLVM triple.
+
+    Code for this machine has the bits of `hx.simulate` here, which uses fused multiply-add where the CPU has it. All
+    other code has no fused operations: the same bits on every machine.
+    """
+
+    def __init__(self, triple: str | None = None):
+        llvm = _llvm()
+        self.host = triple is None
+        self.triple = llvm.get_process_triple() if triple is None else triple
+        try:
+            found = llvm.Target.from_triple(self.triple)
+        except RuntimeError as error:
+            raise InputError(
+                f"target {triple!r} is not one that LLVM knows here ({str(error).strip()}); "
+                "try aarch64-linux-gnu, x86_64-linux-gnu or riscv64-linux-gnu"
+            ) from error
+        cpu, features = "", ""
+        if self.host:
+            cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        elif self.triple == WASM:
+            features = WASM_FEATURES
+        self._machine = found.create_target_machine(
+            cpu=cpu, features=features, opt=2, reloc="static" if self.triple == WASM else "pic", codemodel="default"
+        )
+        layout = str(self._machine.target_data)
+        if layout.startswith("E"):
+            raise InputError(f"target {triple!r} stores numbers with the most significant byte first; kernels cannot")
+
+    @property
+    def fma(self) -> bool:
+        return self.host and has_fma()
+
+    @property
+    def width(self) -> int:
+        """Elements of a long axis in one register."""
+        return default_lanes() if self.host else 1
+
+    def compile(self, texts: tuple[str, ...]) -> bytes:
+        """One object of several modules; only functions that the last one defines are visible outside."""
+        llvm = _llvm()
+        context = llvm.create_context()
+        *parts, last = (self._parse(text, context) for text in texts)
+        hidden = [f.name for part in parts for f in part.functions if not f.is_declaration]
+        for part in parts:
+            last.link_in(part)
+        for name in hidden:
+            function = last.get_function(name)
+            function.linkage = "internal"
+        optimized(last, self._machine)
+        last.verify()
+        return self._machine.emit_object(last)
+
+    def _parse(self, text: str, context: Any) -> Any:
+        module = _llvm().parse_assembly(text, context)
+        module.triple = self.triple
+        module.data_layout = str(self._machine.target_data)
+        return module

@@ -1,0 +1,153 @@
+"""Exported steps run without Python and have the library's bits."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import holonomix as hx
+
+node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+STEPS = 500
+
+
+def run_js(folder: Path, name: str, script: str):
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "run.mjs").write_text(f'import {{load}} from "./{name}.js";\nconst k = await load();\n{script}')
+    done = subprocess.run(["node", "run.mjs"], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def run_c(folder: Path, name: str, steps: int, compiler: str = "gcc", runner: tuple[str, ...] = ()) -> list[str]:
+    command = [compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "main.c", f"{name}.o", "-lm", "-o", "main"]
+    command += ["-static"] if runner else []
+    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    done = subprocess.run([*runner, "./main", str(steps)], cwd=folder, capture_output=True, text=True, timeout=60)
+    return done.stdout.splitlines()
+
+
+def bits(lines: list[str], name: str) -> np.ndarray:
+    found = [line.split()[-1] for line in lines if line.startswith(f"{name}[")]
+    return np.array([int(x, 16) for x in found], np.uint64).view(np.float64)
+
+
+@gcc
+@pytest.mark.parametrize("method", [hx.RATTLE(), hx.LineIntegral(order=4)], ids=lambda m: m.name)
+def test_c_has_the_bits_of_python(tmp_path, method):
+    problem = hx.models.double_pendulum()
+    hx.export(problem, method, tmp_path, "c")
+    lines = run_c(tmp_path, "double_pendulum", STEPS)
+    sol = hx.simulate(problem, method, steps=STEPS, save_every=STEPS, backend="native")
+    assert lines[0] == "status = 0"
+    np.testing.assert_array_equal(bits(lines, "q"), np.ravel(sol.q[-1]))
+    np.testing.assert_array_equal(bits(lines, "p"), np.ravel(sol.p[-1]))
+    other = bits(run_c(tmp_path, "double_pendulum", STEPS + 1), "q")
+    assert np.any(other != np.ravel(sol.q[-1]))  # the comparison can fail
+
+
+@node
+@gcc
+def test_wasm_has_the_bits_of_a_baseline_cpu(tmp_path):
+    problem = hx.models.four_bar()
+    hx.export(problem, hx.RATTLE(), tmp_path / "w", "wasm", name="bar")
+    hx.export(problem, hx.RATTLE(), tmp_path / "c", "c", name="bar", target="x86_64-linux-gnu")
+    script = f"const s = k.step({STEPS}); console.log(JSON.stringify([s, k.n, [...k.q], [...k.p]]))"
+    status, n, q, p = run_js(tmp_path / "w", "bar", script)
+    assert (status, n) == (0, STEPS)
+    if platform.machine() == "x86_64":
+        lines = run_c(tmp_path / "c", "bar", STEPS)
+        np.testing.assert_array_equal(q, bits(lines, "q"))
+        np.testing.assert_array_equal(p, bits(lines, "p"))
+
+
+@node
+def test_parameters_step_start_and_observables_change_at_run_time(tmp_path):
+    problem = hx.models.double_pendulum()
+    observe = {"energy": problem.system.hamiltonian}
+    hx.export(problem, hx.RATTLE(), tmp_path, observe=observe)
+    script = """
+    k.step(10); k.reset();
+    k.set({q: [[0.1, -1.0], [1.0, -2.2]], p: [0, 0, 0.3, 0], t: 2, dt: 0.02, params: {gravity: 2.5}});
+    const status = k.project(), q = [...k.q], p = [...k.p];
+    const done = k.step(100);
+    console.log(JSON.stringify([status, q, p, done, [...k.q], k.t, k.observables.energy[0]]))
+    """
+    status, q, p, done, end, t, energy = run_js(tmp_path, "double_pendulum", script)
+    system = problem.system.with_params({**problem.system.params, "gravity": 2.5})
+    start = hx.project(system, [[0.1, -1.0], [1.0, -2.2]], [[0, 0], [0.3, 0.0]])
+    np.testing.assert_allclose([q, p], [np.ravel(x) for x in start], rtol=0, atol=1e-14)
+    assert status == done == 0
+    sol = hx.simulate(system, hx.RATTLE(), *start, dt=0.02, t0=2.0, steps=100)
+    np.testing.assert_allclose(end, np.ravel(sol.q[-1]), rtol=0, atol=1e-12)
+    assert t == sol.t[-1]
+    assert abs(energy - float(problem.system.hamiltonian(sol.q[-1], sol.p[-1], 0.0))) < 1e-12
+
+
+@node
+def test_wrong_values_in_javascript_are_named(tmp_path):
+    hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, name="hh")
+    script = """
+    const said = [];
+    for (const f of [() => k.set({q: [1]}), () => k.set({params: {no: 1}}), () => k.project()])
+      try { f(); said.push("") } catch (e) { said.push(e.message) }
+    console.log(JSON.stringify(said))"""
+    one, two, three = run_js(tmp_path, "hh", script)
+    assert "q needs 2 numbers" in one and "no parameter no" in two and "no constraints" in three
+
+
+def test_a_failed_projection_moves_nothing_and_a_failed_step_freezes(tmp_path):
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    hx.export(hx.models.double_pendulum(), hx.RATTLE(), tmp_path)
+    script = """
+    k.set({dt: 50}); const s = k.step(10);
+    console.log(JSON.stringify([s, k.status, k.n, [...k.q]]))"""
+    status, kept, n, q = run_js(tmp_path, "double_pendulum", script)
+    assert status == kept != 0 and hx.Status(status).failed and n < 10 and np.all(np.isfinite(q))
+
+
+@gcc
+@pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc")), reason="no aarch64")
+def test_an_aarch64_object_runs_with_the_bits_of_webassembly(tmp_path):
+    problem = hx.models.double_pendulum()
+    hx.export(problem, hx.RATTLE(), tmp_path / "a", "c", target="aarch64-linux-gnu")
+    hx.export(problem, hx.RATTLE(), tmp_path / "x", "c", target="x86_64-linux-gnu")
+    lines = run_c(tmp_path / "a", "double_pendulum", STEPS, "aarch64-linux-gnu-gcc", ("qemu-aarch64",))
+    assert lines == run_c(tmp_path / "x", "double_pendulum", STEPS)
+
+
+def test_objects_of_other_machines_are_theirs(tmp_path):
+    hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, "c", name="hh", target="aarch64-linux-gnu")
+    data = (tmp_path / "hh.o").read_bytes()
+    assert data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == 183
+
+
+def test_refusals_say_why(tmp_path):
+    problem = hx.models.double_pendulum()
+    with pytest.raises(hx.InputError, match="no-such-machine"):
+        hx.export(problem, hx.RATTLE(), tmp_path, "c", target="no-such-machine")
+    with pytest.raises(hx.InputError, match="form"):
+        hx.export(problem, hx.RATTLE(), tmp_path, "exe")
+
+    def potential(q):
+        return jax.pure_callback(lambda x: np.sum(x**2), jax.ShapeDtypeStruct((), np.float64), q)
+
+    def slope(q):
+        return jax.pure_callback(lambda x: 2 * x, jax.ShapeDtypeStruct(q.shape, np.float64), q)
+
+    fn = jax.custom_jvp(potential)
+    fn.defjvp(lambda primals, tangents: (potential(*primals), (slope(*primals) * tangents[0]).sum()))
+    called = hx.Problem(hx.System(fn), np.ones(2), np.zeros(2), 0.01, 1.0)
+    reason = hx.explain(called, hx.RATTLE()).reason
+    with pytest.raises(hx.InputError) as error:
+        hx.export(called, hx.RATTLE(), tmp_path)
+    assert reason in str(error.value)
