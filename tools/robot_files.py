@@ -1,6 +1,6 @@
 """Load all URDF and MJCF files of folders, and compare accelerations with Pinocchio and MuJoCo.
 
-    python tools/robot_files.py NAME=FOLDER ... [--states 10] [--inertia repair] [--only TEXT] [--json out.json]
+    python tools/robot_files.py NAME=FOLDER ... [--states 10] [--only TEXT] [--json out.json]
 
 Prints a table by folder: how many files the reference loads, how many of these become a problem, the relative error of
 joint accelerations at random states (median and worst over files), and every refusal by kind. References are Pinocchio
@@ -110,7 +110,7 @@ def kind_of(error: Exception) -> str:
     return re.sub(r"-?\d[\d.e+-]*", "N", text)[:140]
 
 
-def try_file(path: pathlib.Path, states: int, inertia: str) -> dict[str, Any]:
+def try_file(path: pathlib.Path, states: int) -> dict[str, Any]:
     """What the reference and we make of a file."""
     urdf = path.suffix == ".urdf"
     reference = (urdf_reference if urdf else mjcf_reference)(path)
@@ -120,7 +120,7 @@ def try_file(path: pathlib.Path, states: int, inertia: str) -> dict[str, Any]:
     start = time.process_time()
     try:
         if urdf:
-            m = hx.Mechanism.from_urdf(path, inertia=inertia, base="fixed" if reference.nv else "free")
+            m = hx.Mechanism.from_urdf(path, base="fixed" if reference.nv else "free")
         else:
             m = hx.Mechanism.from_mjcf(path)
         if m.bodies:
@@ -144,7 +144,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", help="NAME=FOLDER")
     parser.add_argument("--states", type=int, default=10)
-    parser.add_argument("--inertia", default="repair")
     parser.add_argument("--only", default="")
     parser.add_argument("--skip", default="random_urdfs")
     parser.add_argument("--json")
@@ -159,7 +158,7 @@ def main() -> None:
             if given.only not in str(path) or (given.skip and given.skip in str(path)):
                 continue
             signal.alarm(SECONDS)
-            result = try_file(path, given.states, given.inertia)
+            result = try_file(path, given.states)
             signal.alarm(0)
             form = "URDF" if path.suffix == ".urdf" else "MJCF"
             found.setdefault(f"{name}, {form}", []).append(result)
