@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from ...core.errors import ConstraintRankError, ConvergenceError, HolonomixError
 from ...core.types import known_array
 from ...mechanics import System
 from ...mechanics.problem import Problem
+from . import queries
 from .assembly import Equations, Redundancy, close, find_redundant
 from .bodies import KINDS, Body, expand, frame_rate
 from .description import Description
@@ -38,6 +41,7 @@ class Mechanism(Description):
 
     redundancy: Redundancy | None = None  # known after `problem`
     _kept: tuple[tuple[str, Any, int], ...] = ()  # whose rows the system has, in its order
+    _force_program: Any = None  # of `acceleration`, while the mechanism stays as it is
 
     # -- assembly ---------------------------------------------------------------------------------------------------
 
@@ -100,20 +104,49 @@ class Mechanism(Description):
         `m.redundancy` then says how many rows depend on others; their joints keep all their rows for the reactions.
         `ConstraintRankError` where the mechanism stands in a singular position.
         """
-        _, v, masses = self._start()
+        masses = self._start()[2]
         equations = self.equations
         q = self._closed(equations, t0)
         self._drop(equations, q, t0)
-        given = [one for body in self.bodies for one in given_by_body(q, body)]
-        rates = [(self[name], k, x) for name, several in self._configured.items() for k, x in enumerate(several)]
-        given += [given_by_joint(q, *rate) for rate in (*self._rates, *rates)]
-        v = start_velocities(equations, q, v, self._drive_rates(equations, t0), t0, given, self.name)
+        v = self._velocities(equations, q, t0)
         sizes = equations.sizes(q).reshape(q.shape)
         q, v = (np.where(np.abs(x) <= 1e-15 * sizes * np.abs(x / sizes).max(), 0.0, x) for x in (q, v))  # no noise
         each = np.repeat(masses[:, None], self.dimensions, axis=1)
         mass, q0, p0 = (known_array(x) for x in (each, q, each * v))
         system = System(self._potential(), self._terms(mass) or None, mass=mass, force=self._force())
         return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self))
+
+    def _velocities(self, equations: Equations, q: np.ndarray, t: float) -> np.ndarray:
+        """Consistent velocities at q: those given to bodies and joints, the others as near to rest as possible."""
+        given = [one for body in self.bodies for one in given_by_body(q, body)]
+        rates = [(self[name], k, x) for name, several in self._configured.items() for k, x in enumerate(several)]
+        given += [given_by_joint(q, *rate) for rate in (*self._rates, *rates)]
+        v = self._start()[1]
+        return start_velocities(equations, q, v, self._drive_rates(equations, t), t, given, self.name)
+
+    def _consistent(self, t: float) -> tuple[np.ndarray, np.ndarray]:
+        """Closed positions and consistent velocities of the particles."""
+        equations = self.equations
+        q = self._closed(equations, t)
+        return q, self._velocities(equations, q, t)
+
+    @contextlib.contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """Brings back the start of the mechanism at the end."""
+        kept = [(b, b.origin, b.attitude, b.velocity0, b.spin0, set(b.given)) for b in self.bodies]
+        named, configured = self._named, self._configured
+        try:
+            yield
+        finally:
+            for body, origin, attitude, velocity, spin, given in kept:
+                body.origin, body.attitude, body.velocity0, body.spin0 = origin, attitude, velocity, spin
+                body.given = given
+            self._named, self._configured = named, configured
+
+    def _revision(self) -> tuple[int, ...]:
+        """Changes when something is added."""
+        several = (self.bodies, self.joints, self._springs, self._joint_springs, self._joint_forces, self._applied)
+        return tuple(len(x) for x in several)
 
     def _drop(self, equations: Equations, q: np.ndarray, t: float) -> None:
         found = find_redundant(equations, q, t)
@@ -166,7 +199,7 @@ class Mechanism(Description):
     def _potential(self) -> MechanismPotential:
         weight = np.zeros((self._particles, self.dimensions))
         for body in self.bodies:
-            weight[body.first] = -body.mass * self.gravity
+            weight[body.first] = 0.0 if body.rotor else -body.mass * self.gravity
         springs = tuple(
             JointSpring(coordinate_of(joint.coordinates[which]), jnp.asarray(k), jnp.asarray(rest))
             for joint, which, k, rest in self._joint_springs
@@ -196,6 +229,30 @@ class Mechanism(Description):
         x = np.asarray(sol.q)[..., at, :]
         v = np.asarray(sol.p)[..., at, :] / body.start()[2][:, None]
         return frame_rate(body.kind, x, v)
+
+    def acceleration(self, q: Any, v: Any, t: float = 0.0) -> Any:
+        """Accelerations of the particles for q and v in the shape of `problem.q0`; or of joints, by names.
+
+        `m.acceleration({"elbow": 0.3}, {"elbow": 1.0})` places the joints as `configure` does (joints that are not
+        named are at zero and at rest) and gives the second derivatives of all joint positions.
+        """
+        return queries.acceleration(self, q, v, t)
+
+    def inverse_dynamics(self, q: Any, v: Any, a: Any, t: float = 0.0) -> dict[str, float]:
+        """Torques (forces of slides) with which joints have the accelerations `a`, given and returned by names.
+
+        Joints that `a` does not name, and a free base, get no torque and move as they must. In a mechanism with loops
+        name as many joints as it has freedoms; among several solutions it is the least one.
+        """
+        return queries.inverse_dynamics(self, q, v, a, t)
+
+    def center_of_mass(self, sol: Any) -> np.ndarray:
+        """The center of mass of all bodies, `(rows, dim)`."""
+        return queries.center_of_mass(self, sol)
+
+    def momentum(self, sol: Any, about: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Linear momentum and angular momentum about a point of the world (the origin) of all bodies."""
+        return queries.momentum(self, sol, about)
 
     def energy(self, sol: Any) -> np.ndarray:
         """Kinetic and potential energy along a solution."""

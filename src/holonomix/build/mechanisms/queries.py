@@ -1,0 +1,206 @@
+"""Accelerations, inverse dynamics, center of mass and momentum of a mechanism; dense, by NumPy.
+
+`M a + G^T lambda = f`, `G a = -gamma` with `gamma = d^2g/dt^2` at `a = 0`; redundant rows do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...core.errors import InputError
+from ...trace.stepwise import evaluate
+from .assembly import RANK, Equations, row_sizes
+from .bodies import frame_rate
+from .forms import Coordinate, CoordinateRow
+from .host import values
+from .results import cross
+from .terms import ProductRows
+
+if TYPE_CHECKING:
+    from .mechanism import Mechanism
+
+
+class SecondRate(eqx.Module):
+    """The second derivative of a row along `x + s rate`."""
+
+    row: Any
+
+    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+        rest = {name: value for name, value in data.items() if name != "rate"}
+        first = lambda y: jax.jvp(lambda z: self.row(z, rest), (y,), (data["rate"],))[1]
+        return jax.jvp(first, (x,), (data["rate"],))[1]
+
+
+def frame_rates(equations: Equations, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Derivatives of the frames of all bodies, `(bodies, dim + 1, dim)`."""
+    at = [list(body.particles) for body in equations.bodies]
+    return np.stack([frame_rate(body.kind, q[k], v[k]) for body, k in zip(equations.bodies, at, strict=True)])
+
+
+def _bends(equations: Equations, v: np.ndarray) -> np.ndarray:
+    """Second derivatives of the frames at zero acceleration: only a plate's third director `d_1 x d_2` has one."""
+    dim = v.shape[-1]
+    out = np.zeros((len(equations.bodies), dim + 1, dim))
+    for k, body in enumerate(equations.bodies):
+        if body.kind == "plate":
+            first, second = v[list(body.particles[1:])]
+            out[k, 3] = 2 * np.cross(first, second)
+    return out
+
+
+def _coordinate_bend(c: Coordinate, frames: np.ndarray, rates: np.ndarray, bends: np.ndarray) -> float:
+    pick = lambda x: {body.number: x[body.number][None] for body in c.bodies}
+    x, data = c._given(pick(frames))
+    rate, _ = c._given(pick(rates))
+    value = float(values(SecondRate(CoordinateRow(c.kind)), x, rate=rate, **data)[0])
+    if bends.any():
+        slopes = c.over_frames(pick(frames))[1]
+        value += sum(float(np.sum(slope[0] * bends[k])) for k, slope in slopes.items())
+    return value
+
+
+def bias(equations: Equations, q: np.ndarray, v: np.ndarray, t: float) -> np.ndarray:
+    """`d^2g/dt^2` at zero acceleration, `(rows,)`."""
+    frames, rates, bends = equations.frames(q), frame_rates(equations, q, v), _bends(equations, v)
+    out = np.zeros(len(equations.owners))
+    products, phases = equations._rows
+    if products:
+        x, data = equations._given(frames[None])
+        rate, _ = equations._given(rates[None])
+        rows = [k for k, _ in products]
+        out[rows] = values(SecondRate(ProductRows((), None)), x, rate=rate, **data)
+    if bends.any():
+        for rows, bodies, _, slopes in equations.blocks(frames[None], np.array([t])):
+            if len(rows) > 1 or rows[0] in dict(products):
+                out[rows] += np.einsum("rbfd,rbfd->r", slopes[0], bends[bodies])
+    for k, row in phases:
+        total = sum(n * _coordinate_bend(c, frames, rates, bends) for n, c in row.terms)
+        if row.drive is not None:
+            slope = jax.grad(lambda s, row=row: jnp.asarray(row.drive(s), float))
+            total -= float(jax.grad(slope)(float(t)))
+        out[k] = total / row.scale
+    return out
+
+
+def applied(mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float) -> np.ndarray:
+    """Weight, springs, dampers, motors and applied forces, in the shape of q."""
+    key = (mechanism._revision(), q.shape)
+    if mechanism._force_program is None or mechanism._force_program[0] != key:
+        potential, force = mechanism._potential(), mechanism._force()
+
+        def both(x: Any, u: Any, s: Any) -> Any:
+            total = -jax.grad(potential)(x)
+            return total if force is None else total + force(x, u, s)
+
+        like = jax.ShapeDtypeStruct(q.shape, q.dtype)
+        program = jax.make_jaxpr(both)(like, like, jax.ShapeDtypeStruct((), q.dtype))
+        mechanism._force_program = (key, program)
+    return evaluate(mechanism._force_program[1], [q, v, np.asarray(float(t))])[0]
+
+
+def solve(
+    mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float, driven: list[tuple[Coordinate, float]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Accelerations of the particles, and the generalized forces that the driven positions need.
+
+    `driven` holds joint positions whose second derivatives are prescribed.
+    """
+    equations = mechanism.equations
+    a, root = equations.scaled(q, t)
+    gamma = bias(equations, q, v, t)
+    if driven:
+        frames, rates, bends = equations.frames(q), frame_rates(equations, q, v), _bends(equations, v)
+        more = np.stack([c.value_and_slopes(q)[1].reshape(-1) for c, _ in driven])
+        own = [_coordinate_bend(c, frames, rates, bends) - x for c, x in driven]
+        a, gamma = np.concatenate([a, more / root]), np.concatenate([gamma, own])
+    units = row_sizes(a, np.ones(q.size))
+    a, gamma = a / units[:, None], gamma / units
+    f = applied(mechanism, q, v, t).reshape(-1) / root
+    u, s, vt = np.linalg.svd(a, full_matrices=False)
+    kept = s > RANK * s.max(initial=0.0)
+    u, s, vt = u[:, kept], s[kept], vt[kept]
+    x = f
+    for _ in range(2):
+        x = x - vt.T @ (u.T @ (a @ x + gamma) / s)
+    forces = np.zeros(0)
+    if driven:
+        forces = (u @ ((vt @ (x - f)) / s))[len(a) - len(driven) :] / units[len(a) - len(driven) :]
+    return (x / root).reshape(q.shape), forces
+
+
+def _state(mechanism: Mechanism, q: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Particles and their velocities, from arrays or from joint positions and rates by name."""
+    shape = (mechanism._particles, mechanism.dimensions)
+    if isinstance(q, Mapping) != isinstance(v, Mapping):
+        raise InputError("give q and v both as arrays in the shape of problem.q0, or both by joint names")
+    if not isinstance(q, Mapping):
+        arrays = [np.asarray(x, float) for x in (q, v)]
+        if any(x.shape != shape for x in arrays):
+            raise InputError(f"q and v must have the shape {shape} of problem.q0, not {[x.shape for x in arrays]}")
+        return arrays[0], arrays[1]
+    with mechanism._unchanged():
+        mechanism.configure(q, v)
+        return mechanism._consistent(0.0)
+
+
+def _positions(mechanism: Mechanism) -> list[tuple[str, Coordinate]]:
+    """Joints that have one position, and those with several as `name[k]`, in their order."""
+    out = []
+    for joint in mechanism.joints:
+        if joint.place is not None and joint.kind not in ("drive", "distance"):
+            several = len(joint.coordinates) > 1
+            out += [(f"{joint.name}[{k}]" if several else joint.name, c) for k, c in enumerate(joint.coordinates)]
+    return out
+
+
+def acceleration(mechanism: Mechanism, q: Any, v: Any, t: float) -> Any:
+    """See `Mechanism.acceleration`."""
+    x, u = _state(mechanism, q, v)
+    a, _ = solve(mechanism, x, u, float(t), [])
+    if not isinstance(q, Mapping):
+        return a
+    equations = mechanism.equations
+    frames, rates, bends = equations.frames(x), frame_rates(equations, x, u), _bends(equations, u)
+    along = lambda c: float(np.sum(c.value_and_slopes(x)[1] * a)) + _coordinate_bend(c, frames, rates, bends)
+    return {name: along(c) for name, c in _positions(mechanism)}
+
+
+def inverse_dynamics(mechanism: Mechanism, q: Any, v: Any, a: Mapping[str, float], t: float) -> dict[str, float]:
+    """See `Mechanism.inverse_dynamics`."""
+    if not isinstance(a, Mapping):
+        raise InputError('a must give accelerations by joint names, such as {"elbow": 1.0}')
+    known = dict(_positions(mechanism))
+    for name in a:
+        if name not in known:
+            raise InputError(f"there is no joint position {name!r}; there are {', '.join(known)}")
+    x, u = _state(mechanism, q, v)
+    _, forces = solve(mechanism, x, u, float(t), [(known[name], float(value)) for name, value in a.items()])
+    return dict(zip(a, forces.tolist(), strict=True))
+
+
+def center_of_mass(mechanism: Mechanism, sol: Any) -> np.ndarray:
+    """See `Mechanism.center_of_mass`."""
+    bodies = [body for body in mechanism.bodies if not body.rotor]
+    masses = np.array([body.mass for body in bodies])
+    return np.einsum("b,...bd->...d", masses, np.asarray(sol.q)[..., [b.first for b in bodies], :]) / masses.sum()
+
+
+def momentum(mechanism: Mechanism, sol: Any, about: Any) -> tuple[np.ndarray, np.ndarray]:
+    """See `Mechanism.momentum`."""
+    about = np.zeros(mechanism.dimensions) if about is None else np.asarray(about, float)
+    linear, angular = 0.0, 0.0
+    for body in mechanism.bodies:
+        if body.rotor:
+            continue
+        p = np.asarray(sol.p)[..., body.first, :]
+        linear = linear + p
+        angular = angular + cross(np.asarray(sol.q)[..., body.first, :] - about, p)
+        if len(body.particles) > 1:
+            angular = angular + body.angular_momentum(sol)
+    return np.asarray(linear), np.asarray(angular)

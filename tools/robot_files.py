@@ -1,0 +1,193 @@
+"""Load all URDF and MJCF files of folders, and compare accelerations with Pinocchio and MuJoCo.
+
+    python tools/robot_files.py NAME=FOLDER ... [--states 10] [--only TEXT] [--json out.json]
+
+Prints a table by folder: how many files the reference loads, how many of these become a problem, the relative error of
+joint accelerations at random states (median and worst over files), and every refusal by kind. References are Pinocchio
+(`pip install pin`) for URDF, MuJoCo for MJCF.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import pathlib
+import re
+import signal
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+import holonomix as hx
+from holonomix.core.errors import HolonomixError
+
+SECONDS = 120  # per file
+
+
+def urdf_reference(path: pathlib.Path) -> Any:
+    """A model of Pinocchio, mimic joints and all; None where it does not load the file."""
+    import pinocchio as pin  # pyright: ignore[reportMissingImports]
+
+    try:
+        return pin.buildModelFromUrdf(str(path), mimic=True)
+    except Exception:
+        return None
+
+
+def mjcf_reference(path: pathlib.Path) -> Any:
+    import mujoco  # pyright: ignore[reportMissingImports]
+
+    try:
+        return mujoco.MjModel.from_xml_path(str(path))
+    except Exception:
+        return None
+
+
+def compare_urdf(model: Any, m: Any, states: int) -> list[float]:
+    """Relative errors of joint accelerations, damping included, motors at rest."""
+    import pinocchio as pin  # pyright: ignore[reportMissingImports]
+
+    data, rng, errors = model.createData(), np.random.default_rng(0), []
+    joints = [(name, model.joints[k]) for k, name in enumerate(model.names) if k]
+    plain = [(n, j) for n, j in joints if j.nv == 1 and "Mimic" not in j.shortname()]
+    if not plain:
+        return []
+    damping = np.asarray(getattr(model, "damping", np.zeros(model.nv)))
+    for _ in range(states):
+        x, v = {}, {}
+        qp, vp = pin.neutral(model), np.zeros(model.nv)
+        for name, joint in plain:
+            x[name], v[name] = rng.uniform(-1, 1), rng.normal()
+            two = joint.nq == 2
+            qp[joint.idx_q : joint.idx_q + joint.nq] = [np.cos(x[name]), np.sin(x[name])] if two else x[name]
+            vp[joint.idx_v] = v[name]
+        found = m.acceleration(x, v)
+        pin.computeAllTerms(model, data, qp, vp)
+        mass = pin.crba(model, data, qp)
+        mass = np.triu(mass) + np.triu(mass, 1).T
+        theirs = np.linalg.solve(mass, -damping * vp - pin.rnea(model, data, qp, vp, np.zeros(model.nv)))
+        at = [joint.idx_v for _, joint in plain]
+        ours = np.array([found.get(name, found.get(f"joint {name}", np.nan)) for name, _ in plain])
+        errors.append(float(np.abs(ours - theirs[at]).max() / max(np.abs(theirs[at]).max(), 1e-9)))
+    return errors
+
+
+def compare_mjcf(model: Any, m: Any, states: int) -> list[float]:
+    """The same with MuJoCo, contacts, limits, dry friction and actuators disabled, equality constraints exact."""
+    import mujoco  # pyright: ignore[reportMissingImports]
+
+    bits = mujoco.mjtDisableBit
+    model.opt.disableflags |= int(bits.mjDSBL_CONTACT) | int(bits.mjDSBL_LIMIT) | int(bits.mjDSBL_FRICTIONLOSS)
+    model.opt.disableflags |= int(bits.mjDSBL_ACTUATION) | int(bits.mjDSBL_EQUALITY)
+    data, rng, errors = mujoco.MjData(model), np.random.default_rng(0), []
+    hinges = [k for k in range(model.njnt) if model.jnt_type[k] >= 2]
+    if not hinges or model.neq:
+        return []
+    names = [model.joint(k).name for k in hinges]
+    if any(not n for n in names):
+        return []
+    for _ in range(states):
+        mujoco.mj_resetData(model, data)
+        x, v = rng.uniform(-0.7, 0.7, len(hinges)), rng.normal(size=len(hinges))
+        for k, value, rate in zip(hinges, x, v, strict=True):
+            data.qpos[model.jnt_qposadr[k]] = model.qpos0[model.jnt_qposadr[k]] + value
+            data.qvel[model.jnt_dofadr[k]] = rate
+        mujoco.mj_forward(model, data)
+        theirs = data.qacc_smooth[[model.jnt_dofadr[k] for k in hinges]]
+        found = m.acceleration(dict(zip(names, x, strict=True)), dict(zip(names, v, strict=True)))
+        ours = np.array([found.get(name, found.get(f"joint {name}", np.nan)) for name in names])
+        errors.append(float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-9)))
+    return errors
+
+
+def kind_of(error: Exception) -> str:
+    """An error without its names and numbers."""
+    text = str(error).split(": ", 1)[-1] if isinstance(error, HolonomixError) else f"{type(error).__name__}: {error}"
+    text = re.sub(r"'[^']*'", "X", text)
+    return re.sub(r"-?\d[\d.e+-]*", "N", text)[:140]
+
+
+def try_file(path: pathlib.Path, states: int) -> dict[str, Any]:
+    """What the reference and we make of a file."""
+    urdf = path.suffix == ".urdf"
+    reference = (urdf_reference if urdf else mjcf_reference)(path)
+    out: dict[str, Any] = {"path": str(path), "reference": reference is not None, "error": "", "errors": []}
+    if reference is None:
+        return out
+    start = time.process_time()
+    try:
+        if urdf:
+            m = hx.Mechanism.from_urdf(path, base="fixed" if reference.nv else "free")
+        else:
+            m = hx.Mechanism.from_mjcf(path)
+        if m.bodies:
+            m.problem()
+            out["errors"] = (compare_urdf if urdf else compare_mjcf)(reference, m, states)
+        else:
+            out["static"] = True  # nothing moves, neither there nor here
+    except TimeoutError:
+        out["error"] = out["kind"] = f"more than {SECONDS} s"
+    except Exception as error:
+        out["error"], out["kind"] = f"{type(error).__name__}: {error}", kind_of(error)
+    out["seconds"] = time.process_time() - start
+    return out
+
+
+def _stop(*_: Any) -> None:
+    raise TimeoutError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", help="NAME=FOLDER")
+    parser.add_argument("--states", type=int, default=10)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--skip", default="random_urdfs")
+    parser.add_argument("--json")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGALRM, _stop)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for item in given.folders:
+        name, folder = item.split("=", 1)
+        files = sorted(x for x in pathlib.Path(folder).rglob("*") if x.suffix in (".urdf", ".xml", ".mjcf"))
+        for path in files:
+            if given.only not in str(path) or (given.skip and given.skip in str(path)):
+                continue
+            signal.alarm(SECONDS)
+            result = try_file(path, given.states)
+            signal.alarm(0)
+            form = "URDF" if path.suffix == ".urdf" else "MJCF"
+            found.setdefault(f"{name}, {form}", []).append(result)
+            if result["reference"]:
+                worst = max(result["errors"], default=float("nan"))
+                print(f"{path.relative_to(folder)}: {result['error'][:160] or f'{worst:.1e}'}", flush=True)
+    report(found)
+    if given.json:
+        pathlib.Path(given.json).write_text(json.dumps(found, indent=1))
+
+
+def report(found: dict[str, list[dict[str, Any]]]) -> None:
+    print("\n| files | loaded by the reference | a problem here | compared | median error | worst error |")
+    print("|---|---|---|---|---|---|")
+    for name, results in found.items():
+        loaded = [r for r in results if r["reference"]]
+        good = [r for r in loaded if not r["error"]]
+        errors = [max(r["errors"]) for r in good if r["errors"]]
+        median = f"{np.median(errors):.1e}" if errors else ""
+        worst = f"{max(errors):.1e}" if errors else ""
+        print(f"| {name} | {len(loaded)} | {len(good)} | {len(errors)} | {median} | {worst} |")
+    kinds: dict[str, list[str]] = collections.defaultdict(list)
+    for results in found.values():
+        for r in results:
+            if r["error"]:
+                kinds[r["kind"]].append(pathlib.Path(r["path"]).name)
+    for kind, paths in sorted(kinds.items(), key=lambda x: -len(x[1])):
+        print(f"- {len(paths)} x {kind}: {', '.join(paths[:8])}")
+
+
+if __name__ == "__main__":
+    main()
