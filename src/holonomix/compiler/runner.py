@@ -21,7 +21,9 @@ from .program import Leaf, Program, lower_traced, trace_loop
 log = logging.getLogger("holonomix")
 
 ASKED_LIMIT = 100_000  # operations of a straight-line program whose back end was named: compiling takes seconds
-LAST_RESORT = 60_000  # the same where the array path is the alternative, on a CPU: LLVM takes 0.2 s per 1 000 operations
+LAST_RESORT = (
+    60_000  # the same where the array path is the alternative, on a CPU: LLVM takes 0.2 s per 1 000 operations
+)
 UNROLLED = 4_000  # operations beyond which loops over long axes are tried
 GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajectories side by side gain as well
 

@@ -1,13 +1,13 @@
 r"""Rigid bodies among the constraints: orthonormal directors, and their elimination from `G M^-1 G^T`.
 
-A body is a center and one to three directors `d_i` with masses `m_i` and rows `d_i . d_j = delta_ij`. On the manifold the
-Gram matrix of these rows R is diagonal,
+A body is a center and one to three directors `d_i` with masses `m_i` and rows `d_i . d_j = delta_ij`. On the manifold
+the Gram matrix of these rows R is diagonal,
 
     D = diag(4/m_i, 1/m_i + 1/m_j),
 
-so that they are eliminated at no cost. What remains for another row with derivatives `A_i` by the directors is what it
-has along rotations: `t_ij = d_i . A_j - d_j . A_i` with the weight `1/(m_i + m_j)`, and with `1/m_i` what lies across the
-directors, if there are fewer than the space has dimensions. A hinge between two bodies is left with 5 rows over 6 + 6 numbers
+so that they are eliminated at almost no cost. Another row, with derivatives `A_i` by the directors, keeps its part along
+rotations: `t_ij = d_i . A_j - d_j . A_i` with the weight `1/(m_i + m_j)`, and with the weight `1/m_i` the part across
+the directors, if there are fewer directors than dimensions. A hinge between two bodies keeps 5 rows over 6 + 6 numbers
 instead of 11 over 12 + 12, and the matrix `S` of all joints couples neighbors only:
 
     S = J P M^-1 J^T,   S l_J = r_J - J M^-1 R^T D^-1 r_R,   l_R = D^-1 (r_R - R M^-1 J^T l_J).
