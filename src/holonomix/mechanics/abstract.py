@@ -272,7 +272,7 @@ class AbstractSystem(eqx.Module):
         return left.gram(self.mass_form(q), q, right)
 
     def gram_on_manifold(self, q: Numbers, jac: AbstractJacobian) -> Any:
-        """`G M(q)^-1 G^T` at a point of the manifold, symmetric, with `.factor(symmetric=True)`: less work for bodies."""
+        """`G M(q)^-1 G^T` at a point of the manifold, symmetric; less work with rigid bodies."""
         return jac.on_manifold(self.mass_form(q), q)
 
     def has_rigid_rows(self, q: Numbers) -> bool:

@@ -5,7 +5,7 @@ the Gram matrix of these rows R is diagonal,
 
     D = diag(4/m_i, 1/m_i + 1/m_j),
 
-so that they are eliminated at almost no cost. Another row, with derivatives `A_i` by the directors, keeps its part along
+so that they are eliminated cheaply. Another row, with derivatives `A_i` by the directors, keeps its part along
 rotations: `t_ij = d_i . A_j - d_j . A_i` with the weight `1/(m_i + m_j)`, and with the weight `1/m_i` the part across
 the directors, if there are fewer directors than dimensions. A hinge between two bodies keeps 5 rows over 6 + 6 numbers
 instead of 11 over 12 + 12, and the matrix `S` of all joints couples neighbors only:

@@ -221,8 +221,8 @@ def _largest(tree: PyTree) -> Any:
 class Newton(AbstractSolver):
     """Newton's method with the full matrix `R = G(Q) M^-1 G(q)^T`, refreshed in every sweep.
 
-    With rigid bodies it keeps `G(q) M^-1 G(q)^T`, in which the rows of bodies are eliminated at no cost: more sweeps of a
-    small fraction of the work. A step that does not converge so is repeated with the full matrix.
+    With rigid bodies it keeps `G(q) M^-1 G(q)^T`, from which the rows of bodies are eliminated: more sweeps of a much
+    smaller cost. A step that does not converge this way is repeated with the full matrix.
     """
 
     tol: Any = eqx.field(converter=as_tolerance, default=None)
