@@ -21,6 +21,9 @@ from .program import Leaf, Program, lower_traced, trace_loop
 log = logging.getLogger("holonomix")
 
 ASKED_LIMIT = 100_000  # operations of a straight-line program whose back end was named: compiling takes seconds
+LAST_RESORT = (
+    60_000  # the same where the array path is the alternative, on a CPU: LLVM takes 0.2 s per 1 000 operations
+)
 UNROLLED = 4_000  # operations beyond which loops over long axes are tried
 GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajectories side by side gain as well
 
@@ -70,6 +73,11 @@ def choose_program(loop: LoopBody, carry: PyTree, consts: PyTree, alone: bool, a
     if asked:
         return lower_traced(traced, limit=ASKED_LIMIT)
     assert error is not None
+    if alone and longest >= ASKED_LIMIT and second is not None:
+        try:
+            return lower_traced(traced, limit=LAST_RESORT)
+        except Unsupported as reason:
+            error = reason
     raise error if second is None else Unsupported(f"{error.short}; with loops over axes: {second.short}")
 
 

@@ -26,7 +26,7 @@ from .constraints import AbstractJacobian, Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure
 from .gram import structured_jacobian
 from .islands import IslandConstraint
-from .mass import AbstractMass, BoundMass, PositionMass, as_mass
+from .mass import AbstractMass, BoundMass, DiagonalMass, PositionMass, as_mass
 from .names import Row, list_rows
 from .potentials import depends_on_time, evaluate_potential
 
@@ -271,6 +271,15 @@ class AbstractSystem(eqx.Module):
         """`G_left M(q)^-1 G_right^T`, in a form with `.factor(symmetric)`."""
         return left.gram(self.mass_form(q), q, right)
 
+    def gram_on_manifold(self, q: Numbers, jac: AbstractJacobian) -> Any:
+        """`G M(q)^-1 G^T` at a point of the manifold, symmetric; less work with rigid bodies."""
+        return jac.on_manifold(self.mass_form(q), q)
+
+    def has_rigid_rows(self, q: Numbers) -> bool:
+        """Whether `gram_on_manifold` eliminates the rows of rigid bodies."""
+        jac = jax.eval_shape(self.linearize, q)
+        return getattr(jac, "rigid", None) is not None and isinstance(self.mass_form(q), DiagonalMass)
+
     def turns(self, q: Numbers, q1: Numbers, t: Real, t1: Real, split: bool = True) -> Any:
         """Whether a row of G turned by more than a right angle between two positions, in the mass metric at the first.
 
@@ -323,8 +332,7 @@ class AbstractSystem(eqx.Module):
         jac = self.linearize(q, t)
         directions = (self.velocity(q, p), self.force(q, p, t), jnp.ones_like(t))
         rate = jax.jvp(self.hidden_constraint, (q, p, t), directions)[1]
-        gram = self.gram(q, jac, jac)
         if not self.redundant:
-            return gram.factor(symmetric=True).solve(rate)
-        factor = gram.factor_redundant(symmetric=True)
+            return self.gram_on_manifold(q, jac).factor(symmetric=True).solve(rate)
+        factor = self.gram(q, jac, jac).factor_redundant(symmetric=True)
         return factor.shortest(factor.solve(rate))

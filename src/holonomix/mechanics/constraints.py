@@ -64,6 +64,10 @@ class AbstractJacobian(eqx.Module):
     def gram(self, mass: AbstractMass, q: Numbers, other: Any) -> Any:
         """`G M^-1 H^T` with another Jacobian H of the same class, in a form with `.factor(symmetric)`."""
 
+    def on_manifold(self, mass: AbstractMass, q: Numbers) -> Any:
+        """`G M^-1 G^T` at a point q of the manifold, where rows of rigid bodies are orthogonal."""
+        return self.gram(mass, q, self)
+
     @abc.abstractmethod
     def todense(self) -> Any:
         """`G` as a matrix over the flattened coordinates."""

@@ -18,7 +18,8 @@ from .constraints import AbstractJacobian
 from .coupling import Coupling, Structured
 from .discovered import Discovered
 from .islands import sum_of
-from .mass import AbstractMass, AbstractParticleMass
+from .mass import AbstractMass, AbstractParticleMass, DiagonalMass
+from .rigid import Orthonormal, RigidGram, RigidPlan, rigid_plan
 from .structured import interleave_terms
 
 
@@ -31,7 +32,11 @@ def structured_jacobian(found: Structured, terms: tuple[tuple[Any, Any], ...], q
     if found.plain:
         full = jax.jacrev(lambda x: jnp.concatenate([terms[k][0](x, *terms[k][1]) for k in found.plain]))(q)
         full = full.reshape(full.shape[0], -1)
-    return StructuredJacobian(slopes, full, found.coupling, found.layout, q.shape)
+    rigid = None
+    if not (found.plain or found.patterns):
+        bodies = tuple(n for n, k in enumerate(found.local) if isinstance(terms[k][0], Orthonormal))
+        rigid = rigid_plan(found.coupling, bodies, q.shape) if bodies else None
+    return StructuredJacobian(slopes, full, found.coupling, found.layout, q.shape, rigid)
 
 
 class StructuredJacobian(AbstractJacobian):
@@ -42,6 +47,7 @@ class StructuredJacobian(AbstractJacobian):
     coupling: Coupling = eqx.field(static=True)
     layout: Indices = eqx.field(static=True)  # natural positions of the structured rows, then of the full ones
     shape: tuple[int, ...] = eqx.field(static=True)
+    rigid: RigidPlan | None = eqx.field(static=True, default=None)
 
     def _natural(self, parts: list[Any], full: Numbers | None) -> Any:
         """Rows `(rows, blocks)` of every part, and those of plain functions, in the order of the constraint."""
@@ -121,6 +127,12 @@ class StructuredJacobian(AbstractJacobian):
                 turned = junction.mirrored if junction.mirrored.ndim == 1 else junction.mirrored.transpose(1, 0, 2)
                 pieces.append((product.transpose(1, 0, 2), turned))
         return StructuredGram(layout.assemble(pieces), _border(mass, self, other, weighted), self.coupling, self.layout)
+
+    def on_manifold(self, mass: AbstractMass, q: Numbers) -> StructuredGram | RigidGram:
+        """The Gram matrix at the point q of the manifold, without the rows of rigid bodies where there are any."""
+        if self.rigid is None or not isinstance(mass, DiagonalMass):
+            return self.gram(mass, q, self)
+        return RigidGram.of(self, self.rigid, mass, q)
 
     def weighted(self, mass: AbstractMass) -> StructuredJacobian:
         """`G M^-1` (without the full rows)."""

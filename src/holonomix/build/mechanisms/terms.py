@@ -17,6 +17,7 @@ from ...linalg.sparse import SparseLayout
 from ...linalg.tridiagonal import ChainLayout
 from ...mechanics import Local, Rheonomic, as_mass
 from ...mechanics.coupling import find_structure
+from ...mechanics.rigid import Orthonormal
 from .bodies import KINDS, Body
 from .forms import JointCoordinate, PhaseRow, ProductRow, Row, Vector, coordinate_of, frames_of
 
@@ -31,22 +32,14 @@ def row_bodies(rows: list[Row] | tuple[Row, ...]) -> tuple[Body, ...]:
     return tuple(found[k] for k in sorted(found))
 
 
-def rigid_rows(x: Any) -> Any:
-    """`d_i . d_j - delta_ij`, `(rows,)`, for one, two or three directors."""
-    n = x.shape[0]
-    rows = [jnp.sum(x[i] * x[i]) - 1.0 for i in range(n)]
-    rows += [jnp.sum(x[i] * x[j]) for i in range(n) for j in range(i + 1, n)]
-    return jnp.stack(rows)
-
-
-def rigid_terms(bodies: list[Body]) -> list[tuple[Local, list[Body]]]:
+def rigid_terms(bodies: list[Body]) -> list[tuple[Orthonormal, list[Body]]]:
     """Orthonormal directors, one term for each number of them."""
     out = []
     for count in (3, 2, 1):
         chosen = [body for body in bodies if KINDS[body.kind] == count + 1]
         if chosen:
             names = tuple(f"{body.name} (rigid)" for body in chosen)
-            out.append((Local(rigid_rows, [body.particles[1:] for body in chosen], name=names), chosen))
+            out.append((Orthonormal([body.particles[1:] for body in chosen], name=names), chosen))
     return out
 
 

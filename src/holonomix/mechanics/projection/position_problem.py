@@ -44,7 +44,12 @@ class PositionProblem(eqx.Module):
         return self.system.gram(self.q, self.system.linearize(self.here(multipliers), self.t1), self.jac).factor()
 
     def start_factor(self) -> Any:
-        return self.system.gram(self.q, self.jac, self.jac).factor(symmetric=True)
+        return self.system.gram_on_manifold(self.q, self.jac).factor(symmetric=True)
+
+    @property
+    def rigid(self) -> bool:
+        """Whether `start_factor` is much cheaper than `factor`, because it eliminates the rows of rigid bodies."""
+        return self.system.has_rigid_rows(self.q)
 
     def natural(self, multipliers: Numbers) -> Any:
         return multipliers
@@ -74,6 +79,8 @@ class IslandPositionProblem(eqx.Module):
 
     def factor(self, multipliers: list[Any]) -> IslandFactor:
         return self.constraint.linearize(self.here(multipliers)).factor(self.weighted)
+
+    rigid = False
 
     def start_factor(self) -> IslandFactor:
         return self.jac.factor(self.weighted, symmetric=True)

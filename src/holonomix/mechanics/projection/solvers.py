@@ -29,7 +29,7 @@ from ...core.errors import InputError
 from ...core.status import Status
 from ...core.types import Index, Numbers, Real
 from ...linalg import implicit_root, iterate
-from ...linalg.careful import accepted_stall, is_careful, rescue
+from ...linalg.careful import accepted_stall, asked_for_care, is_careful, rescue
 from ...linalg.scales import inverse_sizes, stall_rule
 from ..abstract import AbstractSystem
 from .position_problem import IslandPositionProblem, PositionProblem, island_momenta, position_problem
@@ -219,7 +219,11 @@ def _largest(tree: PyTree) -> Any:
 
 
 class Newton(AbstractSolver):
-    """Newton's method with the full matrix `R = G(Q) M^-1 G(q)^T`, refreshed in every sweep."""
+    """Newton's method with the full matrix `R = G(Q) M^-1 G(q)^T`, refreshed in every sweep.
+
+    With rigid bodies it keeps `G(q) M^-1 G(q)^T`, from which the rows of bodies are eliminated: more sweeps of a much
+    smaller cost. A step that does not converge this way is repeated with the full matrix.
+    """
 
     tol: Any = eqx.field(converter=as_tolerance, default=None)
     max_iterations: int = eqx.field(static=True, default=50)
@@ -234,13 +238,18 @@ class Newton(AbstractSolver):
         line = position_problem(system, q, trial, t, t1, self.redundant is None)
         residual, tol, unit = _measure(line, self.tol)
         fixed = None if self.redundant is None else _gram_factor(system, q, t, True)
+        chord = fixed is None and line.rigid and not asked_for_care()
+        if chord:
+            fixed = line.start_factor()
 
         def body(multipliers: PyTree, value: PyTree):
             return _sum(multipliers, (line.factor(multipliers) if fixed is None else fixed).solve(value))
 
         options = stall_rule(q.dtype, unit, quadratic=fixed is None)
         options["plunges"] = fixed is None and self.tol is None
-        done = iterate(body, residual, line.zero, tol=tol, max_iterations=self.max_iterations, **options)
+        options["polish"] = chord and self.tol is None
+        most = max(self.max_iterations, 2 * Newton.max_iterations) if chord else self.max_iterations
+        done = iterate(body, residual, line.zero, tol=tol, max_iterations=most, **options)
         return line.natural(done.x), (done.iterations, done.residual, done.converged, memory)
 
     def momenta(self, system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> MomentumSolve:
@@ -397,8 +406,9 @@ def _sum(a: PyTree, b: PyTree) -> Any:
 
 def _gram_factor(system: AbstractSystem, q: Numbers, t: Real, redundant: bool = False) -> Any:
     jac = system.linearize(q, t)
-    gram = system.gram(q, jac, jac)
-    return gram.factor_redundant(symmetric=True) if redundant else gram.factor(symmetric=True)
+    if redundant:
+        return system.gram(q, jac, jac).factor_redundant(symmetric=True)
+    return system.gram_on_manifold(q, jac).factor(symmetric=True)
 
 
 def momentum_sizes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
