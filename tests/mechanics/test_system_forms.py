@@ -34,6 +34,19 @@ def test_a_potential_of_q_and_t_is_told_by_its_arguments():
     assert hx.System(hx.mechanics.TimeDependent(lambda *args: args[1] * args[0][0])).time_dependent
 
 
+def test_a_parameter_without_params_is_not_taken_for_the_time():
+    with pytest.raises(hx.InputError, match=r"takes \(q, k\).*no params.*params=k.*call it t or time"):
+        hx.System(lambda q, k: k * q[1], lambda q: q @ q - 1)
+    with pytest.raises(hx.InputError, match=r"takes \(q, k, t\).*\(q, t, params\)"):
+        hx.System(lambda q, k, t: k * q[1] + t, params=2.0)
+    with pytest.raises(hx.InputError, match=r"\(q, w\)"):
+        hx.System([lambda q: q[0], lambda q, w: w * q[1]])
+    with pytest.raises(hx.InputError, match="needs hx.System.*params="):
+        hx.simulate(hx.System(lambda q: q[1], lambda q, r: jnp.array([q @ q - r])), hx.RATTLE(), Q, P, dt=0.1, steps=1)
+    for fn in (lambda q, time: time * q[0], lambda q, _t: q[0], hx.mechanics.TimeDependent(lambda q, s: s * q[0])):
+        assert hx.System(fn).time_dependent
+
+
 def test_driven_oscillator_against_its_closed_form():
     # q'' = -q + cos(2 t): q = (q0 + 1/3) cos t + p0 sin t - cos(2 t)/3
     system = hx.System(lambda q, t: 0.5 * q @ q - jnp.cos(2 * t) * q[0])
@@ -204,3 +217,27 @@ def test_line_integrals_keep_a_polynomial_energy_in_a_field():
         errors[method.name] = np.max(np.abs(sol.energy_error()))
         assert sol.constraint_error().max() < (1e-14 if method.name == "HBVM(6, 2)" else 1e-6)
     assert errors["HBVM(6, 2)"] < 2e-14 < 1e-8 < errors["Gauss(2)"]
+
+
+def test_the_energy_balance_counts_the_work_that_the_energy_error_does_not():
+    driven = hx.System(lambda q, t: 0.5 * q @ q - jnp.cos(2 * t) * q[0], force=lambda q, v, t: -0.3 * v)
+    center = lambda t: jnp.stack([0.3 * jnp.sin(2 * t), 0.0])
+    moving = hx.System(lambda q: q[1], hx.Rheonomic(lambda q, t: jnp.sum((q - center(t)) ** 2)[None] - 1))
+    for system, q, p in ((driven, Q, P), (moving, jnp.asarray([0.0, -1.0]), jnp.asarray([0.6, 0.0]))):
+        runs = [hx.simulate(system, hx.RATTLE(), q, p, dt=dt, t1=4.0) for dt in (0.04, 0.02)]
+        change, error = (
+            [float(np.max(np.abs(f(r)))) for r in runs]
+            for f in (lambda r: r.energy_error(), lambda r: r.energy_balance_error())
+        )
+        assert min(change) > 0.3 and change[0] == pytest.approx(change[1], rel=1e-2)  # work: no error of the method
+        assert error[0] < 1e-3 and 3.6 < error[0] / error[1] < 4.4  # order two
+        assert runs[0].energy_title == "energy change"
+    kept = hx.simulate(hx.System(lambda q: 0.5 * q @ q), hx.RATTLE(), Q, P, dt=0.04, t1=1.0)
+    assert kept.energy_title == "energy error"
+    np.testing.assert_array_equal(kept.energy_balance_error(), kept.energy_error())
+
+
+def test_a_start_on_a_moving_constraint_names_the_rate_that_is_off():
+    belt = hx.System(lambda q: q[1], hx.Rheonomic(lambda q, t: jnp.stack([q[0] - 1.9 * t])))
+    with pytest.raises(hx.InconsistentStateError, match=r"G v \+ dg/dt.* is -1\.9 instead of 0"):
+        hx.simulate(belt, hx.RATTLE(), jnp.zeros(2), jnp.zeros(2), dt=0.1, steps=2)

@@ -116,6 +116,11 @@ class AbstractSystem(eqx.Module):
         return not self.forced and not self.time_dependent
 
     @property
+    def keeps_energy(self) -> bool:
+        """Whether the exact motion conserves H: no applied force, no potential in time, no moving constraint."""
+        return self.conservative and not self.rheonomic
+
+    @property
     def position_mass(self) -> bool:
         """Whether the mass depends on the position."""
         return isinstance(self.mass, PositionMass) or (callable(self.mass) and not isinstance(self.mass, AbstractMass))
@@ -336,3 +341,19 @@ class AbstractSystem(eqx.Module):
             return self.gram_on_manifold(q, jac).factor(symmetric=True).solve(rate)
         factor = self.gram(q, jac, jac).factor_redundant(symmetric=True)
         return factor.shortest(factor.solve(rate))
+
+    def power(self, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
+        """The rate of H along the exact motion: `f v + dV/dt + lambda dg/dt`.
+
+        Work of the applied force, of a potential that changes in time and of moving constraints (`G v = -dg/dt`).
+        """
+        t, total = jnp.asarray(t, q.dtype), jnp.zeros((), q.dtype)
+        if self.forced:
+            v = self.velocity(q, p)
+            total += jnp.sum(self.applied_force(q, v, t) * v)
+        if self.time_dependent:
+            total += jax.grad(self._potential, 1)(q, t)
+        if self.rheonomic:
+            change = jax.jvp(lambda t: self._constraint(q, t), (t,), (jnp.ones_like(t),))[1]
+            total += jnp.sum(self.multipliers(q, p, t) * change)
+        return total

@@ -20,7 +20,7 @@ from ..core.errors import InputError, ShapeError
 from ..core.types import ArrayLike, Function, Index, Numbers, Real, known_array
 from ..trace.functions import as_callable
 from ..trace.indexing import Indices, take
-from ..trace.signatures import TimeDependent, required_arguments
+from ..trace.signatures import TimeDependent, takes_time
 
 # Up to this many pairs are evaluated at once; above, a loop runs over the distance of two groups in the list.
 UNROLLED_PAIRS = 2000
@@ -158,12 +158,12 @@ class SumPotential(eqx.Module):
 
 
 def as_potential(potential: Function, arguments: int = 1) -> Any:
-    """A list of potentials as their sum; functions that require more than `arguments` arguments depend on time."""
+    """A list of potentials as their sum; functions that also require `t` depend on time."""
     if isinstance(potential, (list, tuple, SumPotential)):
         terms = potential.terms if isinstance(potential, SumPotential) else potential
         return SumPotential(tuple(as_potential(term, arguments) for term in terms))
     if callable(potential) and not isinstance(potential, TimeDependent):
-        return TimeDependent(potential) if required_arguments(potential) == arguments + 1 else potential
+        return TimeDependent(potential) if takes_time(potential, arguments) else potential
     return potential
 
 

@@ -1,7 +1,8 @@
 """Which arguments a user's function is called with, found from the arguments that it requires.
 
 `potential` and `constraint` take `(q)`, or `(q, params)` where the system has params. A potential that requires one
-argument more takes the time: `(q, t)` or `(q, t, params)`. `force` takes `(q, v, t)` and `mass` takes `(q)`; where the
+argument more takes the time, `(q, t)` or `(q, t, params)`, and its second argument must be called `t` or `time`: any
+other name is more likely a parameter that was not given. `force` takes `(q, v, t)` and `mass` takes `(q)`; where the
 system has params and the function requires one argument more, params come last. Arguments with defaults do not count.
 """
 
@@ -14,16 +15,19 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import PyTree
 
+from ..core.errors import InputError
 from .closures import Closure
 from .functions import Fixed, as_callable
 
 MAX_WRAPPERS = 100  # wrappers may form a circle
+TIME_NAMES = ("t", "time")  # leading and trailing underscores do not count
 
 
 class TimeDependent(eqx.Module):
     """A potential that depends on time: `TimeDependent(lambda q, t: ...)`, or `(q, t, params)`.
 
-    A plain function that requires these arguments is recognized without it; a callable object with `*args` is not.
+    A plain function that requires these arguments and calls the second one `t` or `time` is recognized without it; a
+    callable object with `*args` is not, nor is one that calls the time otherwise.
     """
 
     fn: Callable[..., Any] = eqx.field(converter=as_callable)
@@ -46,6 +50,12 @@ def required_arguments(fn: Callable[..., Any]) -> int | None:
 
     For a wrapper that takes any number, the function that it wraps counts.
     """
+    names = required_names(fn)
+    return None if names is None else len(names)
+
+
+def required_names(fn: Callable[..., Any]) -> list[str] | None:
+    """The names of the positional arguments that `fn` requires; None where `required_arguments` is None."""
     inner: Any = fn.fn if isinstance(fn, (Fixed, Closure)) else fn
     for _ in range(MAX_WRAPPERS):
         found = _required(inner)
@@ -55,7 +65,7 @@ def required_arguments(fn: Callable[..., Any]) -> int | None:
     return None
 
 
-def _required(fn: Callable[..., Any]) -> int | None:
+def _required(fn: Callable[..., Any]) -> list[str] | None:
     try:
         parameters = inspect.signature(fn, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):
@@ -63,7 +73,30 @@ def _required(fn: Callable[..., Any]) -> int | None:
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return None
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional and p.default is p.empty for p in parameters)
+    return [p.name for p in parameters if p.kind in positional and p.default is p.empty]
+
+
+def takes_time(potential: Callable[..., Any], arguments: int) -> bool:
+    """Whether a potential requires the time besides its `arguments` (1, or 2 with params).
+
+    Raises an `InputError` if it requires one argument more and the second one is not called `t` or `time`.
+    """
+    names = required_names(potential)
+    if names is None or len(names) != arguments + 1:
+        return False
+    if names[1].strip("_") in TIME_NAMES:
+        return True
+    given = (
+        f"the potential takes ({', '.join(names)}), and the system has {'params' if arguments == 2 else 'no params'}"
+    )
+    if arguments == 2:
+        advice = "with params it is called as (q, params), or as (q, t, params) if its second argument is t or time"
+    else:
+        advice = (
+            f"if {names[1]} is a parameter, give its value: hx.System(..., params={names[1]}); if it is the time, call "
+            "it t or time"
+        )
+    raise InputError(f"{given}: {advice} (hx.mechanics.TimeDependent(fn) takes any name for the time)")
 
 
 def with_params(fn: Callable[..., Any], count: int, params: PyTree) -> Callable[..., Any]:

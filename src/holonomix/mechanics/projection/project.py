@@ -302,8 +302,9 @@ def check_start(
     off = np.abs(hidden) > tolerance * speeds
     if np.any(off):
         k = int(np.argmax(np.where(off, np.abs(hidden), 0.0)))
+        rate = "G v + dg/dt, with v = M^-1 p, which moving constraints require," if system.rheonomic else "G M^-1 p"
         raise InconsistentStateError(
-            f"p is not tangent to the manifold: row {k} of G M^-1 p{_of_name(system, q, k)} is {hidden[k]:.6g} "
+            f"p is not tangent to the manifold: row {k} of {rate}{_of_name(system, q, k)} is {hidden[k]:.6g} "
             "instead of 0; use `q, p = hx.project(system, q, p)` to correct it"
         )
 

@@ -264,6 +264,7 @@ def summarize(job: Job, path: Path, solution: Any) -> dict[str, Any]:
         "dt": job.dt,
         "rows": Store(path, "read").rows,
         "energy_error": energy,
+        "energy_title": solution.energy_title,
         "constraint_error": constraint,
         "backend": stats["backend"],
         "steps_per_second": stats.get("steps_per_second"),

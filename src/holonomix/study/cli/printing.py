@@ -19,7 +19,7 @@ def report(summary: dict[str, Any], as_json: bool) -> None:
         return
     lines = [f"{summary['steps']:,} steps of {summary['method']} on {summary['model']} to t = {summary['t']:g}"]
     if summary["energy_error"] is not None:
-        lines.append(f"energy error     {summary['energy_error']:.2e}")
+        lines.append(f"{summary.get('energy_title', 'energy error'):16} {summary['energy_error']:.2e}")
     if summary["constraint_error"] is not None:
         lines.append(f"constraint error {summary['constraint_error']:.2e}")
     if summary["steps_per_second"] and summary["steps"] >= FEWEST_STEPS_TO_TIME:
@@ -39,7 +39,7 @@ def report_sweep(summary: dict[str, Any], as_json: bool) -> None:
     typer.echo(
         f"{summary['trajectories']:,} trajectories of {summary['method']} on {summary['model']}, {axes}; "
         f"{summary['failed']:,} failed\n"
-        f"energy error     {summary['energy_error']:.2e}\n"
+        f"{summary.get('energy_title', 'energy error'):16} {summary['energy_error']:.2e}\n"
         f"{summary['rows']:,} rows each in {summary['out']}: hx.io.open_sweep({summary['out']!r})"
     )
 

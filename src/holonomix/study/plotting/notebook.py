@@ -44,8 +44,10 @@ def solution_html(solution: Solution) -> str:
         "time": f"{solution.t[0]:g} .. {solution.final_t:g}",
         "steps": f"{solution.stats['steps']:,}, {len(solution.t):,} rows saved",
         "status": solution.status.name,
-        "largest energy error": f"{abs(solution.energy_error()).max():.3g}",
+        f"largest {solution.energy_title}": f"{abs(solution.energy_error()).max():.3g}",
     }
+    if not solution.system.keeps_energy and not solution.method.stochastic:
+        facts["largest error of the energy balance"] = f"{abs(solution.energy_balance_error()).max():.3g}"
     if solution.system.has_constraints:
         facts["largest constraint error"] = f"{solution.constraint_error().max():.3g}"
     return facts_html(facts, solution.plot())

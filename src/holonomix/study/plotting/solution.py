@@ -141,7 +141,7 @@ def _near(path: np.ndarray) -> bool:
 
 
 def plot_energy(solution: Any, axes: Axes) -> Axes:
-    """Plot `H(t) - H(0)`; for a long run, its range within each window."""
+    """Plot `H(t) - H(0)`; for a long run, its range within each window. Work, if any is done, is also taken off."""
     t, error = np.asarray(solution.t), solution.energy_error()
     if len(t) > 2 * MAX_BINS:
         where, low, high = _windows(t, error)
@@ -150,7 +150,12 @@ def plot_energy(solution: Any, axes: Axes) -> Axes:
         axes.plot(t, error, linewidth=0.8)
     axes.axhline(0.0, color="0.6", linewidth=0.6, zorder=0)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
-    axes.set(xlabel="t", ylabel="H(t) - H(0)", title="energy error")
+    axes.set(xlabel="t", ylabel="H(t) - H(0)", title=solution.energy_title)
+    if not solution.system.keeps_energy and not solution.method.stochastic:
+        balance = solution.energy_balance_error()
+        label = f"minus work: {np.nanmax(np.abs(balance)):.1e} at most"
+        axes.plot(t, balance, linewidth=0.8, color="tab:orange", label=label)
+        axes.legend(loc="upper right", fontsize="small")
     return axes
 
 

@@ -207,7 +207,7 @@ def _add_forces(windows: list[dict[str, Any]], forces: list[np.ndarray], scene: 
 def _error_table(recording: Recording) -> list[Any]:
     """A table of the largest errors of energy and constraints over the whole run."""
     found = {}
-    for title in ("energy error", "constraints"):
+    for title in ("energy error", "energy change", "constraints"):
         if title in recording.columns:
             t, low, high = _envelope(recording.t, recording.columns[title][1])
             found |= {name: (t, low[:, i], high[:, i]) for i, name in enumerate(recording.names[title])}

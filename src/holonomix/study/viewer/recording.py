@@ -92,13 +92,19 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
     """The recording of a run in memory."""
     charts: dict[str, tuple[bool, Reader]] = {}
     names: dict[str, tuple[str, ...]] = {}
-    _add(charts, names, "energy error", (), _slice_of(solution.energy_error()))
-    names["energy error"] = ("H(t) - H(0)",)
+    heading = solution.energy_title
+    curves = {"H(t) - H(0)": solution.energy_error()}
+    if not solution.system.keeps_energy and not solution.method.stochastic:
+        curves["H(t) - H(0) - work"] = solution.energy_balance_error()
+    charts[heading], names[heading] = (False, _slice_of(np.stack(list(curves.values()), axis=1))), tuple(curves)
     if solution.system.has_constraints:
         errors = np.stack([solution.constraint_error(), solution.hidden_constraint_error()], axis=1)
         charts["constraints"] = (True, _slice_of(errors))
         names["constraints"] = ("|g|", "|G M^-1 p|")
         _add(charts, names, "multipliers", solution.multipliers.shape[1:], _slice_of(solution.multipliers))
+        rows = solution.system.constraint_rows(solution.q[0])[:MAX_COMPONENTS]
+        if "multipliers" in charts and any(row.name is not None for row in rows):
+            names["multipliers"] = tuple(str(row).removeprefix("constraint ") for row in rows)
     for name, values in solution.observables.items():
         if values.dtype.kind in "biuf":
             _add(charts, names, name, values.shape[1:], _slice_of(values))
