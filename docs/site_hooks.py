@@ -38,6 +38,7 @@ SECTIONS = {  # by the module that a name is imported from; the longest entry th
     "run.io": "Store",
     "mechanics.invariants": "Invariants and statistics",
     "study.plotting": "Pictures",
+    "study.export": "Export",
     "trace.taylor": "Taylor series",
 }
 HELPERS = ("_", "as_", "check_")

@@ -173,7 +173,7 @@ def test_the_budget_counts_work_and_explain_says_so(monkeypatch):
     q = np.linspace(-1, 1, 6)
     assert hx.explain(system, hx.StormerVerlet(), q).backend == "native"
     monkeypatch.setattr(backends, "_CACHE", Recent(8))
-    monkeypatch.setattr("holonomix.compiler.graph.WORK", 5)
+    monkeypatch.setattr("holonomix.compiler.graph.WORK", 1)
     said = [hx.explain(system, hx.StormerVerlet(), q) for _ in range(2)]
     assert said[0].backend == "array" and "too many numbers (more than 60000" in said[0] and said[0] == said[1]
     assert "with loops over axes" in said[0].reason

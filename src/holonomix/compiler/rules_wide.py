@@ -123,7 +123,7 @@ _STEPS |= {"argmax": jnp.greater, "argmin": jnp.less}
 
 
 def _one_by_one(name: str, x: jax.Array, axis: int, p: Params) -> jax.Array:
-    """A loop over the elements of the long axis."""
+    """cumsum, cumprod, cummax, cummin, argmax or argmin along the long axis, as a scan over its elements."""
     rows, step = jnp.moveaxis(x, axis, 0), _STEPS[name]
     if name not in ("argmax", "argmin"):
         first = rows[-1 if p.reverse else 0]

@@ -134,7 +134,10 @@ def _short_window(t: Tracer, ids: np.ndarray, starts: list[int], sizes: Sequence
 
 
 def _update(t: Tracer, a: Wide, update: Array, starts: list[int], combine: Callable[[int, int], int]) -> Wide:
-    """Combine the part of `a` that begins at `starts`, and lies inside, with `update`."""
+    """`a` with `update` combined into it at `starts`.
+
+    Unchanged if an update shorter than the long axis does not fit there.
+    """
     alg, axis, n = t.algebra, a.axis, a.n
     own = [t.graph.zero["i8"] if k == axis else s for k, s in enumerate(starts)]
     ids, start, m = np.array(a.ids), starts[axis], update.shape[axis]

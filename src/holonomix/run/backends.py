@@ -117,7 +117,7 @@ def _lower(backend: str, loop: Any, carry: PyTree, consts: PyTree, alone: bool, 
         except ImportError as error:  # llvmlite is missing on this machine
             return error
         if key is not None:
-            _CACHE.put(key, found)
+            _CACHE.put(key, copy.copy(found) if isinstance(found, Exception) else found)  # a copy has no traceback
     return copy.copy(found) if isinstance(found, Exception) else found
 
 

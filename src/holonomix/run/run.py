@@ -229,7 +229,10 @@ class Run:
         yield
 
     def chunk(self, most: int) -> int:
-        """Take about `most` steps: whole rows, or part of one when a row is long. Returns the number attempted."""
+        """Take about `most` steps: whole rows, or part of one when a row is long. Returns the number attempted.
+
+        Handles events and retries on the way and keeps the finished rows.
+        """
         self.started, loop, n0 = True, self.loop, self.done
         into, left = n0 % loop.every, loop.steps - n0
         if into or most < loop.every or left < loop.every:
@@ -281,7 +284,10 @@ class Run:
             table.place({key: np.asarray(x) for key, x in out.items()}, before)
 
     def repeat(self, table: Table) -> bool:
-        """Take steps that did not converge again, with more care (`linalg.careful`); whether any trajectory goes on."""
+        """Repeat unconverged steps with `linalg.careful` and write their rows to `table`.
+
+        Trajectories that fail again are given up with their first status. Returns whether any can continue.
+        """
         loop, status = self.loop, self.status
         again = np.isin(status, REPEATED) & ~self.given_up
         if again.any():

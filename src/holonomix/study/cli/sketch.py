@@ -10,7 +10,10 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of a Bra
 
 
 def sketch(problem: Any, width: int = 44, height: int = 14) -> str:
-    """The initial configuration of a problem; empty if its coordinates are not positions; 3D is viewed from above."""
+    """The initial configuration as lines of Braille characters; empty if there is no scene.
+
+    3D is drawn in oblique projection.
+    """
     from holonomix.mechanics.scenes import scene_of
     from holonomix.study.plotting.outlines import outlines
 
