@@ -183,7 +183,8 @@ class WasmObject:
                 self.imported_functions.append(name)
                 reader.number()
             elif kind == 3:  # the stack pointer
-                reader.byte(), reader.byte()
+                reader.byte()
+                reader.byte()
             else:  # a table or the memory: limits, after the type of a table's elements
                 if kind == 1:
                     reader.byte()
@@ -197,7 +198,9 @@ class WasmObject:
         for k in range(reader.number()):
             if reader.number() != 0:
                 raise ValueError("a data segment that is not at a place in memory")
-            reader.byte(), reader.signed(), reader.byte()  # i32.const, address, end
+            reader.byte()  # i32.const, the address, end
+            reader.signed()
+            reader.byte()
             size = reader.number()
             start = reader.at
             reader.at += size
