@@ -214,7 +214,7 @@ def test_a_killed_worker_of_a_process_pool(tmp_path):
 @pytest.mark.slow
 def test_a_dask_cluster(tmp_path):
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         with distributed.Client(cluster) as client:
             whole = many(**FULL, block=2, store=tmp_path / "whole")
             client.run(_die_once, str(tmp_path / "died"))

@@ -65,7 +65,7 @@ if __name__ == "__main__":
     else:
         import distributed
 
-        with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster:
+        with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
             with distributed.Client(cluster) as client:
                 client.run(prepare, *given)
                 run(client.get_executor())

@@ -116,8 +116,10 @@ def _lower(backend: str, loop: Any, carry: PyTree, consts: PyTree, alone: bool, 
             found = BACKENDS[backend].lower(loop, carry, consts, alone=alone, asked=asked)
         except ImportError as error:  # llvmlite is missing on this machine
             return error
+        if isinstance(found, Exception):  # a traceback would hold everything that was traced
+            found.__traceback__ = found.__context__ = found.__cause__ = None
         if key is not None:
-            _CACHE.put(key, copy.copy(found) if isinstance(found, Exception) else found)  # a copy has no traceback
+            _CACHE.put(key, found)
     return copy.copy(found) if isinstance(found, Exception) else found
 
 
