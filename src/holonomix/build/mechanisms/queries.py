@@ -171,7 +171,7 @@ def acceleration(mechanism: Mechanism, q: Any, v: Any, t: float) -> Any:
     return {name: along(c) for name, c in _positions(mechanism)}
 
 
-def inverse_dynamics(mechanism: Mechanism, q: Any, v: Any, a: Mapping[str, float], t: float) -> dict[str, float]:
+def inverse_dynamics(mechanism: Mechanism, q: Any, v: Any, a: Any, t: float) -> dict[str, float]:
     """See `Mechanism.inverse_dynamics`."""
     if not isinstance(a, Mapping):
         raise InputError('a must give accelerations by joint names, such as {"elbow": 1.0}')
