@@ -13,7 +13,8 @@ from ...core.errors import InputError
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
 from .forces import AppliedForce, AppliedTorque
 from .forms import PhaseRow
-from .joints import Joint, coupling_row, make_joint, make_stack, numbers, vector
+from .joints import Joint, coupling_row, make_joint, numbers, vector
+from .stacks import make_stack
 
 
 class Description:
@@ -29,6 +30,7 @@ class Description:
         self.bodies: list[Body] = []
         self.joints: list[Joint] = []
         self.unsupported: list[str] = []  # what an importer left out
+        self.repaired: list[str] = []  # inertias that an importer changed
         self.when_empty = "add one with m.body(...)"
         self._names: dict[str, Body | Joint] = {"ground": self.ground}
         self._springs: list[Any] = []
