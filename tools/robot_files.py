@@ -210,9 +210,7 @@ def main() -> None:
 
 
 def report(found: dict[str, list[dict[str, Any]]]) -> None:
-    print(
-        "\n| files | loaded by the reference | a problem here | of these repaired | compared | median error | worst error |"
-    )
+    print("\n| files | loaded by the reference | a problem here | repaired | compared | median error | worst error |")
     print("|---|---|---|---|---|---|---|")
     for name, results in found.items():
         loaded = [r for r in results if r["reference"]]

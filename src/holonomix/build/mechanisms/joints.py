@@ -36,6 +36,7 @@ class Joint(JointResults):
         self.coordinates: list[Coordinate] = []
         self.stack: tuple[Joint, ...] = (self,)  # between the same bodies; the first has all rows
         self.relation: tuple[Joint, Joint, float, float] | None = None  # second = factor * first + offset, of a gear
+        self.guides: list[Row] = []  # rows that follow from the others and have no solution half a turn away
         self.dropped: set[int] = set()  # rows that depend on others all along the motion
 
     def __repr__(self) -> str:
@@ -158,6 +159,10 @@ def make_joint(name: str, kind: str, a: Body, b: Body, options: dict[str, Any]) 
     rows = builder.planar(kind) if a.dimension == 2 else builder.spatial(kind, options)
     joint = Joint(name, kind, a, b, rows, place, builder.axis)
     joint.coordinates = builder.coordinates
+    if options.get("frame_a") is not None and kind in ("fixed", "revolute", "prismatic", "cylindrical", "planar"):
+        axes = (2,) if kind in ("revolute", "cylindrical", "planar") else (0, 1, 2)
+        gaps = [builder.at_b(k) - builder.at_a(k) for k in axes]
+        joint.guides = [ProductRow(Vector((), e), gap) for gap in gaps for e in np.eye(3)]
     return joint
 
 

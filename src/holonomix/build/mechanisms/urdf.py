@@ -13,7 +13,9 @@ import numpy as np
 
 from ...core.errors import InputError
 from .bodies import Body, repair_inertia
+from .frames import Frame
 from .joints import Joint, coupling_row
+from .loops import read_loops
 from .mechanism import Mechanism
 from .shapes import Box, Cylinder, Sphere
 from .xml_files import (
@@ -50,6 +52,7 @@ def from_urdf(
     positions: Mapping[str, Any] | None = None,
     velocities: Mapping[str, Any] | None = None,
     inertia: str = "refuse",
+    loops: str | Path | Mapping[str, Any] | None = None,
 ) -> Mechanism:
     """The robot of a URDF file, with joints at `positions` (zero by default) and their rates `velocities`.
 
@@ -59,14 +62,21 @@ def from_urdf(
     Links without mass between two or three joints, as universal and ball joints are often written, become part of one
     joint with several positions, each under its own name. An inertia that no body has (one principal moment larger than
     the other two together, or zero) is an error that gives the numbers; `inertia="repair"` takes the nearest possible
-    one, with a warning, and `m.repaired` lists the changes.
+    one, with a warning, and `m.repaired` lists the changes. Every link that is part of a body or of the ground is a
+    frame of its own name, `m["tool0"]`.
+
+    `loops` is a YAML file, or a dictionary, with pairs of links or joints that coincide, `closed_loop`, held as `type`
+    says ("6d", the default, or "3d"), and with joints `joint_name` whose `joint_type` a URDF file cannot express
+    ("SPHERICAL", or "UJOINT_" and two axes, as in "UJOINT_ZY").
     """
     if inertia not in ("refuse", "repair"):
         raise InputError(f'inertia must be "refuse" or "repair", not {inertia!r}')
     if base not in ("fixed", "free"):
         raise InputError(f'base must be "fixed" or "free", not {base!r}')
     with naming(path):
-        return _Reader(Path(path), gravity, base == "free", inertia == "repair").read(positions or {}, velocities or {})
+        return _Reader(Path(path), gravity, base == "free", inertia == "repair", read_loops(loops)).read(
+            positions or {}, velocities or {}
+        )
 
 
 def _pose(element: Any) -> Pose:
@@ -89,8 +99,9 @@ class _Group:
 class _Reader:
     """One file: links by name, joints by child, and what could not be read."""
 
-    def __init__(self, path: Path, gravity: Any, free: bool, repair: bool):
+    def __init__(self, path: Path, gravity: Any, free: bool, repair: bool, loops: Mapping[str, Any]):
         self.path, self.free, self.repair = path, free, repair
+        self.loops, self.types = loops, dict(zip(loops["joint_name"], loops["joint_type"], strict=True))
         self.robot = read_xml(path, "robot")
         self.left_out: Counter[str] = Counter()
         self.mechanism = Mechanism(gravity, name=self.robot.get("name") or path.stem)
@@ -154,6 +165,11 @@ class _Reader:
             self._mimic(name, joint)
         for loop in self.robot.findall("loop_joint"):
             self._loop(loop)
+        for k, (pair, kind) in enumerate(zip(self.loops["closed_loop"], self.loops["type"], strict=True)):
+            a, b = (self._end(name) for name in pair)
+            label = self.mechanism._free_name("loop", f"loop {k + 1}", self.links)
+            self.mechanism.joint({"6d": "fixed", "3d": "spherical"}[kind], label, a, b)
+        self._name_frames()
         for tag in SKIPPED:
             self.left_out[f"<{tag}>"] = len(self.robot.findall(tag))
         self.left_out["contacts (<collision>)"] = len(self.robot.findall("link/collision"))
@@ -161,6 +177,22 @@ class _Reader:
         warn_repaired(self.path, self.mechanism.repaired)
         self.mechanism.configure(positions, velocities)
         return self.mechanism
+
+    def _end(self, name: str) -> Frame:
+        """A link, or the one behind a joint, as a frame."""
+        link = self._link_of(self.joints[name], "child") if name not in self.links and name in self.joints else name
+        if link not in self.where:
+            why = "has no mass and is part of a joint" if link in self.inside else "does not exist"
+            raise InputError(f"a loop refers to {name!r}, which {why}")
+        body, (at, turn) = self.where[link]
+        return Frame(self.mechanism, name, body, at, turn)
+
+    def _name_frames(self) -> None:
+        """Links that have become part of a body or of the ground keep their names."""
+        for link, (body, (at, turn)) in self.where.items():
+            if body.name != link:
+                label = self.mechanism._free_name("link", link)
+                self.mechanism.add_frame(label, body, position=at, rotation=turn)
 
     def _inertial(self, name: str, link: Any, pose: Pose) -> tuple[float, np.ndarray, np.ndarray] | None:
         """Mass, center and inertia of a link in the coordinates of its body."""
@@ -269,19 +301,26 @@ class _Reader:
             self._dynamics(name, one)
 
     def _made_joints(self, chain: list[tuple[str, str, Pose]], labels: list[str], a: Body, b: Body) -> list[Joint]:
-        axes = [self._axis(name, at) for name, _, at in chain]
         if len(chain) == 1:
-            (_, kind, at), axis = chain[0], axes[0]
+            name, kind, at = chain[0]
+            if kind == "SPHERICAL":
+                return [self.mechanism.spherical(labels[0], a, b, at=at[0])]
+            if kind.startswith("UJOINT_"):
+                axis, axis2 = (at[1][:, "XYZ".index(x)] for x in kind[-2:])
+                return [self.mechanism.universal(labels[0], a, b, at=at[0], axis=axis, axis2=axis2)]
+            axis = self._axis(name, at)
             return [self.mechanism.joint(KINDS[kind], labels[0], a, b, at=at[0], axis=axis)]
         words = {"revolute": "hinge", "continuous": "hinge", "prismatic": "slide"}
         for name, kind, _ in chain:
             if kind not in words:
                 raise InputError(f"there is no mass between joint {name!r} ({kind}) and the next one; add some")
-        parts = [(words[kind], at[0], axis) for (_, kind, at), axis in zip(chain, axes, strict=True)]
+        parts = [(words[kind], at[0], self._axis(name, at)) for name, kind, at in chain]
         return self.mechanism._add_stack(labels, a, b, parts)
 
     def _kind(self, joint: Any) -> str:
         name, kind = required(joint, "name"), required(joint, "type")
+        if name in self.types:
+            return self.types[name]
         if kind != "floating" and kind not in KINDS:
             known = ", ".join([*KINDS, "fixed", "floating"])
             raise InputError(f"joint {name!r} has the unknown type {kind!r}; known are {known}")
@@ -304,7 +343,10 @@ class _Reader:
             damping = one_number(dynamics, "damping", 0.0)
             if damping < 0:
                 raise InputError(f"joint {name!r} has the negative damping {damping:g}")
-            self.mechanism.torsion_spring(made, damping=damping)
+            if made.coordinates:
+                self.mechanism.torsion_spring(made, damping=damping)
+            elif damping:
+                self.left_out["dampers of spherical joints"] += 1
             if one_number(dynamics, "friction", 0.0) != 0:
                 self.left_out["dry friction of joints"] += 1
 
