@@ -242,7 +242,7 @@ def started(m, *rates):
             lambda m: m.screw("j", m.ground, m["a"], at=(0, 0, 0), axis=(0, 0, 1), pitch=0),
             "joint 'j': a screw needs its",
         ),
-        (lambda m: m["nobody"], "no body or joint 'nobody'"),
+        (lambda m: m["nobody"], "no body, joint or frame 'nobody'"),
         (
             lambda m: m.revolute("j", m.ground, m["line"], at=(0, 0, 0), axis=(0, 0, 1)),
             "joint 'j': body 'line' is a rod",

@@ -181,6 +181,28 @@ def rotation_matrix(what: str, rotation: Any, dimension: int) -> np.ndarray:
     raise InputError(f"{what}: rotation must be {form}, not an array of shape {value.shape}")
 
 
+def repair_inertia(mass: float, matrix: np.ndarray) -> tuple[np.ndarray, str]:
+    """An inertia that a body of this mass can have, nearest to the given one, and what changed ("" if nothing).
+
+    Negative Euler moments are set to zero. A body without extent in two or three directions gets a thickness: of a rod
+    1 % of its length, of a point that of a ball of water (1000 per unit of volume).
+    """
+    moments, axes = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    euler = 0.5 * moments.sum() - moments
+    largest = euler.max()
+    if not largest > VANISHING * max(np.abs(moments).max(), 1e-300):
+        radius = (mass / 1000 * 3 / (4 * np.pi)) ** (1 / 3)
+        new = np.full(3, 0.2 * mass * radius**2)
+    else:
+        new = np.where(euler < -VANISHING * largest, 0.0, euler)
+        if np.sum(new > VANISHING * largest) < 2:
+            new = np.maximum(new, 1e-4 * largest)
+    if np.array_equal(new, euler):
+        return matrix, ""
+    shown = [", ".join(f"{x:.6g}" for x in y) for y in (moments, new.sum() - new)]
+    return axes @ np.diag(new.sum() - new) @ axes.T, f"principal moments {shown[0]} to {shown[1]}"
+
+
 class Body(BodyResults):
     """A body of a mechanism (or the ground), as `m.body(...)` returns it.
 

@@ -13,7 +13,9 @@ from ...core.errors import InputError
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
 from .forces import AppliedForce, AppliedTorque
 from .forms import PhaseRow
-from .joints import Joint, coupling_row, make_joint, make_stack, numbers, vector
+from .frames import Frame, ends_of_joint
+from .joints import Joint, coupling_row, make_joint, numbers, vector
+from .stacks import make_stack
 
 
 class Description:
@@ -29,8 +31,10 @@ class Description:
         self.bodies: list[Body] = []
         self.joints: list[Joint] = []
         self.unsupported: list[str] = []  # what an importer left out
+        self.frames: dict[str, Frame] = {}
+        self.repaired: list[str] = []  # inertias that an importer changed
         self.when_empty = "add one with m.body(...)"
-        self._names: dict[str, Body | Joint] = {"ground": self.ground}
+        self._names: dict[str, Body | Joint | Frame] = {"ground": self.ground}
         self._springs: list[Any] = []
         self._joint_springs: list[tuple[Joint, int, float, float]] = []
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
@@ -112,6 +116,15 @@ class Description:
         self._names[name] = body
         return body
 
+    def add_frame(self, name: str, body: Body, *, position: Any = None, rotation: Any = None) -> Frame:
+        """A named frame fixed in a body (or the ground), placed in coordinates of the body."""
+        name, dim = self._new_name(name, "frame"), self.dimensions
+        at = np.zeros(dim) if position is None else numbers(f"frame {name!r}", "position", position, dim)
+        turn = rotation_matrix(f"frame {name!r}", rotation, dim)
+        frame = Frame(self, name, self._own_body(f"frame {name!r}", body), at, turn)
+        self._names[name] = self.frames[name] = frame
+        return frame
+
     def _new_name(self, name: Any, what: str) -> str:
         if name is None:
             name = f"{what} {len(self.bodies if what == 'body' else self.joints) + 1}"
@@ -127,16 +140,22 @@ class Description:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
-            raise InputError(f"there is no body or joint {name!r}; there are {', '.join(self._names)}")
+            raise InputError(f"there is no body, joint or frame {name!r}; there are {', '.join(self._names)}")
         return self._names[name]
 
     # -- joints ---------------------------------------------------------------------------------------------------
 
-    def joint(self, kind: str, name: str | None, a: Body, b: Body, **options: Any) -> Joint:
-        """A joint of any kind by its name; the methods below are shorter."""
+    def joint(self, kind: str, name: str | None, a: Body | Frame, b: Body | Frame, **options: Any) -> Joint:
+        """A joint of any kind by its name; the methods below are shorter.
+
+        Between frames, as in `m.fixed("loop", m["end_A"], m["end_B"])`, the joint holds the frames together: their
+        origins are its points, and its axis is their z axis unless `axis`, in their coordinates, is given.
+        """
         name = self._new_name(name, "joint")
+        why = f"joint {name!r}"
+        a, b, options = ends_of_joint(why, kind, a, b, options)
         for body in (a, b):
-            self._own_body(f"joint {name!r}", body)
+            self._own_body(why, body)
         return self._add_joint(make_joint(name, kind, a, b, options))
 
     def _add_stack(self, names: list[str], a: Body, b: Body, parts: list[Any]) -> list[Joint]:
@@ -156,54 +175,80 @@ class Description:
         self._names[joint.name] = joint
         return joint
 
-    def revolute(self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any) -> Joint:
+    def revolute(
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+    ) -> Joint:
         """A hinge: a common point and axis. In the plane a pin, without an axis."""
         extra = {} if self.dimensions == 2 and axis is None else {"axis": axis}
         return self.joint("revolute", name, a, b, at=at, **extra, **own)
 
-    def prismatic(self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any) -> Joint:
+    def prismatic(
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+    ) -> Joint:
         """A slide along an axis fixed in a, without rotation."""
         return self.joint("prismatic", name, a, b, at=at, axis=axis, **own)
 
-    def spherical(self, name: str | None, a: Body, b: Body, *, at: Any = None, **own: Any) -> Joint:
+    def spherical(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, **own: Any) -> Joint:
         """A ball joint: a common point."""
         return self.joint("spherical", name, a, b, at=at, **own)
 
-    def universal(self, name: str | None, a: Body, b: Body, *, at: Any, axis: Any, axis2: Any) -> Joint:
+    def universal(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any, axis: Any, axis2: Any) -> Joint:
         """A Cardan joint: a common point, and `axis` (fixed in a) keeps its angle to `axis2` (fixed in b)."""
         return self.joint("universal", name, a, b, at=at, axis=axis, axis2=axis2)
 
-    def cylindrical(self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any) -> Joint:
+    def cylindrical(
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+    ) -> Joint:
         """A common axis: b slides along it and turns about it."""
         return self.joint("cylindrical", name, a, b, at=at, axis=axis, **own)
 
-    def planar(self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any) -> Joint:
+    def planar(
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+    ) -> Joint:
         """b slides on a plane of a with the given normal, and turns about the normal."""
         return self.joint("planar", name, a, b, at=at, axis=axis, **own)
 
-    def fixed(self, name: str | None, a: Body, b: Body, *, at: Any = None, **own: Any) -> Joint:
+    def fixed(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, **own: Any) -> Joint:
         """A weld."""
-        at = at if at is not None or "point_a" in own else (b if a.fixed else a).origin
+        if at is None and "point_a" not in own and isinstance(a, Body) and isinstance(b, Body):
+            at = (b if a.fixed else a).origin
         return self.joint("fixed", name, a, b, at=at, **own)
 
-    def distance(self, name: str | None, a: Body, b: Body, *, point_a: Any, point_b: Any, length: Any = None) -> Joint:
+    def distance(
+        self,
+        name: str | None,
+        a: Body | Frame,
+        b: Body | Frame,
+        *,
+        point_a: Any = None,
+        point_b: Any = None,
+        length: Any = None,
+    ) -> Joint:
         """A massless rod between two points given in the bodies; its length is their distance as placed."""
         return self.joint("distance", name, a, b, point_a=point_a, point_b=point_b, length=length)
 
     def point_on_line(
-        self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
     ) -> Joint:
         """A point of b stays on a line of a."""
         return self.joint("point_on_line", name, a, b, at=at, axis=axis, **own)
 
     def point_on_plane(
-        self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
     ) -> Joint:
         """A point of b stays on a plane of a with the given normal."""
         return self.joint("point_on_plane", name, a, b, at=at, axis=axis, **own)
 
     def screw(
-        self, name: str | None, a: Body, b: Body, *, at: Any = None, axis: Any = None, pitch: Any, **own: Any
+        self,
+        name: str | None,
+        a: Body | Frame,
+        b: Body | Frame,
+        *,
+        at: Any = None,
+        axis: Any = None,
+        pitch: Any,
+        **own: Any,
     ) -> Joint:
         """A cylindrical joint that advances by `pitch` per turn."""
         return self.joint("screw", name, a, b, at=at, axis=axis, pitch=pitch, **own)

@@ -64,6 +64,7 @@ class Coordinate:
     kind: str
     vectors: tuple[Vector, ...]  # (U_a, V_a, U_b), (U_a, V_a, U_b, W_a) or (W_a, P_b - P_a)
     axis: np.ndarray = dataclasses.field(default_factory=lambda: np.eye(3)[2])  # in the joint's frame in a
+    point: np.ndarray | None = None  # of the axis there, where it does not pass through the joint's point
 
     @property
     def bodies(self) -> tuple[Body, ...]:

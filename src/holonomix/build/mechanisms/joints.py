@@ -23,7 +23,7 @@ KINDS = {
     3: (*AXIS, "spherical", "fixed", "distance"),
     2: ("revolute", "prismatic", "fixed", "distance", "point_on_line"),
 }
-OPTIONS = ("at", "axis", "point_a", "point_b", "axis_a", "axis_b", "axis2", "pitch", "length")
+OPTIONS = ("at", "axis", "point_a", "point_b", "axis_a", "axis_b", "axis2", "pitch", "length", "frame_a", "frame_b")
 LARGEST_WHOLE = 64
 
 
@@ -36,6 +36,7 @@ class Joint(JointResults):
         self.coordinates: list[Coordinate] = []
         self.stack: tuple[Joint, ...] = (self,)  # between the same bodies; the first has all rows
         self.relation: tuple[Joint, Joint, float, float] | None = None  # second = factor * first + offset, of a gear
+        self.guides: list[Row] = []  # rows that follow from the others and have no solution half a turn away
         self.dropped: set[int] = set()  # rows that depend on others all along the motion
 
     def __repr__(self) -> str:
@@ -100,6 +101,8 @@ def place_joint(why: str, a: Body, b: Body, options: dict[str, Any], needs_axis:
             points.append(body.attitude.T @ (numbers(why, "at", at, dim) - body.origin))
         else:
             raise InputError(f"{why}: give its point as at=... (in the world), or point_a=... and point_b=... (bodies)")
+    if options.get("frame_a") is not None:
+        return Place(points[0], points[1], options["frame_a"], options["frame_b"])
     if dim == 2:
         return Place(points[0], points[1], *_planar_frames(why, a, b, options))
     if not needs_axis and axis is None and options.get("axis_a") is None:
@@ -152,10 +155,14 @@ def make_joint(name: str, kind: str, a: Body, b: Body, options: dict[str, Any]) 
     apart = pb - pa
     if kind == "distance":
         return _distance(name, a, b, place, apart, options)
-    builder = _Rows(why, a, b, place, apart)
+    builder = Rows(why, a, b, place, apart)
     rows = builder.planar(kind) if a.dimension == 2 else builder.spatial(kind, options)
     joint = Joint(name, kind, a, b, rows, place, builder.axis)
     joint.coordinates = builder.coordinates
+    if options.get("frame_a") is not None and kind in ("fixed", "revolute", "prismatic", "cylindrical", "planar"):
+        axes = (2,) if kind in ("revolute", "cylindrical", "planar") else (0, 1, 2)
+        gaps = [builder.at_b(k) - builder.at_a(k) for k in axes]
+        joint.guides = [ProductRow(Vector((), e), gap) for gap in gaps for e in np.eye(3)]
     return joint
 
 
@@ -170,7 +177,7 @@ def _distance(name: str, a: Body, b: Body, place: Place, apart: Vector, options:
     return Joint(name, "distance", a, b, [ProductRow(apart, apart, length**2)], place)
 
 
-class _Rows:
+class Rows:
     """Rows and positions of a joint, out of the vectors of its two frames."""
 
     def __init__(self, why: str, a: Body, b: Body, place: Place, apart: Vector):
@@ -303,75 +310,6 @@ class _Rows:
             Coordinate("angle", (self.in_a(w3), self.in_a(v), self.in_b(w3), self.in_a(up))),
             Coordinate("angle", (self.in_b(w1), self.in_b(-np.cross(w3, w1)), self.in_a(w1))),
         ]
-
-
-def make_stack(names: list[str], a: Body, b: Body, parts: list[tuple[str, np.ndarray, np.ndarray]]) -> list[Joint]:
-    """Slides and hinges in a row from a to b, as `("slide" or "hinge", point, axis)` in the world as placed.
-
-    Each moves all that come after it. The first joint has the rows, every joint has its own position. Slides come
-    before the hinges or after them; hinges meet in a point, and three of them are normal to each other.
-    """
-    why = f"joint {names[0]!r}"
-    turns = [k for k, part in enumerate(parts) if part[0] == "hinge"]
-    slides = [k for k, part in enumerate(parts) if part[0] == "slide"]
-    axes = [part[2] / np.linalg.norm(part[2]) for part in parts]
-    along = np.stack([axes[k] for k in slides], axis=1) if slides else np.zeros((3, 0))
-    commute = len(turns) == 1 and np.allclose(np.cross(along.T, axes[turns[0]]), 0, atol=1e-9)
-    before = commute or not turns or all(k < turns[0] for k in slides)
-    point = _meeting_point([parts[k][1:] for k in turns]) if turns else parts[0][1]
-    across_all = [abs(axes[j] @ axes[k]) < 1e-9 for j in turns for k in turns if j < k]
-    possible = before or all(k > turns[-1] for k in slides)
-    possible &= len(turns) < 3 or (len(turns) == 3 and all(across_all))
-    if point is None or not possible or np.linalg.matrix_rank(along, 1e-6) < len(slides):
-        raise InputError(
-            f"{why}: {' + '.join(part[0] for part in parts)} between {a.name!r} and {b.name!r} make no joint that is "
-            "known here; put a light body between them"
-        )
-    places = [place_joint(why, a, b, {"at": point, "axis": w}, True) for w in axes]
-    place = places[turns[0] if turns else 0]
-    ends = [vector(body, p, why, point=True) for body, p in ((a, place.point_a), (b, place.point_b))]
-    builder = _Rows(why, a, b, place, ends[1] - ends[0])
-    side = builder.in_a if before else builder.in_b
-    rows, angles = builder.turns([axes[k] for k in turns])
-    if slides:
-        rows = [*(ProductRow(side(n), builder.apart) for n in _normals(along)), *rows]
-    else:
-        rows = [*builder.same_point(), *rows]
-    distances = [Coordinate("distance", (side(w), builder.apart)) for w in np.linalg.pinv(along)]
-    found = dict(zip([*slides, *turns], [*distances, *angles], strict=True))
-    joints = []
-    for k, (name, part) in enumerate(zip(names, parts, strict=True)):
-        kind = "prismatic" if part[0] == "slide" else "revolute"
-        joint = Joint(name, kind, a, b, [] if k else rows, places[k], builder.in_a(axes[k]))
-        # positions are in the frame of the first joint
-        axis = places[0].frame_a.T @ a.attitude.T @ axes[k]
-        joint.coordinates = [dataclasses.replace(found[k], axis=axis)]
-        joints.append(joint)
-    for joint in joints:
-        joint.stack = tuple(joints)
-    return joints
-
-
-def _meeting_point(lines: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray | None:
-    """The point that lines, given by a point and a direction, have in common."""
-    last = lines[-1][0]
-    planes = [np.eye(3) - np.outer(w, w) / (w @ w) for _, w in lines]
-    gaps = [plane @ (p - last) for plane, (p, _) in zip(planes, lines, strict=True)]
-    point = last + np.linalg.lstsq(np.concatenate(planes), np.concatenate(gaps), rcond=1e-9)[0]
-    size = max(float(np.linalg.norm(p - last)) for p, _ in lines)
-    missed = max(float(np.linalg.norm(plane @ (point - p))) for plane, (p, _) in zip(planes, lines, strict=True))
-    return None if missed > 1e-9 * size else point if size > 0 else last
-
-
-def _normals(along: np.ndarray) -> list[np.ndarray]:
-    """Unit vectors that complete the columns of `along` to a basis, normal to them."""
-    if along.shape[1] == 3:
-        return []
-    if along.shape[1] == 2:
-        n = np.cross(along[:, 0], along[:, 1])
-        return [n / np.linalg.norm(n)]
-    u = across(along[:, 0])
-    return [u, np.cross(along[:, 0], u)]
 
 
 def coupling_row(terms: list[tuple[float, Coordinate]], offset: float) -> tuple[PhaseRow, bool]:

@@ -73,6 +73,11 @@ class Mechanism(Description):
     def _closed(self, equations: Equations, t: float) -> np.ndarray:
         """The closed configuration that keeps the positions given to `configure`, or the nearest one if none does."""
         q = self._start()[0]
+        guides = [row for joint in self.joints for row in joint.guides]
+        if guides:  # closed loops of frames: not half a turn away
+            with contextlib.suppress(ConvergenceError):
+                guide = Joint("guides", "guide", self.ground, self.ground, guides, None)
+                q = close(Equations(self.bodies, [*self.joints, guide], equations.masses), q, t, self.name)
         held = [(self[name], k, x) for name, several in self._named.items() for k, x in enumerate(several)]
         if held:
             rows = [PhaseRow(((1.0, joint.coordinates[k]),), float(x)) for joint, k, x in held]
@@ -253,6 +258,16 @@ class Mechanism(Description):
     def momentum(self, sol: Any, about: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Linear momentum and angular momentum about a point of the world (the origin) of all bodies."""
         return queries.momentum(self, sol, about)
+
+    def jacobian(self, frame: Any, q: Any) -> Any:
+        """Velocity and angular velocity of a frame or body, per velocity of the particles or per rate of joints.
+
+        For q in the shape of `problem.q0` it is `(6, *q.shape)` (in the plane 3): `sum(J * v)` are the velocity of the
+        origin and the angular velocity, in world coordinates. For joint positions by name it is a dictionary with the
+        six numbers of each joint while the others and a free base rest; joints of loops do not move alone, so there an
+        error names them.
+        """
+        return queries.jacobian(self, frame, q)
 
     def energy(self, sol: Any) -> np.ndarray:
         """Kinetic and potential energy along a solution."""

@@ -94,9 +94,23 @@ class _Reader:
                 self._body(k)
         for k in range(self.model.neq):
             self._equality(k)
+        self._name_frames()
         self.mechanism.unsupported = warn_about(self.path, self.left_out)
         self.mechanism.configure(positions, velocities)
         return self.mechanism
+
+    def _name_frames(self) -> None:
+        """Welded bodies and sites keep their names."""
+        model = self.model
+        found = [("body", k, k) for k in range(1, model.nbody) if model.body_weldid[k] != k]
+        found += [("site", k, int(model.site_bodyid[k])) for k in range(model.nsite)]
+        for kind, k, owner in found:
+            name = getattr(model, kind)(k).name
+            label = self.mechanism._free_name(kind, name)
+            if name and label not in self.mechanism._names:
+                body, (at, turn) = self._owner(owner), self._pose(kind, k)
+                own = body.attitude.T
+                self.mechanism.add_frame(label, body, position=own @ (at - body.origin), rotation=own @ turn)
 
     def _name(self, kind: str, number: int) -> str:
         """The name of the n-th thing of a kind, or kind and number."""

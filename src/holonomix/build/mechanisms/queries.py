@@ -16,7 +16,7 @@ import numpy as np
 from ...core.errors import InputError
 from ...trace.stepwise import evaluate
 from .assembly import RANK, Equations, row_sizes
-from .bodies import frame_rate
+from .bodies import Body, expand, frame_rate, pull
 from .forms import Coordinate, CoordinateRow
 from .host import values
 from .results import cross
@@ -171,7 +171,7 @@ def acceleration(mechanism: Mechanism, q: Any, v: Any, t: float) -> Any:
     return {name: along(c) for name, c in _positions(mechanism)}
 
 
-def inverse_dynamics(mechanism: Mechanism, q: Any, v: Any, a: Mapping[str, float], t: float) -> dict[str, float]:
+def inverse_dynamics(mechanism: Mechanism, q: Any, v: Any, a: Any, t: float) -> dict[str, float]:
     """See `Mechanism.inverse_dynamics`."""
     if not isinstance(a, Mapping):
         raise InputError('a must give accelerations by joint names, such as {"elbow": 1.0}')
@@ -182,6 +182,65 @@ def inverse_dynamics(mechanism: Mechanism, q: Any, v: Any, a: Mapping[str, float
     x, u = _state(mechanism, q, v)
     _, forces = solve(mechanism, x, u, float(t), [(known[name], float(value)) for name, value in a.items()])
     return dict(zip(a, forces.tolist(), strict=True))
+
+
+def _twist(q: np.ndarray, body: Body, point: np.ndarray) -> np.ndarray:
+    """Velocity of a point of a body and angular velocity `1/2 sum_i d_i x d_i'` as sums over the particles."""
+    dim = q.shape[-1]
+    out = np.zeros((dim + (3 if dim == 3 else 1), *q.shape))
+    if body.fixed:
+        return out
+    at = list(body.particles)
+    c = body.point_coefficients(point, f"body {body.name!r}")
+    out[:dim, at] = pull(body.kind, q[at], c[:, None] * np.eye(dim)[:, None, :])
+    d = expand(body.kind, q[at], np)[1:]
+    turned = [np.cross(e, d) for e in np.eye(3)] if dim == 3 else [np.stack([-d[:, 1], d[:, 0]], axis=1)]
+    share = 1.0 if body.kind == "rod" else 0.5
+    out[dim:, at] = pull(body.kind, q[at], np.stack([share * np.vstack([np.zeros(dim), x]) for x in turned]))
+    return out
+
+
+def _bases(mechanism: Mechanism) -> list[Body]:
+    """The first body of each part of the mechanism that no joint leads to the ground from."""
+    leader = {body.number: body.number for body in mechanism.bodies} | {-1: -1}
+
+    def root(k: int) -> int:
+        while leader[k] != k:
+            k = leader[k]
+        return k
+
+    for joint in mechanism.joints:
+        first, second = sorted((root(joint.a.number), root(joint.b.number)))
+        leader[second] = first
+    return [mechanism.bodies[k] for k in leader if k >= 0 and leader[k] == k]
+
+
+def jacobian(mechanism: Mechanism, frame: Any, q: Any) -> Any:
+    """See `Mechanism.jacobian`."""
+    body = frame if isinstance(frame, Body) else frame.body
+    point = np.zeros(mechanism.dimensions) if isinstance(frame, Body) else frame.at
+    named = isinstance(q, Mapping)
+    x = _state(mechanism, q, {})[0] if named else np.asarray(q, float)
+    if x.shape != (mechanism._particles, mechanism.dimensions):
+        raise InputError(f"q must have the shape {(mechanism._particles, mechanism.dimensions)}, not {x.shape}")
+    twist = _twist(x, body, point)
+    if not named:
+        return twist
+    known = _positions(mechanism)
+    rates = np.stack([c.value_and_slopes(x)[1].reshape(-1) for _, c in known])
+    held = [_twist(x, base, np.zeros(mechanism.dimensions)).reshape(-1, x.size) for base in _bases(mechanism)]
+    rows = np.concatenate([mechanism.equations.jacobian(x), *held, rates])
+    units = row_sizes(rows, np.ones(x.size))
+    target = np.zeros((len(rows), len(known)))
+    target[len(rows) - len(known) :] = np.eye(len(known))
+    found = np.linalg.lstsq(rows / units[:, None], target / units[:, None], rcond=1e-11)[0]
+    missed = np.abs(rows @ found - target).max(axis=0)
+    stuck = [name for (name, _), gap in zip(known, missed, strict=True) if gap > 1e-6]
+    if stuck:
+        raise InputError(
+            f"joints {', '.join(stuck[:6])} do not move alone; give q as an array in the shape of problem.q0"
+        )
+    return dict(zip((name for name, _ in known), (twist.reshape(len(twist), -1) @ found).T, strict=True))
 
 
 def center_of_mass(mechanism: Mechanism, sol: Any) -> np.ndarray:

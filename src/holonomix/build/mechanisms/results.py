@@ -69,6 +69,12 @@ class BodyResults:
         spin = moment(frame[..., 1:, :], rate[..., 1:, :])
         return spin if self.kind == "rod" else 0.5 * spin
 
+    def jacobian(self: Any, q: Any) -> Any:
+        """Velocity of the origin and angular velocity per rate: see `Mechanism.jacobian`."""
+        if self.owner is None or self.fixed:
+            raise InputError(f"body {self.name!r} does not move: it has no results")
+        return self.owner.jacobian(self, q)
+
     def angular_momentum(self: Any, sol: Any) -> np.ndarray:
         """About the center of mass, in world coordinates."""
         frame, rate = self._frames(sol)

@@ -128,8 +128,13 @@ def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed:
             way = turn @ coordinate.axis
             shift, glide = shift + way * value, glide + way * speed + _turning(spin, way * value)
         else:
-            spin = spin + speed * (turn @ coordinate.axis if dim == 3 else 1.0)
-            turn = turn @ _rotation(coordinate.axis, value)
+            turned = turn @ _rotation(coordinate.axis, value)
+            own = speed * (turn @ coordinate.axis if dim == 3 else 1.0)
+            if coordinate.point is not None:  # the frame moves about a point of the axis
+                arm = turn @ coordinate.point
+                way = arm - turned @ coordinate.point
+                shift, glide = shift + way, glide + _turning(spin, way) + _turning(own, way - arm)
+            turn, spin = turned, spin + own
     relative = fa @ turn @ fb.T if joint.kind != "spherical" else joint.a.attitude.T @ joint.b.attitude
     origin_near, spin_near = near.origin, near.spin0
     velocity_near = near.velocity0 if not near.fixed else np.zeros(dim)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...core.errors import InputError
-from .bodies import Body
+from .bodies import Body, repair_inertia
+from .frames import Frame
 from .joints import Joint, coupling_row
+from .loops import read_loops
 from .mechanism import Mechanism
 from .shapes import Box, Cylinder, Sphere
 from .xml_files import (
@@ -27,6 +31,7 @@ from .xml_files import (
     required,
     roll_pitch_yaw,
     warn_about,
+    warn_repaired,
 )
 
 KINDS = {"revolute": "revolute", "continuous": "revolute", "prismatic": "prismatic", "planar": "planar"}
@@ -46,17 +51,32 @@ def from_urdf(
     base: str = "fixed",
     positions: Mapping[str, Any] | None = None,
     velocities: Mapping[str, Any] | None = None,
+    inertia: str = "refuse",
+    loops: str | Path | Mapping[str, Any] | None = None,
 ) -> Mechanism:
     """The robot of a URDF file, with joints at `positions` (zero by default) and their rates `velocities`.
 
     Links joined by fixed joints become one body; `base="fixed"` takes the root link as part of the ground, `"free"`
     lets it move. Read are inertias, revolute, continuous, prismatic, planar, floating and fixed joints, their damping,
     mimic joints, `<loop_joint>`, and visual shapes. A warning lists what was left out (limits, friction, contacts).
+    Links without mass between two or three joints, as universal and ball joints are often written, become part of one
+    joint with several positions, each under its own name. An inertia that no body has (one principal moment larger than
+    the other two together, or zero) is an error that gives the numbers; `inertia="repair"` takes the nearest possible
+    one, with a warning, and `m.repaired` lists the changes. Every link that is part of a body or of the ground is a
+    frame of its own name, `m["tool0"]`.
+
+    `loops` is a YAML file, or a dictionary, with pairs of links or joints that coincide, `closed_loop`, held as `type`
+    says ("6d", the default, or "3d"), and with joints `joint_name` whose `joint_type` a URDF file cannot express
+    ("SPHERICAL", or "UJOINT_" and two axes, as in "UJOINT_ZY").
     """
+    if inertia not in ("refuse", "repair"):
+        raise InputError(f'inertia must be "refuse" or "repair", not {inertia!r}')
     if base not in ("fixed", "free"):
         raise InputError(f'base must be "fixed" or "free", not {base!r}')
     with naming(path):
-        return _Reader(Path(path), gravity, base == "free").read(positions or {}, velocities or {})
+        return _Reader(Path(path), gravity, base == "free", inertia == "repair", read_loops(loops)).read(
+            positions or {}, velocities or {}
+        )
 
 
 def _pose(element: Any) -> Pose:
@@ -67,11 +87,21 @@ def _pose(element: Any) -> Pose:
     return xyz, roll_pitch_yaw(numbers(origin, "rpy", 3, (0, 0, 0)))
 
 
+@dataclasses.dataclass
+class _Group:
+    """Links that fixed joints hold together: their lumps, joints that leave them, and their poses in the first one."""
+
+    parts: list[tuple[float, np.ndarray, np.ndarray]]
+    pending: list[tuple[Any, Pose]]
+    members: list[tuple[str, Pose]]
+
+
 class _Reader:
     """One file: links by name, joints by child, and what could not be read."""
 
-    def __init__(self, path: Path, gravity: Any, free: bool):
-        self.path, self.free = path, free
+    def __init__(self, path: Path, gravity: Any, free: bool, repair: bool, loops: Mapping[str, Any]):
+        self.path, self.free, self.repair = path, free, repair
+        self.loops, self.types = loops, dict(zip(loops["joint_name"], loops["joint_type"], strict=True))
         self.robot = read_xml(path, "robot")
         self.left_out: Counter[str] = Counter()
         self.mechanism = Mechanism(gravity, name=self.robot.get("name") or path.stem)
@@ -84,6 +114,8 @@ class _Reader:
         self._connect()
         self.where: dict[str, tuple[Body, Pose]] = {}  # link -> its body and its pose in that body
         self.made: dict[str, Joint] = {}
+        self.inside: dict[str, str] = {}  # links without mass -> the joint that leads to them
+        self.waiting: list[tuple[Any, Body, Pose]] = []  # joints, what they hang from, and the pose of that link
 
     def _by_name(self, tag: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -116,26 +148,51 @@ class _Reader:
         if len(roots) != 1:
             what = "no root link: its joints form a ring" if not roots else f"{len(roots)} root links, {roots[:4]}"
             raise InputError(f"a robot is one tree of links; this one has {what}")
-        if self.free:
+        root = self._group(roots[0])
+        if self.free and (root.parts or [j.get("type") for j, _ in root.pending] != ["floating"]):
             self._body(roots[0], HERE)
         else:
             self._ground(roots[0])
             self.mechanism.when_empty = (
                 f'link {roots[0]!r} and all that is fixed to it stand on the ground; use base="free"'
             )
-        apart = [name for name in self.links if name not in self.where]
+        while self.waiting:
+            self._joint(*self.waiting.pop(0))
+        apart = [name for name in self.links if name not in self.where and name not in self.inside]
         if apart:
             raise InputError(f"links {apart[:4]} form a ring that is not connected to the root link {roots[0]!r}")
         for name, joint in self.joints.items():
             self._mimic(name, joint)
         for loop in self.robot.findall("loop_joint"):
             self._loop(loop)
+        for k, (pair, kind) in enumerate(zip(self.loops["closed_loop"], self.loops["type"], strict=True)):
+            a, b = (self._end(name) for name in pair)
+            label = self.mechanism._free_name("loop", f"loop {k + 1}", self.links)
+            self.mechanism.joint({"6d": "fixed", "3d": "spherical"}[kind], label, a, b)
+        self._name_frames()
         for tag in SKIPPED:
             self.left_out[f"<{tag}>"] = len(self.robot.findall(tag))
         self.left_out["contacts (<collision>)"] = len(self.robot.findall("link/collision"))
         self.mechanism.unsupported = warn_about(self.path, self.left_out)
+        warn_repaired(self.path, self.mechanism.repaired)
         self.mechanism.configure(positions, velocities)
         return self.mechanism
+
+    def _end(self, name: str) -> Frame:
+        """A link, or the one behind a joint, as a frame."""
+        link = self._link_of(self.joints[name], "child") if name not in self.links and name in self.joints else name
+        if link not in self.where:
+            why = "has no mass and is part of a joint" if link in self.inside else "does not exist"
+            raise InputError(f"a loop refers to {name!r}, which {why}")
+        body, (at, turn) = self.where[link]
+        return Frame(self.mechanism, name, body, at, turn)
+
+    def _name_frames(self) -> None:
+        """Links that have become part of a body or of the ground keep their names."""
+        for link, (body, (at, turn)) in self.where.items():
+            if body.name != link:
+                label = self.mechanism._free_name("link", link)
+                self.mechanism.add_frame(label, body, position=at, rotation=turn)
 
     def _inertial(self, name: str, link: Any, pose: Pose) -> tuple[float, np.ndarray, np.ndarray] | None:
         """Mass, center and inertia of a link in the coordinates of its body."""
@@ -159,69 +216,137 @@ class _Reader:
 
     def _body(self, name: str, at: Pose) -> Body:
         """A body for a link and everything fixed to it; `at` is the pose of the link in the world."""
-        parts: list[Any] = []
-        pending: list[Any] = []
-        members: list[tuple[str, Pose]] = []
-        self._collect(name, HERE, parts, pending, members)
-        if not parts:
+        group = self._group(name)
+        if not group.parts:
             raise InputError(
                 f"link {name!r} moves but has no mass: give it an <inertial>, or attach it by a fixed joint"
             )
-        mass, center, inertia = composite(parts)
-        body = self.mechanism.body(name, mass=mass, inertia=inertia, center=center, position=at[0], rotation=at[1])
-        for member, pose in members:
+        return self._made_body(name, at, group)
+
+    def _made_body(self, name: str, at: Pose, group: _Group) -> Body:
+        mass, center, inertia = composite(group.parts)
+        if self.repair:
+            inertia, change = repair_inertia(mass, inertia)
+            if change:
+                self.mechanism.repaired.append(f"link {name!r}: {change}")
+        with self._offering_repair():
+            body = self.mechanism.body(name, mass=mass, inertia=inertia, center=center, position=at[0], rotation=at[1])
+        for member, pose in group.members:
             self.where[member] = (body, pose)
             self._shapes(body, self.links[member], pose)
-        for joint, pose in pending:
-            self._joint(joint, body, after(at, pose))
+        self.waiting[:0] = [(joint, body, after(at, pose)) for joint, pose in group.pending]  # depth first
         return body
 
-    def _collect(self, name: str, pose: Pose, parts: list[Any], pending: list[Any], members: list[Any]) -> None:
-        members.append((name, pose))
+    @contextlib.contextmanager
+    def _offering_repair(self) -> Iterator[None]:
+        try:
+            yield
+        except InputError as error:
+            fits = any(text in str(error) for text in ("triangle", "its inertia is zero", "is a rod", "is a point"))
+            hint = '; inertia="repair" takes the nearest possible one' if fits and not self.repair else ""
+            raise InputError(f"{error}{hint}") from None
+
+    def _group(self, name: str) -> _Group:
+        """A link and everything fixed to it."""
+        group = _Group([], [], [])
+        self._collect(name, HERE, group)
+        return group
+
+    def _collect(self, name: str, pose: Pose, group: _Group) -> None:
+        group.members.append((name, pose))
         own = self._inertial(name, self.links[name], pose)
         if own is not None:
-            parts.append(own)
+            group.parts.append(own)
         for joint in self.children[name]:
             if joint.get("type") == "fixed":
-                self._collect(self._link_of(joint, "child"), after(pose, _pose(joint)), parts, pending, members)
+                self._collect(self._link_of(joint, "child"), after(pose, _pose(joint)), group)
             else:
-                pending.append((joint, pose))
+                group.pending.append((joint, pose))
 
     def _ground(self, name: str) -> None:
         """A root link that belongs to the ground, with everything fixed to it."""
-        pending: list[Any] = []
-        members: list[Any] = []
-        self._collect(name, HERE, [], pending, members)
-        for member, where in members:
+        group = self._group(name)
+        for member, where in group.members:
             self.where[member] = (self.mechanism.ground, where)
-        for joint, where in pending:
-            self._joint(joint, self.mechanism.ground, where)
+        self.waiting += [(joint, self.mechanism.ground, where) for joint, where in group.pending]
 
     def _joint(self, joint: Any, parent: Body, world: Pose) -> None:
-        """A joint and the body behind it; `world` is the pose of the parent link."""
+        """A joint and the body behind it; `world` is the pose of the parent link.
+
+        Links without mass on the way to that body make it a stack of joints.
+        """
+        chain: list[tuple[str, str, Pose]] = []
+        while True:
+            name, kind = required(joint, "name"), self._kind(joint)
+            at = after(world, _pose(joint))
+            chain.append((name, kind, at))
+            link = self._link_of(joint, "child")
+            group = self._group(link)
+            if group.parts or len(group.pending) != 1:
+                break
+            self.inside.update({member: name for member, _ in group.members})
+            joint, pose = group.pending[0]
+            world = after(at, pose)
+        if not group.parts and group.pending:
+            names = ", ".join(repr(j.get("name")) for j, _ in group.pending)
+            raise InputError(f"link {link!r} moves but has no mass, and carries the joints {names}; give it a mass")
+        child = self._made_body(link, at, group) if group.parts else self._body(link, at)
+        if kind == "floating" and len(chain) == 1:
+            return
+        labels = [self.mechanism._free_name("joint", name, self.links) for name, _, _ in chain]
+        with self._offering_repair():
+            made = self._made_joints(chain, labels, parent, child)
+        for (name, _, _), one in zip(chain, made, strict=True):
+            self.made[name] = one
+            self._dynamics(name, one)
+
+    def _made_joints(self, chain: list[tuple[str, str, Pose]], labels: list[str], a: Body, b: Body) -> list[Joint]:
+        if len(chain) == 1:
+            name, kind, at = chain[0]
+            if kind == "SPHERICAL":
+                return [self.mechanism.spherical(labels[0], a, b, at=at[0])]
+            if kind.startswith("UJOINT_"):
+                axis, axis2 = (at[1][:, "XYZ".index(x)] for x in kind[-2:])
+                return [self.mechanism.universal(labels[0], a, b, at=at[0], axis=axis, axis2=axis2)]
+            axis = self._axis(name, at)
+            return [self.mechanism.joint(KINDS[kind], labels[0], a, b, at=at[0], axis=axis)]
+        words = {"revolute": "hinge", "continuous": "hinge", "prismatic": "slide"}
+        for name, kind, _ in chain:
+            if kind not in words:
+                raise InputError(f"there is no mass between joint {name!r} ({kind}) and the next one; add some")
+        parts = [(words[kind], at[0], self._axis(name, at)) for name, kind, at in chain]
+        return self.mechanism._add_stack(labels, a, b, parts)
+
+    def _kind(self, joint: Any) -> str:
         name, kind = required(joint, "name"), required(joint, "type")
-        at = after(world, _pose(joint))
+        if name in self.types:
+            return self.types[name]
         if kind != "floating" and kind not in KINDS:
             known = ", ".join([*KINDS, "fixed", "floating"])
             raise InputError(f"joint {name!r} has the unknown type {kind!r}; known are {known}")
         for tag, text in IGNORED.items():
             if joint.find(tag) is not None:
                 self.left_out[text] += 1
-        child = self._body(self._link_of(joint, "child"), at)
-        if kind == "floating":
-            return
-        axis = at[1] @ numbers(joint.find("axis"), "xyz", 3, (1, 0, 0))
+        return kind
+
+    def _axis(self, name: str, at: Pose) -> np.ndarray:
+        """The axis of a joint in the world."""
+        axis = at[1] @ numbers(self.joints[name].find("axis"), "xyz", 3, (1, 0, 0))
         if not np.linalg.norm(axis) > 0:
             raise InputError(f"the axis of joint {name!r} is zero")
-        label = self.mechanism._free_name("joint", name, self.links)
-        made = self.mechanism.joint(KINDS[kind], label, parent, child, at=at[0], axis=axis)
-        self.made[name] = made
-        dynamics = joint.find("dynamics")
+        return axis
+
+    def _dynamics(self, name: str, made: Joint) -> None:
+        """Damping of a joint, and what is left out of it."""
+        dynamics = self.joints[name].find("dynamics")
         if dynamics is not None:
             damping = one_number(dynamics, "damping", 0.0)
             if damping < 0:
                 raise InputError(f"joint {name!r} has the negative damping {damping:g}")
-            self.mechanism.torsion_spring(made, damping=damping)
+            if made.coordinates:
+                self.mechanism.torsion_spring(made, damping=damping)
+            elif damping:
+                self.left_out["dampers of spherical joints"] += 1
             if one_number(dynamics, "friction", 0.0) != 0:
                 self.left_out["dry friction of joints"] += 1
 

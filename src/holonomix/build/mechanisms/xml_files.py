@@ -42,6 +42,10 @@ class UnsupportedWarning(UserWarning):
     """A file asks for something that a mechanism does not have; it was left out."""
 
 
+class RepairedWarning(UserWarning):
+    """Inertias of a file that no body has were changed, as `inertia="repair"` asked."""
+
+
 def read_xml(path: str | Path, root: str) -> Any:
     """The root element of a file, which must be called `root`.
 
@@ -53,6 +57,8 @@ def read_xml(path: str | Path, root: str) -> Any:
         if path.stat().st_size > LARGEST_FILE:
             raise InputError(f"{path} has {path.stat().st_size} bytes; at most {LARGEST_FILE} are read")
         data = path.read_bytes()
+        if data.lstrip().startswith(b"<?xml"):  # after blank lines, which other readers accept
+            data = data.lstrip()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -147,3 +153,11 @@ def warn_about(path: Any, left_out: Counter[str]) -> list[str]:
     if told:
         warnings.warn(f"{path}: not supported and left out: {', '.join(told)}", UnsupportedWarning, stacklevel=4)
     return told
+
+
+def warn_repaired(path: Any, changes: list[str]) -> None:
+    """One warning lists the inertias that were changed."""
+    if changes:
+        more = f" and {len(changes) - 8} more (m.repaired)" if len(changes) > 8 else ""
+        text = f"{path}: inertias repaired: {'; '.join(changes[:8])}{more}"
+        warnings.warn(text, RepairedWarning, stacklevel=4)
