@@ -37,7 +37,9 @@ def save_rows(
     target = Path(path)
     kind = target.suffix.lower()
     if kind not in FORMATS:
-        raise InputError(f"{target}: the ending says the format, and {kind or 'none'!r} is not .xyz, .extxyz, .npz or .csv")
+        raise InputError(
+            f"{target}: the ending says the format, and {kind or 'none'!r} is not .xyz, .extxyz, .npz or .csv"
+        )
     data = data.isel(t=slice(None, None, whole_number("every", every)))
     if kind in XYZ:
         names = [name.strip() for name in species.split(",")] if isinstance(species, str) else species

@@ -56,7 +56,7 @@ def export_xyz(
             for i in range(len(some)):
                 pairs = [f"Time={float(block['t'].values[i])!r}"]
                 pairs += [f"{_key(name)}={float(block[name].values[i])!r}" for name in scalars]
-                lines = [str(particles), f'Properties={properties} {" ".join(pairs)} {box}']
+                lines = [str(particles), f"Properties={properties} {' '.join(pairs)} {box}"]
                 lines += [f"{name} {' '.join(repr(float(x)) for x in row)}" for name, row in zip(names, table[i])]
                 file.write("".join(f"{line}\n" for line in lines).encode())
     return len(frames)

@@ -165,7 +165,9 @@ def compare(
         curves.append(Curve(name, shown, tuple(found), None, *_drift(problem, method, dt, t1, omega)))
     work = _common_work(curves, dt)
     curves = [dataclasses.replace(c, error_at_equal_work=_interpolate(c, work, floor)) for c in curves]
-    return Comparison(problem.name, dt, t1, source, floor, work, tuple(curves), dt * _long_steps(dt, t1), problem.system.keeps_energy)
+    return Comparison(
+        problem.name, dt, t1, source, floor, work, tuple(curves), dt * _long_steps(dt, t1), problem.system.keeps_energy
+    )
 
 
 def _long_steps(dt: float, t1: float) -> int:

@@ -61,7 +61,9 @@ def winners(comparison: Comparison) -> str:
         lines.append(f"  {span:16} {name}")
     drifting = comparison.drifting
     if drifting and len(drifting) < len(comparison.curves):
-        shown = (f"{name} ({drift:.1e})" if math.isfinite(drift) else f"{name} (failed)" for name, drift in drifting.items())
+        shown = (
+            f"{name} ({drift:.1e})" if math.isfinite(drift) else f"{name} (failed)" for name, drift in drifting.items()
+        )
         lines.append(f"Left out, because the energy drifts in the long run: {', '.join(shown)}")
     return "\n".join(lines)
 
