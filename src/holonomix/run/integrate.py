@@ -49,8 +49,9 @@ def integrate(
     Pure: works under `jit`, `vmap`, `grad` and `jvp`. Checks that need values are left out, so a start off the manifold
     is not refused here (`hx.project` moves it there, also under `jit`). After a failure the results and their
     derivatives are NaN. `info=True` adds a third result, an `Info(t, multipliers, status, stats)`, that gives the
-    reason. Outside of `jit` and `vmap`, where the status is known, a call that does not ask for `info` warns of a
-    failure: once per compiled function, so that a fit does not repeat it. Code that ignores NaN rows (`jnp.where`, `jnp.nansum`) keeps a finite gradient.
+    reason. Outside of `jit` and `vmap`, where the status is known, a call without `info` warns of a failure: once per
+    compiled function, so that a fit does not repeat it. Code that ignores NaN rows (`jnp.where`, `jnp.nansum`) keeps a
+    finite gradient.
 
     `adjoint` selects how reverse mode recovers the states of the run: `"checkpoint"` (memory of order sqrt(steps), each
     step computed twice), `hx.Checkpointed(n)` (n states stored), `"direct"` (all states stored), `hx.Reversible()`

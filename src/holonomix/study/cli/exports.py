@@ -16,7 +16,7 @@ from .exits import CommandError
 def write(
     directory: Path, target: Path, *, species: str, dimension: int | None, every: int, trajectory: int | None = None
 ) -> int:
-    """Write FILE.xyz (or .extxyz), FILE.npz or FILE.csv and return the number of rows, counting all trajectories of an ensemble."""
+    """Write FILE.xyz (or .extxyz), .npz or .csv and return the number of rows, of all trajectories of an ensemble."""
     if is_ensemble(directory):
         data = _of_ensemble(directory, target, trajectory)
     elif trajectory is not None:
