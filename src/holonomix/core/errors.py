@@ -56,7 +56,7 @@ class DifferentBitsWarning(UserWarning):
 
 
 class FailedTrajectoriesWarning(UserWarning):
-    """Some trajectories of an ensemble stopped before their end; their later rows are NaN."""
+    """Trajectories of an ensemble, or a run of `integrate`, stopped before their end; their later rows are NaN."""
 
 
 class ResonanceWarning(UserWarning):

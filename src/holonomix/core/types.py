@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.core import Tracer
 from jaxtyping import Float
 
 from .status import Status
@@ -89,6 +90,19 @@ class Info(eqx.Module):
     multipliers: Any
     status: Any
     stats: dict[str, Any]
+
+    @property
+    def message(self) -> str:
+        """How the run ended, in words; needs a concrete `status`, outside of `jit`."""
+        codes = [Status(int(code)) for code in np.unique(np.asarray(self.status))]
+        return "; ".join(f"{status.name}: {status.message}" for status in codes)
+
+    def __repr__(self) -> str:
+        known = not any(isinstance(x, Tracer) for x in (self.status, *self.stats.values()))
+        status = self.message if known else self.status
+        stats = {name: np.asarray(x).tolist() if known else x for name, x in self.stats.items()}
+        shown = ", ".join(f"{name} {x}" for name, x in stats.items() if known and not isinstance(x, list))
+        return f"Info({status}{', ' + shown if shown else ''})"
 
 
 @runtime_checkable

@@ -51,6 +51,11 @@ class Row:
         """The key of its force."""
         return f"constraint {self.number}" if self.name is None else self.name
 
+    @property
+    def label(self) -> str:
+        """Its name in legends: `rod`, `hinge, row 1`, or `constraint 3`."""
+        return str(self) if self.name is None else self.name + ("" if self.alone else f", row {self.place}")
+
     def __str__(self) -> str:
         if self.name is None:
             return f"constraint {self.number}"

@@ -14,7 +14,7 @@ from ..core.scene import Scene
 from .abstract import AbstractSystem
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Problem:
     """A system with an initial state, a suitable step and end time, and a reference solution if one is known.
 
@@ -39,6 +39,16 @@ class Problem:
         if not isinstance(self.system, AbstractSystem):
             raise InputError(f"system must be a System or a StiffSystem, not {type(self.system).__name__}")
         object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
+
+    def __repr__(self) -> str:
+        """Three lines: the name, the size, and the run."""
+        rows = self.system.constraint_count(self.q0) if self.system.has_constraints else 0
+        invariants = f"; invariants: energy, {', '.join(self.invariants)}" if self.invariants else ""
+        return (
+            f"Problem {self.name or '(without a name)'}\n"
+            f"  {type(self.system).__name__}: q of shape {np.shape(self.q0)}, {rows} constraint{'s' * (rows != 1)}\n"
+            f"  dt = {self.dt:g}, t1 = {self.t1:g}{invariants}"
+        )
 
     def _repr_html_(self) -> str:
         """The representation in notebooks: the numbers of the problem and a picture of its initial state."""

@@ -168,7 +168,7 @@ class AbstractMethod(eqx.Module):
         kind = system.kind
         if kind not in self.traits and not (kind == "stiff" and "free" in self.traits):
             able = " and ".join(_DESCRIPTION[k] for k in self.traits)
-            raise MethodError(f"{self.name} treats {able}; this one is {_ONE[kind]}. {_HINT[kind]}")
+            raise MethodError(f"{self.title} treats {able}; this one is {_ONE[kind]}. {_HINT[kind]}")
         treats = self.traits_on(system).treats
         needs = system.needs | ({Capability.REDUNDANT} if kind == "constrained" and accepts_redundant(self) else set())
         for capability in Capability:
@@ -177,7 +177,7 @@ class AbstractMethod(eqx.Module):
                 reason = f" ({self.reasons[capability]})" if capability in self.reasons else ""
                 having = "its solver accepts" if capability is Capability.REDUNDANT else "this system has"
                 raise MethodError(
-                    f"{self.name} needs {capability.condition}{where}{reason}; {having} {capability.meaning}. "
+                    f"{self.title} needs {capability.condition}{where}{reason}; {having} {capability.meaning}. "
                     f"{_OTHERS[capability]}"
                 )
         if isinstance(inner := getattr(self, "method", None), AbstractMethod):
@@ -205,6 +205,11 @@ class AbstractMethod(eqx.Module):
     @property
     def name(self) -> str:
         return type(self).__name__
+
+    @property
+    def title(self) -> str:
+        """The name in errors: as the user may have written it."""
+        return self.name
 
     @property
     def order(self) -> int:

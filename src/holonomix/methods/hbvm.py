@@ -113,6 +113,11 @@ class HBVM(AbstractMethod):
         return f"Gauss({self.s})" if self.k == self.s else f"HBVM({self.k}, {self.s})"
 
     @property
+    def title(self) -> str:
+        own = f"HBVM({self.k}, {self.s})"
+        return f"{own}, the same as {self.name}," if self.k == self.s else own
+
+    @property
     def degree(self) -> int:
         """The polynomial degree of U and g up to which energy and constraint are exact: `2 k / s`."""
         return 2 * self.k // self.s

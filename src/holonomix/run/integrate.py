@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -9,15 +10,18 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from ..core.checks import flag
-from ..core.errors import InputError
+from ..core.errors import FailedTrajectoriesWarning, InputError
 from ..core.status import Status
 from ..core.types import ArrayLike, Index, Info, Numbers
 from ..mechanics.projection import check_functions
-from ..trace.compiled import compiled
+from ..trace.compiled import Recent, compiled
 from .adjoints import Adjoint, Reversible, advance, check_adjoint, nan_unless
 from .arguments import Arguments, MethodLike, Options, SystemLike
-from .loop import prepare
+from .loop import Loop, prepare
 from .stepper import REPEATED, Consts, LoopCarry, Stepper
+
+MAX_REPORTED = 1000  # failed calls that are remembered, so that each warns once
+_reported: Recent[bool] = Recent(MAX_REPORTED)
 
 
 def integrate(
@@ -45,7 +49,9 @@ def integrate(
     Pure: works under `jit`, `vmap`, `grad` and `jvp`. Checks that need values are left out, so a start off the manifold
     is not refused here (`hx.project` moves it there, also under `jit`). After a failure the results and their
     derivatives are NaN. `info=True` adds a third result, an `Info(t, multipliers, status, stats)`, that gives the
-    reason. Code that ignores NaN rows (`jnp.where`, `jnp.nansum`) keeps a finite gradient.
+    reason. Outside of `jit` and `vmap`, where the status is known, a call without `info` warns of a failure: once per
+    compiled function, so that a fit does not repeat it. Code that ignores NaN rows (`jnp.where`, `jnp.nansum`) keeps a
+    finite gradient.
 
     `adjoint` selects how reverse mode recovers the states of the run: `"checkpoint"` (memory of order sqrt(steps), each
     step computed twice), `hx.Checkpointed(n)` (n states stored), `"direct"` (all states stored), `hx.Reversible()`
@@ -76,6 +82,8 @@ def integrate(
     if known and int(final.status) in REPEATED and int(final.most_iterations):
         row, final = run(loop.stepper.with_care())
     if not info:
+        if not isinstance(final.status, Tracer) and Status(int(final.status)).failed:
+            _warn_of_failure(loop, final, (given.steps, every, given.q0.shape))
         return row["q"], row["p"]
     multipliers = loop.system.multipliers if every is None else jax.vmap(loop.system.multipliers)
     stats = {
@@ -85,6 +93,22 @@ def integrate(
         "steps": final.state.n,
     }
     return row["q"], row["p"], Info(row["t"], multipliers(row["q"], row["p"], row["t"]), final.status, stats)
+
+
+def _warn_of_failure(loop: Loop, final: LoopCarry, program: tuple[Any, ...]) -> None:
+    """Warn of a failed run, once for each compiled function and status."""
+    status, static = Status(int(final.status)), jax.tree.structure((loop.system, loop.method))
+    key = (static, program, status)
+    if _reported.get(key):
+        return
+    _reported.put(key, True)
+    warnings.warn(
+        f"integrate with {loop.method.name}: {status.message} in step {int(final.state.n) + 1} ({status.name}), so the "
+        f"results from there on and their derivatives are NaN. {status.advice[:1].upper()}{status.advice[1:]}. "
+        "info=True returns the status; hx.simulate raises an error and keeps the rows before it",
+        FailedTrajectoriesWarning,
+        stacklevel=3,
+    )
 
 
 @compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any
 
@@ -153,14 +153,26 @@ class Solution(AbstractRows):
         named = any(row.name is not None for row in rows)
         return data.assign_coords(constraint=[str(row) for row in rows]) if named else data
 
-    def save(self, path: str | PathLike[str], **options: Any) -> Any:
-        """Write the rows as `.npz`, `.csv` or `.xyz` (with `species="O,H,H"`) and return the path.
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        every: int = 1,
+        species: str | Sequence[str] = "X",
+        dimension: int | None = None,
+        cell: ArrayLike | None = None,
+    ) -> Any:
+        """Write every `every`-th row as `.npz`, `.csv`, `.xyz` or `.extxyz`, as the name ends, and return the path.
+
+        For the last two: `species` is one element for all particles, or one per particle (`["O", "H", "H"]` or
+        `"O,H,H"`); `dimension` the number of coordinates per particle of a flat q; `cell` a periodic cell, three
+        lengths or a 3 x 3 matrix with one vector per row.
 
         A run that should be resumable writes to a store instead: `simulate(..., store="run1")`.
         """
         from .io.formats import save_rows
 
-        return save_rows(self.to_xarray(), path, **options)
+        return save_rows(self.to_xarray(), path, every=every, species=species, dimension=dimension, cell=cell)
 
     def plot(self, **options: Any) -> Any:
         """A figure of the trajectory and of the errors of energy and constraints; notebooks show it."""

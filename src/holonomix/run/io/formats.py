@@ -6,34 +6,44 @@ import csv
 import io
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from ...core.checks import whole_number
 from ...core.errors import InputError
+from ...core.types import ArrayLike
 from . import disk
 from .arrays import packed
 from .xyz import export_xyz
 
 
 def save_rows(
-    data: Any, path: str | os.PathLike[str], *, every: int = 1, species: str = "X", dimension: int | None = None
+    data: Any,
+    path: str | os.PathLike[str],
+    *,
+    every: int = 1,
+    species: str | Sequence[str] = "X",
+    dimension: int | None = None,
+    cell: ArrayLike | None = None,
 ) -> Path:
-    """Write an `xarray.Dataset` with rows over t as `.npz`, `.csv` or `.xyz`; the ending of the name says which.
+    """Write an `xarray.Dataset` with rows over t as `.npz`, `.csv`, `.xyz` or `.extxyz`; the ending says which.
 
-    `species` (one element, or one per particle with commas between) and `dimension` (coordinates per particle of a
-    flat q) are for `.xyz`.
+    The last two are extended XYZ; `species` (one element, or one per particle, in a list or with commas between),
+    `dimension` (coordinates per particle of a flat q) and `cell` are for them.
     """
     target = Path(path)
     kind = target.suffix.lower()
     if kind not in FORMATS:
-        raise InputError(f"{target}: the ending says the format, and {kind or 'none'!r} is not .xyz, .npz or .csv")
-    data = data.isel(t=slice(None, None, every))
-    if kind == ".xyz":
-        names = species.split(",")
-        export_xyz(data, target, species=names if len(names) > 1 else species, dimension=dimension)
+        raise InputError(
+            f"{target}: the ending says the format, and {kind or 'none'!r} is not .xyz, .extxyz, .npz or .csv"
+        )
+    data = data.isel(t=slice(None, None, whole_number("every", every)))
+    if kind in XYZ:
+        names = [name.strip() for name in species.split(",")] if isinstance(species, str) else species
+        export_xyz(data, target, species=names[0] if len(names) == 1 else names, dimension=dimension, cell=cell)
         return target
     with disk.replacing(target) as file:
         _WRITERS[kind](data, file)
@@ -81,4 +91,5 @@ def _labels(name: str, shape: tuple[int, ...]) -> list[str]:
 
 
 _WRITERS: dict[str, Callable[[Any, IO[bytes]], None]] = {".npz": _npz, ".csv": _csv}
-FORMATS = (".xyz", *_WRITERS)
+XYZ = (".xyz", ".extxyz")
+FORMATS = (*XYZ, *_WRITERS)

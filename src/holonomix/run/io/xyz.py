@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.types import ArrayLike
 from . import disk
 from .errors import StoreError
 
@@ -23,12 +24,13 @@ def export_xyz(
     species: str | Sequence[str] = "X",
     dimension: int | None = None,
     every: int = 1,
+    cell: ArrayLike | None = None,
 ) -> int:
     """Write the frames of a store, a dataset or a solution as extended XYZ; returns how many.
 
     Positions of shape `(particles, 3)` are written as they are, planar ones with z = 0. A flat `q` is cut into
-    particles of `dimension` coordinates. Momenta, the time and scalar observables go with each frame. Units are
-    the run's own.
+    particles of `dimension` coordinates. Momenta, the time and scalar observables go with each frame. `cell`, three
+    lengths or a 3 x 3 matrix with one vector per row, is written as a periodic cell. Units are the run's own.
     """
     target = Path(target)
     data = _dataset(source)
@@ -39,6 +41,7 @@ def export_xyz(
         raise StoreError(f"{len(names)} species for {particles} particles; give one, or one for each")
     if every < 1:
         raise StoreError(f"every={every}: write every 1st, 2nd, .. frame")
+    box = _cell(cell)
     scalars = [str(k) for k, v in data.data_vars.items() if v.ndim == 1 and v.dtype.kind in "biuf"]
     properties = "species:S:1:pos:R:3" + (":momenta:R:3" if "p" in data else "")
     frames = range(0, data.sizes["t"], every)
@@ -53,10 +56,21 @@ def export_xyz(
             for i in range(len(some)):
                 pairs = [f"Time={float(block['t'].values[i])!r}"]
                 pairs += [f"{_key(name)}={float(block[name].values[i])!r}" for name in scalars]
-                lines = [str(particles), f'Properties={properties} {" ".join(pairs)} pbc="F F F"']
+                lines = [str(particles), f"Properties={properties} {' '.join(pairs)} {box}"]
                 lines += [f"{name} {' '.join(repr(float(x)) for x in row)}" for name, row in zip(names, table[i])]
                 file.write("".join(f"{line}\n" for line in lines).encode())
     return len(frames)
+
+
+def _cell(cell: ArrayLike | None) -> str:
+    """The periodic cell, for the comment line."""
+    if cell is None:
+        return 'pbc="F F F"'
+    vectors = np.asarray(cell, float)
+    vectors = np.diag(vectors) if vectors.shape == (3,) else vectors
+    if vectors.shape != (3, 3) or not np.isfinite(vectors).all():
+        raise StoreError(f"cell must be three lengths or a 3 x 3 matrix, not of shape {np.shape(cell)}")
+    return f'Lattice="{" ".join(repr(float(x)) for x in vectors.ravel())}" pbc="T T T"'
 
 
 def _key(name: str) -> str:

@@ -27,6 +27,7 @@ TIMED_SECONDS = 0.05  # a timed run must exceed the fixed cost of a run by this 
 MAX_STEPS = 1 << 20
 LONG_RUN_FACTOR = 50  # length of the long run, in multiples of t1
 MAX_LONG_STEPS = 100_000
+LARGE_DRIFT = 0.1  # of the kinetic energy; methods that drift more are not recommended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Curve:
     error_at_equal_work: float | None = None
     # energy drift over the long run: mean of the last tenth minus mean of the first; NaN if that run stopped early
     drift: float = math.nan
+    kinetic: float = math.nan  # the largest kinetic energy of that run
 
     @property
     def failed(self) -> bool:
@@ -78,17 +80,34 @@ class Comparison:
     work: float
     curves: tuple[Curve, ...]
     long: float = 0.0  # length in time of the run in which the drift was measured
+    keeps_energy: bool = True  # whether the exact motion conserves energy
 
     @property
     def cheapest(self) -> dict[int, str]:
-        """Exponent k -> the method that reaches an error of 10^k with the least work."""
-        found = {}
+        """Exponent k -> the method that reaches an error of 10^k with the least work.
+
+        Methods that fail or drift in the long run (`drifting`) are left out, unless all do.
+        """
+        found, drifting = {}, self.drifting
+        fit = [c for c in self.curves if c.name not in drifting] or self.curves
         for k in range(0, -17, -1):
-            costs = {c.name: _work_for(c, 10.0**k) for c in self.curves if 10.0**k >= self.uncertainty}
+            costs = {c.name: _work_for(c, 10.0**k) for c in fit if 10.0**k >= self.uncertainty}
             known = {name: work for name, work in costs.items() if work is not None}
             if known:
                 found[k] = min(known, key=lambda name: known[name])
         return found
+
+    @property
+    def drifting(self) -> dict[str, float]:
+        """Name -> drift of each method whose energy drifts by more than a tenth of the kinetic energy in the long run.
+
+        NaN for a run that stopped early. The kinetic energy is the largest in the run, of the method where that is
+        smallest. Empty for systems whose exact motion does not conserve energy.
+        """
+        known = [c.kinetic for c in self.curves if math.isfinite(c.kinetic)]
+        if not self.keeps_energy or not known:
+            return {}
+        return {c.name: c.drift for c in self.curves if not c.drift <= LARGE_DRIFT * min(known)}
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data for JSON."""
@@ -143,18 +162,23 @@ def compare(
         found = [_level(problem, method, h, t1, omega, reference) for h in ladder]
         kind = _system(problem, method, omega or 2 / dt)[1]
         shown = kind if omega is not None or "omega" not in kind else "omega = 2/dt"
-        curves.append(Curve(name, shown, tuple(found), drift=_drift(problem, method, dt, t1, omega)))
+        curves.append(Curve(name, shown, tuple(found), None, *_drift(problem, method, dt, t1, omega)))
     work = _common_work(curves, dt)
     curves = [dataclasses.replace(c, error_at_equal_work=_interpolate(c, work, floor)) for c in curves]
-    return Comparison(problem.name, dt, t1, source, floor, work, tuple(curves), dt * _long_steps(dt, t1))
+    return Comparison(
+        problem.name, dt, t1, source, floor, work, tuple(curves), dt * _long_steps(dt, t1), problem.system.keeps_energy
+    )
 
 
 def _long_steps(dt: float, t1: float) -> int:
     return min(LONG_RUN_FACTOR * max(1, round(t1 / dt)), MAX_LONG_STEPS)
 
 
-def _drift(problem: Problem, method: AbstractMethod, dt: float, t1: float, omega: float | None) -> float:
-    """Change of the mean energy from the first to the last tenth of a long run; NaN if the run stopped early."""
+def _drift(problem: Problem, method: AbstractMethod, dt: float, t1: float, omega: float | None) -> tuple[float, float]:
+    """Change of the mean energy from the first to the last tenth of a long run, and its largest kinetic energy.
+
+    NaN if the run stopped early.
+    """
     steps = _long_steps(dt, t1)
     end: dict[str, Any] = {"t1": dt * steps, "max_steps": 20 * steps} if method.adaptive else {"steps": steps}
     system, _ = _system(problem, method, omega or 2 / dt)
@@ -162,12 +186,13 @@ def _drift(problem: Problem, method: AbstractMethod, dt: float, t1: float, omega
     try:
         run = simulate(system, method, problem.q0, problem.p0, dt=dt, save_every=every, throw=False, **end)
     except HolonomixError:
-        return math.nan
+        return math.nan, math.nan
     if run.status.failed:
-        return math.nan
+        return math.nan, math.nan
     error = run.energy_error()
     tenth = max(1, len(error) // 10)
-    return float(abs(np.mean(error[-tenth:]) - np.mean(error[:tenth])))
+    kinetic = map_rows(lambda s, q, p, t: s.kinetic(q, p), system, run.q, run.p, run.t)
+    return float(abs(np.mean(error[-tenth:]) - np.mean(error[:tenth]))), float(np.max(kinetic))
 
 
 def _work_for(curve: Curve, error: float) -> float | None:

@@ -59,6 +59,12 @@ def winners(comparison: Comparison) -> str:
         exponents = list(group)
         span = f"1e{exponents[0]}" if len(exponents) == 1 else f"1e{exponents[0]} .. 1e{exponents[-1]}"
         lines.append(f"  {span:16} {name}")
+    drifting = comparison.drifting
+    if drifting and len(drifting) < len(comparison.curves):
+        shown = (
+            f"{name} ({drift:.1e})" if math.isfinite(drift) else f"{name} (failed)" for name, drift in drifting.items()
+        )
+        lines.append(f"Left out, because the energy drifts in the long run: {', '.join(shown)}")
     return "\n".join(lines)
 
 

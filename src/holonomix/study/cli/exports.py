@@ -8,7 +8,7 @@ from typing import Any
 from holonomix.core.errors import InputError
 from holonomix.run.io import EnsembleStore, Store
 from holonomix.run.io.directory import is_ensemble
-from holonomix.run.io.formats import FORMATS, save_rows
+from holonomix.run.io.formats import FORMATS, XYZ, save_rows
 
 from .exits import CommandError
 
@@ -16,7 +16,7 @@ from .exits import CommandError
 def write(
     directory: Path, target: Path, *, species: str, dimension: int | None, every: int, trajectory: int | None = None
 ) -> int:
-    """Write FILE.xyz, FILE.npz or FILE.csv and return the number of rows, counting all trajectories of an ensemble."""
+    """Write FILE.xyz (or .extxyz), .npz or .csv and return the number of rows, of all trajectories of an ensemble."""
     if is_ensemble(directory):
         data = _of_ensemble(directory, target, trajectory)
     elif trajectory is not None:
@@ -36,7 +36,7 @@ def _of_ensemble(directory: Path, target: Path, trajectory: int | None) -> Any:
     store = EnsembleStore(directory)
     data = store.to_xarray()
     if trajectory is None:
-        if target.suffix.lower() == ".xyz":
+        if target.suffix.lower() in XYZ:
             raise CommandError(f"{target} holds one trajectory: choose one of {directory} with --trajectory 0")
         return data
     if trajectory >= store.trajectories:

@@ -111,6 +111,13 @@ def _finite(values: Any) -> np.ndarray:
     return numbers
 
 
+def grid_of(axes: list[Axis], draws: int) -> dict[str, int]:
+    """The numbers whose product is the number of points: values per fixed axis, and draws of the random ones."""
+    fixed = {axis.name: len(axis.values) for axis in axes if axis.values is not None}
+    random = [axis.name for axis in axes if axis.drawn is not None]
+    return fixed | ({f"draws of {', '.join(random)}": draws} if random else {})
+
+
 def points_of(axes: list[Axis], draws: int, seed: int) -> dict[str, np.ndarray]:
     """The value of each axis at each point: all combinations of the fixed values, repeated `draws` times."""
     fixed = [axis for axis in axes if axis.values is not None]
@@ -325,7 +332,7 @@ def run_sweep(
         "method": job.method.name,
         "trajectories": len(ensemble),
         "failed": int(np.sum(~ensemble.ok)),
-        "axes": {name: int(len(np.unique(x))) for name, x in points.items()},
+        "axes": grid_of(axes, draws),
         "rows": ensemble.store.rows if ensemble.store else 0,
         "energy_error": _energy_error(ensemble),
         "backend": ensemble.stats["backend"],

@@ -33,7 +33,7 @@ def multipliers(solution: Solution) -> Picture:
     if not solution.system.has_constraints:
         raise InputError("the system has no constraints and therefore no multipliers")
     values, t = solution.multipliers, np.asarray(solution.t)
-    names = [str(row) for row in solution.system.constraint_rows(solution.q[0])]
+    names = [row.label for row in solution.system.constraint_rows(solution.q[0])]
     figure = Picture(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for k in range(min(values.shape[1], MAX_CURVES)):

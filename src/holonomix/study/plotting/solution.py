@@ -80,6 +80,7 @@ def plot_scene(
     directors = {k for frame in scene.frames for k in frame.directors}
     free = [k for k in range(count) if k not in directors] or [count - 1]
     chosen = list(particles) if particles is not None else free if len(free) <= 4 else free[-1:]
+    names = {frame.center: frame.name for frame in scene.frames if frame.name}
     thin = max(1, rows // MAX_POINTS)
     for k in chosen:
         path, end = points[::thin, k], points[-TRAIL:, k]
@@ -89,7 +90,7 @@ def plot_scene(
             if joined
             else {"linestyle": "", "marker": ".", "markersize": 1.5, "alpha": 0.5}
         )
-        (line,) = axes.plot(*path.T, **style, label=f"particle {k}")
+        (line,) = axes.plot(*path.T, **style, label=names.get(k, f"particle {k}"))
         if not joined and _near(end):
             axes.plot(*end.T, color=line.get_color(), linewidth=1.2)
     axes.set(**{f"{a}label": a for a in ("x", "y", "z")[: scene.dimension]})

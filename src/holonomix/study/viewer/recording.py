@@ -103,8 +103,8 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
         names["constraints"] = ("|g|", "|G M^-1 p|")
         _add(charts, names, "multipliers", solution.multipliers.shape[1:], _slice_of(solution.multipliers))
         rows = solution.system.constraint_rows(solution.q[0])[:MAX_COMPONENTS]
-        if "multipliers" in charts and any(row.name is not None for row in rows):
-            names["multipliers"] = tuple(str(row).removeprefix("constraint ") for row in rows)
+        if "multipliers" in charts:
+            names["multipliers"] = tuple(row.label for row in rows)
     for name, values in solution.observables.items():
         if values.dtype.kind in "biuf":
             _add(charts, names, name, values.shape[1:], _slice_of(values))

@@ -1,0 +1,78 @@
+"""What a new user reads: problems, sweeps, errors, legends and recommendations in words that fit."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import holonomix as hx
+from holonomix.study.certificates.comparison import Comparison, Curve, Level
+from holonomix.study.cli.compare import winners
+from holonomix.study.cli.sweep import axes_of, grid_of, points_of
+from holonomix.study.viewer.recording import from_solution
+
+
+def test_a_problem_prints_as_three_lines():
+    lines = str(hx.models.double_pendulum()).splitlines()
+    assert lines[0] == "Problem double pendulum" and len(lines) == 3
+    assert "(2, 2), 2 constraints" in lines[1] and "dt = 0.05, t1 = 50" in lines[2]
+
+
+def test_the_axes_of_a_sweep_multiply_to_its_runs():
+    axes, draws, seed = axes_of({"a": [1.0, 2.0, 3.0], "b": {"normal": [0.0, 1.0]}, "c": [5.0, 5.0], "draws": 10})
+    grid = grid_of(axes, draws)
+    assert grid == {"a": 3, "c": 2, "draws of b": 10}
+    assert math.prod(grid.values()) == len(points_of(axes, draws, seed)["b"])
+
+
+def test_the_error_of_hbvm_names_hbvm():
+    moving = hx.System(lambda q: q[1], hx.Rheonomic(lambda q, t: q[:1] - t))
+    for method, name in (
+        (hx.HBVM(2, 2), r"HBVM\(2, 2\), the same as Gauss\(2\), needs"),
+        (hx.HBVM(4, 2), r"^HBVM\(4, 2\) n"),
+    ):
+        with pytest.raises(hx.MethodError, match=name):
+            hx.simulate(moving, method, [0.0, 0.0], [1.0, 0.0], dt=0.1, steps=1)
+    with pytest.raises(hx.InconsistentStateError, match=r"G v \+ dg/dt.* is -1 instead of 0"):
+        hx.simulate(moving, hx.RATTLE(), [0.0, 0.0], [0.0, 0.0], dt=0.1, steps=1)
+
+
+def curve(name, seconds, drift):
+    levels = tuple(Level(h, 1, seconds / h, h**2, 0.0, 0.0, "") for h in (0.1, 0.01))
+    return Curve(name, "as it is", levels, None, drift, 5.0)
+
+
+def test_a_method_that_drifts_is_not_recommended():
+    fast, slow = curve("fast", 1.0, 1.9), curve("slow", 2.0, 1e-9)
+    found = Comparison("p", 0.1, 1.0, "closed form", 1e-16, 1.0, (fast, slow), 50.0)
+    assert set(found.cheapest.values()) == {"slow"} and "fast (1.9e+00)" in winners(found)
+    driven = Comparison("p", 0.1, 1.0, "closed form", 1e-16, 1.0, (fast, slow), 50.0, keeps_energy=False)
+    assert set(driven.cheapest.values()) == {"fast"}  # there the energy changes by work
+    assert (
+        curve("x", 1.0, math.nan).name
+        in Comparison("p", 0.1, 1.0, "", 1e-16, 1.0, (curve("x", 1.0, math.nan), slow)).drifting
+    )
+
+
+def test_legends_name_constraints():
+    rod = hx.Distance([(-1, 0)], 1.0, name="rod")
+    system = hx.System(lambda q: q[0, 1], [rod, lambda q: q[0, 2:3]])
+    sol = hx.simulate(system, hx.RATTLE(), [[1.0, 0.0, 0.0]], np.zeros((1, 3)), dt=0.01, steps=2)
+    assert from_solution(sol).names["multipliers"] == ("rod", "constraint 1")
+    shown = [text.get_text() for text in hx.plotting.multipliers(sol).axes[0].get_legend().get_texts()]
+    assert shown == ["rod", "constraint 1"]
+
+
+@pytest.mark.parametrize("ending", ["xyz", "extxyz"])
+def test_save_takes_a_list_of_species_and_a_cell(ending, tmp_path):
+    io = pytest.importorskip("ase.io")
+    sol = hx.simulate(hx.models.double_pendulum(), hx.RATTLE(), steps=4)
+    path = sol.save(tmp_path / f"run.{ending}", every=2, species=["O", "H"], cell=[4.0, 5.0, 6.0])
+    frames = io.read(path, ":", format="extxyz")
+    assert len(frames) == 3 and frames[0].get_chemical_symbols() == ["O", "H"]
+    np.testing.assert_array_equal(frames[2].positions[:, :2], sol.q[4])
+    np.testing.assert_array_equal(frames[0].cell.lengths(), [4.0, 5.0, 6.0])
+    with pytest.raises(hx.HolonomixError, match="3 species for 2 particles"):
+        sol.save(path, species="O, H,H")
