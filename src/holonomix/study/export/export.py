@@ -65,7 +65,8 @@ def export(
     if form == "wasm":
         entries = [f"{name}_{part}" for part in _entries(kernel)]
         files[f"{name}.wasm"] = module_of(code, entries)
-        files[f"{name}.js"] = _filled("kernel.js", NAME=name, LAYOUT=json.dumps(layout(kernel), indent=2))
+        files[f"{name}.js"] = _filled("kernel.js", NAME=name, LAYOUT=json.dumps(layout(kernel), indent=2),
+                                        CLASS=template("kernel_class.js"))  # fmt: skip
     else:
         files[f"{name}.o"] = code
         files[f"{name}.h"] = header(kernel)
@@ -83,7 +84,13 @@ def layout(kernel: Kernel) -> dict[str, object]:
         field.name: {"offset": field.offset, "type": field.dtype.name, "shape": list(field.shape)}
         for field in kernel.fields.values()
     }
-    return {"size": kernel.size, "method": kernel.method, "noProjection": kernel.no_projection, "fields": fields}
+    return {
+        "name": kernel.name,
+        "size": kernel.size,
+        "method": kernel.method,
+        "noProjection": kernel.no_projection,
+        "fields": fields,
+    }
 
 
 def header(kernel: Kernel) -> str:
@@ -106,8 +113,13 @@ def _entries(kernel: Kernel) -> tuple[str, ...]:
     return ("init", "start", "step", "project") if kernel.projects else ("init", "start", "step")
 
 
-def _filled(template: str, **values: str) -> str:
-    text = (TEMPLATES / template).read_text()
+def template(file: str) -> str:
+    """The text of a template."""
+    return (TEMPLATES / file).read_text()
+
+
+def _filled(file: str, **values: str) -> str:
+    text = template(file)
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text

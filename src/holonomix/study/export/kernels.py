@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -90,6 +90,19 @@ class Evaluate:
         return jnp.asarray(True)
 
 
+class Measured:
+    """A stepper whose rows also hold functions of (system, q, p, t), so that they follow the parameters."""
+
+    def __init__(self, stepper: Stepper, measure: Mapping[str, Callable[..., Any]]):
+        self.stepper, self.measure = stepper, measure
+        self.step, self.halted = stepper.step, stepper.halted
+
+    def read(self, carry: PyTree, consts: PyTree) -> Any:
+        row, system = self.stepper.read(carry, consts), self.stepper.parts(consts)[0]
+        place = (system, row["q"], row["p"], row["t"])
+        return row | {f"obs/{name}": jnp.asarray(fn(*place)) for name, fn in self.measure.items()}
+
+
 def _start(stepper: Stepper, carry: PyTree, consts: PyTree) -> Any:
     q, p, t = carry
     return stepper.start(dataclasses.replace(consts, t0=t), q, p), t
@@ -132,14 +145,23 @@ class Block:
         return -(-self.end // ALIGN) * ALIGN
 
 
-def make_kernel(loop: Loop, name: str, *, fma: bool, width: int) -> Kernel:
-    """The kernel of a loop of one trajectory; `width` elements of a long axis are in one register."""
+def make_kernel(
+    loop: Loop, name: str, *, fma: bool, width: int, measure: Mapping[str, Callable[..., Any]] | None = None
+) -> Kernel:
+    """The kernel of a loop of one trajectory; `width` elements of a long axis are in one register.
+
+    `measure` are observables as functions of (system, q, p, t), of the system with the parameters of the moment.
+    """
     carry, row = (jax.tree.map(lambda x: np.asarray(x)[0], part) for part in loop.start())
     consts = jax.tree.map(np.asarray, loop.lane(0))
     if consts.dt.dtype != np.float64:
         raise _refusal(loop, "kernels are compiled for 64-bit floats only")
     block, given = Block(), (row["q"], row["p"], row["t"])
-    stepping = _program(loop, loop.stepper, carry, consts)
+    stepper = loop.stepper
+    if measure:
+        stepper = Measured(loop.stepper, measure)
+        row = jax.tree.map(np.asarray, stepper.read(carry, consts))
+    stepping = _program(loop, stepper, carry, consts)
     starting = _program(loop, Evaluate(functools.partial(_start, loop.stepper)), given, consts)
     projecting, reason = None, "the system has no constraints"
     if loop.constrained:

@@ -67,7 +67,9 @@ class Target:
         llvm = _llvm()
         context = llvm.create_context()
         *parts, last = (self._parse(text, context) for text in texts)
-        hidden = [f.name for part in parts for f in part.functions if not f.is_declaration]
+        hidden = [
+            f.name for part in parts for f in part.functions if not (f.is_declaration or f.linkage.name == "internal")
+        ]
         for part in parts:
             last.link_in(part)
         for name in hidden:

@@ -1,6 +1,5 @@
 // @NAME@, compiled by holonomix: const k = await load(); k.set({q, p, dt, params}); k.step(1000); k.q, k.p, k.t
 const layout = @LAYOUT@;
-const types = {float64: Float64Array, int64: BigInt64Array, int32: Int32Array, uint32: Uint32Array};
 
 async function read(source) {
   if (typeof source !== "string" && !(source instanceof URL)) return source; // bytes
@@ -11,59 +10,8 @@ async function read(source) {
 /** A kernel at the start of the problem. `source` is the address of the module, or its bytes. */
 export async function load(source = new URL("./@NAME@.wasm", import.meta.url)) {
   const {instance} = await WebAssembly.instantiate(await read(source), {});
-  return new Kernel(instance.exports);
+  return new Kernel(instance.exports, layout);
 }
 
-export class Kernel {
-  constructor(code) {
-    this.code = code;
-    this.base = code.__heap_base.value;
-    const missing = this.base + layout.size - code.memory.buffer.byteLength;
-    if (missing > 0) code.memory.grow(Math.ceil(missing / 65536));
-    this.params = {};
-    this.observables = {};
-    for (const [name, field] of Object.entries(layout.fields)) {
-      const count = field.shape.reduce((a, b) => a * b, 1);
-      const array = new types[field.type](code.memory.buffer, this.base + field.offset, count);
-      if (name.startsWith("params.")) this.params[name.slice(7)] = array;
-      else if (name.startsWith("obs.")) this.observables[name.slice(4)] = array;
-      else if (field.shape.length === 0) Object.defineProperty(this, name, {get: () => Number(array[0]), enumerable: true});
-      else this[name] = array;
-      if (field.shape.length === 0) this["_" + name] = array;
-    }
-    this.reset();
-  }
-
-  /** Back to the start, step size and parameters that were exported. */
-  reset() { this.code.@NAME@_init(this.base); return this; }
-
-  /** Change any of q, p, t, dt, params and key, and begin there. Values that are not named stay. Returns the status. */
-  set({q, p, t, dt, params = {}, key} = {}) {
-    if (q !== undefined) fill("q", this.q, q);
-    if (p !== undefined) fill("p", this.p, p);
-    if (t !== undefined) fill("t", this._t, t);
-    if (dt !== undefined) fill("dt", this._dt, dt);
-    if (key !== undefined) fill("key", this.key, key);
-    for (const [name, value] of Object.entries(params)) {
-      if (!(name in this.params)) throw new Error(`no parameter ${name}; there are: ${Object.keys(this.params).join(", ")}`);
-      fill(name, this.params[name], value);
-    }
-    return this.code.@NAME@_start(this.base);
-  }
-
-  /** Move q and p to the nearest consistent state, and begin there. Returns the status; if it is not 0 nothing moved. */
-  project() {
-    if (!this.code.@NAME@_project) throw new Error(`no projection: ${layout.noProjection}`);
-    const status = this.code.@NAME@_project(this.base);
-    return status || this.code.@NAME@_start(this.base);
-  }
-
-  /** Take steps; returns the status, 0 for success. */
-  step(count = 1) { return this.code.@NAME@_step(this.base, BigInt(count)); }
-}
-
-function fill(name, array, value) {
-  const numbers = typeof value === "number" ? [value] : Array.from(value).flat(Infinity);
-  if (numbers.length !== array.length) throw new Error(`${name} needs ${array.length} numbers, not ${numbers.length}`);
-  array.set(numbers);
-}
+@CLASS@
+export {Kernel};
