@@ -104,7 +104,7 @@ def test_wrong_values_in_javascript_are_named(tmp_path):
     assert "q needs 2 numbers" in one and "no parameter no" in two and "no constraints" in three
 
 
-def test_a_step_that_fails_keeps_the_last_good_state(tmp_path):
+def test_a_step_that_fails_stops_with_a_finite_state(tmp_path):
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
     hx.export(hx.models.double_pendulum(), hx.RATTLE(), tmp_path)
