@@ -126,7 +126,8 @@ def test_what_is_not_declared_is_refused(make, kind, capability):
     with pytest.raises(hx.MethodError) as error:
         method.check(system)
     text = str(error.value)
-    assert text.startswith(f"{method.name} needs {capability.condition}") and capability.meaning in text
+    assert text.startswith(f"{method.title} needs {capability.condition}") and capability.meaning in text
+    assert method.name in text
     assert _OTHERS[capability] in text
 
 

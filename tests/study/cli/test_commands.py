@@ -365,7 +365,7 @@ def test_view_and_export(here):
     call("export", "run1", "out.csv")
     lines = Path("out.csv").read_text().splitlines()
     assert len(lines) == 52 and "q[1,0]" in lines[0]
-    assert ".xyz, .npz or .csv" in said("export", "run1", "out.pdf", code=Exit.USAGE)
+    assert ".xyz, .extxyz, .npz or .csv" in said("export", "run1", "out.pdf", code=Exit.USAGE)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_rows_are_saved_in_the_format_of_the_name(solution, tmp_path):
     np.testing.assert_array_equal(saved["q"], solution.q[::2])
     assert "q[1,0]" in solution.save(tmp_path / "run.csv").read_text().splitlines()[0]
     assert solution.save(tmp_path / "run.xyz", species="C,O").read_text().splitlines()[2].startswith("C ")
-    with pytest.raises(InputError, match="not .xyz, .npz or .csv"):
+    with pytest.raises(InputError, match="not .xyz, .extxyz, .npz or .csv"):
         solution.save(tmp_path / "run.pdf")
 
 
