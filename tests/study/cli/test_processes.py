@@ -164,10 +164,10 @@ def test_signals_wait_while_jax_is_imported():
         "import builtins, signal\n"
         "from holonomix.study.cli import main\n"
         "load = builtins.__import__\n"
-        "def loading(name, *rest):\n"
+        "def loading(name, *rest, **named):\n"
         "    if name == 'jax' and not sent:\n"
         "        sent.append(name); signal.raise_signal(signal.SIGTERM); print('loaded')\n"
-        "    return load(name, *rest)\n"
+        "    return load(name, *rest, **named)\n"
         "sent, builtins.__import__ = [], loading\n"
         "main()\n"
     )
