@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..core import columns, pictures
 from ..core.errors import InputError
@@ -25,6 +26,7 @@ from .dense import Interpolant
 from .events import EventRecord
 from .loop import Loop
 from .rows import AbstractRows
+from .stepper import Consts, Stepper
 
 ROWS_AT_ONCE = 1 << 16  # of many trajectories together
 
@@ -257,7 +259,7 @@ def multipliers_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> A
     return system.multipliers(q, p, t)
 
 
-def _each(fn: Callable[..., Any], rows: Any) -> Any:
+def _each(fn: Callable[..., Any], rows: PyTree) -> Any:
     """`fn` of every row; on a CPU one row after the other.
 
     There the last bits of a row would depend on its place in a vectorized loop.
@@ -289,9 +291,16 @@ def map_rows(fn: Callable[..., Any], system: AbstractSystem, q: np.ndarray, p: n
 
 @compiled
 def _mapped_lanes(
-    fn: Callable[..., Any], stepper: Any, consts: Any, axes: Any, lanes: Any, q: Numbers, p: Numbers, t: Numbers
+    fn: Callable[..., Any],
+    stepper: Stepper,
+    consts: Consts,
+    axes: Consts | None,
+    lanes: Numbers,
+    q: Numbers,
+    p: Numbers,
+    t: Numbers,
 ) -> Any:
-    def one(x: Any) -> Any:
+    def one(x: tuple[Numbers, ...]) -> Any:
         lane, *rows = x
         system = stepper.parts(select(consts, axes, lane))[0]
         return _each(lambda row: fn(system, *row), tuple(rows))

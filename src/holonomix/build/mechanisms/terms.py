@@ -56,7 +56,7 @@ def rigid_products(body: Body) -> list[ProductRow]:
 class ProductRows(eqx.Module):
     """The rows `A . B - c` of one joint; `pattern` says per row which coefficients of A and B may differ from zero.
 
-    Without a pattern all may, and it is one row: one program serves joints of all kinds.
+    Without a pattern all may: one program serves joints of all kinds, and NumPy evaluates many rows at once.
     """
 
     kinds: tuple[str, ...] = eqx.field(static=True)
@@ -66,7 +66,7 @@ class ProductRows(eqx.Module):
         frames = frames_of(self.kinds, x)
         if self.pattern is None:
             a, b = (data[side] @ frames + data[f"{side}0"] for side in "ab")
-            return jnp.sum(a * b, axis=-1) - data["c"]
+            return (a * b).sum(axis=-1) - data["c"]
         rows = []
         for r, (component, first, second) in enumerate(self.pattern):
             b = _vector(frames, data["b"][r], data["b0"][r], second)

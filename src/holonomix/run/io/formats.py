@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,12 @@ from . import disk
 from .arrays import packed
 from .xyz import export_xyz
 
+if TYPE_CHECKING:
+    import xarray
+
 
 def save_rows(
-    data: Any,
+    data: xarray.Dataset,
     path: str | os.PathLike[str],
     *,
     every: int = 1,
@@ -50,11 +53,11 @@ def save_rows(
     return target
 
 
-def _npz(data: Any, file: IO[bytes]) -> None:
+def _npz(data: xarray.Dataset, file: IO[bytes]) -> None:
     file.write(packed({str(name): data[name].values for name in data.variables}))
 
 
-def _csv(data: Any, file: IO[bytes]) -> None:
+def _csv(data: xarray.Dataset, file: IO[bytes]) -> None:
     """One row per line; the entries of an array are numbered, as in q[0,1].
 
     The trajectories of an ensemble follow each other, with their number and coordinates first.
@@ -81,7 +84,7 @@ def _as_text(label: str) -> str:
     return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) else label
 
 
-def _own(data: Any) -> list[Any]:
+def _own(data: xarray.Dataset) -> list[Any]:
     """The coordinates of the trajectories, such as the parameters of a sweep."""
     return [name for name, x in data.coords.items() if x.dims == ("trajectory",) and name != "trajectory"]
 

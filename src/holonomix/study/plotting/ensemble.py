@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .notebook import Picture
 
+if TYPE_CHECKING:
+    from ...run.ensemble import Ensemble
+
 MAX_TRAJECTORIES = 200
 
 
-def plot_ensemble(ensemble: Any, entry: int = 0) -> Picture:
+def plot_ensemble(ensemble: Ensemble, entry: int = 0) -> Picture:
     """Plot an entry of q over time for some trajectories, or its histogram if only final states were kept."""
     q, t = np.asarray(ensemble.q), np.asarray(ensemble.t)
     figure = Picture(figsize=(7, 4), layout="constrained")
