@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import ArrayLike, HasRows
 from ...trace.stepwise import evaluate
 from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, expand, frame_rate, pull
@@ -243,14 +244,14 @@ def jacobian(mechanism: Mechanism, frame: Any, q: Any) -> Any:
     return dict(zip((name for name, _ in known), (twist.reshape(len(twist), -1) @ found).T, strict=True))
 
 
-def center_of_mass(mechanism: Mechanism, sol: Any) -> np.ndarray:
+def center_of_mass(mechanism: Mechanism, sol: HasRows) -> np.ndarray:
     """See `Mechanism.center_of_mass`."""
     bodies = [body for body in mechanism.bodies if not body.rotor]
     masses = np.array([body.mass for body in bodies])
     return np.einsum("b,...bd->...d", masses, np.asarray(sol.q)[..., [b.first for b in bodies], :]) / masses.sum()
 
 
-def momentum(mechanism: Mechanism, sol: Any, about: Any) -> tuple[np.ndarray, np.ndarray]:
+def momentum(mechanism: Mechanism, sol: HasRows, about: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:
     """See `Mechanism.momentum`."""
     about = np.zeros(mechanism.dimensions) if about is None else np.asarray(about, float)
     linear, angular = 0.0, 0.0
