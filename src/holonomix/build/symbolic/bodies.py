@@ -22,14 +22,14 @@ def equations_of(given: Any) -> Equations | None:
     if isinstance(given, LagrangesMethod):
         return _of_lagrange(given)
     if isinstance(given, KanesMethod):
-        known = given.q, given.u, list(given._q), _kinematics(given), given.bodies, given.loads
+        known = given.q, given.u, _kinematics(given), given.bodies, given.loads
         auxiliary, velocity = list(given._uaux), _velocity_rows(given)
         return _of_bodies(given._inertial, known, list(given._f_h), velocity, auxiliary, "KanesMethod")
     if isinstance(given, System):
         loads = [*given.loads, *(load for actuator in given.actuators for load in actuator.to_loads())]
-        known = given.q, given.u, list(given.q), list(given.kdes), given.bodies, loads
-        extra = [*given.nonholonomic_constraints]
-        return _of_bodies(given.frame, known, list(given.holonomic_constraints), extra, list(given.u_aux), "System")
+        known = given.q, given.u, list(given.kdes), given.bodies, loads
+        velocity = list(given.velocity_constraints)
+        return _of_bodies(given.frame, known, list(given.holonomic_constraints), velocity, list(given.u_aux), "System")
     return None
 
 
@@ -67,7 +67,7 @@ def _of_bodies(
     from sympy.physics.mechanics import dynamicsymbols, kinetic_energy
 
     t = dynamicsymbols._t
-    q, u, _, kinematics, bodies, loads = known
+    q, u, kinematics, bodies, loads = known
     q, u = list(q), [x for x in u if x not in auxiliary]
     if auxiliary:
         raise InputError(f"{kind} has auxiliary speeds ({', '.join(map(str, auxiliary))}): leave them out")
@@ -77,8 +77,9 @@ def _of_bodies(
         raise InputError(f"{kind} has {len(u)} speeds for {len(q)} coordinates; every coordinate needs one")
     speeds = [sympy.Derivative(x, t) for x in q]
     replaced = _solve(kinematics, u, speeds, kind)
+    rates = [sympy.diff(x, t) for x in holonomic]
     for row in velocity:
-        if not _follows(row.xreplace(replaced), [sympy.diff(x, t) for x in holonomic], q, speeds):
+        if row not in rates and not _follows(row.xreplace(replaced), rates, q, speeds):
             raise InputError(
                 f"{kind} has a constraint on speeds that is not the derivative of its configuration constraints: "
                 f"{_short(row)}; rolling and other nonholonomic constraints are not treated, see docs/scope.md"

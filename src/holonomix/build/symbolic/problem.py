@@ -17,7 +17,7 @@ from ...mechanics.mass import ParameterMass
 from ...mechanics.projection import project
 from ...trace.signatures import Parametrized, TimeDependent
 from .expressions import Expressions
-from .terms import Lagrangian, Symbols, gradient_of, reduced, split, vanishes
+from .terms import DIGITS, Lagrangian, Symbols, gradient_of, reduced, split, vanishes
 
 
 class Equations(NamedTuple):
@@ -77,7 +77,7 @@ def from_sympy(
     reader = Reader(found, values, motions)
     system = reader.system()
     q, v = (reader.start(key, x) for key, x in (("q0", q0), ("v0", v0)))
-    p = system.momentum(q, v)
+    p = reader.momentum(system, q, v)
     if system.has_constraints:
         q, p = project(system, q, p)
     return Problem(system, q, p, dt, t1, name=name or "from SymPy", coordinates=reader.names)
@@ -244,11 +244,11 @@ class Reader:
     # -- the system
 
     def system(self) -> System:
-        import sympy
-
         parts = split(self.lagrangian, self.symbols, self.show)
         mass, vector, potential = self._simplified(parts)
         vector, change, forces = self._gauged(vector)
+        momenta = [sum((x * y for x, y in zip(row, self.v)), a) for row, a in zip(mass, vector, strict=True)]
+        self._momenta = self.symbols.code(momenta)
         potential += change
         forces = [a + b for a, b in zip(forces, self.forces, strict=True)]
         steady, moving = zip(*(x.as_independent(*self.v, as_Add=True) for x in forces), strict=True)
@@ -267,7 +267,7 @@ class Reader:
             self._mass(mass),
             F if F is None or not self.values else Parametrized(F),
             self.values or None,
-            None if not any(x != sympy.Integer(0) for x in vector) else self._function(vector, (n,), "q"),
+            None if not any(x != 0 for x in vector) else self._function(vector, (n,), "q"),
         )
 
     def _simplified(self, parts: Lagrangian) -> tuple[list[list[Any]], list[Any], Any]:
@@ -352,6 +352,22 @@ class Reader:
             fn = self._function(group, (len(group),), "q", *timed)
             terms[label] = Rheonomic(fn) if timed else fn
         return terms.get(None) if None in terms else terms or None
+
+    def momentum(self, system: System, q: Any, v: Any) -> Any:
+        """`M v + A`; correctly rounded where all numbers are known, because that needs no compiled program."""
+        if is_traced(q, v, self.values):
+            return system.momentum(q, v)
+        import mpmath
+
+        number = lambda x: mpmath.mpf(float(x))
+        given = {"q": [number(x) for x in q], "v": [number(x) for x in v]}
+        given["params"] = {name: number(x) for name, x in self.values.items()}
+        with mpmath.workdps(DIGITS):
+            try:
+                found = [float(x) for x in self._momenta.precise(given)]
+            except (ZeroDivisionError, ValueError, TypeError, OverflowError) as error:
+                raise InputError("the mass or the vector potential has no value at q0: start elsewhere") from error
+        return known_array(np.array(found), jnp.result_type(float))
 
     def start(self, what: str, given: Any) -> Any:
         """A start from a dict or a list."""
