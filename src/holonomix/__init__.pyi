@@ -5,6 +5,7 @@ from . import methods as methods
 from .build import mechanisms as mechanisms
 from .build import models as models
 from .build.mechanisms import Mechanism as Mechanism
+from .build.symbolic import from_sympy as from_sympy
 from .core import errors as errors
 from .core.errors import ConstraintRankError as ConstraintRankError
 from .core.errors import ConvergenceError as ConvergenceError

@@ -151,6 +151,7 @@ class Solution(AbstractRows):
             (columns.TIME,),
             {"method": self.method.name, "status": self.status.name, **self.stats},
         )
+        data = data.assign_coords(self._named_axis())
         rows = self.system.constraint_rows(self.q[0])
         named = any(row.name is not None for row in rows)
         return data.assign_coords(constraint=[str(row) for row in rows]) if named else data
@@ -180,10 +181,10 @@ class Solution(AbstractRows):
         """A figure of the trajectory and of the errors of energy and constraints; notebooks show it."""
         return pictures.plotting.plot_solution(self, **options)
 
-    def phase(self, first: int = 0, second: int | None = None) -> Any:
+    def phase(self, first: int | str = 0, second: int | str | None = None) -> Any:
         """A figure of one coordinate against another, or against its own momentum.
 
-        A number counts the entries of q in order; `second=None` takes the momentum of the same entry.
+        A number counts the entries of q in order; coordinates with names may be given by them; `second=None` takes the momentum of the same entry.
         """
         return pictures.plotting.plot_phase(self, first, second)
 

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.checks import whole_number
+from ...core.columns import entry_name
 from ...core.errors import InputError
 from ...core.types import ArrayLike
 from . import disk
@@ -71,7 +72,8 @@ def _csv(data: xarray.Dataset, file: IO[bytes]) -> None:
         columns = {str(name): one[name].values for name in one.variables if "t" in one[name].dims}
         columns = {"t": columns.pop("t"), **columns} if "t" in columns else columns
         if k in (None, 0):
-            labels = [label for name, values in columns.items() for label in _labels(name, values.shape[1:])]
+            names = [str(x) for x in data["q_0"].values] if "q_0" in data.coords else []
+            labels = [label for name, values in columns.items() for label in _labels(name, values.shape[1:], names)]
             writer.writerow([_as_text(label) for label in (*fixed, *labels)])
         flat = [values.reshape(len(values), math.prod(values.shape[1:])) for values in columns.values()]
         for row in zip(*flat, strict=True):
@@ -89,7 +91,9 @@ def _own(data: xarray.Dataset) -> list[Any]:
     return [name for name, x in data.coords.items() if x.dims == ("trajectory",) and name != "trajectory"]
 
 
-def _labels(name: str, shape: tuple[int, ...]) -> list[str]:
+def _labels(name: str, shape: tuple[int, ...], coordinates: Sequence[str]) -> list[str]:
+    if name in ("q", "p") and coordinates:
+        return [entry_name(name, k, coordinates) for k in range(len(coordinates))]
     return [f"{name}[{','.join(map(str, i))}]" for i in np.ndindex(shape)] if shape else [name]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...core.columns import entry_name
 from ...core.errors import InputError
 from ...run.events import EventRecord
 from .notebook import Picture
@@ -14,16 +15,20 @@ if TYPE_CHECKING:
     from ...run.solution import Solution
 
 
-def _entry(solution: Solution | EventRecord, which: str, k: int) -> tuple[np.ndarray, str]:
+def _entry(solution: Solution | EventRecord, which: str, k: int | str) -> tuple[np.ndarray, str]:
     values = solution.q if which == "q" else solution.p
     shape, flat = values.shape[1:], values.reshape(len(values), -1)
+    names: tuple[str, ...] = getattr(solution, "coordinate_names", ())
+    if isinstance(k, str):
+        if k not in names:
+            raise InputError(f"there is no coordinate {k!r}; there are {', '.join(names) or 'no names'}")
+        k = names.index(k)
     if not -flat.shape[1] <= k < flat.shape[1]:
         raise InputError(f"{which} has {flat.shape[1]} entries; there is no entry {k}")
-    place = np.unravel_index(k % flat.shape[1], shape) if shape else ()
-    return flat[:, k], f"{which}[{', '.join(str(int(i)) for i in place)}]" if shape else which
+    return flat[:, k], entry_name(which, k % flat.shape[1], names, shape)
 
 
-def plot_phase(solution: Solution, first: int = 0, second: int | None = None) -> Picture:
+def plot_phase(solution: Solution, first: int | str = 0, second: int | str | None = None) -> Picture:
     """Plot `(q_i, p_i)`, or `(q_i, q_j)` if a second entry is given; rows that are far apart become dots."""
     x, x_name = _entry(solution, "q", first)
     y, y_name = _entry(solution, "p", first) if second is None else _entry(solution, "q", second)
@@ -69,7 +74,7 @@ def poincare(
     return figure
 
 
-def spectrum(solution: Solution, entry: int = 0) -> Picture:
+def spectrum(solution: Solution, entry: int | str = 0) -> Picture:
     """The amplitude spectrum of an entry of q over angular frequency; rows must be equally spaced in time."""
     t, (x, name) = np.asarray(solution.t), _entry(solution, "q", entry)
     gaps = np.diff(t)

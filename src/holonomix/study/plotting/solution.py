@@ -21,6 +21,7 @@ LOG_FLOOR = 1e-17  # replaces zero on logarithmic axes
 MAX_POINTS = 4000  # points per path
 MAX_BINS = 800  # runs of more than twice as many rows are drawn as the range within each of these windows
 TRAIL = 300  # rows at the end of a long path that are also drawn as a line
+MAX_NAMES = 12  # of coordinates in a legend
 MAX_GAP = 0.08  # largest distance of neighboring points that are joined, relative to the picture
 
 
@@ -48,8 +49,11 @@ def plot_solution(
     solid = scene is not None and scene.dimension == 3
     space = figure.add_subplot(grid[:, 0], **({"projection": "3d"} if solid else {}))
     if scene is None:
-        space.plot(solution.t, solution.q.reshape(len(solution.t), -1), linewidth=0.8)
-        space.set(xlabel="t", ylabel="q")
+        names = solution.coordinate_names
+        space.plot(solution.t, solution.q.reshape(len(solution.t), -1), linewidth=0.8, label=names or None)
+        space.set(xlabel="t", ylabel=names[0] if len(names) == 1 else "q")
+        if 1 < len(names) <= MAX_NAMES:
+            space.legend(loc="upper right", fontsize="small")
     else:
         points = scene.points(solution.q)
         plot_scene(scene, points, space, particles=particles)
