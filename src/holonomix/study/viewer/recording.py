@@ -62,8 +62,9 @@ def from_store(store: Store) -> Recording:
     names: dict[str, tuple[str, ...]] = {}
     if "energy" in read:
         first = float(np.asarray(data["energy"][0]))
-        charts["energy error"] = (False, lambda part: read["energy"](part) - first)
-        names["energy error"] = ("H(t) - H(0)",)
+        heading = "energy change" if store.meta.get("keeps_energy") is False else "energy error"
+        charts[heading] = (False, lambda part: read["energy"](part) - first)
+        names[heading] = ("H(t) - H(0)",)
     errors = [name for name in ERRORS if name in read]
     if errors:
         charts["constraints"] = (True, lambda part: np.concatenate([read[name](part) for name in errors], axis=1))
