@@ -144,7 +144,8 @@ class Scene:
 
     `layout` defines the points of the picture. "particles": the rows of q. "rotation": q is a rotation matrix, whose
     columns are the points (the directors of a body about a fixed point). "angles": q holds the angles from the downward
-    vertical of rods in a row, of the lengths `arms`, and the points are their lower ends.
+    vertical of rods in a row, of the lengths `arms`, and the points are their lower ends. `cell` holds the vectors of a
+    periodic cell one after the other.
     """
 
     dimension: int = 3
@@ -160,6 +161,7 @@ class Scene:
     layout: str = "particles"
     guides: tuple[Guide, ...] = ()
     arms: Numbers = ()
+    cell: Numbers = ()
 
     def points(self, q: ArrayLike) -> np.ndarray:
         """The points of the picture, shape (rows, points, dimension), from rows of q."""
@@ -201,8 +203,8 @@ class Scene:
             frames.append(_record(Frame, frame | {"shapes": shapes}))
         anchors = tuple(tuple(x) for x in data.get("anchors", ()))
         plain = {k: data[k] for k in ("dimension", "length_unit", "up", "layout") if k in data}
-        arms = tuple(data.get("arms", ()))
-        return Scene(**parts, frames=tuple(frames), anchors=anchors, guides=tuple(guides), arms=arms, **plain)
+        lists = {name: tuple(data.get(name, ())) for name in ("arms", "cell")}
+        return Scene(**parts, frames=tuple(frames), anchors=anchors, guides=tuple(guides), **lists, **plain)
 
 
 def _record(kind: type, data: dict[str, Any]) -> Any:

@@ -239,7 +239,7 @@ def _fits(scene: Scene, shape: tuple[int, ...]) -> bool:
     lines = [line for guide in scene.guides for line in guide.lines]
     if any(len(line) % scene.dimension for line in lines):
         return False
-    numbers += [x for line in lines for x in line] + list(scene.arms)
+    numbers += [x for line in lines for x in line] + [*scene.arms, *scene.cell]
     numbers += [x for joint in scene.joints for x in joint.position]
     fixed = max(1, len(scene.anchors))
     return all(type(k) is int and -fixed <= k < count for k in used) and bool(
