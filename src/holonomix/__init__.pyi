@@ -98,8 +98,8 @@ from .study import plotting as plotting
 from .study.certificates import certify as certify
 from .study.certificates import compare as compare
 from .study.certificates import limit_study as limit_study
-from .study.certificates import stability_map as stability_map
 from .study.export import export as export
+from .study.lyapunov import lyapunov as lyapunov
 from .trace import taylor as taylor
 
 __version__: str

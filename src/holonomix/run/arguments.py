@@ -21,6 +21,7 @@ from ..mechanics.abstract import AbstractSystem
 from ..mechanics.problem import Problem
 from ..mechanics.projection import as_array, as_state_arrays, check_system
 from ..methods.base import AbstractMethod
+from .parameters import merge_params
 
 if TYPE_CHECKING:
     # what users give; our own errors judge it
@@ -156,6 +157,26 @@ class Arguments:
         key = None if self.options.key is None else key_data(self.options.key)
         return dataclasses.replace(self, q0=q0, p0=p0, steps=self.options.count(self.method), keys=key)
 
+    def with_params(self, params: PyTree, own: dict[str, Any]) -> tuple[Arguments, dict[str, Any]]:
+        """The arguments with these values of parameters, of which some have an axis over trajectories, and all axes.
+
+        The axes of q0 and p0 in `own` follow: where one was given, it is per trajectory if it is as long.
+        """
+        system: Any = self.system
+        if system.params is None:
+            raise InputError("params were given, but the system has none: System(..., params=...)")
+        whole, axes, count = merge_params(system.params, params)
+        if count is not None:
+            shape = system.shape
+            for name, x in (("q0", self.q0), ("p0", self.p0)):
+                alone = np.shape(x) == shape if shape is not None else np.shape(x)[:1] != (count,)
+                own = own | ({name: None} if alone else {})
+        given = self.options.in_axes or {}
+        if isinstance(given, Mapping) and "params" in given:
+            raise InputError("give params= or in_axes['params'], not both: params= finds its axes by itself")
+        new = dataclasses.replace(self, system=system.with_params(whole))
+        return new, own | ({} if count is None else {"params": axes})
+
     def spread(self, own: dict[str, Any]) -> Arguments:
         """Many trajectories; `own` says whether q0 and p0 have an axis over them, unless `in_axes` does."""
         method, options, dt, key = self.method, self.options, self.options.dt, self.options.key
@@ -163,7 +184,7 @@ class Arguments:
         check_step(method, dt, key, several=True)
         if options.save_every is not None:
             whole_number("save_every", options.save_every)
-        axes = {**own, "params": None, "dt": 0 if np.ndim(dt) else None}
+        axes = {"params": None, **own, "dt": 0 if np.ndim(dt) else None}
         if options.in_axes is not None:
             axes = _check_axes(axes, options.in_axes)
         q0, p0, count = _starts(self.system, self.q0, self.p0, dt, axes)

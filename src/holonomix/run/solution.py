@@ -161,7 +161,7 @@ class Solution(AbstractRows):
         path: str | PathLike[str],
         *,
         every: int = 1,
-        species: str | Sequence[str] = "X",
+        species: str | Sequence[str] | None = None,
         dimension: int | None = None,
         cell: ArrayLike | None = None,
     ) -> Any:
@@ -169,13 +169,22 @@ class Solution(AbstractRows):
 
         For the last two: `species` is one element for all particles, or one per particle (`["O", "H", "H"]` or
         `"O,H,H"`); `dimension` the number of coordinates per particle of a flat q; `cell` a periodic cell, three
-        lengths or a 3 x 3 matrix with one vector per row.
+        lengths or a 3 x 3 matrix with one vector per row. Species and cell are those of the scene where it has them,
+        such as that of `Problem.from_ase`, else "X" and none.
 
         A run that should be resumable writes to a store instead: `simulate(..., store="run1")`.
         """
         from .io.formats import save_rows
 
+        if species is None:
+            species = pictures.atoms.species_of(self.scene, len(self.q[0])) or "X"
+        if cell is None and self.scene is not None and self.scene.cell:
+            cell = np.reshape(self.scene.cell, (3, 3))
         return save_rows(self.to_xarray(), path, every=every, species=species, dimension=dimension, cell=cell)
+
+    def to_ase(self, every: int = 1) -> list[Any]:
+        """Every `every`-th row as an `ase.Atoms` with momenta, masses, the cell, and the time in `info["time"]`."""
+        return pictures.atoms.to_ase(self, every)
 
     def plot(self, **options: Any) -> Any:
         """A figure of the trajectory and of the errors of energy and constraints; notebooks show it."""

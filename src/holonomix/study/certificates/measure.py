@@ -17,6 +17,7 @@ from ...mechanics.invariants import Trend, along, drift, trend
 from ...mechanics.problem import Problem
 from ...mechanics.projection import constraint_sizes, rounding_sizes, speed_sizes
 from ...methods.base import AbstractMethod
+from ...run.solution import integrate_rows, map_rows, power_of
 from ...run.stepper import Consts, Stepper
 from ...trace.compiled import compiled_for_one_run
 from .runs import Trajectory, follow, follow_back, follow_until, one_step, step_functions, stop_error
@@ -357,6 +358,21 @@ def long_run(
         done.iterations,
         done.most_iterations,
     )
+
+
+def energy_balance(system: Any, method: Any, problem: Any, dt: float, steps: int) -> tuple[float, int]:
+    """The largest change of the energy minus the work done, relative to the energies, and the steps of the run.
+
+    Every step is saved, up to `ROWS` steps: the work is integrated from row to row.
+    """
+    done = follow(system, method, problem.q0, problem.p0, 0.0, dt, min(steps, ROWS), 1)
+    rows = [map_rows(fn, system, done.q, done.p, done.t) for fn in (_energies, power_of)]
+    total, size = rows[0].sum(axis=1), max(_scale(rows[0][:, 0]), _scale(rows[0][:, 1]))
+    return float(np.max(np.abs(total - total[0] - integrate_rows(done.t, rows[1])))) / size, done.steps
+
+
+def _energies(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
+    return jnp.stack([system.kinetic(q, p), system.potential(q, t)])
 
 
 @compiled_for_one_run

@@ -169,7 +169,7 @@ def nonlinear(found: Findings, quick: bool) -> None:
     }
     omegas = (20, 30, 36, 2000) if quick else (10, 20, 30, 36, 50, 100, 300, 1000, 2000)
     steps = (0.1,) if quick else (0.02, 0.04, 0.07, 0.1, 0.15)
-    scan = hx.stability_map(problem, kinds, omegas=omegas, dts=steps, t1=50.0)
+    scan = hx.certificates.stability_map(problem, kinds, omegas=omegas, dts=steps, t1=50.0)
     table = found.table("h = 0.1, T = 50: how it ended, largest |g|", "method", *(f"omega {w}" for w in omegas))
     for name in kinds:
         cells = [scan.of(name, w, 0.1) for w in omegas]

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from ...core.scene import Scene
 from ...mechanics.scenes import particle_scene, scene_of
 from .notebook import Picture
-from .outlines import bond_ends, outlines
+from .outlines import bond_ends, guide_lines, outlines, zigzag
 
 if TYPE_CHECKING:
     from ...mechanics.problem import Problem
@@ -40,7 +40,7 @@ def plot_solution(
     particles, otherwise that of the last one.
     """
     shape = solution.q.shape[1:]
-    scene = solution.scene if problem is None else scene_of(solution.system, shape, problem)
+    scene = solution.scene if problem is None else scene_of(solution.system, shape, problem, solution.q[0])
     if bonds is not None:
         scene = particle_scene(shape, bonds)
     constrained = solution.system.has_constraints
@@ -69,7 +69,7 @@ def plot_solution(
 def plot_problem(problem: Problem) -> Picture | None:
     """Draw the initial configuration of a problem; None if it has no scene."""
     q = np.asarray(problem.q0)[None]
-    scene = scene_of(problem.system, q.shape[1:], problem)
+    scene = scene_of(problem.system, q.shape[1:], problem, q[0])
     if scene is None:
         return None
     figure = Picture(figsize=(4.5, 4), layout="constrained")
@@ -112,8 +112,12 @@ def draw_bodies(scene: Scene, points: np.ndarray, axes: Axes) -> Any:
     """Draw particles, bonds, lines, anchors and outlines of bodies in one configuration (points, dimension)."""
     at = lambda k: scene.place(points, k)
     color = {"bar": "black", "spring": "tab:orange", "damper": "tab:purple", "ground": "0.65"}
+    for guide in guide_lines(scene, points):
+        axes.plot(*guide.T, color="0.75", linewidth=0.8, zorder=0)
     for bond in scene.bonds:
-        axes.plot(*bond_ends(scene, points, bond).T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5)
+        ends = bond_ends(scene, points, bond)
+        ends = zigzag(ends) if bond.kind == "spring" else ends
+        axes.plot(*ends.T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5)
     for line in scene.polylines:
         places = [at(k) for k in line.indices] + ([at(line.indices[0])] if line.closed else [])
         axes.plot(*np.stack(places).T, color=line.color or "tab:blue", linewidth=2.5)
@@ -135,6 +139,7 @@ def limits(scene: Scene, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     directors = {k for frame in scene.frames for k in frame.directors}
     places = [points[:, k] for k in range(points.shape[1]) if k not in directors]
     places += [np.asarray(scene.anchors)] if scene.anchors else []
+    places += guide_lines(scene, points[0])
     some = np.unique(np.linspace(0, len(points) - 1, 60).astype(int))
     places += [x for row in some for frame in scene.frames for x in outlines(scene, points[row], frame)]
     low = np.min([np.nanmin(x, axis=0) for x in places], axis=0)

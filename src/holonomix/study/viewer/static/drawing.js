@@ -9,6 +9,28 @@ function inSoftware() { // without a graphics card, smooth edges would cost most
 
 const UP = new THREE.Vector3(0, 1, 0);
 
+function tube(path, steps, radius, sides = 6) { // around the points path(0) .. path(1), which are arrays
+  const place = [], faces = [], a = new THREE.Vector3(), b = new THREE.Vector3(), u = new THREE.Vector3(), v = new THREE.Vector3();
+  for (let i = 0; i <= steps; i++) {
+    a.set(...path(i / steps)); b.set(...path((i + 0.5) / steps)).sub(a);
+    u.set(...path((i + 0.5) / steps)).cross(b).normalize(); v.crossVectors(b, u).normalize();
+    for (let j = 0; j <= sides; j++) {
+      const t = (2 * Math.PI * j) / sides, c = radius * Math.cos(t), s = radius * Math.sin(t), k = i * (sides + 1) + j;
+      place.push(a.x + c * u.x + s * v.x, a.y + c * u.y + s * v.y, a.z + c * u.z + s * v.z);
+      if (i < steps && j < sides) faces.push(k, k + sides + 1, k + 1, k + 1, k + sides + 1, k + sides + 2);
+    }
+  }
+  const geometry = new THREE.BufferGeometry();
+  geometry.setAttribute("position", new THREE.BufferAttribute(new Float32Array(place), 3));
+  geometry.setIndex(faces); geometry.computeVertexNormals();
+  return geometry;
+}
+const around = (s) => [Math.cos(2 * Math.PI * s), Math.sin(2 * Math.PI * s), 0];
+function coil() { // a spring of radius and height 1 along y, made for a height of 16, so that the wire stays round
+  const wire = (s) => { const t = Math.min(Math.max((s - 0.1) / 0.8, 0), 1), r = Math.min(1, 40 * t * (1 - t)), a = around(7 * t); return [r * a[0] + 1e-3, 16 * (s - 0.5), r * a[1]]; };
+  return tube(wire, 112, 0.2, 5).scale(1, 1 / 16, 1);
+}
+
 class Drawing {
   constructor(stage, data) {
     this.stage = stage; this.data = data; this.dim = data.dimension; this.scene = data.scene;
@@ -28,7 +50,7 @@ class Drawing {
     this.sun = new THREE.DirectionalLight(0xffffff, 1.6);
     this.world.add(this.sun);
     this.makeCamera();
-    this.makeParticles(); this.makeBars(); this.makeFrames(); this.makePlanes(); this.makeTrails(); this.makeOverview(); this.makeArrows();
+    this.makeParticles(); this.makeBars(); this.makeFrames(); this.makePlanes(); this.makeGuides(); this.makeTriad(); this.makeTrails(); this.makeOverview(); this.makeArrows();
     new ResizeObserver(() => this.resize()).observe(stage);
     this.resize();
   }
@@ -44,15 +66,15 @@ class Drawing {
       for (let i = 0; i < w.count * this.data.points; i++)
         if (!ends.has(i % this.data.points)) take([w.x[d * i], w.x[d * i + 1], d === 3 ? w.x[d * i + 2] : 0]);
     this.anchors.forEach(take);
-    for (const f of this.scene.frames) { // a ball about the center of every body that contains its shapes
-      const reach = Math.max(0, ...f.shapes.map((s) => this.reach(s)));
-      const around = (x) => { for (const sign of [-1, 1]) take(x.map((v, i) => (i < d ? v + sign * reach : v))); };
-      if (f.center < 0) around(this.anchors[-f.center - 1] || [0, 0, 0]);
-      else for (const w of this.data.windows) for (let row = 0; row < w.count; row++) {
-        const i = d * (row * this.data.points + f.center);
-        around([w.x[i], w.x[i + 1], d === 3 ? w.x[i + 2] : 0]);
+    for (const f of this.scene.frames) { // the corners of every body
+      const corners = f.shapes.flatMap((s) => this.corners(s)), still = f.center < 0 && !f.directors.length;
+      for (const w of this.data.windows) for (let row = 0; row < w.count && (row === 0 || !still); row += Math.max(1, Math.floor(w.count / 150))) {
+        const at = (k) => (k < 0 ? this.anchors[-k - 1] || [0, 0, 0] : [0, 1, 2].map((c) => (c < d ? w.x[(row * this.data.points + k) * d + c] : 0)));
+        const m = still ? new THREE.Matrix4() : this.pose(f, at), v = new THREE.Vector3();
+        for (const corner of corners) take(v.set(...corner).applyMatrix4(m).toArray());
       }
     }
+    for (const g of this.scene.guides || []) if (!g.frame) for (const line of g.lines) for (let i = 0; i + d <= line.length; i += d) take(this.lift(line.slice(i, i + d)));
     if (!Number.isFinite(low[0])) { low.fill(0); high.fill(0); }
     this.center = low.map((x, i) => (x + high[i]) / 2);
     this.alone = !(Math.max(...high.map((x, i) => x - low[i])) > 0); // one point that does not move
@@ -64,11 +86,23 @@ class Drawing {
     this.unit = Math.min(this.size, 10 * Math.min(Infinity, ...lengths.filter((x) => x > 0))); // what marks are scaled by
   }
 
-  reach(s) { // the largest distance of a shape's points from the center of its body
-    const n = s.size, d = this.dim, at = Math.hypot(...s.position);
-    if (s.kind === "line") { let far = 0; for (let i = 0; i < n.length; i += d) far = Math.max(far, Math.hypot(...n.slice(i, i + d))); return far; }
-    const sizes = { sphere: () => n[0], cylinder: () => Math.hypot(n[0], (n[1] || 0) / 2), capsule: () => n[0] + (n[1] || 0) / 2, rod: () => Math.hypot(n[0], n[1] || 0, n[1] || 0) / 2 };
-    return at + (sizes[s.kind] || (() => Math.hypot(...n) / 2))();
+  corners(s) { // of a box around a shape, in the coordinates of its body
+    const n = s.size, d = this.dim, r = s.rotation, k = r.length === 9 ? 3 : 2, out = [];
+    if (s.kind === "line") { for (let i = 0; i + d <= n.length; i += d) out.push(this.lift(n.slice(i, i + d))); return out; }
+    const wide = { sphere: [n[0], n[0], n[0]], ring: [n[0] + n[1] / 2, n[0] + n[1] / 2, n[1] / 2], cylinder: [n[0], n[0], (n[1] || 0) / 2], capsule: [n[0], n[0], n[0] + (n[1] || 0) / 2], rod: [n[0] / 2, (n[1] || 0) / 2, (n[1] || 0) / 2] }[s.kind] || [0, 1, 2].map((i) => (n[i] || 0) / 2);
+    for (let c = 0; c < 8; c++) {
+      const x = wide.map((v, i) => ((c >> i) & 1 ? v : -v));
+      out.push([0, 1, 2].map((i) => (s.position[i] || 0) + (i < k ? x.slice(0, k).reduce((sum, v, j) => sum + r[i * k + j] * v, 0) : 0)));
+    }
+    return out;
+  }
+
+  pose(f, at) { // the matrix of a body from its center and directors; missing directors follow from the others
+    const d = f.directors.map(at), x = at(f.center);
+    if (this.flat) d[1] = d[1] || [-d[0][1], d[0][0], 0];
+    if (!d[1]) { const u = new THREE.Quaternion().setFromUnitVectors(new THREE.Vector3(1, 0, 0), new THREE.Vector3(...d[0]).normalize()); d[1] = new THREE.Vector3(0, 1, 0).applyQuaternion(u).toArray(); }
+    if (!d[2]) d[2] = new THREE.Vector3(...d[0]).cross(new THREE.Vector3(...d[1])).toArray();
+    return new THREE.Matrix4().set(d[0][0], d[1][0], d[2][0], x[0], d[0][1], d[1][1], d[2][1], x[1], d[0][2], d[1][2], d[2][2], x[2], 0, 0, 0, 1);
   }
 
   distance(aspect) { // from which a camera in space sees all corners of the box
@@ -89,7 +123,8 @@ class Drawing {
     const axes = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
     this.camera.up.set(...axes[up]);
     const side = axes[(up + 1) % 3], front = axes[(up + 2) % 3];
-    const from = this.flat ? [0, 0, 1] : [0, 1, 2].map((i) => 0.75 * front[i] - 0.45 * side[i] + 0.35 * axes[up][i]);
+    const rise = 0.35 + 0.8 * Math.max(0, 1 - (2 * (this.high[up] - this.low[up])) / this.size); // what lies flat is seen from above
+    const from = this.flat ? [0, 0, 1] : [0, 1, 2].map((i) => 0.75 * front[i] - 0.45 * side[i] + rise * axes[up][i]);
     const norm = Math.hypot(...from);
     this.from = new THREE.Vector3(...from.map((x) => x / norm));
     this.home = c.clone().addScaledVector(this.from, d);
@@ -146,12 +181,12 @@ class Drawing {
   }
 
   makeBars() { // bonds and polylines: cylinders from point to point
-    const radius = { bar: 0.008, spring: 0.004, damper: 0.005, line: 0.011, ground: 0.006 }, color = { bar: "#64748b", spring: "#d97706", damper: "#7c3aed", line: "#2563eb", ground: "#b4bccb" };
+    const radius = { bar: 0.008, spring: 0.02, damper: 0.005, line: 0.011, ground: 0.006 }, color = { bar: "#64748b", spring: "#d97706", damper: "#7c3aed", line: "#2563eb", ground: "#b4bccb" };
     const kinds = new Map();
     const add = (a, b, kind, own, atA = [], atB = []) => {
       const key = kind + own;
       if (!kinds.has(key)) kinds.set(key, { pairs: [], radius: (radius[kind] || 0.008) * this.unit, color: own || color[kind] || "#64748b" });
-      kinds.get(key).pairs.push([a, b, atA, atB]);
+      kinds.get(key).pairs.push([a, b, atA, atB]); kinds.get(key).coil = kind === "spring";
     };
     for (const b of this.scene.bonds) add(b.a, b.b, b.kind, b.color, b.at_a, b.at_b);
     for (const p of this.scene.polylines) {
@@ -159,7 +194,7 @@ class Drawing {
       for (let i = 0; i + (p.closed ? 0 : 1) < n; i++) add(p.indices[i], p.indices[(i + 1) % n], "line", p.color);
     }
     const crowd = Math.min(1, Math.cbrt(60 / Math.max(this.scene.bonds.length, 1)));
-    this.bars = [...kinds.values()].map((k) => ({ ...k, radius: k.radius * crowd, mesh: this.instanced(new THREE.CylinderGeometry(1, 1, 1, 10), k.color, k.pairs.length) }));
+    this.bars = [...kinds.values()].map((k) => ({ ...k, radius: k.radius * crowd, mesh: this.instanced(k.coil ? coil() : new THREE.CylinderGeometry(1, 1, 1, 10), k.color, k.pairs.length) }));
   }
 
   makeFrames() {
@@ -196,6 +231,7 @@ class Drawing {
       rod: () => new THREE.BoxGeometry(n[0], n[1] || thin, n[1] || thin),
       sphere: () => new THREE.SphereGeometry(n[0], 24, 16),
       cylinder: () => turned(new THREE.CylinderGeometry(n[0], n[0], n[1] ?? thin, 28)),
+      ring: () => tube((t) => around(t).map((x) => n[0] * x), 64, n[1] / 2, 8),
       capsule: () => turned(new THREE.CapsuleGeometry(n[0], n[1] ?? thin, 8, 20)),
     }[s.kind] || (() => new THREE.SphereGeometry(thin, 12, 8));
     const mesh = new THREE.Mesh(make(), material), r = s.rotation;
@@ -226,6 +262,41 @@ class Drawing {
       }
       mesh.position.copy(place);
       this.world.add(mesh);
+    }
+  }
+
+  makeGuides() { // rails, curves and lines on surfaces
+    for (const g of this.scene.guides || []) {
+      const body = this.bodies.find((x) => x.frame.name === g.frame), parent = body ? body.group : this.world, d = this.dim;
+      for (const line of g.lines) {
+        const path = [];
+        for (let i = 0; i + d <= line.length; i += d) path.push(...this.lift(line.slice(i, i + d)));
+        const geometry = new THREE.BufferGeometry();
+        geometry.setAttribute("position", new THREE.BufferAttribute(new Float32Array(path), 3));
+        const mesh = new THREE.Line(geometry, new THREE.LineBasicMaterial({ color: g.kind === "surface" ? "#a9b4c6" : "#8891a3" }));
+        mesh.frustumCulled = false;
+        parent.add(mesh);
+      }
+    }
+  }
+
+  makeTriad() { // the directions of the axes, in a corner
+    const svg = (this.triad = document.createElementNS("http://www.w3.org/2000/svg", "svg"));
+    svg.setAttribute("viewBox", "-32 -32 64 64"); svg.setAttribute("class", "triad"); svg.setAttribute("aria-hidden", "true");
+    this.arms = ["x", "y", "z"].slice(0, this.dim).map((name, i) => {
+      const line = svg.appendChild(document.createElementNS(svg.namespaceURI, "line")), text = svg.appendChild(document.createElementNS(svg.namespaceURI, "text"));
+      line.setAttribute("stroke", ["#dc2626", "#059669", "#2563eb"][i]); text.textContent = name;
+      return { line, text, axis: new THREE.Vector3(...[0, 1, 2].map((k) => (k === i ? 1 : 0))) };
+    });
+    this.stage.append(svg);
+  }
+
+  turnTriad() {
+    const back = this.camera.quaternion.clone().invert(), v = new THREE.Vector3();
+    for (const { line, text, axis } of this.arms) {
+      v.copy(axis).applyQuaternion(back);
+      line.setAttribute("x2", 20 * v.x); line.setAttribute("y2", -20 * v.y);
+      text.setAttribute("x", 27 * v.x); text.setAttribute("y", 3 - 27 * v.y);
     }
   }
 
@@ -306,11 +377,7 @@ class Drawing {
     }
     for (const { frame, group } of this.bodies) {
       if (frame.center < 0 && !frame.directors.length) continue;
-      const d = frame.directors.map((k) => this.at(k).toArray()), x = this.at(frame.center, a);
-      if (this.flat) d[1] = d[1] || [-d[0][1], d[0][0], 0];
-      if (!d[1]) { const u = new THREE.Quaternion().setFromUnitVectors(new THREE.Vector3(1, 0, 0), new THREE.Vector3(...d[0]).normalize()); d[1] = new THREE.Vector3(0, 1, 0).applyQuaternion(u).toArray(); }
-      if (!d[2]) d[2] = new THREE.Vector3(...d[0]).cross(new THREE.Vector3(...d[1])).toArray();
-      group.matrix.set(d[0][0], d[1][0], d[2][0], x.x, d[0][1], d[1][1], d[2][1], x.y, d[0][2], d[1][2], d[2][2], x.z, 0, 0, 0, 1);
+      group.matrix.copy(this.pose(frame, (k) => this.at(k, a).toArray()));
     }
     for (const bar of this.bars) {
       bar.pairs.forEach(([i, j, atI, atJ], k) => bar.mesh.setMatrixAt(k, this.between(this.end(i, atI, a), this.end(j, atJ, b), bar.radius, m)));
@@ -339,6 +406,7 @@ class Drawing {
   render() {
     this.sun.position.copy(this.camera.position).addScaledVector(this.camera.up, this.size);
     this.renderer.render(this.world, this.camera);
+    this.turnTriad();
     this.moved = false;
   }
 }
