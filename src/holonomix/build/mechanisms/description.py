@@ -11,7 +11,7 @@ import numpy as np
 from ...core.checks import number, whole_number
 from ...core.errors import InputError
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
-from .forces import AppliedForce, AppliedTorque
+from .forces import AppliedForce, AppliedTorque, depends_on_rate
 from .forms import PhaseRow
 from .frames import Frame, ends_of_joint
 from .joints import Joint, coupling_row, make_joint, numbers, vector
@@ -374,7 +374,9 @@ class Description:
         at = numbers("a force", "at", np.zeros(self.dimensions) if at is None else at, self.dimensions)
         value = None if callable(force) else jnp.asarray(numbers("a force", "force", force, self.dimensions))
         c = jnp.asarray(body.point_coefficients(at, "a force"))
-        self._applied.append(AppliedForce(c, value, body.kind, body.particles, force if callable(force) else None))
+        fn = force if callable(force) else None
+        rated = fn is not None and depends_on_rate(fn, (), *[(self.dimensions,)] * 2)
+        self._applied.append(AppliedForce(c, value, body.kind, body.particles, fn, rated))
 
     def torque(self, body: Body, torque: Any) -> None:
         """A torque on a body in world coordinates: constant, or `torque(t, rotation, angular_velocity)`."""
@@ -383,4 +385,6 @@ class Description:
             raise InputError(f"a torque cannot act on {body.name!r}, a {body.kind}")
         value = None if callable(torque) else jnp.asarray(self._turning("a torque", "torque", torque))
         fn = torque if callable(torque) else None
-        self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn))
+        dim = self.dimensions
+        rated = fn is not None and depends_on_rate(fn, (), (dim, dim), (3,) if dim == 3 else ())
+        self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn, rated))
