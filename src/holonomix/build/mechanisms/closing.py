@@ -54,7 +54,9 @@ class _Tree:
                     np.broadcast_to(body.origin, (count, dim)),
                     np.broadcast_to(body.attitude, (count, dim, dim)),
                 )
-        values = {(id(branch), id(c) if not isinstance(c, int) else c): x[:, k] for k, (branch, c) in enumerate(self.slots)}
+        values = {
+            (id(branch), id(c) if not isinstance(c, int) else c): x[:, k] for k, (branch, c) in enumerate(self.slots)
+        }
         for branch in self.branches:
             poses[branch.far.number] = self._placed(branch, poses[branch.near.number], values, count)
         out = np.zeros((count, len(self.bodies), dim + 1, dim))
@@ -100,7 +102,10 @@ def close_by_joints(mechanism: Mechanism, equations: Equations, t: float, held: 
     """
     tree = _Tree(mechanism, equations, held)
     guides = [row for joint in mechanism.joints for row in joint.guides]
-    rest = [*tree.loops, *([Joint("guides", "guide", mechanism.ground, mechanism.ground, guides, None)] if guides else [])]
+    rest = [
+        *tree.loops,
+        *([Joint("guides", "guide", mechanism.ground, mechanism.ground, guides, None)] if guides else []),
+    ]
     if not rest or not tree.slots:
         return None
     rows = Equations(equations.bodies, rest, equations.masses)
