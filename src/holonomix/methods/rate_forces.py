@@ -8,8 +8,8 @@ Newton's method with the derivative D of c, by `u = A^-1 g/dt` with `A = G(q1) M
 
     (1 - dt/2 D Z) dc = -r - D S M^-1 G^T u     dl = u + dt/2 A^-1 G(q1) M^-1 S^T dc
 
-`Z = S M^-1 S^T - (G M^-1 S^T)^T (G M^-1 G^T)^-1 G M^-1 S^T` is the inverse inertia that the rates act on. It is taken at
-q, once per step, so one sweep costs two solves, however strong the dampers.
+`Z = S M^-1 S^T - (G M^-1 S^T)^T (G M^-1 G^T)^-1 G M^-1 S^T` is the inverse inertia that the rates act on. It is taken
+at q, once per step, so one sweep costs two solves, however strong the dampers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Step:
         self.system, self.q, self.p, self.low_q, self.dt, self.t, self.start = args
         self.m = self.system.constraint_count(self.q)
         self.slopes, self.rest = self.system.rate_slopes(self.q, self.t)
-        self.jac = self.system.linearize(self.q, self.t) if self.m else None
+        self.jac: Any = self.system.linearize(self.q, self.t) if self.m else None
 
     def push(self, loads: Numbers) -> Any:
         """`S^T c`."""
@@ -101,6 +101,7 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
     # as if the rates were those of p less what the loads change, which is exact for linear dampers without constraints
     loads, slope = system.rate_loads(q, _rates(step.slopes, system.velocity(q, step.p)), step.t)
     start = step.start.at[m:].set(damped(slope).solve(loads))
+    per_row = jnp.zeros(0, q.dtype)
     if m:
         apart = jnp.maximum(jnp.abs(q), jnp.abs(step.end(start)))
         per_row = inverse_sizes(system.row_sizes(q, step.jac, apart))

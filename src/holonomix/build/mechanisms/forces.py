@@ -260,7 +260,7 @@ class MechanismForce(eqx.Module):
 
 
 def depends_on_rate(fn: Any, *like: tuple[int, ...]) -> bool:
-    """Whether a user's function of arguments of these shapes depends on the last one; True where it cannot be traced."""
+    """Whether a user's function of arguments of these shapes depends on the last one; True if tracing it fails."""
     try:
         flat = lambda *x: jnp.ravel(jnp.asarray(fn(*x), float))
         closed = jax.make_jaxpr(flat)(*(jax.ShapeDtypeStruct(shape, float) for shape in like))
