@@ -9,7 +9,7 @@ import numpy as np
 from .assembly import Equations, row_sizes
 from .bodies import KINDS
 from .joints import Joint
-from .tree import Branch, spanning_tree
+from .tree import Branch, move_rotors, spanning_tree
 
 if TYPE_CHECKING:
     from .mechanism import Mechanism
@@ -41,7 +41,8 @@ class _Tree:
                     else:
                         self.slots.append((branch, coordinate))
                         self.x0.append(value)
-        self.loops = [j for j in equations.joints if all(j is not b.joint for b in self.branches) and j.rows]
+        known = {id(branch.joint) for branch in self.branches}
+        self.loops = [j for j in equations.joints if id(j) not in known and not j.b.rotor and j.rows]
 
     def frames(self, x: np.ndarray) -> np.ndarray:
         """`(several, bodies, dim + 1, dim)` for positions `(several, n)`."""
@@ -126,7 +127,8 @@ def close_by_joints(mechanism: Mechanism, equations: Equations, t: float, held: 
         found, size = _least_squares(residuals, start + wide * rng.uniform(-1, 1, start.size))
         if size < CLOSED:
             frames = tree.frames((found * sizes)[None])[0]
-            return np.concatenate([frames[b.number, : KINDS[b.kind]] for b in equations.bodies])
+            q = np.concatenate([frames[b.number, : KINDS[b.kind]] for b in equations.bodies])
+            return move_rotors(equations.bodies, q, np.zeros_like(q))[0]
     return None
 
 

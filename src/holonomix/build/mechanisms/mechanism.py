@@ -27,7 +27,7 @@ from .joints import Joint
 from .pictures import make_scene
 from .results import cross, moment
 from .terms import local_terms, packed, rigid_terms
-from .tree import configure, spanning_tree
+from .tree import configure, move_rotors, spanning_tree
 from .velocities import given_by_body, given_by_joint, start_velocities
 
 
@@ -54,7 +54,8 @@ class Mechanism(Description):
         if not self.bodies:
             raise InputError(f"the mechanism has no bodies: {self.when_empty}")
         parts = [body.start() for body in self.bodies]
-        return tuple(np.concatenate(x) for x in zip(*parts, strict=True))  # pyright: ignore[reportReturnType]
+        q, v, masses = (np.concatenate(x) for x in zip(*parts, strict=True))
+        return *move_rotors(self.bodies, q, v), masses
 
     def assemble(self, t: float = 0.0) -> Mechanism:
         """Moves the bodies from where they were placed to where all joints are closed; returns the mechanism.
@@ -167,7 +168,9 @@ class Mechanism(Description):
 
     def _drop(self, equations: Equations, q: np.ndarray, t: float) -> None:
         owners, branches = equations.owners, {id(branch.joint) for branch in spanning_tree(self)}
-        if all(id(joint) in branches for joint in self.joints if joint.rows):  # every joint moves another body
+        if all(
+            id(joint) in branches or joint.b.rotor for joint in self.joints if joint.rows
+        ):  # every joint moves another body
             found = Redundancy(len(owners), len(owners), len(owners), q.size, (), ())
         else:
             found = find_redundant(equations, q, t)

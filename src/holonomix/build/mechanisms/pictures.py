@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def make_scene(mechanism: Mechanism) -> Scene:
     """What a picture of the mechanism shows; bodies without a shape are drawn as lines from joint to joint."""
     frames, points = [], []
-    for body in mechanism.bodies:
+    for body in (x for x in mechanism.bodies if not x.rotor):
         if body.kind in ("point", "planar point"):
             points.append(Particles((body.first,), species=body.name, color=body.color))
         else:

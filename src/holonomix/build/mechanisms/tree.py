@@ -77,6 +77,22 @@ def spanning_tree(mechanism: Mechanism) -> list[Branch]:
     return out
 
 
+def move_rotors(bodies: list[Body], q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and velocities of all particles, with rotors where their joints are."""
+    for body in bodies:
+        if body.rotor:
+            coordinate, radius = body.rotor
+            x, slope = coordinate.value_and_slopes(q)
+            x, rate = float(x), float(np.sum(slope * v))
+            if coordinate.kind == "distance":
+                place, way = [x], [1.0]
+            else:
+                place, way = radius * np.array([[np.cos(x), np.sin(x)], [-np.sin(x), np.cos(x)]])
+            q[body.first], v[body.first] = 0.0, 0.0
+            q[body.first, : len(place)], v[body.first, : len(way)] = place, rate * np.asarray(way)
+    return q, v
+
+
 def _joint(mechanism: Mechanism, name: str, rate: bool) -> Joint:
     """The joint of this name, or "joint NAME" where a body has it, if it has a position (or a rate)."""
     joint: Any = mechanism._names.get(name)
