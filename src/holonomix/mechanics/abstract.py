@@ -49,6 +49,7 @@ class AbstractSystem(eqx.Module):
     shape: eqx.AbstractVar[tuple[int, ...] | None]  # of q, where it is known
     redundant: eqx.AbstractVar[bool]  # whether `multipliers` accepts rows that depend on each other
     row_sets: eqx.AbstractVar[int]  # of multipliers that a step solves for together
+    rate_count: eqx.AbstractVar[int]  # rates through which the applied force depends on v; 0: unknown, or none
 
     @property
     @abc.abstractmethod
@@ -219,6 +220,15 @@ class AbstractSystem(eqx.Module):
         """The user's `force(q, v, t)`."""
         extra = (self.params,) if isinstance(self.force_fn, Parametrized) else ()
         return self.force_fn(q, v, t, *extra)
+
+    def rate_slopes(self, q: Numbers, t: Real) -> tuple[Any, Any]:
+        """Rows S, `(rate_count, *q.shape)`, with rates `S v`, and the force in the shape of q without `S^T c(S v)`."""
+        slopes, rest = self.force_fn(q, q, t, "slopes")
+        return slopes, rest - self.gradient(q, t)
+
+    def rate_loads(self, q: Numbers, rates: Numbers, t: Real) -> tuple[Any, Any]:
+        """The loads c on the rates, and their derivative by the rates, a matrix."""
+        return self.force_fn(q, rates, t, "loads")
 
     # -- constraints --------------------------------------------------------------------------------------------
 

@@ -210,10 +210,10 @@ def _bases(mechanism: Mechanism) -> list[Body]:
             k = leader[k]
         return k
 
-    for joint in mechanism.joints:
+    for joint in (x for x in mechanism.joints if x.kind != "rotor"):
         first, second = sorted((root(joint.a.number), root(joint.b.number)))
         leader[second] = first
-    return [mechanism.bodies[k] for k in leader if k >= 0 and leader[k] == k]
+    return [mechanism.bodies[k] for k in leader if k >= 0 and leader[k] == k and not mechanism.bodies[k].rotor]
 
 
 def jacobian(mechanism: Mechanism, frame: Any, q: Any) -> Any:
