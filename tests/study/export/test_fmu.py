@@ -107,6 +107,21 @@ def test_a_torque_is_an_input(tmp_path, version):
     assert np.abs(still.q[-1] - q).max() > 0.1  # the torque acts
 
 
+def test_a_motor_of_a_mechanism_is_an_input(tmp_path):
+    m = hx.Mechanism(gravity=(0, -9.81), dimensions=2)
+    crank = m.body("crank", mass=1.0, inertia=0.09, position=(0.5, 0))
+    m.motor(m.revolute("shoulder", m.ground, crank, at=(0, 0)), "torque")
+    problem = m.problem(dt=1e-3)
+    path = hx.export(problem, hx.RATTLE(), tmp_path / "m.fmu", "fmu", inputs=["torque"], units={"torque": "N.m"})
+    with unit(path, torque=2.0) as (made, at, _):
+        made.doStep(0.0, 0.1)
+        q = made.getFloat64([at["q"]], nValues=problem.q0.size)
+    system = problem.system.with_params({"torque": 2.0})
+    sol = hx.simulate(system, hx.RATTLE(), problem.q0, problem.p0, dt=1e-3, steps=100)
+    np.testing.assert_array_equal(q, np.ravel(sol.q[-1]))
+    assert np.abs(sol.q[-1] - hx.simulate(problem, hx.RATTLE(), steps=100).q[-1]).max() > 1e-4
+
+
 def test_an_input_that_stays_changes_no_bit(arm):
     with unit(arm, torque=1.5) as (made, at, _):
         for k in range(10):

@@ -89,7 +89,7 @@ class MechanismPotential(eqx.Module):
     pairs: tuple[Pairs, ...]
     springs: tuple[JointSpring, ...]
 
-    def __call__(self, q: Any) -> Any:
+    def __call__(self, q: Any, *params: Any) -> Any:
         total = jnp.sum(self.weight * q)
         for term in (*self.pairs, *self.springs):
             total = total + term.energy(q)
@@ -97,23 +97,28 @@ class MechanismPotential(eqx.Module):
 
 
 class JointForce(eqx.Module):
-    """A motor `torque(t, x, rate)` on a joint's position x, less `damping * rate`: work is `torque * dx`."""
+    """A motor `torque(t, x, rate)` on a joint's position x, less `damping * rate`: work is `torque * dx`.
+
+    A text in place of a function is the name of a parameter.
+    """
 
     coordinate: JointCoordinate
     damping: Any
     torque: Any = eqx.field(static=True)  # None: a damper alone
 
-    def force(self, q: Any, v: Any, t: Any) -> Any:
+    def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
         x, slope = jax.value_and_grad(self.coordinate)(q)
         rate = jnp.sum(slope * v)
         torque = -self.damping * rate
-        if self.torque is not None:
+        if isinstance(self.torque, str):
+            torque = torque + params[self.torque]
+        elif self.torque is not None:
             torque = torque + self.torque(t, x, rate)
         return torque * slope
 
 
 class AppliedForce(eqx.Module):
-    """A force `f(t, position, velocity)`, or a constant one, at a point of a body."""
+    """A force `f(t, position, velocity)`, a constant one, or a parameter of this name, at a point of a body."""
 
     coefficients: Any
     value: Any  # the constant force, or None
@@ -124,8 +129,10 @@ class AppliedForce(eqx.Module):
     def point(self, q: Any) -> Any:
         return self.coefficients @ frames_of((self.kind,), q[np.asarray(self.particles)])
 
-    def force(self, q: Any, v: Any, t: Any) -> Any:
+    def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
         x, pull = jax.vjp(self.point, q)
+        if isinstance(self.fn, str):
+            return pull(params[self.fn])[0]
         if self.fn is None:
             return pull(self.value)[0]
         rate = jax.jvp(self.point, (q,), (v,))[1]
@@ -133,7 +140,7 @@ class AppliedForce(eqx.Module):
 
 
 class AppliedTorque(eqx.Module):
-    """A torque `f(t, rotation, angular velocity)`, or a constant one, on a body, in world coordinates.
+    """A torque `f(t, rotation, angular velocity)`, a constant or a parameter, on a body, in world coordinates.
 
     On a frame it is the director force `f_i = tau x d_i / 2`, whose virtual work is `tau . theta`.
     """
@@ -147,11 +154,13 @@ class AppliedTorque(eqx.Module):
     def directors(self, q: Any) -> Any:
         return frames_of((self.kind,), q[np.asarray(self.particles)])[1:]
 
-    def force(self, q: Any, v: Any, t: Any) -> Any:
+    def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
         d, pull = jax.vjp(self.directors, q)
         share = 1.0 if self.kind == "rod" else 0.5
         value = self.value
-        if self.fn is not None:
+        if isinstance(self.fn, str):
+            value = params[self.fn]
+        elif self.fn is not None:
             rate = jax.jvp(self.directors, (q,), (v,))[1]
             if d.shape[-1] == 3:
                 spin = share * jnp.sum(jnp.cross(d, rate), axis=0)
@@ -171,10 +180,10 @@ class MechanismForce(eqx.Module):
     pairs: tuple[Pairs, ...]
     others: tuple[Any, ...]
 
-    def __call__(self, q: Any, v: Any, t: Any) -> Any:
+    def __call__(self, q: Any, v: Any, t: Any, params: Any = None) -> Any:
         total = jnp.zeros_like(q)
         for pairs in self.pairs:
             total = total + pairs.force(q, v)
         for term in self.others:
-            total = total + term.force(q, v, t)
+            total = total + term.force(q, v, t, params)
         return total
