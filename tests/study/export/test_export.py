@@ -158,9 +158,10 @@ def test_refusals_say_why(tmp_path):
 
 def without_fma(monkeypatch, problem, method, steps: int) -> hx.Solution:
     from holonomix.compiler import native
-    from holonomix.run import loop
+    from holonomix.run import backends, loop
 
-    monkeypatch.setattr(loop, "_known", loop.Recent(1))  # what is compiled here is for this test alone
+    for module, cache in ((loop, "_known"), (backends, "_CACHE")):  # what is compiled here is for this test alone
+        monkeypatch.setattr(module, cache, loop.Recent(1))
     monkeypatch.setattr(native, "has_fma", lambda: False)
     return hx.simulate(problem, method, steps=steps, save_every=steps, backend="native")
 
