@@ -223,12 +223,12 @@ class AbstractSystem(eqx.Module):
 
     def rate_slopes(self, q: Numbers, t: Real) -> tuple[Any, Any]:
         """Rows S, `(rate_count, *q.shape)`, with rates `S v`, and the force in the shape of q without `S^T c(S v)`."""
-        slopes, rest = self.force_fn(q, q, t, "slopes")
+        slopes, rest = self.force_fn(q, q, t, self.params, "slopes")
         return slopes, rest - self.gradient(q, t)
 
     def rate_loads(self, q: Numbers, rates: Numbers, t: Real) -> tuple[Any, Any]:
         """The loads c on the rates, and their derivative by the rates, a matrix."""
-        return self.force_fn(q, rates, t, "loads")
+        return self.force_fn(q, rates, t, self.params, "loads")
 
     # -- constraints --------------------------------------------------------------------------------------------
 

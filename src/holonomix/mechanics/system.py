@@ -89,7 +89,7 @@ class System(AbstractSystem):
         self.shape = None
         self.redundant = False
         self.row_sets = 1
-        self.rate_count = getattr(force, "rate_count", 0)
+        self.rate_count = getattr(force.fn if isinstance(force, Parametrized) else force, "rate_count", 0)
 
     @property
     def constrained(self) -> bool:

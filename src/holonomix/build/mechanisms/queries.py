@@ -93,11 +93,11 @@ def applied(mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float) -> np.
     """Weight, springs, dampers, motors and applied forces, in the shape of q."""
     key = (mechanism._revision(), q.shape)
     if mechanism._force_program is None or mechanism._force_program[0] != key:
-        potential, force = mechanism._potential(), mechanism._force()
+        potential, force, commands = mechanism._potential(), mechanism._force(), mechanism.commands()
 
         def both(x: Any, u: Any, s: Any) -> Any:
             total = -jax.grad(potential)(x)
-            return total if force is None else total + force(x, u, s)
+            return total if force is None else total + force(x, u, s, commands)
 
         like = jax.ShapeDtypeStruct(q.shape, q.dtype)
         program = jax.make_jaxpr(both)(like, like, jax.ShapeDtypeStruct((), q.dtype))

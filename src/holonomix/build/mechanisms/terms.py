@@ -62,7 +62,7 @@ class ProductRows(eqx.Module):
     kinds: tuple[str, ...] = eqx.field(static=True)
     pattern: tuple[Any, ...] | None = eqx.field(static=True)
 
-    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+    def __call__(self, x: Any, data: dict[str, Any], *params: Any) -> Any:
         frames = frames_of(self.kinds, x)
         if self.pattern is None:
             a, b = (data[side] @ frames + data[f"{side}0"] for side in "ab")
@@ -216,8 +216,8 @@ class AllRows(eqx.Module):
     terms: tuple[Any, ...]
     name: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, q: Any) -> Any:
-        return jnp.concatenate([term(q) for term in self.terms])
+    def __call__(self, q: Any, *params: Any) -> Any:
+        return jnp.concatenate([term(q, *params) for term in self.terms])
 
 
 def packed(terms: list[Any], names: list[str], mass: Any, q: Any) -> list[Any]:
