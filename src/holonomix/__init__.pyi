@@ -16,7 +16,6 @@ from .core.errors import MethodError as MethodError
 from .core.errors import NonFiniteError as NonFiniteError
 from .core.errors import ShapeError as ShapeError
 from .core.errors import SimulationError as SimulationError
-from .core.scene import Scene as Scene
 from .core.status import Status as Status
 from .core.types import Info as Info
 from .core.types import Report as Report
