@@ -217,7 +217,7 @@ class AllRows(eqx.Module):
     terms: tuple[Any, ...]
     name: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, q: Numbers) -> Any:
+    def __call__(self, q: Any) -> Any:
         return jnp.concatenate([term(q) for term in self.terms])
 
 
