@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import InputError
-from ...core.types import ArrayLike, HasRows
+from ...core.types import ArrayLike, HasRows, Numbers
 from ...trace.stepwise import evaluate
 from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, expand, frame_rate, pull
@@ -32,7 +32,7 @@ class SecondRate(eqx.Module):
 
     row: Any
 
-    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+    def __call__(self, x: Numbers, data: dict[str, Any]) -> Any:
         rest = {name: value for name, value in data.items() if name != "rate"}
         first = lambda y: jax.jvp(lambda z: self.row(z, rest), (y,), (data["rate"],))[1]
         return jax.jvp(first, (x,), (data["rate"],))[1]
@@ -95,7 +95,7 @@ def applied(mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float) -> np.
     if mechanism._force_program is None or mechanism._force_program[0] != key:
         potential, force, commands = mechanism._potential(), mechanism._force(), mechanism.commands()
 
-        def both(x: Any, u: Any, s: Any) -> Any:
+        def both(x: Numbers, u: Numbers, s: Numbers) -> Any:
             total = -jax.grad(potential)(x)
             return total if force is None else total + force(x, u, s, commands)
 
