@@ -15,8 +15,9 @@ from .structured import Distance
 def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | None = None) -> Scene | None:
     """The scene of a picture, or None if coordinates are not positions, so that only curves can be drawn.
 
-    The scene of the problem takes precedence. Coordinates with names are not positions. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is
-    one, and lines are drawn for the pairs of `Distance` or, without any, for the bonds of the problem.
+    The scene of the problem takes precedence. Coordinates with names are not positions. Otherwise q of shape (n, 2) or
+    (n, 3) is n particles, (2,) or (3,) is one, and lines are drawn for the pairs of `Distance` or, without any, for the
+    bonds of the problem.
     """
     if problem is not None and problem.scene is not None:
         return problem.scene

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.errors import InputError
+from .library import sympy_module
 from .problem import Equations
 
 
 def equations_of(given: Any) -> Equations | None:
     """The equations of an object of `sympy.physics.mechanics`; None for everything else."""
-    from sympy.physics.mechanics import KanesMethod, LagrangesMethod
-    from sympy.physics.mechanics.system import System
+    KanesMethod = sympy_module("sympy.physics.mechanics").KanesMethod
+    LagrangesMethod = sympy_module("sympy.physics.mechanics").LagrangesMethod
+    System = sympy_module("sympy.physics.mechanics.system").System
 
     if isinstance(given, LagrangesMethod):
         return _of_lagrange(given)
@@ -34,8 +36,8 @@ def equations_of(given: Any) -> Equations | None:
 
 
 def _of_lagrange(given: Any) -> Equations:
-    import sympy
-    from sympy.physics.mechanics import dynamicsymbols
+    sympy = sympy_module()
+    dynamicsymbols = sympy_module("sympy.physics.mechanics").dynamicsymbols
 
     t = dynamicsymbols._t
     holonomic = list(given._hol_coneqs)
@@ -63,8 +65,9 @@ def _velocity_rows(given: Any) -> list[Any]:
 def _of_bodies(
     frame: Any, known: tuple[Any, ...], holonomic: list[Any], velocity: list[Any], auxiliary: list[Any], kind: str
 ) -> Equations:
-    import sympy
-    from sympy.physics.mechanics import dynamicsymbols, kinetic_energy
+    sympy = sympy_module()
+    dynamicsymbols = sympy_module("sympy.physics.mechanics").dynamicsymbols
+    kinetic_energy = sympy_module("sympy.physics.mechanics").kinetic_energy
 
     t = dynamicsymbols._t
     q, u, kinematics, bodies, loads = known
@@ -91,7 +94,7 @@ def _of_bodies(
 
 def _solve(kinematics: Sequence[Any], u: Sequence[Any], speeds: Sequence[Any], kind: str) -> dict[Any, Any]:
     """The generalized speeds in terms of the derivatives of the coordinates."""
-    import sympy
+    sympy = sympy_module()
 
     equations = sympy.Matrix(list(kinematics))
     slope = equations.jacobian(list(u)) if len(equations) else sympy.Matrix()
@@ -108,7 +111,8 @@ def _solve(kinematics: Sequence[Any], u: Sequence[Any], speeds: Sequence[Any], k
 def _follows(row: Any, rates: Sequence[Any], q: Sequence[Any], speeds: Sequence[Any]) -> bool:
     """Whether a constraint on speeds is a combination of derivatives of position constraints, at random states."""
     import numpy as np
-    import sympy
+
+    sympy = sympy_module()
 
     rows = sympy.Matrix([*rates, row])
     slope = rows.jacobian(list(speeds)).row_join(rows.xreplace(dict.fromkeys(speeds, sympy.Integer(0))))
@@ -128,9 +132,10 @@ def _forces(
     loads: Iterable[Any], frame: Any, q: Sequence[Any], speeds: Sequence[Any], replaced: Mapping[Any, Any]
 ) -> tuple[Any, list[Any]]:
     """The potential of the constant forces, and the generalized forces of the other loads."""
-    import sympy
-    from sympy.physics.mechanics import Point, dynamicsymbols
-    from sympy.physics.mechanics.functions import find_dynamicsymbols
+    sympy = sympy_module()
+    Point = sympy_module("sympy.physics.mechanics").Point
+    dynamicsymbols = sympy_module("sympy.physics.mechanics").dynamicsymbols
+    find_dynamicsymbols = sympy_module("sympy.physics.mechanics.functions").find_dynamicsymbols
 
     t = dynamicsymbols._t
     potential, forces = sympy.Integer(0), [sympy.Integer(0)] * len(q)
