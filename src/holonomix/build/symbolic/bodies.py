@@ -7,7 +7,7 @@ the Lagrangian, and loads become generalized forces `sum F . dv/dq'`. Constant f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.errors import InputError
@@ -15,24 +15,25 @@ from .library import sympy_module
 from .problem import Equations
 
 
-def equations_of(given: Any) -> Equations | None:
-    """The equations of an object of `sympy.physics.mechanics`; None for everything else."""
-    KanesMethod = sympy_module("sympy.physics.mechanics").KanesMethod
-    LagrangesMethod = sympy_module("sympy.physics.mechanics").LagrangesMethod
-    System = sympy_module("sympy.physics.mechanics.system").System
+def reader_of(given: Any) -> Callable[[Any], Equations] | None:
+    """The function that reads an object of `sympy.physics.mechanics`; None for everything else."""
+    mechanics = sympy_module("sympy.physics.mechanics")
+    kinds = {mechanics.LagrangesMethod: _of_lagrange, mechanics.KanesMethod: _of_kane}
+    kinds[sympy_module("sympy.physics.mechanics.system").System] = _of_system
+    return next((read for kind, read in kinds.items() if isinstance(given, kind)), None)
 
-    if isinstance(given, LagrangesMethod):
-        return _of_lagrange(given)
-    if isinstance(given, KanesMethod):
-        known = given.q, given.u, _kinematics(given), given.bodies, given.loads
-        auxiliary, velocity = list(given._uaux), _velocity_rows(given)
-        return _of_bodies(given._inertial, known, list(given._f_h), velocity, auxiliary, "KanesMethod")
-    if isinstance(given, System):
-        loads = [*given.loads, *(load for actuator in given.actuators for load in actuator.to_loads())]
-        known = given.q, given.u, list(given.kdes), given.bodies, loads
-        velocity = list(given.velocity_constraints)
-        return _of_bodies(given.frame, known, list(given.holonomic_constraints), velocity, list(given.u_aux), "System")
-    return None
+
+def _of_kane(given: Any) -> Equations:
+    known = given.q, given.u, [rate - value for rate, value in given.kindiffdict().items()], given.bodies, given.loads
+    velocity = list(given._k_nh * given.u + given._f_nh) if given._k_nh else []
+    return _of_bodies(given._inertial, known, list(given._f_h), velocity, list(given._uaux), "KanesMethod")
+
+
+def _of_system(given: Any) -> Equations:
+    loads = [*given.loads, *(load for actuator in given.actuators for load in actuator.to_loads())]
+    known = given.q, given.u, list(given.kdes), given.bodies, loads
+    holonomic, velocity = list(given.holonomic_constraints), list(given.velocity_constraints)
+    return _of_bodies(given.frame, known, holonomic, velocity, list(given.u_aux), "System")
 
 
 def _of_lagrange(given: Any) -> Equations:
@@ -51,15 +52,6 @@ def _of_lagrange(given: Any) -> Equations:
     speeds = [sympy.Derivative(x, t) for x in q]
     potential, forces = _forces(given.forcelist or (), given.inertial, q, speeds, {})
     return Equations(given._L[0] - potential, q, holonomic, forces)
-
-
-def _kinematics(given: Any) -> list[Any]:
-    """The kinematic differential equations of a `KanesMethod` as expressions that vanish."""
-    return [rate - value for rate, value in given.kindiffdict().items()]
-
-
-def _velocity_rows(given: Any) -> list[Any]:
-    return list(given._k_nh * given.u + given._f_nh) if given._k_nh else []
 
 
 def _of_bodies(

@@ -60,13 +60,14 @@ def from_sympy(
     become part of it.
     """
     sympy = sympy_module()
-    from .bodies import equations_of
+    from .bodies import reader_of
 
-    found = equations_of(lagrangian)
-    if found is not None:
+    read = reader_of(lagrangian)
+    if read is not None:
         given = {"coordinates": coordinates, "constraints": constraints, "forces": forces, "speeds": speeds}
         if extra := [key for key, value in given.items() if value is not None and value != ()]:
             raise InputError(f"a {type(lagrangian).__name__} has {', '.join(extra)} of its own: leave them out here")
+        found = read(lagrangian)
     else:
         if not isinstance(coordinates, (Sequence, sympy.MatrixBase)) or isinstance(coordinates, str):
             raise InputError("coordinates must be given: the list of generalized coordinates of the Lagrangian")
