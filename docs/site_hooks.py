@@ -27,6 +27,7 @@ SECTIONS = {  # by the module that a name is imported from; the longest entry th
     "mechanics": "Systems",
     "mechanics.projection": "Projection",
     "build.mechanisms": "Mechanisms",
+    "build.symbolic": "Systems",
     "run": "Runs",
     "core.types": "Runs",
     "core.scene": "Runs",

@@ -193,7 +193,8 @@ class Solution(AbstractRows):
     def phase(self, first: int | str = 0, second: int | str | None = None) -> Any:
         """A figure of one coordinate against another, or against its own momentum.
 
-        A number counts the entries of q in order; coordinates with names may be given by them; `second=None` takes the momentum of the same entry.
+        A number counts the entries of q in order; coordinates with names may be given by them. `second=None` takes the
+        momentum of the same entry.
         """
         return pictures.plotting.plot_phase(self, first, second)
 
