@@ -20,12 +20,15 @@ def scene_of(
 ) -> Scene | None:
     """The scene of a picture, or None if coordinates are not positions, so that only curves can be drawn.
 
-    The scene of the problem takes precedence. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is
-    one, and lines are drawn for the pairs of `Distance` or, without any, for the bonds of the problem. With the
-    configuration q, the curves and surfaces of constraints on single particles are drawn too.
+    The scene of the problem takes precedence. Coordinates with names are not positions. Otherwise q of shape (n, 2) or
+    (n, 3) is n particles, (2,) or (3,) is one, and lines are drawn for the pairs of `Distance` or, without any, for the
+    bonds of the problem. With the configuration q, the curves and surfaces of constraints on single particles are drawn
+    too.
     """
     if problem is not None and problem.scene is not None:
         return problem.scene
+    if problem is not None and problem.coordinates:
+        return None
     distances = [term for term in system.constraint_terms if isinstance(term, Distance)]
     pairs: list[tuple[int, int]] = []
     anchors: list[tuple[float, ...]] = []

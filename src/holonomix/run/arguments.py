@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from ..core import forks
 from ..core.checks import flag, number, short_repr, whole_number
 from ..core.errors import InputError, MethodError, ShapeError
-from ..core.types import Array, ArrayLike, Function, Key, Real, Sink
+from ..core.types import Array, ArrayLike, Function, Index, Key, Numbers, Real, Sink
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.problem import Problem
 from ..mechanics.projection import as_array, as_state_arrays, check_system
@@ -214,7 +214,7 @@ class Arguments:
 def place(tree: PyTree, lanes: np.ndarray, part: PyTree) -> Any:
     """The tree with the entries of some trajectories replaced."""
 
-    def put(x: Any, y: Any) -> Any:
+    def put(x: Numbers | np.ndarray, y: Numbers) -> Any:
         if jax.default_backend() != "cpu" or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jnp.asarray(x).at[lanes].set(y)
         x = np.array(x)
@@ -224,11 +224,11 @@ def place(tree: PyTree, lanes: np.ndarray, part: PyTree) -> Any:
     return jax.tree.map(put, tree, part)
 
 
-def select(tree: PyTree, axes: PyTree, lanes: Any) -> Any:
+def select(tree: PyTree, axes: PyTree, lanes: Index | np.ndarray) -> Any:
     """What belongs to one or several trajectories; `axes` is 0 where there is an axis over them and None elsewhere."""
     on_host = isinstance(lanes, (int, np.ndarray)) and jax.default_backend() == "cpu"
 
-    def at(x: Any) -> Any:
+    def at(x: Numbers) -> Any:
         if on_host and not isinstance(x, Tracer) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return np.asarray(x)[lanes]  # nothing has to be compiled
         return jnp.asarray(x)[lanes]
@@ -297,7 +297,7 @@ def _is_key(key: object) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == np.uint32)
 
 
-def check_clock(t0: Any, dt: Real) -> None:
+def check_clock(t0: Real, dt: Real) -> None:
     """Time moves: `t0` is a finite number, small enough that adding `dt` to it changes it."""
     if isinstance(t0, Tracer):
         return

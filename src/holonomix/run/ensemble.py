@@ -135,6 +135,7 @@ class Ensemble(AbstractRows):
             rows["t"] = float(loop.consts.t0) + n * float(loop.consts.dt)
         data = as_dataset(rows, lead, {"method": loop.method.name, **self.stats})
         data = data.assign_coords(trajectory=np.arange(len(self)))
+        data = data.assign_coords(self._named_axis())
         names = _names(np.asarray(self.status))
         data["status"], data["steps"] = ("trajectory", names), ("trajectory", self.steps)
         for name, x in self.reduced.items():
@@ -145,7 +146,7 @@ class Ensemble(AbstractRows):
     def _from_store(self, store: EnsembleStore) -> Any:
         data = store.to_xarray()
         names = _names(np.asarray(self.status))
-        data = data.rename(end_steps="steps").assign_coords(trajectory=np.arange(len(self)))
+        data = data.rename(end_steps="steps").assign_coords(trajectory=np.arange(len(self)), **self._named_axis())
         data["status"] = ("trajectory", names)
         data.attrs |= {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}
         return data if self.loop.saves else data.isel(t=0)

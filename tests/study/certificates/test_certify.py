@@ -58,8 +58,8 @@ def test_a_certificate_is_a_table_and_plain_data(rattle):
         rattle["temperature"]
 
 
-class WithoutMomentumProjection(AbstractMethod):
-    """RATTLE with its last line left out, which claims to be RATTLE."""
+class AbstractControl(AbstractMethod):
+    """A method that claims to be RATTLE."""
 
     reference = "nobody"
     family = "control"
@@ -67,6 +67,10 @@ class WithoutMomentumProjection(AbstractMethod):
     @property
     def traits(self):
         return hx.RATTLE().traits
+
+
+class WithoutMomentumProjection(AbstractControl):
+    """RATTLE with its last line left out."""
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return ()
@@ -162,14 +166,8 @@ def test_in_the_ambient_space_a_correct_rattle_shows_a_defect():
     # the same system with its constraints hidden from the measurement, but not from the method
     blind = eqx.tree_at(lambda s: s.constraint_terms, system, ())
 
-    class Seeing(AbstractMethod):
-        reference = "nobody"
-        family = "control"
+    class Seeing(AbstractControl):
         inner: Any
-
-        @property
-        def traits(self):
-            return hx.RATTLE().traits
 
         def init(self, system, state, dt):
             return hx.RATTLE().init(self.inner, state, dt)
@@ -245,15 +243,8 @@ def test_steps_that_fail_are_not_symplectic():
         assert "stopped after 0 steps" in finding.note or "the step failed" in finding.note
 
 
-class Stopping(AbstractMethod):
+class Stopping(AbstractControl):
     """A method none of whose steps succeeds."""
-
-    reference = "nobody"
-    family = "control"
-
-    @property
-    def traits(self):
-        return hx.RATTLE().traits
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return ()

@@ -20,7 +20,7 @@ WIDE = 1.3  # a body whose inertia is that of a disk so many times as wide as it
 def make_scene(mechanism: Mechanism) -> Scene:
     """What a picture of the mechanism shows; bodies without a shape are drawn as lines from joint to joint."""
     frames, points = [], []
-    for body in mechanism.bodies:
+    for body in (x for x in mechanism.bodies if not x.rotor):
         if body.kind in ("point", "planar point"):
             points.append(Particles((body.first,), species=body.name, color=body.color))
         else:

@@ -180,7 +180,14 @@ def _order(
 
 
 def _structure(
-    system: AbstractSystem, method: Any, traits: Traits, wanted: set[str], q: Numbers, p: Numbers, t: float, dt: float
+    system: AbstractSystem,
+    method: AbstractMethod,
+    traits: Traits,
+    wanted: set[str],
+    q: Numbers,
+    p: Numbers,
+    t: float,
+    dt: float,
 ) -> list[Finding]:
     findings = []
     if system.forced:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.columns import entry_name
 from ...core.errors import InputError
 from ...core.scene import Bond
 from ...run.events import EventRecord
@@ -17,13 +18,17 @@ if TYPE_CHECKING:
     from ...run.solution import Solution
 
 
-def _entry(solution: Solution | EventRecord, which: str, k: int) -> tuple[np.ndarray, str]:
+def _entry(solution: Solution | EventRecord, which: str, k: int | str) -> tuple[np.ndarray, str]:
     values = solution.q if which == "q" else solution.p
     shape, flat = values.shape[1:], values.reshape(len(values), -1)
+    names: tuple[str, ...] = getattr(solution, "coordinate_names", ())
+    if isinstance(k, str):
+        if k not in names:
+            raise InputError(f"there is no coordinate {k!r}; there are {', '.join(names) or 'no names'}")
+        k = names.index(k)
     if not -flat.shape[1] <= k < flat.shape[1]:
         raise InputError(f"{which} has {flat.shape[1]} entries; there is no entry {k}")
-    place = np.unravel_index(k % flat.shape[1], shape) if shape else ()
-    return flat[:, k], f"{which}[{', '.join(str(int(i)) for i in place)}]" if shape else which
+    return flat[:, k], entry_name(which, k % flat.shape[1], names, shape)
 
 
 def _named(solution: Solution, name: str) -> np.ndarray:
@@ -94,7 +99,7 @@ def _section_in_angles(source: Solution, section: str, level: float, show: str) 
     return figure
 
 
-def plot_phase(solution: Solution, first: int = 0, second: int | None = None) -> Picture:
+def plot_phase(solution: Solution, first: int | str = 0, second: int | str | None = None) -> Picture:
     """Plot `(q_i, p_i)`, or `(q_i, q_j)` if a second entry is given; rows that are far apart become dots."""
     x, x_name = _entry(solution, "q", first)
     y, y_name = _entry(solution, "p", first) if second is None else _entry(solution, "q", second)
@@ -155,10 +160,11 @@ def poincare(
 def spectrum(solution: Solution, entry: int | str = 0) -> Picture:
     """The amplitude spectrum over angular frequency of an entry of q, of an observable or of "angle 1".
 
-    Rows must be equally spaced in time.
+    Coordinates with names, as those of `hx.from_sympy`, may be named. Rows must be equally spaced in time.
     """
     t = np.asarray(solution.t)
-    x, name = (_named(solution, entry), entry) if isinstance(entry, str) else _entry(solution, "q", entry)
+    known = isinstance(entry, int) or entry in getattr(solution, "coordinate_names", ())
+    x, name = _entry(solution, "q", entry) if known else (_named(solution, str(entry)), str(entry))
     x = np.unwrap(x) if name.startswith("angle ") and name not in solution.observables else x
     gaps = np.diff(t)
     if len(t) < 8 or np.ptp(gaps) > 1e-6 * abs(gaps).max():

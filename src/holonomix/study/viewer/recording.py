@@ -113,6 +113,8 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
     scene = solution.scene
     if scene is None:
         _add(charts, names, "q", solution.q.shape[1:], _slice_of(solution.q), "coordinates")
+        if solution.coordinate_names and "coordinates" in names:
+            names["coordinates"] = solution.coordinate_names[:MAX_COMPONENTS]
     facts = {"method": solution.method.name, "status": solution.status.name, **solution.stats}
     name = title or solution.name or "Run"
     return Recording(
