@@ -40,6 +40,7 @@ SECTIONS = {  # by the module that a name is imported from; the longest entry th
     "mechanics.invariants": "Invariants and statistics",
     "study.plotting": "Pictures",
     "study.export": "Export",
+    "study.lyapunov": "Certificates",
     "trace.taylor": "Taylor series",
 }
 HELPERS = ("_", "as_", "check_")

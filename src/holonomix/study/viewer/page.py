@@ -297,7 +297,8 @@ def _finite(value: Any) -> Any:
 
 
 def _floats(x: np.ndarray) -> str:
-    return _base64(np.ascontiguousarray(x, "<f4"))
+    with np.errstate(over="ignore"):  # of a run that diverged
+        return _base64(np.ascontiguousarray(x, "<f4"))
 
 
 def _doubles(x: np.ndarray) -> str:

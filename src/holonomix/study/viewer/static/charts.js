@@ -42,8 +42,8 @@ class Chart {
     const style = getComputedStyle(document.documentElement), soft = style.getPropertyValue("--soft").trim(), line = style.getPropertyValue("--line").trim();
     const { data, options, bands } = this.columns();
     const axis = { stroke: soft, grid: { stroke: line, width: 0.6 }, ticks: { stroke: line, width: 0.6 }, font: "11px system-ui" };
-    const digits = (v, [a, b]) => (b > a && !this.chart.log ? Math.max(0, Math.min(6, Math.ceil(Math.log10(Math.abs(v) / (b - a)) - 1e-9))) : 0); // so that neighbors differ
-    const number = (u, values) => values.map((v) => (v === null ? "" : Math.abs(v) >= 1e4 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(digits(v, values)) : String(+v.toPrecision(6))));
+    const digits = (v) => (v[1] > v[0] && !this.chart.log ? Math.max(0, Math.min(6, Math.ceil(Math.log10(Math.max(...v.map(Math.abs)) / (v[1] - v[0])) - 1e-9))) : 0); // so that neighbors differ
+    const number = (u, values) => values.map((v) => (v === null ? "" : Math.abs(v) >= 1e4 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(digits(values)) : String(+v.toPrecision(6))));
     if (this.plot) this.plot.destroy();
     this.plot = new uPlot({
       width: this.width(), height: 150, legend: { show: false }, series: options, bands,
