@@ -51,6 +51,6 @@ def _force(mechanism: Mechanism, joint: Joint, system: Any) -> Observable:
         multipliers = jnp.where(rows, system.multipliers(q, p, t), 0.0)
         return sign * system.linearize(q, jnp.asarray(t, q.dtype)).transpose(multipliers)[body.first]
 
-    force = lambda q, p, t: on(system, q, p, t)
+    force: Any = lambda q, p, t: on(system, q, p, t)
     force.on = on  # with the parameters of the moment, in exported steps
     return force
