@@ -228,6 +228,8 @@ def test_refusals_say_why(tmp_path, monkeypatch):
         export(inputs=["force"])
     with pytest.raises(hx.InputError, match="changes the constraint"):
         hx.export(hx.models.double_pendulum(), hx.RATTLE(), tmp_path / "x.fmu", "fmu", inputs=["lengths"])
+    with pytest.raises(hx.InputError, match="dt must be positive"):
+        export(dt=-0.01)
     with pytest.raises(hx.InputError, match="version must be 2 or 3"):
         export(version=1)
     with pytest.raises(hx.InputError, match="no variable 'length'"):
