@@ -25,6 +25,7 @@ from .description import Description
 from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, depends_on_rate, make_pairs
 from .forms import PhaseRow, coordinate_of
 from .joints import Joint
+from .observables import observables
 from .pictures import make_scene
 from .results import cross, moment
 from .terms import local_terms, packed, rigid_terms
@@ -233,6 +234,14 @@ class Mechanism(Description):
         )
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[2] != 0])
         return MechanismPotential(known_array(weight), tuple(pairs), springs)
+
+    def observables(self, problem: Problem) -> dict[str, Any]:
+        """Positions, rates and reaction forces of all joints for `observe=`, by names such as `elbow.angle`.
+
+        `problem` is that of `m.problem(...)`. Angles lie in (-pi, pi]; forces are those of `joint.force(sol)`, and are
+        left out where rows of the mechanism depend on each other.
+        """
+        return observables(self, problem.system)
 
     def commands(self) -> dict[str, Any]:
         """The motors, forces and torques that are named parameters of the system, at zero.
