@@ -46,7 +46,7 @@ _MOVED = {  # module -> names that were in `holonomix` before
     "methods": "Tableau",
     "reductions": "FirstPassage Maximum Mean Minimum",
     "mechanisms": "Box Cylinder Plate Rod Sphere",
-    "mechanics": "BlockMass Capability TimeDependent fixman projection resonances",
+    "mechanics": "BlockMass Capability TimeDependent fixman penalty_multipliers projection resonances",
     "certificates": "Certificate Comparison linear_stability",
     "errors": "DifferentBitsWarning FailedTrajectoriesWarning ResonanceWarning",
     "study": "papers",
