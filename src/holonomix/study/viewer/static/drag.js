@@ -1,8 +1,14 @@
 // Ghosts, trails that grow, and dragging: a grabbed point follows the pointer as far as the constraints let it.
 "use strict";
+function tipScale() { // of a body about a fixed point: its paths are those of the end of its axle, outside of its shapes
+  if (data.scene.layout !== "rotation") return 1;
+  const ends = data.scene.frames.flatMap((f) => f.shapes.filter((s) => s.kind === "line").map((s) => Math.hypot(...s.size.slice(-3))));
+  return Math.max(1, ...ends);
+}
+
 class LiveTrail { // the last rows of a point, kept twice so that they are always in one piece
   constructor(figure, k, color, size) {
-    Object.assign(this, { figure, k, size, count: 0 });
+    Object.assign(this, { figure, k, size, count: 0, scale: tipScale() });
     this.path = new Float32Array(6 * size);
     this.trail = new Trail(figure.group, this.path, color, true);
   }
@@ -11,7 +17,7 @@ class LiveTrail { // the last rows of a point, kept twice so that they are alway
 
   add() {
     const i = this.count++ % this.size;
-    for (const at of [i, i + this.size]) for (let c = 0; c < 3; c++) this.path[3 * at + c] = this.figure.points[3 * this.k + c];
+    for (const at of [i, i + this.size]) for (let c = 0; c < 3; c++) this.path[3 * at + c] = this.scale * this.figure.points[3 * this.k + c];
     this.trail.places.needsUpdate = true;
   }
 
@@ -40,6 +46,7 @@ class Ghosts { // many copies as dots and thin bars
     const bars = new THREE.InstancedMesh(new THREE.CylinderGeometry(1, 1, 1, 3, 1, true), new THREE.MeshLambertMaterial({ color: "#94a3b8" }), Math.max(1, this.bonds.length * count));
     this.bars = Object.assign(bars, { frustumCulled: false, visible: this.bonds.length > 0 });
     this.group.add(bars);
+    this.scale = tipScale(); this.far = 1e4 * drawing.size;
     this.thick = 0.0016 * drawing.size; this.figure = drawing.figure;
     this.a = new THREE.Vector3(); this.b = new THREE.Vector3(); this.m = new THREE.Matrix4();
   }
@@ -49,7 +56,7 @@ class Ghosts { // many copies as dots and thin bars
     this.group.visible = true;
     kernels.forEach((kernel, i) => {
       source.fill(kernel, points);
-      tracked.forEach((k, j) => { for (let c = 0; c < 3; c++) places.array[3 * (i * tracked.length + j) + c] = kernel.gone ? NaN : points[3 * k + c]; });
+      tracked.forEach((k, j) => { for (let c = 0; c < 3; c++) places.array[3 * (i * tracked.length + j) + c] = kernel.gone ? this.far : this.scale * points[3 * k + c]; });
       this.bonds.forEach((bond, j) => {
         pointAt(points, this.figure.anchors, bond.a, a); pointAt(points, this.figure.anchors, bond.b, b);
         this.bars.setMatrixAt(i * this.bonds.length + j, this.figure.between(a, b, kernel.gone ? 0 : this.thick, this.m));

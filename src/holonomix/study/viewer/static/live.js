@@ -53,15 +53,21 @@ class KernelFrames {
   }
 
   scatter() { // ghosts: given starts, or the present state with random changes
-    const { ensemble } = this.options, m = this.lead, random = randoms(1), size = m.kernel.q.length;
+    const { ensemble } = this.options, m = this.lead, size = m.kernel.q.length;
+    this.random = randoms(1);
     m.ghosts.forEach((ghost, i) => {
-      m.copy(ghost);
       const part = (x) => x.subarray(i * size, (i + 1) * size);
-      if (ensemble.q) ghost.set({ q: part(ensemble.q), p: part(ensemble.p) });
-      else for (let k = 0; k < size; k++) ghost.q[k] += ensemble.spread * random();
-      if (ghost.key) ghost.key[ghost.key.length - 1] += i + 1;
-      ghost.gone = m.settle(ghost) !== 0;
+      this.beside(ghost, i, ensemble.q ? part(ensemble.q) : null, ensemble.q ? part(ensemble.p) : null);
     });
+  }
+
+  beside(ghost, i, q, p) { // a ghost at this state, or near that of the first method
+    const m = this.lead;
+    m.copy(ghost);
+    if (q) ghost.set({ q, p });
+    else for (let k = 0; k < ghost.q.length; k++) ghost.q[k] += this.options.ensemble.spread * this.random();
+    if (ghost.key) ghost.key[ghost.key.length - 1] += i + 1;
+    ghost.gone = m.settle(ghost) !== 0;
   }
 
   start() { this.goal = this.lead.kernel.t; }
@@ -111,7 +117,7 @@ class KernelFrames {
         failed = this.machines.some((m) => this.apply(m, m.kernel) !== 0);
       }
       if (!failed) {
-        for (const ghost of this.lead.ghosts) ghost.gone = this.apply(this.lead, ghost) !== 0;
+        this.lead.ghosts.forEach((ghost, k) => { if (ghost.gone || this.apply(this.lead, ghost)) this.beside(ghost, k); });
         this.say("");
         if (s.name !== "dt") this.renew(false); else { this.goal = this.lead.kernel.t; for (const m of this.machines) m.stopped = 0; }
         return true;
@@ -132,8 +138,9 @@ class KernelFrames {
 
   fill(kernel, out) {
     const { dimension: d, points: n } = data, q = kernel.q, { wide } = this;
-    if (data.scene && data.scene.layout === "rotation") for (let k = 0; k < 3; k++) for (let c = 0; c < 3; c++) out[3 * k + c] = q[3 * c + k];
-    else for (let k = 0; k < n; k++) for (let c = 0; c < d; c++) out[3 * k + c] = q[k * wide + c];
+    const near = (x) => Math.max(-1e9, Math.min(1e9, x)); // a method that drifts may leave the picture for good
+    if (data.scene && data.scene.layout === "rotation") for (let k = 0; k < 3; k++) for (let c = 0; c < 3; c++) out[3 * k + c] = near(q[3 * c + k]);
+    else for (let k = 0; k < n; k++) for (let c = 0; c < d; c++) out[3 * k + c] = near(q[k * wide + c]);
   }
 
   preview() { // rows of a short run, for the size of the picture
