@@ -20,9 +20,8 @@ def double_pendulum(path: Path) -> Path:
     """RATTLE beside a Runge-Kutta method that drifts off the rods, from the same start, with ghosts."""
     problem = hx.models.double_pendulum((1.0, 1.0), gravity=9.81, angles=(2.0, 2.5))
     sliders = {"gravity": (0, 20), "lengths[0]": (0.4, 2), "lengths[1]": (0.4, 2), "masses[1]": (0.2, 5)}
-    return hx.live(
-        problem, hx.RATTLE(), path, compare=hx.RK4(), dt=0.02, rate=1.0, ensemble=150, sliders=sliders | {"dt": (0.002, 0.06)}
-    )  # fmt: skip
+    sliders |= {"dt": (0.002, 0.06)}
+    return hx.live(problem, hx.RATTLE(), path, compare=hx.RK4(), dt=0.02, rate=1.0, ensemble=150, sliders=sliders)
 
 
 def four_bar(path: Path) -> Path:
@@ -33,13 +32,17 @@ def four_bar(path: Path) -> Path:
 
 def strandbeest(path: Path) -> Path:
     """Theo Jansen's legs on one crankshaft: 44 distances of a mechanism in which everything hangs together."""
-    return hx.live(hx.models.strandbeest(2, gravity=1.0), hx.RATTLE(), path, dt=0.005, rate=1.5)
+    problem = hx.models.strandbeest(2, gravity=1.0)
+    assert isinstance(problem, hx.Problem)
+    return hx.live(problem, hx.RATTLE(), path, dt=0.005, rate=1.5)
 
 
 def heavy_top(path: Path) -> Path:
     """A rotation matrix as coordinates; fifty ghosts start in slightly different positions."""
     sliders = {"weight": (0, 10), "center[2]": (0.2, 1.5), "dt": (0.002, 0.05)}
-    return hx.live(hx.models.heavy_top(), hx.RATTLE(), path, dt=0.01, rate=1.0, ensemble=50, spread=1e-2, sliders=sliders)
+    return hx.live(
+        hx.models.heavy_top(), hx.RATTLE(), path, dt=0.01, rate=1.0, ensemble=50, spread=1e-2, sliders=sliders
+    )
 
 
 def tethered_satellites(path: Path) -> Path:
@@ -50,7 +53,9 @@ def tethered_satellites(path: Path) -> Path:
 
 def elastic_rod(path: Path) -> Path:
     """A rod in a box, thrown against its wall: every node keeps its frame orthonormal."""
-    return hx.live(hx.models.cosserat_rod(6), hx.RATTLE(), path, rate=0.15, sliders={"attraction": (0, 1), "weight": (0, 2)})
+    return hx.live(
+        hx.models.cosserat_rod(6), hx.RATTLE(), path, rate=0.15, sliders={"attraction": (0, 1), "weight": (0, 2)}
+    )
 
 
 def henon_heiles(path: Path) -> Path:
@@ -74,13 +79,21 @@ def henon_heiles(path: Path) -> Path:
 def stiff_or_rigid(path: Path) -> Path:
     """The same pendulum with rods, and with stiff springs in their place."""
     rigid = hx.models.double_pendulum(gravity=1.0, angles=(1.2, 2.0))
-    stiff = hx.Problem(rigid.system.penalized(20.0), rigid.q0, rigid.p0, rigid.dt, rigid.t1, "stiff")
-    return hx.live(rigid, hx.RATTLE(), path, dt=0.01, rate=2.0, compare=(stiff, hx.StormerVerlet()), sliders={"gravity": (0, 5)})
+    stiff = hx.Problem(rigid.system.penalized(20.0), rigid.q0, rigid.p0, rigid.dt, rigid.t1, name="stiff")
+    return hx.live(
+        rigid, hx.RATTLE(), path, dt=0.01, rate=2.0, compare=(stiff, hx.StormerVerlet()), sliders={"gravity": (0, 5)}
+    )
 
 
 def chain(path: Path) -> Path:
     """A chain of ten links."""
-    return hx.live(hx.models.chain(10, length=1.0), hx.RATTLE(), path, rate=4.0, sliders={"gravity": (0, 5), "masses[9]": (0.2, 20)})
+    return hx.live(
+        hx.models.chain(10, length=1.0),
+        hx.RATTLE(),
+        path,
+        rate=4.0,
+        sliders={"gravity": (0, 5), "masses[9]": (0.2, 20)},
+    )
 
 
 def slider_crank(path: Path) -> Path:
@@ -99,7 +112,7 @@ PAGES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Write the gallery of live pages.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PAGES))
     parser.add_argument("--out", type=Path, default=Path("out/live"))
     given = parser.parse_args()
@@ -108,7 +121,10 @@ def main() -> None:
     for name in given.names or PAGES:
         began = time.perf_counter()
         page = PAGES[name](given.out / f"{name}.html")
-        print(f"{name:20} {page.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - began:.0f} s: {page}", flush=True)
+        print(
+            f"{name:20} {page.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - began:.0f} s: {page}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

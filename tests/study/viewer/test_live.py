@@ -35,7 +35,9 @@ def opened(browser, page, fragment="still"):
     browser.messages.clear()
     browser.open(page, fragment)
     for _ in range(400):
-        if browser.ask("source !== null && source.live === true || document.querySelector('.message')?.textContent || ''"):
+        if browser.ask(
+            "source !== null && source.live === true || document.querySelector('.message')?.textContent || ''"
+        ):
             break
         time.sleep(0.02)
     assert not browser.messages, browser.messages
@@ -109,7 +111,9 @@ def test_dragging_moves_the_system_along_its_constraints(browser, pendulum):
     x, y = browser.ask("(() => { show(); return source.drag.toScreen(drawing.figure.at(0)).slice(0, 2); })()")
     a, b = browser.ask("source.drag.toScreen(new THREE.Vector3(-1.2, 0.3, 0)).slice(0, 2)")
     before, _ = arrays(browser)
-    mouse = lambda kind, u, v: browser.send("Input.dispatchMouseEvent", type=kind, x=u, y=v, button="left", buttons=1, clickCount=1)  # noqa: E501
+    mouse = lambda kind, u, v: browser.send(
+        "Input.dispatchMouseEvent", type=kind, x=u, y=v, button="left", buttons=1, clickCount=1
+    )
     mouse("mousePressed", x, y)
     assert browser.ask("source.drag.held !== null")
     for s in np.linspace(0, 1, 12):

@@ -198,7 +198,9 @@ def _slider(label: str, ends: Sequence[float], kernels: list[Compiled]) -> dict[
     where = [i for i, known in enumerate(fields) if name in known]
     if not where:
         every = ", ".join(dict.fromkeys(key for known in fields for key in known))
-        raise InputError(f"sliders: {label!r} is no parameter of {kernels[0].loop.name or 'the system'}; there are: {every}")
+        raise InputError(
+            f"sliders: {label!r} is no parameter of {kernels[0].loop.name or 'the system'}; there are: {every}"
+        )
     field = fields[where[0]][name]
     if found is None and field.count > 1 or index >= field.count:
         entries = ", ".join(f"{name}[{i}]" for i in range(min(field.count, 4)))
@@ -208,7 +210,9 @@ def _slider(label: str, ends: Sequence[float], kernels: list[Compiled]) -> dict[
     low, high = _ends(label, ends)
     value = float(np.ravel(kernels[where[0]].kernel.value(field))[index])
     if not low <= value <= high:
-        raise InputError(f"sliders: {label!r} goes from {low:g} to {high:g}, and the present value {value:g} is outside")
+        raise InputError(
+            f"sliders: {label!r} goes from {low:g} to {high:g}, and the present value {value:g} is outside"
+        )
     if name == "dt" and low <= 0:
         raise InputError(f"sliders: 'dt' begins at {low:g}; a step must be positive")
     return {"label": label, "name": name, "index": index, "low": low, "high": high, "value": value, "kernels": where}
@@ -227,12 +231,17 @@ def _section(section: Sequence[str] | None, kernel: Compiled, shown: list[str]) 
     if section is None:
         return ()
     if isinstance(section, str) or len(section) != 3:
-        raise InputError(f"section needs three names: which observable rises through zero, and which two are plotted; not {section!r}")
+        raise InputError(
+            "section needs three names: the observable that rises through zero, and two that are plotted; "
+            f"not {short_repr(section)}"
+        )
     for name in section:
         if name not in shown:
             raise InputError(f"section: {name!r} is not in observe, which has: {', '.join(shown) or 'nothing'}")
         if kernel.kernel.observables()[name].count != 1:
-            raise InputError(f"section: {name!r} has {kernel.kernel.observables()[name].count} entries; it needs one number")
+            raise InputError(
+                f"section: {name!r} has {kernel.kernel.observables()[name].count} entries; it needs one number"
+            )
     return tuple(section)
 
 
@@ -245,7 +254,9 @@ def _ensemble(ensemble: Any, spread: float, loop: Loop) -> dict[str, Any]:
     q, p = (np.asarray(finite_array(f"ensemble[{k}]", x), np.float64) for k, x in enumerate(ensemble))
     shape = loop.q0.shape[1:]
     if q.shape != p.shape or q.shape[1:] != shape:
-        raise ShapeError(f"ensemble: q and p need the shape (count, {', '.join(map(str, shape))}), not {q.shape} and {p.shape}")
+        raise ShapeError(
+            f"ensemble: q and p need the shape (count, {', '.join(map(str, shape))}), not {q.shape} and {p.shape}"
+        )
     if len(q) > MAX_GHOSTS:
         raise InputError(f"ensemble has {len(q)} starts; a page steps and draws at most {MAX_GHOSTS}")
     code = lambda x: base64.b64encode(np.ascontiguousarray(x, "<f8").tobytes()).decode()

@@ -164,7 +164,9 @@ def _scripts(live: bool) -> list[str]:
     """The libraries, with their licenses, and the parts of the viewer."""
     libraries = [f"/*\n{_static(f'{name}.LICENSE')}*/\n{_static(f'{name}.min.js')}" for name in ("three", "uplot")]
     parts = ["figure", "drawing", "charts", "portraits", "frames"]
-    more = [template("kernel_class.js"), *(_static(f"{name}.js") for name in ("kernels", "drag", "live"))] if live else []
+    more = (
+        [template("kernel_class.js"), *(_static(f"{name}.js") for name in ("kernels", "drag", "live"))] if live else []
+    )
     return [*libraries, *(_static(f"{name}.js") for name in parts), *more, _static("player.js")]
 
 
