@@ -46,8 +46,8 @@ _MOVED = {  # module -> names that were in `holonomix` before
     "methods": "Tableau",
     "reductions": "FirstPassage Maximum Mean Minimum",
     "mechanisms": "Box Cylinder Plate Rod Sphere",
-    "mechanics": "BlockMass Capability TimeDependent fixman penalty_multipliers projection resonances",
-    "certificates": "Certificate Comparison linear_stability",
+    "mechanics": "BlockMass Capability TimeDependent fixman projection resonances",
+    "certificates": "Certificate Comparison linear_stability penalty_multipliers",
     "errors": "DifferentBitsWarning FailedTrajectoriesWarning ResonanceWarning",
     "study": "papers",
 }

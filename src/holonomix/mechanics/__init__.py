@@ -11,7 +11,6 @@ from .mass import as_mass as as_mass
 from .potentials import LocalPotential as LocalPotential
 from .potentials import Pairs as Pairs
 from .problem import Problem as Problem
-from .projection import penalty_multipliers as penalty_multipliers
 from .resonance import ResonanceWatch as ResonanceWatch
 from .resonance import resonances as resonances
 from .stiff import StiffSystem as StiffSystem
