@@ -40,8 +40,10 @@ else:
     PathLike = Compare = object
 
 STEPS_PER_SECOND = 120  # of play, at speed 1
+PREVIEW_SECONDS = 15.0  # of play, which the picture has to hold
 MAX_GHOSTS = 500
 MAX_BYTES = 1_500_000
+MATH = "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp expm1 log log10 log1p log2 pow sin sinh tan tanh".split()
 NAME = "k"  # of the functions in a module
 
 
@@ -143,7 +145,8 @@ def _compiled(arguments: Arguments) -> Compiled:
         measure |= {"live constraint": constraint_of, "live hidden constraint": hidden_of}
     kernel = make_kernel(loop, NAME, fma=False, width=1, measure=measure)
     parts = ("init", "start", "step", *(("project",) if kernel.projects else ()))
-    return Compiled(loop, kernel, module_of(Target(WASM).compile(kernel.texts), [f"{NAME}_{part}" for part in parts]))
+    code = Target(WASM).compile(kernel.texts)
+    return Compiled(loop, kernel, module_of(code, [f"{NAME}_{part}" for part in parts], MATH))
 
 
 def _second(problem: Problem, compare: Any) -> tuple[Problem, MethodLike]:
@@ -173,13 +176,14 @@ def _options(
     loop, dt = kernels[0].loop, float(kernels[0].loop.consts.dt)
     shown = [name for name in kernels[0].kernel.observables() if not name.startswith("live ")]
     used = _section(section, kernels[0], shown)
+    speed = STEPS_PER_SECOND * dt if rate is None else number("rate", rate, above=0)
     kept = loop.system.keeps_energy and not loop.method.stochastic
     return {
         "beside": False,
         "kernels": [k.as_dict() for k in kernels],
         "shape": list(loop.q0.shape[1:]),
-        "rate": STEPS_PER_SECOND * dt if rate is None else number("rate", rate, above=0),
-        "steps": max(1, min(100_000, math.ceil(t1 / dt))),
+        "rate": speed,
+        "steps": math.ceil(max(t1, PREVIEW_SECONDS * speed) / dt),
         "sliders": [_slider(name, ends, kernels) for name, ends in (sliders or {}).items()],
         "observables": [name for name in shown if name not in used],
         "section": list(used) or None,

@@ -42,7 +42,11 @@ class Chart {
     const style = getComputedStyle(document.documentElement), soft = style.getPropertyValue("--soft").trim(), line = style.getPropertyValue("--line").trim();
     const { data, options, bands } = this.columns();
     const axis = { stroke: soft, grid: { stroke: line, width: 0.6 }, ticks: { stroke: line, width: 0.6 }, font: "11px system-ui" };
-    const powers = (u, splits) => splits.map((v) => (Math.abs(Math.log10(v) % 1) < 1e-9 ? v : null)), decades = this.chart.log ? { grid: { ...axis.grid, filter: powers }, ticks: { ...axis.ticks, filter: powers } } : {};
+    const powers = (u, splits) => {
+      const every = Math.ceil(Math.log10(splits[splits.length - 1] / splits[0]) / 6);
+      return splits.map((v) => (Math.abs(Math.log10(v) / every - Math.round(Math.log10(v) / every)) < 1e-9 ? v : null));
+    };
+    const decades = this.chart.log ? { grid: { ...axis.grid, filter: powers }, ticks: { ...axis.ticks, filter: powers }, filter: powers } : {};
     const number = (u, values) => values.map((v) => (v === null ? "" : Math.abs(v) >= 1e4 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(0) : String(+v.toPrecision(6))));
     if (this.plot) this.plot.destroy();
     this.plot = new uPlot({

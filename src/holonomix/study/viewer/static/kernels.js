@@ -9,7 +9,7 @@ async function inflated(text) {
 
 class Machine {
   static async load(info, copies) {
-    const { instance } = await WebAssembly.instantiate(await inflated(info.code), {});
+    const { instance } = await WebAssembly.instantiate(await inflated(info.code), { env: Math });
     return new Machine(info, instance.exports, copies);
   }
 

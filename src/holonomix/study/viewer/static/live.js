@@ -145,7 +145,7 @@ class KernelFrames {
 
   preview() { // rows of a short run, for the size of the picture
     const { kernel } = this.lead, d = data.dimension, rows = [], point = new Float32Array(3 * data.points), until = performance.now() + 300;
-    const total = Math.min(4000, this.options.steps), every = Math.max(1, Math.round(total / 400));
+    const total = Math.min(6000, this.options.steps), every = Math.max(1, Math.round(total / 400));
     for (let n = 0; n <= total; n += every) {
       this.fill(kernel, point);
       rows.push(Float32Array.from({ length: d * data.points }, (_, i) => point[3 * Math.floor(i / d) + (i % d)]));
