@@ -6,6 +6,7 @@ import re
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -133,6 +134,24 @@ def test_dragging_moves_the_system_along_its_constraints(browser, pendulum):
 
 
 @needs_chromium
+def test_a_body_is_dragged_at_any_of_its_points(browser, tmp_path):
+    page = hx.live(hx.models.heavy_top(), hx.RATTLE(), tmp_path / "top.html")
+    opened(browser, page)
+    place = browser.ask(
+        "(() => { show(); const d = source.drag; window.tip = d.handles().find((h) => h.r && h.r[2] === 1.4);"
+        "return d.place(tip).toArray(); })()"
+    )
+    assert np.linalg.norm(place) == pytest.approx(1.4, abs=1e-6)
+    aim = "source.drag.held = tip; source.drag.pointer.set(1.4, 0, 0)"
+    browser.ask(f"(() => {{ {aim}; for (let i = 0; i < 60; i++) source.drag.pull(); source.drag.release(); }})()")
+    rotation = next(arrays(browser)).reshape(3, 3)
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(3), rtol=0, atol=ROUND_OFF)
+    assert rotation[0, 2] > 0.9999  # the axle points to the pointer
+    browser.ask("(() => { for (let i = 0; i < 100; i++) source.advance(0.1); })()")
+    assert browser.ask("source.lead.observe('live constraint')") < ROUND_OFF
+
+
+@needs_chromium
 def test_a_failure_is_said_in_words(browser, pendulum):
     opened(browser, pendulum[1])
     slide(browser, "dt", 40.0)
@@ -174,6 +193,20 @@ def test_a_section_fills_up_with_the_crossings_of_the_run(browser, tmp_path):
     assert len(rises) > 10
     np.testing.assert_allclose(browser.ask("[source.section.x, source.section.y]"), [y, py], rtol=0, atol=1e-11)
     assert browser.ask("source.portraits.name") == "Section"
+
+
+@needs_chromium
+def test_coordinates_that_are_no_positions_have_charts_only(browser, tmp_path):
+    system = hx.System(lambda q, params: -params["gravity"] * jnp.cos(q[0]), params={"gravity": 2.0})
+    problem = hx.Problem(system, jnp.array([1.0]), jnp.zeros(1), dt=0.05, t1=5.0)
+    page = hx.live(problem, hx.StormerVerlet(), tmp_path / "angle.html", sliders={"gravity": (1, 5)}, ensemble=3)
+    opened(browser, page)
+    assert browser.ask("drawing === null && by('stage') === null && source.histories.length === 2")
+    browser.ask("source.lead.kernel.step(100)")
+    sol = hx.simulate(problem, hx.StormerVerlet(), steps=100)
+    np.testing.assert_allclose(next(arrays(browser)), sol.q[-1], rtol=0, atol=1e-12)  # the sine is the browser's
+    browser.ask("source.renew(false); source.advance(0.1); show()")
+    assert not browser.messages
 
 
 @needs_chromium

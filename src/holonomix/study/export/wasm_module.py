@@ -2,8 +2,8 @@
 
 The object imports its memory and its stack pointer and leaves addresses of data open. Here both are defined, the
 addresses are filled in, and functions are exported. The fields of addresses have a fixed width, so nothing moves, and
-as imported functions come first in both, every index stays as it is. Format: the WebAssembly specification, and "Linking.md" of
-WebAssembly/tool-conventions.
+as imported functions come first in both, every index stays as it is. Format: the WebAssembly specification, and
+"Linking.md" of WebAssembly/tool-conventions.
 """
 
 from __future__ import annotations

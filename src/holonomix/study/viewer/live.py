@@ -43,7 +43,9 @@ STEPS_PER_SECOND = 120  # of play, at speed 1
 PREVIEW_SECONDS = 15.0  # of play, which the picture has to hold
 MAX_GHOSTS = 500
 MAX_BYTES = 1_500_000
-MATH = "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp expm1 log log10 log1p log2 pow sin sinh tan tanh".split()
+MATH = (
+    "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp expm1 log log10 log1p log2 pow sin sinh tan tanh".split()
+)
 NAME = "k"  # of the functions in a module
 
 
