@@ -35,9 +35,15 @@ from .recording import from_problem
 
 if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
+    # what users give; our own errors judge it
     Compare = MethodLike | Sequence[Any]
+    Sliders = Mapping[str, Sequence[float]]
+    Starts = int | Sequence[ArrayLike]
+    Names = Sequence[str]
+    Number = float
+    GivenProblem = Problem
 else:
-    PathLike = Compare = object
+    PathLike = Compare = Sliders = Starts = Names = Number = GivenProblem = object
 
 STEPS_PER_SECOND = 120  # of play, at speed 1
 PREVIEW_SECONDS = 15.0  # of play, which the picture has to hold
@@ -50,18 +56,18 @@ NAME = "k"  # of the functions in a module
 
 
 def live(
-    problem: Problem,
+    problem: GivenProblem,
     method: MethodLike,
     path: PathLike,
     *,
-    sliders: Mapping[str, Sequence[float]] | None = None,
+    sliders: Sliders | None = None,
     compare: Compare | None = None,
     observe: Observe | None = None,
-    section: Sequence[str] | None = None,
-    ensemble: int | Sequence[ArrayLike] = 0,
-    spread: float = 1e-3,
-    rate: float | None = None,
-    dt: float | None = None,
+    section: Names | None = None,
+    ensemble: Starts = 0,
+    spread: Number = 1e-3,
+    rate: Number | None = None,
+    dt: Number | None = None,
     key: ArrayLike | None = None,
     open: bool = False,
 ) -> Path:
@@ -132,7 +138,7 @@ class Compiled:
 
 
 def _kernel(
-    problem: Problem, method: MethodLike, observe: Observe | None, dt: float | None, key: ArrayLike | None
+    problem: Problem, method: MethodLike, observe: Observe | None, dt: Number | None, key: ArrayLike | None
 ) -> Compiled:
     options = Options(dt=dt, steps=1, observe=observe, key=key)
     return _compiled(Arguments.of(problem, method, None, None, options))
@@ -168,11 +174,11 @@ def _second(problem: Problem, compare: Any) -> tuple[Problem, MethodLike]:
 def _options(
     kernels: list[Compiled],
     *,
-    sliders: Mapping[str, Sequence[float]] | None = None,
-    section: Sequence[str] | None = None,
-    ensemble: int | Sequence[ArrayLike] = 0,
-    spread: float = 1e-3,
-    rate: float | None = None,
+    sliders: Sliders | None = None,
+    section: Names | None = None,
+    ensemble: Starts = 0,
+    spread: Number = 1e-3,
+    rate: Number | None = None,
     t1: float,
 ) -> dict[str, Any]:
     loop, dt = kernels[0].loop, float(kernels[0].loop.consts.dt)
@@ -195,7 +201,7 @@ def _options(
     }
 
 
-def _slider(label: str, ends: Sequence[float], kernels: list[Compiled]) -> dict[str, Any]:
+def _slider(label: str, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
     name, index = label, 0
     found = re.fullmatch(r"(.+)\[(\d+)\]", label)
     fields = [k.kernel.parameters() | {"dt": k.kernel.fields["dt"]} for k in kernels]
@@ -233,7 +239,7 @@ def _ends(label: str, ends: Any) -> tuple[float, float]:
     return low, high
 
 
-def _section(section: Sequence[str] | None, kernel: Compiled, shown: list[str]) -> tuple[str, ...]:
+def _section(section: Names | None, kernel: Compiled, shown: list[str]) -> tuple[str, ...]:
     if section is None:
         return ()
     if isinstance(section, str) or len(section) != 3:
@@ -251,7 +257,7 @@ def _section(section: Sequence[str] | None, kernel: Compiled, shown: list[str]) 
     return tuple(section)
 
 
-def _ensemble(ensemble: Any, spread: float, loop: Loop) -> dict[str, Any]:
+def _ensemble(ensemble: Any, spread: Number, loop: Loop) -> dict[str, Any]:
     if not isinstance(ensemble, Sequence):
         count = whole_number("ensemble", ensemble, 0, MAX_GHOSTS)
         return {"count": count, "spread": number("spread", spread, above=0), "q": None, "p": None}
