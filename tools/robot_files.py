@@ -25,7 +25,7 @@ import numpy as np
 import holonomix as hx
 from holonomix.core.errors import HolonomixError
 
-SECONDS = 120  # per file
+SECONDS = 300  # of processor time per file
 
 
 def urdf_reference(path: pathlib.Path) -> Any:
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--json")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, _stop)
+    signal.signal(signal.SIGPROF, _stop)
     found: dict[str, list[dict[str, Any]]] = {}
     for item in given.folders:
         name, folder = item.split("=", 1)
@@ -196,9 +196,9 @@ def main() -> None:
         for path in files:
             if given.only not in str(path) or (given.skip and given.skip in str(path)):
                 continue
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             result = try_file(path, given.states)
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             form = "URDF" if path.suffix == ".urdf" else "MJCF"
             found.setdefault(f"{name}, {form}", []).append(result)
             if result["reference"]:

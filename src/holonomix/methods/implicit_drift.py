@@ -3,7 +3,8 @@ r"""Half a kick and the drift onto the manifold for systems with a mass M(q) or 
     p+ = p - dt/2 (H_q(q, p+) - f(q, M^-1 p+, t) + G(q)^T lr)     q1 = q + dt/2 (H_p(q, p+) + H_p(q1, p+))     g(q1) = 0
 
 p+ is implicit. A mass M(q) takes Newton's method on (p+, q1, lr) together; a constant mass with a force that depends
-on the velocity takes sweeps that refresh force and multipliers at once and cost as much as a solve without the force.
+on the velocity takes sweeps that refresh force and multipliers at once and cost as much as a solve without the force;
+where the force says which rates it depends on, as that of a mechanism does, `rate_forces` solves for these implicitly.
 Strong damping (a rate above 2/dt) makes these diverge. Then Newton's method with the derivative of the force follows:
 at once for few coordinates, for many when the driver repeats the step with damped iterations.
 
@@ -31,6 +32,7 @@ from ..mechanics.abstract import AbstractSystem
 from ..mechanics.projection import AbstractSolver
 from .equations import unknown_sizes
 from .kick_drift import Drift, PhasePoint
+from .rate_forces import solve_with_rates
 
 
 def is_general(system: AbstractSystem) -> bool:
@@ -44,9 +46,13 @@ def implicit_kick_drift(
     """From (q, p) to p+ and the point of the manifold at t + dt."""
     q, p, low = start
     dt, t = jnp.asarray(dt, q.dtype), jnp.asarray(t, q.dtype)
-    solve = _solve_by_sweeps if system.separable else _solve_together
-    pull, q1, half, (k, residual, converged) = solve(system, solver, q, p, low, dt, t)
-    kicked = start.kick(dt / 2 * system.force(q, half, t) - _constraint_force(system, q, t, pull))
+    if system.separable and system.rate_count and solver.redundant is None:
+        pull, q1, force, (k, residual, converged) = solve_with_rates(system, q, p, low, dt, t)
+    else:
+        solve = _solve_by_sweeps if system.separable else _solve_together
+        pull, q1, half, (k, residual, converged) = solve(system, solver, q, p, low, dt, t)
+        force = system.force(q, half, t)
+    kicked = start.kick(dt / 2 * force - _constraint_force(system, q, t, pull))
     low_q = (dt / 2 * (system.velocity(q, kicked.p) + system.velocity(q1, kicked.p)) + low.q) - (q1 - q)
     point = PhasePoint(q1, kicked.p, Compensation(low_q, kicked.low.p))
     found = Status.OK

@@ -407,6 +407,13 @@ def test_explain_and_the_picture_of_a_model(here):
     assert "give its NAME" in said("models", "--picture", "x.png", code=Exit.USAGE)
 
 
+def test_build_writes_the_step_of_a_model(here):
+    assert "wasm: page" in call("build", "henon-heiles", "page", "rattle", "--dt", "0.05")
+    assert Path("page/henon_heiles.wasm").read_bytes().startswith(b"\0asm")
+    assert "energy" in Path("page/henon_heiles.js").read_text()
+    assert "no-such" in said("build", "henon-heiles", "x", "--form", "c", "--target", "no-such", code=Exit.USAGE)
+
+
 def test_help_and_summary_fit_into_eighty_columns():
     from holonomix.study.cli.app import HELP
     from holonomix.study.cli.listing import SUMMARY

@@ -11,8 +11,8 @@ import numpy as np
 from ...core.checks import number, whole_number
 from ...core.errors import InputError
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
-from .forces import AppliedForce, AppliedTorque
-from .forms import PhaseRow
+from .forces import AppliedForce, AppliedTorque, depends_on_rate
+from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .frames import Frame, ends_of_joint
 from .joints import Joint, coupling_row, make_joint, numbers, vector
 from .stacks import make_stack
@@ -38,6 +38,7 @@ class Description:
         self._springs: list[Any] = []
         self._joint_springs: list[tuple[Joint, int, float, float]] = []
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
+        self._commands: dict[str, tuple[int, ...]] = {}  # shapes of motors and forces that are parameters
         self._applied: list[Any] = []
         self._rates: list[tuple[Joint, int, float]] = []
         self._named: dict[str, np.ndarray] = {}  # positions and
@@ -283,6 +284,32 @@ class Description:
             raise InputError(f"{why}: joint {joint.name!r} ({joint.kind}) has no position number {which}")
         return joint.coordinates[which]
 
+    def armature(self, joint: Joint, inertia: float, which: int = 0) -> Joint:
+        """Adds `inertia/2 x'^2` to the kinetic energy of a joint's position x, as of a fast rotor behind a large gear.
+
+        The rotor is a point on a circle (of a slide: on a line) that moves as the joint does: a body without weight and
+        momentum, so all masses stay constant.
+        """
+        coordinate = self._position("an armature", joint, which)
+        value = number("an armature: inertia", inertia, 0)
+        if not value > 0:
+            raise InputError(f"joint {joint.name!r}: the inertia of an armature must be positive, not {value:g}")
+        name = self._new_name(f"rotor of {joint.name}" + (f"[{which}]" if which else ""), "joint")
+        dim, distance = self.dimensions, coordinate.kind == "distance"
+        far = joint.a if joint.b.fixed else joint.b
+        spread = (sum(far.inertia.directors) / far.mass) ** 0.5 if far.inertia is not None else 0.0
+        radius = 1.0 if distance or not spread > 0 else spread
+        kind = "point" if dim == 3 else "planar point"
+        body = self._add_body(f"{name}, body", Inertia(kind, value / radius**2, np.eye(dim), ()), None, None)
+        body.rotor = (coordinate, radius)
+        place, e = vector(body, np.zeros(dim), name, point=True), [Vector((), x) for x in np.eye(dim)]
+        rows: list[Row] = [ProductRow(x, place) for x in (e[1:] if distance else e[2:])]
+        if not distance:
+            rows.append(ProductRow(place, place, radius**2))
+        own = Coordinate(coordinate.kind, (e[0], place) if distance else (e[0], e[1], place))
+        rows.append(coupling_row([(1.0, coordinate), (-1.0, own)], 0.0)[0])
+        return self._add_joint(Joint(name, "rotor", joint.b, body, rows, None))
+
     # -- forces and drives ------------------------------------------------------------------------------------------
 
     def spring(
@@ -324,16 +351,27 @@ class Description:
         if damping:
             self._joint_forces.append((joint, which, damping, None))
 
-    def motor(self, joint: Joint, torque: Callable[[Any, Any, Any], Any] | float, which: int = 0) -> None:
+    def motor(self, joint: Joint, torque: Callable[[Any, Any, Any], Any] | float | str, which: int = 0) -> None:
         """A torque (or force) `torque(t, angle, rate)` on a joint, opposite on its two bodies; or a constant one.
 
-        `angle` lies in (-pi, pi].
+        `angle` lies in (-pi, pi]. A text is the name of a command: a parameter of the system, zero at first.
         """
         self._position("a motor", joint, which)
-        if not callable(torque):
+        if isinstance(torque, str):
+            self._name_command(torque, ())
+        elif not callable(torque):
             value = number("a motor: torque", torque)
             torque = lambda t, x, rate: value
         self._joint_forces.append((joint, which, 0.0, torque))
+
+    def _name_command(self, name: str, shape: tuple[int, ...]) -> None:
+        """Notes a command; motors and forces with the same name receive the same values."""
+        if not name:
+            raise InputError("a command needs a name that is not empty")
+        if self._commands.setdefault(name, shape) != shape:
+            raise InputError(
+                f"command {name!r} has {self._commands[name]} numbers elsewhere, not {shape}: use two names"
+            )
 
     def drive(self, joint: Joint, angle: Any = None, *, distance: Any = None, which: int = 0) -> Joint:
         """Prescribes a joint's position as a function of time; the reaction of the drive is a joint of its own."""
@@ -368,19 +406,30 @@ class Description:
         self._rates.append((joint, which, number(f"joint {joint.name!r}: its rate", rate)))
 
     def force(self, body: Body, force: Any, *, at: Any = None) -> None:
-        """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`."""
+        """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`.
+
+        A text is the name of a command: a parameter of the system with one number per dimension, zero at first.
+        """
         if self._own_body("a force", body).fixed:
             raise InputError("a force cannot act on the ground")
         at = numbers("a force", "at", np.zeros(self.dimensions) if at is None else at, self.dimensions)
-        value = None if callable(force) else jnp.asarray(numbers("a force", "force", force, self.dimensions))
+        fn = force if callable(force) or isinstance(force, str) else None
+        if isinstance(force, str):
+            self._name_command(force, (self.dimensions,))
+        value = None if fn else jnp.asarray(numbers("a force", "force", force, self.dimensions))
         c = jnp.asarray(body.point_coefficients(at, "a force"))
-        self._applied.append(AppliedForce(c, value, body.kind, body.particles, force if callable(force) else None))
+        rated = callable(force) and depends_on_rate(force, (), *[(self.dimensions,)] * 2)
+        self._applied.append(AppliedForce(c, value, body.kind, body.particles, fn, rated))
 
     def torque(self, body: Body, torque: Any) -> None:
-        """A torque on a body in world coordinates: constant, or `torque(t, rotation, angular_velocity)`."""
+        """A torque on a body in world coordinates: constant, `torque(t, rotation, angular_velocity)`, or a command."""
         self._own_body("a torque", body)
         if body.kind in ("point", "planar point", "ground"):
             raise InputError(f"a torque cannot act on {body.name!r}, a {body.kind}")
-        value = None if callable(torque) else jnp.asarray(self._turning("a torque", "torque", torque))
-        fn = torque if callable(torque) else None
-        self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn))
+        fn = torque if callable(torque) or isinstance(torque, str) else None
+        dim = self.dimensions
+        if isinstance(torque, str):
+            self._name_command(torque, (3,) if dim == 3 else ())
+        value = None if fn else jnp.asarray(self._turning("a torque", "torque", torque))
+        rated = callable(torque) and depends_on_rate(torque, (), (dim, dim), (3,) if dim == 3 else ())
+        self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn, rated))

@@ -16,17 +16,19 @@ from ...core.errors import ConstraintRankError, ConvergenceError, HolonomixError
 from ...core.types import known_array
 from ...mechanics import System
 from ...mechanics.problem import Problem
+from ...trace.signatures import Parametrized
 from . import queries
 from .assembly import Equations, Redundancy, close, find_redundant
 from .bodies import KINDS, Body, expand, frame_rate
+from .closing import close_by_joints
 from .description import Description
-from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, make_pairs
+from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, depends_on_rate, make_pairs
 from .forms import PhaseRow, coordinate_of
 from .joints import Joint
 from .pictures import make_scene
 from .results import cross, moment
 from .terms import local_terms, packed, rigid_terms
-from .tree import configure
+from .tree import configure, move_rotors, spanning_tree
 from .velocities import given_by_body, given_by_joint, start_velocities
 
 
@@ -53,7 +55,8 @@ class Mechanism(Description):
         if not self.bodies:
             raise InputError(f"the mechanism has no bodies: {self.when_empty}")
         parts = [body.start() for body in self.bodies]
-        return tuple(np.concatenate(x) for x in zip(*parts, strict=True))  # pyright: ignore[reportReturnType]
+        q, v, masses = (np.concatenate(x) for x in zip(*parts, strict=True))
+        return *move_rotors(self.bodies, q, v), masses
 
     def assemble(self, t: float = 0.0) -> Mechanism:
         """Moves the bodies from where they were placed to where all joints are closed; returns the mechanism.
@@ -75,9 +78,12 @@ class Mechanism(Description):
         q = self._start()[0]
         guides = [row for joint in self.joints for row in joint.guides]
         if guides:  # closed loops of frames: not half a turn away
+            found = close_by_joints(self, equations, t, set(self._named))
+            if found is not None:
+                return close(equations, found, t, self.name)
             with contextlib.suppress(ConvergenceError):
                 guide = Joint("guides", "guide", self.ground, self.ground, guides, None)
-                q = close(Equations(self.bodies, [*self.joints, guide], equations.masses), q, t, self.name)
+                q = close(Equations(self.bodies, [*self.joints, guide], equations.masses), q, t, self.name, 40)
         held = [(self[name], k, x) for name, several in self._named.items() for k, x in enumerate(several)]
         if held:
             rows = [PhaseRow(((1.0, joint.coordinates[k]),), float(x)) for joint, k, x in held]
@@ -86,7 +92,15 @@ class Mechanism(Description):
                 q = close(Equations(self.bodies, [*self.joints, kept], equations.masses), q, t, self.name, 40)
             except ConvergenceError:
                 pass  # they are a first guess
-        return close(equations, q, t, self.name)
+        try:
+            return close(equations, q, t, self.name)
+        except ConvergenceError:
+            found = close_by_joints(self, equations, t, set(self._named))
+            if found is None and self._named:
+                found = close_by_joints(self, equations, t, set())
+            if found is None:
+                raise
+            return close(equations, found, t, self.name)
 
     def configure(self, positions: Any = None, velocities: Any = None) -> Mechanism:
         """Places the bodies by joint positions and rates given by name, from the ground outward; returns the mechanism.
@@ -118,7 +132,10 @@ class Mechanism(Description):
         q, v = (np.where(np.abs(x) <= 1e-15 * sizes * np.abs(x / sizes).max(), 0.0, x) for x in (q, v))  # no noise
         each = np.repeat(masses[:, None], self.dimensions, axis=1)
         mass, q0, p0 = (known_array(x) for x in (each, q, each * v))
-        system = System(self._potential(), self._terms(mass) or None, mass=mass, force=self._force())
+        force, commands = self._force(), self.commands() or None
+        if commands and force is not None:
+            force = Parametrized(force)
+        system = System(self._potential(), self._terms(mass) or None, mass=mass, force=force, params=commands)
         return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self))
 
     def _velocities(self, equations: Equations, q: np.ndarray, t: float) -> np.ndarray:
@@ -154,8 +171,13 @@ class Mechanism(Description):
         return tuple(len(x) for x in several)
 
     def _drop(self, equations: Equations, q: np.ndarray, t: float) -> None:
-        found = find_redundant(equations, q, t)
-        owners = equations.owners
+        owners, branches = equations.owners, {id(branch.joint) for branch in spanning_tree(self)}
+        if all(
+            id(joint) in branches or joint.b.rotor for joint in self.joints if joint.rows
+        ):  # every joint moves another body
+            found = Redundancy(len(owners), len(owners), len(owners), q.size, (), ())
+        else:
+            found = find_redundant(equations, q, t)
         if found.singular:
             names = _row_texts(owners, found.involved)
             raise ConstraintRankError(
@@ -212,15 +234,22 @@ class Mechanism(Description):
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[2] != 0])
         return MechanismPotential(known_array(weight), tuple(pairs), springs)
 
+    def commands(self) -> dict[str, Any]:
+        """The motors, forces and torques that are named parameters of the system, at zero.
+
+        `problem.system.with_params({"elbow motor": 2.0, ...})` sets them, and an FMU has them as inputs.
+        """
+        return {name: np.zeros(shape) for name, shape in self._commands.items()}
+
     def _force(self) -> MechanismForce | None:
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[4] != 0])
         others = [
-            JointForce(coordinate_of(joint.coordinates[which]), jnp.asarray(c), torque)
+            JointForce(coordinate_of(joint.coordinates[which]), jnp.asarray(c), torque, _rated(c, torque))
             for joint, which, c, torque in self._joint_forces
         ]
         if not (pairs or others or self._applied):
             return None
-        return MechanismForce(tuple(pairs), (*others, *self._applied))
+        return MechanismForce(tuple(pairs), (*others, *self._applied), (self._particles, self.dimensions))
 
     # -- results ----------------------------------------------------------------------------------------------------
 
@@ -345,6 +374,11 @@ class Mechanism(Description):
 
     def __repr__(self) -> str:
         return f"Mechanism({self.name!r}, {len(self.bodies)} bodies, {len(self.joints)} joints)"
+
+
+def _rated(damping: float, torque: Any) -> bool:
+    """Whether a force on a joint depends on its rate."""
+    return damping != 0 or (callable(torque) and depends_on_rate(torque, (), (), ()))
 
 
 def _row_text(kind: str, owner: Any, row: int) -> str:

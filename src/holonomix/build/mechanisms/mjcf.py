@@ -189,7 +189,7 @@ class _Reader:
         dofs = slice(first, first + {"free": 6, "ball": 3}.get(kind, 1))
         damping, stiffness = float(model.dof_damping[first]), float(model.jnt_stiffness[number])
         self.left_out["range of joints"] += int(model.jnt_limited[number])
-        self.left_out["armature of joints"] += int(np.any(model.dof_armature[dofs]))
+        rotor = float(model.dof_armature[first])
         self.left_out["frictionloss of joints"] += int(np.any(model.dof_frictionloss[dofs]))
         self.left_out["polynomial damping of joints"] += int(
             np.any(getattr(model, "dof_dampingpoly", np.zeros(1))[dofs])
@@ -197,7 +197,10 @@ class _Reader:
         if kind in ("free", "ball"):
             what = {"free": "free", "ball": "spherical"}[kind]
             self.left_out[f"springs and dampers of {what} joints"] += int(damping != 0 or stiffness != 0)
+            self.left_out[f"armature of {what} joints"] += int(np.any(model.dof_armature[dofs]))
             return
+        if rotor > 0:
+            self.mechanism.armature(self.joints[number], rotor)
         if damping < 0 or stiffness < 0:
             raise InputError(f"joint {name!r} has negative damping or stiffness")
         # where the file places the bodies a joint of MuJoCo has the position `ref`, ours zero

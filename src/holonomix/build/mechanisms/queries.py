@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import ArrayLike, HasRows
 from ...trace.stepwise import evaluate
 from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, expand, frame_rate, pull
@@ -92,11 +93,11 @@ def applied(mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float) -> np.
     """Weight, springs, dampers, motors and applied forces, in the shape of q."""
     key = (mechanism._revision(), q.shape)
     if mechanism._force_program is None or mechanism._force_program[0] != key:
-        potential, force = mechanism._potential(), mechanism._force()
+        potential, force, commands = mechanism._potential(), mechanism._force(), mechanism.commands()
 
         def both(x: Any, u: Any, s: Any) -> Any:
             total = -jax.grad(potential)(x)
-            return total if force is None else total + force(x, u, s)
+            return total if force is None else total + force(x, u, s, commands)
 
         like = jax.ShapeDtypeStruct(q.shape, q.dtype)
         program = jax.make_jaxpr(both)(like, like, jax.ShapeDtypeStruct((), q.dtype))
@@ -209,10 +210,10 @@ def _bases(mechanism: Mechanism) -> list[Body]:
             k = leader[k]
         return k
 
-    for joint in mechanism.joints:
+    for joint in (x for x in mechanism.joints if x.kind != "rotor"):
         first, second = sorted((root(joint.a.number), root(joint.b.number)))
         leader[second] = first
-    return [mechanism.bodies[k] for k in leader if k >= 0 and leader[k] == k]
+    return [mechanism.bodies[k] for k in leader if k >= 0 and leader[k] == k and not mechanism.bodies[k].rotor]
 
 
 def jacobian(mechanism: Mechanism, frame: Any, q: Any) -> Any:
@@ -243,14 +244,14 @@ def jacobian(mechanism: Mechanism, frame: Any, q: Any) -> Any:
     return dict(zip((name for name, _ in known), (twist.reshape(len(twist), -1) @ found).T, strict=True))
 
 
-def center_of_mass(mechanism: Mechanism, sol: Any) -> np.ndarray:
+def center_of_mass(mechanism: Mechanism, sol: HasRows) -> np.ndarray:
     """See `Mechanism.center_of_mass`."""
     bodies = [body for body in mechanism.bodies if not body.rotor]
     masses = np.array([body.mass for body in bodies])
     return np.einsum("b,...bd->...d", masses, np.asarray(sol.q)[..., [b.first for b in bodies], :]) / masses.sum()
 
 
-def momentum(mechanism: Mechanism, sol: Any, about: Any) -> tuple[np.ndarray, np.ndarray]:
+def momentum(mechanism: Mechanism, sol: HasRows, about: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:
     """See `Mechanism.momentum`."""
     about = np.zeros(mechanism.dimensions) if about is None else np.asarray(about, float)
     linear, angular = 0.0, 0.0

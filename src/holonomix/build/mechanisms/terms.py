@@ -56,17 +56,17 @@ def rigid_products(body: Body) -> list[ProductRow]:
 class ProductRows(eqx.Module):
     """The rows `A . B - c` of one joint; `pattern` says per row which coefficients of A and B may differ from zero.
 
-    Without a pattern all may, and it is one row: one program serves joints of all kinds.
+    Without a pattern all may: one program serves joints of all kinds, and NumPy evaluates many rows at once.
     """
 
     kinds: tuple[str, ...] = eqx.field(static=True)
     pattern: tuple[Any, ...] | None = eqx.field(static=True)
 
-    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+    def __call__(self, x: Any, data: dict[str, Any], *params: Any) -> Any:
         frames = frames_of(self.kinds, x)
         if self.pattern is None:
             a, b = (data[side] @ frames + data[f"{side}0"] for side in "ab")
-            return jnp.sum(a * b, axis=-1) - data["c"]
+            return (a * b).sum(axis=-1) - data["c"]
         rows = []
         for r, (component, first, second) in enumerate(self.pattern):
             b = _vector(frames, data["b"][r], data["b0"][r], second)
@@ -216,8 +216,8 @@ class AllRows(eqx.Module):
     terms: tuple[Any, ...]
     name: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, q: Any) -> Any:
-        return jnp.concatenate([term(q) for term in self.terms])
+    def __call__(self, q: Any, *params: Any) -> Any:
+        return jnp.concatenate([term(q, *params) for term in self.terms])
 
 
 def packed(terms: list[Any], names: list[str], mass: Any, q: Any) -> list[Any]:

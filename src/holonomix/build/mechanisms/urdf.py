@@ -359,7 +359,9 @@ class _Reader:
             self.left_out["<mimic> of joints that do not move"] += 1
             return
         if leader not in self.made:
-            raise InputError(f"joint {name!r} mimics {leader!r}, which is no joint that moves")
+            what = "do not move" if leader in self.joints else "do not exist"
+            self.left_out[f"<mimic> of leaders that {what}"] += 1
+            return
         if leader == name:
             raise InputError(f"joint {name!r} mimics itself")
         factor = one_number(mimic, "multiplier", 1.0)

@@ -21,6 +21,7 @@ HELP = """Simulate mechanical systems with holonomic constraints.
   holonomix models                         list the models
   holonomix methods                        list the methods and their properties
   holonomix explain double-pendulum        show the back end, and why
+  holonomix build double-pendulum out      the step as WebAssembly, C or FMU
   holonomix compare double-pendulum rk4 rattle composition-8
   holonomix certify double-pendulum rattle measure the declared properties
 

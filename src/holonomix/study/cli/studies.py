@@ -194,6 +194,52 @@ def explain(
 
 
 @app.command()
+def build(
+    model: Model,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory, or for an FMU the file.")],
+    method: MaybeMethod = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--form", metavar="NAME", help="wasm, c or fmu. [default: fmu if OUT ends so, else wasm]"),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="TRIPLE", help="Another machine, such as aarch64-linux-gnu.")
+    ] = None,
+    shared: Annotated[bool, typer.Option("--shared", help="With c: link a shared library too.")] = False,
+    version: Annotated[int, typer.Option("--fmi", metavar="2|3", help="With fmu: the version of FMI.")] = 3,
+    inputs: Annotated[
+        str | None, typer.Option("--inputs", metavar="NAMES", help="With fmu: parameters that are inputs, by commas.")
+    ] = None,
+    dt: Dt = None,
+    omega: Omega = None,
+    sets: Sets = None,
+    trust: Trust = False,
+) -> None:
+    """Write the compiled step for use without Python.
+
+    As a WebAssembly module for browsers and node, as an object with a C header, or as a functional mock-up unit for
+    co-simulation.
+    """
+    with exit_on_error():
+        set_up_jax()
+        from .execute import job_from
+        from .request import spec_from
+
+        spec = spec_from(model, {"method": method, "dt": dt, "omega": omega}, sets or [], None, trust=trust)
+        job = job_from(spec)
+        import holonomix as hx
+
+        form = form or ("fmu" if out.suffix == ".fmu" else "wasm")
+        given = inputs.split(",") if inputs else None
+        observe = job.observe | {"energy": job.problem.system.hamiltonian}
+        more = {"dt": job.dt, "observe": observe, "target": target, "shared": shared}
+        if form == "fmu":
+            more["version"] = version
+        hx.export(job.problem, job.method, out, form, inputs=given, **more)
+        typer.echo(f"{form}: {out}")
+
+
+@app.command()
 def reproduce(
     paper: Annotated[
         str | None, typer.Argument(metavar="PAPER", help="Name of a paper, or all. Without it, the papers are listed.")

@@ -21,7 +21,7 @@ SIGN = "sections 4.1 and 4.2: the potential is V = +sum y"
 # -- section 4.1: the double pendulum ----------------------------------------------------------------------------------
 
 
-def pendulum_methods(problem: Any) -> dict[str, tuple[Any, Any, int]]:
+def pendulum_methods(problem: hx.Problem) -> dict[str, tuple[Any, Any, int]]:
     """The rows of figure 1 in the order of the paper, and ours: system, method, and the divisor of h."""
     stiff = problem.system.penalized(OMEGA)
     return {
@@ -97,7 +97,7 @@ def figure1(found: Findings, quick: bool) -> None:
         )
 
 
-def _from_angles(q: np.ndarray, problem: Any) -> np.ndarray:
+def _from_angles(q: np.ndarray, problem: hx.Problem) -> np.ndarray:
     lengths = np.asarray(problem.system.params["lengths"])
     arms = lengths[:, None] * np.stack([np.sin(q), -np.cos(q)], axis=-1)
     return np.cumsum(arms, axis=1)

@@ -47,7 +47,8 @@ class Chart {
       return splits.map((v) => (Math.abs(Math.log10(v) / every - Math.round(Math.log10(v) / every)) < 1e-9 ? v : null));
     };
     const decades = this.chart.log ? { grid: { ...axis.grid, filter: powers }, ticks: { ...axis.ticks, filter: powers }, filter: powers } : {};
-    const number = (u, values) => values.map((v) => (v === null ? "" : Math.abs(v) >= 1e4 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(0) : String(+v.toPrecision(6))));
+    const digits = (v, [a, b]) => (b > a && !this.chart.log ? Math.max(0, Math.min(6, Math.ceil(Math.log10(Math.abs(v) / (b - a)) - 1e-9))) : 0); // so that neighbors differ
+    const number = (u, values) => values.map((v) => (v === null ? "" : Math.abs(v) >= 1e4 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(digits(v, values)) : String(+v.toPrecision(6))));
     if (this.plot) this.plot.destroy();
     this.plot = new uPlot({
       width: this.width(), height: 150, legend: { show: false }, series: options, bands,

@@ -156,7 +156,10 @@ class Drag {
 
   shift(q, k, way, weight) {
     const { dimension: d } = data;
-    if (data.scene.layout === "rotation") for (let c = 0; c < 3; c++) q[3 * c + k] += weight * way[c];
+    if (data.scene.layout === "angles") { // the last rod turns to the pointer
+      const { points } = this.drawing.figure, arm = [0, 1].map((c) => points[3 * k + c] - (k ? points[3 * k - 3 + c] : 0)), to = arm.map((x, c) => x + way[c]);
+      q[k] += Math.atan2(arm[0] * to[1] - arm[1] * to[0], arm[0] * to[0] + arm[1] * to[1]);
+    } else if (data.scene.layout === "rotation") for (let c = 0; c < 3; c++) q[3 * c + k] += weight * way[c];
     else for (let c = 0; c < d; c++) q[k * this.source.wide + c] += weight * way[c];
   }
 

@@ -44,7 +44,7 @@ class Drawing {
     this.makeCamera();
     this.figure = new Figure(this, this.points);
     this.figures = [this.figure];
-    this.makePlanes(); this.makeOverview(); this.makeArrows();
+    this.makePlanes(); this.makeTriad(); this.makeOverview(); this.makeArrows();
     new ResizeObserver(() => this.resize()).observe(stage);
     this.resize();
   }
@@ -58,25 +58,23 @@ class Drawing {
       for (let i = 0; i < w.count * this.data.points; i++)
         if (!ends.has(i % this.data.points)) take([w.x[d * i], w.x[d * i + 1], d === 3 ? w.x[d * i + 2] : 0]);
     this.anchors.forEach(take);
-    for (const f of this.scene.frames) { // a ball about the center of every body that contains its shapes
-      const reach = Math.max(0, ...f.shapes.map((s) => this.reach(s)));
-      const around = (x) => { for (const sign of [-1, 1]) take(x.map((v, i) => (i < d ? v + sign * reach : v))); };
-      if (f.center < 0) around(this.anchors[-f.center - 1] || [0, 0, 0]);
-      else for (const w of windows) for (let row = 0; row < w.count; row++) {
-        const i = d * (row * this.data.points + f.center);
-        around([w.x[i], w.x[i + 1], d === 3 ? w.x[i + 2] : 0]);
+    for (const f of this.scene.frames) { // the corners of every body
+      const corners = f.shapes.flatMap((s) => this.corners(s)), still = f.center < 0 && !f.directors.length;
+      for (const w of windows) for (let row = 0; row < w.count && (row === 0 || !still); row += Math.max(1, Math.floor(w.count / 150))) {
+        const at = (k) => (k < 0 ? this.anchors[-k - 1] || [0, 0, 0] : [0, 1, 2].map((c) => (c < d ? w.x[(row * this.data.points + k) * d + c] : 0)));
+        const m = still ? new THREE.Matrix4() : pose(f, at, this.flat), v = new THREE.Vector3();
+        for (const corner of corners) take(v.set(...corner).applyMatrix4(m).toArray());
       }
     }
+    for (const g of this.scene.guides || []) if (!g.frame) for (const line of g.lines) for (let i = 0; i + d <= line.length; i += d) take(lift(line.slice(i, i + d)));
     if (!Number.isFinite(low[0])) { low.fill(0); high.fill(0); }
     this.center = low.map((x, i) => (x + high[i]) / 2);
     this.alone = !(Math.max(...high.map((x, i) => x - low[i])) > 0); // one point that does not move
     this.size = Math.max(...high.map((x, i) => x - low[i]), 0) || 1;
-    const up = this.flat ? 1 : this.scene.up < 0 ? 2 : this.scene.up, side = (up + 1) % 3, wide = high[this.flat ? 0 : side] - low[this.flat ? 0 : side];
-    this.beside = [0, 0, 0];  // where a second figure stands
-    this.beside[this.flat ? 0 : side] = 1.1 * Math.max(wide, 0.2 * this.size);
-    if ((this.data.live?.kernels.length || 0) > 1) {
-      high.forEach((x, i) => { high[i] += this.beside[i]; this.center[i] += 0.5 * this.beside[i]; });
-    }
+    const up = this.flat ? 1 : this.scene.up < 0 ? 2 : this.scene.up, side = this.flat ? 0 : (up + 1) % 3;
+    this.beside = [0, 0, 0]; // where a second figure stands
+    this.beside[side] = 1.1 * Math.max(high[side] - low[side], 0.2 * this.size);
+    if ((this.data.live?.kernels.length || 0) > 1) high.forEach((x, i) => { high[i] += this.beside[i]; this.center[i] += 0.5 * this.beside[i]; });
     this.low = low; this.high = high;
     const first = windows[0].x;
     for (let i = 0; i < this.points.length; i++) this.points[i] = i % 3 < d ? first[Math.floor(i / 3) * d + (i % 3)] : 0;
@@ -84,11 +82,15 @@ class Drawing {
     this.unit = Math.min(this.size, 10 * Math.min(Infinity, ...lengths.filter((x) => x > 0))); // what marks are scaled by
   }
 
-  reach(s) { // the largest distance of a shape's points from the center of its body
-    const n = s.size, d = this.dim, at = Math.hypot(...s.position);
-    if (s.kind === "line") { let far = 0; for (let i = 0; i < n.length; i += d) far = Math.max(far, Math.hypot(...n.slice(i, i + d))); return far; }
-    const sizes = { sphere: () => n[0], cylinder: () => Math.hypot(n[0], (n[1] || 0) / 2), capsule: () => n[0] + (n[1] || 0) / 2, rod: () => Math.hypot(n[0], n[1] || 0, n[1] || 0) / 2 };
-    return at + (sizes[s.kind] || (() => Math.hypot(...n) / 2))();
+  corners(s) { // of a box around a shape, in the coordinates of its body
+    const n = s.size, d = this.dim, r = s.rotation, k = r.length === 9 ? 3 : 2, out = [];
+    if (s.kind === "line") { for (let i = 0; i + d <= n.length; i += d) out.push(lift(n.slice(i, i + d))); return out; }
+    const wide = { sphere: [n[0], n[0], n[0]], ring: [n[0] + n[1] / 2, n[0] + n[1] / 2, n[1] / 2], cylinder: [n[0], n[0], (n[1] || 0) / 2], capsule: [n[0], n[0], n[0] + (n[1] || 0) / 2], rod: [n[0] / 2, (n[1] || 0) / 2, (n[1] || 0) / 2] }[s.kind] || [0, 1, 2].map((i) => (n[i] || 0) / 2);
+    for (let c = 0; c < 8; c++) {
+      const x = wide.map((v, i) => ((c >> i) & 1 ? v : -v));
+      out.push([0, 1, 2].map((i) => (s.position[i] || 0) + (i < k ? x.slice(0, k).reduce((sum, v, j) => sum + r[i * k + j] * v, 0) : 0)));
+    }
+    return out;
   }
 
   distance(aspect) { // from which a camera in space sees all corners of the box
@@ -109,7 +111,8 @@ class Drawing {
     const axes = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
     this.camera.up.set(...axes[up]);
     const side = axes[(up + 1) % 3], front = axes[(up + 2) % 3];
-    const from = this.flat ? [0, 0, 1] : [0, 1, 2].map((i) => 0.75 * front[i] - 0.45 * side[i] + 0.35 * axes[up][i]);
+    const rise = 0.35 + 0.8 * Math.max(0, 1 - (2 * (this.high[up] - this.low[up])) / this.size); // what lies flat is seen from above
+    const from = this.flat ? [0, 0, 1] : [0, 1, 2].map((i) => 0.75 * front[i] - 0.45 * side[i] + rise * axes[up][i]);
     const norm = Math.hypot(...from);
     this.from = new THREE.Vector3(...from.map((x) => x / norm));
     this.home = c.clone().addScaledVector(this.from, d);
@@ -169,6 +172,26 @@ class Drawing {
     }
   }
 
+  makeTriad() { // the directions of the axes, in a corner
+    const svg = (this.triad = document.createElementNS("http://www.w3.org/2000/svg", "svg"));
+    svg.setAttribute("viewBox", "-32 -32 64 64"); svg.setAttribute("class", "triad"); svg.setAttribute("aria-hidden", "true");
+    this.arms = ["x", "y", "z"].slice(0, this.dim).map((name, i) => {
+      const line = svg.appendChild(document.createElementNS(svg.namespaceURI, "line")), text = svg.appendChild(document.createElementNS(svg.namespaceURI, "text"));
+      line.setAttribute("stroke", ["#dc2626", "#059669", "#2563eb"][i]); text.textContent = name;
+      return { line, text, axis: new THREE.Vector3(...[0, 1, 2].map((k) => (k === i ? 1 : 0))) };
+    });
+    this.stage.append(svg);
+  }
+
+  turnTriad() {
+    const back = this.camera.quaternion.clone().invert(), v = new THREE.Vector3();
+    for (const { line, text, axis } of this.arms) {
+      v.copy(axis).applyQuaternion(back);
+      line.setAttribute("x2", 20 * v.x); line.setAttribute("y2", -20 * v.y);
+      text.setAttribute("x", 27 * v.x); text.setAttribute("y", 3 - 27 * v.y);
+    }
+  }
+
   makeOverview() { // points of the whole run, never joined
     const o = this.data.overview;
     if (!o) return;
@@ -224,6 +247,7 @@ class Drawing {
   render() {
     this.sun.position.copy(this.camera.position).addScaledVector(this.camera.up, this.size);
     this.renderer.render(this.world, this.camera);
+    this.turnTriad();
     this.moved = false;
   }
 }

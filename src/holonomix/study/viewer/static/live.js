@@ -139,8 +139,18 @@ class KernelFrames {
   fill(kernel, out) {
     const { dimension: d, points: n } = data, q = kernel.q, { wide } = this;
     const near = (x) => Math.max(-1e9, Math.min(1e9, x)); // a method that drifts may leave the picture for good
-    if (data.scene && data.scene.layout === "rotation") for (let k = 0; k < 3; k++) for (let c = 0; c < 3; c++) out[3 * k + c] = near(q[3 * c + k]);
+    const layout = data.scene ? data.scene.layout : "";
+    if (layout === "angles") this.arms(kernel).forEach((length, k) => {
+      out[3 * k] = (k ? out[3 * k - 3] : 0) + length * Math.sin(q[k]);
+      out[3 * k + 1] = (k ? out[3 * k - 2] : 0) - length * Math.cos(q[k]);
+    });
+    else if (layout === "rotation") for (let k = 0; k < 3; k++) for (let c = 0; c < 3; c++) out[3 * k + c] = near(q[3 * c + k]);
     else for (let k = 0; k < n; k++) for (let c = 0; c < d; c++) out[3 * k + c] = near(q[k * wide + c]);
+  }
+
+  arms(kernel) { // the lengths of rods in a row, which may have sliders
+    const { arms } = data.scene, { lengths } = kernel.params;
+    return lengths && lengths.length === arms.length ? Array.from(lengths) : arms;
   }
 
   preview() { // rows of a short run, for the size of the picture
