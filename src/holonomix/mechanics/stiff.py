@@ -98,6 +98,7 @@ class StiffSystem(AbstractSystem):
     shape: tuple[int, ...] | None = eqx.field(static=True)
     redundant: bool = eqx.field(static=True)
     row_sets: int = eqx.field(static=True)
+    rate_count: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class StiffSystem(AbstractSystem):
         self.potential_fn = TotalPotential(rigid.potential_fn, strong)
         self.constraint_terms, self.manifold_terms = (), rigid.constraint_terms
         self.mass, self.force_fn, self.vector_fn, self.params = rigid.mass, rigid.force_fn, None, rigid.params
-        self.shape, self.redundant, self.row_sets = None, False, 1
+        self.shape, self.redundant, self.row_sets, self.rate_count = None, False, 1, rigid.rate_count
 
     @property
     def kind(self) -> str:

@@ -20,7 +20,7 @@ from ..trace.frozen import freeze
 from ..trace.functions import as_callable
 from ..trace.signatures import Parametrized, with_params
 from .abstract import AbstractSystem
-from .mass import AbstractMass, MassLike, as_mass
+from .mass import AbstractMass, MassLike, ParameterMass, as_mass
 from .names import as_terms
 from .potentials import as_potential
 
@@ -53,6 +53,7 @@ class System(AbstractSystem):
     shape: tuple[int, ...] | None = eqx.field(static=True)  # of q, where it is known
     redundant: bool = eqx.field(static=True)  # whether `multipliers` accepts rows that depend on each other
     row_sets: int = eqx.field(static=True)  # of multipliers that a step solves for together
+    rate_count: int = eqx.field(static=True)  # rates through which the applied force depends on v; 0: unknown, or none
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class System(AbstractSystem):
         self.shape = None
         self.redundant = False
         self.row_sets = 1
+        self.rate_count = getattr(force.fn if isinstance(force, Parametrized) else force, "rate_count", 0)
 
     @property
     def constrained(self) -> bool:
@@ -105,7 +107,7 @@ class System(AbstractSystem):
         that a function closes over change later.
         """
         now = freeze(self, lambda system: system.try_out(q), q)
-        if isinstance(now.mass, Parametrized):
+        if isinstance(now.mass, (Parametrized, ParameterMass)):
             return now
         return eqx.tree_at(lambda s: s.mass, now, as_mass(now.mass, q), is_leaf=lambda x: x is now.mass)
 
@@ -117,6 +119,9 @@ class System(AbstractSystem):
         self._constraint(q, t)
         if self.forced:
             self.applied_force(q, q, t)
+        if self.rate_count:
+            self.rate_slopes(q, t)
+            self.rate_loads(q, jnp.zeros(self.rate_count, q.dtype), t)
         if self.magnetic:
             self._vector(q)
         if self.position_mass:

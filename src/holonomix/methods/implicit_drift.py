@@ -3,7 +3,8 @@ r"""Half a kick and the drift onto the manifold for systems with a mass M(q) or 
     p+ = p - dt/2 (H_q(q, p+) - f(q, M^-1 p+, t) + G(q)^T lr)     q1 = q + dt/2 (H_p(q, p+) + H_p(q1, p+))     g(q1) = 0
 
 p+ is implicit. A mass M(q) takes Newton's method on (p+, q1, lr) together; a constant mass with a force that depends
-on the velocity takes sweeps that refresh force and multipliers at once and cost as much as a solve without the force.
+on the velocity takes sweeps that refresh force and multipliers at once and cost as much as a solve without the force;
+where the force says which rates it depends on, as that of a mechanism does, `rate_forces` solves for these implicitly.
 Strong damping (a rate above 2/dt) makes these diverge. Then Newton's method with the derivative of the force follows:
 at once for few coordinates, for many when the driver repeats the step with damped iterations.
 
@@ -24,13 +25,14 @@ from jaxtyping import PyTree
 from ..core.status import Status
 from ..core.types import Numbers, Real
 from ..linalg import Compensation, Dense, implicit_root, iterate, newton_root
-from ..linalg.careful import is_careful, rescue
+from ..linalg.careful import asked_for_care, is_careful, rescue
 from ..linalg.krylov import LARGE, JacobianProduct, block_units
 from ..linalg.scales import inverse_sizes, particle_sizes, relative, stall_rule
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.projection import AbstractSolver
 from .equations import unknown_sizes
 from .kick_drift import Drift, PhasePoint
+from .rate_forces import solve_with_rates
 
 
 def is_general(system: AbstractSystem) -> bool:
@@ -44,9 +46,13 @@ def implicit_kick_drift(
     """From (q, p) to p+ and the point of the manifold at t + dt."""
     q, p, low = start
     dt, t = jnp.asarray(dt, q.dtype), jnp.asarray(t, q.dtype)
-    solve = _solve_by_sweeps if system.separable else _solve_together
-    pull, q1, half, (k, residual, converged) = solve(system, solver, q, p, low, dt, t)
-    kicked = start.kick(dt / 2 * system.force(q, half, t) - _constraint_force(system, q, t, pull))
+    if system.separable and system.rate_count and solver.redundant is None:
+        pull, q1, force, (k, residual, converged) = solve_with_rates(system, q, p, low, dt, t)
+    else:
+        solve = _solve_by_sweeps if system.separable else _solve_together
+        pull, q1, half, (k, residual, converged) = solve(system, solver, q, p, low, dt, t)
+        force = system.force(q, half, t)
+    kicked = start.kick(dt / 2 * force - _constraint_force(system, q, t, pull))
     low_q = (dt / 2 * (system.velocity(q, kicked.p) + system.velocity(q1, kicked.p)) + low.q) - (q1 - q)
     point = PhasePoint(q1, kicked.p, Compensation(low_q, kicked.low.p))
     found = Status.OK
@@ -141,6 +147,9 @@ def _iterate_sweeps(args: PyTree) -> tuple[Any, Any]:
     m = start.size - q.size
     jac = system.linearize(q, t) if m else None
     fixed = system.gram(q, jac, jac).factor_redundant(symmetric=True) if redundant and m else None
+    # rows of rigid bodies are eliminated at the start of the step; sweeps converge linearly as it is
+    chord = m > 0 and not redundant and not asked_for_care() and system.has_rigid_rows(q)
+    start_factor = system.gram_on_manifold(q, jac).factor(symmetric=True) if chord else None
 
     # sizes at the end of the free motion, because a constraint may vanish at q
     per_row = inverse_sizes(_constraint_sizes(start, args)) if m else None
@@ -154,8 +163,10 @@ def _iterate_sweeps(args: PyTree) -> tuple[Any, Any]:
         change = -r[m:]
         if jac is None:
             return x + change
-        there = system.linearize(_end(x, args), t + dt)
+        there = jac if chord else system.linearize(_end(x, args), t + dt)
         shift = r[:m] / dt + dt / 2 * there(system.velocity(q, change.reshape(q.shape)))
+        if start_factor is not None:
+            return x + jnp.concatenate([start_factor.solve(shift), change])
         if fixed is None:
             return x + jnp.concatenate([system.gram(q, there, jac).factor().solve(shift), change])
         return jnp.concatenate([fixed.shortest(x[:m] + fixed.solve(shift)), x[m:] + change])

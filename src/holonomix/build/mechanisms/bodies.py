@@ -219,7 +219,7 @@ class Body(BodyResults):
         self.first = -1  # its first particle
         self.shapes: list[tuple[AbstractShape, np.ndarray, np.ndarray]] = []
         self.color = ""
-        self.rotor = False  # the rotor inertia of a joint: no weight, no momentum, no picture
+        self.rotor: Any = None  # position and radius, of an armature: no weight, no momentum, no picture
 
     @property
     def fixed(self) -> bool:

@@ -10,9 +10,10 @@ import numpy as np
 
 from ...core.checks import number, whole_number
 from ...core.errors import InputError
+from .actuators import Motor, dry_friction
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
-from .forces import AppliedForce, AppliedTorque
-from .forms import PhaseRow
+from .forces import AppliedForce, AppliedTorque, depends_on_rate
+from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .frames import Frame, ends_of_joint
 from .joints import Joint, coupling_row, make_joint, numbers, vector
 from .stacks import make_stack
@@ -40,10 +41,13 @@ class Description:
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
         self._commands: dict[str, tuple[int, ...]] = {}  # shapes of motors and forces that are parameters
         self._applied: list[Any] = []
+        self._stops: list[tuple[Joint, int, float, float, float]] = []
+        self.motors: dict[str, Motor] = {}  # of files; see `command`
         self._rates: list[tuple[Joint, int, float]] = []
         self._named: dict[str, np.ndarray] = {}  # positions and
         self._configured: dict[str, np.ndarray] = {}  # rates given to `configure`
         self._particles = 0
+        self._force_program: Any = None  # of `acceleration`, while the mechanism stays as it is
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
@@ -284,6 +288,32 @@ class Description:
             raise InputError(f"{why}: joint {joint.name!r} ({joint.kind}) has no position number {which}")
         return joint.coordinates[which]
 
+    def armature(self, joint: Joint, inertia: float, which: int = 0) -> Joint:
+        """Adds `inertia/2 x'^2` to the kinetic energy of a joint's position x, as of a fast rotor behind a large gear.
+
+        The rotor is a point on a circle (of a slide: on a line) that moves as the joint does: a body without weight and
+        momentum, so all masses stay constant.
+        """
+        coordinate = self._position("an armature", joint, which)
+        value = number("an armature: inertia", inertia, 0)
+        if not value > 0:
+            raise InputError(f"joint {joint.name!r}: the inertia of an armature must be positive, not {value:g}")
+        name = self._new_name(f"rotor of {joint.name}" + (f"[{which}]" if which else ""), "joint")
+        dim, distance = self.dimensions, coordinate.kind == "distance"
+        far = joint.a if joint.b.fixed else joint.b
+        spread = (sum(far.inertia.directors) / far.mass) ** 0.5 if far.inertia is not None else 0.0
+        radius = 1.0 if distance or not spread > 0 else spread
+        kind = "point" if dim == 3 else "planar point"
+        body = self._add_body(f"{name}, body", Inertia(kind, value / radius**2, np.eye(dim), ()), None, None)
+        body.rotor = (coordinate, radius)
+        place, e = vector(body, np.zeros(dim), name, point=True), [Vector((), x) for x in np.eye(dim)]
+        rows: list[Row] = [ProductRow(x, place) for x in (e[1:] if distance else e[2:])]
+        if not distance:
+            rows.append(ProductRow(place, place, radius**2))
+        own = Coordinate(coordinate.kind, (e[0], place) if distance else (e[0], e[1], place))
+        rows.append(coupling_row([(1.0, coordinate), (-1.0, own)], 0.0)[0])
+        return self._add_joint(Joint(name, "rotor", joint.b, body, rows, None))
+
     # -- forces and drives ------------------------------------------------------------------------------------------
 
     def spring(
@@ -347,6 +377,37 @@ class Description:
                 f"command {name!r} has {self._commands[name]} numbers elsewhere, not {shape}: use two names"
             )
 
+    def command(self, motor: str, command: Any, *, dt: float | None = None) -> None:
+        """What a motor of a file (`m.motors`) does: a number, a function of `(t, position, rate)`, or an array.
+
+        An array has one entry for each step of length `dt` from t = 0; between entries it is interpolated, and its last
+        entry stays. Commands have the units of the file, and a new one replaces the one before.
+        """
+        if motor not in self.motors:
+            raise InputError(f"there is no motor {motor!r}; there are {', '.join(self.motors) or 'none'}")
+        found = self.motors[motor]
+        entry = (found.joint, found.which, 0.0, found.torque(command, dt))
+        self._joint_forces = [x for x in self._joint_forces if x is not found.entry]
+        self._joint_forces.append(entry)
+        found.entry, self._force_program = entry, None
+
+    def friction(self, joint: Joint, torque: float, *, speed: float = 1e-2, which: int = 0) -> None:
+        """Dry friction of a joint, smoothed: `-torque tanh(rate / speed)`."""
+        self._position("friction", joint, which)
+        torque, speed = number("friction: torque", torque, 0), number("friction: speed", speed, 0)
+        if not speed > 0:
+            raise InputError(f"joint {joint.name!r}: the speed of friction must be positive")
+        self._joint_forces.append((joint, which, 0.0, dry_friction(torque, speed)))
+
+    def stop(self, joint: Joint, lower: float, upper: float, *, stiffness: float, which: int = 0) -> None:
+        """Elastic stops of a joint: a spring where its position leaves the range; of angles at most one turn."""
+        kind = self._position("a stop", joint, which).kind
+        lower, upper = number("a stop: lower", lower), number("a stop: upper", upper)
+        stiffness = number("a stop: stiffness", stiffness, 0)
+        if not lower <= upper or (kind == "angle" and upper - lower >= 2 * np.pi):
+            raise InputError(f"joint {joint.name!r}: its stops {lower:g} and {upper:g} are no range within a turn")
+        self._stops.append((joint, which, lower, upper, stiffness))
+
     def drive(self, joint: Joint, angle: Any = None, *, distance: Any = None, which: int = 0) -> Joint:
         """Prescribes a joint's position as a function of time; the reaction of the drive is a joint of its own."""
         motion = angle if angle is not None else distance
@@ -392,7 +453,8 @@ class Description:
             self._name_command(force, (self.dimensions,))
         value = None if fn else jnp.asarray(numbers("a force", "force", force, self.dimensions))
         c = jnp.asarray(body.point_coefficients(at, "a force"))
-        self._applied.append(AppliedForce(c, value, body.kind, body.particles, fn))
+        rated = callable(force) and depends_on_rate(force, (), *[(self.dimensions,)] * 2)
+        self._applied.append(AppliedForce(c, value, body.kind, body.particles, fn, rated))
 
     def torque(self, body: Body, torque: Any) -> None:
         """A torque on a body in world coordinates: constant, `torque(t, rotation, angular_velocity)`, or a command."""
@@ -400,7 +462,9 @@ class Description:
         if body.kind in ("point", "planar point", "ground"):
             raise InputError(f"a torque cannot act on {body.name!r}, a {body.kind}")
         fn = torque if callable(torque) or isinstance(torque, str) else None
+        dim = self.dimensions
         if isinstance(torque, str):
-            self._name_command(torque, (3,) if self.dimensions == 3 else ())
+            self._name_command(torque, (3,) if dim == 3 else ())
         value = None if fn else jnp.asarray(self._turning("a torque", "torque", torque))
-        self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn))
+        rated = callable(torque) and depends_on_rate(torque, (), (dim, dim), (3,) if dim == 3 else ())
+        self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn, rated))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...trace.sparsity import dependence
 from .bodies import Body
 from .forms import JointCoordinate, Vector, frames_of
 
@@ -41,6 +42,14 @@ class Pairs(eqx.Module):
         square = jnp.sum(apart**2, axis=-1, keepdims=True)
         along = jnp.sum(apart * rate, axis=-1, keepdims=True) / jnp.where(square > 0, square, 1.0)
         return pull(-self.damping[:, None] * along * apart)[0]
+
+    def slopes(self, q: Any) -> Any:
+        """Rates `apart . apart'` of the springs as rows over the velocities."""
+        return jnp.einsum("sd,sd...->s...", self.apart(q), jax.jacrev(self.apart)(q))
+
+    def loads(self, q: Any, rates: Any, t: Any) -> Any:
+        square = jnp.sum(self.apart(q) ** 2, axis=-1)
+        return -self.damping * rates / jnp.where(square > 0, square, 1.0)
 
 
 def make_pairs(several: list[tuple[Vector, tuple[Body, ...], float, float, float]]) -> list[Pairs]:
@@ -87,7 +96,7 @@ class MechanismPotential(eqx.Module):
 
     weight: Any  # the gradient of the weight, in the shape of q
     pairs: tuple[Pairs, ...]
-    springs: tuple[JointSpring, ...]
+    springs: tuple[Any, ...]  # and stops
 
     def __call__(self, q: Any, *params: Any) -> Any:
         total = jnp.sum(self.weight * q)
@@ -105,6 +114,7 @@ class JointForce(eqx.Module):
     coordinate: JointCoordinate
     damping: Any
     torque: Any = eqx.field(static=True)  # None: a damper alone
+    rated: bool = eqx.field(static=True)  # whether it depends on the rate
 
     def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
         x, slope = jax.value_and_grad(self.coordinate)(q)
@@ -116,6 +126,13 @@ class JointForce(eqx.Module):
             torque = torque + self.torque(t, x, rate)
         return torque * slope
 
+    def slopes(self, q: Any) -> Any:
+        return jax.grad(self.coordinate)(q)[None]
+
+    def loads(self, q: Any, rates: Any, t: Any) -> Any:
+        torque = -self.damping * rates
+        return torque if self.torque is None else torque + self.torque(t, self.coordinate(q), rates[0])
+
 
 class AppliedForce(eqx.Module):
     """A force `f(t, position, velocity)`, a constant one, or a parameter of this name, at a point of a body."""
@@ -125,6 +142,7 @@ class AppliedForce(eqx.Module):
     kind: str = eqx.field(static=True)
     particles: tuple[int, ...] = eqx.field(static=True)
     fn: Any = eqx.field(static=True)
+    rated: bool = eqx.field(static=True)  # whether it depends on the velocity
 
     def point(self, q: Any) -> Any:
         return self.coefficients @ frames_of((self.kind,), q[np.asarray(self.particles)])
@@ -138,6 +156,12 @@ class AppliedForce(eqx.Module):
         rate = jax.jvp(self.point, (q,), (v,))[1]
         return pull(jnp.asarray(self.fn(t, x, rate), q.dtype))[0]
 
+    def slopes(self, q: Any) -> Any:
+        return jax.jacrev(self.point)(q)
+
+    def loads(self, q: Any, rates: Any, t: Any) -> Any:
+        return jnp.asarray(self.fn(t, self.point(q), rates), q.dtype)
+
 
 class AppliedTorque(eqx.Module):
     """A torque `f(t, rotation, angular velocity)`, a constant or a parameter, on a body, in world coordinates.
@@ -150,40 +174,107 @@ class AppliedTorque(eqx.Module):
     kind: str = eqx.field(static=True)
     particles: tuple[int, ...] = eqx.field(static=True)
     fn: Any = eqx.field(static=True)
+    rated: bool = eqx.field(static=True)
 
     def directors(self, q: Any) -> Any:
         return frames_of((self.kind,), q[np.asarray(self.particles)])[1:]
 
+    @property
+    def share(self) -> float:
+        return 1.0 if self.kind == "rod" else 0.5
+
+    def spin(self, q: Any, v: Any) -> Any:
+        d = self.directors(q)
+        rate = jax.jvp(self.directors, (q,), (v,))[1]
+        if d.shape[-1] == 3:
+            return self.share * jnp.sum(jnp.cross(d, rate), axis=0)
+        return self.share * jnp.sum(d[:, 0] * rate[:, 1] - d[:, 1] * rate[:, 0])
+
+    def torque(self, d: Any, spin: Any, t: Any) -> Any:
+        return jnp.asarray(self.fn(t, d.T @ self.axes.T, spin), d.dtype)
+
     def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
         d, pull = jax.vjp(self.directors, q)
-        share = 1.0 if self.kind == "rod" else 0.5
         value = self.value
         if isinstance(self.fn, str):
             value = params[self.fn]
         elif self.fn is not None:
-            rate = jax.jvp(self.directors, (q,), (v,))[1]
-            if d.shape[-1] == 3:
-                spin = share * jnp.sum(jnp.cross(d, rate), axis=0)
-            else:
-                spin = share * jnp.sum(d[:, 0] * rate[:, 1] - d[:, 1] * rate[:, 0])
-            value = jnp.asarray(self.fn(t, d.T @ self.axes.T, spin), q.dtype)
+            value = self.torque(d, self.spin(q, v), t)
         if d.shape[-1] == 3:
             turned = jnp.cross(jnp.broadcast_to(value, d.shape), d)
         else:
             turned = value * jnp.stack([-d[:, 1], d[:, 0]], axis=1)
-        return pull(share * turned)[0]
+        return pull(self.share * turned)[0]
+
+    def slopes(self, q: Any) -> Any:
+        rows = jax.jacrev(lambda v: self.spin(q, v))(jnp.zeros_like(q))
+        return rows.reshape(-1, *q.shape)
+
+    def loads(self, q: Any, rates: Any, t: Any) -> Any:
+        d = self.directors(q)
+        return jnp.atleast_1d(self.torque(d, rates if d.shape[-1] == 3 else rates[0], t))
 
 
 class MechanismForce(eqx.Module):
-    """Dampers, motors and applied forces, as `force(q, v, t)`."""
+    """Dampers, motors and applied forces, as `force(q, v, t)`.
+
+    Dampers and what depends on velocities act through `rate_count` rates, `S(q)^T c(S v)`, which methods solve for
+    implicitly: `force(q, q, t, "slopes")` is S and the rest of the force, `force(q, S v, t, "loads")` is c with its
+    derivative.
+    """
 
     pairs: tuple[Pairs, ...]
     others: tuple[Any, ...]
+    counts: tuple[int, ...] = eqx.field(static=True)  # rates of each term that has some
 
-    def __call__(self, q: Any, v: Any, t: Any, params: Any = None) -> Any:
+    def __init__(self, pairs: tuple[Pairs, ...], others: tuple[Any, ...], shape: tuple[int, ...]):
+        self.pairs, self.others = pairs, others
+        like = jax.ShapeDtypeStruct(shape, float)
+        self.counts = tuple(jax.eval_shape(term.slopes, like).shape[0] for term in self.rated)
+
+    @property
+    def rated(self) -> tuple[Any, ...]:
+        return (*self.pairs, *(term for term in self.others if term.rated))
+
+    @property
+    def rate_count(self) -> int:
+        return sum(self.counts)
+
+    def __call__(self, q: Any, v: Any, t: Any, params: Any = None, part: str = "") -> Any:
+        if part == "loads":
+            return self._loads(q, v, t)
         total = jnp.zeros_like(q)
+        if part == "slopes":
+            for term in self.others:
+                total = total if term.rated else total + term.force(q, v, t, params)
+            return jnp.concatenate([term.slopes(q) for term in self.rated]), total
         for pairs in self.pairs:
             total = total + pairs.force(q, v)
         for term in self.others:
             total = total + term.force(q, v, t, params)
         return total
+
+    def _loads(self, q: Any, rates: Any, t: Any) -> Any:
+        loads, slopes, first = [], [], 0
+        for term, count in zip(self.rated, self.counts, strict=True):
+            own = rates[first : first + count]
+            law = lambda r, term=term: term.loads(q, r, t)
+            if isinstance(term, Pairs) or count == 1:  # each load depends on its own rate
+                load, slope = jax.jvp(law, (own,), (jnp.ones_like(own),))
+                slope = jnp.diag(slope)
+            else:
+                load, slope = law(own), jax.jacfwd(law)(own)
+            loads.append(load)
+            slopes.append(jnp.pad(slope, ((0, 0), (first, len(rates) - first - count))))
+            first += count
+        return jnp.concatenate(loads), jnp.concatenate(slopes)
+
+
+def depends_on_rate(fn: Any, *like: tuple[int, ...]) -> bool:
+    """Whether a user's function of arguments of these shapes depends on the last one; True if tracing it fails."""
+    try:
+        flat = lambda *x: jnp.ravel(jnp.asarray(fn(*x), float))
+        closed = jax.make_jaxpr(flat)(*(jax.ShapeDtypeStruct(shape, float) for shape in like))
+        return bool(dependence(closed, len(like) - 1).nnz)
+    except Exception:
+        return True

@@ -18,17 +18,19 @@ from ...mechanics import System
 from ...mechanics.problem import Problem
 from ...trace.signatures import Parametrized
 from . import queries
+from .actuators import Stop
 from .assembly import Equations, Redundancy, close, find_redundant
 from .bodies import KINDS, Body, expand, frame_rate
+from .closing import close_by_joints
 from .description import Description
-from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, make_pairs
+from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, depends_on_rate, make_pairs
 from .forms import PhaseRow, coordinate_of
 from .joints import Joint
 from .observables import observables
 from .pictures import make_scene
 from .results import cross, moment
 from .terms import local_terms, packed, rigid_terms
-from .tree import configure
+from .tree import configure, move_rotors, spanning_tree
 from .velocities import given_by_body, given_by_joint, start_velocities
 
 
@@ -43,7 +45,6 @@ class Mechanism(Description):
 
     redundancy: Redundancy | None = None  # known after `problem`
     _kept: tuple[tuple[str, Any, int], ...] = ()  # whose rows the system has, in its order
-    _force_program: Any = None  # of `acceleration`, while the mechanism stays as it is
 
     # -- assembly ---------------------------------------------------------------------------------------------------
 
@@ -55,7 +56,8 @@ class Mechanism(Description):
         if not self.bodies:
             raise InputError(f"the mechanism has no bodies: {self.when_empty}")
         parts = [body.start() for body in self.bodies]
-        return tuple(np.concatenate(x) for x in zip(*parts, strict=True))  # pyright: ignore[reportReturnType]
+        q, v, masses = (np.concatenate(x) for x in zip(*parts, strict=True))
+        return *move_rotors(self.bodies, q, v), masses
 
     def assemble(self, t: float = 0.0) -> Mechanism:
         """Moves the bodies from where they were placed to where all joints are closed; returns the mechanism.
@@ -77,9 +79,12 @@ class Mechanism(Description):
         q = self._start()[0]
         guides = [row for joint in self.joints for row in joint.guides]
         if guides:  # closed loops of frames: not half a turn away
+            found = close_by_joints(self, equations, t, set(self._named))
+            if found is not None:
+                return close(equations, found, t, self.name)
             with contextlib.suppress(ConvergenceError):
                 guide = Joint("guides", "guide", self.ground, self.ground, guides, None)
-                q = close(Equations(self.bodies, [*self.joints, guide], equations.masses), q, t, self.name)
+                q = close(Equations(self.bodies, [*self.joints, guide], equations.masses), q, t, self.name, 40)
         held = [(self[name], k, x) for name, several in self._named.items() for k, x in enumerate(several)]
         if held:
             rows = [PhaseRow(((1.0, joint.coordinates[k]),), float(x)) for joint, k, x in held]
@@ -88,7 +93,15 @@ class Mechanism(Description):
                 q = close(Equations(self.bodies, [*self.joints, kept], equations.masses), q, t, self.name, 40)
             except ConvergenceError:
                 pass  # they are a first guess
-        return close(equations, q, t, self.name)
+        try:
+            return close(equations, q, t, self.name)
+        except ConvergenceError:
+            found = close_by_joints(self, equations, t, set(self._named))
+            if found is None and self._named:
+                found = close_by_joints(self, equations, t, set())
+            if found is None:
+                raise
+            return close(equations, found, t, self.name)
 
     def configure(self, positions: Any = None, velocities: Any = None) -> Mechanism:
         """Places the bodies by joint positions and rates given by name, from the ground outward; returns the mechanism.
@@ -155,12 +168,25 @@ class Mechanism(Description):
 
     def _revision(self) -> tuple[int, ...]:
         """Changes when something is added."""
-        several = (self.bodies, self.joints, self._springs, self._joint_springs, self._joint_forces, self._applied)
+        several = (
+            self.bodies,
+            self.joints,
+            self._springs,
+            self._joint_springs,
+            self._joint_forces,
+            self._applied,
+            self._stops,
+        )
         return tuple(len(x) for x in several)
 
     def _drop(self, equations: Equations, q: np.ndarray, t: float) -> None:
-        found = find_redundant(equations, q, t)
-        owners = equations.owners
+        owners, branches = equations.owners, {id(branch.joint) for branch in spanning_tree(self)}
+        if all(
+            id(joint) in branches or joint.b.rotor for joint in self.joints if joint.rows
+        ):  # every joint moves another body
+            found = Redundancy(len(owners), len(owners), len(owners), q.size, (), ())
+        else:
+            found = find_redundant(equations, q, t)
         if found.singular:
             names = _row_texts(owners, found.involved)
             raise ConstraintRankError(
@@ -214,8 +240,12 @@ class Mechanism(Description):
             JointSpring(coordinate_of(joint.coordinates[which]), jnp.asarray(k), jnp.asarray(rest))
             for joint, which, k, rest in self._joint_springs
         )
+        stops = tuple(
+            Stop(coordinate_of(joint.coordinates[which]), jnp.asarray(k), jnp.asarray(lower), jnp.asarray(upper))
+            for joint, which, lower, upper, k in self._stops
+        )
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[2] != 0])
-        return MechanismPotential(known_array(weight), tuple(pairs), springs)
+        return MechanismPotential(known_array(weight), tuple(pairs), (*springs, *stops))
 
     def observables(self, problem: Problem) -> dict[str, Any]:
         """Positions, rates and reaction forces of all joints for `observe=`, by names such as `elbow.angle`.
@@ -235,12 +265,12 @@ class Mechanism(Description):
     def _force(self) -> MechanismForce | None:
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[4] != 0])
         others = [
-            JointForce(coordinate_of(joint.coordinates[which]), jnp.asarray(c), torque)
+            JointForce(coordinate_of(joint.coordinates[which]), jnp.asarray(c), torque, _rated(c, torque))
             for joint, which, c, torque in self._joint_forces
         ]
         if not (pairs or others or self._applied):
             return None
-        return MechanismForce(tuple(pairs), (*others, *self._applied))
+        return MechanismForce(tuple(pairs), (*others, *self._applied), (self._particles, self.dimensions))
 
     # -- results ----------------------------------------------------------------------------------------------------
 
@@ -365,6 +395,11 @@ class Mechanism(Description):
 
     def __repr__(self) -> str:
         return f"Mechanism({self.name!r}, {len(self.bodies)} bodies, {len(self.joints)} joints)"
+
+
+def _rated(damping: float, torque: Any) -> bool:
+    """Whether a force on a joint depends on its rate."""
+    return damping != 0 or (callable(torque) and depends_on_rate(torque, (), (), ()))
 
 
 def _row_text(kind: str, owner: Any, row: int) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...core.errors import InputError
-from .bodies import rotation_matrix
+from .bodies import Body, rotation_matrix
 from .joints import Joint
 from .results import cross
 from .xml_files import turn_about
@@ -33,6 +33,37 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
     if rates is not None:
         mechanism._configured = {name: _numbers(mechanism[name], given) for name, given in rates.items()}
     placed = {-1}
+    for branch in spanning_tree(mechanism):
+        joint, forward = branch.joint, branch.forward
+        if joint.kind == "spherical":
+            _turn(joint, positions.get(joint.name), forward)
+        x, rate = (
+            np.concatenate([_padded(part, given.get(part.name)) for part in joint.stack])
+            for given in (positions, mechanism._configured)
+        )
+        if velocities is not None:
+            branch.far.given.clear()
+        _place(joint, x, rate, forward, placed)
+
+
+class Branch(NamedTuple):
+    """A joint of the tree that bodies are placed along; `forward` is from a to b."""
+
+    joint: Joint
+    forward: bool
+
+    @property
+    def near(self) -> Body:
+        return self.joint.a if self.forward else self.joint.b
+
+    @property
+    def far(self) -> Body:
+        return self.joint.b if self.forward else self.joint.a
+
+
+def spanning_tree(mechanism: Mechanism) -> list[Branch]:
+    """Joints that lead from the ground, or from the first body of a part without ground, to every other body."""
+    placed, out = {-1}, []
     skipped = ("drive", "distance", "point_on_line", "point_on_plane")
     waiting = [j for j in mechanism.joints if j.place is not None and j.kind not in skipped and j is j.stack[0]]
     while waiting:
@@ -41,17 +72,25 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
         if not ready:
             placed.add(min([min(j.a.number, j.b.number) for j in waiting], default=-1))
             continue
-        joint = ready[0]
-        if joint.kind == "spherical":
-            _turn(joint, positions.get(joint.name), joint.a.number in placed)
-        x, rate = (
-            np.concatenate([_padded(part, given.get(part.name)) for part in joint.stack])
-            for given in (positions, mechanism._configured)
-        )
-        forward = joint.a.number in placed
-        if velocities is not None:
-            (joint.b if forward else joint.a).given.clear()
-        _place(joint, x, rate, forward, placed)
+        out.append(Branch(ready[0], ready[0].a.number in placed))
+        placed.add(out[-1].far.number)
+    return out
+
+
+def move_rotors(bodies: list[Body], q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and velocities of all particles, with rotors where their joints are."""
+    for body in bodies:
+        if body.rotor:
+            coordinate, radius = body.rotor
+            x, slope = coordinate.value_and_slopes(q)
+            x, rate = float(x), float(np.sum(slope * v))
+            if coordinate.kind == "distance":
+                place, way = [x], [1.0]
+            else:
+                place, way = radius * np.array([[np.cos(x), np.sin(x)], [-np.sin(x), np.cos(x)]])
+            q[body.first], v[body.first] = 0.0, 0.0
+            q[body.first, : len(place)], v[body.first, : len(way)] = place, rate * np.asarray(way)
+    return q, v
 
 
 def _joint(mechanism: Mechanism, name: str, rate: bool) -> Joint:
