@@ -20,7 +20,8 @@ class Problem:
 
     `reference(t)` returns `(q, p)` for an array of times; `None` if there is no closed form. `invariants` maps names to
     functions of `(q, p)` that the exact motion conserves, besides the energy. `bonds` are pairs of particles that a
-    picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture.
+    picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture. `source` is the
+    mechanism that it was made from, which solutions ask for their joints.
     """
 
     system: Any  # a System or a StiffSystem
@@ -34,6 +35,7 @@ class Problem:
     bonds: tuple[tuple[int, int], ...] = ()
     notes: str = ""
     scene: Scene | None = None
+    source: Any = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.system, AbstractSystem):

@@ -26,7 +26,7 @@ from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential,
 from .forms import PhaseRow, coordinate_of
 from .joints import Joint
 from .pictures import make_scene
-from .results import cross, moment
+from .results import JointAlong, cross, moment
 from .terms import local_terms, packed, rigid_terms
 from .tree import configure, move_rotors, spanning_tree
 from .velocities import given_by_body, given_by_joint, start_velocities
@@ -132,7 +132,7 @@ class Mechanism(Description):
         each = np.repeat(masses[:, None], self.dimensions, axis=1)
         mass, q0, p0 = (known_array(x) for x in (each, q, each * v))
         system = System(self._potential(), self._terms(mass) or None, mass=mass, force=self._force())
-        return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self))
+        return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self), source=self)
 
     def _velocities(self, equations: Equations, q: np.ndarray, t: float) -> np.ndarray:
         """Consistent velocities at q: those given to bodies and joints, the others as near to rest as possible."""
@@ -302,6 +302,17 @@ class Mechanism(Description):
     def energy(self, sol: Any) -> np.ndarray:
         """Kinetic and potential energy along a solution."""
         return sol.energy()
+
+    def joint_along(self, name: str, sol: Any) -> JointAlong:
+        """See `Solution.joint`."""
+        joint = self._names.get(f"joint {name}", self._names.get(name))
+        if not isinstance(joint, Joint):
+            raise InputError(f"there is no joint {name!r}; there are {', '.join(j.name for j in self.joints)}")
+        return JointAlong(joint, sol)
+
+    def add_to_dataset(self, data: Any, sol: Any) -> Any:
+        """See `Solution.to_xarray`."""
+        return queries.add_to_dataset(self, data, sol)
 
     def joint_error(self, sol: Any) -> dict[str, np.ndarray]:
         """The largest residual of each joint along a solution, rows left out as redundant included."""
