@@ -18,7 +18,9 @@ import holonomix as hx
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10_000)
-    steps = parser.parse_args().steps
+    parser.add_argument("--out", default="satellites.png", help="the picture")
+    given = parser.parse_args()
+    steps = given.steps
     problem = hx.models.tethered_satellites()
 
     print(f"{'method':<18} {'energy':>9} {'tethers':>9} {'velocity':>9}   largest errors over {steps} steps of 0.1")
@@ -32,6 +34,8 @@ def main() -> None:
     sol = hx.simulate(problem.system, hx.LineIntegral(4), problem.q0, problem.p0, dt=0.1, t1=100.0, events=passing)
     turns = np.diff(sol.events[0].t)
     print(f"turns of the third satellite take {turns.min():.6f} to {turns.max():.6f}")
+    sol.plot(problem=problem).savefig(given.out, dpi=90)
+    print(f"wrote {given.out}")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ if os.environ.get("HOLONOMIX_XLA_FLAGS", "1") != "0":
             _flags = f"{_flags} {_option}".strip()
     os.environ["XLA_FLAGS"] = _flags
 
-pictures.SOURCES.update(plotting=f"{__name__}.study.plotting", viewer=f"{__name__}.study.viewer")
+pictures.SOURCES.update(
+    plotting=f"{__name__}.study.plotting", viewer=f"{__name__}.study.viewer", atoms=f"{__name__}.build.atoms"
+)
 _HOME = stub_names(__file__)  # name -> module and name there
 _PACKAGES = ("build", "compiler", "core", "linalg", "run", "study", "trace")  # not listed by `dir`
 _MOVED = {  # module -> names that were in `holonomix` before
@@ -46,8 +48,8 @@ _MOVED = {  # module -> names that were in `holonomix` before
     "methods": "Tableau",
     "reductions": "FirstPassage Maximum Mean Minimum",
     "mechanisms": "Box Cylinder Plate Rod Sphere",
-    "mechanics": "BlockMass Capability TimeDependent fixman projection resonances",
-    "certificates": "Certificate Comparison linear_stability",
+    "mechanics": "BlockMass Capability Scene TimeDependent fixman projection resonances",
+    "certificates": "Certificate Comparison linear_stability penalty_multipliers stability_map",
     "errors": "DifferentBitsWarning FailedTrajectoriesWarning ResonanceWarning",
     "study": "papers",
 }

@@ -5,6 +5,7 @@ from . import methods as methods
 from .build import mechanisms as mechanisms
 from .build import models as models
 from .build.mechanisms import Mechanism as Mechanism
+from .build.symbolic import from_sympy as from_sympy
 from .core import errors as errors
 from .core.errors import ConstraintRankError as ConstraintRankError
 from .core.errors import ConvergenceError as ConvergenceError
@@ -15,7 +16,6 @@ from .core.errors import MethodError as MethodError
 from .core.errors import NonFiniteError as NonFiniteError
 from .core.errors import ShapeError as ShapeError
 from .core.errors import SimulationError as SimulationError
-from .core.scene import Scene as Scene
 from .core.status import Status as Status
 from .core.types import Info as Info
 from .core.types import Report as Report
@@ -34,7 +34,6 @@ from .mechanics.projection import SOR as SOR
 from .mechanics.projection import GaussSeidel as GaussSeidel
 from .mechanics.projection import Newton as Newton
 from .mechanics.projection import SymmetricNewton as SymmetricNewton
-from .mechanics.projection import penalty_multipliers as penalty_multipliers
 from .mechanics.projection import project as project
 from .methods import GLA as GLA
 from .methods import HBVM as HBVM
@@ -97,8 +96,9 @@ from .study import plotting as plotting
 from .study.certificates import certify as certify
 from .study.certificates import compare as compare
 from .study.certificates import limit_study as limit_study
-from .study.certificates import stability_map as stability_map
 from .study.export import export as export
+from .study.lyapunov import lyapunov as lyapunov
+from .study.viewer import live as live
 from .trace import taylor as taylor
 
 __version__: str

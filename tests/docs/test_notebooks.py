@@ -17,8 +17,8 @@ notebooks = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(notebooks)
 
 
-def test_there_are_ten():
-    assert len(SCRIPTS) == 10
+def test_there_are_eleven():
+    assert len(SCRIPTS) == 11
     assert [p.stem for p in SCRIPTS] == [p.stem for p in sorted((ROOT / "docs" / "howto").glob("*.ipynb"))]
 
 

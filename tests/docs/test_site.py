@@ -67,3 +67,20 @@ def test_no_measurement_contradicts_what_is_declared():
         if kept is False
     ]
     assert not wrong
+
+
+def test_the_search_splits_names_at_dots_and_brackets():
+    separator = re.search(r"separator: '(.*)'", (ROOT / "mkdocs.yml").read_text())
+    assert separator is not None
+    words = lambda text: [word for word in re.split(separator[1], text) if word]
+    assert words("`hx.Rheonomic(lambda q, t: q[0] - 0.5)`") == ["hx", "Rheonomic", "lambda", "q", "t", "q", "0", "0.5"]
+    assert words("print(run.constraint_forces().keys())") == ["print", "run", "constraint_forces", "keys"]
+    assert words("hx.Rheonomic(") == ["hx", "Rheonomic"]
+
+
+def test_pictures_of_what_goes_wrong_are_small_and_shown():
+    page = (ROOT / "docs" / "elsewhere.md").read_text()
+    pictures = sorted((ROOT / "docs" / "img" / "elsewhere").glob("*.png"))
+    assert len(pictures) == 10
+    for picture in pictures:
+        assert f"img/elsewhere/{picture.name}" in page and picture.stat().st_size < 60_000

@@ -11,6 +11,7 @@ from holonomix.mechanics import Capability
 from holonomix.mechanics.projection import AbstractSolver
 from holonomix.methods.base import _OTHERS
 
+from ..combinations.methods import accepting_redundant
 from .capability_problems import CONSTRAINED_ONLY, T1, end_errors, measured_order, problem
 
 # A quick choice for every run of the suite; all others are measured by `make test-all`.
@@ -58,13 +59,6 @@ DECLARED = [
     for case, make, kind, c in declared()
 ]
 REFUSED = [pytest.param(make, kind, c, id=case) for case, make, kind, c, treated in CASES if not treated]
-
-
-def accepting_redundant(method):
-    """The same method with solvers that accept rows which depend on each other."""
-    is_solver = lambda x: isinstance(x, AbstractSolver)
-    accepting = lambda x: hx.Newton(redundant="min-norm") if is_solver(x) else x
-    return jax.tree.map(accepting, method, is_leaf=is_solver)
 
 
 @pytest.mark.parametrize(("make", "kind", "capabilities"), DECLARED)

@@ -1,7 +1,7 @@
 """The cuda back end: all steps of all rows in one GPU kernel, one trajectory per thread, compiled through LLVM.
 
-The driver library of the GPU is called directly; it turns PTX into machine code and keeps that in its own cache. Arrays
-stay on the device from call to call.
+The CUDA driver library is called directly; it compiles PTX to machine code and caches it. Arrays stay on the device
+between calls.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from .ptx import ALONE, Team, limited, spilling, team_ptx
 from .runner import KernelRunner, LoopBody, batch_axes, from_arrays, lower_with, to_arrays
 
 MIN_PER_DEVICE = 1024  # trajectories for each of several devices
-LOCAL = 1 << 18  # bytes of arrays that a thread may have
-LONGEST = 8_000  # operations of a straight-line program; NVIDIA's compiler takes minutes for longer ones
-THREADS = (32, 128)  # of a block: few, so that small batches reach all processors; more where there is enough for all
-# A short program, and one of a team, is quickest with so many registers that 16 groups of 32 threads share a processor,
-# as measured on an H200; a long one needs all it can have (ten times as many operations take three times as long with
-# half of them). Threads of a long program also need memory. Where NVIDIA's compiler takes it from the processor's own,
-# four blocks of 64 threads share one; else four of 32, so that most of it is in the first cache.
+LOCAL = 1 << 18  # bytes of arrays per thread, at most
+LONGEST = 8_000  # operations of a straight-line program; the driver takes minutes to compile longer ones
+THREADS = (32, 128)  # per block: for small batches, so that they occupy all multiprocessors, and for large ones
+# Short programs, and those of teams, are fastest if 16 warps fit on a multiprocessor (measured on an H200); this limits
+# the registers per thread. Long programs need all registers: with half of them, one of 10 000 operations takes three
+# times as long. They also spill. If the driver can spill to shared memory, four blocks of 64 threads share a
+# multiprocessor; else four of 32, so that most of the spilled values stay in the L1 cache.
 SHORT, REGISTERS, BLOCKS = 800, 128, 4
-SPILLING, SPILLED = 13_000, 64  # the driver's version that can, and the threads of a block then
+SPILLING, SPILLED = 13_000, 64  # first driver version that spills to shared memory, and threads per block then
 _CAPABILITY, _PROCESSORS, _SHARED = (75, 76), 16, 97  # numbers of device attributes
-_DYNAMIC = 8  # number of the attribute of a function: bytes that its blocks share
+_DYNAMIC = 8  # number of the function attribute for the bytes of dynamic shared memory
 _MEMORY = (
     "; threads of long programs need memory of their own beside JAX's arrays: set XLA_PYTHON_CLIENT_MEM_FRACTION=0.5, "
     "or smaller"
@@ -60,7 +60,7 @@ class Driver:
         major, minor = (self._attribute(device, k) for k in _CAPABILITY)
         self.capability = 10 * major + minor
         self.processors = self._attribute(device, _PROCESSORS)
-        self.shared = self._attribute(device, _SHARED)  # bytes that a block may have
+        self.shared = self._attribute(device, _SHARED)  # bytes of shared memory per block, at most
         version = ctypes.c_int()
         self("cuDriverGetVersion", ctypes.byref(version))
         self.spills = version.value >= SPILLING
@@ -83,7 +83,7 @@ class Driver:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """With the context of this device."""
+        """Make the context of this device current."""
         self("cuCtxPushCurrent_v2", self.context)
         try:
             yield
@@ -91,7 +91,7 @@ class Driver:
             self("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def _lock_memory(self, size: int) -> int:
-        """The address of new memory of the host with locked pages."""
+        """Allocate page-locked host memory and return its address."""
         address = ctypes.c_void_p()
         with self.current():
             self("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(size), 1)  # for all devices
@@ -102,7 +102,7 @@ class Driver:
             self("cuMemFreeHost", ctypes.c_void_p(address))
 
     def function(self, text: bytes, shared: int = 0) -> ctypes.c_void_p:
-        """The kernel of a PTX text, loaded once."""
+        """The kernel in a PTX text, which is loaded once."""
         key = hashlib.sha256(text).hexdigest()
         with self._lock:
             if key not in self._functions:
@@ -126,9 +126,9 @@ class Driver:
         team: Team = ALONE,
         wait: bool = True,
     ) -> None:
-        """Run one kernel, of a short or a long program, on `count` trajectories and, with `wait`, wait for its end.
+        """Launch the kernel of a short or a long program on `count` trajectories; with `wait`, wait for its end.
 
-        A team takes one trajectory at a time, and is a block.
+        A team is a block of threads that computes one trajectory at a time.
         """
         threads = THREADS[short and count > 1024 * self.processors]
         if not short and self.spills and count > SPILLED * self.processors:
@@ -154,7 +154,7 @@ class Driver:
         team: Team,
         wait: bool = False,
     ) -> None:
-        """Run one kernel with this table after what is in a stream already."""
+        """Add a copy of the table `words` and a launch of the kernel to a stream."""
         queue, table = ctypes.c_void_p(stream), ctypes.c_void_p()
         with self.current():
             self("cuMemAllocAsync", ctypes.byref(table), ctypes.c_size_t(words.nbytes), queue)
@@ -166,10 +166,10 @@ class Driver:
 
     def on_host(self, function: ctypes.c_void_p, table: Callable[[list[int]], np.ndarray], inputs: list[np.ndarray],
                 outputs: list[np.ndarray], count: int, *, short: bool = True, team: Team = ALONE) -> None:  # fmt: skip
-        """Run one kernel on arrays of the host: `table` is made from the addresses of copies on the device.
+        """Run one kernel on host arrays; `table` maps the device addresses of their copies to the kernel's arguments.
 
-        A callback of a compiled function may call this. Its caller waits on another stream, so nothing here may wait
-        for the whole device, as to free memory in the ordinary way would.
+        A callback of a compiled function may call this while its caller waits on another stream. So nothing here may
+        synchronize the whole device, which `cuMemFree` would.
         """
         sizes = [-(-max(a.nbytes, 1) // 256) * 256 for a in (*inputs, *outputs)]
         places = np.concatenate([[0], np.cumsum(sizes)])
@@ -224,11 +224,11 @@ class CudaRunner(KernelRunner):
             raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
         self.short, self.team = program.operations <= SHORT, ALONE
         self._made: dict[bool, list[ctypes.c_void_p]] = {}
-        # at once, so that what this machine lacks is known before a run: the driver keeps its part of the work on disk
+        # compile now, so that errors of this machine show before a run; the driver caches machine code on disk
         self._functions(True)
 
     def _functions(self, common: bool) -> list[ctypes.c_void_p]:
-        """The kernel on each device, with constants that are the same for all trajectories or not."""
+        """The kernel on each device; `common` if the constants are the same for all trajectories."""
         program = self.program
         common = common and not self.short and not program.wide
         if common not in self._made:
@@ -242,7 +242,7 @@ class CudaRunner(KernelRunner):
         return self._made[common]
 
     def prepare(self, rows: int, *, callback: bool = False) -> CudaRunner:
-        """For a callback, reserve the memory of the threads now: a callback must not wait for the device."""
+        """For a callback, allocate the local memory of the threads now: a callback must not wait for the device."""
         if callback:
             p = self.program
             empty = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in p.carry]
@@ -313,7 +313,7 @@ class CudaRunner(KernelRunner):
         given = [_put(x, split if a == 0 else whole) for x, a in zip(given, axes, strict=True)]
         shapes = [(count, *leaf.shape) for leaf in p.carry] + [(count, rows, *leaf.shape) for leaf in p.rows]
         kinds = [leaf.dtype for leaf in (*p.carry, *p.rows)]
-        # results of one device are not bound to it: what XLA computes from them is not compiled a second time
+        # results on one device are uncommitted, so that XLA does not compile functions of them a second time
         with jax.default_device(self.device):
             out = _allocated(tuple(zip(shapes, map(str, kinds), strict=True)), split if parts > 1 else None)()
         if count:
@@ -323,14 +323,14 @@ class CudaRunner(KernelRunner):
             calls = [(k, count // parts, [x[k] for x in local], strides, rows, every) for k in range(parts)]
             if parts == 1:
                 self._part(*calls[0])
-            else:  # one thread of the host per device
+            else:  # one host thread per device
                 with ThreadPoolExecutor(parts) as pool:
                     list(pool.map(lambda call: self._part(*call), calls))
         carry_out, saved = out[: len(p.carry)], out[len(p.carry) :]
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
 
     def _part(self, k: int, count: int, arrays: list[jax.Array], strides: list[int], rows: int, every: int) -> None:
-        """The trajectories of one device: constants, state before and after, and rows are in its memory."""
+        """Run the trajectories of one device, whose memory holds constants, both states, and rows."""
         words, given = np.zeros(Layout.of(self.program).size, np.int64), len(strides)
         words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
         words[5:] = [*map(_address, arrays[:given]), *strides, *map(_address, arrays[given:])]
@@ -339,7 +339,7 @@ class CudaRunner(KernelRunner):
 
 
 def fetch_array(array: jax.Array) -> np.ndarray:
-    """A copy on the host, in memory that is used again."""
+    """A copy on the host, in page-locked memory that is reused."""
     try:
         device = driver(next(iter(array.devices())).local_hardware_id or 0)
     except Unavailable:  # a GPU of another kind
@@ -356,7 +356,7 @@ def fetch_array(array: jax.Array) -> np.ndarray:
 
 @functools.lru_cache(64)
 def _places(devices: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Where arrays over trajectories are, and arrays that are the same for all of them."""
+    """The sharding of arrays over trajectories, and of arrays that are the same for all of them."""
     if len(devices) == 1:
         here = SingleDeviceSharding(devices[0])
         return here, here
@@ -373,12 +373,12 @@ def _as_array(value: Any, dtype: np.dtype) -> jax.Array:
 
 @functools.lru_cache(256)
 def _number(data: bytes, kind: str) -> jax.Array:
-    """One number on the device; those that were sent before are kept, as to send one takes a tenth of a millisecond."""
+    """A scalar on the device, cached because a transfer takes 0.1 ms."""
     return jnp.asarray(np.frombuffer(data, kind)[0])
 
 
 def _put(array: jax.Array, place: Any) -> jax.Array:
-    """The array at this place; to ask takes a tenth of the time of putting it where it is."""
+    """The array with this sharding; `device_put` takes ten times as long as the check whether it is needed."""
     alone = isinstance(place, SingleDeviceSharding) and array.devices() == place.device_set
     return array if alone else jax.device_put(array, place)
 
@@ -393,7 +393,7 @@ def _pieces(array: jax.Array, devices: list[Any]) -> list[jax.Array]:
 
 @functools.lru_cache(256)
 def _allocated(arrays: tuple[tuple[tuple[int, ...], str], ...], place: Any) -> Callable[[], list[jax.Array]]:
-    """A function that makes arrays of these shapes and types, in one call of the device."""
+    """A compiled function that allocates arrays of these shapes and types together."""
     return jax.jit(lambda: [jnp.empty(shape, kind) for shape, kind in arrays], out_shardings=place)
 
 

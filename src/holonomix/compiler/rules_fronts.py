@@ -14,7 +14,7 @@ add_rows("multifrontal_factor multifrontal_solve multifrontal_shorten")
 
 
 def _in_memory(t: Tracer, array: Array) -> int:
-    """The table or vector that holds the elements of an array of one axis."""
+    """The node whose memory holds the elements of a 1D array: the one they were loaded from, or a new table."""
     g = t.graph
     if isinstance(array, Wide):
         v = int(dealt(t, settled(t, array), 1).ids.ravel()[0])

@@ -172,7 +172,9 @@ def combiner(t: Tracer, p: Params, name: str) -> Callable[[int, int], int]:
 
 
 def _scatter(name: str):
-    def fn(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
+    """Register the rule of a scatter primitive, which writes one window after the other into a copy of the array."""
+
+    def scatter(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
         d = p.dimension_numbers
         check_mode(p)
         out = np.array(a)
@@ -190,7 +192,7 @@ def _scatter(name: str):
         return [out]
 
     # but for `scatter`, the name says what the update is
-    rule(name, honors="dimension_numbers mode update_jaxpr update_consts")(fn)
+    rule(name, honors="dimension_numbers mode update_jaxpr update_consts")(scatter)
 
 
 for _name in COMBINE:

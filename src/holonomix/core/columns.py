@@ -15,7 +15,7 @@ One run has rows over `t`. An ensemble has rows over `trajectory` and `t`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -29,6 +29,14 @@ def name_of(key: str) -> str:
     """The variable that a column is shown and stored as."""
     name = key.removeprefix(OBSERVABLE).replace("/", "_")
     return f"obs_{name}" if name != key and name in RESERVED else name
+
+
+def entry_name(key: str, k: int, names: Sequence[str], shape: tuple[int, ...] | None = None) -> str:
+    """The name of entry k of q or p: `theta` and `p_theta` where coordinates have names, `q[0]` elsewhere."""
+    if names:
+        return names[k] if key == "q" else f"{key}_{names[k]}"
+    place = np.unravel_index(k, shape) if shape else ()
+    return f"{key}[{', '.join(str(int(i)) for i in place)}]" if place else key
 
 
 def dims_of(key: str, shape: tuple[int, ...]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Access to the packages that draw results: `pictures.plotting.plot_solution(sol)`.
+"""Access to the packages that draw results or convert them: `pictures.plotting.plot_solution(sol)`.
 
-`plotting` and `viewer` import the results that they draw, so a result cannot import them. `holonomix/__init__.py`, in
-the layer above, registers them in `SOURCES`; each is imported on first use. The stub beside this file declares their
-contents to type checkers.
+`plotting`, `viewer` and `atoms` import the results that they treat, so a result cannot import them.
+`holonomix/__init__.py`, in the layer above, registers them in `SOURCES`; each is imported on first use. The stub beside
+this file declares their contents to type checkers.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ SOURCES: dict[str, str] = {}
 
 def __getattr__(name: str) -> ModuleType:
     if name not in SOURCES:
-        raise AttributeError(f"nothing called {name!r} draws pictures")
+        raise AttributeError(f"nothing called {name!r} is registered")
     return importlib.import_module(SOURCES[name])

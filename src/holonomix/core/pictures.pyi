@@ -1,3 +1,4 @@
+from ..build import atoms as atoms
 from ..study import plotting as plotting
 from ..study import viewer as viewer
 

@@ -69,9 +69,9 @@ class ShapeMark:
     """A shape of the given `kind` and `size`, placed in the coordinates of its body by `position` and `rotation`.
 
     Kinds and sizes: "box" (full lengths along the axes), "cylinder" and "capsule" (radius, length along z), "sphere"
-    (radius,), "rod" (length along x, thickness), "plate" (full lengths along x and y, thickness), "line" (the
-    coordinates of its points one after the other). `rotation` holds the rows of a rotation matrix; in the plane it has
-    four numbers.
+    (radius,), "rod" (length along x, thickness), "plate" (full lengths along x and y, thickness), "ring" (radius about
+    z, thickness), "line" (the coordinates of its points one after the other). `rotation` holds the rows of a rotation
+    matrix; in the plane it has four numbers.
     """
 
     kind: str
@@ -127,11 +127,25 @@ class Plane:
 
 
 @dataclasses.dataclass(frozen=True)
+class Guide:
+    """Where a constraint keeps a point: a "rail", a "curve", or lines on a "surface".
+
+    Each line holds the coordinates of its points one after the other, in those of a frame (empty: of the world).
+    """
+
+    lines: tuple[Numbers, ...]
+    kind: str = "curve"
+    frame: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Scene:
     """Everything that a picture needs besides q; `up` is the axis against gravity (-1: the last one).
 
     `layout` defines the points of the picture. "particles": the rows of q. "rotation": q is a rotation matrix, whose
-    columns are the points (the directors of a body about a fixed point).
+    columns are the points (the directors of a body about a fixed point). "angles": q holds the angles from the downward
+    vertical of rods in a row, of the lengths `arms`, and the points are their lower ends. `cell` holds the vectors of a
+    periodic cell one after the other.
     """
 
     dimension: int = 3
@@ -145,12 +159,17 @@ class Scene:
     anchors: tuple[Numbers, ...] = ()
     up: int = -1
     layout: str = "particles"
+    guides: tuple[Guide, ...] = ()
+    arms: Numbers = ()
+    cell: Numbers = ()
 
     def points(self, q: ArrayLike) -> np.ndarray:
         """The points of the picture, shape (rows, points, dimension), from rows of q."""
         rows = np.asarray(q)
         if self.layout == "rotation":
             return np.swapaxes(rows, 1, 2)
+        if self.layout == "angles":
+            return np.cumsum(np.stack([np.sin(rows), -np.cos(rows)], axis=-1) * np.asarray(self.arms)[:, None], axis=1)
         return rows.reshape(len(rows), -1, rows.shape[-1])[:, :, : self.dimension]
 
     def place(self, points: np.ndarray, index: int) -> np.ndarray:
@@ -174,6 +193,9 @@ class Scene:
             "polylines": Polyline,
             "planes": Plane,
         }
+        guides = []
+        for guide in data.get("guides", ()):
+            guides.append(_record(Guide, guide | {"lines": tuple(tuple(line) for line in guide.get("lines", ()))}))
         parts: dict[str, Any] = {k: tuple(_record(kind, x) for x in data.get(k, ())) for k, kind in kinds.items()}
         frames = []
         for frame in data.get("frames", ()):
@@ -181,7 +203,8 @@ class Scene:
             frames.append(_record(Frame, frame | {"shapes": shapes}))
         anchors = tuple(tuple(x) for x in data.get("anchors", ()))
         plain = {k: data[k] for k in ("dimension", "length_unit", "up", "layout") if k in data}
-        return Scene(**parts, frames=tuple(frames), anchors=anchors, **plain)
+        lists = {name: tuple(data.get(name, ())) for name in ("arms", "cell")}
+        return Scene(**parts, frames=tuple(frames), anchors=anchors, guides=tuple(guides), **lists, **plain)
 
 
 def _record(kind: type, data: dict[str, Any]) -> Any:

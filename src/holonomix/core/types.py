@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.core import Tracer
+from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from .status import Status
@@ -35,14 +36,26 @@ if TYPE_CHECKING:
         def pivot(self) -> Any: ...
 
         def solve(self, b: Any, /) -> Any: ...
+
+    class HasRows(Protocol):
+        """Results with rows: a solution, an ensemble, or anything of the same form."""
+
+        @property
+        def t(self) -> np.ndarray: ...
+
+        @property
+        def q(self) -> np.ndarray: ...
+
+        @property
+        def p(self) -> np.ndarray: ...
 else:
     # For run-time checks: arrays and numbers of NumPy and Python too. User input is checked by `core.checks`.
     Numbers = Real = Index = Key = jax.Array | np.ndarray | np.generic | float | int
     Coordinates = Float[jax.Array | np.ndarray, "*shape"]
-    ArrayLike = Function = Constraints = Factor = object
+    ArrayLike = Function = Constraints = Factor = HasRows = object
 
 
-def known_array(x: Any, dtype: Any = None) -> Array:
+def known_array(x: Any, dtype: DTypeLike | None = None) -> Array:
     """`jnp.asarray` without compiling; JAX itself compiles a program for each shape of known numbers, for 12 ms."""
     weak = isinstance(x, float | int) and not isinstance(x, np.generic) and dtype is None
     if not weak and all(isinstance(leaf, np.ndarray | np.generic | float | int) for leaf in jax.tree.leaves(x)):

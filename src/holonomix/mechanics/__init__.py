@@ -1,5 +1,6 @@
 """Mechanical systems."""
 
+from ..core.scene import Scene as Scene
 from ..trace.signatures import TimeDependent as TimeDependent
 from .abstract import AbstractSystem as AbstractSystem
 from .capabilities import Capability as Capability

@@ -26,7 +26,7 @@ from .constraints import AbstractJacobian, Rheonomic, dense_jacobian
 from .coupling import Structured, find_structure
 from .gram import structured_jacobian
 from .islands import IslandConstraint
-from .mass import AbstractMass, BoundMass, DiagonalMass, PositionMass, as_mass
+from .mass import AbstractMass, BoundMass, DiagonalMass, ParameterMass, PositionMass, as_mass
 from .names import Row, list_rows
 from .potentials import depends_on_time, evaluate_potential
 
@@ -124,7 +124,8 @@ class AbstractSystem(eqx.Module):
     @property
     def position_mass(self) -> bool:
         """Whether the mass depends on the position."""
-        return isinstance(self.mass, PositionMass) or (callable(self.mass) and not isinstance(self.mass, AbstractMass))
+        constant = isinstance(self.mass, (AbstractMass, ParameterMass))
+        return isinstance(self.mass, PositionMass) or (callable(self.mass) and not constant)
 
     @property
     def magnetic(self) -> bool:
@@ -150,6 +151,8 @@ class AbstractSystem(eqx.Module):
 
     def mass_form(self, q: Numbers) -> AbstractMass:
         """The mass as the class of its structure; a mass that depends on the position is evaluated at q."""
+        if isinstance(self.mass, ParameterMass):
+            return as_mass(self.mass(self.params), q)
         bound = isinstance(self.mass, Parametrized)
         form = PositionMass(BoundMass(self.mass, self.params)) if bound else as_mass(self.mass, q)
         return form.at(q) if isinstance(form, PositionMass) else form
@@ -220,12 +223,12 @@ class AbstractSystem(eqx.Module):
 
     def rate_slopes(self, q: Numbers, t: Real) -> tuple[Any, Any]:
         """Rows S, `(rate_count, *q.shape)`, with rates `S v`, and the force in the shape of q without `S^T c(S v)`."""
-        slopes, rest = self.force_fn(q, q, t, "slopes")
+        slopes, rest = self.force_fn(q, q, t, self.params, "slopes")
         return slopes, rest - self.gradient(q, t)
 
     def rate_loads(self, q: Numbers, rates: Numbers, t: Real) -> tuple[Any, Any]:
         """The loads c on the rates, and their derivative by the rates, a matrix."""
-        return self.force_fn(q, rates, t, "loads")
+        return self.force_fn(q, rates, t, self.params, "loads")
 
     # -- constraints --------------------------------------------------------------------------------------------
 

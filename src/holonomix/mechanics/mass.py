@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..core.checks import is_traced
 from ..core.errors import InputError, ShapeError
@@ -250,6 +251,15 @@ class BoundMass(eqx.Module):
 
     def __call__(self, q: Numbers) -> Any:
         return self.fn(q, self.params)
+
+
+class ParameterMass(eqx.Module):
+    """A constant mass that is computed from the system's params: a number, an array or a matrix."""
+
+    fn: Callable[..., Any]
+
+    def __call__(self, params: PyTree) -> Any:
+        return self.fn(params)
 
 
 def as_mass(mass: MassLike, q: Numbers) -> AbstractMass:

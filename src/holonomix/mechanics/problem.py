@@ -11,6 +11,7 @@ import numpy as np
 from ..core import pictures
 from ..core.errors import InputError
 from ..core.scene import Scene
+from ..core.types import Function
 from .abstract import AbstractSystem
 
 
@@ -20,8 +21,9 @@ class Problem:
 
     `reference(t)` returns `(q, p)` for an array of times; `None` if there is no closed form. `invariants` maps names to
     functions of `(q, p)` that the exact motion conserves, besides the energy. `bonds` are pairs of particles that a
-    picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture. `source` is the
-    mechanism that it was made from, which solutions ask for their joints.
+    picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture. `coordinates`
+    names the entries of a q with one axis, for columns and plots. `source` is the mechanism that the problem was made
+    from, which solutions ask for their joints.
     """
 
     system: Any  # a System or a StiffSystem
@@ -35,12 +37,22 @@ class Problem:
     bonds: tuple[tuple[int, int], ...] = ()
     notes: str = ""
     scene: Scene | None = None
+    coordinates: tuple[str, ...] = ()
     source: Any = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.system, AbstractSystem):
             raise InputError(f"system must be a System or a StiffSystem, not {type(self.system).__name__}")
         object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
+
+    @staticmethod
+    def from_ase(atoms: Any, potential: Function | None = None, **options: Any) -> Problem:
+        """The problem of an `ase.Atoms` with `potential(q)` or `potential(q, params)` in eV, q of shape (atoms, 3).
+
+        Positions, momenta, masses, `FixBondLengths`, `FixInternals` and `FixAtoms` are taken over; units are ASE's, so
+        times are in `ase.units`. Options are `params`, further `constraints`, `dt` (1 fs), `t1` (1 ps) and `name`.
+        """
+        return pictures.atoms.from_ase(atoms, potential, **options)
 
     def __repr__(self) -> str:
         """Three lines: the name, the size, and the run."""

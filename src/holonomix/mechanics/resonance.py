@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,14 @@ from ..core.errors import InputError, ResonanceWarning
 from ..core.types import Numbers
 from ..trace.compiled import compiled
 
+if TYPE_CHECKING:
+    from .stiff import StiffSystem
+
 MAX_ROWS = 256
 
 
 @compiled
-def _frequency_rows(stiff: Any, rows: Numbers) -> Any:
+def _frequency_rows(stiff: StiffSystem, rows: Numbers) -> Any:
     return jax.lax.map(stiff.frequencies, rows)
 
 

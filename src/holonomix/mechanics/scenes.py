@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
 
 from ..core.scene import Bond, Particles, Scene, ground_links
+from ..core.types import ArrayLike
 from .abstract import AbstractSystem
+from .guides import guides_of
 from .problem import Problem
 from .structured import Distance
 
 
-def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | None = None) -> Scene | None:
+def scene_of(
+    system: AbstractSystem, shape: tuple[int, ...], problem: Problem | None = None, q: ArrayLike | None = None
+) -> Scene | None:
     """The scene of a picture, or None if coordinates are not positions, so that only curves can be drawn.
 
-    The scene of the problem takes precedence. Otherwise q of shape (n, 2) or (n, 3) is n particles, (2,) or (3,) is
-    one, and lines are drawn for the pairs of `Distance` or, without any, for the bonds of the problem.
+    The scene of the problem takes precedence. Coordinates with names are not positions. Otherwise q of shape (n, 2) or
+    (n, 3) is n particles, (2,) or (3,) is one, and lines are drawn for the pairs of `Distance` or, without any, for the
+    bonds of the problem. With the configuration q, the curves and surfaces of constraints on single particles are drawn
+    too.
     """
     if problem is not None and problem.scene is not None:
         return problem.scene
+    if problem is not None and problem.coordinates:
+        return None
     distances = [term for term in system.constraint_terms if isinstance(term, Distance)]
     pairs: list[tuple[int, int]] = []
     anchors: list[tuple[float, ...]] = []
@@ -34,7 +43,12 @@ def scene_of(system: AbstractSystem, shape: tuple[int, ...], problem: Problem | 
         rows = range(len(pairs))
     if not distances and problem is not None:
         pairs = [(int(a), int(b)) for a, b in problem.bonds]
-    return particle_scene(shape, pairs, anchors, rows)
+    kind = "spring" if system.kind == "stiff" else "bar"
+    scene = particle_scene(shape, pairs, anchors, rows, kind)
+    if scene is None or q is None or not system.has_constraints:
+        return scene
+    held = {a for pair in pairs if min(pair) < 0 for a in pair}
+    return dataclasses.replace(scene, guides=guides_of(system, np.asarray(q), held))
 
 
 def _offset_anchor(index: int, before: int) -> int:
@@ -46,6 +60,7 @@ def particle_scene(
     bonds: Iterable[tuple[int, int]],
     anchors: Iterable[tuple[float, ...]] = (),
     rows: Iterable[int] = (),
+    kind: str = "bar",
 ) -> Scene | None:
     """Particles and straight bonds; -1 is the origin if there are no anchors. Pairs outside q are ignored.
 
@@ -62,6 +77,6 @@ def particle_scene(
     return Scene(
         dimension,
         particles=(Particles(tuple(range(count))),),
-        bonds=(*(Bond(a, b, row=k) for a, b, k in kept), *ground_links(tuple(places))),
+        bonds=(*(Bond(a, b, kind, row=k) for a, b, k in kept), *ground_links(tuple(places))),
         anchors=tuple(places),
     )

@@ -20,7 +20,7 @@ from ..trace.frozen import freeze
 from ..trace.functions import as_callable
 from ..trace.signatures import Parametrized, with_params
 from .abstract import AbstractSystem
-from .mass import AbstractMass, MassLike, as_mass
+from .mass import AbstractMass, MassLike, ParameterMass, as_mass
 from .names import as_terms
 from .potentials import as_potential
 
@@ -89,7 +89,7 @@ class System(AbstractSystem):
         self.shape = None
         self.redundant = False
         self.row_sets = 1
-        self.rate_count = getattr(force, "rate_count", 0)
+        self.rate_count = getattr(force.fn if isinstance(force, Parametrized) else force, "rate_count", 0)
 
     @property
     def constrained(self) -> bool:
@@ -107,7 +107,7 @@ class System(AbstractSystem):
         that a function closes over change later.
         """
         now = freeze(self, lambda system: system.try_out(q), q)
-        if isinstance(now.mass, Parametrized):
+        if isinstance(now.mass, (Parametrized, ParameterMass)):
             return now
         return eqx.tree_at(lambda s: s.mass, now, as_mass(now.mass, q), is_leaf=lambda x: x is now.mass)
 

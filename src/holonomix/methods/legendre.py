@@ -49,7 +49,7 @@ class Tables(NamedTuple):
         return self.b[:, None] * self.P
 
 
-def basis(s: int, c: Any) -> list[Any]:
+def basis(s: int, c: Numbers | np.ndarray) -> list[Any]:
     """`P_0(c), ..., P_{s-1}(c)`; c may be an array, traced or of extended precision."""
     x = 2 * c - 1
     legendre = [x * 0 + 1, x]
@@ -58,16 +58,16 @@ def basis(s: int, c: Any) -> list[Any]:
     return [_root(2 * j + 1, c) * legendre[j] for j in range(s)]
 
 
-def _root(x: int, like: Any) -> Any:
+def _root(x: int, like: Numbers | np.ndarray | None) -> Any:
     """The square root of an integer, as precise as `like`."""
     return np.sqrt(np.longdouble(x)) if isinstance(like, np.ndarray) and like.dtype == np.longdouble else x**0.5
 
 
-def _xi(j: int, like: Any | None = None) -> Any:
+def _xi(j: int, like: Numbers | np.ndarray | None = None) -> Any:
     return 0.5 / _root(4 * j * j - 1, like)
 
 
-def integrals(s: int, c: Any) -> list[Any]:
+def integrals(s: int, c: Numbers | np.ndarray) -> list[Any]:
     """`I_0(c), ..., I_{s-1}(c)`: `I_0 = c`, `I_j = xi_{j+1} P_{j+1} - xi_j P_{j-1}`, `xi_j = 1/(2 sqrt(4j^2 - 1))`."""
     P = basis(s + 1, c)
     return [c] + [_xi(j + 1, c) * P[j + 1] - _xi(j, c) * P[j - 1] for j in range(1, s)]
@@ -131,7 +131,7 @@ def _even(mirrored: np.ndarray, x: np.ndarray) -> Any:
     return np.concatenate([x[:half], middle, mirrored[x.shape[0] - half :]]).astype(np.float64)
 
 
-def slopes(s: int, c: Any) -> list[Any]:
+def slopes(s: int, c: Numbers | np.ndarray) -> list[Any]:
     """`P_0'(c), ..., P_{s-1}'(c)` from `L'_{j+1} = L'_{j-1} + (2 j + 1) L_j`."""
     x = 2 * c - 1
     P = basis(s, c)
@@ -173,7 +173,7 @@ def evaluate_nodes(system: AbstractSystem, start: PyTree, gamma: Numbers, t: Rea
     du = tab.P @ gamma
     u = q.reshape(-1) + (low.reshape(-1) + dt * (tab.I @ gamma))
 
-    def at(u: Numbers, du: Numbers, c: Any):
+    def at(u: Numbers, du: Numbers, c: Real):
         here = u.reshape(shape)
         pull = system.gradient(here, t + c * dt).reshape(-1)
         if system.forced:

@@ -145,7 +145,7 @@ def check_shape(method: AbstractMethod, shape: tuple[int, ...]) -> None:
         raise MethodError(f"{method.name} moves a rotation matrix of shape (3, 3); q has shape {shape}")
 
 
-def check_rotations(method: AbstractMethod, system: AbstractSystem, rigid: Any) -> None:
+def check_rotations(method: AbstractMethod, system: AbstractSystem, rigid: AbstractSystem) -> None:
     """The manifold of `rigid` is SO(3): its constraint vanishes at rotations and has rank six there.
 
     Traced values are not checked.

@@ -14,13 +14,14 @@ from jaxtyping import PyTree
 from ..core.checks import flag
 from ..core.errors import InputError, MethodError
 from ..core.status import Status
-from ..core.types import Index, Key, Numbers, Real, Report, State, StepResult
+from ..core.types import Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, add
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.capabilities import Capability
 from ..mechanics.projection import AbstractSolver, Newton
 from ..trace.taylor import Series, SeriesError, SeriesProgram, in_two_forms, loop
 from ..trace.taylor.arithmetic import over, times
+from ..trace.taylor.series import Order
 from .base import EXPLICIT, AbstractMethod, Path, Traits, solver_report, status_where
 from .kick_drift import PhasePoint
 from .rounding import conserved_energy, correct_energy
@@ -72,7 +73,7 @@ def _coefficients(
     units = jnp.broadcast_to(unit, q.shape)
     velocity = SeriesProgram(lambda q, p: [system.velocity(q, p)], [qs, ps])
 
-    def integrate(slope: Numbers | None, n: Index) -> Any:
+    def integrate(slope: Numbers | None, n: Order) -> Any:
         """Coefficient n + 1 of a series from coefficient n of its derivative."""
         return jnp.zeros_like(q) if slope is None else times(slope, over(units, _number(n + 1)))
 
@@ -80,7 +81,7 @@ def _coefficients(
         force = SeriesProgram(lambda q, p, t: [system.force(q, p, t)], [qs, ps, clock])
         programs = (velocity, force)
 
-        def advance(n: Index) -> None:
+        def advance(n: Order) -> None:
             """Coefficient n of the slopes, and so coefficient n + 1 of q and p."""
             slopes = velocity.advance(n) + force.advance(n)
             for series, slope in zip((qs, ps), slopes, strict=True):
@@ -101,12 +102,12 @@ def _coefficients(
         constraint = SeriesProgram(lambda q, t: [system.constraint(q, t)], [qs, clock])
         programs = (velocity, force, constraint)
 
-        def follow(n: Index) -> None:
+        def follow(n: Order) -> None:
             """Coefficient n + 1 of p and n + 2 of q from what is known of the multipliers."""
             ps.put(n + 1, integrate(force.advance(n)[0], n))
             qs.put(n + 2, integrate(velocity.advance(n + 1)[0], n + 1))
 
-        def advance(n: Index) -> None:
+        def advance(n: Order) -> None:
             if not (isinstance(n, int) and n == 0):
                 multipliers.put(n, None)
                 follow(n)
@@ -127,7 +128,7 @@ def _coefficients(
     return [*qs.terms[: order + 1], *ps.terms[: order + 1]]
 
 
-def _number(n: Index) -> Any:
+def _number(n: Order) -> Any:
     """An order as a factor; inside a loop it is an array."""
     return float(n) if isinstance(n, int) else n
 

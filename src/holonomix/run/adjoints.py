@@ -1,7 +1,7 @@
-"""How reverse mode gets the states of a run again: from memory, by computing them twice, or by walking back.
+"""Reverse mode of `integrate`: states are stored, recomputed from checkpoints, or recomputed backward from the end.
 
-`Reversible` uses that the step of a symmetric method with -dt undoes the step with dt (Hairer, Lubich & Wanner 2006,
-II.3), so the way back starts at the end and stores nothing.
+`Reversible` relies on symmetry: a step with -dt undoes the step with dt (Hairer, Lubich & Wanner 2006, II.3). The
+backward run starts at the final state and stores nothing.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .stepper import Consts, LoopCarry, Stepper
 
 @dataclasses.dataclass(frozen=True)
 class Reversible:
-    """Reverse mode of `integrate` in the memory of the forward run, however many steps there are.
+    """Reverse mode of `integrate` whose memory does not grow with the number of steps.
 
-    Each state is computed from the one after it, by a step with -dt; the gradient is that of plain reverse mode up to
-    the rounding of these steps. The method must be symmetric and have no memory beyond (q, p), and its solver should
-    iterate to round-off, as it does by default. On a chaotic system rounding grows on the way back as it does on the
-    way forward: gradients are meaningful for about as long as the trajectory itself is.
+    Each state is computed from the next one by a step with -dt; the gradient equals that of plain reverse mode up to
+    the rounding errors of these steps. The method must be symmetric and have no memory beyond (q, p), and its solver
+    should iterate to round-off, as it does by default. On a chaotic system rounding errors grow backward as they do
+    forward: the gradient is accurate for about as long as the trajectory is.
 
-    With `backend="auto"`, `"native"` or `"cuda"` both ways are compiled kernels, called back from JAX; batches made by
-    `jax.vmap` run side by side. That is many times faster, and allows `jit`, `vmap` and one `grad`, but no derivative
-    of the gradient, which `"array"` has in forward mode.
+    With `backend="auto"`, `"native"` or `"cuda"` both directions are compiled kernels that JAX calls back; a batch of
+    `jax.vmap` is one call. Kernels are many times faster and support `jit`, `vmap` and one `grad`. Derivatives of the
+    gradient need `"array"`, and forward mode.
     """
 
     backend: str = TAKES_ALL
@@ -49,15 +49,15 @@ class Reversible:
 
     @property
     def kernels(self) -> bool:
-        """Whether steps are compiled apart from JAX; such kernels are made of the fast step alone."""
+        """Whether kernels take the steps, which contain no repeated (careful) solves."""
         return self.backend != TAKES_ALL
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpointed:
-    """Reverse mode of `integrate` that remembers `n` states of the run and computes the steps between them again.
+    """Reverse mode of `integrate` that stores `n` states of the run and recomputes the steps between them.
 
-    Its memory is that of `n + steps / n` states. `adjoint="checkpoint"` is the one with the least, `n = sqrt(steps)`.
+    It needs memory for `n + steps / n` states. `adjoint="checkpoint"` uses the optimal `n = sqrt(steps)`.
     """
 
     n: int
@@ -70,7 +70,7 @@ Adjoint = str | Reversible | Checkpointed  # the names: "checkpoint", "direct", 
 
 
 def check_adjoint(adjoint: object, method: AbstractMethod, system: AbstractSystem) -> None:
-    """Raise where `adjoint` is unknown, or the method cannot walk back."""
+    """Raise if `adjoint` is unknown, or if it runs backward and the method cannot."""
     named = isinstance(adjoint, str) and adjoint in ("checkpoint", "direct", "forward")
     if named or isinstance(adjoint, Checkpointed):
         return
@@ -113,7 +113,7 @@ def advance(stepper: Stepper, carry: LoopCarry, consts: Consts, count: int, adjo
 
 
 def _one(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
-    """One step, or none where the run has ended."""
+    """One step; the carry is unchanged once the run has ended."""
 
     def one(carry: LoopCarry, consts: Consts) -> LoopCarry:
         new = stepper.step(carry, consts)
@@ -124,10 +124,10 @@ def _one(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
 
 
 def _guarded(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
-    """`_one` for reverse mode, which must not enter a step that failed.
+    """`_one` with a derivative that ignores a failed step.
 
-    The state before such a step is kept, so the step has a zero cotangent. But its derivatives may be NaN, and zero
-    times NaN would spoil the gradients of the rows before it.
+    A failed step returns the state before it, so the cotangent of the step itself is zero. Its derivatives may be NaN,
+    and zero times NaN would spoil the gradients of earlier rows.
     """
     one = _one(stepper)
     guarded = jax.custom_jvp(one)
@@ -142,7 +142,7 @@ def _guarded(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
 
         end, push, rest = jax.linearize(step, floats, has_aux=True)
         stopped = stepper.halted(*primals) | (rest.status != Status.OK)
-        moved = push(jax.tree.map(partial(_shut_to_cotangents, stopped), change))
+        moved = push(jax.tree.map(partial(_block_cotangents, stopped), change))
         moved = jax.tree.map(lambda a, b: jnp.where(stopped, a, b), change[0], moved)
         of_integers = lambda d, new: d if new is None else new
         return eqx.combine(end, rest), jax.tree.map(of_integers, tangents[0], moved, is_leaf=lambda x: x is None)
@@ -150,11 +150,11 @@ def _guarded(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
     return guarded
 
 
-def nan_unless(good: Any, rows: dict[str, Any], inputs: PyTree) -> dict[str, Any]:
-    """`rows`, NaN in those that are not `good`; and so are their derivatives by every float among `inputs`.
+def nan_unless(good: Numbers, rows: dict[str, Any], inputs: PyTree) -> dict[str, Any]:
+    """`rows` with NaN where they are not `good`, and NaN derivatives of these rows by every float in `inputs`.
 
-    A run that fails in its first step depends on nothing but its start, and a gradient of zero would say that nothing
-    can be improved. In reverse mode a row that is not used (zero cotangent) has no part in a gradient, good or not.
+    Without this, the gradient of a run that fails in its first step would be zero, which looks like an optimum. In
+    reverse mode, a row that is not used (zero cotangent) does not contribute to a gradient, whether it is good or not.
     """
     floats = jax.tree.leaves(eqx.filter(inputs, eqx.is_inexact_array))
 
@@ -163,31 +163,31 @@ def nan_unless(good: Any, rows: dict[str, Any], inputs: PyTree) -> dict[str, Any
         tie = sum((jnp.sum(0.0 * y.astype(x.dtype)) for y in floats), jnp.zeros((), x.dtype))
         wide = jnp.broadcast_to(good.reshape(good.shape + (1,) * (x.ndim - good.ndim)), x.shape).reshape(-1)
 
-        def solve(_: Any, b: Numbers) -> Any:
+        def solve(_: PyTree, b: Numbers) -> Any:
             return b.at[:-1].set(jnp.where(wide, b[:-1], jnp.nan))
 
-        def transpose_solve(_: Any, ct: Numbers) -> Any:
+        def transpose_solve(_: PyTree, ct: Numbers) -> Any:
             used = ~wide & (ct[:-1] != 0)
             lost = jnp.where(jnp.any(used), jnp.nan, ct[-1])
             return jnp.append(jnp.where(wide, ct[:-1], jnp.where(used, jnp.nan, 0.0)), lost)
 
-        # the rule of a linear solve is the one that lets a function name its own transpose in both modes
-        all_of_it = jnp.append(x.reshape(-1), tie)
-        return jax.lax.custom_linear_solve(lambda y: y, all_of_it, solve, transpose_solve)[:-1].reshape(x.shape)
+        # a custom linear solve has its own transpose and supports both modes
+        flat = jnp.append(x.reshape(-1), tie)
+        return jax.lax.custom_linear_solve(lambda y: y, flat, solve, transpose_solve)[:-1].reshape(x.shape)
 
     return {name: masked(x) for name, x in rows.items()}
 
 
-def _shut_to_cotangents(shut: Any, x: Numbers) -> Any:
-    """`x`, whose cotangent is zero where `shut` holds."""
-    return jax.lax.custom_linear_solve(lambda y: y, x, lambda _, b: b, lambda _, ct: jnp.where(shut, 0.0, ct))
+def _block_cotangents(blocked: Numbers, x: Numbers) -> Any:
+    """`x`, with a zero cotangent where `blocked`."""
+    return jax.lax.custom_linear_solve(lambda y: y, x, lambda _, b: b, lambda _, ct: jnp.where(blocked, 0.0, ct))
 
 
 def _scan(one: Callable[[LoopCarry], LoopCarry], count: int) -> Callable[[LoopCarry], LoopCarry]:
     return lambda carry: jax.lax.scan(lambda c, _: (one(c), None), carry, None, length=count)[0]
 
 
-# ---- walking back
+# ---- running backward
 
 
 def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend: str) -> LoopCarry:
@@ -205,7 +205,7 @@ def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend
         end = walk(arrays)
         return end, (arrays, end)
 
-    def back(saved: Any, cotangent: PyTree) -> tuple[Any]:
+    def back(saved: PyTree, cotangent: PyTree) -> tuple[Any]:
         arrays, end = saved
         found = _walked_back(eqx.combine(arrays, static), end, cotangent, stepper, count, backend)
         return (jax.tree.map(_cotangent_of, arrays, found, is_leaf=lambda x: x is None),)
@@ -215,8 +215,8 @@ def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend
     return walked(arrays)
 
 
-def _cotangent_of(x: Any, found: Any) -> Any:
-    """What was found for a float; the empty cotangent of an integer."""
+def _cotangent_of(x: PyTree, found: PyTree) -> Any:
+    """`found` for a float; for an integer, the cotangent of JAX that has no values."""
     if x is None or eqx.is_inexact_array(x):
         return found
     return np.zeros(jnp.shape(x), jax.dtypes.float0)
@@ -225,7 +225,7 @@ def _cotangent_of(x: Any, found: Any) -> Any:
 def _walked_back(
     start: tuple[LoopCarry, Consts], end: LoopCarry, cotangent: PyTree, stepper: Stepper, count: int, backend: str
 ) -> tuple[Any, Any]:
-    """The cotangent of the start, from that of the end."""
+    """The cotangents of the initial carry and of the constants, from that of the final carry."""
     first, consts = start
     cotangent = jax.tree.map(lambda x, ct: ct if eqx.is_inexact_array(x) else None, end, cotangent)
     total = jax.tree.map(jnp.zeros_like, eqx.filter(consts, eqx.is_inexact_array))
@@ -240,21 +240,21 @@ def _walked_back(
 
 
 class Back(eqx.Module):
-    """On the way back: the carry, the derivative of the result by it and by the constants, and how far it is."""
+    """The carry of the backward run."""
 
     carry: LoopCarry
-    cotangent: Any
-    total: Any
-    left: Any
+    cotangent: Any  # derivative of the result by the carry
+    total: Any  # derivative of the result by the constants, of the steps undone so far
+    left: Any  # number of steps that are not undone yet
 
 
 class BackStepper(eqx.Module):
-    """One step back with its derivative: `step`, `read` and `halted` of a loop, as back ends run them."""
+    """Undoes one step and pulls the cotangent back through it; back ends run it as they run a `Stepper`."""
 
     stepper: Stepper
 
     def step(self, back: Back, consts: Consts) -> Back:
-        before = _undone(self.stepper, back.carry, consts)
+        before = _undo_step(self.stepper, back.carry, consts)
         floats, others = eqx.partition(before, eqx.is_inexact_array)
         values, rest = eqx.partition(consts, eqx.is_inexact_array)
 
@@ -273,7 +273,7 @@ class BackStepper(eqx.Module):
         return back.left <= 0
 
 
-def _undone(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
+def _undo_step(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
     """The carry before the last step."""
     system, method = stepper.parts(consts)[:2]
     state, dt = carry.state, consts.dt

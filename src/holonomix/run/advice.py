@@ -1,4 +1,4 @@
-"""What is raised when a run fails: where, with which numbers, and what to try."""
+"""Errors of failed runs: the place, the numbers, and advice."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..trace.compiled import compiled
 from .run import Run
 from .solution import Solution
 
-TURN = 60  # degrees by which a constraint may turn in a step that is called short enough
-OFF = 1e-3  # relative violation of a constraint from which a state counts as having left the manifold
+MAX_TURN = 60  # degrees by which the gradient of a constraint may turn in a step that is short enough
+MIN_VIOLATION = 1e-3  # relative violation of a constraint above which a state has left the manifold
 
 
 def failure(run: Run, solution: Solution) -> SimulationError:
-    """The error of one trajectory that failed; `solution` is what there is of it."""
+    """The error for a trajectory that failed; `solution` holds its rows so far."""
     carry, status, loop = run.lane(0), solution.status, run.loop
     n, t = int(carry.state.n), float(carry.state.t)
     numbers = f"residual {float(carry.residual):.3g}, {int(carry.most_iterations)} iterations at most"
@@ -48,16 +48,15 @@ def advice(
     p: Numbers | None = None,
     dt: Real | None = None,
 ) -> str:
-    """One sentence; `q`, `p` and `t` are those of the last good state, `dt` the step from there."""
+    """One sentence of advice; `q`, `p` and `t` are the last good state, `dt` is the step that failed."""
     text = status.advice
     if status == Status.NOT_CONVERGED:
         text = "try a smaller dt, or a larger max_iterations" + "".join(f", or {x}" for x in _faster_iterations(method))
     if status in (Status.NOT_CONVERGED, Status.OTHER_ROOT) and p is not None and dt is not None:
         shorter = _gentle_step(system, q, p, t, dt)
         if shorter is not None:
-            text = (
-                f"without constraints the step would turn one by more than {TURN} degrees: take dt below {shorter:.2g}"
-            )
+            text = f"without constraints the step would turn one by more than {MAX_TURN} degrees: "
+            text += f"take dt below {shorter:.2g}"
         elif status == Status.OTHER_ROOT:
             text = f"take dt below {abs(float(dt)) / 2:.2g}"
     if status == Status.NONFINITE and (violation := _violation(method, system, q, t)) is not None:
@@ -69,18 +68,18 @@ def advice(
 
 
 def _gentle_step(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> float | None:
-    """A step in which no constraint turns by more than `TURN` degrees; None where dt is one, or none was found."""
+    """A step size at which no constraint turns by more than `MAX_TURN` degrees; None if dt is one or none is found."""
     if not system.has_constraints:
         return None
     sizes = float(dt) * 0.5 ** np.arange(21)  # negative where the run goes backwards
     turned = np.asarray(_turned(system, *(jnp.asarray(x) for x in (q, p, t, sizes))))
-    gentle = np.flatnonzero(turned >= np.cos(np.radians(TURN)))
+    gentle = np.flatnonzero(turned >= np.cos(np.radians(MAX_TURN)))
     return abs(float(sizes[gentle[0]])) if gentle.size and gentle[0] > 0 else None
 
 
 @compiled
 def _turned(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> Any:
-    """For every step size the smallest cosine between a row of G before and after a step without constraints."""
+    """For each step size, the smallest cosine between a row of G before and after an unconstrained step."""
     speed, force = system.velocity(q, p), system.inverse_mass(q, system.force(q, p, t))
     mass, before = system.mass_form(q), system.linearize(q, t)
 
@@ -93,7 +92,7 @@ def _turned(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numb
 
 
 def _faster_iterations(method: AbstractMethod) -> Iterator[str]:
-    """Iterations that converge from further away than the one in use."""
+    """Alternatives to the iteration of the method that converge from a worse guess."""
     parts = jax.tree.leaves(method, is_leaf=lambda x: isinstance(x, AbstractSolver))
     if any(isinstance(x, AbstractSolver) and not isinstance(x, Newton) for x in parts):
         yield "solver=Newton()"
@@ -103,8 +102,8 @@ def _faster_iterations(method: AbstractMethod) -> Iterator[str]:
 
 
 def _violation(method: AbstractMethod, system: AbstractSystem, q: Numbers, t: Real) -> float | None:
-    """By how much q violates the constraint, where the method lets it drift far; None elsewhere."""
+    """`max|g(q)|` if the method lets the constraint drift and q is far from the manifold, else None."""
     if not system.has_constraints or method.traits_on(system).constraint_exact:
         return None
     g = np.abs(np.asarray(system.constraint(q, t)))
-    return float(np.max(g)) if np.any(g > OFF * np.asarray(constraint_sizes(system, q, t))) else None
+    return float(np.max(g)) if np.any(g > MIN_VIOLATION * np.asarray(constraint_sizes(system, q, t))) else None

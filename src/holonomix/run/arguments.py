@@ -16,11 +16,12 @@ from jaxtyping import PyTree
 from ..core import forks
 from ..core.checks import flag, number, short_repr, whole_number
 from ..core.errors import InputError, MethodError, ShapeError
-from ..core.types import Array, ArrayLike, Function, Key, Real, Sink
+from ..core.types import Array, ArrayLike, Function, Index, Key, Numbers, Real, Sink
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.problem import Problem
 from ..mechanics.projection import as_array, as_state_arrays, check_system
 from ..methods.base import AbstractMethod
+from .parameters import merge_params
 
 if TYPE_CHECKING:
     # what users give; our own errors judge it
@@ -156,6 +157,26 @@ class Arguments:
         key = None if self.options.key is None else key_data(self.options.key)
         return dataclasses.replace(self, q0=q0, p0=p0, steps=self.options.count(self.method), keys=key)
 
+    def with_params(self, params: PyTree, own: dict[str, Any]) -> tuple[Arguments, dict[str, Any]]:
+        """The arguments with these values of parameters, of which some have an axis over trajectories, and all axes.
+
+        The axes of q0 and p0 in `own` follow: where one was given, it is per trajectory if it is as long.
+        """
+        system: Any = self.system
+        if system.params is None:
+            raise InputError("params were given, but the system has none: System(..., params=...)")
+        whole, axes, count = merge_params(system.params, params)
+        if count is not None:
+            shape = system.shape
+            for name, x in (("q0", self.q0), ("p0", self.p0)):
+                alone = np.shape(x) == shape if shape is not None else np.shape(x)[:1] != (count,)
+                own = own | ({name: None} if alone else {})
+        given = self.options.in_axes or {}
+        if isinstance(given, Mapping) and "params" in given:
+            raise InputError("give params= or in_axes['params'], not both: params= finds its axes by itself")
+        new = dataclasses.replace(self, system=system.with_params(whole))
+        return new, own | ({} if count is None else {"params": axes})
+
     def spread(self, own: dict[str, Any]) -> Arguments:
         """Many trajectories; `own` says whether q0 and p0 have an axis over them, unless `in_axes` does."""
         method, options, dt, key = self.method, self.options, self.options.dt, self.options.key
@@ -163,7 +184,7 @@ class Arguments:
         check_step(method, dt, key, several=True)
         if options.save_every is not None:
             whole_number("save_every", options.save_every)
-        axes = {**own, "params": None, "dt": 0 if np.ndim(dt) else None}
+        axes = {"params": None, **own, "dt": 0 if np.ndim(dt) else None}
         if options.in_axes is not None:
             axes = _check_axes(axes, options.in_axes)
         q0, p0, count = _starts(self.system, self.q0, self.p0, dt, axes)
@@ -193,7 +214,7 @@ class Arguments:
 def place(tree: PyTree, lanes: np.ndarray, part: PyTree) -> Any:
     """The tree with the entries of some trajectories replaced."""
 
-    def put(x: Any, y: Any) -> Any:
+    def put(x: Numbers | np.ndarray, y: Numbers) -> Any:
         if jax.default_backend() != "cpu" or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jnp.asarray(x).at[lanes].set(y)
         x = np.array(x)
@@ -203,11 +224,11 @@ def place(tree: PyTree, lanes: np.ndarray, part: PyTree) -> Any:
     return jax.tree.map(put, tree, part)
 
 
-def select(tree: PyTree, axes: PyTree, lanes: Any) -> Any:
+def select(tree: PyTree, axes: PyTree, lanes: Index | np.ndarray) -> Any:
     """What belongs to one or several trajectories; `axes` is 0 where there is an axis over them and None elsewhere."""
     on_host = isinstance(lanes, (int, np.ndarray)) and jax.default_backend() == "cpu"
 
-    def at(x: Any) -> Any:
+    def at(x: Numbers) -> Any:
         if on_host and not isinstance(x, Tracer) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return np.asarray(x)[lanes]  # nothing has to be compiled
         return jnp.asarray(x)[lanes]
@@ -276,7 +297,7 @@ def _is_key(key: object) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == np.uint32)
 
 
-def check_clock(t0: Any, dt: Real) -> None:
+def check_clock(t0: Real, dt: Real) -> None:
     """Time moves: `t0` is a finite number, small enough that adding `dt` to it changes it."""
     if isinstance(t0, Tracer):
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,9 @@ from ..core.types import Index
 from ..trace.compiled import compiled
 from .backends import Runner
 from .stepper import Consts, over_trajectories
+
+if TYPE_CHECKING:
+    from ..compiler.runner import LoopBody
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,21 +44,21 @@ class ArrayRunner(Runner):
         return carry, {name: np.asarray(x)[:, :rows] for name, x in buffers.items()}
 
 
-def lower(loop: Any, carry: PyTree, consts: PyTree, *, alone: bool, asked: bool) -> ArrayRunner:
+def lower(loop: LoopBody, carry: PyTree, consts: PyTree, *, alone: bool, asked: bool) -> ArrayRunner:
     """A runner of the loop; see `run.backends.Backend`."""
     return ArrayRunner(loop)
 
 
 @compiled
 def _run(
-    loop: Any, carry: PyTree, consts: Consts, axes: Consts | None, rows: Index, every: Index, capacity: int
+    loop: LoopBody, carry: PyTree, consts: Consts, axes: Consts | None, rows: Index, every: Index, capacity: int
 ) -> tuple[Any, dict[str, Any]]:
     one = lambda consts, carry: _run_one(loop, carry, consts, rows, every, capacity)
     return over_trajectories(one, consts, axes, carry)
 
 
 def _run_one(
-    loop: Any, carry: PyTree, consts: Consts, rows: Index, every: Index, capacity: int
+    loop: LoopBody, carry: PyTree, consts: Consts, rows: Index, every: Index, capacity: int
 ) -> tuple[Any, dict[str, Any]]:
     def advance(carry: PyTree) -> Any:
         more = lambda x: (x[1] < every) & ~loop.halted(x[0], consts)

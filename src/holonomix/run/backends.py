@@ -11,7 +11,7 @@ import dataclasses
 import importlib
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -21,6 +21,9 @@ from jaxtyping import PyTree
 from ..core.checks import one_of
 from ..core.errors import InputError
 from ..trace.compiled import Recent
+
+if TYPE_CHECKING:
+    from ..compiler.runner import LoopBody
 
 __all__ = ["BACKENDS", "Backend", "Choice", "Runner", "choose"]
 
@@ -58,7 +61,7 @@ class Runner(Protocol):
 class Backend(Protocol):
     """Turns loops into runners."""
 
-    def lower(self, loop: Any, carry: PyTree, consts: PyTree, *, alone: bool, asked: bool) -> Runner | Exception:
+    def lower(self, loop: LoopBody, carry: PyTree, consts: PyTree, *, alone: bool, asked: bool) -> Runner | Exception:
         """A runner of `loop`, which has `step`, `read` and `halted`; or an exception that says why there is none.
 
         `carry` and `consts` are the shapes of one trajectory. `alone` says that there will be only one, `asked` that
@@ -103,7 +106,7 @@ def _signature(tree: PyTree) -> Any:
     )
 
 
-def _lower(backend: str, loop: Any, carry: PyTree, consts: PyTree, alone: bool, asked: bool) -> Runner | Exception:
+def _lower(backend: str, loop: LoopBody, carry: PyTree, consts: PyTree, alone: bool, asked: bool) -> Runner | Exception:
     """`lower` of a back end, from the cache where the same loop was lowered before; refusals are cached too."""
     try:
         key = (backend, asked, alone, _signature(loop), _signature(carry), _signature(consts))
@@ -123,7 +126,7 @@ def _lower(backend: str, loop: Any, carry: PyTree, consts: PyTree, alone: bool, 
     return copy.copy(found) if isinstance(found, Exception) else found
 
 
-def choose(backend: str, loop: Any, carry: PyTree, consts: PyTree, *, alone: bool = True) -> Choice:
+def choose(backend: str, loop: LoopBody, carry: PyTree, consts: PyTree, *, alone: bool = True) -> Choice:
     """The runner of a loop with `step`, `read` and `halted`; `carry` and `consts` are those of one trajectory.
 
     Under `auto` nothing that goes wrong in lowering, emitting and compiling ends a run that the array path can do.
@@ -151,7 +154,7 @@ def choose(backend: str, loop: Any, carry: PyTree, consts: PyTree, *, alone: boo
     return Choice(found, reason, refused=True)
 
 
-def callback(backend: str, loop: Any, carry: PyTree, consts: PyTree) -> Callable[..., Any] | None:
+def callback(backend: str, loop: LoopBody, carry: PyTree, consts: PyTree) -> Callable[..., Any] | None:
     """`under_jit` of the runner that is taken: compiled functions of JAX can call it back."""
     one, given = (jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), tree) for tree in (carry, consts))
     with jax.ensure_compile_time_eval():

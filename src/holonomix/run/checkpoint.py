@@ -113,7 +113,7 @@ def _check_numbers(before: dict[str, np.ndarray], now: dict[str, np.ndarray]) ->
             raise InputError(f"the store holds a run with another {what}, off by {worst:.3g}; {OTHER}")
 
 
-def _texts(found: Any) -> dict[str, str]:
+def _texts(found: object) -> dict[str, str]:
     """Recorded descriptions as text; a forged store may hold other types."""
     return {name: str(x) for name, x in found.items()} if isinstance(found, dict) else {}
 

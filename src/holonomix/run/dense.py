@@ -1,13 +1,13 @@
-"""States between the steps: short steps of the method itself from both ends, blended and projected.
+"""Dense output: states between the steps, interpolated by short steps of the method itself and projected.
 
-A row of a dense run holds the complete memory of the run. To evaluate at a time, the step that covers it is taken again
-from the row before; nothing but rows has to be kept.
+A row of a dense run holds the complete carry. Evaluation at a time repeats the steps from the row before it, so that
+only rows have to be stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -25,21 +25,24 @@ from ..methods.base import AbstractMethod, first_failure
 from ..trace.compiled import compiled
 from .stepper import Consts, LoopCarry, Stepper
 
+if TYPE_CHECKING:
+    from .solution import Solution
+
 
 def between(
     method: AbstractMethod, system: AbstractSystem, before: LoopCarry, after: LoopCarry, dt: Real
 ) -> Callable[[Any], tuple[State, Any]]:
     r"""The states within the step from `before` to `after` as a function of the time since `before`.
 
-    A method whose path is continuous gives its solution over the step, others are interpolated:
+    A method with a continuous path gives its solution over the step. Others are interpolated:
 
         z(t) = (1 - w) Phi_{t - t_n}(z_n) + w Phi_{t - t_{n+1}}(z_{n+1}),    w = x^2 (3 - 2 x),    x = (t - t_n)/h
 
     with `Phi` the method's own step (`method.path`), forward from the start and backward from the end of the step.
-    Each branch has the method's order and lies on the manifold. The curve meets the steps, is continuously
-    differentiable and symmetric in its two ends. A method that keeps the energy exactly does so here too: of its two
-    branches, whose mean has another energy, only the first is taken. Then the position is projected onto the manifold
-    and the momentum onto its tangent space. The second result is the status of the solves.
+    Each branch has the method's order and lies on the manifold. The curve passes through the steps, is continuously
+    differentiable and symmetric in its two ends. For a method that conserves the energy exactly only the first branch
+    is used, because the mean of both has another energy. Then the position is projected onto the manifold and the
+    momentum onto its tangent space. The second result is the status of the solves.
     """
     path = method.path(system, before.state, dt, before.memory) if method.continuous else None
     h = after.state.t - before.state.t
@@ -82,7 +85,7 @@ class Interpolant:
         self.like = eqx.tree_at(lambda c: c.status, like, jnp.zeros_like(like.status))
 
     def __call__(self, rows: dict[str, np.ndarray], times: np.ndarray) -> tuple[dict[str, np.ndarray], Status]:
-        """What `Stepper.read` shows, at times that lie between the first and the last row; up to the first failure."""
+        """The columns of `Stepper.read` at times between the first and the last row, up to the first failed solve."""
         size = len(jax.tree.leaves(_memory(self.like)))
         if not len(times):
             leaves = [rows[f"memory/{k}"][:1] for k in range(size)]
@@ -91,7 +94,7 @@ class Interpolant:
         way = np.sign(float(self.consts.dt))
         before = np.searchsorted(way * rows["t"], way * times, side="left") - 1
         before = np.clip(before, 0, max(len(rows["t"]) - 2, 0))
-        count = -(-len(times) // 64) * 64  # a few sizes only, so that few programs are compiled
+        count = -(-len(times) // 64) * 64  # a multiple of 64, so that few programs are compiled
         pad = np.concatenate([np.arange(len(times)), np.full(count - len(times), len(times) - 1)])
         leaves = [rows[f"memory/{k}"][before[pad]] for k in range(size)]
         for stepper in (self.stepper, self.stepper.with_care()):
@@ -104,7 +107,7 @@ class Interpolant:
         return {name: np.asarray(x)[:good] for name, x in out.items()}, first
 
     def after(self, carry: LoopCarry, time: float) -> tuple[dict[str, np.ndarray], Status]:
-        """One row, at a time within the step that follows `carry`."""
+        """One row at a time within the step after `carry`."""
         leaves = jax.tree.leaves(_memory(carry))
         rows = {f"memory/{k}": np.asarray(leaf)[None] for k, leaf in enumerate(leaves)}
         row, status = self(rows | {"t": np.asarray(carry.state.t)[None]}, np.asarray([time]))
@@ -112,7 +115,7 @@ class Interpolant:
 
 
 def disarm(carry: LoopCarry) -> LoopCarry:
-    """The carry with its event values forgotten, so that the next step is taken whatever it passes."""
+    """The carry with NaN as event values, so that no event interrupts the next step."""
     if "events" not in carry.reduced:
         return carry
     return eqx.tree_at(lambda c: c.reduced["events"], carry, jnp.full_like(carry.reduced["events"], jnp.nan))
@@ -153,7 +156,7 @@ def _evaluate(
     return jax.lax.map(one, (leaves, times))
 
 
-def evaluate(solution: Any, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def evaluate(solution: Solution, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """`(q, p)` of a dense solution at one time or an array of times."""
     if solution.interpolant is None:
         raise InputError("at(t) needs the run's memory: call simulate(..., dense=True)")

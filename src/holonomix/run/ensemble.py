@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ..core import columns, pictures
 from ..core.checks import short_repr
@@ -134,6 +135,7 @@ class Ensemble(AbstractRows):
             rows["t"] = float(loop.consts.t0) + n * float(loop.consts.dt)
         data = as_dataset(rows, lead, {"method": loop.method.name, **self.stats})
         data = data.assign_coords(trajectory=np.arange(len(self)))
+        data = data.assign_coords(self._named_axis())
         names = _names(np.asarray(self.status))
         data["status"], data["steps"] = ("trajectory", names), ("trajectory", self.steps)
         for name, x in self.reduced.items():
@@ -144,7 +146,7 @@ class Ensemble(AbstractRows):
     def _from_store(self, store: EnsembleStore) -> Any:
         data = store.to_xarray()
         names = _names(np.asarray(self.status))
-        data = data.rename(end_steps="steps").assign_coords(trajectory=np.arange(len(self)))
+        data = data.rename(end_steps="steps").assign_coords({"trajectory": np.arange(len(self)), **self._named_axis()})
         data["status"] = ("trajectory", names)
         data.attrs |= {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}
         return data if self.loop.saves else data.isel(t=0)
@@ -181,6 +183,7 @@ def simulate_ensemble(
     t1: float | None = None,
     t0: float = 0.0,
     max_steps: int = Options.max_steps,
+    params: PyTree = None,
     in_axes: Mapping[str, Any] | None = None,
     key: ArrayLike | None = None,
     observe: Observe | None = None,
@@ -198,6 +201,9 @@ def simulate_ensemble(
 ) -> Ensemble:
     """Run many trajectories of one method.
 
+    `params` holds values for the parameters of the system: arrays with an axis over trajectories in front, or values
+    shared by all; entries that are left out keep the values of the system. q0 and p0 then have an axis over
+    trajectories where their first axis is as long as that of the parameters, and are shared by all otherwise.
     `in_axes` says what differs from trajectory to trajectory: a mapping with the keys `q0`, `p0`, `params`, `dt` and
     the values 0 (leading axis) or None (shared); by default q0 and p0, and `dt` when it is an array. `params` may be
     a PyTree prefix of 0 and None. A `Problem` in place of the system gives what is left out, shared by all. Give
@@ -220,9 +226,12 @@ def simulate_ensemble(
     options = Options(
         dt, steps, t1, t0, max_steps, save_every, None, observe, events, reduce, False, key, in_axes, backend
     )
-    check_concrete("simulate_ensemble", system, method, q0, p0, dt)
+    check_concrete("simulate_ensemble", system, method, q0, p0, dt, params)
     own = {name: None if isinstance(system, Problem) and x is None else 0 for name, x in (("q0", q0), ("p0", p0))}
-    arguments = Arguments.of(system, method, q0, p0, options).spread(own)
+    arguments = Arguments.of(system, method, q0, p0, options)
+    if params is not None:
+        arguments, own = arguments.with_params(params, own)
+    arguments = arguments.spread(own)
     loop = make_loop(arguments)
     labels = _labels(coordinates, loop.count) if coordinates else {}
     cut = None

@@ -1,7 +1,7 @@
-"""Events: times at which a function of the state passes through zero.
+"""Events: times at which a function of the state changes sign.
 
-They are watched in the loop: a step in which one passes zero is not taken, the run halts before it; the driver takes
-the step again, finds the zero among the states between its ends, and goes on (or ends the run there).
+The loop halts before a step in which an event function changes sign. The driver repeats this step, locates the zero in
+the dense output of the step, and continues (or ends the run there).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MAX_HALVINGS = 60
 class Event(eqx.Module):
     """`Event(fn, terminal=False, direction=0)`: where `fn(q, p)` or `fn(q, p, t)` changes sign.
 
-    `direction` +1 takes only rising passages, -1 only falling ones (as time runs in the simulation). A terminal event
-    ends the run there, with `Status.TERMINATED`. A zero at the very start is no passage. Two passages within one step
-    are not seen; where the method knows its solution over the step (`TaylorAdaptive`), within a quarter of a step.
+    `direction` +1 selects rising passages, -1 falling ones (in the direction in which the simulation runs). A terminal
+    event ends the run with `Status.TERMINATED`. A zero at the start does not count. Two passages within one step are
+    missed; for a method with a continuous path (`TaylorAdaptive`), two passages within a quarter of a step.
     """
 
     fn: Any
@@ -71,7 +71,7 @@ class EventRecord(NamedTuple):
 
 
 class Watch(AbstractWatch):
-    """What the loop carries: the values of all events after the last step. NaN lets one step pass unwatched."""
+    """The reduction that watches events: the values of all event functions; NaN disables the watch for one step."""
 
     events: tuple[Event, ...]
 
@@ -90,13 +90,13 @@ class Watch(AbstractWatch):
 
 
 def as_events(events: Any) -> tuple[Event, ...]:
-    """One event or several, bare functions included."""
+    """Events from one event or several; plain functions are converted."""
     several = events if isinstance(events, (list, tuple)) else (events,)
     return tuple(e if isinstance(e, Event) else Event(e) for e in several)
 
 
 def check_events(events: tuple[Event, ...], method: AbstractMethod, q: Numbers, p: Numbers, t: Real) -> None:
-    """Every event gives one real number for this state, and the method has states between two steps to locate it by."""
+    """Check that every event returns one real number and that the method has dense output to locate it in."""
     if events and method.stochastic:
         raise MethodError(
             f"{method.name} draws random numbers in every step: it has no state between two steps at which an event "
@@ -111,7 +111,7 @@ def check_events(events: tuple[Event, ...], method: AbstractMethod, q: Numbers, 
 
 
 class Found(NamedTuple):
-    """One passage: which event, and the state there, with the status of the solves behind it."""
+    """One passage: the number of the event, the state there, and the status of the solves that found it."""
 
     event: int
     t: float
@@ -134,7 +134,7 @@ def records_of(found: dict[str, np.ndarray], kinds: int, count: int, shape: tupl
 
 
 def locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> list[Found]:
-    """The passages of the step that follows the state in which the loop halted, in order of time."""
+    """The passages, in order of time, within the step before which the loop halted."""
     for each in (stepper, stepper.with_care()):
         ended, passed, *found = (np.asarray(x) for x in _locate(watch, each, carry, consts))
         if not ended and not np.any(found[-1].reshape(passed.shape)[passed]):
@@ -148,10 +148,7 @@ def locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> 
 
 @compiled
 def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) -> tuple[Any, ...]:
-    """Whether event k passes in part j of the step, for all j and k; then times and states in one row of pairs.
-
-    Before them, the status of the step.
-    """
+    """The status of the step, whether event k passes in part j of it, and `(t, q, p, status)` of each pair (j, k)."""
     system, method = stepper.parts(consts)[:2]
     carry = eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status))
     after = stepper.step(disarm(carry), consts)
@@ -180,8 +177,8 @@ def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) ->
 def root(value: Callable[[Any], Any], first: Real, last: Real) -> Any:
     """A zero in [0, 1] of a function with the values `first` and `last` at the ends, by the ITP method.
 
-    Interpolates, truncates and projects (Oliveira & Takahashi 2021): one evaluation more than bisection at worst, about
-    ten in all where the function is smooth. The end returned lies on the far side of the zero, or on it.
+    ITP interpolates, truncates and projects (Oliveira & Takahashi 2021): about ten evaluations for a smooth function,
+    at most one more than bisection. The result is the zero, or the end of the last bracket that lies behind it.
     """
     one = jnp.ones_like(first)
     tiny = jnp.finfo(one.dtype).eps / 2
@@ -203,7 +200,7 @@ def root(value: Callable[[Any], Any], first: Real, last: Real) -> Any:
         same = jnp.sign(y) == jnp.sign(first)
         low, a = jnp.where(same, x, low), jnp.where(same, y, a)
         high, b = jnp.where(same, high, x), jnp.where(same, b, y)
-        # on the zero itself nothing is left to narrow
+        # an exact zero ends the search
         return k + 1, jnp.where(y == 0, high, low), high, a, b
 
     return jax.lax.while_loop(more, narrow, (jnp.zeros((), jnp.int32), 0 * one, one, first, last))[2]

@@ -31,7 +31,7 @@ def integrate(
     p0: ArrayLike | None = None,
     *,
     dt: ArrayLike | None = None,
-    steps: Any = None,
+    steps: Index | None = None,
     t1: float | None = None,
     t0: ArrayLike = 0.0,
     save_every: int | None = None,

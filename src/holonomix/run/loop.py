@@ -91,7 +91,7 @@ class Loop:
     @functools.cached_property
     def scene(self) -> Scene | None:
         """What pictures of the run show."""
-        return scene_of(self.system, self.q0.shape[1:], self.problem)
+        return scene_of(self.system, self.q0.shape[1:], self.problem, self.q0[0])
 
     @property
     def name(self) -> str:

@@ -9,11 +9,14 @@ from collections.abc import Callable
 import numpy as np
 
 from ..core import columns
+from ..core.errors import InputError
+from .loop import Loop
 
 
 class AbstractRows(abc.ABC):
     """Results whose arrays are in `rows`, by the keys of `core.columns`; those in a store are loaded when used."""
 
+    loop: Loop
     load: Callable[[], dict[str, np.ndarray]]
 
     @functools.cached_property
@@ -31,6 +34,29 @@ class AbstractRows(abc.ABC):
     @property
     def p(self) -> np.ndarray:
         return self.rows["p"]
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...]:
+        """The names of the coordinates, where the problem has them."""
+        return () if self.loop.problem is None else self.loop.problem.coordinates
+
+    def _named_axis(self) -> dict[str, list[str]]:
+        """The names as a coordinate of an `xarray.Dataset`."""
+        return {"q_0": list(self.coordinate_names)} if self.coordinate_names else {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The rows of a coordinate by its name, of its momentum (`p_NAME`), or of an observable."""
+        if not isinstance(name, str):
+            raise TypeError(f"a result is indexed by names, such as sol['theta'], not by {name!r}")
+        names = self.coordinate_names
+        known = {columns.entry_name(key, k, names): (key, k) for key in "qp" for k in range(len(names))}
+        if name in known:
+            key, k = known[name]
+            return self.rows[key][..., k]
+        if name in self.observables:
+            return self.observables[name]
+        listed = ", ".join([*known, *self.observables]) or "no names: use sol.q and sol.p"
+        raise InputError(f"there is no column {name!r}; there are {listed}")
 
     @property
     def observables(self) -> dict[str, np.ndarray]:

@@ -210,7 +210,10 @@ class Run:
                 self.show(bar)
 
     def chunks(self) -> Iterator[None]:
-        """Advance to the end; stops after every chunk, and once more when the last rows are there."""
+        """Advance to the end, and yield after every chunk of steps and once more after the last rows.
+
+        Between chunks the store gets a checkpoint and signals are handled.
+        """
         began = time.perf_counter()
         loop = self.loop
         chunk = max(1, min(loop.every, FIRST_CHUNK[not loop.alone]))  # steps in the next call

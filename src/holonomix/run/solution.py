@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..core import columns, pictures
 from ..core.errors import InputError
@@ -25,6 +26,7 @@ from .dense import Interpolant
 from .events import EventRecord
 from .loop import Loop
 from .rows import AbstractRows
+from .stepper import Consts, Stepper
 
 ROWS_AT_ONCE = 1 << 16  # of many trajectories together
 
@@ -163,6 +165,7 @@ class Solution(AbstractRows):
             (columns.TIME,),
             {"method": self.method.name, "status": self.status.name, **self.stats},
         )
+        data = data.assign_coords(self._named_axis())
         rows = self.system.constraint_rows(self.q[0])
         named = any(row.name is not None for row in rows)
         data = data.assign_coords(constraint=[str(row) for row in rows]) if named else data
@@ -173,7 +176,7 @@ class Solution(AbstractRows):
         path: str | PathLike[str],
         *,
         every: int = 1,
-        species: str | Sequence[str] = "X",
+        species: str | Sequence[str] | None = None,
         dimension: int | None = None,
         cell: ArrayLike | None = None,
     ) -> Any:
@@ -181,22 +184,32 @@ class Solution(AbstractRows):
 
         For the last two: `species` is one element for all particles, or one per particle (`["O", "H", "H"]` or
         `"O,H,H"`); `dimension` the number of coordinates per particle of a flat q; `cell` a periodic cell, three
-        lengths or a 3 x 3 matrix with one vector per row.
+        lengths or a 3 x 3 matrix with one vector per row. Species and cell are those of the scene where it has them,
+        such as that of `Problem.from_ase`, else "X" and none.
 
         A run that should be resumable writes to a store instead: `simulate(..., store="run1")`.
         """
         from .io.formats import save_rows
 
+        if species is None:
+            species = pictures.atoms.species_of(self.scene, len(self.q[0])) or "X"
+        if cell is None and self.scene is not None and self.scene.cell:
+            cell = np.reshape(self.scene.cell, (3, 3))
         return save_rows(self.to_xarray(), path, every=every, species=species, dimension=dimension, cell=cell)
+
+    def to_ase(self, every: int = 1) -> list[Any]:
+        """Every `every`-th row as an `ase.Atoms` with momenta, masses, the cell, and the time in `info["time"]`."""
+        return pictures.atoms.to_ase(self, every)
 
     def plot(self, **options: Any) -> Any:
         """A figure of the trajectory and of the errors of energy and constraints; notebooks show it."""
         return pictures.plotting.plot_solution(self, **options)
 
-    def phase(self, first: int = 0, second: int | None = None) -> Any:
+    def phase(self, first: int | str = 0, second: int | str | None = None) -> Any:
         """A figure of one coordinate against another, or against its own momentum.
 
-        A number counts the entries of q in order; `second=None` takes the momentum of the same entry.
+        A number counts the entries of q in order; coordinates with names may be given by them. `second=None` takes the
+        momentum of the same entry.
         """
         return pictures.plotting.plot_phase(self, first, second)
 
@@ -208,13 +221,19 @@ class Solution(AbstractRows):
         return pictures.plotting.animate(self, path, frames=frames, fps=fps, **options)
 
     def view(
-        self, path: str | PathLike[str] | None = None, *, open: bool | None = None, certificate: object = None
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        open: bool | None = None,
+        certificate: object = None,
+        live: bool = False,
     ) -> Any:
         """Write the run as a page for the browser and return its path; without `path` it is opened, too.
 
-        A `certificate` of the method becomes a tab of the page.
+        A `certificate` of the method becomes a tab of the page. With `live=True` the page also contains the compiled
+        step, and a button that runs it (`hx.live`).
         """
-        return pictures.viewer.show_page(self, path, open=open, certificate=certificate)
+        return pictures.viewer.show_page(self, path, open=open, certificate=certificate, live=live)
 
     def _repr_html_(self) -> str:
         return pictures.plotting.solution_html(self)
@@ -272,7 +291,7 @@ def multipliers_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> A
     return system.multipliers(q, p, t)
 
 
-def _each(fn: Callable[..., Any], rows: Any) -> Any:
+def _each(fn: Callable[..., Any], rows: PyTree) -> Any:
     """`fn` of every row; on a CPU one row after the other.
 
     There the last bits of a row would depend on its place in a vectorized loop.
@@ -304,9 +323,16 @@ def map_rows(fn: Callable[..., Any], system: AbstractSystem, q: np.ndarray, p: n
 
 @compiled
 def _mapped_lanes(
-    fn: Callable[..., Any], stepper: Any, consts: Any, axes: Any, lanes: Any, q: Numbers, p: Numbers, t: Numbers
+    fn: Callable[..., Any],
+    stepper: Stepper,
+    consts: Consts,
+    axes: Consts | None,
+    lanes: Numbers,
+    q: Numbers,
+    p: Numbers,
+    t: Numbers,
 ) -> Any:
-    def one(x: Any) -> Any:
+    def one(x: tuple[Numbers, ...]) -> Any:
         lane, *rows = x
         system = stepper.parts(select(consts, axes, lane))[0]
         return _each(lambda row: fn(system, *row), tuple(rows))

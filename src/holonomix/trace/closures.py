@@ -66,7 +66,7 @@ def _traced(values: tuple[Any, ...]) -> dict[int, Any]:
     return found
 
 
-def _has_tracers(tree: Any) -> bool:
+def _has_tracers(tree: PyTree) -> bool:
     try:
         return any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
     except (TypeError, ValueError):  # not a PyTree: a dictionary whose keys have no order

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.extend.core import Jaxpr, JaxprEqn, Literal
+from jax.extend.core import Jaxpr, Literal
 
 from ..core.types import Numbers
-from .jaxprs import Params, called
+from .jaxprs import Equation, Params, called
 from .primitives import TABLE
 
 __all__ = ["polynomial_degree"]
@@ -34,7 +34,7 @@ def _degrees(jaxpr: Jaxpr, inputs: list[float]) -> list[float]:
     return [read(x) for x in jaxpr.outvars]
 
 
-def _results(eqn: JaxprEqn, degrees: list[float]) -> list[float]:
+def _results(eqn: Equation, degrees: list[float]) -> list[float]:
     degree, row = max(degrees, default=0.0), TABLE.get(eqn.primitive.name)
     if degree in (0.0, math.inf):
         return [degree] * len(eqn.outvars)

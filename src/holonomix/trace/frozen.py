@@ -25,7 +25,7 @@ from jax.extend import core as jex_core
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import PyTree
 
-from ..core.types import Function
+from ..core.types import ArrayLike, Function
 from .closures import Closure
 from .compiled import Recent
 from .functions import Fixed
@@ -253,7 +253,7 @@ def _rebuilt(fn: Function, arrays: tuple[Any, ...]) -> Any:
     return jax.tree.unflatten(treedef, [next(given) if eqx.is_array(x) else x for x in leaves])
 
 
-def _abstract(x: Any) -> Any:
+def _abstract(x: ArrayLike) -> Any:
     return jax.ShapeDtypeStruct(np.shape(x), jax.numpy.result_type(x))
 
 

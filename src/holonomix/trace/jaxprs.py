@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
 import numpy as np
 from jax.extend import core as jex_core
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 if TYPE_CHECKING:
     Values: TypeAlias = np.ndarray
     Index: TypeAlias = int
+
+    class Equation(Protocol):
+        """One operation of a traced program."""
+
+        primitive: Any
+        params: dict[str, Any]
+        invars: Any
+        outvars: Any
 else:  # NumPy returns scalars in place of arrays without axes; newer JAX gives axes as NumPy integers
-    Values, Index = np.ndarray | np.generic, int | np.integer
+    Values, Index, Equation = np.ndarray | np.generic, int | np.integer, JaxprEqn
 
 # Primitives that only call another function, with the parameter that holds it.
 CALLS = dict.fromkeys(("jit", "pjit", "checkpoint", "remat", "remat2"), "jaxpr")
@@ -26,7 +35,7 @@ class Params:
 
     __slots__ = ("equation", "ins", "name", "outs", "params", "primitive")
 
-    def __init__(self, eqn: Any, **overrides: Any):
+    def __init__(self, eqn: Equation, **overrides: Any):
         self.equation, self.primitive, self.name = eqn, eqn.primitive, eqn.primitive.name
         self.params = {**eqn.params, **overrides} if overrides else eqn.params
         self.ins = [v.aval for v in eqn.invars]
@@ -43,7 +52,7 @@ class Params:
         return Params(self.equation, **params)
 
 
-def called(eqn: Any) -> Any:
+def called(eqn: Equation) -> Any:
     """The closed jaxpr that an equation only calls, or that defines its operation; None for any other equation."""
     if eqn.primitive.name == "call_hi_primitive":  # JAX 0.12 and later: an operation that comes with its definition
         definition = eqn.params["_prim"]
@@ -54,7 +63,7 @@ def called(eqn: Any) -> Any:
     return body if body is None or isinstance(body, jex_core.ClosedJaxpr) else jex_core.ClosedJaxpr(body, ())
 
 
-def scan_counts(body: Any, ins: Sequence[Any], outs: Sequence[Any]) -> tuple[int, int]:
+def scan_counts(body: ClosedJaxpr | Jaxpr, ins: Sequence[Any], outs: Sequence[Any]) -> tuple[int, int]:
     """How many constants and carried values a `scan` has, from its body and the types outside of it.
 
     Carried values have the same rank inside and outside of the body; rows have one axis more outside. (The names of

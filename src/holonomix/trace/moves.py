@@ -92,7 +92,7 @@ def gather(p: Params, x: Values, indices: Values) -> Values:
     return order_gathered_axes(d, np.squeeze(out, collapsed), len(batch_shape))
 
 
-def order_gathered_axes(dimension_numbers: Any, x: Values, batches: int) -> Values:
+def order_gathered_axes(dimension_numbers: GatherDimensionNumbers, x: Values, batches: int) -> Values:
     """Batch axes followed by window axes, in the order that a gather gives them."""
     batch_axes, window_axes = iter(range(batches)), iter(range(batches, x.ndim))
     offsets = dimension_numbers.offset_dims

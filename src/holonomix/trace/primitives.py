@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
+from ..core.types import ArrayLike
 from . import moves
 from .jaxprs import Params, Values
 
@@ -70,7 +71,7 @@ def add_rows(names: str, evaluate: Evaluate | None = None, *columns: Any, **name
 def fill_column(column: str, *names: str) -> Callable[[Any], Any]:
     """A decorator that enters a rule in a column of the rows with these names."""
 
-    def register(rule: Any) -> Any:
+    def register(rule: Callable[..., Any]) -> Any:
         for name in names:
             setattr(TABLE[name], column, rule)
         return rule
@@ -96,7 +97,7 @@ def evaluate_equation(p: Params, arrays: Sequence[Any], exact: bool = False) -> 
     return [on_host(x) for x in (found if p.primitive.multiple_results else [found])]
 
 
-def on_host(x: Any) -> Any:
+def on_host(x: ArrayLike) -> Any:
     """As a NumPy array; random keys stay as they are."""
     return x if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
 

@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 
 from ..core.types import Numbers
 from .indexing import take
-from .jaxprs import Params
+from .jaxprs import Equation, Params
 from .moves import product_factors, reduction_groups
 from .primitives import Dependence
 from .sparsity import Value, dependence_kind, moved
@@ -201,7 +201,7 @@ class _Follower:
         return int(labels[0])
 
 
-def _bound(eqn: Any, *given: PyTree) -> Any:
+def _bound(eqn: Equation, *given: PyTree) -> Any:
     """An equation of the program with other arguments, lanes for example."""
     cast = (x if x.dtype == v.aval.dtype else x.astype(v.aval.dtype) for x, v in zip(given, eqn.invars, strict=True))
     return eqn.primitive.bind(*cast, **eqn.params)

@@ -16,10 +16,10 @@ import numpy as np
 import scipy
 from jax.core import Tracer
 from jax.extend import core as jex_core
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from jaxtyping import PyTree
 
-from .jaxprs import Params, called
+from .jaxprs import Equation, Params, called
 from .moves import product_factors, reduction_groups
 from .primitives import TABLE, Dependence, evaluate_equation
 
@@ -96,7 +96,7 @@ def _run(jaxpr: Jaxpr, consts: list[Value], values: list[Value], count: int) -> 
     return [read(x) for x in jaxpr.outvars]
 
 
-def _apply(eqn: JaxprEqn, ins: list[Value], count: int) -> list[Value]:
+def _apply(eqn: Equation, ins: list[Value], count: int) -> list[Value]:
     inner = called(eqn)
     if inner is not None:
         return _run(inner.jaxpr, [_constant(c) for c in inner.consts], ins, count)

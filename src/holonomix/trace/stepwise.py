@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend import core as jex_core
+from jax.extend.core import ClosedJaxpr
 
-from .jaxprs import Params, called, scan_counts
+from .jaxprs import Params, Values, called, scan_counts
 from .primitives import TABLE, evaluate_equation, fill_column, on_host
 
 log = logging.getLogger("holonomix")
@@ -28,13 +29,13 @@ RATIO = 50  # NumPy operations in the time that XLA takes to compile one equatio
 ITERATIONS, ELEMENTS, FOREIGN = 20, 1_000, 1_000
 
 
-def pays_off(program: Any) -> bool:
+def pays_off(program: ClosedJaxpr) -> bool:
     """Whether NumPy evaluates a program sooner than XLA compiles it."""
     length, work, foreign = _size(program)
     return length > MIN_EQUATIONS and work + FOREIGN * foreign <= RATIO * length
 
 
-def _size(program: Any) -> tuple[int, float, float]:
+def _size(program: ClosedJaxpr) -> tuple[int, float, float]:
     """The number of equations including called programs, of NumPy operations (an estimate), and of others."""
     length, work, foreign = 0, 0.0, 0.0
     for eqn in program.jaxpr.eqns:
@@ -52,7 +53,7 @@ def _size(program: Any) -> tuple[int, float, float]:
     return length, work, foreign
 
 
-def evaluated(program: Any, args: Sequence[Any]) -> list[np.ndarray] | None:
+def evaluated(program: ClosedJaxpr, args: Sequence[Any]) -> list[np.ndarray] | None:
     """The results of a closed jaxpr; None if evaluation fails, so that the caller falls back to XLA."""
     try:
         return evaluate(program, args)
@@ -63,7 +64,7 @@ def evaluated(program: Any, args: Sequence[Any]) -> list[np.ndarray] | None:
         return None
 
 
-def evaluate(program: Any, args: Sequence[Any]) -> list[np.ndarray]:
+def evaluate(program: ClosedJaxpr, args: Sequence[Any]) -> list[np.ndarray]:
     """The results of a closed jaxpr for these arrays."""
     held: dict[Any, Any] = {}
     read = lambda v: np.asarray(v.val) if isinstance(v, jex_core.Literal) else held[v]
@@ -77,7 +78,7 @@ def evaluate(program: Any, args: Sequence[Any]) -> list[np.ndarray]:
 
 
 @fill_column("evaluate", "while")
-def _while(p: Params, *ins: Any) -> list[Any]:
+def _while(p: Params, *ins: Values) -> list[Any]:
     a, b = p.cond_nconsts, p.body_nconsts
     test, body, carry = ins[:a], ins[a : a + b], list(ins[a + b :])
     while evaluate(p.cond_jaxpr, [*test, *carry])[0]:
@@ -86,7 +87,7 @@ def _while(p: Params, *ins: Any) -> list[Any]:
 
 
 @fill_column("evaluate", "scan")
-def _scan(p: Params, *ins: Any) -> list[Any]:
+def _scan(p: Params, *ins: Values) -> list[Any]:
     consts, carried = scan_counts(p.jaxpr, ins, p.outs)
     fixed, carry, rows = ins[:consts], list(ins[consts : consts + carried]), ins[consts + carried :]
     outs = [np.zeros(v.shape, v.dtype) for v in p.outs[carried:]]
@@ -99,9 +100,9 @@ def _scan(p: Params, *ins: Any) -> list[Any]:
 
 
 @fill_column("evaluate", "cond")
-def _cond(p: Params, which: Any, *ins: Any) -> list[Any]:
+def _cond(p: Params, which: Values, *ins: Values) -> list[Any]:
     return evaluate(p.branches[min(max(int(which), 0), len(p.branches) - 1)], ins)
 
 
-def _is_program(x: Any) -> bool:
-    return isinstance(x, jex_core.ClosedJaxpr)
+def _is_program(x: object) -> bool:
+    return isinstance(x, ClosedJaxpr)

@@ -212,7 +212,9 @@ def test_linear_stability_needs_a_quarter():
 
 def test_nonlinear_stability_map():
     # at h = 0.1 Z&S needs omega h^2 below about 0.3
-    found = hx.stability_map(RIGID, {"Z&S": hx.ZhangSkeel(0.4)}, omegas=(30, 36, 2000), dts=(0.1,), t1=50.0)
+    found = hx.certificates.stability_map(
+        RIGID, {"Z&S": hx.ZhangSkeel(0.4)}, omegas=(30, 36, 2000), dts=(0.1,), t1=50.0
+    )
     ends = [found.of("Z&S", omega, 0.1)[0] for omega in (30, 36, 2000)]
     assert ends == [hx.Status.OK, hx.Status.INDEFINITE, hx.Status.INDEFINITE]
     assert found.ended[0, 0, 0] == pytest.approx(50.0, rel=1e-13) and found.ended[0, 2, 0] < 1  # fails at once
@@ -225,7 +227,7 @@ def test_methods_that_survive_and_methods_that_do_not():
         "midpoint": hx.ImplicitMidpoint(),
         "Z&Ss": hx.ZhangSkeelSimplified(0.4, definite=False),  # goes on with a lost matrix
     }
-    found = hx.stability_map(RIGID, kinds, omegas=(100, 2000), dts=(0.1,), t1=50.0)
+    found = hx.certificates.stability_map(RIGID, kinds, omegas=(100, 2000), dts=(0.1,), t1=50.0)
     ends = {name: [found.of(name, omega, 0.1)[0] for omega in (100, 2000)] for name in kinds}
     ok, lost = hx.Status.OK, hx.Status.NOT_CONVERGED
     assert ends == {"Newmark": [ok, ok], "midpoint": [ok, lost], "Z&Ss": [ok, ok]}

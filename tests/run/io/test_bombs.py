@@ -26,12 +26,6 @@ from .harness import drive, fresh, make
 HUGE = 10**400
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    drive(fresh(tmp_path / "run"))
-    return tmp_path / "run"
-
-
 def forged_status(run: Path, **changes: Any) -> None:
     """Alter what the status declares, with a checksum that agrees."""
     file = run / "holonomix" / "status.json"

@@ -16,12 +16,6 @@ from .harness import drive, fresh
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    drive(fresh(tmp_path / "run"))
-    return tmp_path / "run"
-
-
-@pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
     """A directory with files of the user, some of them called as ours are."""
     folder = tmp_path / "elsewhere"

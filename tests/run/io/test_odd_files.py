@@ -15,20 +15,6 @@ from . import harness
 from .harness import drive, fresh
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    drive(fresh(tmp_path / "run"))
-    return tmp_path / "run"
-
-
-@pytest.fixture
-def ensemble(tmp_path: Path) -> Path:
-    store = harness.make(tmp_path / "run")
-    for block in range(store.blocks):
-        harness.write(store, block)
-    return store.path
-
-
 def replaced_by_file(directory: Path) -> str:
     """Put a file in the place of a directory; what an error about it should say."""
     shutil.rmtree(directory)

@@ -32,13 +32,6 @@ from holonomix.run.io.checkpoints import Checkpoints, numbers_to_keep
 from .harness import TOTAL, contents, digest, drive, fresh, next_state
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    path = tmp_path / "run"
-    drive(fresh(path))
-    return path
-
-
 @pytest.mark.filterwarnings("error")
 def test_xarray_and_zarr_read_it_without_a_warning(run):
     data = xr.open_zarr(run)

@@ -15,20 +15,6 @@ from holonomix.run.io.text import read_signed, sign
 from .harness import TOTAL, Killed, Killer, drive, fresh, make, write
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    drive(fresh(tmp_path / "run"))
-    return tmp_path / "run"
-
-
-@pytest.fixture
-def ensemble(tmp_path: Path) -> Path:
-    store = make(tmp_path / "run")
-    for block in range(store.blocks):
-        write(store, block)
-    return store.path
-
-
 def content(path: Path) -> dict[str, bytes]:
     return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "lock"}
 

@@ -58,8 +58,8 @@ def test_a_certificate_is_a_table_and_plain_data(rattle):
         rattle["temperature"]
 
 
-class WithoutMomentumProjection(AbstractMethod):
-    """RATTLE with its last line left out, which claims to be RATTLE."""
+class AbstractControl(AbstractMethod):
+    """A method that claims to be RATTLE."""
 
     reference = "nobody"
     family = "control"
@@ -67,6 +67,10 @@ class WithoutMomentumProjection(AbstractMethod):
     @property
     def traits(self):
         return hx.RATTLE().traits
+
+
+class WithoutMomentumProjection(AbstractControl):
+    """RATTLE with its last line left out."""
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return ()
@@ -162,14 +166,8 @@ def test_in_the_ambient_space_a_correct_rattle_shows_a_defect():
     # the same system with its constraints hidden from the measurement, but not from the method
     blind = eqx.tree_at(lambda s: s.constraint_terms, system, ())
 
-    class Seeing(AbstractMethod):
-        reference = "nobody"
-        family = "control"
+    class Seeing(AbstractControl):
         inner: Any
-
-        @property
-        def traits(self):
-            return hx.RATTLE().traits
 
         def init(self, system, state, dt):
             return hx.RATTLE().init(self.inner, state, dt)
@@ -245,15 +243,8 @@ def test_steps_that_fail_are_not_symplectic():
         assert "stopped after 0 steps" in finding.note or "the step failed" in finding.note
 
 
-class Stopping(AbstractMethod):
+class Stopping(AbstractControl):
     """A method none of whose steps succeeds."""
-
-    reference = "nobody"
-    family = "control"
-
-    @property
-    def traits(self):
-        return hx.RATTLE().traits
 
     def init(self, system: Any, state: State, dt: Any) -> Any:
         return ()
@@ -323,7 +314,10 @@ def test_certify_refuses_what_the_method_cannot_treat():
         ),
         (lambda: hx.limit_study(PROBLEM.system, PROBLEM.q0, PROBLEM.p0), r"write limit_study\(hx.Problem\(system, q0"),
         (lambda: hx.limit_study(PROBLEM, PROBLEM.q0, PROBLEM.p0), "takes the start from the problem"),
-        (lambda: hx.stability_map({}, PROBLEM, omegas=(), dts=()), "first argument must be a Problem, not {}"),
+        (
+            lambda: hx.certificates.stability_map({}, PROBLEM, omegas=(), dts=()),
+            "first argument must be a Problem, not {}",
+        ),
     ],
 )
 def test_the_problem_comes_first(call, words):
@@ -352,3 +346,15 @@ def test_a_certificate_of_nothing_confirms_nothing():
     noisy = hx.GLA(hx.RATTLE(), friction=1.0, temperature=1.0)
     found = hx.certify(hx.models.planar_pendulum(), noisy, measure=["order"], key=jax.random.key(0))
     assert not found.passed and found.verdict == "nothing was measured"
+
+
+def test_the_energy_balance_of_a_damped_pendulum_is_an_error_of_the_order_of_the_method():
+    system = hx.System(lambda q: q[1], lambda q: jnp.array([q @ q - 1.0]), force=lambda q, v, t: -0.1 * v)
+    problem = hx.Problem(system, jnp.array([1.0, 0.0]), jnp.array([0.0, 0.3]), 0.05, 10.0)
+    found = [
+        {f.name: f for f in hx.certify(problem, hx.RATTLE(), dt=dt, measure=["energy"], steps=int(8 / dt)).findings}
+        for dt in (0.04, 0.02)
+    ]
+    values = [x["energy balance"].measured for x in found]
+    assert not found[0]["energy"].applicable and found[0]["energy balance"].kept is None
+    assert 3.5 < values[0] / values[1] < 4.5 and values[1] < 1e-3

@@ -325,6 +325,13 @@ def test_certify(here):
     assert "unknown model 'composishun'" in said("certify", "composishun", "rattle", code=2)
 
 
+def test_a_live_page(here):
+    call(*"live henon-heiles stormer-verlet --slider coupling=0:2 -o page.html --no-open".split())
+    assert '"label": "coupling"' in Path("page.html").read_text()
+    assert "NAME=LOW:HIGH" in said("live", "henon-heiles", "--slider", "coupling", code=2)
+    assert "no parameter of henon-heiles" in said("live", "henon-heiles", "--slider", "gravity=0:1", code=2)
+
+
 def test_the_shell_completes_models_and_methods():
     assert complete_model("double-p") == ["double-pendulum", "double-pendulum-angles"]
     assert complete_method("rat") == ["rattle"] and "gla" in complete_method("")
@@ -398,6 +405,13 @@ def test_explain_and_the_picture_of_a_model(here):
     call("models", "four-bar", "--picture", "four.png")
     assert Path("four.png").read_bytes().startswith(b"\x89PNG")
     assert "give its NAME" in said("models", "--picture", "x.png", code=Exit.USAGE)
+
+
+def test_build_writes_the_step_of_a_model(here):
+    assert "wasm: page" in call("build", "henon-heiles", "page", "rattle", "--dt", "0.05")
+    assert Path("page/henon_heiles.wasm").read_bytes().startswith(b"\0asm")
+    assert "energy" in Path("page/henon_heiles.js").read_text()
+    assert "no-such" in said("build", "henon-heiles", "x", "--form", "c", "--target", "no-such", code=Exit.USAGE)
 
 
 def test_help_and_summary_fit_into_eighty_columns():

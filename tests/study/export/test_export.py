@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import ctypes
 import json
 import platform
 import shutil
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from tests.browser import Browser, needs_chromium
 
 node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -89,7 +92,7 @@ def test_parameters_step_start_and_observables_change_at_run_time(tmp_path):
     sol = hx.simulate(system, hx.RATTLE(), *start, dt=0.02, t0=2.0, steps=100)
     np.testing.assert_allclose(end, np.ravel(sol.q[-1]), rtol=0, atol=1e-12)
     assert t == sol.t[-1]
-    assert abs(energy - float(problem.system.hamiltonian(sol.q[-1], sol.p[-1], 0.0))) < 1e-12
+    assert abs(energy - float(system.hamiltonian(sol.q[-1], sol.p[-1], 0.0))) < 1e-12
 
 
 @node
@@ -151,3 +154,88 @@ def test_refusals_say_why(tmp_path):
     with pytest.raises(hx.InputError) as error:
         hx.export(called, hx.RATTLE(), tmp_path)
     assert reason in str(error.value)
+
+
+def without_fma(monkeypatch, problem, method, steps: int) -> hx.Solution:
+    from holonomix.compiler import native
+    from holonomix.run import backends, loop
+
+    for module, cache in ((loop, "_known"), (backends, "_CACHE")):  # what is compiled here is for this test alone
+        monkeypatch.setattr(module, cache, loop.Recent(1))
+    monkeypatch.setattr(native, "has_fma", lambda: False)
+    return hx.simulate(problem, method, steps=steps, save_every=steps, backend="native")
+
+
+@pytest.mark.parametrize("method", [hx.RATTLE(), hx.LineIntegral(order=4)], ids=lambda m: m.name)
+def test_wasm_has_the_bits_of_the_library_without_fused_operations(tmp_path, monkeypatch, method):
+    wasmtime = pytest.importorskip("wasmtime")
+    problem = hx.models.double_pendulum()
+    hx.export(problem, method, tmp_path, name="dp")
+    text = (tmp_path / "dp.js").read_text()
+    start = text.index("const layout = ") + 15
+    layout = json.loads(text[start : text.index("};", start) + 1])
+    store = wasmtime.Store()
+    module = wasmtime.Module.from_file(store.engine, str(tmp_path / "dp.wasm"))
+    assert not module.imports
+    parts = wasmtime.Instance(store, module, []).exports(store)
+    block, memory = parts["__heap_base"].value(store), parts["memory"]
+    parts["dp_init"](store, block)
+    assert parts["dp_step"](store, block, STEPS) == 0
+    sol = without_fma(monkeypatch, problem, method, STEPS)
+    for name in ("q", "p"):
+        at = block + layout["fields"][name]["offset"]
+        found = np.frombuffer(memory.read(store, at, at + 32), float)
+        np.testing.assert_array_equal(found, np.ravel(getattr(sol, name)[-1]))
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_browser_has_the_bits_of_the_library_without_fused_operations(tmp_path, monkeypatch):
+    problem = hx.models.four_bar()
+    hx.export(problem, hx.RATTLE(), tmp_path, name="bar")
+    module, code = ((tmp_path / f"bar.{end}").read_bytes() for end in ("js", "wasm"))
+    module = module.replace(b'new URL("./bar.wasm", import.meta.url)', b"null")  # a data URL has no neighbors
+    (tmp_path / "page.html").write_text("<!doctype html><title>bar</title>")
+    browser = Browser()
+    try:
+        browser.open(tmp_path / "page.html")
+        found = browser.ask(f"""(async () => {{
+          const {{load}} = await import("data:text/javascript;base64,{base64.b64encode(module).decode()}");
+          const k = await load(Uint8Array.from(atob("{base64.b64encode(code).decode()}"), c => c.charCodeAt(0)));
+          return [k.step({STEPS}), k.t, [...k.q], [...k.p]];
+        }})()""")
+    finally:
+        browser.close()
+    sol = without_fma(monkeypatch, problem, hx.RATTLE(), STEPS)
+    assert found == [0, sol.t[-1], np.ravel(sol.q[-1]).tolist(), np.ravel(sol.p[-1]).tolist()]
+
+
+@gcc
+def test_a_shared_library_has_the_bits_of_python(tmp_path):
+    problem = hx.models.henon_heiles()
+    hx.export(problem, hx.RATTLE(), tmp_path, "c", name="hh", shared=True)
+    code = ctypes.CDLL(str(tmp_path / "libhh.so"))
+    lines = (tmp_path / "hh.h").read_text().splitlines()
+    size = int(next(line for line in lines if "bytes[" in line).split("[")[1].split("]")[0])
+    q = next(int(line.split("+ ")[1].split(")")[0]) for line in lines if line.startswith("#define hh_q(k)"))
+    memory = ctypes.create_string_buffer(size + 64)
+    block = -(-ctypes.addressof(memory) // 64) * 64
+    code.hh_init(ctypes.c_void_p(block))
+    assert code.hh_step(ctypes.c_void_p(block), ctypes.c_int64(STEPS)) == 0
+    found = np.frombuffer(ctypes.string_at(block + q, 16), float)
+    np.testing.assert_array_equal(found, hx.simulate(problem, hx.RATTLE(), steps=STEPS, backend="native").q[-1])
+
+
+@gcc
+def test_an_aarch64_object_links(tmp_path):
+    if shutil.which("aarch64-linux-gnu-gcc") is None:
+        pytest.skip("aarch64-linux-gnu-gcc is not installed")
+    hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, "c", name="hh", target="aarch64-linux-gnu", shared=True)
+    data = (tmp_path / "libhh.so").read_bytes()
+    assert data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == 183
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(hx.InputError, match="cannot write to .*file"):
+        hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path / "file")

@@ -98,3 +98,20 @@ def test_a_mechanism_is_shown_also_while_it_is_not_finished():
     crank = m.body("crank", mass=1.0, inertia=[0.01, 0.09, 0.09], position=(0.5, 0, 0))
     m.revolute("shoulder", m.ground, crank, at=(0, 0, 0), axis=(0, 1, 0))
     assert "data:image/png" in m._repr_html_() and "1 bodies" in m._repr_html_()
+
+
+def test_sections_and_spectra_in_angles_are_the_same_in_both_coordinates():
+    run = {"dt": 0.01, "t1": 60.0}
+    flat = hx.simulate(hx.models.double_pendulum(), hx.RATTLE(), **run)
+    angles = hx.simulate(hx.models.double_pendulum_angles(), hx.ImplicitMidpoint(), **run)
+    found = [poincare(x, "angle 1", 0.0, "angle 2").axes[0].lines[0].get_xydata() for x in (flat, angles)]
+    assert len(found[0]) == len(found[1]) > 5
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=0.02)
+    one, two = (spectrum(x, "angle 2").axes[0].lines[0].get_xydata() for x in (flat, angles))
+    np.testing.assert_allclose(one[:40], two[:40], rtol=0, atol=5e-3)
+    with pytest.raises(hx.errors.InputError, match="angle 1, angle 2"):
+        poincare(flat, "angle 3", 0.0, "angle 1")
+    watched = hx.simulate(
+        hx.models.double_pendulum(), hx.RATTLE(), dt=0.05, steps=64, observe={"tip": lambda q, p: q[1, 1]}
+    )
+    assert "tip" in spectrum(watched, "tip").axes[0].get_ylabel()

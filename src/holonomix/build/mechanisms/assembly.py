@@ -12,7 +12,7 @@ import numpy as np
 from ...core.errors import ConvergenceError
 from .bodies import KINDS, Body, expand, pull
 from .forms import PhaseRow, ProductRow
-from .host import values, values_and_slopes
+from .host import values_and_slopes
 from .joints import Joint
 from .terms import ProductRows, product_data, rigid_products
 
@@ -73,8 +73,11 @@ class Equations:
         products, phases = self._rows
         out = np.zeros((len(frames), len(self.owners)))
         if products:
-            x, data = self._given(frames)
-            out[:, [k for k, _ in products]] = values(ProductRows((), None), x, **data).reshape(len(frames), -1)
+            (data, bodies), numbers = self._products, np.array([k for k, _ in products])
+            for pair in np.unique(bodies, axis=0):
+                own = (bodies == pair).all(axis=1)
+                x = frames[:, pair].reshape(len(frames), -1, frames.shape[-1])
+                out[:, numbers[own]] = ProductRows((), None)(x, {name: value[own] for name, value in data.items()})
         by_number = {k: frames[:, k] for k in range(frames.shape[1])}
         for number, row in phases:
             out[:, number] = row.over_frames(by_number, t)[0]

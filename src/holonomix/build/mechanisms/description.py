@@ -39,6 +39,7 @@ class Description:
         self._springs: list[Any] = []
         self._joint_springs: list[tuple[Joint, int, float, float]] = []
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
+        self._commands: dict[str, tuple[int, ...]] = {}  # shapes of motors and forces that are parameters
         self._applied: list[Any] = []
         self._stops: list[tuple[Joint, int, float, float, float]] = []
         self.motors: dict[str, Motor] = {}  # of files; see `command`
@@ -354,16 +355,27 @@ class Description:
         if damping:
             self._joint_forces.append((joint, which, damping, None))
 
-    def motor(self, joint: Joint, torque: Callable[[Any, Any, Any], Any] | float, which: int = 0) -> None:
+    def motor(self, joint: Joint, torque: Callable[[Any, Any, Any], Any] | float | str, which: int = 0) -> None:
         """A torque (or force) `torque(t, angle, rate)` on a joint, opposite on its two bodies; or a constant one.
 
-        `angle` lies in (-pi, pi].
+        `angle` lies in (-pi, pi]. A text is the name of a command: a parameter of the system, zero at first.
         """
         self._position("a motor", joint, which)
-        if not callable(torque):
+        if isinstance(torque, str):
+            self._name_command(torque, ())
+        elif not callable(torque):
             value = number("a motor: torque", torque)
             torque = lambda t, x, rate: value
         self._joint_forces.append((joint, which, 0.0, torque))
+
+    def _name_command(self, name: str, shape: tuple[int, ...]) -> None:
+        """Notes a command; motors and forces with the same name receive the same values."""
+        if not name:
+            raise InputError("a command needs a name that is not empty")
+        if self._commands.setdefault(name, shape) != shape:
+            raise InputError(
+                f"command {name!r} has {self._commands[name]} numbers elsewhere, not {shape}: use two names"
+            )
 
     def command(self, motor: str, command: Any, *, dt: float | None = None) -> None:
         """What a motor of a file (`m.motors`) does: a number, a function of `(t, position, rate)`, or an array.
@@ -429,23 +441,30 @@ class Description:
         self._rates.append((joint, which, number(f"joint {joint.name!r}: its rate", rate)))
 
     def force(self, body: Body, force: Any, *, at: Any = None) -> None:
-        """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`."""
+        """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`.
+
+        A text is the name of a command: a parameter of the system with one number per dimension, zero at first.
+        """
         if self._own_body("a force", body).fixed:
             raise InputError("a force cannot act on the ground")
         at = numbers("a force", "at", np.zeros(self.dimensions) if at is None else at, self.dimensions)
-        value = None if callable(force) else jnp.asarray(numbers("a force", "force", force, self.dimensions))
+        fn = force if callable(force) or isinstance(force, str) else None
+        if isinstance(force, str):
+            self._name_command(force, (self.dimensions,))
+        value = None if fn else jnp.asarray(numbers("a force", "force", force, self.dimensions))
         c = jnp.asarray(body.point_coefficients(at, "a force"))
-        fn = force if callable(force) else None
-        rated = fn is not None and depends_on_rate(fn, (), *[(self.dimensions,)] * 2)
+        rated = callable(force) and depends_on_rate(force, (), *[(self.dimensions,)] * 2)
         self._applied.append(AppliedForce(c, value, body.kind, body.particles, fn, rated))
 
     def torque(self, body: Body, torque: Any) -> None:
-        """A torque on a body in world coordinates: constant, or `torque(t, rotation, angular_velocity)`."""
+        """A torque on a body in world coordinates: constant, `torque(t, rotation, angular_velocity)`, or a command."""
         self._own_body("a torque", body)
         if body.kind in ("point", "planar point", "ground"):
             raise InputError(f"a torque cannot act on {body.name!r}, a {body.kind}")
-        value = None if callable(torque) else jnp.asarray(self._turning("a torque", "torque", torque))
-        fn = torque if callable(torque) else None
+        fn = torque if callable(torque) or isinstance(torque, str) else None
         dim = self.dimensions
-        rated = fn is not None and depends_on_rate(fn, (), (dim, dim), (3,) if dim == 3 else ())
+        if isinstance(torque, str):
+            self._name_command(torque, (3,) if dim == 3 else ())
+        value = None if fn else jnp.asarray(self._turning("a torque", "torque", torque))
+        rated = callable(torque) and depends_on_rate(torque, (), (dim, dim), (3,) if dim == 3 else ())
         self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn, rated))

@@ -98,7 +98,7 @@ class MechanismPotential(eqx.Module):
     pairs: tuple[Pairs, ...]
     springs: tuple[Any, ...]  # and stops
 
-    def __call__(self, q: Any) -> Any:
+    def __call__(self, q: Any, *params: Any) -> Any:
         total = jnp.sum(self.weight * q)
         for term in (*self.pairs, *self.springs):
             total = total + term.energy(q)
@@ -106,18 +106,23 @@ class MechanismPotential(eqx.Module):
 
 
 class JointForce(eqx.Module):
-    """A motor `torque(t, x, rate)` on a joint's position x, less `damping * rate`: work is `torque * dx`."""
+    """A motor `torque(t, x, rate)` on a joint's position x, less `damping * rate`: work is `torque * dx`.
+
+    A text in place of a function is the name of a parameter.
+    """
 
     coordinate: JointCoordinate
     damping: Any
     torque: Any = eqx.field(static=True)  # None: a damper alone
     rated: bool = eqx.field(static=True)  # whether it depends on the rate
 
-    def force(self, q: Any, v: Any, t: Any) -> Any:
+    def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
         x, slope = jax.value_and_grad(self.coordinate)(q)
         rate = jnp.sum(slope * v)
         torque = -self.damping * rate
-        if self.torque is not None:
+        if isinstance(self.torque, str):
+            torque = torque + params[self.torque]
+        elif self.torque is not None:
             torque = torque + self.torque(t, x, rate)
         return torque * slope
 
@@ -130,7 +135,7 @@ class JointForce(eqx.Module):
 
 
 class AppliedForce(eqx.Module):
-    """A force `f(t, position, velocity)`, or a constant one, at a point of a body."""
+    """A force `f(t, position, velocity)`, a constant one, or a parameter of this name, at a point of a body."""
 
     coefficients: Any
     value: Any  # the constant force, or None
@@ -142,8 +147,10 @@ class AppliedForce(eqx.Module):
     def point(self, q: Any) -> Any:
         return self.coefficients @ frames_of((self.kind,), q[np.asarray(self.particles)])
 
-    def force(self, q: Any, v: Any, t: Any) -> Any:
+    def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
         x, pull = jax.vjp(self.point, q)
+        if isinstance(self.fn, str):
+            return pull(params[self.fn])[0]
         if self.fn is None:
             return pull(self.value)[0]
         rate = jax.jvp(self.point, (q,), (v,))[1]
@@ -157,7 +164,7 @@ class AppliedForce(eqx.Module):
 
 
 class AppliedTorque(eqx.Module):
-    """A torque `f(t, rotation, angular velocity)`, or a constant one, on a body, in world coordinates.
+    """A torque `f(t, rotation, angular velocity)`, a constant or a parameter, on a body, in world coordinates.
 
     On a frame it is the director force `f_i = tau x d_i / 2`, whose virtual work is `tau . theta`.
     """
@@ -186,9 +193,13 @@ class AppliedTorque(eqx.Module):
     def torque(self, d: Any, spin: Any, t: Any) -> Any:
         return jnp.asarray(self.fn(t, d.T @ self.axes.T, spin), d.dtype)
 
-    def force(self, q: Any, v: Any, t: Any) -> Any:
+    def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
         d, pull = jax.vjp(self.directors, q)
-        value = self.value if self.fn is None else self.torque(d, self.spin(q, v), t)
+        value = self.value
+        if isinstance(self.fn, str):
+            value = params[self.fn]
+        elif self.fn is not None:
+            value = self.torque(d, self.spin(q, v), t)
         if d.shape[-1] == 3:
             turned = jnp.cross(jnp.broadcast_to(value, d.shape), d)
         else:
@@ -229,18 +240,18 @@ class MechanismForce(eqx.Module):
     def rate_count(self) -> int:
         return sum(self.counts)
 
-    def __call__(self, q: Any, v: Any, t: Any, part: str = "") -> Any:
+    def __call__(self, q: Any, v: Any, t: Any, params: Any = None, part: str = "") -> Any:
         if part == "loads":
             return self._loads(q, v, t)
         total = jnp.zeros_like(q)
         if part == "slopes":
             for term in self.others:
-                total = total if term.rated else total + term.force(q, v, t)
+                total = total if term.rated else total + term.force(q, v, t, params)
             return jnp.concatenate([term.slopes(q) for term in self.rated]), total
         for pairs in self.pairs:
             total = total + pairs.force(q, v)
         for term in self.others:
-            total = total + term.force(q, v, t)
+            total = total + term.force(q, v, t, params)
         return total
 
     def _loads(self, q: Any, rates: Any, t: Any) -> Any:

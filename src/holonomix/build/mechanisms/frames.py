@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import ArrayLike, HasRows
 from .bodies import Body
 from .joints import across, numbers
 
@@ -21,28 +23,28 @@ class Frame:
     def fixed(self) -> bool:
         return self.body.fixed
 
-    def _constant(self, sol: Any, value: np.ndarray) -> np.ndarray:
+    def _constant(self, sol: HasRows, value: np.ndarray) -> np.ndarray:
         return np.broadcast_to(value, (*np.shape(sol.q)[:-2], *value.shape)).copy()
 
-    def position(self, sol: Any) -> np.ndarray:
+    def position(self, sol: HasRows) -> np.ndarray:
         """Where its origin is, `(rows, dim)`."""
         return self._constant(sol, self.at) if self.fixed else self.body.point(sol, self.at)
 
-    def rotation(self, sol: Any) -> np.ndarray:
+    def rotation(self, sol: HasRows) -> np.ndarray:
         """Its axes as columns, `(rows, dim, dim)`."""
         return self._constant(sol, self.turn) if self.fixed else self.body.rotation(sol) @ self.turn
 
-    def velocity(self, sol: Any) -> np.ndarray:
+    def velocity(self, sol: HasRows) -> np.ndarray:
         """The velocity of its origin, `(rows, dim)`."""
         return self._constant(sol, 0 * self.at) if self.fixed else self.body.velocity(sol, self.at)
 
-    def angular_velocity(self, sol: Any) -> np.ndarray:
+    def angular_velocity(self, sol: HasRows) -> np.ndarray:
         """In world coordinates, `(rows, 3)`, in the plane `(rows,)`."""
         if self.fixed:
             return self._constant(sol, np.zeros(3 if len(self.at) == 3 else ()))
         return self.body.angular_velocity(sol)
 
-    def jacobian(self, q: Any) -> Any:
+    def jacobian(self, q: ArrayLike | Mapping[str, float]) -> Any:
         """Velocity and angular velocity per rate: see `Mechanism.jacobian`."""
         return self.owner.jacobian(self, q)
 

@@ -16,6 +16,7 @@ from ...core.errors import ConstraintRankError, ConvergenceError, HolonomixError
 from ...core.types import known_array
 from ...mechanics import System
 from ...mechanics.problem import Problem
+from ...trace.signatures import Parametrized
 from . import queries
 from .actuators import Stop
 from .assembly import Equations, Redundancy, close, find_redundant
@@ -25,6 +26,7 @@ from .description import Description
 from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, depends_on_rate, make_pairs
 from .forms import PhaseRow, coordinate_of
 from .joints import Joint
+from .observables import observables
 from .pictures import make_scene
 from .results import JointAlong, cross, moment
 from .terms import local_terms, packed, rigid_terms
@@ -131,7 +133,10 @@ class Mechanism(Description):
         q, v = (np.where(np.abs(x) <= 1e-15 * sizes * np.abs(x / sizes).max(), 0.0, x) for x in (q, v))  # no noise
         each = np.repeat(masses[:, None], self.dimensions, axis=1)
         mass, q0, p0 = (known_array(x) for x in (each, q, each * v))
-        system = System(self._potential(), self._terms(mass) or None, mass=mass, force=self._force())
+        force, commands = self._force(), self.commands() or None
+        if commands and force is not None:
+            force = Parametrized(force)
+        system = System(self._potential(), self._terms(mass) or None, mass=mass, force=force, params=commands)
         return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self), source=self)
 
     def _velocities(self, equations: Equations, q: np.ndarray, t: float) -> np.ndarray:
@@ -241,6 +246,21 @@ class Mechanism(Description):
         )
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[2] != 0])
         return MechanismPotential(known_array(weight), tuple(pairs), (*springs, *stops))
+
+    def observables(self, problem: Problem) -> dict[str, Any]:
+        """Positions, rates and reaction forces of all joints for `observe=`, by names such as `elbow.angle`.
+
+        `problem` is that of `m.problem(...)`. Angles lie in (-pi, pi]; forces are those of `joint.force(sol)`, and are
+        left out where rows of the mechanism depend on each other.
+        """
+        return observables(self, problem.system)
+
+    def commands(self) -> dict[str, Any]:
+        """The motors, forces and torques that are named parameters of the system, at zero.
+
+        `problem.system.with_params({"elbow motor": 2.0, ...})` sets them, and an FMU has them as inputs.
+        """
+        return {name: np.zeros(shape) for name, shape in self._commands.items()}
 
     def _force(self) -> MechanismForce | None:
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[4] != 0])
@@ -390,7 +410,7 @@ class Mechanism(Description):
 
 def _rated(damping: float, torque: Any) -> bool:
     """Whether a force on a joint depends on its rate."""
-    return damping != 0 or (torque is not None and depends_on_rate(torque, (), (), ()))
+    return damping != 0 or (callable(torque) and depends_on_rate(torque, (), (), ()))
 
 
 def _row_text(kind: str, owner: Any, row: int) -> str:

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.scene import Bond, Frame, JointMark, Particles, Scene, ShapeMark, ground_links
+from ...core.scene import Bond, Frame, Guide, JointMark, Particles, Scene, ShapeMark, ground_links
 
 if TYPE_CHECKING:
     from .bodies import Body
     from .mechanism import Mechanism
+
+
+SLIDES = ("prismatic", "cylindrical", "screw", "point_on_line")
+WIDE = 1.3  # a body whose inertia is that of a disk so many times as wide as its joints are apart is drawn as a disk
 
 
 def make_scene(mechanism: Mechanism) -> Scene:
@@ -43,7 +47,26 @@ def make_scene(mechanism: Mechanism) -> Scene:
         tuple(joints),
         anchors=anchors,
         up=up,
+        guides=_rails(mechanism, anchors),
     )
+
+
+def _rails(mechanism: Mechanism, anchors: tuple[tuple[float, ...], ...]) -> tuple[Guide, ...]:
+    """The lines along which slides move, on the ground and on bodies that are not drawn by a shape of their own."""
+    places = [body.origin for body in mechanism.bodies] + [np.asarray(a) for a in anchors]
+    size = float(np.max(np.ptp(places, axis=0))) if places else 0.0
+    rails = []
+    for joint in mechanism.joints:
+        if joint.place is None or joint.kind not in SLIDES or joint.a.shapes:
+            continue
+        body, place = joint.a, joint.place
+        along = place.frame_a[:, 2 if mechanism.dimensions == 3 else 0]
+        middle = joint.b.attitude @ place.point_b + joint.b.origin - body.origin  # where the slide starts
+        middle = place.point_a + along * (along @ (body.attitude.T @ middle - place.point_a))
+        half = 0.5 * (size or 1.0) * along
+        ends = body.axes.T @ (np.stack([middle - half, middle + half], axis=1) - body.center[:, None])
+        rails.append(Guide((_tuple(ends.T),), "rail", "" if body.fixed else body.name))
+    return tuple(rails)
 
 
 def _tuple(x: Any) -> tuple[float, ...]:
@@ -59,14 +82,41 @@ def _shapes(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
             marks.append(ShapeMark(shape.kind, shape.size, _tuple(turn @ (position - body.center)), _tuple(turned)))
         return tuple(marks)
     ends = []
-    for joint in mechanism.joints:
-        if joint.place is not None and body in (joint.a, joint.b):
-            point = joint.place.point_a if body is joint.a else joint.place.point_b
-            ends.append(turn @ (point - body.center))
+    pairs = [((j.a, j.b), (j.place.point_a, j.place.point_b)) for j in mechanism.joints if j.place is not None]
+    pairs += [(spring[5], spring[6]) for spring in mechanism._springs]
+    for bodies, points in pairs:
+        for other, point in zip(bodies, points, strict=True):
+            arm = turn @ (np.asarray(point, float) - body.center)
+            if other is body and not any(np.allclose(arm, x, rtol=1e-9, atol=1e-12) for x in ends):
+                ends.append(arm)
+    disk = _disk(body, max((float(np.linalg.norm(x)) for x in ends), default=0.0))
     if len(ends) == 1:
         ends.append(np.zeros(mechanism.dimensions))
     ends = ends + ends[:1] if len(ends) > 2 else ends
-    return (ShapeMark("line", _tuple(np.concatenate(ends))),) if ends else ()
+    if disk is not None and not np.any(ends[0] - ends[-1]):
+        ends = [np.zeros(mechanism.dimensions), disk.size[0] * np.eye(mechanism.dimensions)[0]]  # shows that it turns
+    line = (ShapeMark("line", _tuple(np.concatenate(ends)), color="" if disk is None else DARK),) if ends else ()
+    return line if disk is None else (disk, *line)
+
+
+DARK = "#334155"
+
+
+def _disk(body: Body, reach: float) -> ShapeMark | None:
+    """The disk with the mass and the inertia of a body that has no shape, if it is wider than its joints are apart."""
+    if body.kind not in ("planar", "rigid", "plate") or body.inertia is None:
+        return None
+    euler = np.zeros(3)
+    euler[: len(body.inertia.directors)] = body.inertia.directors
+    moments = euler[:1] if body.kind == "planar" else euler.sum() - euler
+    about = int(np.argmax(moments))
+    radius = float(np.sqrt(2 * moments[about] / body.mass))
+    if not radius > WIDE * reach:
+        return None
+    if body.kind == "planar":
+        return ShapeMark("cylinder", (radius, 0.02 * radius))
+    rotation = np.roll(np.eye(3), about - 2, axis=0)  # z of the disk along the axis of the largest moment
+    return ShapeMark("cylinder", (radius, 0.1 * radius), rotation=_tuple(rotation))
 
 
 def _bonds(mechanism: Mechanism) -> tuple[tuple[Bond, ...], tuple[tuple[float, ...], ...]]:

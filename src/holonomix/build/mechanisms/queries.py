@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import ArrayLike, HasRows, Numbers
 from ...trace.stepwise import evaluate
 from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, expand, frame_rate, pull
@@ -32,7 +33,7 @@ class SecondRate(eqx.Module):
 
     row: Any
 
-    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+    def __call__(self, x: Numbers, data: dict[str, Any]) -> Any:
         rest = {name: value for name, value in data.items() if name != "rate"}
         first = lambda y: jax.jvp(lambda z: self.row(z, rest), (y,), (data["rate"],))[1]
         return jax.jvp(first, (x,), (data["rate"],))[1]
@@ -93,11 +94,11 @@ def applied(mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float) -> np.
     """Weight, springs, dampers, motors and applied forces, in the shape of q."""
     key = (mechanism._revision(), q.shape)
     if mechanism._force_program is None or mechanism._force_program[0] != key:
-        potential, force = mechanism._potential(), mechanism._force()
+        potential, force, commands = mechanism._potential(), mechanism._force(), mechanism.commands()
 
-        def both(x: Any, u: Any, s: Any) -> Any:
+        def both(x: Numbers, u: Numbers, s: Numbers) -> Any:
             total = -jax.grad(potential)(x)
-            return total if force is None else total + force(x, u, s)
+            return total if force is None else total + force(x, u, s, commands)
 
         like = jax.ShapeDtypeStruct(q.shape, q.dtype)
         program = jax.make_jaxpr(both)(like, like, jax.ShapeDtypeStruct((), q.dtype))
@@ -258,14 +259,14 @@ def jacobian(mechanism: Mechanism, frame: Any, q: Any) -> Any:
     return dict(zip((name for name, _ in known), (twist.reshape(len(twist), -1) @ found).T, strict=True))
 
 
-def center_of_mass(mechanism: Mechanism, sol: Any) -> np.ndarray:
+def center_of_mass(mechanism: Mechanism, sol: HasRows) -> np.ndarray:
     """See `Mechanism.center_of_mass`."""
     bodies = [body for body in mechanism.bodies if not body.rotor]
     masses = np.array([body.mass for body in bodies])
     return np.einsum("b,...bd->...d", masses, np.asarray(sol.q)[..., [b.first for b in bodies], :]) / masses.sum()
 
 
-def momentum(mechanism: Mechanism, sol: Any, about: Any) -> tuple[np.ndarray, np.ndarray]:
+def momentum(mechanism: Mechanism, sol: HasRows, about: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:
     """See `Mechanism.momentum`."""
     about = np.zeros(mechanism.dimensions) if about is None else np.asarray(about, float)
     linear, angular = 0.0, 0.0

@@ -6,17 +6,19 @@ which particles and rows are whose.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import ArrayLike, HasRows
 
 if TYPE_CHECKING:
     from .mechanism import Mechanism
 
 
-def cross(a: Any, b: Any) -> Any:
+def cross(a: np.ndarray, b: np.ndarray) -> Any:
     """`a x b`; in the plane the number `a_1 b_2 - a_2 b_1`."""
     if np.shape(a)[-1] == 3:
         return np.cross(a, b)
@@ -33,12 +35,12 @@ class BodyResults:
 
     owner: Any = None  # the mechanism
 
-    def _frames(self: Any, sol: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _frames(self: Any, sol: HasRows) -> tuple[np.ndarray, np.ndarray]:
         if self.owner is None or self.fixed:
             raise InputError(f"body {self.name!r} does not move: it has no results")
         return self.owner.frame(sol.q, self), self.owner.frame_rate(sol, self)
 
-    def rotation(self: Any, sol: Any) -> np.ndarray:
+    def rotation(self: Any, sol: HasRows) -> np.ndarray:
         """The rotation matrix of the body's own frame, `(rows, dim, dim)`; of a rod only its axis is known."""
         frame, _ = self._frames(sol)
         if self.kind in ("rod", "point", "planar point"):
@@ -47,35 +49,35 @@ class BodyResults:
             )
         return np.swapaxes(frame[..., 1:, :], -1, -2) @ self.axes.T
 
-    def position(self: Any, sol: Any) -> np.ndarray:
+    def position(self: Any, sol: HasRows) -> np.ndarray:
         """Where the origin of the body's own frame is, `(rows, dim)`; without `center=` that is the center of mass."""
         return self.point(sol)
 
-    def point(self: Any, sol: Any, at: Any = None) -> np.ndarray:
+    def point(self: Any, sol: HasRows, at: ArrayLike | None = None) -> np.ndarray:
         """The path of a point given in body coordinates (its origin by default), `(rows, dim)`."""
         at = np.zeros(self.dimension) if at is None else np.asarray(at, float)
         c = self.point_coefficients(at, f"body {self.name!r}")
         return np.einsum("k,...kd->...d", c, self._frames(sol)[0])
 
-    def velocity(self: Any, sol: Any, at: Any = None) -> np.ndarray:
+    def velocity(self: Any, sol: HasRows, at: ArrayLike | None = None) -> np.ndarray:
         """The velocity of a point given in body coordinates, `(rows, dim)`."""
         at = np.zeros(self.dimension) if at is None else np.asarray(at, float)
         c = self.point_coefficients(at, f"body {self.name!r}")
         return np.einsum("k,...kd->...d", c, self._frames(sol)[1])
 
-    def angular_velocity(self: Any, sol: Any) -> np.ndarray:
+    def angular_velocity(self: Any, sol: HasRows) -> np.ndarray:
         """`omega` in world coordinates, `(rows, 3)`, in the plane `(rows,)`; of a rod the part across its axis."""
         frame, rate = self._frames(sol)
         spin = moment(frame[..., 1:, :], rate[..., 1:, :])
         return spin if self.kind == "rod" else 0.5 * spin
 
-    def jacobian(self: Any, q: Any) -> Any:
+    def jacobian(self: Any, q: ArrayLike | Mapping[str, float]) -> Any:
         """Velocity of the origin and angular velocity per rate: see `Mechanism.jacobian`."""
         if self.owner is None or self.fixed:
             raise InputError(f"body {self.name!r} does not move: it has no results")
         return self.owner.jacobian(self, q)
 
-    def angular_momentum(self: Any, sol: Any) -> np.ndarray:
+    def angular_momentum(self: Any, sol: HasRows) -> np.ndarray:
         """About the center of mass, in world coordinates."""
         frame, rate = self._frames(sol)
         n = len(self.particles)
@@ -97,7 +99,7 @@ class JointResults:
             raise InputError(f"joint {self.name!r} ({self.kind}) has no {kind} number {which}; it measures {known}")
         return found[which]
 
-    def angle(self: Any, sol: Any, which: int = 0) -> np.ndarray:
+    def angle(self: Any, sol: HasRows, which: int = 0) -> np.ndarray:
         """The angle of b against a about the axis, counting turns along the rows (save often enough to see them).
 
         The ends of an ensemble have no rows: their angles lie in (-pi, pi].
@@ -107,25 +109,25 @@ class JointResults:
         without_rows = ends is not None and np.shape(sol.q) == np.shape(ends)  # an ensemble of which only ends are kept
         return found if without_rows else np.unwrap(found)
 
-    def distance(self: Any, sol: Any, which: int = 0) -> np.ndarray:
+    def distance(self: Any, sol: HasRows, which: int = 0) -> np.ndarray:
         """How far b has moved along the axis."""
         return self._coordinate("distance", which).value(sol.q)
 
-    def rate(self: Any, sol: Any, which: int = 0) -> np.ndarray:
+    def rate(self: Any, sol: HasRows, which: int = 0) -> np.ndarray:
         """The derivative of the joint's angle (or distance, or of its n-th position)."""
         if which >= len(self.coordinates):
             raise InputError(f"joint {self.name!r} ({self.kind}) measures {len(self.coordinates)} positions")
         slopes = self.coordinates[which].value_and_slopes(sol.q)[1]
         return np.sum(slopes * (np.asarray(sol.p) / self._owner()._start()[2][:, None]), axis=(-2, -1))
 
-    def force(self: Any, sol: Any) -> np.ndarray:
+    def force(self: Any, sol: HasRows) -> np.ndarray:
         """The force of the joint on its second body, in world coordinates, `(rows, dim)`.
 
         In an over-constrained mechanism many reactions balance the same motion; these are the least ones.
         """
         return self._owner().reaction(sol, self.stack[0], self.b)[0]
 
-    def torque(self: Any, sol: Any) -> np.ndarray:
+    def torque(self: Any, sol: HasRows) -> np.ndarray:
         """The torque of the joint on its second body about the joint's point, `(rows, 3)`; in the plane `(rows,)`."""
         return self._owner().reaction(sol, self.stack[0], self.b)[1]
 

@@ -125,3 +125,20 @@ class Plate(AbstractShape):
     def moments(self) -> np.ndarray:
         a, b, c = self.x**2, self.y**2, self.thickness**2
         return np.array([b + c, a + c, a + b]) / 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Ring(AbstractShape):
+    """A ring about z of round section: the radius of its middle line, and its thickness."""
+
+    radius: float
+    thickness: float
+
+    @property
+    def volume(self) -> float:
+        return math.pi**2 / 2 * self.radius * self.thickness**2
+
+    @property
+    def moments(self) -> np.ndarray:
+        a, b = self.radius**2, self.thickness**2 / 4
+        return np.array([a / 2 + 5 / 8 * b, a / 2 + 5 / 8 * b, a + 3 / 4 * b])

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from ...core.types import Numbers, Real
 from ...linalg.fronts import fronts_available
 from ...linalg.sparse import SparseLayout
 from ...linalg.tridiagonal import ChainLayout
@@ -56,17 +57,17 @@ def rigid_products(body: Body) -> list[ProductRow]:
 class ProductRows(eqx.Module):
     """The rows `A . B - c` of one joint; `pattern` says per row which coefficients of A and B may differ from zero.
 
-    Without a pattern all may, and it is one row: one program serves joints of all kinds.
+    Without a pattern all may: one program serves joints of all kinds, and NumPy evaluates many rows at once.
     """
 
     kinds: tuple[str, ...] = eqx.field(static=True)
     pattern: tuple[Any, ...] | None = eqx.field(static=True)
 
-    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+    def __call__(self, x: Any, data: dict[str, Any], *params: Any) -> Any:
         frames = frames_of(self.kinds, x)
         if self.pattern is None:
             a, b = (data[side] @ frames + data[f"{side}0"] for side in "ab")
-            return jnp.sum(a * b, axis=-1) - data["c"]
+            return (a * b).sum(axis=-1) - data["c"]
         rows = []
         for r, (component, first, second) in enumerate(self.pattern):
             b = _vector(frames, data["b"][r], data["b0"][r], second)
@@ -77,7 +78,7 @@ class ProductRows(eqx.Module):
         return jnp.stack(rows)
 
 
-def _vector(frames: Any, c: Any, constant: Any, pattern: tuple[tuple[int, ...], bool]) -> Any:
+def _vector(frames: Numbers, c: Numbers, constant: Numbers, pattern: tuple[tuple[int, ...], bool]) -> Any:
     used, shifted = pattern
     parts = [c[k] * frames[k] for k in used] + ([constant] if shifted else [])
     total = parts[0]
@@ -150,7 +151,7 @@ class PhaseTerm(eqx.Module):
     scale: float = eqx.field(static=True)
     drive: Any = eqx.field(static=True)
 
-    def row(self, x: Any, t: Any = None) -> Any:
+    def row(self, x: Numbers, t: Real | None = None) -> Any:
         """The row, `(1,)`, from the particles of all its bodies."""
         phase = self.phase if self.drive is None else self.phase + self.drive(t)
         if not self.winding:
@@ -173,7 +174,7 @@ class PhaseTerm(eqx.Module):
                     )
         return jnp.reshape((s * jnp.cos(angle) + c * jnp.sin(angle)) / self.scale, (1,))
 
-    def __call__(self, x: Any, *extra: Any) -> Any:
+    def __call__(self, x: Any, *extra: Numbers) -> Any:
         """As a `Local` term: `(particles)`; as a `Rheonomic` one: `(q, t)`."""
         if self.drive is None:
             return self.row(x)
@@ -216,8 +217,8 @@ class AllRows(eqx.Module):
     terms: tuple[Any, ...]
     name: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, q: Any) -> Any:
-        return jnp.concatenate([term(q) for term in self.terms])
+    def __call__(self, q: Any, *params: Any) -> Any:
+        return jnp.concatenate([term(q, *params) for term in self.terms])
 
 
 def packed(terms: list[Any], names: list[str], mass: Any, q: Any) -> list[Any]:

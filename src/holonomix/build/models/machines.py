@@ -15,7 +15,7 @@ from ...core.checks import whole_number
 from ...core.errors import InputError
 from ...core.types import Numbers, Real
 from ...mechanics.problem import Problem
-from ..mechanisms import Box, Cylinder, Mechanism
+from ..mechanisms import Box, Cylinder, Mechanism, Ring, Sphere
 from ..mechanisms.bodies import Body
 from .iftomm import finished, iftomm_a04
 
@@ -273,6 +273,11 @@ def gyroscope(
     m.revolute("nodes", outer, inner, at=(0, 0, 0), axis=(1, 0, 0))
     m.revolute("axle", inner, rotor, at=(0, 0, 0), axis=axle)
     m.force(inner, (0.0, 0.0, -weight * gravity), at=(0.0, 0.0, 0.2))
+    upright = np.array([[1.0, 0, 0], [0, 0, -1.0], [0, 1.0, 0]])  # rings contain both of their axes
+    outer.shapes.append((Ring(0.19, 0.012), np.zeros(3), upright))
+    inner.shapes.append((Ring(0.16, 0.012), np.zeros(3), upright))
+    inner.shapes.append((Sphere(0.02), np.array([0.0, 0.0, 0.2]), np.eye(3)))
+    rotor.shapes.append((Cylinder(0.006, 0.32), np.zeros(3), np.eye(3)))
     return finished(m, mechanism, 2e-4, 5.0)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ...core.errors import InputError
+from ...core.scene import Particles, Scene
 from ...core.types import ArrayLike, Numbers
 from ...mechanics import System
 from ...mechanics.invariants import angular_momentum
@@ -37,7 +38,8 @@ def kepler(eccentricity: ArrayLike = 0.6, mu: ArrayLike = 1.0) -> Problem:
         reference, period = _ellipse(float(e), float(mu)), 2 * np.pi / float(np.sqrt(mu))
         invariants["Laplace-Runge-Lenz"] = _eccentricity_vector(float(mu))
     system = System(attraction, params={"mu": mu})
-    return Problem(system, q, p, period / 200, 10 * period, reference, "kepler", invariants)
+    sun = Scene(2, particles=(Particles((0,)),), anchors=((0.0, 0.0),))
+    return Problem(system, q, p, period / 200, 10 * period, reference, "kepler", invariants, scene=sun)
 
 
 def _spin(q: Numbers, p: Numbers) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ...core.errors import InputError
+from ...core.scene import Guide, Particles, Scene
 from ...core.types import ArrayLike, Numbers
 from ...mechanics import System
 from ...mechanics.problem import Problem
@@ -68,4 +69,15 @@ def henon_heiles(
             f"px^2 would be {float(left):g}"
         )
     p = jnp.stack([jnp.sqrt(left), py])
-    return Problem(System(cubic_well, params=params), q, p, 0.1, 100.0, None, "henon-heiles")
+    scene = None if is_traced(params["coupling"]) else _well_scene(float(params["coupling"]))
+    return Problem(System(cubic_well, params=params), q, p, 0.1, 100.0, None, "henon-heiles", scene=scene)
+
+
+def _well_scene(coupling: float) -> Scene:
+    """The triangle on whose sides the potential has the height of its saddles, `1/(6 a^2)`."""
+    particle = (Particles((0,)),)
+    if coupling == 0:
+        return Scene(2, particles=particle)
+    corners = np.array([[0, 1], [-np.sqrt(3) / 2, -0.5], [np.sqrt(3) / 2, -0.5], [0, 1]]) / coupling
+    line = tuple(float(x) for x in corners.reshape(-1))
+    return Scene(2, particles=particle, guides=(Guide((line,), "curve"),))

@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ...core.scene import Bond, Particles, Scene
 from ...core.types import ArrayLike, Numbers
 from ...mechanics import Distance, StiffSystem, System
 from ...mechanics.curvature import LocalEnergy
 from ...mechanics.problem import Problem
 from ...trace.indexing import Indices
-from .checks import finite, positive, vector
+from .checks import finite, is_traced, positive, vector
 from .pendula import chain, double_pendulum, link_lengths
 
 
@@ -100,7 +101,18 @@ def double_pendulum_angles(lengths: ArrayLike = (1.0, 2.0**0.5), gravity: ArrayL
     """
     params = {"lengths": vector("lengths", positive("lengths", lengths), 2), "gravity": finite("gravity", gravity)}
     system = System(angle_potential, mass=AngleMass(params["lengths"]), params=params)
-    return Problem(system, jnp.asarray([0.0, np.pi / 4]), jnp.zeros(2), 0.1, 50.0, name="double pendulum in angles")
+    scene = None if is_traced(params["lengths"]) else _angle_scene(np.asarray(params["lengths"]))
+    q0 = jnp.asarray([0.0, np.pi / 4])
+    return Problem(system, q0, jnp.zeros(2), 0.1, 50.0, name="double pendulum in angles", scene=scene)
+
+
+def _angle_scene(lengths: np.ndarray) -> Scene:
+    """Rods in a row, whose angles from the downward vertical are the entries of q."""
+    count = len(lengths)
+    bonds = tuple(Bond(k - 1, k) for k in range(count))
+    arms = tuple(float(x) for x in lengths)
+    particles = (Particles(tuple(range(count))),)
+    return Scene(2, particles=particles, bonds=bonds, anchors=((0.0, 0.0),), layout="angles", arms=arms)
 
 
 def morse(theta: Numbers, a: Numbers, x0: Numbers) -> Any:

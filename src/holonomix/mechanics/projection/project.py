@@ -22,7 +22,7 @@ from ...core.types import Array, ArrayLike, Numbers, Real, known_array
 from ...trace.compiled import compiled_for_one_run, rarely_collecting
 from ...trace.functions import user_function_errors
 from ..abstract import AbstractSystem
-from ..mass import DenseMass, PositionMass, check_shape
+from ..mass import DenseMass, ParameterMass, PositionMass, check_shape
 from ..problem import Problem
 from .nearest import constraint_sizes, nearest_point
 from .solvers import direct_momenta, momentum_sizes, singular_pivot
@@ -354,7 +354,8 @@ def _evaluate_start(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, red
 
 def check_constant_mass(system: AbstractSystem, q: Numbers) -> None:
     """Check a constant mass: it must be positive and fit q. One check serves every initial state."""
-    if not system.position_mass and not is_traced(system.mass):
+    values = system.params if isinstance(system.mass, ParameterMass) else system.mass
+    if not system.position_mass and not is_traced(values):
         with jax.ensure_compile_time_eval():  # its numbers are known inside `jit` too
             system.mass_form(q).check(q)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core as jex_core
+from jax.extend.core import Jaxpr
 
 from ...core.types import Numbers
 from ...trace.jaxprs import called
@@ -35,7 +36,9 @@ def term_sizes(fn: Callable[[Any], Any], x: Numbers) -> Any:
     return sum(rows, jnp.zeros(closed.out_avals[0].shape, x.dtype))
 
 
-def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], shapes: list[Any], noise: Any) -> list[Any]:
+def _evaluate(
+    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], shapes: list[Any], noise: Iterator[Any] | None
+) -> list[Any]:
     """Evaluate; floating-point results are recorded in `shapes`, or multiplied by one plus the next noise."""
     known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
     value = lambda v: v.val if isinstance(v, jex_core.Literal) else known[v]
@@ -51,7 +54,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], shapes: li
     return [value(v) for v in jaxpr.outvars]
 
 
-def _perturb(x: Any, shapes: list[Any], noise: Any) -> Any:
+def _perturb(x: Numbers, shapes: list[Any], noise: Iterator[Any] | None) -> Any:
     if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
         return x
     if noise is None:

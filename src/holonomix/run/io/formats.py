@@ -8,20 +8,24 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...core.checks import whole_number
+from ...core.columns import entry_name
 from ...core.errors import InputError
 from ...core.types import ArrayLike
 from . import disk
 from .arrays import packed
 from .xyz import export_xyz
 
+if TYPE_CHECKING:
+    import xarray
+
 
 def save_rows(
-    data: Any,
+    data: xarray.Dataset,
     path: str | os.PathLike[str],
     *,
     every: int = 1,
@@ -50,11 +54,11 @@ def save_rows(
     return target
 
 
-def _npz(data: Any, file: IO[bytes]) -> None:
+def _npz(data: xarray.Dataset, file: IO[bytes]) -> None:
     file.write(packed({str(name): data[name].values for name in data.variables}))
 
 
-def _csv(data: Any, file: IO[bytes]) -> None:
+def _csv(data: xarray.Dataset, file: IO[bytes]) -> None:
     """One row per line; the entries of an array are numbered, as in q[0,1].
 
     The trajectories of an ensemble follow each other, with their number and coordinates first.
@@ -68,7 +72,8 @@ def _csv(data: Any, file: IO[bytes]) -> None:
         columns = {str(name): one[name].values for name in one.variables if "t" in one[name].dims}
         columns = {"t": columns.pop("t"), **columns} if "t" in columns else columns
         if k in (None, 0):
-            labels = [label for name, values in columns.items() for label in _labels(name, values.shape[1:])]
+            names = [str(x) for x in data["q_0"].values] if "q_0" in data.coords else []
+            labels = [label for name, values in columns.items() for label in _labels(name, values.shape[1:], names)]
             writer.writerow([_as_text(label) for label in (*fixed, *labels)])
         flat = [values.reshape(len(values), math.prod(values.shape[1:])) for values in columns.values()]
         for row in zip(*flat, strict=True):
@@ -81,12 +86,14 @@ def _as_text(label: str) -> str:
     return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) else label
 
 
-def _own(data: Any) -> list[Any]:
+def _own(data: xarray.Dataset) -> list[Any]:
     """The coordinates of the trajectories, such as the parameters of a sweep."""
     return [name for name, x in data.coords.items() if x.dims == ("trajectory",) and name != "trajectory"]
 
 
-def _labels(name: str, shape: tuple[int, ...]) -> list[str]:
+def _labels(name: str, shape: tuple[int, ...], coordinates: Sequence[str]) -> list[str]:
+    if name in ("q", "p") and coordinates:
+        return [entry_name(name, k, coordinates) for k in range(len(coordinates))]
     return [f"{name}[{','.join(map(str, i))}]" for i in np.ndindex(shape)] if shape else [name]
 
 

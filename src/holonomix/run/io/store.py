@@ -336,9 +336,9 @@ class Store(AbstractStore):
     def _publish(
         self, state: str, closing: Mapping[str, Any] | None = None, damaged: Collection[int] = frozenset()
     ) -> None:
-        """Show all rows so far to readers, whose files are written. The arrays' own metadata precedes the group's.
+        """Make the rows written so far visible to readers: write the metadata of arrays, the group's, and the status.
 
-        The status names the checkpoints that `prune` will keep, so that `verify` notices one that is lost.
+        The status names the checkpoints that `prune` will keep, so that `verify` notices a lost one.
         """
         attributes = {
             **scalar_attributes(self.meta),

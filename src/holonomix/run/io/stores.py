@@ -23,8 +23,8 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
 def open_sweep(path: str | os.PathLike[str]) -> xarray.Dataset:
     """An `xarray.Dataset` of the trajectories of a sweep; a sweep over methods has the coordinate `method`.
 
-    One store is read on demand. The stores of several methods are read at once, since they become new arrays. Variables
-    that only some of the methods have are left out.
+    One store is read on demand. The stores of several methods are read into memory, because they become new arrays.
+    Variables that not all of the methods have are left out.
     """
     path = as_path(path)
     if is_store(path):

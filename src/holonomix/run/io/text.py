@@ -17,7 +17,7 @@ SEAL = "holonomix_sha256"
 _BLANK = "0" * 64
 
 
-def as_json(value: Any) -> bytes:
+def as_json(value: object) -> bytes:
     """JSON text of a description; NumPy scalars and arrays become numbers and lists, paths become text."""
     return json.dumps(value, indent=1, default=_plain).encode()
 

@@ -19,7 +19,18 @@ from ...methods.base import AbstractMethod, Traits
 from ...run.arguments import MAX_STEPS, check_method
 from .arguments import check_problem
 from .certificate import Certificate, Finding
-from .measure import MIN_STEPS, LongRun, Orders, Reference, long_run, orders, reversal, symplectic_defect, wedge_defect
+from .measure import (
+    MIN_STEPS,
+    LongRun,
+    Orders,
+    Reference,
+    energy_balance,
+    long_run,
+    orders,
+    reversal,
+    symplectic_defect,
+    wedge_defect,
+)
 
 MEASUREMENTS = ("order", "symplectic", "wedge", "symmetric", "constraint", "energy", "invariants", "iterations")
 
@@ -68,6 +79,10 @@ def certify(
     least = MIN_STEPS if wanted & {"constraint", "energy", "invariants"} else 1
     run = long_run(system, method, problem, dt, steps, key, least)
     drifts = _drifts(system, method, traits, wanted, run)
+    if "energy" in wanted and not system.keeps_energy and not method.stochastic and not run.ended:
+        value, count = energy_balance(system, method, problem, dt, run.steps)
+        note = f"largest change of the energy minus the work done, relative, over {count} steps"
+        drifts.append(Finding("energy balance", value, note=note))
     findings: list[Finding] = []
     table = None
     if not method.stochastic and wanted & {"order", "symplectic", "wedge", "symmetric"}:
@@ -165,7 +180,14 @@ def _order(
 
 
 def _structure(
-    system: AbstractSystem, method: Any, traits: Traits, wanted: set[str], q: Numbers, p: Numbers, t: float, dt: float
+    system: AbstractSystem,
+    method: AbstractMethod,
+    traits: Traits,
+    wanted: set[str],
+    q: Numbers,
+    p: Numbers,
+    t: float,
+    dt: float,
 ) -> list[Finding]:
     findings = []
     if system.forced:

@@ -273,7 +273,9 @@ def _step_cost(system: AbstractSystem, method: AbstractMethod, problem: Problem,
     return math.nan if halvings == 0 else _step_cost(system, method, problem, dt / 2, halvings - 1)
 
 
-def _level(problem: Problem, method: Any, dt: float, t1: float, omega: float | None, reference: np.ndarray) -> Level:
+def _level(
+    problem: Problem, method: AbstractMethod, dt: float, t1: float, omega: float | None, reference: np.ndarray
+) -> Level:
     system, _ = _system(problem, method, omega or 2 / dt)
     steps = max(1, round(t1 / dt))
     options: dict[str, Any] = {"t1": t1} if method.adaptive else {"steps": steps}

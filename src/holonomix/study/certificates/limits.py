@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ...methods.rattle import RATTLE
 from ...methods.verlet import StormerVerlet
 from ...run.simulate import simulate
 from .arguments import check_problem
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +54,7 @@ class LimitStudy:
         lines = [f"{w:8.4g} {g:10.3g} {s:11.4g} {x:10.3g} {l:9.3g} {r:9.3g}" for w, g, s, x, l, r in self.rows()]
         return "\n".join([head, *lines])
 
-    def plot(self, axes: Any = None) -> Any:
+    def plot(self, axes: Axes | None = None) -> Any:
         """A log-log plot of the errors over omega."""
         import matplotlib.pyplot as plt
 

@@ -11,9 +11,13 @@ import numpy as np
 
 from ...core.errors import SimulationError
 from ...core.status import Status
-from ...core.types import Numbers, Real
+from ...core.types import ArrayLike, Key, Numbers, Real
+from ...mechanics.abstract import AbstractSystem
 from ...mechanics.invariants import Trend, along, drift, trend
+from ...mechanics.problem import Problem
 from ...mechanics.projection import constraint_sizes, rounding_sizes, speed_sizes
+from ...methods.base import AbstractMethod
+from ...run.solution import integrate_rows, map_rows, power_of
 from ...run.stepper import Consts, Stepper
 from ...trace.compiled import compiled_for_one_run
 from .runs import Trajectory, follow, follow_back, follow_until, one_step, step_functions, stop_error
@@ -33,7 +37,7 @@ FIT_NOISE = 0.005
 class Reference:
     """The exact motion from one start, by a high-order method whose step is halved until the result stops changing."""
 
-    def __init__(self, system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float):
+    def __init__(self, system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, t: float, dt: float):
         self.system, self.method, self.q, self.p, self.t, self.dt = system, method, q, p, t, dt
 
     def rows(self, span: float, count: int) -> tuple[Any, Any, float]:
@@ -69,7 +73,9 @@ class Orders(NamedTuple):
     stopped: dict[float, str]  # step sizes up to the first one at which the run stopped early -> the reason
 
 
-def orders(system: Any, method: Any, reference: Reference, span: float, dt: float, *, multipliers: bool) -> Orders:
+def orders(
+    system: AbstractSystem, method: AbstractMethod, reference: Reference, span: float, dt: float, *, multipliers: bool
+) -> Orders:
     """The order in each variable over one span, from at least three step sizes with errors clear of round-off.
 
     The step sizes start at `dt`. They increase while errors are too small, then decrease until three successive slopes
@@ -122,7 +128,13 @@ def orders(system: Any, method: Any, reference: Reference, span: float, dt: floa
 
 
 def _errors(
-    system: Any, method: Any, reference: Reference, span: float, steps: int, multipliers: bool, failures: dict
+    system: AbstractSystem,
+    method: AbstractMethod,
+    reference: Reference,
+    span: float,
+    steps: int,
+    multipliers: bool,
+    failures: dict,
 ) -> dict:
     """Variable -> error and its uncertainty, relative to the size of the exact values.
 
@@ -149,7 +161,7 @@ def _errors(
     return found
 
 
-def _sizes_of_forces(system: Any, reference: Reference) -> tuple[float, float]:
+def _sizes_of_forces(system: AbstractSystem, reference: Reference) -> tuple[float, float]:
     """The largest force of the potential at the start, and the largest acceleration that it causes."""
     q, t = jnp.asarray(reference.q), jnp.asarray(reference.t, float)
     gradient = system.gradient(q, t)
@@ -164,7 +176,9 @@ def _reference_rows(reference: Reference, span: float, count: int) -> tuple[Any,
     return cache[span, count]
 
 
-def _multiplier_error(system: Any, reference: Reference, done: Trajectory, reached: float, dt: float) -> float:
+def _multiplier_error(
+    system: AbstractSystem, reference: Reference, done: Trajectory, reached: float, dt: float
+) -> float:
     """Error of the last step's multipliers against `Lambda` at its start, middle or end, whichever is closest."""
     best = np.inf
     for back in (0.0, 0.5, 1.0):
@@ -178,11 +192,13 @@ def _multiplier_error(system: Any, reference: Reference, done: Trajectory, reach
 
 
 @compiled_for_one_run
-def _multipliers(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
+def _multipliers(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return system.multipliers(q, p, t)
 
 
-def symplectic_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float) -> float:
+def symplectic_defect(
+    system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, t: float, dt: float
+) -> float:
     """`max |T^T (J^T W J - W) T|` of one step; T is a basis of the tangent space of the manifold's cotangent bundle.
 
     That space is `{(dq, dp): G dq = 0, d(G M^-1 p) = 0}`, or the whole phase space without constraints. In the ambient
@@ -196,7 +212,7 @@ def symplectic_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float
     return defect
 
 
-def wedge_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float) -> float:
+def wedge_defect(system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, t: float, dt: float) -> float:
     """The symplectic defect on `{G dq = 0}` alone, in the variables of the step, which velocity-level SHAKE preserves.
 
     It is measured a few steps after the start, where the momentum is not tangent.
@@ -208,7 +224,15 @@ def wedge_defect(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt:
 
 
 def _defect(
-    system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float, *, shown: bool = True, held: bool = False
+    system: AbstractSystem,
+    method: AbstractMethod,
+    q: Numbers,
+    p: Numbers,
+    t: float,
+    dt: float,
+    *,
+    shown: bool = True,
+    held: bool = False,
 ) -> float:
     plain, consts = step_functions(system, method, t, dt, q.dtype)
     for stepper in (plain, plain.with_care()):
@@ -264,7 +288,9 @@ def _linearize(
     return jacobian, jax.jacfwd(conditions)(z, t), jax.jacfwd(conditions)(end, t + dt), status
 
 
-def reversal(system: Any, method: Any, q: Numbers, p: Numbers, t: float, dt: float, steps: int) -> float:
+def reversal(
+    system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, t: float, dt: float, steps: int
+) -> float:
     """Distance from the start after `steps` steps, a reversal and `steps` more, relative to the size of (q, p)."""
     there = follow(system, method, q, p, t, dt, steps)
     if there.status.failed:
@@ -292,7 +318,13 @@ class LongRun(NamedTuple):
 
 
 def long_run(
-    system: Any, method: Any, problem: Any, dt: float, steps: int | None, key: Any = None, least: int = MIN_STEPS
+    system: AbstractSystem,
+    method: AbstractMethod,
+    problem: Problem,
+    dt: float,
+    steps: int | None,
+    key: Key | None = None,
+    least: int = MIN_STEPS,
 ) -> LongRun:
     """Measure energy, constraints and invariants over `steps` steps from the problem's own start.
 
@@ -328,8 +360,23 @@ def long_run(
     )
 
 
+def energy_balance(system: Any, method: Any, problem: Any, dt: float, steps: int) -> tuple[float, int]:
+    """The largest change of the energy minus the work done, relative to the energies, and the steps of the run.
+
+    Every step is saved, up to `ROWS` steps: the work is integrated from row to row.
+    """
+    done = follow(system, method, problem.q0, problem.p0, 0.0, dt, min(steps, ROWS), 1)
+    rows = [map_rows(fn, system, done.q, done.p, done.t) for fn in (_energies, power_of)]
+    total, size = rows[0].sum(axis=1), max(_scale(rows[0][:, 0]), _scale(rows[0][:, 1]))
+    return float(np.max(np.abs(total - total[0] - integrate_rows(done.t, rows[1])))) / size, done.steps
+
+
+def _energies(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
+    return jnp.stack([system.kinetic(q, p), system.potential(q, t)])
+
+
 @compiled_for_one_run
-def _observe(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
+def _observe(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     def row(q: Numbers, p: Numbers, t: Real):
         energies = system.kinetic(q, p), system.potential(q, t)
         if not system.has_constraints:
@@ -355,14 +402,14 @@ def _slope(points: list[tuple[float, float, float]], next_power: int | None) -> 
     return float(np.linalg.lstsq(terms * weight[:, None], y * weight, rcond=None)[0][0])
 
 
-def _distance(a: Any, b: Any) -> float:
+def _distance(a: ArrayLike, b: ArrayLike) -> float:
     return float(np.max(np.abs(np.asarray(a) - np.asarray(b))))
 
 
-def _scale(x: Any) -> float:
+def _scale(x: ArrayLike) -> float:
     return float(_positive(np.max(np.abs(x))))
 
 
-def _positive(x: Any) -> Any:
+def _positive(x: ArrayLike) -> Any:
     """Sizes to divide by; zero becomes the smallest positive number."""
     return np.maximum(x, np.finfo(float).tiny)

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from ...core.errors import SimulationError
 from ...core.status import Status
@@ -110,7 +111,9 @@ def _reverse(stepper: Stepper, consts: Consts, carry: LoopCarry) -> LoopCarry:
     return eqx.tree_at(lambda c: (c.state, c.memory), carry, (state, memory))
 
 
-def step_functions(system: Any, method: Any, t: float, dt: float, dtype: Any) -> tuple[Stepper, Consts]:
+def step_functions(
+    system: AbstractSystem, method: AbstractMethod, t: float, dt: float, dtype: DTypeLike
+) -> tuple[Stepper, Consts]:
     """The loop functions of a run of this method, for maps of one step."""
     return make_stepper(system, method, dt=dt, t0=t, dtype=dtype)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -13,14 +13,18 @@ import numpy as np
 
 from ...core.errors import InputError
 from ...core.status import Status
-from ...core.types import Numbers, Real, State
+from ...core.types import ArrayLike, Numbers, Real, State
 from ...mechanics import System
 from ...mechanics.problem import Problem
+from ...mechanics.stiff import StiffSystem
 from ...methods.base import AbstractMethod
 from ...run.simulate import simulate
 from ...run.solution import map_rows
 from ...trace.compiled import compiled
 from .arguments import check_problem
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Spring(eqx.Module):
@@ -31,7 +35,7 @@ class Spring(eqx.Module):
 
 
 @compiled
-def _radius(method: AbstractMethod, h_omega: Any) -> Any:
+def _radius(method: AbstractMethod, h_omega: Numbers) -> Any:
     """The spectral radius of one step of size `h omega` of the oscillator `q'' = -q`."""
     system = System(Spring(jnp.asarray(1.0))).prepare(jnp.zeros(1))
 
@@ -73,7 +77,7 @@ class LinearStability:
         first = np.argmax(bad, axis=1)
         return np.where(bad.any(axis=1), self.h_omega[first], np.inf)
 
-    def plot(self, axes: Any = None) -> Any:
+    def plot(self, axes: Axes | None = None) -> Any:
         import matplotlib.pyplot as plt
 
         axes = plt.subplots(figsize=(6, 4))[1] if axes is None else axes
@@ -86,7 +90,9 @@ class LinearStability:
         return axes.figure
 
 
-def linear_stability(methods: Mapping[str, Any] | Sequence[Any] | Any, h_omega: Any = None) -> LinearStability:
+def linear_stability(
+    methods: Mapping[str, Any] | Sequence[Any] | Any, h_omega: ArrayLike | None = None
+) -> LinearStability:
     """The spectral radius of one or more methods on the harmonic oscillator, over `h omega`."""
     if not isinstance(methods, Mapping):
         listed = list(methods) if isinstance(methods, Sequence) else [methods]
@@ -182,5 +188,5 @@ def stability_map(
     return StabilityMap(tuple(methods), np.asarray(omegas, float), np.asarray(dts, float), status, worst, ended)
 
 
-def _violation(stiff: Any, q: Numbers, p: Numbers, t: Real) -> Any:
+def _violation(stiff: StiffSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return jnp.max(jnp.abs(stiff.manifold(q)))

@@ -6,12 +6,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import holonomix
 
 from .exits import CommandError
 from .suggest import unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def scripts() -> dict[str, Path]:
@@ -28,7 +31,7 @@ def _is_script(path: Path) -> bool:
     return '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 
 
-def run_scripts(names: list[str], console: Any) -> list[str]:
+def run_scripts(names: list[str], console: Console) -> list[str]:
     """Run the scripts one after another and return the names of those that failed."""
     known = scripts()
     for name in names:

@@ -36,6 +36,9 @@ from .trust import SEAL, is_own_seal, make_seal, trusted_file
 
 if TYPE_CHECKING:
     from holonomix.mechanics.abstract import AbstractSystem
+    from holonomix.mechanics.problem import Problem
+    from holonomix.methods.base import AbstractMethod
+    from holonomix.run.solution import Solution
 
 DEFAULT_METHODS = {"constrained": "rattle", "free": "stormer-verlet", "stiff": "zhang-skeel"}
 _ROWS_AT_ONCE = 1 << 16
@@ -54,7 +57,7 @@ class Job:
     t1: float | None
     observe: dict[str, Any]
 
-    def simulate(self, store: Any, progress: Any, allow_different_bits: bool = False) -> Any:
+    def simulate(self, store: Store, progress: Console | bool, allow_different_bits: bool = False) -> Any:
         import jax
 
         import holonomix as hx
@@ -103,7 +106,7 @@ def job_from(spec: RunSpec) -> Job:
     return Job(spec, problem, method, float(dt), t0, spec.steps, t1, _observables(problem, spec.observe))
 
 
-def _check_method(method: Any, system: AbstractSystem, dt: float) -> None:
+def _check_method(method: AbstractMethod, system: AbstractSystem, dt: float) -> None:
     try:
         method.check(system)
     except MethodError as error:
@@ -112,7 +115,7 @@ def _check_method(method: Any, system: AbstractSystem, dt: float) -> None:
         raise CommandError(f"{error} On the command line, use --omega, such as --omega {2 / abs(dt):g}") from error
 
 
-def _observables(problem: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def _observables(problem: Problem, names: tuple[str, ...]) -> dict[str, Any]:
     from holonomix.mechanics import invariants
 
     system = problem.system
@@ -250,7 +253,7 @@ def _read_description(store: Store | EnsembleStore) -> tuple[RunSpec, dict[str, 
 # ---- the end
 
 
-def summarize(job: Job, path: Path, solution: Any) -> dict[str, Any]:
+def summarize(job: Job, path: Path, solution: Solution) -> dict[str, Any]:
     """The results of a run as plain numbers; errors are maxima over all rows, which are read in blocks."""
     energy, constraint = _largest(path, "energy", relative_to_first=True), _largest(path, "constraint_error")
     stats = solution.stats

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .exits import CommandError
 from .suggest import kebab, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def model_rows() -> list[dict[str, Any]]:
@@ -18,7 +22,7 @@ def model_rows() -> list[dict[str, Any]]:
     return [_row(name, make) for name, make in registry().items()]
 
 
-def _row(name: str, make: Any) -> dict[str, Any]:
+def _row(name: str, make: Callable[..., Any]) -> dict[str, Any]:
     parameters = inspect.signature(make).parameters.values()
     arguments = {p.name: _default(p) for p in parameters if p.kind is not p.VAR_KEYWORD}
     summary = (inspect.getdoc(make) or "").split("\n")[0]
@@ -65,7 +69,7 @@ def method_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def print_models(console: Any) -> None:
+def print_models(console: Console) -> None:
     from rich.table import Table
 
     table = Table(title="models", title_justify="left", caption="arguments are set with --set name=value")
@@ -121,7 +125,7 @@ _SHORT = {"f(q, v, t)": "f", "redundant rows": "redundant"}
 REFERENCE_WIDTH = 110  # consoles with this many columns also show the references
 
 
-def print_methods(console: Any) -> None:
+def print_methods(console: Console) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

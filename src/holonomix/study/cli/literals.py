@@ -91,19 +91,24 @@ def with_entry(table: Mapping[str, Any], path: list[str], value: Any) -> dict[st
 def dumps(table: Mapping[str, Any]) -> str:
     """TOML text of a table of values and tables; floats have the shortest form that reads back exactly."""
     plain = {k: v for k, v in table.items() if not isinstance(v, Mapping)}
-    lines = [f"{_key(k)} = {_value(v)}" for k, v in plain.items() if v is not None]
+    lines = [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in plain.items() if v is not None]
     for name, inner in table.items():
         if isinstance(inner, Mapping):
-            lines += ["", f"[{_key(name)}]", *(f"{_key(k)} = {_value(v)}" for k, v in inner.items() if v is not None)]
+            lines += [
+                "",
+                f"[{_toml_key(name)}]",
+                *(f"{_toml_key(k)} = {_toml_value(v)}" for k, v in inner.items() if v is not None),
+            ]
     return "\n".join(lines) + "\n"
 
 
-def _key(name: str) -> str:
+def _toml_key(name: str) -> str:
     bare = name and all(c.isascii() and (c.isalnum() or c in "-_") for c in name)
-    return name if bare else _text(name)
+    return name if bare else _toml_string(name)
 
 
-def _value(value: Any) -> str:
+def _toml_value(value: Any) -> str:
+    """A value as TOML text; what TOML has no type for becomes a string."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -113,14 +118,14 @@ def _value(value: Any) -> str:
             return repr(value)
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, str):
-        return _text(value)
+        return _toml_string(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_toml_key(k)} = {_toml_value(v)}" for k, v in value.items()) + "}"
     if isinstance(value, Iterable):
-        return "[" + ", ".join(_value(v) for v in value) + "]"
-    return _text(str(value))
+        return "[" + ", ".join(_toml_value(v) for v in value) + "]"
+    return _toml_string(str(value))
 
 
-def _text(value: str) -> str:
+def _toml_string(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .exits import CommandError
 from .suggest import kebab, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PAPERS = {
     "farrell2009": "Farrell, Hamiltonian mechanics and the construction of numerical integrators",
@@ -30,7 +33,7 @@ def _papers(name: str) -> list[Any]:
     return [importlib.import_module(f"holonomix.study.papers.{paper}").PAPER for paper in names]
 
 
-def list_items(name: str, console: Any) -> None:
+def list_items(name: str, console: Console) -> None:
     """Print the items of a paper with their CPU times."""
     from rich.table import Table
 
@@ -45,7 +48,7 @@ def list_items(name: str, console: Any) -> None:
         console.print(view, markup=False)
 
 
-def reproduce(name: str, item: str | None, quick: bool, out: Path, report: Path | None, console: Any) -> None:
+def reproduce(name: str, item: str | None, quick: bool, out: Path, report: Path | None, console: Console) -> None:
     """Compute one item of a paper, all of its items, or all items of all papers."""
     papers = _papers(name)
     if item is not None and name == ALL:

@@ -10,10 +10,11 @@ import typer
 
 from .exits import CommandError
 
-FEWEST_STEPS_TO_TIME = 10_000  # what fewer take is mostly start-up
+MIN_STEPS_TO_TIME = 10_000  # fewer steps take little time beside the start
 
 
 def report(summary: dict[str, Any], as_json: bool) -> None:
+    """Print the summary of a run, which `execute.summarize` returns, as text or as JSON."""
     if as_json:
         print_json(summary)
         return
@@ -22,7 +23,7 @@ def report(summary: dict[str, Any], as_json: bool) -> None:
         lines.append(f"{summary.get('energy_title', 'energy error'):16} {summary['energy_error']:.2e}")
     if summary["constraint_error"] is not None:
         lines.append(f"constraint error {summary['constraint_error']:.2e}")
-    if summary["steps_per_second"] and summary["steps"] >= FEWEST_STEPS_TO_TIME:
+    if summary["steps_per_second"] and summary["steps"] >= MIN_STEPS_TO_TIME:
         lines.append(f"speed            {summary['steps_per_second']:,.0f} steps/s, back end {summary['backend']}")
     lines.append(
         f"{summary['rows']:,} rows in {summary['out']}: xarray.open_zarr({summary['out']!r}), "
@@ -32,6 +33,7 @@ def report(summary: dict[str, Any], as_json: bool) -> None:
 
 
 def report_sweep(summary: dict[str, Any], as_json: bool) -> None:
+    """Print the summary of a sweep, which `sweep.run_sweep` returns, as text or as JSON."""
     if as_json:
         print_json(summary)
         return

@@ -8,14 +8,18 @@ import inspect
 import sys
 import traceback
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holonomix.core.errors import HolonomixError
 
 from .exits import CommandError
 from .runfile import UNITS, RunSpec
 from .suggest import kebab, unknown
+
+if TYPE_CHECKING:
+    from holonomix.mechanics.problem import Problem
 
 USER_MODULE = "holonomix_user_system"
 ROBOTS = (".urdf", ".xml")
@@ -50,7 +54,7 @@ def make_model(name: str, arguments: dict[str, Any]) -> Any:
     return _call_maker(registry()[key], name, arguments)
 
 
-def _call_maker(make: Any, name: str, arguments: dict[str, Any]) -> Any:
+def _call_maker(make: Callable[..., Any], name: str, arguments: dict[str, Any]) -> Any:
     parameters = inspect.signature(make).parameters
     free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for argument in arguments:
@@ -69,7 +73,7 @@ def _call_maker(make: Any, name: str, arguments: dict[str, Any]) -> Any:
         raise CommandError(f"{name}({given}): {type(error).__name__}: {error}") from error
 
 
-def _with_start(problem: Any, start: dict[str, Any]) -> Any:
+def _with_start(problem: Problem, start: dict[str, Any]) -> Any:
     import jax.numpy as jnp
 
     import holonomix as hx
@@ -122,7 +126,7 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
         sys.path.insert(0, str(path.parent.absolute()))
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
-        made = _problem_in(module, path, arguments, start)
+        return _problem_in(module, path, arguments, start)
     except CommandError:
         raise
     except HolonomixError as error:
@@ -130,7 +134,6 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
     except (Exception, SystemExit) as error:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         raise CommandError(f"{_place(error, path)}: {type(error).__name__}: {text}") from error
-    return made
 
 
 def _from_robot(path: Path, arguments: dict[str, Any]) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from holonomix.mechanics.problem import Problem
 
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of a Braille character by row and column
 
 
-def sketch(problem: Any, width: int = 44, height: int = 14) -> str:
+def sketch(problem: Problem, width: int = 44, height: int = 14) -> str:
     """The initial configuration as lines of Braille characters; empty if there is no scene.
 
     3D is drawn in oblique projection.

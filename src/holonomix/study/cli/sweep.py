@@ -25,7 +25,9 @@ from .runfile import RunSpec
 from .suggest import kebab
 
 if TYPE_CHECKING:
+    from holonomix.core.types import ArrayLike, Numbers
     from holonomix.mechanics.abstract import AbstractSystem
+    from holonomix.run.ensemble import Ensemble
 
 MAX_POINTS = 10_000_000
 MANY_POINTS, SAMPLES = (
@@ -104,7 +106,7 @@ def _axis(path: tuple[str, ...], value: Any) -> Axis:
     raise CommandError(f"sweep.{name} = {str(value)[:60]}: must be {KINDS}")
 
 
-def _finite(values: Any) -> np.ndarray:
+def _finite(values: ArrayLike) -> np.ndarray:
     numbers = np.asarray(values, float)
     if numbers.ndim != 1 or not np.isfinite(numbers).all():
         raise ValueError
@@ -197,7 +199,7 @@ def _trace_points(
     timed = [axis.path == ("dt",) for axis in axes]
     moving = [axis for axis, is_dt in zip(axes, timed) if not is_dt]
 
-    def values(row: Any) -> Any:
+    def values(row: Numbers) -> Any:
         problem = load_problem(_at(base, moving, list(row)))
         if any(isinstance(x, Tracer) for x in jax.tree.leaves(_without_params(problem.system))):
             raise TypeError("the sweep changes more of the system than its params")
@@ -364,11 +366,12 @@ def _by_method(spec: RunSpec, out: Path, **options: Any) -> dict[str, Any]:
     }
 
 
-def _energy_error(ensemble: Any) -> float:
+def _energy_error(ensemble: Ensemble) -> float:
     """The largest `|H(t) - H(0)|`, computed block by block."""
     from holonomix.run.solution import energy_of, map_lanes
 
     store, largest = ensemble.store, 0.0
+    assert store is not None
     known = {column.key: column for column in store.columns}
     rows = np.arange(store.rows)
     for number in range(store.blocks):

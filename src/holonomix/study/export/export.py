@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core.checks import one_of
 from ...core.errors import InputError
 from ...core.types import ArrayLike
 from ...mechanics.problem import Problem
 from ...run.arguments import Arguments, MethodLike, Observe, Options
-from ...run.loop import make_loop
+from ...run.loop import Loop, make_loop
+from . import fmu
 from .kernels import Kernel, make_kernel
 from .targets import WASM, Target
 from .wasm_module import module_of
@@ -24,7 +27,7 @@ else:
     PathLike = object
 
 TEMPLATES = Path(__file__).parent / "templates"
-FORMS = ("wasm", "c")
+FORMS = ("wasm", "c", "fmu")
 C_TYPES = {"float64": "double", "int64": "int64_t", "int32": "int32_t", "uint32": "uint32_t"}
 
 
@@ -39,27 +42,44 @@ def export(
     key: ArrayLike | None = None,
     name: str | None = None,
     target: str | None = None,
+    shared: bool = False,
+    version: int = 3,
+    inputs: Mapping[str, str] | Sequence[str] | None = None,
+    units: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write the compiled step of `method` on `problem` into the directory `path`, and return it.
+    """Write the compiled step of `method` on `problem` for use without Python, and return the path.
 
-    `form="wasm"` writes NAME.wasm and NAME.js, an ES module for browsers and node. `form="c"` writes NAME.h, NAME.o and
-    an example, main.c. Parameters, `dt` and the start can be changed at run time; `observe` is as in `simulate`. `name`
-    is what functions and files are called, by default the name of the problem.
+    `form="wasm"` writes NAME.wasm and NAME.js, an ES module for browsers and node, into the directory `path`.
+    `form="c"` writes NAME.h, NAME.o (with `shared=True` also a shared library) and an example, main.c. `form="fmu"`
+    writes the file `path`, a functional mock-up unit for co-simulation with FMI 3.0 or, with `version=2`, 2.0.
+    Parameters, `dt` and the start can be changed at run time; `observe` is as in `simulate`. `name` is what functions
+    and files are called, by default the name of the problem.
 
-    `target` is for `form="c"`: None compiles for this machine, with the bits of `hx.simulate`; an LLVM triple such as
+    `target` is for libraries: None compiles for this machine, with the bits of `hx.simulate`; an LLVM triple such as
     `"aarch64-linux-gnu"` for any machine of that kind, with the bits of WebAssembly. A step that `hx.explain` sends to
     the array path cannot be exported.
+
+    Of an FMU, `inputs` are parameters that may change at communication points: a list of their names, or a dict from
+    names in the FMU to parameters. `units` maps variables to units such as "N.m".
     """
     one_of("form", form, FORMS)
     if not isinstance(problem, Problem):
         raise InputError(f"export needs a Problem, which has a start and a step, not {type(problem).__name__}")
     if form == "wasm" and target is not None:
-        raise InputError(f"target {target!r} is for form='c'; WebAssembly runs everywhere")
+        raise InputError(f"target {target!r} is for form='c' and 'fmu'; WebAssembly runs everywhere")
+    _check_form("shared", shared, form, "c")
+    _check_form("inputs", inputs, form, "fmu")
+    _check_form("units", units, form, "fmu")
+    if version not in (2, 3):
+        raise InputError(f"version must be 2 or 3, of FMI, not {version!r}")
     name = _identifier(problem.name if name is None else name)
     machine = Target(WASM if form == "wasm" else target)
+    observe, measure = _following(observe, problem)
     options = Options(dt=dt, steps=1, observe=observe, key=key)
     loop = make_loop(Arguments.of(problem, method, None, None, options).alone(stored=False))
-    kernel = make_kernel(loop, name, fma=machine.fma, width=machine.width)
+    if form == "fmu":
+        return _write_unit(Path(os.fspath(path)), loop, name, machine, version, inputs, dict(units or {}), measure)
+    kernel = make_kernel(loop, name, fma=machine.fma, width=machine.width, measure=measure)
     code = machine.compile(kernel.texts)
     files: dict[str, bytes | str] = {}
     if form == "wasm":
@@ -71,11 +91,80 @@ def export(
         files[f"{name}.o"] = code
         files[f"{name}.h"] = header(kernel)
         files["main.c"] = _filled("main.c", NAME=name)
+        if shared:
+            suffix = "dylib" if machine.platform[1] == "darwin" else "so"
+            files[f"lib{name}.{suffix}"] = machine.link({f"{name}.o": code}, "a shared library")
     folder = Path(os.fspath(path))
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, content in files.items():
-        (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, content in files.items():
+            (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder
+
+
+def _write_unit(
+    path: Path,
+    loop: Loop,
+    name: str,
+    machine: Target,
+    version: int,
+    inputs: Mapping[str, str] | Sequence[str] | None,
+    units: dict[str, str],
+    measure: Mapping[str, Callable[..., Any]],
+) -> Path:
+    """The file of an FMU."""
+    commands = fmu.check_inputs(loop, inputs)
+    kernel = make_kernel(loop, name, fma=machine.fma, width=machine.width, measure=measure)
+    variables = fmu.variables_of(kernel, commands)
+    fmu.check_rows(loop, commands)
+    fmu.check_units(units, variables)
+    if version == 2:
+        variables = [one for v in variables for one in v.elements()]
+    resizes = fmu.shortens(loop)
+    arch, system = machine.platform
+    token = fmu.token_of(kernel.texts, variables, machine.triple, machine.host, version)
+    wrapper = fmu.sources(kernel, variables, version, token, resizes, template, _filled)
+    parts = {"fmu.c": wrapper, f"{name}.h": header(kernel), f"{name}.o": machine.compile(kernel.texts)}
+    library = machine.link(parts, "an FMU")
+    folder = {("x86_64", "linux"): "linux64", ("x86_64", "darwin"): "darwin64"}.get((arch, system), f"{arch}-{system}")
+    folder = folder if version == 2 else f"{arch}-{system}"
+    suffix = "dylib" if system == "darwin" else "so"
+    about = fmu.description(kernel, loop, variables, version, token, resizes, units)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fmu.pack(path, {"modelDescription.xml": about, f"binaries/{folder}/{name}.{suffix}": library})
+    return path
+
+
+def _following(observe: Any, problem: Problem) -> tuple[Any, dict[str, Callable[..., Any]]]:
+    """Observables, and apart those that are known to depend on the system, which follow its parameters.
+
+    These are methods of `problem.system`, such as `hamiltonian`, and forces of joints.
+    """
+    if not isinstance(observe, Mapping):
+        return observe, {}
+    measure: dict[str, Callable[..., Any]] = {}
+    for name, fn in observe.items():
+        if getattr(fn, "__self__", None) is problem.system and fn.__name__ in ("hamiltonian", "multipliers", "kinetic"):
+            time = fn.__name__ != "kinetic"
+            measure[name] = lambda system, q, p, t, fn=fn, time=time: fn.__func__(system, q, p, *((t,) if time else ()))
+        elif callable(on := getattr(fn, "on", None)):
+            measure[name] = on
+    return {name: fn for name, fn in observe.items() if name not in measure}, measure
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Errors of the file system name the path."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror or error}") from error
+
+
+def _check_form(argument: str, value: object, form: str, wanted: str) -> None:
+    if value and form != wanted:
+        raise InputError(f"{argument}={value!r} is for form={wanted!r}, not {form!r}")
 
 
 def layout(kernel: Kernel) -> dict[str, object]:

@@ -65,6 +65,7 @@ class Kernel:
     one_step: bool
     adaptive: bool
     wide: bool
+    clock: tuple[Field, Field]  # time is t0 + n dt: the places of t0 and n
 
     def parameters(self) -> dict[str, Field]:
         return {name[7:]: f for name, f in self.fields.items() if name.startswith("params.")}
@@ -192,6 +193,7 @@ def make_kernel(
     }
     fields["status"] = dataclasses.replace(status, name="status")
     fields.pop("t0")
+    clock = t0, next(f for f in memory if f.name == "carry.state.n")
     return Kernel(
         name=name,
         texts=(*(text.module for text in texts), entries),
@@ -205,6 +207,7 @@ def make_kernel(
         one_step=loop.method.one_step,
         adaptive=loop.method.adaptive,
         wide=stepping.wide,
+        clock=clock,
     )
 
 
@@ -229,9 +232,13 @@ def _constant_name(path: tuple[Any, ...], loop: Loop) -> str:
     text = jax.tree_util.keystr(path)
     head = ".arrays[0].params"
     if text.startswith(head):
-        keys = path[_depth(head) :]
-        return ".".join(("params", *(_key(k) for k in keys))) if keys else "params.params"
+        return f"params.{param_name(path[_depth(head) :])}"
     return text[1:] if text[1:].isidentifier() else text
+
+
+def param_name(path: tuple[Any, ...]) -> str:
+    """The name of a leaf of params."""
+    return ".".join(_key(k) for k in path) or "params"
 
 
 def _depth(head: str) -> int:

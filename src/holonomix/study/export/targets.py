@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ...compiler.native import default_lanes, has_fma, optimized
@@ -61,6 +67,38 @@ class Target:
     def width(self) -> int:
         """Elements of a long axis in one register."""
         return default_lanes() if self.host else 1
+
+    @property
+    def platform(self) -> tuple[str, str]:
+        """Processor and operating system, as FMI 3.0 calls them."""
+        arch, _, rest = self.triple.partition("-")
+        system = next((s for s in ("linux", "darwin", "windows") if s in rest), "darwin" if "macos" in rest else rest)
+        return {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch), system
+
+    def link(self, files: Mapping[str, bytes | str], why: str) -> bytes:
+        """A shared library of C files and objects, made by the C compiler for this target."""
+        compiler = self._compiler(why)
+        with tempfile.TemporaryDirectory(prefix="holonomix-link-") as place:
+            for name, content in files.items():
+                (Path(place) / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+            given = [name for name in files if not name.endswith(".h")]
+            command = [*compiler, "-shared", "-fPIC", "-O2", "-std=gnu11", "-fvisibility=hidden", *given]
+            command += ["-Wl,-Bsymbolic"] if self.platform[1] == "linux" else []
+            done = subprocess.run([*command, "-lm", "-o", "out"], cwd=place, capture_output=True, text=True)
+            if done.returncode:
+                raise InputError(f"{why} failed: {' '.join(command)}\n{done.stderr.strip()[-2000:]}")
+            return (Path(place) / "out").read_bytes()
+
+    def _compiler(self, why: str) -> list[str]:
+        own = _llvm().get_process_triple()
+        same = self.platform == Target(own).platform if not self.host else True
+        names = ([os.environ.get("CC", ""), "cc", "gcc", "clang"] if same else []) + [f"{self.triple}-gcc"]
+        for name in names:
+            if name and shutil.which(name.split()[0]):
+                return name.split()
+        raise InputError(
+            f"{why} needs a C compiler for {self.triple}, and none of {', '.join(n for n in names if n)} is installed"
+        )
 
     def compile(self, texts: tuple[str, ...]) -> bytes:
         """One object of several modules; only functions that the last one defines are visible outside."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ import holonomix as hx
 from .barth_leimkuhler_reich1998_more import ITEMS as MORE
 from .barth_leimkuhler_reich1998_rod import ITEMS as ROD
 from .items import Findings, Paper, item, legend, order_of, worst
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STEPS, END = 32_000, 4.0
 METHODS = {
@@ -61,13 +64,13 @@ def pendulum_run(name: str, steps: int = STEPS, light: int = 0) -> Any:
     return run(first_step(run, steps, 2.5e-4 * STEPS / steps))
 
 
-def prominence(sol: Any) -> float:
+def prominence(sol: hx.Solution) -> float:
     """The height of the peaks: the largest energy error divided by its median in time."""
     even = np.interp(np.linspace(0.01, END, 20_000), sol.t, np.abs(sol.energy_error()))
     return float(worst(sol) / np.median(even))
 
 
-def draw_errors(axes: Any, names: tuple[str, ...]) -> None:
+def draw_errors(axes: Axes, names: tuple[str, ...]) -> None:
     for name in names:
         sol = pendulum_run(name, STEPS)
         keep = np.unique(np.linspace(1, len(sol.t) - 1, 3000).astype(int))

@@ -194,7 +194,7 @@ def clamped_twice(cells: int, bend: float) -> tuple[Any, Any]:
     q[:, 3], q[:, 5], q[:, 7] = np.cos(tilt[1:]), -np.sin(tilt[1:]), 1.0
     end, own = jnp.asarray(q[-1, :3]), rod.system.constraint
 
-    def rows(q: Any) -> Any:
+    def rows(q: jax.Array) -> Any:
         d1, d2 = q[-1, 3:6], q[-1, 6:9]
         return jnp.concatenate([own(q), q[-1, :3] - end, jnp.stack([d1[1], d1[2], d2[2]])])
 

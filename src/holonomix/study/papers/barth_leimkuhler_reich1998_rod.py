@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ import holonomix as hx
 from holonomix.build.models.rod import backbone, wall_distances
 
 from .items import Findings, item, legend, log_ticks, snapshots, worst
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROD_END = 0.25
 WALL = hx.monitors.WallMonitor(wall_distances, power=3.0)
@@ -75,7 +78,7 @@ def figure5_2(found: Findings, quick: bool) -> None:
     )
 
 
-def _draw_box(panel: Any) -> None:
+def _draw_box(panel: Axes) -> None:
     """The walls x = 1/2, x = -1, y = +-1 and z = 2 as edges; there is no floor."""
     for y in (-1, 1):
         panel.plot((-1, 0.5), (y, y), (2, 2), color="0.6", lw=0.7, ls="-")

@@ -9,6 +9,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 import holonomix as hx
+from holonomix.core.types import Numbers
 
 from .brugnano2018_tables import PROBLEMS, Run, hidden_constraint, solve
 from .items import Findings, draw_rounding, item, legend
@@ -76,7 +77,7 @@ def figure2(found: Findings, quick: bool) -> None:
     found.compare("all four errors", "negligible", f"at most {largest:.1e}", largest < 1e-11)
 
 
-def _constraint(system: hx.System, q: Any, p: Any) -> Any:
+def _constraint(system: hx.System, q: Numbers, p: Numbers) -> Any:
     return system.constraint(q)
 
 
@@ -126,7 +127,9 @@ def figure3(found: Findings, quick: bool) -> None:
     )
 
 
-def theorem8_errors(problem: Any, method: Any, meshes: tuple[float, ...]) -> list[tuple[float, float]]:
+def theorem8_errors(
+    problem: hx.Problem, method: hx.AbstractMethod, meshes: tuple[float, ...]
+) -> list[tuple[float, float]]:
     """Largest energy and constraint errors up to t = 2, for each step size."""
     return [(run.energy, run.constraint) for run in (solve(problem, method, h, round(2 / h)) for h in meshes)]
 
@@ -173,7 +176,9 @@ def theorem8(found: Findings, quick: bool) -> None:
     found.note(f"Control: RK4 on the equations of index one comes back to within {control:.1e} only.")
 
 
-def symmetry_defect(problem: Any, method: Any, dt: float, steps: int, project: bool = False) -> float:
+def symmetry_defect(
+    problem: hx.Problem, method: hx.AbstractMethod, dt: float, steps: int, project: bool = False
+) -> float:
     """Distance from a generic state on the manifold after a run forward and one back with reversed momentum."""
     q, p = hx.integrate(problem, hx.RATTLE(), dt=0.01, steps=70)
     go = lambda q, p: hx.integrate(problem.system, method, q, p, dt=dt, steps=steps, adjoint="forward")

@@ -27,6 +27,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 import holonomix as hx
+from holonomix.core.types import Numbers
 
 from .items import Findings, Item
 
@@ -81,7 +82,7 @@ class Row:
         return tuple(zip(ours, self.printed))[: 1 if self.table == 2 else 3]
 
 
-def solve(problem: Any, method: Any, dt: float, steps: int) -> Run:
+def solve(problem: hx.Problem, method: hx.AbstractMethod, dt: float, steps: int) -> Run:
     observe = {"hidden": Partial(hidden_constraint, problem.system)}
     sol = hx.simulate(problem, method, dt=dt, steps=steps, observe=observe)
     hidden = sol.observables["hidden"]
@@ -90,7 +91,7 @@ def solve(problem: Any, method: Any, dt: float, steps: int) -> Run:
     return Run(sol.t, sol.q, sol.p, multipliers, float(energy), float(constraint), hidden)
 
 
-def hidden_constraint(system: hx.System, q: Any, p: Any) -> Any:
+def hidden_constraint(system: hx.System, q: Numbers, p: Numbers) -> Any:
     """`G M^-1 p`, all components."""
     return system.hidden_constraint(q, p)
 
@@ -124,10 +125,11 @@ def table(number: int, quick: bool = False, stages: tuple[int, ...] | None = Non
     return rows
 
 
-def _pendulum_rows(number: int, problem: Any, method: Any, s: int, quick: bool) -> list[Row]:
+def _pendulum_rows(number: int, problem: hx.Problem, method: hx.AbstractMethod, s: int, quick: bool) -> list[Row]:
     rows = []
     for n in range(6 if quick else MESHES[1]):
         run = solve(problem, method, 0.1 / 2**n, 100 * 2**n)
+        assert problem.reference is not None
         q, p = problem.reference(run.t)
         error = np.max(np.sum(np.abs(run.z - np.concatenate([q, p], axis=1)), axis=1))
         # lambda = (theta'^2 + cos theta) / 2, equation (62)
@@ -138,11 +140,12 @@ def _pendulum_rows(number: int, problem: Any, method: Any, s: int, quick: bool) 
     return rows
 
 
-def _conical_rows(number: int, problem: Any, method: Any, s: int, quick: bool) -> list[Row]:
+def _conical_rows(number: int, problem: hx.Problem, method: hx.AbstractMethod, s: int, quick: bool) -> list[Row]:
     period = 2**0.75 * np.pi
     rows = []
     for n, *_ in PRINTED[2, s]:
         run = solve(problem, method, period / n, 10 * n)
+        assert problem.reference is not None
         q, p = problem.reference(np.asarray([0.0]))  # ten whole periods
         error = np.max(np.abs(run.z[-1] - np.concatenate([q, p], axis=1)[0]))
         multiplier = np.max(np.abs(run.multipliers - 2**-0.5))
@@ -151,7 +154,7 @@ def _conical_rows(number: int, problem: Any, method: Any, s: int, quick: bool) -
     return rows
 
 
-def _doubling_rows(number: int, problem: Any, method: Any, s: int, quick: bool) -> list[Row]:
+def _doubling_rows(number: int, problem: hx.Problem, method: hx.AbstractMethod, s: int, quick: bool) -> list[Row]:
     meshes = {3: 4, 4: 2}[number] if quick else MESHES[number]
     runs = [solve(problem, method, 0.1 / 2**n, 100 * 2**n) for n in range(meshes + 1)]
     exact, exact_multiplier = reference(problem)
@@ -170,7 +173,7 @@ def _doubling_rows(number: int, problem: Any, method: Any, s: int, quick: bool) 
     return rows
 
 
-def reference(problem: Any) -> tuple[np.ndarray, np.ndarray]:
+def reference(problem: hx.Problem) -> tuple[np.ndarray, np.ndarray]:
     """`(q, p)` and `Lambda(q, p)` at the times 0.1 j, by a composition of RATTLE of order 8 (error about 1e-13)."""
     method = hx.Composition(hx.RATTLE(), order=8)
     sol = hx.simulate(problem, method, dt=0.1 / 16, steps=1600, save_every=16)

@@ -45,7 +45,7 @@ CLASSICAL: dict[str, Callable[[], Any]] = {
 
 
 def measured_orders(
-    method: Any, counts: tuple[int, ...], span: float = 2.0
+    method: hx.AbstractMethod, counts: tuple[int, ...], span: float = 2.0
 ) -> tuple[float, float, np.ndarray, np.ndarray]:
     """Exponents of the error of one step and of the error at the end, with the errors, on Henon-Heiles.
 

@@ -13,7 +13,7 @@ from holonomix.methods.composition import splitting_defect
 from .items import Findings, item, legend, log_ticks, order_of
 
 
-def run(problem: Any, method: Any, dt: float, steps: int) -> tuple[Any, Any]:
+def run(problem: hx.Problem, method: hx.AbstractMethod, dt: float, steps: int) -> tuple[Any, Any]:
     """The final state of a run; `simulate` compiles once for all numbers of steps, `integrate` once for each."""
     sol = hx.simulate(problem, method, dt=dt, steps=steps, save_every=steps)
     return sol.q[-1], sol.p[-1]

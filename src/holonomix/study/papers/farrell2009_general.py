@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.polynomial import Polynomial
 
@@ -31,13 +29,13 @@ BUTCHER = Tableau(
 )
 
 
-def slope_on(problem: Any, method: Any, counts: tuple[int, ...], span: float) -> float:
+def slope_on(problem: hx.Problem, method: hx.AbstractMethod, counts: tuple[int, ...], span: float) -> float:
     """Order of a method, against RK4 with a step so small that its error is below 1e-13."""
     exact = run(problem, hx.RK4(), span / 4000, 4000)
     return order_of([span / n for n in counts], [distance(run(problem, method, span / n, n), exact) for n in counts])
 
 
-def difference_defect(problem: Any, method: Any, dt: float, momentum: float = 0.0) -> float:
+def difference_defect(problem: hx.Problem, method: hx.AbstractMethod, dt: float, momentum: float = 0.0) -> float:
     """The largest entry of `J^T W J - W` of one step, J by differences of order four (good to about 1e-11)."""
     n, gap = problem.q0.size, 1e-3
     start = np.concatenate([np.ravel(problem.q0), np.ravel(problem.p0) + momentum])

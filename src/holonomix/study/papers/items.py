@@ -22,8 +22,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import holonomix as hx
+from holonomix.core.types import Numbers
+from holonomix.mechanics.abstract import AbstractSystem
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Cell = str | float | int | np.floating | np.integer | None
@@ -179,12 +182,12 @@ def journal_style() -> Iterator[None]:
         yield
 
 
-def legend(axes: Any, columns: int = 3) -> None:
+def legend(axes: Axes, columns: int = 3) -> None:
     """One legend above the panels, where it hides no data."""
     axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=columns)
 
 
-def log_ticks(axes: Any, values: Sequence[float]) -> None:
+def log_ticks(axes: Axes, values: Sequence[float]) -> None:
     """Set the ticks of the logarithmic x axis to these values."""
     axes.set_xticks(values, [f"{x:g}" for x in values])
     axes.xaxis.set_minor_formatter("")
@@ -203,7 +206,7 @@ def snapshots(found: Findings, name: str, times: Sequence[float], **ticks: Seque
     return axes
 
 
-def draw_rounding(panel: Any, t: np.ndarray, error: np.ndarray, block: int = 100) -> None:
+def draw_rounding(panel: Axes, t: np.ndarray, error: np.ndarray, block: int = 100) -> None:
     """Draw the error of every step as a gray dot, and the maximum of every block as a line."""
     panel.plot(t, error, ".", ms=1, mew=0, color="0.65", ls="", rasterized=True)
     rows = len(error) // block * block
@@ -215,12 +218,12 @@ def order_of(steps: ArrayLike, errors: ArrayLike) -> float:
     return float(np.polyfit(np.log(np.asarray(steps)), np.log(np.asarray(errors)), 1)[0])
 
 
-def worst(sol: Any) -> float:
+def worst(sol: hx.Solution) -> float:
     """The largest energy error."""
     return float(np.max(np.abs(sol.energy_error())))
 
 
-def rigid_reference(problem: Any, spacing: float, t1: float) -> Any:
+def rigid_reference(problem: hx.Problem, spacing: float, t1: float) -> Any:
     """The rigid motion by a composition of RATTLE of order eight, one row per `spacing`."""
     return hx.simulate(problem, hx.Composition(hx.RATTLE(), order=8), dt=spacing, t1=t1)
 
@@ -238,12 +241,12 @@ def form_defect(slope: ArrayLike) -> float:
     return float(np.max(np.abs(wedge_form(slope))))
 
 
-def symplectic_defect(system: Any, method: Any, q: Any, p: Any, h: float) -> float:
+def symplectic_defect(system: AbstractSystem, method: hx.AbstractMethod, q: Numbers, p: Numbers, h: float) -> float:
     """The largest entry of `J^T W J - W` for one step."""
     import jax
     import jax.numpy as jnp
 
-    def step(z: Any) -> Any:
+    def step(z: Numbers) -> Any:
         start = (x.reshape(q.shape) for x in jnp.split(z, 2))
         end = hx.integrate(system, method, *start, dt=h, steps=1, adjoint="forward")
         return jnp.concatenate([x.reshape(-1) for x in end])

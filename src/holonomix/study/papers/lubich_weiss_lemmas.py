@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
+from holonomix.core.types import Numbers
 from holonomix.methods.impulse import foot, nearest
 
 from .items import Findings, item, legend, order_of
@@ -19,24 +20,24 @@ ROWS = round(END / FINEST) + 1
 
 
 @eqx.filter_jit
-def _readings(system: hx.StiffSystem, q: Any, p: Any) -> tuple[Any, Any]:
+def _readings(system: hx.StiffSystem, q: Numbers | np.ndarray, p: Numbers | np.ndarray) -> tuple[Any, Any]:
     return jax.lax.map(lambda x: (system.tangent(*x), system.actions(*x)), (q, p))
 
 
-def readings(system: hx.StiffSystem, sol: Any) -> tuple[np.ndarray, np.ndarray]:
+def readings(system: hx.StiffSystem, sol: hx.Solution) -> tuple[np.ndarray, np.ndarray]:
     """Projected momenta and actions at every row; all runs have the same number of rows, so this compiles once."""
     fill = lambda x: np.concatenate([x, np.repeat(x[-1:], ROWS - len(x), axis=0)])
     tangent, actions = _readings(system, fill(sol.q), fill(sol.p))
     return np.asarray(tangent)[: len(sol.q)], np.asarray(actions)[: len(sol.q)]
 
 
-def chart(angles: Any) -> Any:
+def chart(angles: Numbers) -> Any:
     """The point of the manifold with the angles of the two rods."""
     arms = jnp.stack([jnp.sin(angles), -jnp.cos(angles)], axis=1)
     return jnp.cumsum(arms, axis=0)
 
 
-def transformed(angles: Any, fast: Any) -> Any:
+def transformed(angles: Numbers, fast: Numbers) -> Any:
     """`x = chi(q_0, q_1)`: normal coordinates, `X(q_0) + G(X)^T q_1` (unit masses)."""
     point = chart(angles)
     rows = jax.jacfwd(hx.models.stiff_spring_double_pendulum(1e-2).system.manifold)(point)

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
+from holonomix.core.types import Numbers
 
 from .items import Findings, item, legend
 
 CLOSED = float(np.arccos(0.7))  # the two closed configurations are this angle and 2 pi minus it
 
 
-def _mean_angle(q: Any, p: Any) -> Any:
+def _mean_angle(q: Numbers, p: Numbers) -> Any:
     return jnp.stack([jnp.mean(q), jnp.mean(p)])
 
 
@@ -29,7 +30,7 @@ def transitions(mean: np.ndarray) -> np.ndarray:
     return np.asarray(rows, int)
 
 
-def run(method: Any, h: float, t1: float, seed: int = 0, throw: bool = True) -> Any:
+def run(method: hx.AbstractMethod, h: float, t1: float, seed: int = 0, throw: bool = True) -> Any:
     problem = hx.models.dna_chain(seed=seed)
     return hx.simulate(
         problem,

@@ -10,13 +10,14 @@ import numpy as np
 from scipy.optimize import fsolve
 
 import holonomix as hx
+from holonomix.core.types import Numbers
 
 from .items import Findings, item, legend, order_of, symplectic_defect
 
 BETA, OMEGA = 0.4, 20.0
 
 
-def one_dimension(q: Any) -> Any:
+def one_dimension(q: Numbers) -> Any:
     return jnp.sum(jnp.cosh(q))
 
 
@@ -49,7 +50,7 @@ def symplecticity(found: Findings, quick: bool) -> None:
         words = "symplectic" if expected else "not symplectic"
         found.compare(f"{name} ({source})", words, f"defect {defect:.1e}", (defect < 1e-11) == expected)
 
-    def bodies(x: Any) -> Any:
+    def bodies(x: Numbers) -> Any:
         return 50 * sum((jnp.sqrt(jnp.sum((x[i] - x[j]) ** 2)) - 1.0) ** 2 for i, j in ((0, 1), (1, 2), (0, 2)))
 
     system = hx.System(bodies, mass=jnp.asarray([[1.0], [2.0], [3.0]]))
@@ -74,7 +75,7 @@ def symplecticity(found: Findings, quick: bool) -> None:
     found.note("The three bodies are ours: the paper prints no figure for a momentum map.")
 
 
-def _end(sol: Any) -> tuple[np.ndarray, np.ndarray]:
+def _end(sol: hx.Solution) -> tuple[np.ndarray, np.ndarray]:
     return sol.q[-1], sol.p[-1]
 
 
@@ -135,7 +136,7 @@ def stability(found: Findings, quick: bool) -> None:
     legend(axes)
 
 
-def loose_newmark(problem: Any, omega: float, h: float, tolerance: float, t1: float = 50.0) -> float:
+def loose_newmark(problem: hx.Problem, omega: float, h: float, tolerance: float, t1: float = 50.0) -> float:
     """The largest coordinate along Newmark's method with its equations solved by MINPACK to a tolerance."""
     pull = jax.jit(lambda x: problem.system.penalized(omega).gradient(x.reshape(problem.q0.shape)).reshape(-1))
     q, v = np.ravel(problem.q0), np.zeros(problem.q0.size)  # unit masses, at rest
@@ -168,7 +169,7 @@ def nonlinear(found: Findings, quick: bool) -> None:
     }
     omegas = (20, 30, 36, 2000) if quick else (10, 20, 30, 36, 50, 100, 300, 1000, 2000)
     steps = (0.1,) if quick else (0.02, 0.04, 0.07, 0.1, 0.15)
-    scan = hx.stability_map(problem, kinds, omegas=omegas, dts=steps, t1=50.0)
+    scan = hx.certificates.stability_map(problem, kinds, omegas=omegas, dts=steps, t1=50.0)
     table = found.table("h = 0.1, T = 50: how it ended, largest |g|", "method", *(f"omega {w}" for w in omegas))
     for name in kinds:
         cells = [scan.of(name, w, 0.1) for w in omegas]

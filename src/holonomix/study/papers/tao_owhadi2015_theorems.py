@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import holonomix as hx
+from holonomix.core.types import Numbers
+from holonomix.mechanics.abstract import AbstractSystem
 from holonomix.methods.partitioned import SYMPLECTIC_EULER
 
 from .items import Findings, form_defect, item, legend, order_of, rigid_reference, symplectic_defect
@@ -81,10 +83,10 @@ def theorems(found: Findings, quick: bool) -> None:
         "Theorem 2.9: (2.10) with an arbitrary f, 100 steps and back", "symmetric", f"{back:.0e}", back < 1e-11
     )
 
-    def defect(force: Any, mass: float = 1.0, h: float = 0.3) -> float:
+    def defect(force: Callable[..., Any], mass: float = 1.0, h: float = 0.3) -> float:
         """The symplectic defect of (2.10) in (x, p) with p = mass v."""
 
-        def step(z: Any) -> Any:
+        def step(z: Numbers) -> Any:
             x, v = z[:2], z[2:] / mass
             new = x + h * v + h**2 / 2 * force(x)
             return jnp.concatenate([new, mass * (v + h / 2 * (force(x) + force(new)))])
@@ -148,10 +150,10 @@ def _solve_defects() -> tuple[float, float, float]:
     system, h = hx.System(lambda q: jnp.cosh(q[0]) + q[0] ** 2 * q[1] ** 2 + q[1] ** 2), 0.5
     point = jnp.asarray([0.7, -0.4]), jnp.asarray([0.3, 0.5])
 
-    def loose(z: Any) -> Any:
+    def loose(z: Numbers) -> Any:
         x, p = z[:2], z[2:]
 
-        def acceleration(x: Any) -> Any:  # two Newton iterations for a = -grad V(x + beta h^2 a)
+        def acceleration(x: Numbers) -> Any:  # two Newton iterations for a = -grad V(x + beta h^2 a)
             a = jnp.zeros(2)
             for _ in range(2):
                 r = a + system.gradient(x + BETA * h**2 * a)
@@ -183,7 +185,7 @@ def _stiff_bounded() -> float:
 # -- section 4.1: regular and chaotic regions --------------------------------------------------------------------------
 
 
-def separation(problem: Any, system: Any, method: Any, h: float, t1: float) -> float:
+def separation(problem: hx.Problem, system: AbstractSystem, method: hx.AbstractMethod, h: float, t1: float) -> float:
     """The largest growth factor up to t1 of the distance between two initial states 1e-9 apart."""
     shift = 1e-9 * np.array([[0.0, 0.0], [0.6, 0.8]])
     q1, p1 = hx.project(problem.system, problem.q0 + shift, problem.p0)
@@ -263,7 +265,7 @@ def leakage(found: Findings, quick: bool) -> None:
     axes[0].set_ylabel(r"$d\phi/dt$")
 
 
-def section(sol: Any) -> tuple[np.ndarray, np.ndarray]:
+def section(sol: hx.Solution) -> tuple[np.ndarray, np.ndarray]:
     """Angle of the second rod and its rate where the first one passes the vertical to the right."""
     theta = np.arctan2(sol.q[:, 0, 0], -sol.q[:, 0, 1])
     arm = sol.q[:, 1] - sol.q[:, 0]
@@ -301,7 +303,7 @@ def appendix(found: Findings, quick: bool) -> None:
         for p0 in (problem.p0, pushed):
             sol = hx.simulate(system, hx.StormerVerlet(), problem.q0, p0, dt=h, t1=5.0, save_every=round(omega))
             dense = hx.simulate(system, hx.StormerVerlet(), problem.q0, p0, dt=h, t1=5.0, save_every=1)
-            sizes.append(float(np.max(np.abs(hx.penalty_multipliers(dense, 0.0)[1]))) / omega**2)
+            sizes.append(float(np.max(np.abs(hx.certificates.penalty_multipliers(dense, 0.0)[1]))) / omega**2)
             if p0 is problem.p0:
                 error = float(np.max(np.abs(sol.q - exact.q)))
         rows.append((*sizes, error))

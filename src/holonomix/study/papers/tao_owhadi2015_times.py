@@ -9,13 +9,21 @@ from typing import Any
 import jax
 
 import holonomix as hx
+from holonomix.mechanics.abstract import AbstractSystem
 
 from .items import Findings, item
 from .tao_owhadi2015_pendula import BETA, OMEGA, pendulum_methods
 from .tao_owhadi2015_water import FRICTION, KT, Cluster
 
 
-def time_of(system: Any, method: Any, problem: Any, h: float, steps: int = 100_000, backend: str = "auto") -> float:
+def time_of(
+    system: AbstractSystem,
+    method: hx.AbstractMethod,
+    problem: hx.Problem,
+    h: float,
+    steps: int = 100_000,
+    backend: str = "auto",
+) -> float:
     """Microseconds of CPU time per unit of t, without compilation and output: best of five, minus that of one step."""
 
     def best(count: int) -> tuple[float, int]:

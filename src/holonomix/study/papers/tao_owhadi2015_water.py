@@ -16,6 +16,7 @@ from jax.tree_util import Partial
 
 import holonomix as hx
 from holonomix.build.models.water import UNITS, oxygen_distances
+from holonomix.core.types import Numbers
 from holonomix.mechanics.projection import penalty_multipliers
 
 from .items import Findings, item, legend
@@ -36,7 +37,7 @@ class Cluster:
         self.method = hx.RATTLE(hx.SymmetricNewton()) if rigid else hx.StiffZhangSkeel(beta=BETA)
 
 
-def _distances(q: Any, p: Any) -> Any:
+def _distances(q: Numbers, p: Numbers) -> Any:
     return oxygen_distances(q)
 
 

@@ -32,8 +32,8 @@ def animate(
     target, scene = Path(path), solution.scene
     if scene is None:
         raise InputError(
-            "this run has no scene: its coordinates are not positions. Give the Problem a scene=hx.Scene(...), or draw "
-            "curves with sol.plot() or sol.phase()"
+            "this run has no scene: its coordinates are not positions. Give the Problem a "
+            "scene=hx.mechanics.Scene(...), or draw curves with sol.plot() or sol.phase()"
         )
     if target.suffix == ".gif":
         writer: Any = animation.PillowWriter(fps=fps)

@@ -46,6 +46,29 @@ def outlines(scene: Scene, points: np.ndarray, frame: Frame) -> list[np.ndarray]
     return found
 
 
+def guide_lines(scene: Scene, points: np.ndarray) -> list[np.ndarray]:
+    """The lines (points, dimension) of rails, curves and surfaces in the configuration `points`."""
+    frames, found = {frame.name: frame for frame in scene.frames}, []
+    for guide in scene.guides:
+        center, axes = _axes(scene, points, frames[guide.frame]) if guide.frame in frames else (0.0, None)
+        for line in guide.lines:
+            own = np.reshape(line, (-1, scene.dimension))
+            found.append(own if axes is None else center + own @ axes)
+    return found
+
+
+def zigzag(ends: np.ndarray, coils: int = 6) -> np.ndarray:
+    """A spring between two points as a zigzag line, in the plane of the first two axes or across the line in space."""
+    along = ends[1] - ends[0]
+    side = np.zeros_like(along)
+    side[:2] = -along[1], along[0]
+    if not np.any(side):
+        side[0] = np.linalg.norm(along)
+    place = np.concatenate([[0.0, 0.1], 0.1 + 0.8 * (np.arange(2 * coils) + 0.5) / (2 * coils), [0.9, 1.0]])
+    swing = np.concatenate([[0.0, 0.0], 0.06 * (-1.0) ** np.arange(2 * coils), [0.0, 0.0]])
+    return ends[0] + place[:, None] * along + swing[:, None] * side
+
+
 def _complete_directors(directors: list[np.ndarray], d: int) -> np.ndarray:
     """All directors as rows; missing directors are computed from the others."""
     if d == 2:
@@ -69,6 +92,8 @@ def _lines(shape: ShapeMark, d: int) -> list[np.ndarray]:
     if shape.kind == "sphere" or d == 2:
         flat = np.c_[size[0] * CIRCLE, np.zeros(len(CIRCLE))]
         return [flat] if d == 2 else [flat, flat[:, [0, 2, 1]], flat[:, [2, 0, 1]]]
+    if shape.kind == "ring":
+        return [np.c_[size[0] * CIRCLE, np.zeros(len(CIRCLE))]]
     height = size[1] if len(size) > 1 else 0.0
     ends = [np.c_[size[0] * CIRCLE, np.full(len(CIRCLE), z * height / 2)] for z in (-1, 1)]
     return [*ends, *(np.stack([ends[0][k], ends[1][k]]) for k in (0, 8, 16, 24))]

@@ -2,28 +2,104 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.columns import entry_name
 from ...core.errors import InputError
+from ...core.scene import Bond
 from ...run.events import EventRecord
+from ...run.solution import map_rows
 from .notebook import Picture
 
 if TYPE_CHECKING:
     from ...run.solution import Solution
 
 
-def _entry(solution: Solution | EventRecord, which: str, k: int) -> tuple[np.ndarray, str]:
+def _entry(solution: Solution | EventRecord, which: str, k: int | str) -> tuple[np.ndarray, str]:
     values = solution.q if which == "q" else solution.p
     shape, flat = values.shape[1:], values.reshape(len(values), -1)
+    names: tuple[str, ...] = getattr(solution, "coordinate_names", ())
+    if isinstance(k, str):
+        if k not in names:
+            raise InputError(f"there is no coordinate {k!r}; there are {', '.join(names) or 'no names'}")
+        k = names.index(k)
     if not -flat.shape[1] <= k < flat.shape[1]:
         raise InputError(f"{which} has {flat.shape[1]} entries; there is no entry {k}")
-    place = np.unravel_index(k % flat.shape[1], shape) if shape else ()
-    return flat[:, k], f"{which}[{', '.join(str(int(i)) for i in place)}]" if shape else which
+    return flat[:, k], entry_name(which, k % flat.shape[1], names, shape)
 
 
-def plot_phase(solution: Solution, first: int = 0, second: int | None = None) -> Picture:
+def _named(solution: Solution, name: str) -> np.ndarray:
+    """An observable of the run, or "angle k": that of the k-th bar of the picture from the downward vertical."""
+    if name in solution.observables:
+        values = np.asarray(solution.observables[name])
+        if values.ndim != 1:
+            raise InputError(f"observable {name!r} has shape {values.shape[1:]} per row; a number is needed")
+        return values
+    bars = _bars(solution)
+    known = [f"angle {k + 1}" for k in range(len(bars))]
+    if name not in known:
+        raise InputError(
+            f"no quantity is called {name!r}; there are {', '.join([*solution.observables, *known]) or '-'}"
+        )
+    return _arm_angles(solution, bars[known.index(name)])[0]
+
+
+def _bars(solution: Solution) -> list[Bond]:
+    scene = solution.scene
+    if scene is None or scene.dimension != 2:
+        return []
+    return [bond for bond in scene.bonds if bond.kind in ("bar", "spring") and not bond.at_a and not bond.at_b]
+
+
+def _arm_angles(solution: Solution, bond: Bond) -> tuple[np.ndarray, np.ndarray]:
+    """The angle of a bar, within (-pi, pi], and its rate."""
+    scene = solution.scene
+    assert scene is not None
+    velocity = map_rows(_velocity, solution.system, solution.q, solution.p, solution.t)
+    if scene.layout == "angles":
+        return _wrapped(solution.q[:, bond.b]), velocity[:, bond.b]
+    still = dataclasses.replace(scene, anchors=tuple((0.0, 0.0) for _ in scene.anchors))
+    (x, y), (u, v) = (
+        np.moveaxis(where.place(rows, bond.b) - where.place(rows, bond.a), -1, 0)
+        for where, rows in ((scene, scene.points(solution.q)), (still, scene.points(velocity)))
+    )
+    return np.arctan2(x, -y), (x * v - y * u) / (x * x + y * y)
+
+
+def _velocity(system: Any, q: Any, p: Any, t: Any) -> Any:
+    return system.velocity(q, p)
+
+
+def _wrapped(angle: np.ndarray) -> np.ndarray:
+    return (angle + np.pi) % (2 * np.pi) - np.pi
+
+
+def _section_in_angles(source: Solution, section: str, level: float, show: str) -> Picture:
+    bars = {f"angle {k + 1}": bond for k, bond in enumerate(_bars(source))}
+    for name in (section, show):
+        if name not in bars:
+            raise InputError(
+                f"no angle is called {name!r}; there are {', '.join(bars) or 'none: the picture has no bars'}"
+            )
+    cut = _wrapped(_arm_angles(source, bars[section])[0] - level)
+    angle, rate = _arm_angles(source, bars[show])
+    rises = np.flatnonzero((cut[:-1] < 0) & (cut[1:] >= 0) & (cut[1:] - cut[:-1] < np.pi))
+    part = cut[rises] / (cut[rises] - cut[rises + 1])
+    x = _wrapped(angle[rises] + part * _wrapped(angle[rises + 1] - angle[rises]))
+    y = rate[rises] + part * (rate[rises + 1] - rate[rises])
+    figure = Picture(figsize=(5, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(x, y, ".", markersize=2)
+    axes.set(
+        xlabel=show, ylabel=f"rate of {show}", title=f"where {section} rises through {level:g}: {len(rises)} points"
+    )
+    return figure
+
+
+def plot_phase(solution: Solution, first: int | str = 0, second: int | str | None = None) -> Picture:
     """Plot `(q_i, p_i)`, or `(q_i, q_j)` if a second entry is given; rows that are far apart become dots."""
     x, x_name = _entry(solution, "q", first)
     y, y_name = _entry(solution, "p", first) if second is None else _entry(solution, "q", second)
@@ -41,14 +117,26 @@ def plot_phase(solution: Solution, first: int = 0, second: int | None = None) ->
 
 
 def poincare(
-    source: Solution | EventRecord | list[EventRecord], section: int = 0, level: float = 0.0, show: int = 1
+    source: Solution | EventRecord | list[EventRecord],
+    section: int | str = 0,
+    level: float = 0.0,
+    show: int | str = 1,
 ) -> Picture:
     """`(q_i, p_i)` of entry `show` on a Poincare section.
+
+    `section` and `show` may be angles: "angle 1" is that of the first bar of the picture from the downward vertical,
+    and the points are then angles with their rates.
 
     `source` is an event record such as `sol.events[0]`, or a list of them, each in its own color; event states are
     accurate to the order of the method. For a solution, the points are linear interpolations between the rows where
     entry `section` of q rises through `level`.
     """
+    if isinstance(section, str) or isinstance(show, str):
+        if isinstance(source, (EventRecord, list)):
+            raise InputError("angles by name need a Solution; of events, give the numbers of entries")
+        if not (isinstance(section, str) and isinstance(show, str)):
+            raise InputError(f"section and show are both names or both numbers, not {section!r} and {show!r}")
+        return _section_in_angles(source, section, level, show)
     figure = Picture(figsize=(5, 4.5), layout="constrained")
     axes = figure.add_subplot()
     if isinstance(source, (EventRecord, list)):
@@ -69,9 +157,15 @@ def poincare(
     return figure
 
 
-def spectrum(solution: Solution, entry: int = 0) -> Picture:
-    """The amplitude spectrum of an entry of q over angular frequency; rows must be equally spaced in time."""
-    t, (x, name) = np.asarray(solution.t), _entry(solution, "q", entry)
+def spectrum(solution: Solution, entry: int | str = 0) -> Picture:
+    """The amplitude spectrum over angular frequency of an entry of q, of an observable or of "angle 1".
+
+    Coordinates with names, as those of `hx.from_sympy`, may be named. Rows must be equally spaced in time.
+    """
+    t = np.asarray(solution.t)
+    known = isinstance(entry, int) or entry in getattr(solution, "coordinate_names", ())
+    x, name = _entry(solution, "q", entry) if known else (_named(solution, str(entry)), str(entry))
+    x = np.unwrap(x) if name.startswith("angle ") and name not in solution.observables else x
     gaps = np.diff(t)
     if len(t) < 8 or np.ptp(gaps) > 1e-6 * abs(gaps).max():
         raise InputError("a spectrum needs at least 8 rows equally spaced in time: use a fixed step, or save_at")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,19 +11,24 @@ from matplotlib.axes import Axes
 from ...core.scene import Scene
 from ...mechanics.scenes import particle_scene, scene_of
 from .notebook import Picture
-from .outlines import bond_ends, outlines
+from .outlines import bond_ends, guide_lines, outlines, zigzag
+
+if TYPE_CHECKING:
+    from ...mechanics.problem import Problem
+    from ...run.solution import Solution
 
 LOG_FLOOR = 1e-17  # replaces zero on logarithmic axes
 MAX_POINTS = 4000  # points per path
 MAX_BINS = 800  # runs of more than twice as many rows are drawn as the range within each of these windows
 TRAIL = 300  # rows at the end of a long path that are also drawn as a line
+MAX_NAMES = 12  # of coordinates in a legend
 MAX_GAP = 0.08  # largest distance of neighboring points that are joined, relative to the picture
 
 
 def plot_solution(
-    solution: Any,
+    solution: Solution,
     *,
-    problem: Any = None,
+    problem: Problem | None = None,
     bonds: Iterable[tuple[int, int]] | None = None,
     particles: Iterable[int] | None = None,
     title: str | None = None,
@@ -35,7 +40,7 @@ def plot_solution(
     particles, otherwise that of the last one.
     """
     shape = solution.q.shape[1:]
-    scene = solution.scene if problem is None else scene_of(solution.system, shape, problem)
+    scene = solution.scene if problem is None else scene_of(solution.system, shape, problem, solution.q[0])
     if bonds is not None:
         scene = particle_scene(shape, bonds)
     constrained = solution.system.has_constraints
@@ -44,8 +49,11 @@ def plot_solution(
     solid = scene is not None and scene.dimension == 3
     space = figure.add_subplot(grid[:, 0], **({"projection": "3d"} if solid else {}))
     if scene is None:
-        space.plot(solution.t, solution.q.reshape(len(solution.t), -1), linewidth=0.8)
-        space.set(xlabel="t", ylabel="q")
+        names = solution.coordinate_names
+        space.plot(solution.t, solution.q.reshape(len(solution.t), -1), linewidth=0.8, label=names or None)
+        space.set(xlabel="t", ylabel=names[0] if len(names) == 1 else "q")
+        if 1 < len(names) <= MAX_NAMES:
+            space.legend(loc="upper right", fontsize="small")
     else:
         points = scene.points(solution.q)
         plot_scene(scene, points, space, particles=particles)
@@ -58,10 +66,10 @@ def plot_solution(
     return figure
 
 
-def plot_problem(problem: Any) -> Picture | None:
+def plot_problem(problem: Problem) -> Picture | None:
     """Draw the initial configuration of a problem; None if it has no scene."""
     q = np.asarray(problem.q0)[None]
-    scene = scene_of(problem.system, q.shape[1:], problem)
+    scene = scene_of(problem.system, q.shape[1:], problem, q[0])
     if scene is None:
         return None
     figure = Picture(figsize=(4.5, 4), layout="constrained")
@@ -73,7 +81,7 @@ def plot_problem(problem: Any) -> Picture | None:
 
 
 def plot_scene(
-    scene: Scene, points: np.ndarray, axes: Any, *, particles: Iterable[int] | None = None, legend: bool = True
+    scene: Scene, points: np.ndarray, axes: Axes, *, particles: Iterable[int] | None = None, legend: bool = True
 ) -> Any:
     """Draw the paths of `points`, shape (rows, points, dimension); rows that are far apart become dots."""
     rows, count = points.shape[:2]
@@ -85,7 +93,7 @@ def plot_scene(
     for k in chosen:
         path, end = points[::thin, k], points[-TRAIL:, k]
         joined = _near(path)
-        style = (
+        style: dict[str, Any] = (
             {"linewidth": 0.7, "alpha": 0.7}
             if joined
             else {"linestyle": "", "marker": ".", "markersize": 1.5, "alpha": 0.5}
@@ -100,12 +108,16 @@ def plot_scene(
     return axes
 
 
-def draw_bodies(scene: Scene, points: np.ndarray, axes: Any) -> Any:
+def draw_bodies(scene: Scene, points: np.ndarray, axes: Axes) -> Any:
     """Draw particles, bonds, lines, anchors and outlines of bodies in one configuration (points, dimension)."""
     at = lambda k: scene.place(points, k)
     color = {"bar": "black", "spring": "tab:orange", "damper": "tab:purple", "ground": "0.65"}
+    for guide in guide_lines(scene, points):
+        axes.plot(*guide.T, color="0.75", linewidth=0.8, zorder=0)
     for bond in scene.bonds:
-        axes.plot(*bond_ends(scene, points, bond).T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5)
+        ends = bond_ends(scene, points, bond)
+        ends = zigzag(ends) if bond.kind == "spring" else ends
+        axes.plot(*ends.T, color=bond.color or color.get(bond.kind, "black"), linewidth=1.5)
     for line in scene.polylines:
         places = [at(k) for k in line.indices] + ([at(line.indices[0])] if line.closed else [])
         axes.plot(*np.stack(places).T, color=line.color or "tab:blue", linewidth=2.5)
@@ -127,6 +139,7 @@ def limits(scene: Scene, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     directors = {k for frame in scene.frames for k in frame.directors}
     places = [points[:, k] for k in range(points.shape[1]) if k not in directors]
     places += [np.asarray(scene.anchors)] if scene.anchors else []
+    places += guide_lines(scene, points[0])
     some = np.unique(np.linspace(0, len(points) - 1, 60).astype(int))
     places += [x for row in some for frame in scene.frames for x in outlines(scene, points[row], frame)]
     low = np.min([np.nanmin(x, axis=0) for x in places], axis=0)
@@ -141,7 +154,7 @@ def _near(path: np.ndarray) -> bool:
     return len(path) < 3 or float(np.median(jumps)) <= MAX_GAP * float(np.max(np.ptp(path, axis=0)))
 
 
-def plot_energy(solution: Any, axes: Axes) -> Axes:
+def plot_energy(solution: Solution, axes: Axes) -> Axes:
     """Plot `H(t) - H(0)`; for a long run, its range within each window. Work, if any is done, is also taken off."""
     t, error = np.asarray(solution.t), solution.energy_error()
     if len(t) > 2 * MAX_BINS:
@@ -160,7 +173,7 @@ def plot_energy(solution: Any, axes: Axes) -> Axes:
     return axes
 
 
-def plot_constraints(solution: Any, axes: Axes) -> Axes:
+def plot_constraints(solution: Solution, axes: Axes) -> Axes:
     """Plot `max|g|` and `max|G M^-1 p|` on a logarithmic axis; for a long run, the maximum within each window."""
     for name, values in (("|g|", solution.constraint_error()), ("|G M$^{-1}$p|", solution.hidden_constraint_error())):
         t, shown = np.asarray(solution.t), np.maximum(values, LOG_FLOOR)

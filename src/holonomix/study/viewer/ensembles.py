@@ -96,7 +96,7 @@ def _recording(data: Any, scene: Scene | None, title: str) -> Recording:
         lambda part: points[part],
         {"last entry of q": (False, lambda part: curves[part])},
         {"last entry of q": names},
-        p=lambda part: momenta[part],
+        p=None if scene is not None and scene.layout == "angles" else lambda part: momenta[part],
         map=found,
     )
 

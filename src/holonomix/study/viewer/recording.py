@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ERRORS = ("constraint_error", "hidden_constraint_error")
 MAX_COMPONENTS = 10  # curves per chart
 MAX_CHARTS = 8
+LAYOUTS = ("particles", "rotation", "angles")
 
 Reader = Callable[[slice], np.ndarray]
 
@@ -61,8 +62,9 @@ def from_store(store: Store) -> Recording:
     names: dict[str, tuple[str, ...]] = {}
     if "energy" in read:
         first = float(np.asarray(data["energy"][0]))
-        charts["energy error"] = (False, lambda part: read["energy"](part) - first)
-        names["energy error"] = ("H(t) - H(0)",)
+        heading = "energy change" if store.meta.get("keeps_energy") is False else "energy error"
+        charts[heading] = (False, lambda part: read["energy"](part) - first)
+        names[heading] = ("H(t) - H(0)",)
     errors = [name for name in ERRORS if name in read]
     if errors:
         charts["constraints"] = (True, lambda part: np.concatenate([read[name](part) for name in errors], axis=1))
@@ -111,6 +113,8 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
     scene = solution.scene
     if scene is None:
         _add(charts, names, "q", solution.q.shape[1:], _slice_of(solution.q), "coordinates")
+        if solution.coordinate_names and "coordinates" in names:
+            names["coordinates"] = solution.coordinate_names[:MAX_COMPONENTS]
     facts = {"method": solution.method.name, "status": solution.status.name, **solution.stats}
     name = title or solution.name or "Run"
     return Recording(
@@ -129,7 +133,7 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
 def from_problem(problem: Problem) -> Recording:
     """The initial configuration of a problem as a recording of one row."""
     q = np.asarray(problem.q0)[None]
-    scene = scene_of(problem.system, q.shape[1:], problem)
+    scene = scene_of(problem.system, q.shape[1:], problem, q[0])
     facts = {"dt": problem.dt, "t1": problem.t1, "coordinates": int(q[0].size)}
     return Recording(problem.name or "Problem", facts, scene, np.zeros(1), lambda part: q[part], {}, {})
 
@@ -221,17 +225,23 @@ def _pairs(found: object) -> list[tuple[int, int]]:
 
 def _fits(scene: Scene, shape: tuple[int, ...]) -> bool:
     """Whether all indices of the scene are valid and all its numbers are finite."""
-    if scene.dimension not in (2, 3) or scene.layout not in ("particles", "rotation") or len(shape) not in (1, 2):
+    if scene.dimension not in (2, 3) or scene.layout not in LAYOUTS or len(shape) not in (1, 2):
         return False
-    if shape[-1] < scene.dimension or (scene.layout == "rotation" and shape != (3, 3)):
+    if scene.layout == "angles" and (scene.dimension != 2 or shape != (len(scene.arms),)):
         return False
-    count = 1 if len(shape) == 1 else shape[0]
+    if (scene.layout != "angles" and shape[-1] < scene.dimension) or (scene.layout == "rotation" and shape != (3, 3)):
+        return False
+    count = 1 if len(shape) == 1 and scene.layout != "angles" else shape[0]
     used = [k for group in scene.particles for k in group.indices] + [k for b in scene.bonds for k in (b.a, b.b)]
     used += [k for line in scene.polylines for k in line.indices]
     used += [k for frame in scene.frames for k in (frame.center, *frame.directors)]
     numbers = [x for anchor in scene.anchors for x in anchor]
     numbers += [x for plane in scene.planes for x in (*plane.point, *plane.normal)]
     numbers += [x for f in scene.frames for s in f.shapes for x in (*s.size, *s.position, *s.rotation)]
+    lines = [line for guide in scene.guides for line in guide.lines]
+    if any(len(line) % scene.dimension for line in lines):
+        return False
+    numbers += [x for line in lines for x in line] + [*scene.arms, *scene.cell]
     numbers += [x for joint in scene.joints for x in joint.position]
     fixed = max(1, len(scene.anchors))
     return all(type(k) is int and -fixed <= k < count for k in used) and bool(

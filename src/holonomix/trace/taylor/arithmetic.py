@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import PyTree
 
 if TYPE_CHECKING:
-    from .series import Series
+    from .series import Order, Series
 
 # (Operators take several times as long to trace as functions of `lax`.)
 
@@ -58,7 +58,7 @@ def over(numerator: PyTree, denominator: PyTree) -> Any:
     return lax.div(numerator, denominator) if _alike(numerator, denominator) else numerator / denominator
 
 
-def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> Any:
+def convolve(a: Series, b: Series, n: Order, first: int = 0, last: Order | None = None) -> Any:
     """`sum_j a[j] b[n - j]` for j from `first` to `last` (n by default); None where every product is zero.
 
     In a buffer `last` is ignored: coefficients that are not known yet are zero.
@@ -82,7 +82,7 @@ def convolve(a: Series, b: Series, n: Any, first: int = 0, last: Any = None) -> 
     return total
 
 
-def square(a: Series, n: Any) -> Any:
+def square(a: Series, n: Order) -> Any:
     """`sum_j a[j] a[n - j]`, with every product formed once where the orders are unrolled."""
     if a.buffer is not None:
         return convolve(a, a, n)
@@ -101,7 +101,7 @@ def inner(a: Series, c: Series, n: int, weight: Callable[[Any], Any]) -> tuple[A
     return lax.reduce_sum(in_step(weight(j) * window, lax.rev(tail, (0,))), (0,)), (1, n)
 
 
-def weighted(a: Series, c: Series, n: Any, last: Any = None) -> Any:
+def weighted(a: Series, c: Series, n: Order, last: Order | None = None) -> Any:
     """`sum_{j=1}^{last} j a[j] c[n - j]`, up to n where `last` is not given."""
     if a.buffer is not None:
         j = jnp.arange(1.0, len(a.buffer)).reshape((-1,) + (1,) * len(a.shape))

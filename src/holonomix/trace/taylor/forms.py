@@ -17,6 +17,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import PyTree
 
+from ...core.types import Numbers
+
 
 class Form:
     """A function of flat arrays, with a text that stays the same from run to run."""
@@ -40,7 +42,7 @@ two_forms_p.multiple_results = True
 
 
 def in_two_forms(
-    text: str, unrolled: Callable[..., Any], looped: Callable[..., Any], results: Sequence[Any], *arrays: Any
+    text: str, unrolled: Callable[..., Any], looped: Callable[..., Any], results: Sequence[Any], *arrays: Numbers
 ) -> Any:
     """`looped(*arrays)`, or `unrolled(*arrays)` inside a kernel; both return arrays like `results`."""
     forms = {"unrolled": Form(unrolled, f"unrolled {text}"), "looped": Form(looped, text)}
@@ -48,12 +50,12 @@ def in_two_forms(
 
 
 @two_forms_p.def_impl
-def _run(*arrays: Any, looped: Form, **_: object) -> Any:
+def _run(*arrays: Numbers, looped: Form, **_: object) -> Any:
     return jax.jit(looped.fn)(*arrays)
 
 
 @two_forms_p.def_abstract_eval
-def _shapes(*_: object, avals: Any, **__: object) -> Any:
+def _shapes(*_: object, avals: Sequence[Any], **__: object) -> Any:
     return [ShapedArray(shape, dtype) for shape, dtype in avals]
 
 

@@ -9,24 +9,23 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from ...core.types import Index
 from ..special import digamma
 from .arithmetic import minus, over, scaled, weighted
-from .series import Node, Rule, Series, SeriesProgram, recurrence
+from .series import Node, Order, Rule, Series, SeriesProgram, recurrence
 
 
 @recurrence("exp")
-def _exp(node: Node, n: Index) -> Any:
+def _exp(node: Node, n: Order) -> Any:
     return scaled(weighted(node.inputs[0], node.output, n), 1.0 / n)
 
 
 @recurrence("exp2")
-def _exp2(node: Node, n: Index) -> Any:
+def _exp2(node: Node, n: Order) -> Any:
     return scaled(weighted(node.inputs[0], node.output, n), math.log(2.0) / n)
 
 
 @recurrence("expm1")
-def _expm1(node: Node, n: Index) -> Any:
+def _expm1(node: Node, n: Order) -> Any:
     if "whole" not in node.memory:
         node.memory["whole"] = Series(node.output[0] + 1.0)
     whole = node.memory["whole"]
@@ -35,13 +34,13 @@ def _expm1(node: Node, n: Index) -> Any:
 
 
 @recurrence("log")
-def _log(node: Node, n: Index) -> Any:
+def _log(node: Node, n: Order) -> Any:
     (a,), c = node.inputs, node.output
     return over(minus(a[n], scaled(weighted(c, a, n, n - 1), 1.0 / n)), a[0])
 
 
 @recurrence("log1p")
-def _log1p(node: Node, n: Index) -> Any:
+def _log1p(node: Node, n: Order) -> Any:
     (a,), c = node.inputs, node.output
     if "shifted" not in node.memory:
         node.memory["shifted"] = Series(a[0] + 1.0)
@@ -53,7 +52,7 @@ def _log1p(node: Node, n: Index) -> Any:
 def _pair(first: Callable[..., Any], second: Callable[..., Any], sign: float, shown: int) -> Rule:
     """`s' = c a'`, `c' = sign s a'` together: sine and cosine, or their hyperbolic forms."""
 
-    def rule(node: Node, n: Index) -> Any:
+    def rule(node: Node, n: Order) -> Any:
         (a,) = node.inputs
         if "s" not in node.memory:
             node.memory |= {"s": Series(first(a[0])), "c": Series(second(a[0]))}
@@ -73,7 +72,7 @@ class _Expression:
         self.program = SeriesProgram(lambda *x: [fn(*x)], inputs)
         (self.value,) = self.program.results
 
-    def advance(self, n: Index) -> None:
+    def advance(self, n: Order) -> None:
         self.program.advance(n)
 
     def series(self) -> Iterator[Series]:
@@ -83,7 +82,7 @@ class _Expression:
 def _integral(slope: Callable[[Node], _Expression]) -> Rule:
     """`c' = w a'`, where `slope(node)` makes the series of w, whose coefficients up to n - 1 are needed."""
 
-    def rule(node: Node, n: Index) -> Any:
+    def rule(node: Node, n: Order) -> Any:
         if "slope" not in node.memory:
             node.memory["slope"] = slope(node)
         else:
@@ -103,7 +102,7 @@ def _of_output(fn: Callable[[Any], Any]) -> Rule:
 
 
 @recurrence("atan2")
-def _atan2(node: Node, n: Index) -> Any:
+def _atan2(node: Node, n: Order) -> Any:
     """`c' = (x y' - y x') / (x^2 + y^2)`."""
     if "r2" not in node.memory:
         y, x = (v if isinstance(v, Series) else Series(jnp.broadcast_to(v, node.output.shape)) for v in node.inputs)

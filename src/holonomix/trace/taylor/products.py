@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .arithmetic import convolve, inner, minus, over, plus, scaled, square, times, weighted
-from .series import Node, Rule, Series, recurrence
+from .series import Node, Order, Rule, Series, recurrence
 
 
 @recurrence("mul")
-def _mul(node: Node, n: Any) -> Any:
+def _mul(node: Node, n: Order) -> Any:
     a, b = node.inputs
     if not isinstance(a, Series):
         return scaled(b[n], a)
@@ -26,7 +26,7 @@ def _mul(node: Node, n: Any) -> Any:
 
 
 @recurrence("dot_general")
-def _dot_general(node: Node, n: Any) -> Any:
+def _dot_general(node: Node, n: Order) -> Any:
     a, b = node.inputs
     if not isinstance(a, Series):
         return None if b[n] is None else node.bind(a, b[n])
@@ -42,7 +42,7 @@ def _dot_general(node: Node, n: Any) -> Any:
 
 
 @recurrence("div")
-def _div(node: Node, n: Any) -> Any:
+def _div(node: Node, n: Order) -> Any:
     a, b = node.inputs
     if not isinstance(b, Series):
         return None if a[n] is None else a[n] / b
@@ -51,7 +51,7 @@ def _div(node: Node, n: Any) -> Any:
 
 
 @recurrence("integer_pow")
-def _integer_pow(node: Node, n: Any) -> Any:
+def _integer_pow(node: Node, n: Order) -> Any:
     (a,), k = node.inputs, node.params["y"]
     if k == 2:
         return square(a, n)
@@ -78,7 +78,7 @@ class Product:
         self.parts = [left, left if even else Product(factors[half:])]
         self.value = Series(self.parts[0].value[0] * self.parts[1].value[0])
 
-    def advance(self, n: Any) -> Any:
+    def advance(self, n: Order) -> Any:
         """Coefficient n; the factors must hold theirs."""
         if self.parts:
             left, right = self.parts
@@ -96,7 +96,7 @@ class Product:
                 yield from part.series()
 
 
-def _power(node: Node, n: Any, a: Series, k: jax.Array | np.ndarray | float) -> Any:
+def _power(node: Node, n: Order, a: Series, k: jax.Array | np.ndarray | float) -> Any:
     """`a^k` with a constant exponent, by `n a^[0] c^[n] = sum_j (j k - (n - j)) a^[j] c^[n-j]`."""
     c = node.output
     if a.buffer is not None:
@@ -118,7 +118,7 @@ recurrence("square")(lambda node, n: square(node.inputs[0], n))
 
 
 @recurrence("pow")
-def _pow(node: Node, n: Any) -> Any:
+def _pow(node: Node, n: Order) -> Any:
     a, k = node.inputs
     if not isinstance(k, Series):
         return _power(node, n, a, k)
@@ -175,7 +175,7 @@ def _as_power(node: Node) -> Any:
     return (base, k + m, c * d) if name == "mul" else (base, k - m, c / d)
 
 
-def _monomial_rule(node: Node, n: Any) -> Any:
+def _monomial_rule(node: Node, n: Order) -> Any:
     base, k, factor = node.output.monomial
     if k == 0.0:
         return None
@@ -191,7 +191,7 @@ def _monomial_rule(node: Node, n: Any) -> Any:
 
 
 @recurrence("reduce_prod")
-def _reduce_prod(node: Node, n: Any) -> Any:
+def _reduce_prod(node: Node, n: Order) -> Any:
     """A product along axes, one factor after the other."""
     (a,), axes = node.inputs, node.params["axes"]
     if "product" not in node.memory:

@@ -17,19 +17,19 @@ import numpy as np
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
-from ...core.types import Index
+from ...core.types import Numbers
 from ..jaxprs import Params, scan_counts
 from ..primitives import TABLE, fill_column, linear
 from ..special import digamma
 from .arithmetic import minus, scaled
-from .series import Node, Rewritten, Series, SeriesError, center, recurrence
+from .series import Node, Order, Rewritten, Series, SeriesError, center, recurrence
 
 MAX_LOOP = 256  # iterations of a loop that are unrolled
 
 # -- operations that act on every coefficient alone ------------------------------------------------------------------
 
 
-def _linear(node: Node, n: Index) -> Any:
+def _linear(node: Node, n: Order) -> Any:
     return _apply_linear(node, [x[n] if isinstance(x, Series) else None for x in node.inputs])
 
 
@@ -55,7 +55,7 @@ recurrence("convert_element_type", "reduce_precision", "imag", "scatter")(_linea
 
 
 @recurrence("select_n")
-def _select(node: Node, n: Index) -> Any:
+def _select(node: Node, n: Order) -> Any:
     """`which` follows the center; the cases go coefficient by coefficient."""
     which, *cases = node.inputs
     terms = [x[n] if isinstance(x, Series) else None for x in cases]
@@ -69,13 +69,13 @@ def _select(node: Node, n: Index) -> Any:
 
 
 @recurrence("abs")
-def _abs(node: Node, n: Index) -> Any:
+def _abs(node: Node, n: Order) -> Any:
     (a,) = node.inputs
     return scaled(a[n], jnp.sign(a[0]))
 
 
 @recurrence("max", "min")
-def _extreme(node: Node, n: Index) -> Any:
+def _extreme(node: Node, n: Order) -> Any:
     """`max` and `min`: the coefficient of the argument that the center takes."""
     centers = [center(x) for x in node.inputs]
     terms = [x[n] if isinstance(x, Series) else None for x in node.inputs]
@@ -88,7 +88,7 @@ def _extreme(node: Node, n: Index) -> Any:
 
 
 @recurrence("reduce_max", "reduce_min")
-def _reduce_extreme(node: Node, n: Index) -> Any:
+def _reduce_extreme(node: Node, n: Order) -> Any:
     """`reduce_max` and `reduce_min`: the coefficients of the entry that is first attained."""
     (a,) = node.inputs
     if a[n] is None:
@@ -100,7 +100,7 @@ def _reduce_extreme(node: Node, n: Index) -> Any:
 
 
 @recurrence("rem")
-def _remainder(node: Node, n: Index) -> Any:
+def _remainder(node: Node, n: Order) -> Any:
     """`a - k b` with the whole number k that the center has."""
     a, b = node.inputs
     k = jnp.round((center(a) - node.output[0]) / center(b))
@@ -108,13 +108,13 @@ def _remainder(node: Node, n: Index) -> Any:
 
 
 @recurrence("sign", "floor", "ceil", "round")
-def _flat(node: Node, n: Index) -> Any:
+def _flat(node: Node, n: Order) -> Any:
     """Functions that are constant between jumps."""
     return None
 
 
 @recurrence("clamp")
-def _clamp(node: Node, n: Index) -> Any:
+def _clamp(node: Node, n: Order) -> Any:
     low, x, high = node.inputs
     if not isinstance(x, Series) or x[n] is None:
         return None
@@ -161,7 +161,7 @@ def _scan(p: Params) -> Callable[..., list[Any]]:
     if p.length > MAX_LOOP:
         raise SeriesError(f"a loop of {p.length} rounds is too long for Taylor coefficients (at most {MAX_LOOP})")
 
-    def unrolled(*arguments: Any) -> list[Any]:
+    def unrolled(*arguments: Numbers) -> list[Any]:
         fixed, carry = arguments[:num_consts], list(arguments[num_consts : num_consts + num_carry])
         xs = arguments[num_consts + num_carry :]
         rows: list[Any] = [None] * p.length
@@ -177,7 +177,7 @@ def _scan(p: Params) -> Callable[..., list[Any]]:
 def _cond(p: Params) -> Callable[..., list[Any]]:
     """All branches, and a selection of the one that is taken."""
 
-    def select(index: Any, *operands: Any) -> list[Any]:
+    def select(index: Numbers, *operands: Numbers) -> list[Any]:
         which = index if len(p.branches) > 2 else index.astype(bool)
         found = zip(*(jaxpr_as_fun(branch)(*operands) for branch in p.branches), strict=True)
         return [lax.select_n(jnp.broadcast_to(which, cases[0].shape), *cases) for cases in found]

@@ -8,7 +8,7 @@ coefficients are separate arrays, or rows of one buffer indexed by the loop coun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,15 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from jaxtyping import PyTree
 
-from ..jaxprs import Params, called
+from ...core.types import Index, Numbers
+from ..jaxprs import Equation, Params, called
 from ..primitives import TABLE, fill_column
 
 Rule = Callable[["Node", Any], Any]
+if TYPE_CHECKING:
+    Order: TypeAlias = int  # inside a loop over the order it is traced
+else:
+    Order = Index
 
 
 class Rewritten(NamedTuple):
@@ -56,14 +61,14 @@ class Series:
         self._pile: Any = None  # terms 0 to _piled - 1 in one array, the order first
         self._piled = 0
 
-    def __getitem__(self, n: Any) -> Any:
+    def __getitem__(self, n: Order) -> Any:
         if self.buffer is not None:
             return (
                 self.buffer[0] if isinstance(n, int) and n == 0 else lax.dynamic_index_in_dim(self.buffer, n, 0, False)
             )
         return self.terms[n] if n < len(self.terms) else None
 
-    def put(self, n: Any, term: PyTree) -> None:
+    def put(self, n: Order, term: PyTree) -> None:
         """Set coefficient n: the next one, or the newest one again."""
         if self.buffer is not None:
             if term is not None:
@@ -107,7 +112,7 @@ class Series:
         rows = [zero if x is None else jnp.asarray(x, self.dtype) for x in self.terms[:size]]
         return jnp.stack(rows + [zero] * (size - len(rows)))
 
-    def shifted(self, n: Any, first: int) -> Any:
+    def shifted(self, n: Order, first: int) -> Any:
         """Rows `self[n - j]` for j from `first` to the last order, zero where `n - j` is negative."""
         size = len(self.buffer)
         back = jnp.concatenate([self.buffer[::-1], jnp.zeros_like(self.buffer)])
@@ -124,7 +129,7 @@ class Node:
 
     __slots__ = ("equation", "inputs", "memory", "output", "rule")
 
-    def __init__(self, equation: Any, inputs: list[Any], rule: Callable[[Node, Any], Any]):
+    def __init__(self, equation: Equation, inputs: list[Any], rule: Callable[[Node, Any], Any]):
         self.equation, self.inputs, self.rule = equation, inputs, rule
         self.memory: dict[str, Any] = {}
         self.output = Series(self.bind(*(center(x) for x in inputs)))
@@ -137,11 +142,11 @@ class Node:
     def params(self) -> dict[str, Any]:
         return self.equation.params
 
-    def bind(self, *values: Any) -> Any:
+    def bind(self, *values: Numbers) -> Any:
         """The operation itself on plain arrays."""
         return self.equation.primitive.bind(*values, **self.equation.params)
 
-    def advance(self, n: Any) -> None:
+    def advance(self, n: Order) -> None:
         self.output.put(n, self.rule(self, n))
 
     def series(self) -> Iterator[Series]:
@@ -183,7 +188,7 @@ class SeriesProgram:
             values.update(zip(equation.outvars, outputs, strict=True))
         return [read(x) for x in jaxpr.outvars]
 
-    def _outputs(self, equation: Any, inputs: list[Any]) -> Sequence[Any]:
+    def _outputs(self, equation: Equation, inputs: list[Any]) -> Sequence[Any]:
         from .products import monomial
 
         name, several = equation.primitive.name, equation.primitive.multiple_results
@@ -211,14 +216,14 @@ class SeriesProgram:
         self.nodes.append(node)
         return [node.output]
 
-    def advance(self, n: Any) -> list[Any]:
+    def advance(self, n: Order) -> list[Any]:
         """Coefficient n of every result; None where it is zero by structure."""
         if not (isinstance(n, int) and n == 0):
             for node in self.nodes:
                 node.advance(n)
         return self.coefficients(n)
 
-    def coefficients(self, n: Any) -> list[Any]:
+    def coefficients(self, n: Order) -> list[Any]:
         """Coefficient n of every result, which must have been computed."""
         first = isinstance(n, int) and n == 0
         return [(x[n] if isinstance(x, Series) else (x if first else None)) for x in self.results]
@@ -237,7 +242,7 @@ def loop(programs: Sequence[SeriesProgram], advance: Callable[[Any], None], firs
     states = list(found.values())
     buffers = [x.into_buffer(size) for x in states]
 
-    def body(n: Any, buffers: list[Any]) -> list[Any]:
+    def body(n: Order, buffers: list[Any]) -> list[Any]:
         for x, buffer in zip(states, buffers, strict=True):
             x.buffer = buffer
         advance(n)

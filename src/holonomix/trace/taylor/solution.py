@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from ...core.checks import whole_number
 from ...core.errors import InputError
-from ...core.types import Real
+from ...core.types import Numbers, Real
 from .series import Series, SeriesProgram
 
 
@@ -29,7 +29,7 @@ def series(f: Callable[..., Any], z: PyTree, order: int, t: Real | None = None) 
     unknowns = [Series(x) for x in leaves]
     clock = [] if t is None else [Series(jnp.asarray(t, jnp.result_type(float)), jnp.ones(()))]
 
-    def slope(*arguments: Any) -> list[Any]:
+    def slope(*arguments: Numbers) -> list[Any]:
         state = jax.tree.unflatten(tree, arguments[: len(leaves)])
         rate = f(state, *arguments[len(leaves) :])
         found, shape = jax.tree.flatten(rate)

@@ -14,7 +14,8 @@ const extent = (lists) => {
 function ticks(low, high, most) {
   const raw = (high - low) / most || 1, size = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find((k) => k * size >= raw) * size, out = [];
   const digits = Math.max(0, Math.min(8, Math.ceil(-Math.log10(step) - 1e-9))), top = Math.max(Math.abs(low), Math.abs(high));
-  const text = (v) => (top >= 1e5 || top < 1e-3 ? v.toExponential(1) : v.toFixed(digits)).replace(/^-(0\.?0*)$/, "$1");
+  const places = Math.max(0, Math.min(8, Math.ceil(Math.log10(top / step) - 1e-9))); // so that neighbors differ
+  const text = (v) => (v !== 0 && (top >= 1e5 || top < 1e-3) ? v.toExponential(places) : v.toFixed(digits)).replace(/^-(0\.?0*)$/, "$1");
   for (let k = Math.ceil(low / step); k * step <= high + 1e-9 * step; k++) out.push([k * step, text(k * step)]);
   return out;
 }
@@ -68,14 +69,14 @@ class Portraits {
     if (p && p.sections.some((s) => s.count)) this.add("Section", () => this.section());
     if (p && p.spectrum) this.add("Spectrum", () => this.spectrum());
     if (data.tables.length) this.add(data.tables.length > 1 ? "Certificate" : "Kept", () => this.tables());
-    if (this.pages.size) this.choose([...this.pages.keys()][0]);
-    if (this.pages.size < 2) tabs.remove();
+    if (this.pages.size) this.choose([...this.pages.keys()][0]); else tabs.hidden = true;
   }
 
   add(name, make) {
     const button = this.tabs.appendChild(document.createElement("button"));
     button.textContent = name; button.setAttribute("role", "tab"); button.onclick = () => this.choose(name);
     this.pages.set(name, { button, make });
+    this.tabs.hidden = this.pages.size < 2;
   }
 
   choose(name) {
@@ -159,9 +160,10 @@ class Portraits {
     this.redraw = () => {
       const v = m.values[which], [low, high] = extent([v.values]);
       if (!m.y) { plane.frame(extent([m.x.values]), [low, high], [m.x.name, v.name]); plane.dots(m.x.values, v.values, PALETTE[0], 1.6); note.textContent = ""; return; }
-      const g = plane.frame(extent([m.x.values]), extent([m.y.values]), [m.x.name, m.y.name]);
-      const width = (list, place) => { const u = [...new Set(list)].sort((a, b) => a - b); return u.length > 1 ? Math.abs(place(u[1]) - place(u[0])) : 8; };
-      const w = width(m.x.values, plane.x) + 0.6, h = width(m.y.values, plane.y) + 0.6;
+      const gap = (list) => { const u = [...new Set(list)].sort((a, b) => a - b); return u.length > 1 ? Math.min(...u.slice(1).map((x, i) => x - u[i])) : 0; };
+      const whole = (list) => { const [a, b] = extent([list]), half = gap(list) / 2; return [a - half, b + half]; }; // with all of its cells
+      const g = plane.frame(whole(m.x.values), whole(m.y.values), [m.x.name, m.y.name]);
+      const w = (Math.abs(plane.x(gap(m.x.values)) - plane.x(0)) || 8) + 0.6, h = (Math.abs(plane.y(gap(m.y.values)) - plane.y(0)) || 8) + 0.6;
       v.values.forEach((value, i) => { g.fillStyle = Number.isFinite(value) ? heat((value - low) / (high - low || 1)) : "#8888"; g.fillRect(plane.x(m.x.values[i]) - w / 2, plane.y(m.y.values[i]) - h / 2, w, h); });
       note.textContent = `${v.name}: ${short(low)} (dark) to ${short(high)} (bright); gray: no value`;
     };

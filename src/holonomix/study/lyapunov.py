@@ -1,0 +1,168 @@
+"""Lyapunov exponents from the derivative of the steps on the manifold, with error bars."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..core.checks import number, whole_number
+from ..core.errors import InputError, MethodError, SimulationError
+from ..core.types import Numbers
+from ..mechanics.problem import Problem
+from ..mechanics.projection import as_state_arrays, check_start, project
+from ..methods.base import AbstractMethod
+from ..run.arguments import check_method
+from ..run.integrate import integrate
+
+BATCHES = 20  # of growth rates, from whose scatter the statistical error follows
+TRANSIENT = 0.1  # the part of the run in which the tangent vectors turn to their directions
+MAX_STEPS = 100_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Lyapunov:
+    """Lyapunov exponents, the largest first, with their errors (one standard deviation, and the resolution).
+
+    `t` and `running` show the convergence: the mean growth rates from the end of the transient to each time.
+    `resolution` is `log(T/T0)/T` for a run of length T that is observed from T0 on: the rate that a motion without
+    chaos shows, whose tangent vectors grow like t. It is part of `errors`.
+    """
+
+    values: np.ndarray
+    errors: np.ndarray
+    resolution: float
+    t: np.ndarray
+    running: np.ndarray
+    problem: str = ""
+    method: str = ""
+
+    @property
+    def chaotic(self) -> bool:
+        """Whether the largest exponent is above zero by more than three times its error."""
+        return bool(self.values[0] > 3 * self.errors[0])
+
+    def plot(self) -> Any:
+        """A figure of the running means over time."""
+        from .plotting.notebook import Picture
+
+        figure = Picture(figsize=(6, 3.5), layout="constrained")
+        axes = figure.add_subplot()
+        for k, value in enumerate(self.values):
+            (line,) = axes.plot(self.t, self.running[:, k], linewidth=0.9, label=f"{value:.4g} ± {self.errors[k]:.1g}")
+            axes.axhspan(value - self.errors[k], value + self.errors[k], color=line.get_color(), alpha=0.15)
+        axes.set(xlabel="t", ylabel="Lyapunov exponents", title=self.problem)
+        axes.legend(fontsize="small")
+        return figure
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{x:.4g} +- {e:.1g}" for x, e in zip(self.values, self.errors, strict=True))
+        return f"Lyapunov exponents of {self.problem or 'the problem'}: {found} (t = {self.t[-1]:g}, {self.method})"
+
+
+def lyapunov(
+    problem: Problem,
+    method: AbstractMethod,
+    *,
+    count: int = 1,
+    dt: float | None = None,
+    t1: float | None = None,
+    every: int = 10,
+    seed: int = 0,
+) -> Lyapunov:
+    """The `count` largest Lyapunov exponents of the motion from the problem's start, each with its error bar.
+
+    Tangent vectors of the phase space `{g = 0, G M^-1 p = 0}` are moved with the trajectory by the derivative of the
+    method's steps (forward mode), and made orthonormal every `every` steps (Benettin et al. 1980); the exponents are
+    the mean rates of growth. The first tenth of the run is left out. Errors combine the scatter of 20 batches with
+    the resolution of the run, so an exponent of regular motion is zero within its error. Errors shrink with `t1`, by
+    default that of the problem or 5000 steps, if that is longer.
+
+    Methods with memory, random numbers or steps of their own choice are refused.
+    """
+    if not isinstance(problem, Problem):
+        raise InputError(f"lyapunov(problem, method) needs a Problem first, not {type(problem).__name__}")
+    dt = number("dt", problem.dt if dt is None else dt)
+    every = whole_number("every", every)
+    if not np.isfinite(dt) or dt <= 0:
+        raise InputError(f"dt must be positive and finite, not {dt:g}")
+    length = max(problem.t1, 5000 * dt) if t1 is None else number("t1", t1)
+    chunks = math.ceil(length / (dt * every) - 1e-9)
+    if not 4 * BATCHES <= chunks <= MAX_STEPS / every:
+        raise InputError(
+            f"t1 = {length:g} is {chunks * every} steps of dt = {dt:g}: give at least {4 * BATCHES * every} steps, at "
+            f"most {MAX_STEPS}"
+        )
+    q, p = as_state_arrays(problem.q0, problem.p0)
+    system = problem.system
+    check_method(method, system)
+    if method.adaptive or method.stochastic or not method.one_step:
+        raise MethodError(f"{method.name}: exponents need a method of one step, with fixed dt and no random numbers")
+    check_start(system, q, p, dt=dt)
+    free = 2 * (q.size - (system.constraint_count(q) if system.has_constraints else 0))
+    if whole_number("count", count) > free:
+        raise InputError(f"count = {count}, but the phase space has dimension {free}")
+    rates = _growth(system.prepare(q), method, q, p, dt, every, chunks, count, seed)
+    if not np.all(np.isfinite(rates)):
+        first = int(np.argmin(np.all(np.isfinite(rates), axis=1)))
+        raise SimulationError(
+            f"the run or its derivative is not finite from t = {first * every * dt:g} on: try a smaller dt, or "
+            "hx.simulate, which says what failed"
+        )
+    return _summary(rates, dt * every, problem.name, method.name)
+
+
+def _growth(
+    system: Any, method: Any, q: Numbers, p: Numbers, dt: float, every: int, chunks: int, count: int, seed: int
+) -> np.ndarray:
+    """Logarithms of the growth of each tangent vector, one row per chunk of `every` steps."""
+
+    def step(q: Numbers, p: Numbers, t: Any) -> Any:
+        return integrate(system, method, q, p, dt=dt, steps=every, t0=t, adjoint="forward")
+
+    pilot = integrate(system, method, q, p, dt=dt, steps=max(every, 200), save_every=max(1, every // 2))
+    scales = [float(np.nanmax(np.abs(np.asarray(x) - np.mean(np.asarray(x), axis=0)))) for x in pilot]
+    unit = [
+        jnp.asarray(x if np.isfinite(x) and x > 0 else 1.0, q.dtype) for x in scales
+    ]  # q and p have different units
+
+    def orthonormal(tangents: Any) -> tuple[Any, Any]:
+        flat = [jnp.reshape(x, (count, -1)) / u for x, u in zip(tangents, unit, strict=True)]
+        basis, upper = jnp.linalg.qr(jnp.concatenate(flat, axis=1).T)
+        parts = jnp.split(basis.T, 2, axis=1)
+        return tuple(u * x.reshape(count, *q.shape) for x, u in zip(parts, unit, strict=True)), jnp.abs(jnp.diag(upper))
+
+    @eqx.filter_jit
+    def run(q: Numbers, p: Numbers, tangents: Any) -> Any:
+        def chunk(carry: Any, k: Any) -> Any:
+            q, p, tangents = carry
+            flow = lambda q, p: step(q, p, k * (every * dt))
+            (q, p), push = jax.linearize(flow, q, p)
+            tangents, growth = orthonormal(jax.vmap(push)(*tangents))
+            return (q, p, tangents), jnp.log(growth)
+
+        return jax.lax.scan(chunk, (q, p, tangents), jnp.arange(chunks))[1]
+
+    keys = jax.random.split(jax.random.key(seed), 2)
+    tangents = tuple(u * jax.random.normal(k, (count, *q.shape), q.dtype) for u, k in zip(unit, keys, strict=True))
+    if system.has_constraints:  # the derivative of the projection maps onto the tangent space
+        onto = jax.linearize(lambda q, p: project(system, q, p), q, p)[1]
+        tangents = jax.vmap(onto)(*tangents)
+    return np.asarray(run(q, p, orthonormal(tangents)[0]))
+
+
+def _summary(rates: np.ndarray, gap: float, problem: str, method: str) -> Lyapunov:
+    """Means, batch errors and running means of the growth in chunks of length `gap`."""
+    first = int(TRANSIENT * len(rates))
+    kept = rates[first:] / gap
+    t = gap * (first + 1 + np.arange(len(kept)))
+    running = np.cumsum(kept, axis=0) / (1 + np.arange(len(kept)))[:, None]
+    batches = np.stack([part.mean(axis=0) for part in np.array_split(kept, BATCHES)])
+    scatter = batches.std(axis=0, ddof=1) / math.sqrt(BATCHES)
+    resolution = math.log(1 / TRANSIENT) / (gap * len(kept))
+    return Lyapunov(kept.mean(axis=0), np.hypot(scatter, resolution), resolution, t, running, problem, method)
