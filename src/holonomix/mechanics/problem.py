@@ -22,7 +22,8 @@ class Problem:
     `reference(t)` returns `(q, p)` for an array of times; `None` if there is no closed form. `invariants` maps names to
     functions of `(q, p)` that the exact motion conserves, besides the energy. `bonds` are pairs of particles that a
     picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture. `coordinates`
-    names the entries of a q with one axis, for columns and plots.
+    names the entries of a q with one axis, for columns and plots. `source` is the mechanism that the problem was made
+    from, which solutions ask for their joints.
     """
 
     system: Any  # a System or a StiffSystem
@@ -37,6 +38,7 @@ class Problem:
     notes: str = ""
     scene: Scene | None = None
     coordinates: tuple[str, ...] = ()
+    source: Any = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.system, AbstractSystem):

@@ -144,8 +144,22 @@ class Solution(AbstractRows):
 
         return evaluate(self, t)
 
-    def to_xarray(self) -> Any:
-        """An `xarray.Dataset` with the coordinate t and the names of `holonomix.core.columns`, as a store has them."""
+    def _source(self) -> Any:
+        source = None if self.loop.problem is None else self.loop.problem.source
+        if source is None:
+            raise InputError("only runs of the problem of a mechanism, hx.simulate(m.problem(), ...), know joints")
+        return source
+
+    def joint(self, name: str) -> Any:
+        """A joint of the mechanism along this run: `sol.joint("elbow").angle`, `distance`, `rate`, `force`."""
+        return self._source().joint_along(name, self)
+
+    def to_xarray(self, *, joints: bool = False) -> Any:
+        """An `xarray.Dataset` with the coordinate t and the names of `holonomix.core.columns`, as a store has them.
+
+        With `joints=True`, of runs of a mechanism, also `joint_position` and `joint_rate` along the names of joints,
+        and `frame_position` along those of bodies and frames.
+        """
         data = as_dataset(
             columns.visible(self.rows) | {"multipliers": self.multipliers},
             (columns.TIME,),
@@ -154,7 +168,8 @@ class Solution(AbstractRows):
         data = data.assign_coords(self._named_axis())
         rows = self.system.constraint_rows(self.q[0])
         named = any(row.name is not None for row in rows)
-        return data.assign_coords(constraint=[str(row) for row in rows]) if named else data
+        data = data.assign_coords(constraint=[str(row) for row in rows]) if named else data
+        return self._source().add_to_dataset(data, self) if joints else data
 
     def save(
         self,

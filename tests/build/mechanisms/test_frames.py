@@ -82,3 +82,24 @@ def test_a_sidecar_closes_a_loop(tmp_path):
     np.testing.assert_allclose(m["end"].position(row)[0], (1.5, 0, 0.5), rtol=0, atol=1e-13)
     with pytest.raises(hx.InputError, match="refers to 'nothing', which does not exist"):
         robot(tmp_path, {"closed_loop": [["end", "nothing"]]})
+
+
+def test_loops_far_from_closed_are_closed_by_joint_positions(tmp_path):
+    """Two chains of heavy and light links whose ends are further apart than any link is long."""
+    parts = ['<link name="base"/>', '<link name="left"/>', '<link name="right"/>']
+    for side, x in (("l", -0.4), ("r", 0.4)):
+        above = "base"
+        for k, mass in enumerate((1.0, 0.1, 1e4)):
+            parts.append(link(f"{side}{k}", mass, (0, 0, 0.25), tuple(mass * y for y in GOOD)))
+            at = (x, 0, 0) if k == 0 else (0, 0, 0.5)
+            parts.append(joint(f"{side}{k} hinge", "continuous", above, f"{side}{k}", at, ZERO, (0, 1, 0)))
+            above = f"{side}{k}"
+        name = {"l": "left", "r": "right"}[side]
+        parts.append(joint(f"weld {side}", "fixed", above, name, (0, 0, 0.1), (0, 0.9 * np.sign(x), 0), (1, 0, 0)))
+    path = tmp_path / "robot.urdf"
+    path.write_text(f'<robot name="r">{"".join(parts)}</robot>')
+    m = hx.Mechanism.from_urdf(path, loops={"closed_loop": [["left", "right"]]})
+    row = start(m)
+    np.testing.assert_allclose(m["left"].position(row), m["right"].position(row), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(m["left"].rotation(row), m["right"].rotation(row), rtol=0, atol=1e-12)
+    assert m.redundancy.degrees_of_freedom == 3

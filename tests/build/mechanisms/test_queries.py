@@ -149,3 +149,24 @@ def test_questions_that_cannot_be_answered_are_named():
         m.inverse_dynamics(*STATE, {"wrist": 1.0})
     with pytest.raises(hx.InputError, match="by joint names"):
         m.inverse_dynamics(*STATE, [1.0, 2.0])
+
+
+def test_a_solution_knows_joints_and_names():
+    m = double_pendulum()
+    m.configure(*STATE)
+    tip = m.add_frame("tip", m["lower"], position=(0, 0, -C2))
+    sol = hx.simulate(m.problem(dt=1e-3), hx.RATTLE(), steps=20)
+    elbow = sol.joint("elbow")
+    np.testing.assert_array_equal(elbow.angle, m["elbow"].angle(sol))
+    np.testing.assert_array_equal(elbow.rate, m["elbow"].rate(sol))
+    np.testing.assert_array_equal(elbow.force, m["elbow"].force(sol))
+    data = sol.to_xarray(joints=True)
+    np.testing.assert_array_equal(data.joint_position.sel(joint="elbow"), elbow.angle)
+    np.testing.assert_array_equal(data.joint_rate.sel(joint="shoulder"), m["shoulder"].rate(sol))
+    np.testing.assert_array_equal(data.frame_position.sel(frame="tip"), tip.position(sol))
+    assert "joint_position" not in sol.to_xarray()
+    with pytest.raises(hx.InputError, match="there is no joint 'upper'; there are shoulder, elbow"):
+        sol.joint("upper")
+    plain = hx.simulate(hx.models.double_pendulum(), hx.RATTLE(), steps=2)
+    with pytest.raises(hx.InputError, match="only runs of the problem of a mechanism"):
+        plain.joint("elbow")

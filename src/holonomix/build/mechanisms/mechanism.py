@@ -28,7 +28,7 @@ from .forms import PhaseRow, coordinate_of
 from .joints import Joint
 from .observables import observables
 from .pictures import make_scene
-from .results import cross, moment
+from .results import JointAlong, cross, moment
 from .terms import local_terms, packed, rigid_terms
 from .tree import configure, move_rotors, spanning_tree
 from .velocities import given_by_body, given_by_joint, start_velocities
@@ -137,7 +137,7 @@ class Mechanism(Description):
         if commands and force is not None:
             force = Parametrized(force)
         system = System(self._potential(), self._terms(mass) or None, mass=mass, force=force, params=commands)
-        return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self))
+        return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self), source=self)
 
     def _velocities(self, equations: Equations, q: np.ndarray, t: float) -> np.ndarray:
         """Consistent velocities at q: those given to bodies and joints, the others as near to rest as possible."""
@@ -322,6 +322,17 @@ class Mechanism(Description):
     def energy(self, sol: Any) -> np.ndarray:
         """Kinetic and potential energy along a solution."""
         return sol.energy()
+
+    def joint_along(self, name: str, sol: Any) -> JointAlong:
+        """See `Solution.joint`."""
+        joint = self._names.get(f"joint {name}", self._names.get(name))
+        if not isinstance(joint, Joint):
+            raise InputError(f"there is no joint {name!r}; there are {', '.join(j.name for j in self.joints)}")
+        return JointAlong(joint, sol)
+
+    def add_to_dataset(self, data: Any, sol: Any) -> Any:
+        """See `Solution.to_xarray`."""
+        return queries.add_to_dataset(self, data, sol)
 
     def joint_error(self, sol: Any) -> dict[str, np.ndarray]:
         """The largest residual of each joint along a solution, rows left out as redundant included."""

@@ -279,3 +279,22 @@ def momentum(mechanism: Mechanism, sol: HasRows, about: ArrayLike | None) -> tup
         if len(body.particles) > 1:
             angular = angular + body.angular_momentum(sol)
     return np.asarray(linear), np.asarray(angular)
+
+
+def add_to_dataset(mechanism: Mechanism, data: Any, sol: Any) -> Any:
+    """Positions and rates of all joints and places of all bodies and frames along a solution, by their names."""
+    known = _positions(mechanism)
+    velocity = np.asarray(sol.p) / mechanism._start()[2][:, None]
+    positions, rates = [], []
+    for _, c in known:
+        value, slope = c.value_and_slopes(sol.q)
+        positions.append(np.unwrap(value) if c.kind == "angle" else value)
+        rates.append(np.sum(slope * velocity, axis=(-2, -1)))
+    places = {body.name: body for body in mechanism.bodies if not body.rotor} | dict(mechanism.frames)
+    where = np.stack([place.position(sol) for place in places.values()], axis=1)
+    names = [name for name, _ in known]
+    if known:
+        data = data.assign(joint_position=(("t", "joint"), np.stack(positions, 1)))
+        data = data.assign(joint_rate=(("t", "joint"), np.stack(rates, 1))).assign_coords(joint=names)
+    data = data.assign(frame_position=(("t", "frame", "xyz"), where))
+    return data.assign_coords(frame=list(places), xyz=list("xyz"[: mechanism.dimensions]))

@@ -130,3 +130,38 @@ class JointResults:
     def torque(self: Any, sol: HasRows) -> np.ndarray:
         """The torque of the joint on its second body about the joint's point, `(rows, 3)`; in the plane `(rows,)`."""
         return self._owner().reaction(sol, self.stack[0], self.b)[1]
+
+
+class JointAlong:
+    """A joint along the rows of one solution, as `sol.joint("elbow")` gives it."""
+
+    def __init__(self, joint: Any, sol: Any):
+        self.joint, self.sol = joint, sol
+
+    @property
+    def angle(self) -> np.ndarray:
+        """The angle of b against a about the axis, counting turns, `(rows,)`."""
+        return self.joint.angle(self.sol)
+
+    @property
+    def distance(self) -> np.ndarray:
+        """How far b has moved along the axis, `(rows,)`."""
+        return self.joint.distance(self.sol)
+
+    @property
+    def rate(self) -> np.ndarray:
+        """The derivative of the joint's first position, `(rows,)`."""
+        return self.joint.rate(self.sol)
+
+    @property
+    def force(self) -> np.ndarray:
+        """The force of the joint on its second body, in world coordinates, `(rows, dim)`."""
+        return self.joint.force(self.sol)
+
+    @property
+    def torque(self) -> np.ndarray:
+        """The torque of the joint on its second body about the joint's point."""
+        return self.joint.torque(self.sol)
+
+    def __repr__(self) -> str:
+        return f"{self.joint!r} along {len(self.sol.t)} rows"
