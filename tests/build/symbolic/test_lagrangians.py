@@ -36,7 +36,9 @@ def accelerations(problem, q, v, time):
 
 LAGRANGIANS = {
     "double pendulum": lambda: (
-        kinetic(l * sympy.sin(x), l * sympy.cos(x), l * (sympy.sin(x) + sympy.sin(y)), l * (sympy.cos(x) + sympy.cos(y)))
+        kinetic(
+            l * sympy.sin(x), l * sympy.cos(x), l * (sympy.sin(x) + sympy.sin(y)), l * (sympy.cos(x) + sympy.cos(y))
+        )
         + m * g * l * (2 * sympy.cos(x) + sympy.cos(y)),
         [x, y],
         [0, -0.2 * y.diff(t)],
@@ -52,7 +54,9 @@ LAGRANGIANS = {
         None,
     ),
     "rotating frame": lambda: (
-        kinetic(x * sympy.cos(w * t) - y * sympy.sin(w * t), x * sympy.sin(w * t) + y * sympy.cos(w * t)) - x**2 - x * y,
+        kinetic(x * sympy.cos(w * t) - y * sympy.sin(w * t), x * sympy.sin(w * t) + y * sympy.cos(w * t))
+        - x**2
+        - x * y,
         [x, y],
         None,
     ),

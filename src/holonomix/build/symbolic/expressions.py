@@ -44,7 +44,9 @@ RELATIONS: dict[str, Callable[..., Any]] = {
 # the operations of `jax.lax`, which are traced several times faster than those of `jax.numpy`
 LAX = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "neg": "neg", "pow": "integer_pow", "power": "pow"}
 LAX |= {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "maximum": "max", "minimum": "min"}
-LAX |= {name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "log", "sqrt", "atan2", "sign", "erf")}
+LAX |= {
+    name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "log", "sqrt", "atan2", "sign", "erf")
+}
 LAX |= {"asin": "asin", "acos": "acos", "atan": "atan", "where": "select", "Abs": "abs", "floor": "floor"}
 # SymPy's name of a function -> its names in JAX and in mpmath
 FUNCTIONS = {name: (name, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "log", "sqrt", "sinc")}
@@ -126,7 +128,9 @@ class Code:
 
 
 def _precise_number(mp: Any) -> Callable[[Any], Any]:
-    return lambda x: mp.mpf(x[0]) / x[1] if isinstance(x, tuple) else getattr(mp, x) if isinstance(x, str) else mp.mpf(x)
+    return lambda x: (
+        mp.mpf(x[0]) / x[1] if isinstance(x, tuple) else getattr(mp, x) if isinstance(x, str) else mp.mpf(x)
+    )
 
 
 def _number(x: Any, dtype: Any) -> np.ndarray:
@@ -265,7 +269,9 @@ class Writer:
         over, under = [], []
         for factor in factors:
             inverse = factor.is_Pow and factor.exp.is_Rational and factor.exp < 0
-            (under if inverse else over).append(self._root(factor.base, -factor.exp) if inverse else self.numbers[factor])
+            (under if inverse else over).append(
+                self._root(factor.base, -factor.exp) if inverse else self.numbers[factor]
+            )
         times = lambda a, b: self.emit("mul", a, b)
         top = functools.reduce(times, over) if over else self.emit("number", 1.0)
         return self.emit("div", top, functools.reduce(times, under)) if under else top

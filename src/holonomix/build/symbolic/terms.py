@@ -132,7 +132,9 @@ class Probe:
         rows = []
         with mpmath.workdps(DIGITS):
             for point in self.points:
-                q = [mpmath.mpf(0) if x == symbol else value for x, value in zip(self.symbols.q, point["q"], strict=True)]
+                q = [
+                    mpmath.mpf(0) if x == symbol else value for x, value in zip(self.symbols.q, point["q"], strict=True)
+                ]
                 t = mpmath.mpf(0) if symbol == self.symbols.t else point["t"]
                 try:
                     row = self.code.precise({**point, "q": q, "t": t})
