@@ -6,6 +6,7 @@ top folder that are named nowhere come under "More". So a new page needs no chan
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 from pathlib import Path
@@ -27,6 +28,7 @@ SECTIONS = {  # by the module that a name is imported from; the longest entry th
     "mechanics": "Systems",
     "mechanics.projection": "Projection",
     "build.mechanisms": "Mechanisms",
+    "build.symbolic": "Systems",
     "run": "Runs",
     "core.types": "Runs",
     "core.scene": "Runs",
@@ -38,6 +40,7 @@ SECTIONS = {  # by the module that a name is imported from; the longest entry th
     "run.io": "Store",
     "mechanics.invariants": "Invariants and statistics",
     "study.plotting": "Pictures",
+    "study.viewer": "Pictures",
     "study.export": "Export",
     "study.lyapunov": "Certificates",
     "trace.taylor": "Taylor series",
@@ -221,13 +224,25 @@ def _place(value, name, module):
 
 
 def on_post_build(config):
-    """Write the pages of the gallery."""
+    """Write the pages of the galleries."""
     import holonomix as hx
 
     for name, steps in GALLERY.items():
         problem = getattr(hx.models, name)()
         hx.simulate(problem, hx.RATTLE(), steps=steps).view(Path(config.site_dir) / "gallery" / f"{name}.html")
     _ensemble(hx).view(Path(config.site_dir) / "gallery" / "ensemble.html")
+    gallery = _live_gallery(Path(config.docs_dir))
+    for name, make in gallery.PAGES.items():
+        if name not in gallery.SLOW:
+            make(Path(config.site_dir) / "live" / f"{name}.html")
+
+
+def _live_gallery(docs):
+    """The script that makes the live pages, which this module does not repeat."""
+    spec = importlib.util.spec_from_file_location("live_gallery", docs.parent / "tools" / "live_gallery.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _ensemble(hx):

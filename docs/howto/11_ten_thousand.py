@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Ten thousand of mine
 #
-# An own system with own parameters, ten thousand times: statistics inside the loop, a store that survives a kill, xarray,
-# and a map.
+# An own system with own parameters, ten thousand times: statistics inside the loop, a store that survives a kill,
+# xarray, and a map.
 #
 # A bead on a hoop that turns about the vertical: above a critical speed the bottom is unstable. The parameters are a
 # dictionary; functions take it as their second argument.

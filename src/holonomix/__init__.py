@@ -49,7 +49,7 @@ _MOVED = {  # module -> names that were in `holonomix` before
     "reductions": "FirstPassage Maximum Mean Minimum",
     "mechanisms": "Box Cylinder Plate Rod Sphere",
     "mechanics": "BlockMass Capability Scene TimeDependent fixman projection resonances",
-    "certificates": "Certificate Comparison linear_stability stability_map",
+    "certificates": "Certificate Comparison linear_stability penalty_multipliers stability_map",
     "errors": "DifferentBitsWarning FailedTrajectoriesWarning ResonanceWarning",
     "study": "papers",
 }

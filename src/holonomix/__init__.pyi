@@ -34,7 +34,6 @@ from .mechanics.projection import SOR as SOR
 from .mechanics.projection import GaussSeidel as GaussSeidel
 from .mechanics.projection import Newton as Newton
 from .mechanics.projection import SymmetricNewton as SymmetricNewton
-from .mechanics.projection import penalty_multipliers as penalty_multipliers
 from .mechanics.projection import project as project
 from .methods import GLA as GLA
 from .methods import HBVM as HBVM
@@ -99,6 +98,7 @@ from .study.certificates import compare as compare
 from .study.certificates import limit_study as limit_study
 from .study.export import export as export
 from .study.lyapunov import lyapunov as lyapunov
+from .study.viewer import live as live
 from .trace import taylor as taylor
 
 __version__: str

@@ -25,6 +25,7 @@ LAYERS = {
         5.5: "run",
         6: "build.mechanisms",
         6.5: "build.models",  # some models are mechanisms
+        6.95: "study.export",
         7: "study.certificates study.plotting study.viewer",
         8: "study.papers study.cli",
     }.items()

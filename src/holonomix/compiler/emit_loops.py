@@ -164,15 +164,16 @@ class Loops:
         self.filled(n)
 
     def join(self, n: int) -> None:
-        """Vectors of one length, or repeated scalars, one after the other."""
+        """Vectors, or repeated scalars, one after the other."""
         w, values, g = self.w, self.values, self.w.graph
         if values.local:
             raise Unsupported("vectors joined to one", "on a GPU")
-        kind, base, size = g.kind[n], values.slot(n), g.attr[n]
+        kind, base, start = g.kind[n], values.slot(n), 0
         stored = w.stored(kind)
         copy = w.declare("llvm.memcpy.p0.p0.i64", "void @(ptr, ptr, i64, i1)")
-        for k, v in enumerate(g.args[n]):
-            where = w.new(f"getelementptr {scalar_type(stored)}, ptr {base}, i64 {k * size}")
+        for v, size in zip(g.args[n], g.attr[n], strict=True):
+            where = w.new(f"getelementptr {scalar_type(stored)}, ptr {base}, i64 {start}")
+            start += size
             if g.length[v]:
                 count = size * int(stored[1])
                 w.put(f"call void {copy}(ptr {where}, ptr {values.array(v)}, i64 {count}, i1 false)")

@@ -123,23 +123,28 @@ def lower(
     return lower_traced(trace_loop(loop, carry, consts), limit=limit, wide=wide)
 
 
-def lower_traced(traced: Traced, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False) -> Program:
+def lower_traced(
+    traced: Traced, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False, irregular: bool = False
+) -> Program:
     """The verified program of traced functions. Raises `Unsupported`, or `Defect` for an error of the compiler itself.
 
-    With `wide`, long axes are not taken apart (see `wide`): which, is found from the shapes that occur, or given.
+    With `wide`, long axes are not taken apart (see `wide`): which, is found from the shapes that occur, or given. If
+    they are `irregular`, long vectors may be assembled element by element.
     """
     with defects("lowering"):
-        program = _lowered(traced, limit, wide)
+        program = _lowered(traced, limit, wide, irregular)
         verify(program)
         return program
 
 
-def _lowered(traced: Traced, limit: int, wide: bool | Axes) -> Program:
+def _lowered(traced: Traced, limit: int, wide: bool | Axes, irregular: bool) -> Program:
     carry, consts, functions = traced.carry, traced.consts, traced.functions
     for closed, _ in functions:
         refuse_unknown(closed.jaxpr)
     graph = Graph(limit)
-    axes = wide if isinstance(wide, Axes) else long_axes([closed for closed, _ in functions]) if wide else None
+    axes = wide if isinstance(wide, Axes) else None
+    if wide is True:
+        axes = long_axes([closed for closed, _ in functions], irregular)
     if axes is not None and not axes.long:
         raise Unsupported("no long axes")
     tracer = Tracer(graph, axes)

@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from ..core.types import Index
 from .foreign import called
 from .graph import Defect, Unavailable, Unsupported, defects_are_fatal
-from .program import Leaf, Program, lower_traced, trace_loop
+from .program import Leaf, Program, Traced, lower_traced, trace_loop
 
 log = logging.getLogger("holonomix")
 
@@ -24,6 +24,8 @@ ASKED_LIMIT = 100_000  # operations of a straight-line program whose back end wa
 LAST_RESORT = (
     60_000  # the same where the array path is the alternative, on a CPU: LLVM takes 0.2 s per 1 000 operations
 )
+IRREGULAR_LIMIT = 40_000  # operations of a program with loops over irregular axes
+LOOPED = 1.1  # how much less work they must be than an unrolled program beyond the usual limit
 UNROLLED = 4_000  # operations beyond which loops over long axes are tried
 GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajectories side by side gain as well
 
@@ -73,12 +75,36 @@ def choose_program(loop: LoopBody, carry: PyTree, consts: PyTree, alone: bool, a
     if asked:
         return lower_traced(traced, limit=ASKED_LIMIT)
     assert error is not None
-    if alone and longest >= ASKED_LIMIT and second is not None:
+    if longest >= ASKED_LIMIT and second is not None:
         try:
-            return lower_traced(traced, limit=LAST_RESORT)
+            return _last_resort(traced, alone, error)
         except Unsupported as reason:
             error = reason
     raise error if second is None else Unsupported(f"{error.short}; with loops over axes: {second.short}")
+
+
+def _last_resort(traced: Traced, alone: bool, error: Unsupported) -> Program:
+    """For a CPU: a long unrolled program of one trajectory, or loops over irregular axes, whichever is less work.
+
+    A tree of bodies has irregular axes: what its joints read and write follows no step, and is moved by index tables.
+    """
+    found: list[Program] = []
+    if alone:
+        try:
+            found.append(lower_traced(traced, limit=LAST_RESORT))
+        except Unsupported as reason:
+            error = reason
+    try:
+        wide = lower_traced(traced, limit=IRREGULAR_LIMIT, wide=True, irregular=True)
+        wide.note = f"; unrolled it would have {f'{found[0].operations} operations' if found else error.short}"
+        found.append(wide)
+    except (Unsupported, Defect) as reason:
+        if isinstance(reason, Defect) and defects_are_fatal():
+            raise
+        log.info("no loops over irregular axes: %s", reason)
+    if not found:
+        raise error
+    return min(found, key=lambda program: program.effort * (LOOPED if program.wide else 1.0))
 
 
 def lower_with(

@@ -72,8 +72,9 @@ class Wide:
 class Axes:
     """Which lengths of axes are long, and how they may be dealt."""
 
-    def __init__(self, long: set[int], weight: Mapping[int, int] | None = None):
+    def __init__(self, long: set[int], weight: Mapping[int, int] | None = None, irregular: bool = False):
         self.long, self.weight = long, weight or dict.fromkeys(long, 1)
+        self.irregular = irregular  # whether a long vector may be assembled element by element
         self.ways = {n: self._ways(n) for n in long}
 
     def _ways(self, n: int) -> list[int]:
@@ -92,7 +93,7 @@ class Axes:
         return found[0] if found else None
 
 
-def long_axes(jaxprs: Iterable[Any]) -> Axes:
+def long_axes(jaxprs: Iterable[Any], irregular: bool = False) -> Axes:
     """The lengths that occur most, of axes that never occur together."""
     weight: Counter[int] = Counter()
     together: set[tuple[int, int]] = set()
@@ -129,7 +130,7 @@ def long_axes(jaxprs: Iterable[Any]) -> Axes:
     for n, _ in sorted(weight.items(), key=lambda item: (-item[1], item[0])):
         if not any((n, m) in together for m in (*long, n)):
             long.add(n)
-    return Axes(long, weight)
+    return Axes(long, weight, irregular)
 
 
 class Numbers:
@@ -323,10 +324,14 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     parts = segments(t, codes, len(sources))
     if parts is not None:
         vectors = tuple(_vector(t, part, kind) for part in parts)
-        return g.node("join", vectors, kind, len(parts[0]), len(codes))
-    if len(sources) > MAX_LONG_SOURCES and len(codes) > MAX_PACKED:
+        return g.node("join", vectors, kind, (len(parts[0]),) * len(parts), len(codes))
+    if t.axes.irregular and (parts := runs(codes)) is not None:
+        vectors = tuple(_vector(t, part, kind) for part in parts)
+        return g.node("join", vectors, kind, tuple(map(len, parts)), len(codes))
+    many = len(sources) > MAX_LONG_SOURCES and len(codes) > MAX_PACKED
+    if many and not t.axes.irregular:
         raise Unsupported("a long array pieced together", f"from {len(sources)} others")
-    if len(sources) > MAX_SOURCES and len(codes) <= MAX_PACKED:
+    if many or (len(sources) > MAX_SOURCES and len(codes) <= MAX_PACKED):
         return g.node("pack", tuple(element_of(g, c) for c in codes.tolist()), kind, None, len(codes))
     takes = {c: _filled(codes & PLACE, from_which == c, g.length[(c >> SHIFT) - 1]) for c in vectors}
     loose = any(in_step(places, g.length[(c >> SHIFT) - 1]) is None for c, places in takes.items())
@@ -382,6 +387,13 @@ def segments(t: Tracer, codes: np.ndarray, sources: int) -> list[np.ndarray] | N
             if total < least:
                 best, least = parts, total
     return best
+
+
+def runs(codes: np.ndarray) -> list[np.ndarray] | None:
+    """Codes cut where they no longer go on in one vector, if the pieces are long."""
+    steps = np.where(codes > PLACE, 1, 0)[:-1]
+    cuts = np.flatnonzero(np.diff(codes) != steps) + 1
+    return np.split(codes, cuts) if 4 * (len(cuts) + 1) <= len(codes) else None
 
 
 def _filled(places: np.ndarray, here: np.ndarray, size: int) -> np.ndarray:

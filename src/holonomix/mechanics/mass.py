@@ -254,7 +254,7 @@ class BoundMass(eqx.Module):
 
 
 class ParameterMass(eqx.Module):
-    """A constant mass that is computed from the system's params: `fn(params)` returns a number, an array or a matrix."""
+    """A constant mass that is computed from the system's params: a number, an array or a matrix."""
 
     fn: Callable[..., Any]
 

@@ -26,9 +26,11 @@ from jaxtyping import PyTree
 
 from ..core.checks import check_name
 from ..core.types import ArrayLike, Numbers
+from ..linalg.fronts import FrontLayout, SegmentLayout, StoredFrontLayout
 from ..linalg.tridiagonal import lane_products
 from ..trace.indexing import Indices, add_at, take
 from .coupling import Coupling, coupling_of
+from .joint_fronts import JointFronts, joint_fronts
 from .mass import DiagonalMass
 from .names import Name
 from .structured import AbstractLocal
@@ -86,6 +88,7 @@ class RigidPlan:
     plain: tuple[tuple[int, ...], ...]  # slots of each other part that are no directors
     turns: tuple[tuple[Turn, ...], ...]
     reduced: Coupling
+    joints: JointFronts | None  # None: `reduced` says how to assemble and factor
 
 
 @functools.lru_cache(maxsize=64)
@@ -131,7 +134,11 @@ def rigid_plan(coupling: Coupling, terms: tuple[int, ...], shape: tuple[int, ...
         turns.append(tuple(mine))
         signature.append((Indices(np.stack(columns, axis=1)), 1, parts[k].rows))
     reduced = coupling_of(tuple(signature))
-    return None if reduced.layout is None else RigidPlan(bodies, others, tuple(plain), tuple(turns), reduced)
+    if reduced.layout is None:
+        return None
+    fronts = isinstance(reduced.layout, (FrontLayout, SegmentLayout, StoredFrontLayout))
+    joints = joint_fronts(tuple(signature)) if fronts else None
+    return RigidPlan(bodies, others, tuple(plain), tuple(turns), reduced, joints)
 
 
 def _turning(d: list[Any], a: list[Any], w: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -199,6 +206,9 @@ class RigidGram(eqx.Module):
         return out
 
     def factor(self, symmetric: bool = True) -> RigidFactor:
+        if self.plan.joints is not None:
+            inner = self.plan.joints.assemble(self._reduced()).factor(True)
+            return RigidFactor(self, inner, inner.pivot)
         slots, reduced = self._reduced(), self.plan.reduced
         pieces = []
         for junction in reduced.junctions:
@@ -267,6 +277,10 @@ class RigidFactor(eqx.Module):
 
     def _solve_reduced(self, parts: list[Any]) -> list[Any]:
         """`S^-1` of rows `(rows, blocks)` of each part."""
+        if self.gram.plan.joints is not None:
+            flat = self.inner.solve(jnp.concatenate([x.reshape(-1) for x in parts]))
+            bounds = np.cumsum([0, *(x.size for x in parts)])
+            return [flat[a : a + x.size].reshape(x.shape) for a, x in zip(bounds[:-1], parts, strict=True)]
         layout: Any = self.gram.plan.reduced.layout
         flat = jnp.concatenate([x.T.reshape(-1) for x in parts])
         flat = take(self.inner.solve(take(flat, layout.order)), layout.inverse)

@@ -25,7 +25,7 @@ from jaxtyping import PyTree
 from ..core.status import Status
 from ..core.types import Numbers, Real
 from ..linalg import Compensation, Dense, implicit_root, iterate, newton_root
-from ..linalg.careful import is_careful, rescue
+from ..linalg.careful import asked_for_care, is_careful, rescue
 from ..linalg.krylov import LARGE, JacobianProduct, block_units
 from ..linalg.scales import inverse_sizes, particle_sizes, relative, stall_rule
 from ..mechanics.abstract import AbstractSystem
@@ -147,6 +147,9 @@ def _iterate_sweeps(args: PyTree) -> tuple[Any, Any]:
     m = start.size - q.size
     jac = system.linearize(q, t) if m else None
     fixed = system.gram(q, jac, jac).factor_redundant(symmetric=True) if redundant and m else None
+    # rows of rigid bodies are eliminated at the start of the step; sweeps converge linearly as it is
+    chord = m > 0 and not redundant and not asked_for_care() and system.has_rigid_rows(q)
+    start_factor = system.gram_on_manifold(q, jac).factor(symmetric=True) if chord else None
 
     # sizes at the end of the free motion, because a constraint may vanish at q
     per_row = inverse_sizes(_constraint_sizes(start, args)) if m else None
@@ -160,8 +163,10 @@ def _iterate_sweeps(args: PyTree) -> tuple[Any, Any]:
         change = -r[m:]
         if jac is None:
             return x + change
-        there = system.linearize(_end(x, args), t + dt)
+        there = jac if chord else system.linearize(_end(x, args), t + dt)
         shift = r[:m] / dt + dt / 2 * there(system.velocity(q, change.reshape(q.shape)))
+        if start_factor is not None:
+            return x + jnp.concatenate([start_factor.solve(shift), change])
         if fixed is None:
             return x + jnp.concatenate([system.gram(q, there, jac).factor().solve(shift), change])
         return jnp.concatenate([fixed.shortest(x[:m] + fixed.solve(shift)), x[m:] + change])

@@ -146,7 +146,7 @@ class Ensemble(AbstractRows):
     def _from_store(self, store: EnsembleStore) -> Any:
         data = store.to_xarray()
         names = _names(np.asarray(self.status))
-        data = data.rename(end_steps="steps").assign_coords(trajectory=np.arange(len(self)), **self._named_axis())
+        data = data.rename(end_steps="steps").assign_coords({"trajectory": np.arange(len(self)), **self._named_axis()})
         data["status"] = ("trajectory", names)
         data.attrs |= {k: v for k, v in self.stats.items() if isinstance(v, (int, float, str))}
         return data if self.loop.saves else data.isel(t=0)

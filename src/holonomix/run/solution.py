@@ -193,7 +193,8 @@ class Solution(AbstractRows):
     def phase(self, first: int | str = 0, second: int | str | None = None) -> Any:
         """A figure of one coordinate against another, or against its own momentum.
 
-        A number counts the entries of q in order; coordinates with names may be given by them; `second=None` takes the momentum of the same entry.
+        A number counts the entries of q in order; coordinates with names may be given by them. `second=None` takes the
+        momentum of the same entry.
         """
         return pictures.plotting.plot_phase(self, first, second)
 
@@ -205,13 +206,19 @@ class Solution(AbstractRows):
         return pictures.plotting.animate(self, path, frames=frames, fps=fps, **options)
 
     def view(
-        self, path: str | PathLike[str] | None = None, *, open: bool | None = None, certificate: object = None
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        open: bool | None = None,
+        certificate: object = None,
+        live: bool = False,
     ) -> Any:
         """Write the run as a page for the browser and return its path; without `path` it is opened, too.
 
-        A `certificate` of the method becomes a tab of the page.
+        A `certificate` of the method becomes a tab of the page. With `live=True` the page also contains the compiled
+        step, and a button that runs it (`hx.live`).
         """
-        return pictures.viewer.show_page(self, path, open=open, certificate=certificate)
+        return pictures.viewer.show_page(self, path, open=open, certificate=certificate, live=live)
 
     def _repr_html_(self) -> str:
         return pictures.plotting.solution_html(self)

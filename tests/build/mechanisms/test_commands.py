@@ -57,3 +57,13 @@ def test_names_of_commands_are_checked():
         m.motor(m["elbow"], "push")
     m.motor(m["elbow"], "motor")  # both motors receive the same values
     assert list(m.commands()) == ["motor", "push"]
+
+
+def test_observables_of_joints_are_those_of_the_solution():
+    m = arm(1.0, [0.0, 0.0, 1.0], [0.0, 0.1, 0.0])
+    problem = m.problem(dt=1e-3)
+    sol = hx.simulate(problem, hx.RATTLE(), steps=20, observe=m.observables(problem))
+    assert set(sol.observables) == {f"{j}.{x}" for j in ("shoulder", "elbow") for x in ("angle", "rate", "force")}
+    for name, found in sol.observables.items():
+        joint, kind = name.split(".")
+        np.testing.assert_allclose(found, getattr(m[joint], kind)(sol), rtol=0, atol=1e-8)

@@ -88,10 +88,6 @@ BAD = {
         ),
         "link 'arm' has the negative mass -2",
     ),
-    "no inertia": (
-        robot('<link name="arm"/>', joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1))),
-        "link 'arm' moves but has no mass",
-    ),
     "no inertia matrix": (
         robot(
             '<link name="arm"><inertial><mass value="1"/></inertial></link>',
@@ -154,6 +150,17 @@ def test_bad_urdf_files_are_named(tmp_path, case):
     text, message = BAD[case]
     with pytest.raises(hx.InputError, match=f"robot.urdf.*{message}"):
         hx.Mechanism.from_urdf(write(tmp_path, text))
+
+
+def test_a_joint_that_moves_no_mass_stays_at_zero(tmp_path):
+    hinge = joint("j", "continuous", "base", "arm", (0, 0, 1), (0,) * 3, (0, 0, 1))
+    path = write(tmp_path, robot('<link name="arm"/>', hinge))
+    with pytest.warns(UserWarning, match=r"joints that move no mass \(1\)"):
+        m = hx.Mechanism.from_urdf(path)
+    assert m["arm"].body is m.ground
+    np.testing.assert_array_equal(m["arm"].at, (0, 0, 1))
+    with pytest.raises(hx.InputError, match="the mechanism has no bodies"):
+        m.problem()
 
 
 @pytest.mark.parametrize("given", ["x", float("nan"), [1.0, 2.0]])

@@ -137,8 +137,8 @@ def test_closed_form_of_section_three():
     root = np.sqrt(4 + omega**4)
     w1, w2 = (np.sqrt((2 + omega**2 + s * root) / 2) for s in (-1, 1))
     assert np.max(np.abs(sol.q[:, 0] - (np.cos(w1 * sol.t) - np.cos(w2 * sol.t)) / root)) < 1e-9
-    raw = hx.penalty_multipliers(sol, 0.0)[1][:, 0]
-    t, mean = hx.penalty_multipliers(sol, 0.5)
+    raw = hx.certificates.penalty_multipliers(sol, 0.0)[1][:, 0]
+    t, mean = hx.certificates.penalty_multipliers(sol, 0.5)
     assert np.max(np.abs(raw - np.cos(sol.t))) > 0.9  # no pointwise limit
     assert np.max(np.abs(mean[:, 0] - np.cos(t))) < 0.15
     # (1.11): a bounded Lipschitz function of the penalized motion averages to that of the rigid one
@@ -156,10 +156,10 @@ def test_multipliers_and_limit_of_the_double_pendulum():
     loose = hx.simulate(
         problem.system.penalized(40.0), hx.StormerVerlet(), problem.q0, problem.p0 + 0.3, dt=1e-3, steps=2000
     )
-    g = np.max(np.abs(hx.penalty_multipliers(loose, 0.0)[1])) / 40**2
+    g = np.max(np.abs(hx.certificates.penalty_multipliers(loose, 0.0)[1])) / 40**2
     assert g > 5 * study.constraint[1]  # O(1/omega) from a start that is not tangent
     with pytest.raises(hx.InputError, match="stiff system"):
-        hx.penalty_multipliers(hx.simulate(problem, hx.RATTLE(), dt=0.1, steps=2), 0.2)
+        hx.certificates.penalty_multipliers(hx.simulate(problem, hx.RATTLE(), dt=0.1, steps=2), 0.2)
 
 
 def test_what_needs_a_stiff_system_or_a_sensible_number_says_so():
@@ -170,7 +170,7 @@ def test_what_needs_a_stiff_system_or_a_sensible_number_says_so():
         (lambda: hx.effective(rigid, q, p), "limit of a stiff one"),
         (lambda: hx.mechanics.resonances(rigid, q[None]), "stiff system"),
         (lambda: rigid.penalized(20.0).penalized(30.0), "stiff already"),
-        (lambda: hx.penalty_multipliers(sol, float("nan")), "window must be"),
+        (lambda: hx.certificates.penalty_multipliers(sol, float("nan")), "window must be"),
         (lambda: hx.limit_study(problem, rows=0), "two rows"),
         (lambda: hx.limit_study(problem, t1=1.0, window=2.0), "window within it"),
         (lambda: hx.certificates.linear_stability([hx.GLA()]), "random numbers"),

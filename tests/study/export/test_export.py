@@ -92,7 +92,7 @@ def test_parameters_step_start_and_observables_change_at_run_time(tmp_path):
     sol = hx.simulate(system, hx.RATTLE(), *start, dt=0.02, t0=2.0, steps=100)
     np.testing.assert_allclose(end, np.ravel(sol.q[-1]), rtol=0, atol=1e-12)
     assert t == sol.t[-1]
-    assert abs(energy - float(problem.system.hamiltonian(sol.q[-1], sol.p[-1], 0.0))) < 1e-12
+    assert abs(energy - float(system.hamiltonian(sol.q[-1], sol.p[-1], 0.0))) < 1e-12
 
 
 @node

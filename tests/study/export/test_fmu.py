@@ -112,14 +112,21 @@ def test_a_motor_of_a_mechanism_is_an_input(tmp_path):
     crank = m.body("crank", mass=1.0, inertia=0.09, position=(0.5, 0))
     m.motor(m.revolute("shoulder", m.ground, crank, at=(0, 0)), "torque")
     problem = m.problem(dt=1e-3)
-    path = hx.export(problem, hx.RATTLE(), tmp_path / "m.fmu", "fmu", inputs=["torque"], units={"torque": "N.m"})
+    more = {"observe": m.observables(problem), "units": {"torque": "N.m", "shoulder.angle": "rad"}}
+    path = hx.export(problem, hx.RATTLE(), tmp_path / "m.fmu", "fmu", inputs=["torque"], **more)
     with unit(path, torque=2.0) as (made, at, _):
         made.doStep(0.0, 0.1)
         q = made.getFloat64([at["q"]], nValues=problem.q0.size)
+        shown = {
+            name: made.getFloat64([at[f"shoulder.{name}"]], nValues=n)
+            for name, n in (("angle", 1), ("rate", 1), ("force", 2))
+        }
     system = problem.system.with_params({"torque": 2.0})
     sol = hx.simulate(system, hx.RATTLE(), problem.q0, problem.p0, dt=1e-3, steps=100)
     np.testing.assert_array_equal(q, np.ravel(sol.q[-1]))
     assert np.abs(sol.q[-1] - hx.simulate(problem, hx.RATTLE(), steps=100).q[-1]).max() > 1e-4
+    for name, value in shown.items():  # the force is that with the torque
+        np.testing.assert_allclose(value, np.ravel(getattr(m["shoulder"], name)(sol)[-1]), rtol=0, atol=1e-9)
 
 
 def test_an_input_that_stays_changes_no_bit(arm):
@@ -221,6 +228,8 @@ def test_refusals_say_why(tmp_path, monkeypatch):
         export(inputs=["force"])
     with pytest.raises(hx.InputError, match="changes the constraint"):
         hx.export(hx.models.double_pendulum(), hx.RATTLE(), tmp_path / "x.fmu", "fmu", inputs=["lengths"])
+    with pytest.raises(hx.InputError, match="dt must be positive"):
+        export(dt=-0.01)
     with pytest.raises(hx.InputError, match="version must be 2 or 3"):
         export(version=1)
     with pytest.raises(hx.InputError, match="no variable 'length'"):

@@ -54,7 +54,7 @@ def test_coordinates_are_those_of_the_store_and_names_are_text(browser, store):
         browser.ask(f"seek({float(rows['t'][k])!r})")
         np.testing.assert_allclose(points(browser), rows["q"][k], rtol=0, atol=1e-6)
         assert browser.ask("state.t") == rows["t"][k]
-    assert browser.ask("document.images.length") == 0 and browser.ask("document.scripts.length") == 7
+    assert browser.ask("document.images.length") == 0 and browser.ask("document.scripts.length") == 9
     assert HOSTILE.replace("/", "_") in browser.ask("[...document.querySelectorAll('h2')].map((h) => h.textContent)")
     assert not browser.messages
 
@@ -72,10 +72,10 @@ def test_it_plays_and_the_slider_the_keys_and_the_charts_move_it(browser, store)
     assert browser.ask("state.t") == pytest.approx(end / 2)
     browser.ask("dispatchEvent(new KeyboardEvent('keydown', { key: 'End' }))")
     assert browser.ask("state.t") == end
-    where = "charts[0].plot.over.getBoundingClientRect()"
-    at = f"{where}.left + charts[0].plot.valToPos({end / 4}, 'x')"
+    where = "source.charts[0].plot.over.getBoundingClientRect()"
+    at = f"{where}.left + source.charts[0].plot.valToPos({end / 4}, 'x')"
     event = f"new PointerEvent('pointerdown', {{ buttons: 1, clientX: {at}, clientY: {where}.top + 5 }})"
-    browser.ask(f"charts[0].plot.over.dispatchEvent({event})")
+    browser.ask(f"source.charts[0].plot.over.dispatchEvent({event})")
     assert browser.ask("state.t") == pytest.approx(end / 4, abs=end / 100)
     assert not browser.messages
 

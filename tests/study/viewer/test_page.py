@@ -44,7 +44,7 @@ def test_a_page_needs_no_network_and_keeps_the_licenses():
 
 def test_names_from_a_run_are_text():
     page = page_of(recording(name=HOSTILE))
-    assert page.count("<script") == 7 and page.count("</script>") == 7
+    assert page.count("<script") == 9 and page.count("</script>") == 9
     assert "<img" not in page
     assert content(page)["charts"][0]["title"] == HOSTILE
 
@@ -206,4 +206,4 @@ def test_a_certificate_becomes_a_table():
     }
     page = page_of(recording(), certificate=given)
     table = content(page)["tables"][-1]
-    assert table["rows"] == [["order", "1", "", "FAILED"]] and page.count("<script") == 7
+    assert table["rows"] == [["order", "1", "", "FAILED"]] and page.count("<script") == 9

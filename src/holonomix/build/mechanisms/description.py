@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core.checks import number, whole_number
 from ...core.errors import InputError
+from .actuators import Motor, dry_friction
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
 from .forces import AppliedForce, AppliedTorque, depends_on_rate
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
@@ -40,10 +41,13 @@ class Description:
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
         self._commands: dict[str, tuple[int, ...]] = {}  # shapes of motors and forces that are parameters
         self._applied: list[Any] = []
+        self._stops: list[tuple[Joint, int, float, float, float]] = []
+        self.motors: dict[str, Motor] = {}  # of files; see `command`
         self._rates: list[tuple[Joint, int, float]] = []
         self._named: dict[str, np.ndarray] = {}  # positions and
         self._configured: dict[str, np.ndarray] = {}  # rates given to `configure`
         self._particles = 0
+        self._force_program: Any = None  # of `acceleration`, while the mechanism stays as it is
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
@@ -372,6 +376,37 @@ class Description:
             raise InputError(
                 f"command {name!r} has {self._commands[name]} numbers elsewhere, not {shape}: use two names"
             )
+
+    def command(self, motor: str, command: Any, *, dt: float | None = None) -> None:
+        """What a motor of a file (`m.motors`) does: a number, a function of `(t, position, rate)`, or an array.
+
+        An array has one entry for each step of length `dt` from t = 0; between entries it is interpolated, and its last
+        entry stays. Commands have the units of the file, and a new one replaces the one before.
+        """
+        if motor not in self.motors:
+            raise InputError(f"there is no motor {motor!r}; there are {', '.join(self.motors) or 'none'}")
+        found = self.motors[motor]
+        entry = (found.joint, found.which, 0.0, found.torque(command, dt))
+        self._joint_forces = [x for x in self._joint_forces if x is not found.entry]
+        self._joint_forces.append(entry)
+        found.entry, self._force_program = entry, None
+
+    def friction(self, joint: Joint, torque: float, *, speed: float = 1e-2, which: int = 0) -> None:
+        """Dry friction of a joint, smoothed: `-torque tanh(rate / speed)`."""
+        self._position("friction", joint, which)
+        torque, speed = number("friction: torque", torque, 0), number("friction: speed", speed, 0)
+        if not speed > 0:
+            raise InputError(f"joint {joint.name!r}: the speed of friction must be positive")
+        self._joint_forces.append((joint, which, 0.0, dry_friction(torque, speed)))
+
+    def stop(self, joint: Joint, lower: float, upper: float, *, stiffness: float, which: int = 0) -> None:
+        """Elastic stops of a joint: a spring where its position leaves the range; of angles at most one turn."""
+        kind = self._position("a stop", joint, which).kind
+        lower, upper = number("a stop: lower", lower), number("a stop: upper", upper)
+        stiffness = number("a stop: stiffness", stiffness, 0)
+        if not lower <= upper or (kind == "angle" and upper - lower >= 2 * np.pi):
+            raise InputError(f"joint {joint.name!r}: its stops {lower:g} and {upper:g} are no range within a turn")
+        self._stops.append((joint, which, lower, upper, stiffness))
 
     def drive(self, joint: Joint, angle: Any = None, *, distance: Any = None, which: int = 0) -> Joint:
         """Prescribes a joint's position as a function of time; the reaction of the drive is a joint of its own."""

@@ -96,7 +96,7 @@ class MechanismPotential(eqx.Module):
 
     weight: Any  # the gradient of the weight, in the shape of q
     pairs: tuple[Pairs, ...]
-    springs: tuple[JointSpring, ...]
+    springs: tuple[Any, ...]  # and stops
 
     def __call__(self, q: Any, *params: Any) -> Any:
         total = jnp.sum(self.weight * q)

@@ -15,6 +15,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from ...core.types import Numbers
 from .bodies import KINDS, Body, expand, pull
 from .host import values, values_and_slopes
 
@@ -157,7 +158,7 @@ class PhaseRow:
 Row = ProductRow | PhaseRow
 
 
-def frames_of(kinds: tuple[str, ...], x: Any) -> Any:
+def frames_of(kinds: tuple[str, ...], x: Numbers) -> Any:
     """The frames of bodies one after the other, `(bodies * (dim + 1), dim)`, from their particles.
 
     Without kinds x has the frames already.
@@ -180,10 +181,10 @@ class JointCoordinate(eqx.Module):
     kinds: tuple[str, ...] = eqx.field(static=True)
     particles: tuple[int, ...] = eqx.field(static=True)
 
-    def gather(self, q: Any) -> Any:
+    def gather(self, q: Numbers) -> Any:
         return q[np.asarray(self.particles)]
 
-    def products(self, x: Any) -> tuple[Any, ...]:
+    def products(self, x: Numbers) -> tuple[Any, ...]:
         """(cosine, sine) of an angle, or (distance,), from the gathered particles."""
         frames = frames_of(self.kinds, x)
         v = self.vectors @ frames + self.constants
@@ -192,12 +193,12 @@ class JointCoordinate(eqx.Module):
         c, s = jnp.sum(v[0] * v[2]), jnp.sum(v[1] * v[2])
         return (c, s) if len(v) == 3 else (jnp.sqrt(c**2 + s**2), jnp.sum(v[3] * v[2]))
 
-    def position(self, x: Any) -> Any:
+    def position(self, x: Numbers) -> Any:
         """The angle in (-pi, pi], or the distance, from the gathered particles."""
         found = self.products(x)
         return found[0] if self.kind == "distance" else jnp.arctan2(found[1], found[0])
 
-    def __call__(self, q: Any) -> Any:
+    def __call__(self, q: Numbers) -> Any:
         return self.position(self.gather(q))
 
 
@@ -206,7 +207,7 @@ class CoordinateRow(eqx.Module):
 
     kind: str = eqx.field(static=True)
 
-    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+    def __call__(self, x: Numbers, data: dict[str, Any]) -> Any:
         return JointCoordinate(data["vectors"], data["constants"], self.kind, (), ()).position(x)
 
 

@@ -18,6 +18,7 @@ from ...mechanics import System
 from ...mechanics.problem import Problem
 from ...trace.signatures import Parametrized
 from . import queries
+from .actuators import Stop
 from .assembly import Equations, Redundancy, close, find_redundant
 from .bodies import KINDS, Body, expand, frame_rate
 from .closing import close_by_joints
@@ -25,6 +26,7 @@ from .description import Description
 from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, depends_on_rate, make_pairs
 from .forms import PhaseRow, coordinate_of
 from .joints import Joint
+from .observables import observables
 from .pictures import make_scene
 from .results import cross, moment
 from .terms import local_terms, packed, rigid_terms
@@ -43,7 +45,6 @@ class Mechanism(Description):
 
     redundancy: Redundancy | None = None  # known after `problem`
     _kept: tuple[tuple[str, Any, int], ...] = ()  # whose rows the system has, in its order
-    _force_program: Any = None  # of `acceleration`, while the mechanism stays as it is
 
     # -- assembly ---------------------------------------------------------------------------------------------------
 
@@ -167,7 +168,15 @@ class Mechanism(Description):
 
     def _revision(self) -> tuple[int, ...]:
         """Changes when something is added."""
-        several = (self.bodies, self.joints, self._springs, self._joint_springs, self._joint_forces, self._applied)
+        several = (
+            self.bodies,
+            self.joints,
+            self._springs,
+            self._joint_springs,
+            self._joint_forces,
+            self._applied,
+            self._stops,
+        )
         return tuple(len(x) for x in several)
 
     def _drop(self, equations: Equations, q: np.ndarray, t: float) -> None:
@@ -231,8 +240,20 @@ class Mechanism(Description):
             JointSpring(coordinate_of(joint.coordinates[which]), jnp.asarray(k), jnp.asarray(rest))
             for joint, which, k, rest in self._joint_springs
         )
+        stops = tuple(
+            Stop(coordinate_of(joint.coordinates[which]), jnp.asarray(k), jnp.asarray(lower), jnp.asarray(upper))
+            for joint, which, lower, upper, k in self._stops
+        )
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[2] != 0])
-        return MechanismPotential(known_array(weight), tuple(pairs), springs)
+        return MechanismPotential(known_array(weight), tuple(pairs), (*springs, *stops))
+
+    def observables(self, problem: Problem) -> dict[str, Any]:
+        """Positions, rates and reaction forces of all joints for `observe=`, by names such as `elbow.angle`.
+
+        `problem` is that of `m.problem(...)`. Angles lie in (-pi, pi]; forces are those of `joint.force(sol)`, and are
+        left out where rows of the mechanism depend on each other.
+        """
+        return observables(self, problem.system)
 
     def commands(self) -> dict[str, Any]:
         """The motors, forces and torques that are named parameters of the system, at zero.

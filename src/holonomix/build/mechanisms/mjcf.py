@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
+from .actuators import Motor, affine
 from .bodies import Body
 from .joints import Joint, coupling_row
 from .mechanism import Mechanism
+from .queries import add_stops
 from .shapes import AbstractShape, Box, Cylinder, Sphere
-from .xml_files import composite, naming, warn_about
+from .xml_files import STOP_TIME, check_options, composite, naming, warn_about
 
 FLUID = ("density", "viscosity", "wind")
 FLAGS = ("constraint", "equality", "passive", "spring", "damper")
 # what a model counts, and how a file calls it
 COUNTED = {
-    "nu": "<actuator>",
     "npair": "<contact>",
     "ntendon": "<tendon>",
     "nsensor": "<sensor>",
@@ -38,6 +39,8 @@ def from_mjcf(
     gravity: Any = None,
     positions: Mapping[str, Any] | None = None,
     velocities: Mapping[str, Any] | None = None,
+    limits: str = "ignore",
+    friction: bool = False,
 ) -> Mechanism:
     """The model of a MuJoCo XML file, with joints at `positions` and their rates `velocities`.
 
@@ -46,21 +49,26 @@ def from_mjcf(
     ball and free joints, several of a body each by its own name, with damping and stiffness, and `connect`, `weld` and
     `joint` of `<equality>`, which hold exactly here. Positions of joints count from the pose in the file, also where a
     joint has a `ref`; that of a ball is a rotation. A joint called like a body is `m["joint NAME"]`. A warning lists
-    what was left out (contacts, actuators, limits, armatures).
+    what was left out (contacts, limits, tendons).
+
+    Actuators of joints are motors, `m.motors`, that wait for `m.command`; `limits="spring"` makes elastic stops of the
+    ranges of joints, and `friction=True` a smooth force of their `frictionloss`.
     """
+    check_options(limits, friction)
     try:
         import mujoco  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise InputError("MJCF files are read by MuJoCo: pip install 'holonomix[robots]'") from None
     with naming(path):
-        return _Reader(mujoco, Path(path), gravity).read(positions or {}, velocities or {})
+        return _Reader(mujoco, Path(path), gravity, limits, friction).read(positions or {}, velocities or {})
 
 
 class _Reader:
     """A compiled model with everything placed as in the file; bodies without joints belong to those they hang from."""
 
-    def __init__(self, mujoco: Any, path: Path, gravity: Any):
-        self.mujoco, self.path = mujoco, path
+    def __init__(self, mujoco: Any, path: Path, gravity: Any, limits: str, friction: bool):
+        self.mujoco, self.path, self.limits, self.friction = mujoco, path, limits, friction
+        self.ranges: list[tuple[Joint, float, float]] = []
         try:
             spec = mujoco.MjSpec.from_file(str(path))
             self.model = model = spec.compile()
@@ -95,6 +103,9 @@ class _Reader:
         for k in range(self.model.neq):
             self._equality(k)
         self._name_frames()
+        for k in range(self.model.nu):
+            self._actuator(k)
+        add_stops(self.mechanism, self.ranges, STOP_TIME)
         self.mechanism.unsupported = warn_about(self.path, self.left_out)
         self.mechanism.configure(positions, velocities)
         return self.mechanism
@@ -188,9 +199,13 @@ class _Reader:
         first = model.jnt_dofadr[number]
         dofs = slice(first, first + {"free": 6, "ball": 3}.get(kind, 1))
         damping, stiffness = float(model.dof_damping[first]), float(model.jnt_stiffness[number])
-        self.left_out["range of joints"] += int(model.jnt_limited[number])
         rotor = float(model.dof_armature[first])
-        self.left_out["frictionloss of joints"] += int(np.any(model.dof_frictionloss[dofs]))
+        limited, loss = bool(model.jnt_limited[number]), float(np.max(model.dof_frictionloss[dofs]))
+        stops, rubs = limited and self.limits == "spring", loss > 0 and self.friction
+        if kind in ("free", "ball"):
+            stops = rubs = False
+        self.left_out["range of joints"] += int(limited and not stops)
+        self.left_out["frictionloss of joints"] += int(loss > 0 and not rubs)
         self.left_out["polynomial damping of joints"] += int(
             np.any(getattr(model, "dof_dampingpoly", np.zeros(1))[dofs])
         )
@@ -201,12 +216,47 @@ class _Reader:
             return
         if rotor > 0:
             self.mechanism.armature(self.joints[number], rotor)
+        if rubs:
+            self.mechanism.friction(self.joints[number], loss)
+        if stops:
+            lower, upper = model.jnt_range[number] - model.qpos0[model.jnt_qposadr[number]]
+            self.ranges.append((self.joints[number], float(lower), float(upper)))
         if damping < 0 or stiffness < 0:
             raise InputError(f"joint {name!r} has negative damping or stiffness")
         # where the file places the bodies a joint of MuJoCo has the position `ref`, ours zero
         at = model.jnt_qposadr[number]
         rest = float(model.qpos_spring[at] - model.qpos0[at])
         self.mechanism.torsion_spring(self.joints[number], stiffness=stiffness, rest=rest, damping=damping)
+
+    def _actuator(self, number: int) -> None:
+        """An actuator of a joint, without dynamics of its own, as a motor."""
+        model, known = self.model, self.mujoco
+        name = model.actuator(number).name or f"actuator {number}"
+        joint = self.joints.get(int(model.actuator_trnid[number, 0]))
+        of_joint = model.actuator_trntype[number] in (known.mjtTrn.mjTRN_JOINT, known.mjtTrn.mjTRN_JOINTINPARENT)
+        if not of_joint or joint is None or not joint.coordinates:
+            self.left_out["<actuator> of tendons, sites, bodies, ball and free joints"] += 1
+            return
+        gain, bias = int(model.actuator_gaintype[number]), int(model.actuator_biastype[number])
+        kinds = (
+            (known.mjtGain.mjGAIN_FIXED, known.mjtGain.mjGAIN_AFFINE),
+            (known.mjtBias.mjBIAS_NONE, known.mjtBias.mjBIAS_AFFINE),
+        )
+        if model.actuator_dyntype[number] != known.mjtDyn.mjDYN_NONE or gain not in kinds[0] or bias not in kinds[1]:
+            self.left_out["<actuator> with dynamics of its own, muscles"] += 1
+            return
+        first = model.actuator_gainprm[number, :3] * ([1, 0, 0] if gain == kinds[0][0] else [1, 1, 1])
+        second = model.actuator_biasprm[number, :3] * (bias != kinds[1][0])
+        limits = [
+            tuple(float(x) for x in ends) if limited else None
+            for limited, ends in (
+                (model.actuator_ctrllimited[number], model.actuator_ctrlrange[number]),
+                (model.actuator_forcelimited[number], model.actuator_forcerange[number]),
+            )
+        ]
+        shift = float(model.qpos0[model.jnt_qposadr[model.actuator_trnid[number, 0]]])
+        law = affine(float(model.actuator_gear[number, 0]), shift, first, second, limits)
+        self.mechanism.motors[name] = Motor(name, joint, law)
 
     def _equality(self, number: int) -> None:
         model, known = self.model, self.mujoco.mjtEq

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import InputError
-from ...core.types import ArrayLike, HasRows
+from ...core.types import ArrayLike, HasRows, Numbers
 from ...trace.stepwise import evaluate
 from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, expand, frame_rate, pull
@@ -24,6 +24,7 @@ from .results import cross
 from .terms import ProductRows
 
 if TYPE_CHECKING:
+    from .joints import Joint
     from .mechanism import Mechanism
 
 
@@ -32,7 +33,7 @@ class SecondRate(eqx.Module):
 
     row: Any
 
-    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+    def __call__(self, x: Numbers, data: dict[str, Any]) -> Any:
         rest = {name: value for name, value in data.items() if name != "rate"}
         first = lambda y: jax.jvp(lambda z: self.row(z, rest), (y,), (data["rate"],))[1]
         return jax.jvp(first, (x,), (data["rate"],))[1]
@@ -95,7 +96,7 @@ def applied(mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float) -> np.
     if mechanism._force_program is None or mechanism._force_program[0] != key:
         potential, force, commands = mechanism._potential(), mechanism._force(), mechanism.commands()
 
-        def both(x: Any, u: Any, s: Any) -> Any:
+        def both(x: Numbers, u: Numbers, s: Numbers) -> Any:
             total = -jax.grad(potential)(x)
             return total if force is None else total + force(x, u, s, commands)
 
@@ -133,6 +134,20 @@ def solve(
     if driven:
         forces = (u @ ((vt @ (x - f)) / s))[len(a) - len(driven) :] / units[len(a) - len(driven) :]
     return (x / root).reshape(q.shape), forces
+
+
+def add_stops(mechanism: Mechanism, ranges: list[tuple[Joint, float, float]], time: float) -> None:
+    """Elastic stops of joints as stiff as the inertia that they have at the start says: `k = inertia / time^2`."""
+    if not ranges:
+        return
+    equations, (q, _, _) = mechanism.equations, mechanism._start()
+    a, root = equations.scaled(q, 0.0)
+    a = a / row_sizes(a, np.ones(q.size))[:, None]
+    s = np.stack([joint.coordinates[0].value_and_slopes(q)[1].reshape(-1) for joint, _, _ in ranges]) / root
+    free = s - (np.linalg.lstsq(a.T, s.T, rcond=RANK)[0].T @ a)
+    for (joint, lower, upper), mobility in zip(ranges, np.sum(free**2, axis=1), strict=True):
+        if mobility > RANK * np.sum(s**2, axis=1).max():
+            mechanism.stop(joint, lower, upper, stiffness=float(1 / mobility) / time**2)
 
 
 def _state(mechanism: Mechanism, q: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from ...core.types import Numbers, Real
 from ...linalg.fronts import fronts_available
 from ...linalg.sparse import SparseLayout
 from ...linalg.tridiagonal import ChainLayout
@@ -77,7 +78,7 @@ class ProductRows(eqx.Module):
         return jnp.stack(rows)
 
 
-def _vector(frames: Any, c: Any, constant: Any, pattern: tuple[tuple[int, ...], bool]) -> Any:
+def _vector(frames: Numbers, c: Numbers, constant: Numbers, pattern: tuple[tuple[int, ...], bool]) -> Any:
     used, shifted = pattern
     parts = [c[k] * frames[k] for k in used] + ([constant] if shifted else [])
     total = parts[0]
@@ -150,7 +151,7 @@ class PhaseTerm(eqx.Module):
     scale: float = eqx.field(static=True)
     drive: Any = eqx.field(static=True)
 
-    def row(self, x: Any, t: Any = None) -> Any:
+    def row(self, x: Numbers, t: Real | None = None) -> Any:
         """The row, `(1,)`, from the particles of all its bodies."""
         phase = self.phase if self.drive is None else self.phase + self.drive(t)
         if not self.winding:
@@ -173,7 +174,7 @@ class PhaseTerm(eqx.Module):
                     )
         return jnp.reshape((s * jnp.cos(angle) + c * jnp.sin(angle)) / self.scale, (1,))
 
-    def __call__(self, x: Any, *extra: Any) -> Any:
+    def __call__(self, x: Any, *extra: Numbers) -> Any:
         """As a `Local` term: `(particles)`; as a `Rheonomic` one: `(q, t)`."""
         if self.drive is None:
             return self.row(x)

@@ -12,16 +12,20 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
+from .actuators import Motor, geared
 from .bodies import Body, repair_inertia
 from .frames import Frame
 from .joints import Joint, coupling_row
 from .loops import read_loops
 from .mechanism import Mechanism
+from .queries import add_stops
 from .shapes import Box, Cylinder, Sphere
 from .xml_files import (
     HERE,
+    STOP_TIME,
     Pose,
     after,
+    check_options,
     composite,
     moved,
     naming,
@@ -35,13 +39,13 @@ from .xml_files import (
 )
 
 KINDS = {"revolute": "revolute", "continuous": "revolute", "prismatic": "prismatic", "planar": "planar"}
-IGNORED = {"limit": "limits of joints", "safety_controller": "safety controllers", "calibration": "calibrations"}
+IGNORED = {"safety_controller": "safety controllers", "calibration": "calibrations"}
 SHAPES: dict[str, tuple[Any, dict[str, int]]] = {
     "box": (Box, {"size": 3}),
     "cylinder": (Cylinder, {"radius": 1, "length": 1}),
     "sphere": (Sphere, {"radius": 1}),
 }
-SKIPPED = ("transmission", "gazebo", "sensor")
+SKIPPED = ("gazebo", "sensor")
 
 
 def from_urdf(
@@ -53,6 +57,8 @@ def from_urdf(
     velocities: Mapping[str, Any] | None = None,
     inertia: str = "refuse",
     loops: str | Path | Mapping[str, Any] | None = None,
+    limits: str = "ignore",
+    friction: bool = False,
 ) -> Mechanism:
     """The robot of a URDF file, with joints at `positions` (zero by default) and their rates `velocities`.
 
@@ -68,15 +74,19 @@ def from_urdf(
     `loops` is a YAML file, or a dictionary, with pairs of links or joints that coincide, `closed_loop`, held as `type`
     says ("6d", the default, or "3d"), and with joints `joint_name` whose `joint_type` a URDF file cannot express
     ("SPHERICAL", or "UJOINT_" and two axes, as in "UJOINT_ZY").
+
+    Every `<actuator>` of a `<transmission>` is a motor, `m.motors`, that waits for `m.command`. `limits="spring"` makes
+    elastic stops of the limits of joints, and `friction=True` a smooth force of their dry friction.
     """
+    check_options(limits, friction)
     if inertia not in ("refuse", "repair"):
         raise InputError(f'inertia must be "refuse" or "repair", not {inertia!r}')
     if base not in ("fixed", "free"):
         raise InputError(f'base must be "fixed" or "free", not {base!r}')
     with naming(path):
-        return _Reader(Path(path), gravity, base == "free", inertia == "repair", read_loops(loops)).read(
-            positions or {}, velocities or {}
-        )
+        reader = _Reader(Path(path), gravity, base == "free", inertia == "repair", read_loops(loops))
+        reader.limits, reader.friction = limits, friction
+        return reader.read(positions or {}, velocities or {})
 
 
 def _pose(element: Any) -> Pose:
@@ -115,6 +125,8 @@ class _Reader:
         self.where: dict[str, tuple[Body, Pose]] = {}  # link -> its body and its pose in that body
         self.made: dict[str, Joint] = {}
         self.inside: dict[str, str] = {}  # links without mass -> the joint that leads to them
+        self.limits, self.friction = "ignore", False
+        self.ranges: list[tuple[Joint, float, float]] = []
         self.waiting: list[tuple[Any, Body, Pose]] = []  # joints, what they hang from, and the pose of that link
 
     def _by_name(self, tag: str) -> dict[str, Any]:
@@ -170,6 +182,8 @@ class _Reader:
             label = self.mechanism._free_name("loop", f"loop {k + 1}", self.links)
             self.mechanism.joint({"6d": "fixed", "3d": "spherical"}[kind], label, a, b)
         self._name_frames()
+        self._transmissions()
+        add_stops(self.mechanism, self.ranges, STOP_TIME)
         for tag in SKIPPED:
             self.left_out[f"<{tag}>"] = len(self.robot.findall(tag))
         self.left_out["contacts (<collision>)"] = len(self.robot.findall("link/collision"))
@@ -205,13 +219,13 @@ class _Reader:
         mass = one_number(inertial.find("mass"), "value")
         if mass < 0:
             raise InputError(f"link {name!r} has the negative mass {mass:g}")
-        if mass == 0:
-            return None
         xx, xy, xz, yy, yz, zz = (
             one_number(inertial.find("inertia"), key, 0.0 if key[1] != key[2] else None)
             for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
         )
         matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        if mass == 0 and not matrix.any():
+            return None
         return moved(after(pose, _pose(inertial)), (mass, np.zeros(3), matrix))
 
     def _body(self, name: str, at: Pose) -> Body:
@@ -250,7 +264,13 @@ class _Reader:
         """A link and everything fixed to it."""
         group = _Group([], [], [])
         self._collect(name, HERE, group)
+        if not any(mass for mass, _, _ in group.parts):
+            group.parts.clear()  # an inertia without a mass belongs to nothing
         return group
+
+    def _carries_mass(self, name: str) -> bool:
+        group = self._group(name)
+        return bool(group.parts) or any(self._carries_mass(self._link_of(j, "child")) for j, _ in group.pending)
 
     def _collect(self, name: str, pose: Pose, group: _Group) -> None:
         group.members.append((name, pose))
@@ -276,6 +296,9 @@ class _Reader:
         Links without mass on the way to that body make it a stack of joints.
         """
         chain: list[tuple[str, str, Pose]] = []
+        if not self._carries_mass(self._link_of(joint, "child")):
+            self._weightless(joint, parent, world)
+            return
         while True:
             name, kind = required(joint, "name"), self._kind(joint)
             at = after(world, _pose(joint))
@@ -299,6 +322,16 @@ class _Reader:
         for (name, _, _), one in zip(chain, made, strict=True):
             self.made[name] = one
             self._dynamics(name, one)
+
+    def _weightless(self, joint: Any, parent: Body, world: Pose) -> None:
+        """Joints that move no mass stay at zero: their links are frames of the parent."""
+        at = after(world, _pose(joint))
+        own = parent.attitude.T @ (at[0] - parent.origin), parent.attitude.T @ at[1]
+        group = self._group(self._link_of(joint, "child"))
+        self.left_out["joints that move no mass"] += 1
+        self.where.update({member: (parent, after(own, pose)) for member, pose in group.members})
+        for further, pose in group.pending:
+            self._weightless(further, parent, after(at, pose))
 
     def _made_joints(self, chain: list[tuple[str, str, Pose]], labels: list[str], a: Body, b: Body) -> list[Joint]:
         if len(chain) == 1:
@@ -347,8 +380,39 @@ class _Reader:
                 self.mechanism.torsion_spring(made, damping=damping)
             elif damping:
                 self.left_out["dampers of spherical joints"] += 1
-            if one_number(dynamics, "friction", 0.0) != 0:
+            dry = one_number(dynamics, "friction", 0.0)
+            if dry != 0 and self.friction and made.coordinates:
+                self.mechanism.friction(made, dry)
+            elif dry != 0:
                 self.left_out["dry friction of joints"] += 1
+        limit = self.joints[name].find("limit")
+        if limit is not None and self.joints[name].get("type") != "continuous":
+            ends = [one_number(limit, key, 0.0) for key in ("lower", "upper")]
+            turn = bool(made.coordinates) and made.coordinates[0].kind == "angle"
+            if turn and ends[1] - ends[0] >= 2 * np.pi:
+                return  # no limit
+            if self.limits == "ignore" or not made.coordinates or not ends[0] < ends[1]:
+                self.left_out["limits of joints"] += 1
+            else:
+                self.ranges.append((made, *ends))
+
+    def _transmissions(self) -> None:
+        """Actuators of transmissions as motors."""
+        for transmission in self.robot.findall("transmission"):
+            joint, actuators = transmission.find("joint"), transmission.findall("actuator")
+            made = None if joint is None else self.made.get(joint.get("name", ""))
+            if made is None or not made.coordinates or not actuators:
+                self.left_out["<transmission> without a joint that moves, or without an actuator"] += 1
+                continue
+            for actuator in actuators:
+                ratio = actuator.find("mechanicalReduction")
+                text = "" if ratio is None else (ratio.text or "").strip()
+                try:
+                    gear = float(text or 1)
+                except ValueError:
+                    raise InputError(f"mechanicalReduction must be a number, not {text!r}") from None
+                name = actuator.get("name") or required(transmission, "name")
+                self.mechanism.motors[name] = Motor(name, made, geared(gear))
 
     def _mimic(self, name: str, joint: Any) -> None:
         mimic = joint.find("mimic")

@@ -161,3 +161,14 @@ def warn_repaired(path: Any, changes: list[str]) -> None:
         more = f" and {len(changes) - 8} more (m.repaired)" if len(changes) > 8 else ""
         text = f"{path}: inertias repaired: {'; '.join(changes[:8])}{more}"
         warnings.warn(text, RepairedWarning, stacklevel=4)
+
+
+LIMITS = ("ignore", "spring")
+STOP_TIME = 0.02  # seconds: the frequency of a joint at its stop is the inverse of this one
+
+
+def check_options(limits: str, friction: bool) -> None:
+    if limits not in LIMITS:
+        raise InputError(f"limits must be one of {', '.join(map(repr, LIMITS))}, not {limits!r}")
+    if not isinstance(friction, bool):
+        raise InputError(f"friction must be True or False, not {friction!r}")

@@ -7,35 +7,38 @@ the Lagrangian, and loads become generalized forces `sum F . dv/dq'`. Constant f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.errors import InputError
+from .library import sympy_module
 from .problem import Equations
 
 
-def equations_of(given: Any) -> Equations | None:
-    """The equations of an object of `sympy.physics.mechanics`; None for everything else."""
-    from sympy.physics.mechanics import KanesMethod, LagrangesMethod
-    from sympy.physics.mechanics.system import System
+def reader_of(given: Any) -> Callable[[Any], Equations] | None:
+    """The function that reads an object of `sympy.physics.mechanics`; None for everything else."""
+    mechanics = sympy_module("sympy.physics.mechanics")
+    kinds = {mechanics.LagrangesMethod: _of_lagrange, mechanics.KanesMethod: _of_kane}
+    kinds[sympy_module("sympy.physics.mechanics.system").System] = _of_system
+    return next((read for kind, read in kinds.items() if isinstance(given, kind)), None)
 
-    if isinstance(given, LagrangesMethod):
-        return _of_lagrange(given)
-    if isinstance(given, KanesMethod):
-        known = given.q, given.u, _kinematics(given), given.bodies, given.loads
-        auxiliary, velocity = list(given._uaux), _velocity_rows(given)
-        return _of_bodies(given._inertial, known, list(given._f_h), velocity, auxiliary, "KanesMethod")
-    if isinstance(given, System):
-        loads = [*given.loads, *(load for actuator in given.actuators for load in actuator.to_loads())]
-        known = given.q, given.u, list(given.kdes), given.bodies, loads
-        velocity = list(given.velocity_constraints)
-        return _of_bodies(given.frame, known, list(given.holonomic_constraints), velocity, list(given.u_aux), "System")
-    return None
+
+def _of_kane(given: Any) -> Equations:
+    known = given.q, given.u, [rate - value for rate, value in given.kindiffdict().items()], given.bodies, given.loads
+    velocity = list(given._k_nh * given.u + given._f_nh) if given._k_nh else []
+    return _of_bodies(given._inertial, known, list(given._f_h), velocity, list(given._uaux), "KanesMethod")
+
+
+def _of_system(given: Any) -> Equations:
+    loads = [*given.loads, *(load for actuator in given.actuators for load in actuator.to_loads())]
+    known = given.q, given.u, list(given.kdes), given.bodies, loads
+    holonomic, velocity = list(given.holonomic_constraints), list(given.velocity_constraints)
+    return _of_bodies(given.frame, known, holonomic, velocity, list(given.u_aux), "System")
 
 
 def _of_lagrange(given: Any) -> Equations:
-    import sympy
-    from sympy.physics.mechanics import dynamicsymbols
+    sympy = sympy_module()
+    dynamicsymbols = sympy_module("sympy.physics.mechanics").dynamicsymbols
 
     t = dynamicsymbols._t
     holonomic = list(given._hol_coneqs)
@@ -51,20 +54,12 @@ def _of_lagrange(given: Any) -> Equations:
     return Equations(given._L[0] - potential, q, holonomic, forces)
 
 
-def _kinematics(given: Any) -> list[Any]:
-    """The kinematic differential equations of a `KanesMethod` as expressions that vanish."""
-    return [rate - value for rate, value in given.kindiffdict().items()]
-
-
-def _velocity_rows(given: Any) -> list[Any]:
-    return list(given._k_nh * given.u + given._f_nh) if given._k_nh else []
-
-
 def _of_bodies(
     frame: Any, known: tuple[Any, ...], holonomic: list[Any], velocity: list[Any], auxiliary: list[Any], kind: str
 ) -> Equations:
-    import sympy
-    from sympy.physics.mechanics import dynamicsymbols, kinetic_energy
+    sympy = sympy_module()
+    dynamicsymbols = sympy_module("sympy.physics.mechanics").dynamicsymbols
+    kinetic_energy = sympy_module("sympy.physics.mechanics").kinetic_energy
 
     t = dynamicsymbols._t
     q, u, kinematics, bodies, loads = known
@@ -91,7 +86,7 @@ def _of_bodies(
 
 def _solve(kinematics: Sequence[Any], u: Sequence[Any], speeds: Sequence[Any], kind: str) -> dict[Any, Any]:
     """The generalized speeds in terms of the derivatives of the coordinates."""
-    import sympy
+    sympy = sympy_module()
 
     equations = sympy.Matrix(list(kinematics))
     slope = equations.jacobian(list(u)) if len(equations) else sympy.Matrix()
@@ -108,7 +103,8 @@ def _solve(kinematics: Sequence[Any], u: Sequence[Any], speeds: Sequence[Any], k
 def _follows(row: Any, rates: Sequence[Any], q: Sequence[Any], speeds: Sequence[Any]) -> bool:
     """Whether a constraint on speeds is a combination of derivatives of position constraints, at random states."""
     import numpy as np
-    import sympy
+
+    sympy = sympy_module()
 
     rows = sympy.Matrix([*rates, row])
     slope = rows.jacobian(list(speeds)).row_join(rows.xreplace(dict.fromkeys(speeds, sympy.Integer(0))))
@@ -128,9 +124,10 @@ def _forces(
     loads: Iterable[Any], frame: Any, q: Sequence[Any], speeds: Sequence[Any], replaced: Mapping[Any, Any]
 ) -> tuple[Any, list[Any]]:
     """The potential of the constant forces, and the generalized forces of the other loads."""
-    import sympy
-    from sympy.physics.mechanics import Point, dynamicsymbols
-    from sympy.physics.mechanics.functions import find_dynamicsymbols
+    sympy = sympy_module()
+    Point = sympy_module("sympy.physics.mechanics").Point
+    dynamicsymbols = sympy_module("sympy.physics.mechanics").dynamicsymbols
+    find_dynamicsymbols = sympy_module("sympy.physics.mechanics.functions").find_dynamicsymbols
 
     t = dynamicsymbols._t
     potential, forces = sympy.Integer(0), [sympy.Integer(0)] * len(q)

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ...core.errors import InputError
+from .library import sympy_module
 
 Place = tuple[str, int | str | None]  # of an input: ("q", 2), ("params", "length"), ("t", None)
 
@@ -195,7 +196,7 @@ class Writer:
         return self.numbers[expression]
 
     def _operation(self, x: Any) -> int:
-        import sympy
+        sympy = sympy_module()
 
         if x in self.places:
             return self.emit("input", *self.places[x])
@@ -233,7 +234,7 @@ class Writer:
         raise InputError(f"{name} in {_short(x)} has no counterpart in JAX: rewrite it with elementary functions")
 
     def _constant(self, x: Any) -> int:
-        import sympy
+        sympy = sympy_module()
 
         if x.is_Rational:
             return self.emit("number", float(x) if x.is_Integer else (int(x.p), int(x.q)))

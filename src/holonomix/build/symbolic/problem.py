@@ -17,6 +17,7 @@ from ...mechanics.mass import ParameterMass
 from ...mechanics.projection import project
 from ...trace.signatures import Parametrized, TimeDependent
 from .expressions import Expressions
+from .library import sympy_module
 from .terms import DIGITS, Lagrangian, Symbols, gradient_of, reduced, split, vanishes
 
 
@@ -32,12 +33,12 @@ class Equations(NamedTuple):
 
 def from_sympy(
     lagrangian: Any,
-    coordinates: Sequence[Any] | None = None,
+    coordinates: Any = None,
     constraints: Any = (),
     forces: Any = None,
-    parameters: Mapping[Any, Any] | None = None,
+    parameters: Any = None,
     *,
-    speeds: Sequence[Any] | None = None,
+    speeds: Any = None,
     q0: Any = None,
     v0: Any = None,
     dt: float = 0.01,
@@ -58,19 +59,17 @@ def from_sympy(
     motion are simplified: total derivatives with respect to time are dropped, and forces that derive from a potential
     become part of it.
     """
-    try:
-        import sympy  # noqa: F401
-    except ImportError:
-        raise InputError("from_sympy needs SymPy: pip install 'holonomix[sympy]'") from None
-    from .bodies import equations_of
+    sympy = sympy_module()
+    from .bodies import reader_of
 
-    found = equations_of(lagrangian)
-    if found is not None:
+    read = reader_of(lagrangian)
+    if read is not None:
         given = {"coordinates": coordinates, "constraints": constraints, "forces": forces, "speeds": speeds}
         if extra := [key for key, value in given.items() if value is not None and value != ()]:
             raise InputError(f"a {type(lagrangian).__name__} has {', '.join(extra)} of its own: leave them out here")
+        found = read(lagrangian)
     else:
-        if coordinates is None:
+        if not isinstance(coordinates, (Sequence, sympy.MatrixBase)) or isinstance(coordinates, str):
             raise InputError("coordinates must be given: the list of generalized coordinates of the Lagrangian")
         found = Equations(lagrangian, coordinates, constraints, forces, speeds)
     values, motions = _parameters(parameters)
@@ -83,10 +82,10 @@ def from_sympy(
     return Problem(system, q, p, dt, t1, name=name or "from SymPy", coordinates=reader.names)
 
 
-def _parameters(given: Mapping[Any, Any] | None) -> tuple[dict[str, Any], dict[Any, Any]]:
+def _parameters(given: Any) -> tuple[dict[str, Any], dict[Any, Any]]:
     """Values by name, and prescribed motions by dynamic symbol."""
-    import sympy
-    from sympy.core.function import AppliedUndef
+    sympy = sympy_module()
+    AppliedUndef = sympy_module("sympy.core.function").AppliedUndef
 
     values, motions = {}, {}
     if given is not None and not isinstance(given, Mapping):
@@ -113,9 +112,9 @@ class Reader:
     """Expressions with plain symbols for coordinates, speeds and time, and the system made of them."""
 
     def __init__(self, equations: Equations, values: dict[str, Any], motions: dict[Any, Any]):
-        import sympy
-        from sympy.core.function import AppliedUndef
-        from sympy.physics.mechanics import dynamicsymbols
+        sympy = sympy_module()
+        AppliedUndef = sympy_module("sympy.core.function").AppliedUndef
+        dynamicsymbols = sympy_module("sympy.physics.mechanics").dynamicsymbols
 
         self.coordinates = tuple(sympy.sympify(x) for x in equations.coordinates)
         for x in self.coordinates:
@@ -151,8 +150,8 @@ class Reader:
 
     def plain(self, what: str, expression: Any) -> Any:
         """The expression with plain symbols; raises if it contains anything unknown."""
-        import sympy
-        from sympy.core.function import AppliedUndef
+        sympy = sympy_module()
+        AppliedUndef = sympy_module("sympy.core.function").AppliedUndef
 
         try:
             x = sympy.sympify(expression)
@@ -166,21 +165,21 @@ class Reader:
         known = self.plain_symbols
         if self.motions or any(y not in known for y in x.atoms(sympy.Derivative)):
             x = x.xreplace(self.motions).doit()
+        if lost := sorted(str(y) for y in x.atoms(AppliedUndef) if y not in known):
+            raise InputError(
+                f"{what} contains {', '.join(lost)}, which is not a coordinate: add it to coordinates, or prescribe "
+                f"its motion, parameters={{{lost[0]}: expression of t}}"
+            )
         for y in x.atoms(sympy.Derivative):
             if y not in known:
                 raise InputError(f"{what} contains {y}, which is not the speed of a coordinate")
         x = x.xreplace(known)
-        if lost := sorted(map(str, x.atoms(AppliedUndef))):
-            raise InputError(
-                f"{what} contains {', '.join(lost)}, which is not a coordinate: add it to coordinates, or prescribe its "
-                f"motion, parameters={{{lost[0]}: expression of t}}"
-            )
         twins = {y: self.t for y in x.free_symbols if y.name == "t" and y not in (self.t, *self.q, *self.v)}
         return x.xreplace(twins) if twins and "t" not in self.values else x
 
     def show(self, expression: Any) -> str:
         """The text of an expression, for errors."""
-        import sympy
+        sympy = sympy_module()
 
         back = {x: sympy.Symbol(x.name) for x in (*self.q, *self.v, self.t)}
         text = str(expression.xreplace(back))
@@ -188,7 +187,7 @@ class Reader:
 
     def _constraints(self, given: Any) -> dict[str | None, list[Any]]:
         """Name -> expressions; None is the key of those without a name."""
-        import sympy
+        sympy = sympy_module()
 
         single = isinstance(given, (sympy.Basic, str))
         groups = given.items() if isinstance(given, Mapping) else [(None, [given] if single else list(given or ()))]
@@ -209,7 +208,7 @@ class Reader:
         return found
 
     def _forces(self, given: Any) -> list[Any]:
-        import sympy
+        sympy = sympy_module()
 
         n, zero = len(self.q), sympy.Integer(0)
         if given is None:
@@ -274,7 +273,7 @@ class Reader:
         n = len(self.q)
         upper = [(i, j) for i in range(n) for j in range(i, n)]
         found = reduced([*(parts.mass[i][j] for i, j in upper), *parts.vector], self.symbols)
-        mass = [[None] * n for _ in range(n)]
+        mass: list[list[Any]] = [[None] * n for _ in range(n)]
         for (i, j), x in zip(upper, found[: len(upper)], strict=True):
             mass[i][j] = mass[j][i] = x
         for i, label in enumerate(self.names):
@@ -296,7 +295,7 @@ class Reader:
 
         A gradient grad chi(q, t) is the total derivative of chi, less its derivative with respect to time.
         """
-        import sympy
+        sympy = sympy_module()
 
         zero, n = sympy.Integer(0), len(self.q)
         none = [zero] * n
@@ -320,7 +319,7 @@ class Reader:
 
     def _curl(self, field: Sequence[Any]) -> list[list[Any]]:
         """`d_i A_j - d_j A_i`."""
-        import sympy
+        sympy = sympy_module()
 
         slope = [[sympy.diff(x, y) for x in field] for y in self.q]
         n = range(len(field))
@@ -360,7 +359,7 @@ class Reader:
         import mpmath
 
         number = lambda x: mpmath.mpf(float(x))
-        given = {"q": [number(x) for x in q], "v": [number(x) for x in v]}
+        given: dict[str, Any] = {"q": [number(x) for x in q], "v": [number(x) for x in v]}
         given["params"] = {name: number(x) for name, x in self.values.items()}
         with mpmath.workdps(DIGITS):
             try:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ...core.errors import InputError
 from .expressions import Code, encode
+from .library import sympy_module
 
 DIGITS = 50  # to which expressions are compared
 CLOSE = 35  # digits in which two values must agree to count as equal
@@ -44,7 +45,7 @@ class Lagrangian(NamedTuple):
 
 def split(lagrangian: Any, symbols: Symbols, show: Callable[[Any], str]) -> Lagrangian:
     """The parts of a Lagrangian that is at most quadratic in the speeds."""
-    import sympy
+    sympy = sympy_module()
 
     n = len(symbols.q)
     parts = Polynomials(symbols.v, show).of(lagrangian)
@@ -70,7 +71,7 @@ class Polynomials:
 
     def of(self, x: Any) -> dict[Monomial, Any]:
         """Monomial -> coefficient."""
-        import sympy
+        sympy = sympy_module()
 
         if x not in self.known:
             if x in self.place:
@@ -93,7 +94,7 @@ class Polynomials:
 
 
 def _collected(pairs: Iterable[tuple[Monomial, Any]]) -> dict[Monomial, Any]:
-    import sympy
+    sympy = sympy_module()
 
     found: dict[Monomial, list[Any]] = {}
     for monomial, part in pairs:
@@ -160,7 +161,7 @@ def reduced(expressions: Sequence[Any], symbols: Symbols) -> list[Any]:
     So `cos(q)^2 + sin(q)^2` becomes 1, without a search for identities. Values are compared to many digits at random
     points; functions that are not analytic are left alone.
     """
-    import sympy
+    sympy = sympy_module()
 
     found = [sympy.sympify(x) for x in expressions]
     for symbol in (*symbols.q, symbols.t):
@@ -203,7 +204,7 @@ MAX_TERMS, MAX_FACTOR = 200, 60  # of an expression that is integrated: terms, a
 
 def gradient_of(field: Sequence[Any], symbols: Symbols) -> Any | None:
     """A function of q (and t) whose gradient is the field, or None if there is none or it was not found."""
-    import sympy
+    sympy = sympy_module()
 
     rest, total = list(field), sympy.Integer(0)
     for k, x in enumerate(symbols.q):
@@ -217,7 +218,7 @@ def gradient_of(field: Sequence[Any], symbols: Symbols) -> Any | None:
 
 def antiderivative(expression: Any, x: Any) -> Any | None:
     """The integral over x of a sum of short products, or None."""
-    import sympy
+    sympy = sympy_module()
 
     expression = sympy.expand(expression)
     terms = sympy.Add.make_args(expression)
@@ -237,8 +238,8 @@ def antiderivative(expression: Any, x: Any) -> Any | None:
 
 @functools.lru_cache(1024)
 def _integral(factor: Any, x: Any) -> Any | None:
-    import sympy
-    from sympy.integrals.manualintegrate import manualintegrate
+    sympy = sympy_module()
+    manualintegrate = sympy_module("sympy.integrals.manualintegrate").manualintegrate
 
     found = manualintegrate(factor, x)
     return None if found.has(sympy.Integral) else found

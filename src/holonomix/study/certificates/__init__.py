@@ -1,5 +1,6 @@
 """Measurements: certificates of declared properties, comparisons of methods, stability and stiff limits."""
 
+from ...mechanics.projection import penalty_multipliers as penalty_multipliers
 from .certificate import Certificate as Certificate
 from .certificate import Finding as Finding
 from .certification import certify as certify

@@ -126,7 +126,7 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
         sys.path.insert(0, str(path.parent.absolute()))
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
-        made = _problem_in(module, path, arguments, start)
+        return _problem_in(module, path, arguments, start)
     except CommandError:
         raise
     except HolonomixError as error:
@@ -134,7 +134,6 @@ def _from_file(path: Path, arguments: dict[str, Any], start: dict[str, Any], dig
     except (Exception, SystemExit) as error:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         raise CommandError(f"{_place(error, path)}: {type(error).__name__}: {text}") from error
-    return made
 
 
 def _from_robot(path: Path, arguments: dict[str, Any]) -> Any:

@@ -107,6 +107,15 @@ def number(name: str, text: str) -> float:
     return float(value)
 
 
+def slider(text: str) -> tuple[str, tuple[float, float]]:
+    """The name and the ends of `--slider NAME=LOW:HIGH`."""
+    name, equals, ends = text.partition("=")
+    low, colon, high = ends.partition(":")
+    if not (name and equals and colon):
+        raise CommandError(f"--slider {text[:60]}: write NAME=LOW:HIGH, such as --slider gravity=0:20")
+    return name.strip(), (number(f"slider {name}", low), number(f"slider {name}", high))
+
+
 def whole_number(name: str, text: str) -> int:
     """The value of an option that takes a whole number, such as 1000 or 1e8."""
     value = number(name, text)

@@ -106,6 +106,70 @@ def certify(
 
 
 @app.command()
+def live(
+    model: Model,
+    method: MaybeMethod = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="File name of the page.")] = Path(
+        "live.html"
+    ),
+    sliders: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slider",
+            metavar="NAME=LOW:HIGH",
+            help="A slider for a parameter, one of its entries or dt: --slider gravity=0:20. May be repeated.",
+        ),
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            "--compare", metavar="METHOD", help="A second method from the same start, drawn beside the first."
+        ),
+    ] = None,
+    ensemble: Annotated[int, typer.Option("--ensemble", min=0, help="Number of ghosts.")] = 0,
+    spread: Annotated[str, typer.Option("--spread", metavar="NUMBER", help="Deviation of the ghosts' q.")] = "1e-3",
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="NUMBER", help="Time of the system per second. [default: 120 steps]")
+    ] = None,
+    dt: Dt = None,
+    omega: Omega = None,
+    sets: Sets = None,
+    trust: Trust = False,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+) -> None:
+    """Write a page in which the simulation runs.
+
+    The page is one file that needs no network. Particles and bodies can be dragged, and sliders change parameters.
+    """
+    with exit_on_error():
+        set_up_jax()
+        import jax
+
+        import holonomix as hx
+
+        from .execute import job_from
+        from .methodspec import parse_method
+        from .request import check_model_first, number, slider, spec_from
+
+        check_model_first("live", model, method)
+        job = job_from(spec_from(model, {"method": method, "dt": dt, "omega": omega}, sets or [], None, trust=trust))
+        page = hx.live(
+            job.problem,
+            job.method,
+            out,
+            sliders=dict(slider(text) for text in sliders or []),
+            compare=None if beside is None else parse_method(beside),
+            ensemble=ensemble,
+            spread=number("spread", spread),
+            rate=None if rate is None else number("rate", rate),
+            dt=job.dt,
+            key=jax.random.key(job.spec.seed) if job.method.stochastic else None,
+            open=show,
+        )
+        make_console().print(f"page: {page}", highlight=False)
+
+
+@app.command()
 def explain(
     model: Model,
     method: MaybeMethod = None,

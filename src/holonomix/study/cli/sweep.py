@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import multiprocessing
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from .runfile import RunSpec
 from .suggest import kebab
 
 if TYPE_CHECKING:
-    from holonomix.core.types import Numbers
+    from holonomix.core.types import ArrayLike, Numbers
     from holonomix.mechanics.abstract import AbstractSystem
     from holonomix.run.ensemble import Ensemble
 
@@ -106,7 +106,7 @@ def _axis(path: tuple[str, ...], value: Any) -> Axis:
     raise CommandError(f"sweep.{name} = {str(value)[:60]}: must be {KINDS}")
 
 
-def _finite(values: Sequence[float]) -> np.ndarray:
+def _finite(values: ArrayLike) -> np.ndarray:
     numbers = np.asarray(values, float)
     if numbers.ndim != 1 or not np.isfinite(numbers).all():
         raise ValueError

@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core.checks import one_of
 from ...core.errors import InputError
@@ -74,11 +74,12 @@ def export(
         raise InputError(f"version must be 2 or 3, of FMI, not {version!r}")
     name = _identifier(problem.name if name is None else name)
     machine = Target(WASM if form == "wasm" else target)
+    observe, measure = _following(observe, problem)
     options = Options(dt=dt, steps=1, observe=observe, key=key)
     loop = make_loop(Arguments.of(problem, method, None, None, options).alone(stored=False))
     if form == "fmu":
-        return _write_unit(Path(os.fspath(path)), loop, name, machine, version, inputs, dict(units or {}))
-    kernel = make_kernel(loop, name, fma=machine.fma, width=machine.width)
+        return _write_unit(Path(os.fspath(path)), loop, name, machine, version, inputs, dict(units or {}), measure)
+    kernel = make_kernel(loop, name, fma=machine.fma, width=machine.width, measure=measure)
     code = machine.compile(kernel.texts)
     files: dict[str, bytes | str] = {}
     if form == "wasm":
@@ -109,10 +110,11 @@ def _write_unit(
     version: int,
     inputs: Mapping[str, str] | Sequence[str] | None,
     units: dict[str, str],
+    measure: Mapping[str, Callable[..., Any]],
 ) -> Path:
     """The file of an FMU."""
     commands = fmu.check_inputs(loop, inputs)
-    kernel = make_kernel(loop, name, fma=machine.fma, width=machine.width)
+    kernel = make_kernel(loop, name, fma=machine.fma, width=machine.width, measure=measure)
     variables = fmu.variables_of(kernel, commands)
     fmu.check_rows(loop, commands)
     fmu.check_units(units, variables)
@@ -132,6 +134,23 @@ def _write_unit(
         path.parent.mkdir(parents=True, exist_ok=True)
         fmu.pack(path, {"modelDescription.xml": about, f"binaries/{folder}/{name}.{suffix}": library})
     return path
+
+
+def _following(observe: Any, problem: Problem) -> tuple[Any, dict[str, Callable[..., Any]]]:
+    """Observables, and apart those that are known to depend on the system, which follow its parameters.
+
+    These are methods of `problem.system`, such as `hamiltonian`, and forces of joints.
+    """
+    if not isinstance(observe, Mapping):
+        return observe, {}
+    measure: dict[str, Callable[..., Any]] = {}
+    for name, fn in observe.items():
+        if getattr(fn, "__self__", None) is problem.system and fn.__name__ in ("hamiltonian", "multipliers", "kinetic"):
+            time = fn.__name__ != "kinetic"
+            measure[name] = lambda system, q, p, t, fn=fn, time=time: fn.__func__(system, q, p, *((t,) if time else ()))
+        elif callable(on := getattr(fn, "on", None)):
+            measure[name] = on
+    return {name: fn for name, fn in observe.items() if name not in measure}, measure
 
 
 @contextlib.contextmanager

@@ -61,6 +61,8 @@ def check_inputs(loop: Loop, inputs: Mapping[str, str] | Sequence[str] | None) -
             f"{loop.method.name} chooses its own steps and does not end at communication points: an FMU needs a method "
             "with a fixed dt"
         )
+    if not float(loop.consts.dt) > 0:
+        raise InputError(f"dt = {float(loop.consts.dt):g}: the time of an FMU runs forward, so dt must be positive")
     if inputs is None:
         return {}
     if isinstance(inputs, str) or not isinstance(inputs, Mapping | list | tuple):
@@ -100,14 +102,15 @@ def check_rows(loop: Loop, inputs: dict[str, str]) -> None:
 
 def variables_of(kernel: Kernel, inputs: dict[str, str]) -> list[Variable]:
     """All variables, in the order of their value references in FMI 3.0."""
-    parameters = {name: f for name, f in kernel.parameters().items() if f.dtype == np.float64}
+    floats = lambda fields: {name: f for name, f in fields.items() if f.dtype == np.float64 and f.count}
+    parameters = floats(kernel.parameters())
     for name, leaf in inputs.items():
         if leaf not in parameters:
             known = ", ".join(parameters) or "none; give the system params, or a mechanism a motor with a name"
             raise InputError(f"input {name!r}: the system has no parameter {leaf!r} of floats; there are: {known}")
     shown = {"q": "positions", "p": "momenta"}
     found = [(name, kernel.fields[name], START, text) for name, text in shown.items()]
-    found += [(name, f, OUTPUT, "") for name, f in kernel.observables().items() if f.dtype == np.float64]
+    found += [(name, f, OUTPUT, "") for name, f in floats(kernel.observables()).items()]
     commanded = set(inputs.values())
     found += [(name, f, PARAMETER, "") for name, f in parameters.items() if name not in commanded]
     found.append(("dt", kernel.fields["dt"], PARAMETER, "step size"))
@@ -152,13 +155,13 @@ def sources(
         STEP_COUNT=str(n.offset),
         SHORTENS=str(int(resizes)),
         TOKEN=token,
-        METHOD=_c(kernel.method),
+        METHOD=_c(kernel.method).replace("%", "%%"),  # in a format
         NAME=kernel.name,
     )
 
 
 def _c(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def token_of(*parts: Any) -> str:

@@ -2,21 +2,21 @@
 
 The object imports its memory and its stack pointer and leaves addresses of data open. Here both are defined, the
 addresses are filled in, and functions are exported. The fields of addresses have a fixed width, so nothing moves, and
-without imported functions every index stays as it is. Format: the WebAssembly specification, and "Linking.md" of
-WebAssembly/tool-conventions.
+as imported functions come first in both, every index stays as it is. Format: the WebAssembly specification, and
+"Linking.md" of WebAssembly/tool-conventions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ...core.errors import InputError
 
 PAGE = 1 << 16
 STACK_BYTES = 1 << 17  # kernels keep at most 32 kB of arrays on the stack
 CUSTOM, TYPE, IMPORT, FUNCTION, MEMORY, GLOBAL, EXPORT, CODE, DATA_COUNT, DATA = 0, 1, 2, 3, 5, 6, 7, 10, 12, 11
-ORDER = (TYPE, FUNCTION, MEMORY, GLOBAL, EXPORT, DATA_COUNT, CODE, DATA)
+ORDER = (TYPE, IMPORT, FUNCTION, MEMORY, GLOBAL, EXPORT, DATA_COUNT, CODE, DATA)
 SYMBOL_TABLE, SEGMENT_INFO = 8, 5
 FUNCTION_SYMBOL, DATA_SYMBOL, GLOBAL_SYMBOL, SECTION_SYMBOL, TABLE_SYMBOL = 0, 1, 2, 3, 5
 UNDEFINED, EXPLICIT_NAME = 0x10, 0x40
@@ -125,7 +125,7 @@ class WasmObject:
         self.order: list[int] = []  # of sections, as relocations count them
         self.symbols: list[Symbol] = []
         self.segments: list[Segment] = []
-        self.imported_functions: list[str] = []
+        self.imported_functions: list[tuple[str, int]] = []  # name and type
         aligns: list[int] = []
         relocations: list[bytes] = []
         reader = Reader(data, 8)
@@ -180,8 +180,7 @@ class WasmObject:
             reader.name()
             name, kind = reader.name(), reader.byte()
             if kind == 0:
-                self.imported_functions.append(name)
-                reader.number()
+                self.imported_functions.append((name, reader.number()))
             elif kind == 3:  # the stack pointer
                 reader.byte()
                 reader.byte()
@@ -230,10 +229,14 @@ class WasmObject:
                 section[offset : offset + len(new)] = new
 
 
-def module_of(data: bytes, names: list[str]) -> bytes:
-    """The module with these functions, `memory` and `__heap_base`, the first address that is free, as exports."""
+def module_of(data: bytes, names: list[str], imports: Collection[str] = ()) -> bytes:
+    """The module with these functions, `memory` and `__heap_base`, the first address that is free, as exports.
+
+    Functions in `imports` may be missing in the object; the module imports them from "env".
+    """
     found = WasmObject(data)
-    missing = found.imported_functions + [s.name for s in found.symbols if s.kind == DATA_SYMBOL and s.index < 0]
+    missing = [name for name, _ in found.imported_functions if name not in imports]
+    missing += [s.name for s in found.symbols if s.kind == DATA_SYMBOL and s.index < 0]
     if missing:
         raise InputError(
             f'the step calls {", ".join(sorted(set(missing)))}, which WebAssembly does not have; form="c" can call them'
@@ -248,6 +251,10 @@ def module_of(data: bytes, names: list[str]) -> bytes:
     entries = [_text(name) + b"\0" + leb(functions[name]) for name in names]
     entries += [_text("memory") + b"\2\0", _text("__heap_base") + b"\3\1"]
     sections = {kind: bytes(content) for kind, content in found.sections.items()}
+    sections.pop(IMPORT, None)
+    if found.imported_functions:
+        needed = [_text("env") + _text(name) + b"\0" + leb(kind) for name, kind in found.imported_functions]
+        sections[IMPORT] = leb(len(needed)) + b"".join(needed)
     sections[MEMORY] = b"\1\0" + leb(-(-heap // PAGE) + 1)
     sections[GLOBAL] = b"\2" + b"\x7f\1\x41" + sleb(STACK_BYTES) + b"\x0b" + b"\x7f\0\x41" + sleb(heap) + b"\x0b"
     sections[EXPORT] = leb(len(entries)) + b"".join(entries)

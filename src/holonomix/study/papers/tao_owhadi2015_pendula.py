@@ -122,7 +122,7 @@ def figure2(found: Findings, quick: bool) -> None:
     for omega in omegas:
         system = problem.system.penalized(omega)
         sol = hx.simulate(system, hx.ZhangSkeel(BETA), problem.q0, problem.p0, dt=0.01, t1=t1)
-        size = np.linalg.norm(hx.penalty_multipliers(sol, 0.0)[1], axis=1)
+        size = np.linalg.norm(hx.certificates.penalty_multipliers(sol, 0.0)[1], axis=1)
         last.append(float(size[-1]))
         largest.append(float(size.max()))
         table.add(omega, last[-1], largest[-1])
@@ -139,7 +139,7 @@ def figure2(found: Findings, quick: bool) -> None:
     left, right = found.panels("figure2", 1, 2, (7.0, 2.8))
     rms = {}
     for window, label in ((0.0, r"$\omega^2 g_1$"), (0.2, "mean over 0.2")):
-        t, lam = hx.penalty_multipliers(sol, window)
+        t, lam = hx.certificates.penalty_multipliers(sol, window)
         target = np.stack([np.interp(t, exact.t, exact.multipliers[:, k]) for k in range(2)], axis=1)
         rms[window] = float(np.sqrt(np.mean((lam - target) ** 2)))
         right.plot(t, lam[:, 0], lw=0.5 if window == 0 else 1.6, label=label, color="0.7" if window == 0 else None)
@@ -188,8 +188,8 @@ def closed_form(found: Findings, quick: bool) -> None:
         root = np.sqrt(4 + omega**4)
         w1, w2 = (np.sqrt((2 + omega**2 + s * root) / 2) for s in (-1, 1))
         exact = (np.cos(w1 * sol.t) - np.cos(w2 * sol.t)) / root
-        t, mean = hx.penalty_multipliers(sol, 0.3)
-        raw = hx.penalty_multipliers(sol, 0.0)[1]
+        t, mean = hx.certificates.penalty_multipliers(sol, 0.3)
+        raw = hx.certificates.penalty_multipliers(sol, 0.0)[1]
         rms = lambda x, time: float(np.sqrt(np.mean((x[:, 0] - np.cos(time)) ** 2)))
         # (1.11) with the bounded test function tanh(q1 + q2), the largest window mean of the difference
         gap = np.tanh(sol.q.sum(axis=1)) - np.tanh(np.cos(sol.t))

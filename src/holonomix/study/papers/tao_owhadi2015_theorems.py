@@ -303,7 +303,7 @@ def appendix(found: Findings, quick: bool) -> None:
         for p0 in (problem.p0, pushed):
             sol = hx.simulate(system, hx.StormerVerlet(), problem.q0, p0, dt=h, t1=5.0, save_every=round(omega))
             dense = hx.simulate(system, hx.StormerVerlet(), problem.q0, p0, dt=h, t1=5.0, save_every=1)
-            sizes.append(float(np.max(np.abs(hx.penalty_multipliers(dense, 0.0)[1]))) / omega**2)
+            sizes.append(float(np.max(np.abs(hx.certificates.penalty_multipliers(dense, 0.0)[1]))) / omega**2)
             if p0 is problem.p0:
                 error = float(np.max(np.abs(sol.q - exact.q)))
         rows.append((*sizes, error))

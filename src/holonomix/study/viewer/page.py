@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from holonomix.core.scene import Scene
 from holonomix.mechanics.problem import Problem
 from holonomix.run.io import EnsembleStore, Store, disk
 from holonomix.run.io.directory import is_ensemble
+from holonomix.study.export.export import template
 
 from .ensembles import as_page_map, from_ensemble, from_ensemble_store
 from .portraits import certificate_table, kept_table, portraits
@@ -47,6 +49,7 @@ def write_page(
     rows: int = FRAMES,
     reload: float = 0.0,
     certificate: Any = None,
+    live: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the page of a store, a solution, an ensemble or the start of a problem.
 
@@ -56,7 +59,7 @@ def write_page(
     """
     target, recording = Path(target), _recording(source)
     disk.make_directory(target.absolute().parent)
-    page = page_of(recording, rows=rows, reload=reload, certificate=certificate)
+    page = page_of(recording, rows=rows, reload=reload, certificate=certificate, live=live)
     disk.write_atomic(target, page.encode(), durable=False)
     return target
 
@@ -79,10 +82,16 @@ def show_page(
     *,
     open: bool | None = None,
     certificate: Any = None,
+    live: bool = False,
 ) -> Path:
     """Write the page, and open it in a browser unless a path was given or opening was turned off."""
     target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="holonomix-")) / "view.html"
-    page = write_page(source, target, certificate=certificate)
+    kernels = None
+    if live:
+        from .live import live_options  # which imports this module
+
+        kernels = live_options(source)
+    page = write_page(source, target, certificate=certificate, live=kernels)
     if path is None if open is None else open:
         webbrowser.open(page.absolute().as_uri())
     return page
@@ -107,9 +116,13 @@ def page_of(
     rows: int = FRAMES,
     reload: float = 0.0,
     certificate: Any = None,
+    live: Mapping[str, Any] | None = None,
 ) -> str:
-    """The HTML of the page, which loads nothing else; names from the run are escaped."""
-    data: dict[str, Any] = {**_data(recording, rows), "reload": float(reload)}
+    """The HTML of the page, which loads nothing else; names from the run are escaped.
+
+    `live` are the kernels of `live.kernels_of`, as a source of frames: the only one, or beside the rows.
+    """
+    data: dict[str, Any] = {**_data(recording, rows), "reload": float(reload), "live": live}
     if certificate is not None:
         data["tables"].append(dataclasses.asdict(certificate_table(certificate)))
     total, t = len(recording.t), recording.t
@@ -122,6 +135,8 @@ def page_of(
         note = f"{recording.facts['trajectories']} trajectories, final states only"
     if shown < total:
         note += f"; {shown:,} of them as frames, in {len(data['windows'])} stretches of consecutive rows"
+    if live is not None and not live["beside"]:
+        note = "The simulation runs in this page."
     facts = "".join(
         f"<tr><th>{html.escape(str(k))}</th><td>{html.escape(str(v))}</td></tr>" for k, v in recording.facts.items()
     )
@@ -132,9 +147,10 @@ def page_of(
         "METHOD": html.escape(method),
         "NOTE": html.escape(note),
         "FACTS": facts,
+        "WASM": "" if live is None else " 'wasm-unsafe-eval'",
         "STYLE": _static("uplot.min.css") + _static("viewer.css"),
         "DATA": text,
-        "SCRIPTS": "".join(f"<script>{part}</script>" for part in _scripts()),
+        "SCRIPTS": "".join(f"<script>{part}</script>" for part in _scripts(live is not None)),
     }
     pieces = _static("page.html").split("@@")  # text, name, text, name, ...
     return "".join(fill[piece] if k % 2 else piece for k, piece in enumerate(pieces))
@@ -144,10 +160,14 @@ def _static(name: str) -> str:
     return importlib.resources.files("holonomix.study.viewer").joinpath("static", name).read_text(encoding="utf-8")
 
 
-def _scripts() -> list[str]:
+def _scripts(live: bool) -> list[str]:
     """The libraries, with their licenses, and the parts of the viewer."""
     libraries = [f"/*\n{_static(f'{name}.LICENSE')}*/\n{_static(f'{name}.min.js')}" for name in ("three", "uplot")]
-    return [*libraries, *(_static(f"{name}.js") for name in ("drawing", "charts", "portraits", "player"))]
+    parts = ["figure", "drawing", "charts", "portraits", "frames"]
+    more = (
+        [template("kernel_class.js"), *(_static(f"{name}.js") for name in ("kernels", "drag", "live"))] if live else []
+    )
+    return [*libraries, *(_static(f"{name}.js") for name in parts), *more, _static("player.js")]
 
 
 def _data(recording: Recording, rows: int) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 const types = {float64: Float64Array, int64: BigInt64Array, int32: Int32Array, uint32: Uint32Array};
 
 class Kernel {
-  constructor(code, layout) {
+  constructor(code, layout, base = code.__heap_base.value) {
     this.code = code;
     this.layout = layout;
-    this.base = code.__heap_base.value;
+    this.base = base;
     const missing = this.base + layout.size - code.memory.buffer.byteLength;
     if (missing > 0) code.memory.grow(Math.ceil(missing / 65536));
     this.params = {};

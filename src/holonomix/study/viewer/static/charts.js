@@ -32,7 +32,7 @@ class Chart {
         bands.push({ series: [options.length - 2, options.length - 1], fill: stroke + "55" });
       } else {
         data.push(positive(this.whole ? s.values : s.window));
-        options.push({ ...plain, spanGaps: false });
+        options.push({ ...plain, spanGaps: Boolean(chart.live) });
       }
     });
     return { data, options, bands };
@@ -42,19 +42,25 @@ class Chart {
     const style = getComputedStyle(document.documentElement), soft = style.getPropertyValue("--soft").trim(), line = style.getPropertyValue("--line").trim();
     const { data, options, bands } = this.columns();
     const axis = { stroke: soft, grid: { stroke: line, width: 0.6 }, ticks: { stroke: line, width: 0.6 }, font: "11px system-ui" };
+    const powers = (u, splits) => {
+      const every = Math.ceil(Math.log10(splits[splits.length - 1] / splits[0]) / 6);
+      return splits.map((v) => (Math.abs(Math.log10(v) / every - Math.round(Math.log10(v) / every)) < 1e-9 ? v : null));
+    };
+    const decades = this.chart.log ? { grid: { ...axis.grid, filter: powers }, ticks: { ...axis.ticks, filter: powers }, filter: powers } : {};
     const digits = (v) => (v[1] > v[0] && !this.chart.log ? Math.max(0, Math.min(6, Math.ceil(Math.log10(Math.max(...v.map(Math.abs)) / (v[1] - v[0])) - 1e-9))) : 0); // so that neighbors differ
     const number = (u, values) => values.map((v) => (v === null ? "" : Math.abs(v) >= 1e4 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(digits(values)) : String(+v.toPrecision(6))));
     if (this.plot) this.plot.destroy();
     this.plot = new uPlot({
       width: this.width(), height: 150, legend: { show: false }, series: options, bands,
       scales: { x: { time: false }, y: this.chart.log ? { distr: 3 } : {} },
-      axes: [{ ...axis, size: 28 }, { ...axis, size: 58, values: number }],
+      axes: [{ ...axis, size: 28 }, { ...axis, ...decades, size: 58, values: number }],
       hooks: { draw: [() => this.place()] },
       cursor: { points: { show: false }, y: false, drag: { x: false, y: false } },
     }, data, this.box);
     const over = this.plot.over;
     this.line = over.appendChild(document.createElement("div"));
     this.line.className = "cursor";
+    this.line.hidden = Boolean(this.chart.live);
     if (this.whole && this.windows.length && this.chart.enveloped) this.shades = this.windows.map((w) => {
       const shade = over.appendChild(document.createElement("div"));
       shade.className = "window";
@@ -66,10 +72,12 @@ class Chart {
     over.addEventListener("pointermove", pick);
   }
 
+  renew() { this.plot.setData(this.columns().data); } // after the rows have grown
+
   mark(t) { this.t = t; this.place(); }
 
   place() { // also after every layout, since positions in pixels change with it
-    if (!this.plot || !this.line || this.t === undefined) return;
+    if (!this.plot || !this.line || this.chart.live || this.t === undefined) return;
     const x = this.plot.valToPos(this.t, "x");
     this.line.style.transform = `translateX(${x}px)`;
     for (const { w, shade } of this.shades) {

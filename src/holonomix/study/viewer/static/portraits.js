@@ -69,14 +69,14 @@ class Portraits {
     if (p && p.sections.some((s) => s.count)) this.add("Section", () => this.section());
     if (p && p.spectrum) this.add("Spectrum", () => this.spectrum());
     if (data.tables.length) this.add(data.tables.length > 1 ? "Certificate" : "Kept", () => this.tables());
-    if (this.pages.size) this.choose([...this.pages.keys()][0]);
-    if (this.pages.size < 2) tabs.remove();
+    if (this.pages.size) this.choose([...this.pages.keys()][0]); else tabs.hidden = true;
   }
 
   add(name, make) {
     const button = this.tabs.appendChild(document.createElement("button"));
     button.textContent = name; button.setAttribute("role", "tab"); button.onclick = () => this.choose(name);
     this.pages.set(name, { button, make });
+    this.tabs.hidden = this.pages.size < 2;
   }
 
   choose(name) {

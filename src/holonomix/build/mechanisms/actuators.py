@@ -1,0 +1,100 @@
+"""Motors with commands, stops and dry friction of joints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from ...core.checks import number
+from ...core.errors import InputError
+from .forms import JointCoordinate
+
+if TYPE_CHECKING:
+    from .joints import Joint
+
+Law = Callable[[Any, Any, Any], Any]
+
+
+class Motor:
+    """A named actuator of a file, as `m.motors["hip"]`: a torque `law(command, position, rate)` on a joint.
+
+    It does nothing until `m.command("hip", ...)`.
+    """
+
+    def __init__(self, name: str, joint: Joint, law: Law, which: int = 0):
+        self.name, self.joint, self.law, self.which = name, joint, law, which
+        self.entry: tuple[Any, ...] | None = None  # its force in the mechanism
+
+    def torque(self, command: Any, dt: float | None) -> Callable[[Any, Any, Any], Any]:
+        """`torque(t, position, rate)` for a constant, a function of these, or an array with a step `dt`."""
+        why = f"the command of motor {self.name!r}"
+        if callable(command):
+            return lambda t, x, rate: self.law(command(t, x, rate), x, rate)
+        if np.ndim(command) == 0:
+            value = number(why, command)
+            return lambda t, x, rate: self.law(value, x, rate)
+        if dt is None or not dt > 0:
+            raise InputError(f"{why} is an array and needs dt=, the time from one entry to the next")
+        values = np.asarray(command, float)
+        if values.ndim != 1 or len(values) < 2 or not np.all(np.isfinite(values)):
+            raise InputError(f"{why} must be a number, a function of (t, position, rate), or a row of numbers")
+        table = jnp.asarray(values)
+
+        def held(t: Any) -> Any:
+            place = jnp.clip(t / dt, 0.0, len(values) - 1.0)
+            k = jnp.minimum(jnp.floor(place), len(values) - 2.0).astype(int)
+            return table[k] + (place - k) * (table[k + 1] - table[k])
+
+        return lambda t, x, rate: self.law(held(t), x, rate)
+
+    def __repr__(self) -> str:
+        return f"Motor({self.name!r}, on {self.joint.name!r})"
+
+
+def geared(gear: float) -> Law:
+    """`gear` times the command."""
+    return lambda u, x, rate: gear * u
+
+
+def affine(gear: float, shift: float, gain: Any, bias: Any, limits: Any) -> Law:
+    """MuJoCo's actuators: `force = (g_0 + g_1 l + g_2 l') u + b_0 + b_1 l + b_2 l'`, `l = gear (x + shift)`.
+
+    `limits` are those of the command and of the force, None where there are none.
+    """
+    gain, bias = ([float(x) for x in y[:3]] for y in (gain, bias))
+
+    def law(u: Any, x: Any, rate: Any) -> Any:
+        length, speed = gear * (x + shift), gear * rate
+        u = u if limits[0] is None else jnp.clip(u, *limits[0])
+        force = (gain[0] + gain[1] * length + gain[2] * speed) * u + bias[0] + bias[1] * length + bias[2] * speed
+        return gear * (force if limits[1] is None else jnp.clip(force, *limits[1]))
+
+    return law
+
+
+def dry_friction(torque: float, speed: float) -> Callable[[Any, Any, Any], Any]:
+    """`-torque tanh(rate / speed)`."""
+    return lambda t, x, rate: -torque * jnp.tanh(rate / speed)
+
+
+class Stop(eqx.Module):
+    """Elastic stops: `k/2 (depth)^2` where a joint's position leaves its range; angles count from its middle."""
+
+    coordinate: JointCoordinate
+    stiffness: Any
+    lower: Any
+    upper: Any
+
+    def energy(self, q: Any) -> Any:
+        found = self.coordinate.products(self.coordinate.gather(q))
+        middle, half = (self.lower + self.upper) / 2, (self.upper - self.lower) / 2
+        if len(found) == 1:
+            x = found[0] - middle
+        else:
+            c, s = jnp.cos(middle), jnp.sin(middle)
+            x = jnp.arctan2(found[1] * c - found[0] * s, found[0] * c + found[1] * s)
+        return 0.5 * self.stiffness * jnp.maximum(jnp.abs(x) - half, 0.0) ** 2

@@ -1,0 +1,275 @@
+"""Live pages: the page of a run whose frames come from compiled steps in the page itself."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+import os
+import re
+import webbrowser
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holonomix.core.checks import finite_array, number, short_repr, whole_number
+from holonomix.core.errors import InputError, ShapeError
+from holonomix.core.status import Status
+from holonomix.core.types import ArrayLike
+from holonomix.mechanics.problem import Problem
+from holonomix.methods.base import AbstractMethod
+from holonomix.run.arguments import Arguments, MethodLike, Observe, Options
+from holonomix.run.io import disk
+from holonomix.run.loop import Loop, make_loop
+from holonomix.run.solution import constraint_of, energy_of, hidden_of
+from holonomix.study.export.export import layout
+from holonomix.study.export.kernels import Kernel, make_kernel
+from holonomix.study.export.targets import WASM, Target
+from holonomix.study.export.wasm_module import module_of
+
+from .page import page_of
+from .recording import from_problem
+
+if TYPE_CHECKING:
+    PathLike = str | os.PathLike[str]
+    # what users give; our own errors judge it
+    Compare = MethodLike | Sequence[Any]
+    Sliders = Mapping[str, Sequence[float]]
+    Starts = int | Sequence[ArrayLike]
+    Names = Sequence[str]
+    Number = float
+    GivenProblem = Problem
+else:
+    PathLike = Compare = Sliders = Starts = Names = Number = GivenProblem = object
+
+STEPS_PER_SECOND = 120  # of play, at speed 1
+PREVIEW_SECONDS = 15.0  # of play, which the picture has to hold
+MAX_GHOSTS = 500
+MAX_BYTES = 1_500_000
+MATH = (
+    "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp expm1 log log10 log1p log2 pow sin sinh tan tanh".split()
+)
+NAME = "k"  # of the functions in a module
+
+
+def live(
+    problem: GivenProblem,
+    method: MethodLike,
+    path: PathLike,
+    *,
+    sliders: Sliders | None = None,
+    compare: Compare | None = None,
+    observe: Observe | None = None,
+    section: Names | None = None,
+    ensemble: Starts = 0,
+    spread: Number = 1e-3,
+    rate: Number | None = None,
+    dt: Number | None = None,
+    key: ArrayLike | None = None,
+    open: bool = False,
+) -> Path:
+    """Write a page in which the compiled step of `method` on `problem` runs, and return its path.
+
+    The page is one file of at most 1.5 MB that loads nothing else. It plays without end; particles and bodies can be
+    dragged, which moves all others along the constraints.
+
+    `sliders` maps parameters of the system, entries such as `"lengths[0]"`, or `"dt"` to their lowest and highest
+    values. `compare` is a second method from the same start, or a pair of another problem with coordinates of the same
+    shape and a method; it is shown beside the first. `observe` is as in `simulate`; each observable becomes a chart.
+    `section` names three of them: where the first rises through zero, the page plots the second and the third.
+
+    `ensemble` is a number of ghosts, whose starts differ from the first by normal numbers of standard deviation
+    `spread` in every entry of q, projected onto the constraints; or a pair of arrays, their q and p. `rate` is the
+    time of the system in a second of play, by default 120 steps.
+    """
+    if not isinstance(problem, Problem):
+        raise InputError(f"live needs a Problem, which has a start and a step, not {type(problem).__name__}")
+    kernels = [_kernel(problem, method, observe, dt, key)]
+    if compare is not None:
+        second, other = _second(problem, compare)
+        kernels.append(_kernel(second, other, None, dt, key))
+    options = _options(
+        kernels, sliders=sliders or {}, section=section, ensemble=ensemble, spread=spread, rate=rate, t1=problem.t1
+    )
+    names = " and ".join(k.loop.method.name for k in kernels)
+    facts = {"method": names, "dt": float(kernels[0].loop.consts.dt), "coordinates": int(np.size(problem.q0))}
+    recording = dataclasses.replace(from_problem(problem), facts=facts, p=None)
+    page = page_of(recording, live=options)
+    if len(page) > MAX_BYTES:
+        sizes = " and ".join(f"{len(k.module):,} bytes ({k.loop.method.name})" for k in kernels)
+        raise InputError(f"the page has {len(page):,} bytes, more than {MAX_BYTES:,}; the modules have {sizes}")
+    target = Path(os.fspath(path))
+    disk.make_directory(target.absolute().parent)
+    disk.write_atomic(target, page.encode(), durable=False)
+    if open:
+        webbrowser.open(target.absolute().as_uri())
+    return target
+
+
+def live_options(solution: Any) -> dict[str, Any]:
+    """The kernel of a run in memory, as a second source of frames on its page."""
+    loop = solution.loop
+    names = {"dt": float(loop.consts.dt), "t0": float(loop.consts.t0), "key": loop.consts.key}
+    given = Arguments.of(loop.system, loop.method, loop.q0[0], loop.p0[0], Options(steps=1, **names))
+    return {**_options([_compiled(given)], t1=abs(float(solution.t[-1] - solution.t[0]))), "beside": True}
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """A kernel, its module for WebAssembly, and the loop that it was made of."""
+
+    loop: Loop
+    kernel: Kernel
+    module: bytes
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the page needs."""
+        constrained = self.loop.constrained
+        return {
+            "method": self.loop.method.name,
+            "code": base64.b64encode(zlib.compress(self.module, 9)).decode(),
+            "layout": layout(self.kernel),
+            "adaptive": self.kernel.adaptive,
+            "constrained": constrained,
+        }
+
+
+def _kernel(
+    problem: Problem, method: MethodLike, observe: Observe | None, dt: Number | None, key: ArrayLike | None
+) -> Compiled:
+    options = Options(dt=dt, steps=1, observe=observe, key=key)
+    return _compiled(Arguments.of(problem, method, None, None, options))
+
+
+def _compiled(arguments: Arguments) -> Compiled:
+    loop = make_loop(arguments.alone(stored=False))
+    if not float(loop.consts.dt) > 0:
+        raise InputError(f"dt must be positive on a live page, which has no way back, not {float(loop.consts.dt):g}")
+    measure: dict[str, Callable[..., Any]] = {"live energy": energy_of}
+    if loop.constrained:
+        measure |= {"live constraint": constraint_of, "live hidden constraint": hidden_of}
+    kernel = make_kernel(loop, NAME, fma=False, width=1, measure=measure)
+    parts = ("init", "start", "step", *(("project",) if kernel.projects else ()))
+    code = Target(WASM).compile(kernel.texts)
+    return Compiled(loop, kernel, module_of(code, [f"{NAME}_{part}" for part in parts], MATH))
+
+
+def _second(problem: Problem, compare: Any) -> tuple[Problem, MethodLike]:
+    if isinstance(compare, AbstractMethod):
+        return problem, compare
+    if not (isinstance(compare, Sequence) and len(compare) == 2 and isinstance(compare[0], Problem)):
+        raise InputError(f"compare must be a method, or a problem and a method, not {short_repr(compare)}")
+    other, method = compare
+    if np.shape(other.q0) != np.shape(problem.q0):
+        raise ShapeError(
+            f"compare: q of {other.name or 'the other problem'} has shape {np.shape(other.q0)}, and of "
+            f"{problem.name or 'the first'} {np.shape(problem.q0)}; both are drawn as one scene"
+        )
+    return other, method
+
+
+def _options(
+    kernels: list[Compiled],
+    *,
+    sliders: Sliders | None = None,
+    section: Names | None = None,
+    ensemble: Starts = 0,
+    spread: Number = 1e-3,
+    rate: Number | None = None,
+    t1: float,
+) -> dict[str, Any]:
+    loop, dt = kernels[0].loop, float(kernels[0].loop.consts.dt)
+    shown = [name for name in kernels[0].kernel.observables() if not name.startswith("live ")]
+    used = _section(section, kernels[0], shown)
+    speed = STEPS_PER_SECOND * dt if rate is None else number("rate", rate, above=0)
+    kept = loop.system.keeps_energy and not loop.method.stochastic
+    return {
+        "beside": False,
+        "kernels": [k.as_dict() for k in kernels],
+        "shape": list(loop.q0.shape[1:]),
+        "rate": speed,
+        "steps": math.ceil(max(t1, PREVIEW_SECONDS * speed) / dt),
+        "sliders": [_slider(name, ends, kernels) for name, ends in (sliders or {}).items()],
+        "observables": [name for name in shown if name not in used],
+        "section": list(used) or None,
+        "ensemble": _ensemble(ensemble, spread, loop),
+        "energy": "energy error" if kept else "energy change",
+        "words": {str(int(s)): f"{s.message}; {s.advice}".rstrip("; ") for s in Status if s != Status.OK},
+    }
+
+
+def _slider(label: str, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
+    name, index = label, 0
+    found = re.fullmatch(r"(.+)\[(\d+)\]", label)
+    fields = [k.kernel.parameters() | {"dt": k.kernel.fields["dt"]} for k in kernels]
+    if found and not any(label in known for known in fields):
+        name, index = found[1], int(found[2])
+    where = [i for i, known in enumerate(fields) if name in known]
+    if not where:
+        every = ", ".join(dict.fromkeys(key for known in fields for key in known))
+        raise InputError(
+            f"sliders: {label!r} is no parameter of {kernels[0].loop.name or 'the system'}; there are: {every}"
+        )
+    field = fields[where[0]][name]
+    if found is None and field.count > 1 or index >= field.count:
+        entries = ", ".join(f"{name}[{i}]" for i in range(min(field.count, 4)))
+        raise InputError(f"sliders: {label!r}: {name} has {field.count} entries; name one of them: {entries}")
+    if field.dtype != np.float64:
+        raise InputError(f"sliders: {label!r} holds numbers of type {field.dtype}; a slider needs float64")
+    low, high = _ends(label, ends)
+    value = float(np.ravel(kernels[where[0]].kernel.value(field))[index])
+    if not low <= value <= high:
+        raise InputError(
+            f"sliders: {label!r} goes from {low:g} to {high:g}, and the present value {value:g} is outside"
+        )
+    if name == "dt" and low <= 0:
+        raise InputError(f"sliders: 'dt' begins at {low:g}; a step must be positive")
+    return {"label": label, "name": name, "index": index, "low": low, "high": high, "value": value, "kernels": where}
+
+
+def _ends(label: str, ends: Any) -> tuple[float, float]:
+    if not (isinstance(ends, Sequence) and not isinstance(ends, str) and len(ends) == 2):
+        raise InputError(f"sliders: {label!r} needs its lowest and highest value, (low, high), not {short_repr(ends)}")
+    low, high = (number(f"sliders[{label!r}]", x) for x in ends)
+    if low >= high:
+        raise InputError(f"sliders: {label!r} goes from {low:g} to {high:g}; the first must be the lower")
+    return low, high
+
+
+def _section(section: Names | None, kernel: Compiled, shown: list[str]) -> tuple[str, ...]:
+    if section is None:
+        return ()
+    if isinstance(section, str) or len(section) != 3:
+        raise InputError(
+            "section needs three names: the observable that rises through zero, and two that are plotted; "
+            f"not {short_repr(section)}"
+        )
+    for name in section:
+        if name not in shown:
+            raise InputError(f"section: {name!r} is not in observe, which has: {', '.join(shown) or 'nothing'}")
+        if kernel.kernel.observables()[name].count != 1:
+            raise InputError(
+                f"section: {name!r} has {kernel.kernel.observables()[name].count} entries; it needs one number"
+            )
+    return tuple(section)
+
+
+def _ensemble(ensemble: Any, spread: Number, loop: Loop) -> dict[str, Any]:
+    if not isinstance(ensemble, Sequence):
+        count = whole_number("ensemble", ensemble, 0, MAX_GHOSTS)
+        return {"count": count, "spread": number("spread", spread, above=0), "q": None, "p": None}
+    if len(ensemble) != 2:
+        raise InputError(f"ensemble must be a number of ghosts, or their q and p, not {short_repr(ensemble)}")
+    q, p = (np.asarray(finite_array(f"ensemble[{k}]", x), np.float64) for k, x in enumerate(ensemble))
+    shape = loop.q0.shape[1:]
+    if q.shape != p.shape or q.shape[1:] != shape:
+        raise ShapeError(
+            f"ensemble: q and p need the shape (count, {', '.join(map(str, shape))}), not {q.shape} and {p.shape}"
+        )
+    if len(q) > MAX_GHOSTS:
+        raise InputError(f"ensemble has {len(q)} starts; a page steps and draws at most {MAX_GHOSTS}")
+    code = lambda x: base64.b64encode(np.ascontiguousarray(x, "<f8").tobytes()).decode()
+    return {"count": len(q), "spread": 0.0, "q": code(q), "p": code(p)}
