@@ -18,7 +18,10 @@ class Fronts:
         self.front_memory: dict[str, str] = {}  # working memory of multifrontal elimination
 
     def _pointer(self, n: int) -> str:
-        return self.values.array(n) if self.w.graph.length[n] else self.values.name(n)
+        if not self.w.graph.length[n]:
+            return self.values.name(n)
+        self.values.array(n)  # it was computed
+        return self.values.pointer(n)
 
     def _call(self, n: int, name: str, kind: int, arguments: str, last: str) -> None:
         """Call a function; `arguments` has `{x}` where the result and `{work}` where working memory goes."""
@@ -34,7 +37,7 @@ class Fronts:
         if key not in self.front_memory:
             self.front_memory[key] = self.w.reserve(plan.work[kind], "f8")
         long = self.w.graph.length[n]
-        out = self.values.slot(n) if long else self.w.reserve(size, "f8")
+        out = self.values.pointer(n) if long else self.w.reserve(size, "f8")
         if not long:
             self.values.names[n] = out
         table = self.values.constants(plan.table, "i4")

@@ -168,7 +168,7 @@ class Loops:
         w, values, g = self.w, self.values, self.w.graph
         if values.local:
             raise Unsupported("vectors joined to one", "on a GPU")
-        kind, base, start = g.kind[n], values.slot(n), 0
+        kind, base, start = g.kind[n], values.pointer(n), 0
         stored = w.stored(kind)
         copy = w.declare("llvm.memcpy.p0.p0.i64", "void @(ptr, ptr, i64, i1)")
         for v, size in zip(g.args[n], g.attr[n], strict=True):
@@ -176,7 +176,7 @@ class Loops:
             start += size
             if g.length[v]:
                 count = size * int(stored[1])
-                w.put(f"call void {copy}(ptr {where}, ptr {values.array(v)}, i64 {count}, i1 false)")
+                w.put(f"call void {copy}(ptr {where}, ptr {values.pointer(v)}, i64 {count}, i1 false)")
             else:
                 self.loop(size, lambda v=v, where=where: values.keep(values.name(v), where, kind), 1)
         self.filled(n)

@@ -204,6 +204,11 @@ class Values:
         behind = int(offset.split()[0]) + start * int(self.w.stored(kind)[1])
         return self.local + self.w.new(f"getelementptr inbounds i8, ptr {self.local}{row}, i64 {behind}")
 
+    def pointer(self, n: int) -> str:
+        """The address of the first element of a vector, for functions that take one."""
+        base, kind = self.slot(n) if self.w.graph.op[n] != "vconst" else self.array(n), self.w.graph.kind[n]
+        return self.address(base, kind, "0") if " " in base else base
+
     def _own(self, node: int, kind: str, position: str) -> str:
         """Where a thread of a team has the element at a position. LLVM keeps it in a register in quick steps."""
         name, team = f"{OWN}{self.w.tag}{node}", self.w.target.team

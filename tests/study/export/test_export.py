@@ -134,6 +134,18 @@ def test_objects_of_other_machines_are_theirs(tmp_path):
     assert data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == 183
 
 
+@node
+@pytest.mark.slow
+def test_loops_over_axes_and_fronts_run_in_webassembly(tmp_path):
+    problem = hx.models.cosserat_rod(6)
+    assert "loops over axes" in hx.explain(problem, hx.RATTLE())
+    hx.export(problem, hx.RATTLE(), tmp_path, name="rod")
+    status, q = run_js(tmp_path, "rod", "const s = k.step(50); console.log(JSON.stringify([s, [...k.q]]))")
+    sol = hx.simulate(problem, hx.RATTLE(), steps=50)
+    assert status == 0
+    np.testing.assert_allclose(q, np.ravel(sol.q[-1]), rtol=0, atol=1e-14)
+
+
 def test_refusals_say_why(tmp_path):
     problem = hx.models.double_pendulum()
     with pytest.raises(hx.InputError, match="no-such-machine"):

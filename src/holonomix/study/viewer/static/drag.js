@@ -42,7 +42,7 @@ class Ghosts { // many copies as dots and thin bars
     this.dots.frustumCulled = false;
     this.group.add(this.dots);
     this.bonds = bonds.filter((b) => b.kind !== "ground" && !(b.at_a || []).length && !(b.at_b || []).length);
-    if (this.bonds.length * count > 1200) this.bonds = [];
+    if (this.bonds.length * count > (drawing.slow ? 200 : 1200)) this.bonds = []; // dots only
     const bars = new THREE.InstancedMesh(new THREE.CylinderGeometry(1, 1, 1, 3, 1, true), new THREE.MeshLambertMaterial({ color: "#94a3b8" }), Math.max(1, this.bonds.length * count));
     this.bars = Object.assign(bars, { frustumCulled: false, visible: this.bonds.length > 0 });
     this.group.add(bars);
