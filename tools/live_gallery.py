@@ -41,7 +41,7 @@ def heavy_top(path: Path) -> Path:
     """A rotation matrix as coordinates; fifty ghosts start in slightly different positions."""
     sliders = {"weight": (0, 10), "center[2]": (0.2, 1.5), "dt": (0.002, 0.05)}
     return hx.live(
-        hx.models.heavy_top(), hx.RATTLE(), path, dt=0.01, rate=1.0, ensemble=50, spread=1e-2, sliders=sliders
+        hx.models.heavy_top(), hx.RATTLE(), path, dt=0.01, rate=1.0, ensemble=50, spread=0.1, sliders=sliders
     )
 
 
@@ -54,7 +54,11 @@ def tethered_satellites(path: Path) -> Path:
 def elastic_rod(path: Path) -> Path:
     """A rod in a box, thrown against its wall: every node keeps its frame orthonormal."""
     return hx.live(
-        hx.models.cosserat_rod(6), hx.RATTLE(), path, rate=0.15, sliders={"attraction": (0, 1), "weight": (0, 2)}
+        hx.models.cosserat_rod(6, stiffness=0.05),
+        hx.RATTLE(),
+        path,
+        rate=0.15,
+        sliders={"stiffness[0]": (0.002, 0.1), "stiffness[1]": (0.002, 0.1), "weight": (0, 2)},
     )
 
 
@@ -79,7 +83,7 @@ def henon_heiles(path: Path) -> Path:
 def stiff_or_rigid(path: Path) -> Path:
     """The same pendulum with rods, and with stiff springs in their place."""
     rigid = hx.models.double_pendulum(gravity=1.0, angles=(1.2, 2.0))
-    stiff = hx.Problem(rigid.system.penalized(20.0), rigid.q0, rigid.p0, rigid.dt, rigid.t1, name="stiff")
+    stiff = hx.Problem(rigid.system.penalized(8.0), rigid.q0, rigid.p0, rigid.dt, rigid.t1, name="stiff")
     return hx.live(
         rigid, hx.RATTLE(), path, dt=0.01, rate=2.0, compare=(stiff, hx.StormerVerlet()), sliders={"gravity": (0, 5)}
     )

@@ -237,6 +237,28 @@ def test_what_is_not_taken():
         kernels.lower(loop, np.zeros(3), (), wide=True)
 
 
+def test_irregular_axes():
+    """Pieces of several lengths are copied one after the other, and elements from many vectors one by one."""
+    random = np.random.default_rng(2)
+    rows, columns = random.integers(0, 20, 70), random.integers(0, N, 70)
+
+    def joined(a, b, c):
+        return jnp.concatenate([c[0] + 1.0, c[1] * 2.0, a[2:9, 1], jnp.full(9, 3.0)])
+
+    def packed(a, b, c):
+        return jnp.stack([a[:, 0] * c[0, k % N] + k for k in range(20)])[rows, columns]
+
+    args = _arguments(0)
+    for fn, length, op in ((joined, 42, "join"), (packed, 70, "pack")):
+        loop = Functions(lambda c, k: c, lambda c, k, fn=fn: fn(*c), lambda c, k: False)
+        axes = Axes({N, length}, irregular=True)
+        program = kernels.lower(loop, tuple(args), (), wide=axes)
+        assert any(program.graph.op[n] == op for n in program.live)
+        np.testing.assert_allclose(_row(program, args), fn(*args), rtol=1e-15)
+    with pytest.raises(kernels.Unsupported, match="pieced together"):
+        _lowered(packed, *args, long=(N, 70))
+
+
 def _never_wide(lower, traced, wide=False, **options):
     if wide:
         raise kernels.Unsupported("loops over axes")

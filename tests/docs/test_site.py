@@ -84,3 +84,8 @@ def test_pictures_of_what_goes_wrong_are_small_and_shown():
     assert len(pictures) == 10
     for picture in pictures:
         assert f"img/elsewhere/{picture.name}" in page and picture.stat().st_size < 60_000
+
+
+def test_every_example_ends_with_its_picture():
+    for script in (ROOT / "examples").glob("*.py"):
+        assert re.search(r"\.(savefig|save|view|animate)\(", script.read_text()), script.name

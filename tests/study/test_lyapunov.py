@@ -106,5 +106,5 @@ def test_what_cannot_be_measured_is_refused():
         hx.lyapunov(problem, hx.RATTLE(), count=5)
     with pytest.raises(hx.errors.InputError, match="at least 800 steps"):
         hx.lyapunov(problem, hx.RATTLE(), t1=1.0)
-    with pytest.raises(hx.errors.InputError, match="needs a Problem"):
+    with pytest.raises(hx.errors.InputError, match="system without a start"):
         hx.lyapunov(problem.system, hx.RATTLE())

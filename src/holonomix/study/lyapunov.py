@@ -17,8 +17,9 @@ from ..core.types import Numbers
 from ..mechanics.problem import Problem
 from ..mechanics.projection import as_state_arrays, check_start, project
 from ..methods.base import AbstractMethod
-from ..run.arguments import check_method
+from ..run.arguments import SystemLike, check_method
 from ..run.integrate import integrate
+from .certificates.arguments import check_problem
 
 BATCHES = 20  # of growth rates, from whose scatter the statistical error follows
 TRANSIENT = 0.1  # the part of the run in which the tangent vectors turn to their directions
@@ -66,7 +67,7 @@ class Lyapunov:
 
 
 def lyapunov(
-    problem: Problem,
+    problem: SystemLike,
     method: AbstractMethod,
     *,
     count: int = 1,
@@ -85,8 +86,8 @@ def lyapunov(
 
     Methods with memory, random numbers or steps of their own choice are refused.
     """
-    if not isinstance(problem, Problem):
-        raise InputError(f"lyapunov(problem, method) needs a Problem first, not {type(problem).__name__}")
+    check_problem("lyapunov(problem, method)", problem)
+    assert isinstance(problem, Problem)
     dt = number("dt", problem.dt if dt is None else dt)
     every = whole_number("every", every)
     if not np.isfinite(dt) or dt <= 0:

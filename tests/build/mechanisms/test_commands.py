@@ -23,6 +23,7 @@ def arm(motor, push, twist, dimensions: int = 3):
     return m
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_commands_act_as_constants_do(dimensions):
     values = {"motor": 2.0, "push": np.array([0.0, 0.3, 1.5])[:dimensions], "twist": 0.2}
@@ -39,6 +40,7 @@ def test_commands_act_as_constants_do(dimensions):
     assert np.abs(at_rest.q[-1] - found.q[-1]).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_a_drive_beside_a_command():
     m = arm("motor", [0.0, 0.0, 0.0], [0.0, 0.0, 0.0])
     m.drive(m["elbow"], lambda t: 0.1 * t)
@@ -59,6 +61,7 @@ def test_names_of_commands_are_checked():
     assert list(m.commands()) == ["motor", "push"]
 
 
+@pytest.mark.slow
 def test_observables_of_joints_are_those_of_the_solution():
     m = arm(1.0, [0.0, 0.0, 1.0], [0.0, 0.1, 0.0])
     problem = m.problem(dt=1e-3)

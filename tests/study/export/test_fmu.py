@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def test_a_torque_is_an_input(tmp_path, version):
     assert np.abs(still.q[-1] - q).max() > 0.1  # the torque acts
 
 
+@pytest.mark.slow
 def test_a_motor_of_a_mechanism_is_an_input(tmp_path):
     m = hx.Mechanism(gravity=(0, -9.81), dimensions=2)
     crank = m.body("crank", mass=1.0, inertia=0.09, position=(0.5, 0))
@@ -130,6 +132,7 @@ def test_a_motor_of_a_mechanism_is_an_input(tmp_path):
 
 
 def test_an_input_that_stays_changes_no_bit(arm):
+    assert zipfile.ZipFile(arm).namelist()[1:] == ["binaries/x86_64-linux/arm.so"] or sys.platform != "linux"
     with unit(arm, torque=1.5) as (made, at, _):
         for k in range(10):
             made.setFloat64([at["torque"]], [1.5])
@@ -213,13 +216,8 @@ def test_a_step_that_fails_says_why(arm):
 
 
 def test_units_for_any_machine_of_a_kind(tmp_path):
-    names = {}
-    for version in (2, 3):
-        target = "x86_64-linux-gnu"
-        path = hx.export(driven(), hx.RATTLE(), tmp_path / "arm.fmu", "fmu", version=version, target=target)
-        names[version] = zipfile.ZipFile(path).namelist()
-    assert names[2] == ["modelDescription.xml", "binaries/linux64/arm.so"]
-    assert names[3] == ["modelDescription.xml", "binaries/x86_64-linux/arm.so"]
+    path = hx.export(driven(), hx.RATTLE(), tmp_path / "arm.fmu", "fmu", version=2, target="x86_64-linux-gnu")
+    assert zipfile.ZipFile(path).namelist() == ["modelDescription.xml", "binaries/linux64/arm.so"]
 
 
 def test_refusals_say_why(tmp_path, monkeypatch):

@@ -134,6 +134,29 @@ def test_dragging_moves_the_system_along_its_constraints(browser, pendulum):
 
 
 @needs_chromium
+def test_a_finger_drags_on_a_phone(browser, pendulum):
+    browser.size(390, 844)
+    browser.send("Emulation.setTouchEmulationEnabled", enabled=True)
+    try:
+        opened(browser, pendulum[1])
+        x, y = browser.ask("(() => { show(); return source.drag.toScreen(drawing.figure.at(0)).slice(0, 2); })()")
+        touch = lambda kind, *points: browser.send(
+            "Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": u, "y": v} for u, v in points]
+        )
+        touch("touchStart", (x + 12, y - 12))  # fingers are less exact
+        assert browser.ask("source.drag.held !== null")
+        touch("touchMove", (x + 40, y - 40))
+        browser.ask("(() => { for (let i = 0; i < 30; i++) source.drag.pull(); })()")
+        q, _ = arrays(browser)
+        assert q[0] > 0.3 and abs(np.hypot(*q) - 1) < ROUND_OFF
+        touch("touchEnd")
+        assert browser.ask("source.drag.held === null")
+    finally:
+        browser.send("Emulation.setTouchEmulationEnabled", enabled=False)
+        browser.size(1200, 800)
+
+
+@needs_chromium
 def test_a_body_is_dragged_at_any_of_its_points(browser, tmp_path):
     page = hx.live(hx.models.heavy_top(), hx.RATTLE(), tmp_path / "top.html")
     opened(browser, page)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
 from ...core.checks import number, whole_number
 from ...core.errors import InputError
+from ...core.types import ArrayLike
 from .actuators import Motor, dry_friction
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
 from .forces import AppliedForce, AppliedTorque, depends_on_rate
@@ -17,6 +18,8 @@ from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .frames import Frame, ends_of_joint
 from .joints import Joint, coupling_row, make_joint, numbers, vector
 from .stacks import make_stack
+
+Given: TypeAlias = ArrayLike | None  # numbers of the user, judged by `joints.numbers`; None takes the default
 
 
 class Description:
@@ -56,14 +59,14 @@ class Description:
         name: str | None = None,
         *,
         mass: Any = None,
-        inertia: Any = None,
+        inertia: Given = None,
         shape: Any = None,
-        density: Any = None,
-        position: Any = None,
-        rotation: Any = None,
-        velocity: Any = None,
-        angular_velocity: Any = None,
-        center: Any = None,
+        density: Given = None,
+        position: Given = None,
+        rotation: Given = None,
+        velocity: Given = None,
+        angular_velocity: Given = None,
+        center: Given = None,
         color: str = "",
     ) -> Body:
         """A rigid body: `mass` with `inertia`, or a `shape` with `density` or `mass`.
@@ -93,7 +96,7 @@ class Description:
         return np.asarray(number(f"{why}: {name}", one))
 
     def point_mass(
-        self, name: str | None = None, *, mass: Any, position: Any = None, velocity: Any = None, color: str = ""
+        self, name: str | None = None, *, mass: Any, position: Given = None, velocity: Given = None, color: str = ""
     ) -> Body:
         """A mass without extent: three coordinates (two in the plane)."""
         name = self._new_name(name, "body")
@@ -121,7 +124,7 @@ class Description:
         self._names[name] = body
         return body
 
-    def add_frame(self, name: str, body: Body, *, position: Any = None, rotation: Any = None) -> Frame:
+    def add_frame(self, name: str, body: Body, *, position: Given = None, rotation: Given = None) -> Frame:
         """A named frame fixed in a body (or the ground), placed in coordinates of the body."""
         name, dim = self._new_name(name, "frame"), self.dimensions
         at = np.zeros(dim) if position is None else numbers(f"frame {name!r}", "position", position, dim)
@@ -181,39 +184,41 @@ class Description:
         return joint
 
     def revolute(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
         """A hinge: a common point and axis. In the plane a pin, without an axis."""
         extra = {} if self.dimensions == 2 and axis is None else {"axis": axis}
         return self.joint("revolute", name, a, b, at=at, **extra, **own)
 
     def prismatic(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
         """A slide along an axis fixed in a, without rotation."""
         return self.joint("prismatic", name, a, b, at=at, axis=axis, **own)
 
-    def spherical(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, **own: Any) -> Joint:
+    def spherical(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, **own: Any) -> Joint:
         """A ball joint: a common point."""
         return self.joint("spherical", name, a, b, at=at, **own)
 
-    def universal(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any, axis: Any, axis2: Any) -> Joint:
+    def universal(
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given, axis: Given, axis2: Given
+    ) -> Joint:
         """A Cardan joint: a common point, and `axis` (fixed in a) keeps its angle to `axis2` (fixed in b)."""
         return self.joint("universal", name, a, b, at=at, axis=axis, axis2=axis2)
 
     def cylindrical(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
         """A common axis: b slides along it and turns about it."""
         return self.joint("cylindrical", name, a, b, at=at, axis=axis, **own)
 
     def planar(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
         """b slides on a plane of a with the given normal, and turns about the normal."""
         return self.joint("planar", name, a, b, at=at, axis=axis, **own)
 
-    def fixed(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, **own: Any) -> Joint:
+    def fixed(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, **own: Any) -> Joint:
         """A weld."""
         if at is None and "point_a" not in own and isinstance(a, Body) and isinstance(b, Body):
             at = (b if a.fixed else a).origin
@@ -225,21 +230,21 @@ class Description:
         a: Body | Frame,
         b: Body | Frame,
         *,
-        point_a: Any = None,
-        point_b: Any = None,
-        length: Any = None,
+        point_a: Given = None,
+        point_b: Given = None,
+        length: Given = None,
     ) -> Joint:
         """A massless rod between two points given in the bodies; its length is their distance as placed."""
         return self.joint("distance", name, a, b, point_a=point_a, point_b=point_b, length=length)
 
     def point_on_line(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
         """A point of b stays on a line of a."""
         return self.joint("point_on_line", name, a, b, at=at, axis=axis, **own)
 
     def point_on_plane(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Any = None, axis: Any = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
         """A point of b stays on a plane of a with the given normal."""
         return self.joint("point_on_plane", name, a, b, at=at, axis=axis, **own)
@@ -250,15 +255,15 @@ class Description:
         a: Body | Frame,
         b: Body | Frame,
         *,
-        at: Any = None,
-        axis: Any = None,
-        pitch: Any,
+        at: Given = None,
+        axis: Given = None,
+        pitch: Given,
         **own: Any,
     ) -> Joint:
         """A cylindrical joint that advances by `pitch` per turn."""
         return self.joint("screw", name, a, b, at=at, axis=axis, pitch=pitch, **own)
 
-    def gear(self, name: str | None, first: Joint, second: Joint, *, ratio: Any, offset: float = 0.0) -> Joint:
+    def gear(self, name: str | None, first: Joint, second: Joint, *, ratio: Given, offset: float = 0.0) -> Joint:
         """The position of `second` is `ratio` times that of `first`, plus `offset`.
 
         Positions are angles or distances (a rack and pinion couples the two). Between angles that make full turns the
@@ -319,9 +324,9 @@ class Description:
     def spring(
         self,
         a: Body,
-        point_a: Any,
+        point_a: Given,
         b: Body,
-        point_b: Any,
+        point_b: Given,
         *,
         stiffness: float = 0.0,
         length: float = 0.0,
@@ -338,7 +343,7 @@ class Description:
         moving = tuple(body for body in bodies if not body.fixed)
         self._springs.append((first - second, moving, stiffness, length, damping, bodies, points))
 
-    def damper(self, a: Body, point_a: Any, b: Body, point_b: Any, *, damping: float) -> None:
+    def damper(self, a: Body, point_a: Given, b: Body, point_b: Given, *, damping: float) -> None:
         """A damper between two points given in the bodies."""
         self.spring(a, point_a, b, point_b, damping=damping)
 
@@ -418,7 +423,7 @@ class Description:
         row = PhaseRow(((1.0, coordinate),), 0.0, motion)
         return self._add_joint(Joint(name, "drive", joint.a, joint.b, [row], joint.place, joint.axis))
 
-    def start_velocity(self, body: Body, velocity: Any = None, angular_velocity: Any = None) -> None:
+    def start_velocity(self, body: Body, velocity: Given = None, angular_velocity: Given = None) -> None:
         """The velocity of a body's origin at the start, or its angular velocity, or both, in world coordinates.
 
         As in `body`, for bodies that exist: those of the gallery, or of files.
@@ -440,7 +445,7 @@ class Description:
         self._position("a start rate", joint, which)
         self._rates.append((joint, which, number(f"joint {joint.name!r}: its rate", rate)))
 
-    def force(self, body: Body, force: Any, *, at: Any = None) -> None:
+    def force(self, body: Body, force: Any, *, at: Given = None) -> None:
         """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`.
 
         A text is the name of a command: a parameter of the system with one number per dimension, zero at first.

@@ -174,7 +174,7 @@ class PhaseTerm(eqx.Module):
                     )
         return jnp.reshape((s * jnp.cos(angle) + c * jnp.sin(angle)) / self.scale, (1,))
 
-    def __call__(self, x: Any, *extra: Numbers) -> Any:
+    def __call__(self, x: Any, *extra: Any) -> Any:
         """As a `Local` term: `(particles)`; as a `Rheonomic` one: `(q, t)`."""
         if self.drive is None:
             return self.row(x)

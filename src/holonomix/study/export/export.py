@@ -114,9 +114,9 @@ def _write_unit(
 ) -> Path:
     """The file of an FMU."""
     commands = fmu.check_inputs(loop, inputs)
+    fmu.check_rows(loop, commands)
     kernel = make_kernel(loop, name, fma=machine.fma, width=machine.width, measure=measure)
     variables = fmu.variables_of(kernel, commands)
-    fmu.check_rows(loop, commands)
     fmu.check_units(units, variables)
     if version == 2:
         variables = [one for v in variables for one in v.elements()]
