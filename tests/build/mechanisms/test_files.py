@@ -538,3 +538,12 @@ def test_the_command_line_takes_robot_files(tmp_path):
     path.write_text(robot(link("arm", -2.0, (0.1, 0, 0), GOOD), part))
     with pytest.raises(CommandError, match="negative mass"):
         load_problem(spec)
+
+
+def test_a_single_free_link_is_a_problem(tmp_path):
+    m = hx.Mechanism.from_urdf(
+        write(tmp_path, f'<robot name="r">{link("cube", 1.0, (0, 0, 0), GOOD)}</robot>'), base="free"
+    )
+    problem = m.problem()
+    assert problem.q0.shape == (4, 3)
+    assert problem.scene.frames[0].name == "cube"

@@ -93,7 +93,7 @@ def _shapes(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
     if len(ends) == 1:
         ends.append(np.zeros(mechanism.dimensions))
     ends = ends + ends[:1] if len(ends) > 2 else ends
-    if disk is not None and not np.any(ends[0] - ends[-1]):
+    if disk is not None and ends and not np.any(ends[0] - ends[-1]):
         ends = [np.zeros(mechanism.dimensions), disk.size[0] * np.eye(mechanism.dimensions)[0]]  # shows that it turns
     line = (ShapeMark("line", _tuple(np.concatenate(ends)), color="" if disk is None else DARK),) if ends else ()
     return line if disk is None else (disk, *line)
