@@ -20,6 +20,8 @@ from .run import Run
 from .solution import Solution
 
 MAX_TURN = 60  # degrees by which the gradient of a constraint may turn in a step that is short enough
+MAX_CHANGE = 0.5  # relative change of the constraint forces in a step that is short enough
+SUDDEN = 2.0  # relative change of the constraint forces in a step above which they explain its failure
 MIN_VIOLATION = 1e-3  # relative violation of a constraint above which a state has left the manifold
 
 
@@ -59,6 +61,8 @@ def advice(
             text += f"take dt below {shorter:.2g}"
         elif status == Status.OTHER_ROOT:
             text = f"take dt below {abs(float(dt)) / 2:.2g}"
+    if status in (Status.NOT_CONVERGED, Status.NONFINITE) and p is not None and dt is not None:
+        text = _sudden_forces(system, q, p, t, dt) or text
     if status == Status.NONFINITE and (violation := _violation(method, system, q, t)) is not None:
         text = (
             f"it had left the manifold (max|g| = {violation:.3g}), which {method.name} does not keep: use RATTLE, a "
@@ -89,6 +93,49 @@ def _turned(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numb
         return jnp.min(after.row_products(mass, q, before) / jnp.sqrt(both))
 
     return jax.lax.map(smallest, sizes)
+
+
+def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> str | None:
+    """Advice for a step in which constraint forces rise far more than others do, as near a singular position.
+
+    There the energy of heavy bodies goes into light ones. A time T before, these have `k ~ P T` of the kinetic energy
+    K, where P is the power that constraints transfer. It grows as `k ~ 1/T` until it is all: the passage takes `T k/K`.
+    """
+    if not system.has_constraints:
+        return None
+    sizes = float(dt) * 0.5 ** (np.arange(61) / 2)
+    held, applied, pace = map(np.asarray, _force_changes(system, *map(jnp.asarray, (q, p, t, sizes))))
+    gentle = np.flatnonzero(held <= MAX_CHANGE)
+    if held[0] < SUDDEN or not applied[0] <= MAX_CHANGE or not gentle.size or not 0 < pace < np.inf:
+        return None
+    ahead = 4 * abs(float(sizes[gentle[0]]))  # forces change by half in about a quarter of the time that is left
+    passage = min(float(pace) * ahead, 0.25) * ahead
+    return (
+        f"constraint forces rise within {ahead:.1g} by far more than other forces: the motion comes to a singular "
+        "position, as of two links that come into line, where heavy bodies drive light ones; it takes about "
+        f"{passage:.1g} to pass. Take dt below {2 * passage:.1g}, or start from another position"
+    )
+
+
+@compiled
+def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> tuple[Any, Any, Any]:
+    """The relative change of the constraint forces and of all others in steps of these sizes along the motion.
+
+    And the power that constraint forces transfer from some coordinates to others, per kinetic energy.
+    """
+
+    def forces(q: Numbers, p: Numbers, t: Real) -> tuple[Any, Any]:
+        return system.linearize(q, t).transpose(system.multipliers(q, p, t)), system.force(q, p, t)
+
+    held, applied = forces(q, p, t)
+    speed, push = system.velocity(q, p), applied - held
+    norm = lambda x: jnp.sqrt(jnp.sum(x * system.inverse_mass(q, x)))
+
+    def changes(h: Real) -> tuple[Any, Any]:
+        after = forces(q + h * speed + h**2 / 2 * system.inverse_mass(q, push), p + h * push, t + h)
+        return norm(after[0] - held) / norm(held), norm(after[1] - applied) / jnp.maximum(norm(held), norm(applied))
+
+    return *jax.lax.map(changes, sizes), jnp.sum(jnp.maximum(-speed * held, 0.0)) / system.kinetic(q, p)
 
 
 def _faster_iterations(method: AbstractMethod) -> Iterator[str]:

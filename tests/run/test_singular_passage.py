@@ -1,0 +1,89 @@
+"""A heavy weight straightens two light links: a passage far shorter than a step, which the error says and measures."""
+
+from __future__ import annotations
+
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import holonomix as hx
+
+BEND, HALF, INERTIA, GRAVITY = 0.26, 0.25, 0.03, 9.81
+X, Y = HALF * np.sin(BEND), HALF * np.cos(BEND)
+END = 0.09  # the links are in line at about 0.083
+
+
+def mechanism(weight):
+    m = hx.Mechanism(gravity=(0, -GRAVITY), dimensions=2)
+    upper = m.body("upper", mass=1.0, inertia=INERTIA, position=(X, -Y), rotation=BEND)
+    lower = m.body("lower", mass=1.0, inertia=INERTIA, position=(X, -3 * Y), rotation=-BEND)
+    load = m.body("load", mass=weight, inertia=1.0, position=(0, -4 * Y))
+    m.revolute("shoulder", m.ground, upper, at=(0, 0))
+    elbow = m.revolute("elbow", upper, lower, at=(2 * X, -2 * Y))
+    m.revolute("wrist", lower, load, at=(0, -4 * Y))
+    masses = [(1.0, (HALF, 0)), (1.0, (2 * HALF, HALF)), (weight, (2 * HALF, 2 * HALF))]
+    return m.problem(dt=1e-3), lambda sol: elbow.angle(sol)[-1], masses, INERTIA
+
+
+def points(weight):
+    masses = np.array([[1.0], [weight]])
+
+    def bend(sol):
+        upper, lower = sol.q[-1, 0], sol.q[-1, 1] - sol.q[-1, 0]
+        return np.arctan2(upper[0] * lower[1] - upper[1] * lower[0], upper @ lower) + 2 * BEND
+
+    rods = lambda q: jnp.array([q[0] @ q[0], (q[1] - q[0]) @ (q[1] - q[0])]) - 4 * HALF**2
+    system = hx.System(lambda q: GRAVITY * jnp.sum(masses[:, 0] * q[:, 1]), rods, mass=masses)
+    problem = hx.Problem(system, np.array([[2 * X, -2 * Y], [0, -4 * Y]]), np.zeros((2, 2)), 1e-3, END)
+    return problem, bend, [(1.0, (2 * HALF, 0)), (weight, (2 * HALF, 2 * HALF))], 0.0
+
+
+def reference(masses, inertia):
+    """The change of the angle between the links up to `END`, from two angles without constraints."""
+
+    def rates(t, z):
+        a, w = z[:2], z[2:]
+        matrix, load = inertia * np.eye(2), np.zeros(2)
+        for m, arms in masses:
+            rows = np.array([arms * np.cos(a), arms * np.sin(a)])
+            matrix += m * rows.T @ rows
+            load -= m * (rows.T @ np.array([-(arms * np.sin(a)) @ w**2, (arms * np.cos(a)) @ w**2 + GRAVITY]))
+        return np.concatenate([w, np.linalg.solve(matrix, load)])
+
+    end = solve_ivp(rates, (0, END), [BEND, -BEND, 0, 0], method="DOP853", rtol=1e-10, atol=1e-10).y[:, -1]
+    return end[1] - end[0] + 2 * BEND
+
+
+@pytest.mark.parametrize(
+    ("make", "weight", "longest"),
+    [
+        (points, 1e3, 2e-4),
+        pytest.param(points, 1e4, 2e-5, marks=pytest.mark.slow),
+        pytest.param(mechanism, 1e3, 2e-4, marks=pytest.mark.slow),
+        pytest.param(mechanism, 1e4, 2e-5, marks=pytest.mark.slow),
+    ],
+)
+def test_the_error_gives_a_step_that_passes(make, weight, longest):
+    problem, bend, masses, inertia = make(weight)
+    with pytest.raises(hx.SimulationError, match="singular position, as of two links that come into line") as caught:
+        hx.simulate(problem, hx.RATTLE(), t1=END)
+    found = re.search(r"Take dt below ([\d.e-]+),", str(caught.value))
+    assert found is not None
+    advised = float(found[1])
+    assert longest / 2.1 <= advised <= longest * 2.1
+    assert hx.simulate(problem, hx.RATTLE(), t1=END, dt=0.9 * advised).status == hx.Status.OK
+    exact, errors = reference(masses, inertia), []
+    for dt in (advised / 8, advised / 16):
+        sol = hx.simulate(problem, hx.RATTLE(), t1=END, dt=dt)
+        errors.append(abs(bend(sol) - exact))
+    assert errors[1] < 1e-3 and errors[1] < errors[0] / 3  # along the exact motion
+
+
+def test_a_blow_up_of_a_potential_is_not_called_a_singular_position():
+    system = hx.System(lambda q: -1.0 / (q[1] + 0.9) ** 2, lambda q: jnp.array([q @ q - 1.0]))
+    with pytest.raises(hx.SimulationError) as caught:
+        hx.simulate(system, hx.RATTLE(), np.array([1.0, 0.0]), np.array([0.0, -1.0]), dt=0.3, steps=400)
+    assert "singular position" not in str(caught.value)
