@@ -105,10 +105,11 @@ def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: 
         return None
     sizes = float(dt) * 0.5 ** (np.arange(61) / 2)
     held, applied, pace = map(np.asarray, _force_changes(system, *map(jnp.asarray, (q, p, t, sizes))))
-    gentle = np.flatnonzero(held <= MAX_CHANGE)
-    if held[0] < SUDDEN or not applied[0] <= MAX_CHANGE or not gentle.size or not 0 < pace < np.inf:
+    fast = np.flatnonzero(~(held <= MAX_CHANGE))
+    sudden = np.any(held >= SUDDEN) and applied[0] <= MAX_CHANGE and fast[-1] + 1 < len(sizes)
+    if not sudden or not 0 < pace < np.inf:
         return None
-    ahead = 4 * abs(float(sizes[gentle[0]]))  # forces change by half in about a quarter of the time that is left
+    ahead = 4 * abs(float(sizes[fast[-1] + 1]))  # forces change by half in about a quarter of the time that is left
     passage = min(float(pace) * ahead, 0.25) * ahead
     return (
         f"constraint forces rise within {ahead:.1g} by far more than other forces: the motion comes to a singular "
