@@ -54,15 +54,15 @@ def advice(
     text = status.advice
     if status == Status.NOT_CONVERGED:
         text = "try a smaller dt, or a larger max_iterations" + "".join(f", or {x}" for x in _faster_iterations(method))
-    if status in (Status.NOT_CONVERGED, Status.OTHER_ROOT) and p is not None and dt is not None:
-        shorter = _gentle_step(system, q, p, t, dt)
+    if status in (Status.NOT_CONVERGED, Status.OTHER_ROOT, Status.NONFINITE) and p is not None and dt is not None:
+        shorter = None if status == Status.NONFINITE else _gentle_step(system, q, p, t, dt)
         if shorter is not None:
             text = f"without constraints the step would turn one by more than {MAX_TURN} degrees: "
             text += f"take dt below {shorter:.2g}"
         elif status == Status.OTHER_ROOT:
             text = f"take dt below {abs(float(dt)) / 2:.2g}"
-    if status in (Status.NOT_CONVERGED, Status.NONFINITE) and p is not None and dt is not None:
-        text = _sudden_forces(system, q, p, t, dt) or text
+        else:
+            text = _sudden_forces(system, q, p, t, dt) or text
     if status == Status.NONFINITE and (violation := _violation(method, system, q, t)) is not None:
         text = (
             f"it had left the manifold (max|g| = {violation:.3g}), which {method.name} does not keep: use RATTLE, a "
