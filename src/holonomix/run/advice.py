@@ -110,7 +110,9 @@ def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: 
     if not sudden or not 0 < pace < np.inf:
         return None
     ahead = 4 * abs(float(sizes[fast[-1] + 1]))  # forces change by half in about a quarter of the time that is left
-    passage = min(float(pace) * ahead, 0.25) * ahead
+    passage = min(float(pace) * ahead, 1.0) * ahead
+    if passage > abs(float(dt)) / 8:
+        return None
     return (
         f"constraint forces rise within {ahead:.1g} by far more than other forces: the motion comes to a singular "
         "position, as of two links that come into line, where heavy bodies drive light ones; it takes about "
