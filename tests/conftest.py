@@ -182,7 +182,8 @@ def pytest_runtest_setup(item):
 
 
 def pytest_report_teststatus(report):
-    if report.skipped and NOT_REACHED in dict(report.user_properties):
+    properties = getattr(report, "user_properties", ())  # a file that is skipped as a whole has none
+    if report.skipped and NOT_REACHED in dict(properties):
         return NOT_REACHED, "", NOT_REACHED.upper()
     return None
 

@@ -297,7 +297,7 @@ def _is_key(key: object) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == np.uint32)
 
 
-def check_clock(t0: Real, dt: Real) -> None:
+def check_clock(t0: ArrayLike, dt: ArrayLike) -> None:
     """Time moves: `t0` is a finite number, small enough that adding `dt` to it changes it."""
     if isinstance(t0, Tracer):
         return

@@ -282,8 +282,9 @@ MJCF = """
 
 
 def test_a_mujoco_file_with_a_loop(tmp_path):
-    with pytest.warns(UnsupportedWarning, match="<actuator>.*contacts"):
+    with pytest.warns(UnsupportedWarning, match="left out: contacts of geoms"):
         m = hx.Mechanism.from_mjcf(write(tmp_path, MJCF, "loop.xml"))
+    assert [motor.joint.name for motor in m.motors.values()] == ["A"]
     assert [body.name for body in m.bodies] == ["a", "b", "c", "ball"]
     problem = m.problem()
     assert m.redundancy.degrees_of_freedom == 1 + 6

@@ -139,6 +139,7 @@ def test_properties_without_meaning_are_not_applicable():
         "symplectic": False,
         "symmetric": False,
         "energy": False,
+        "energy balance": True,
         "constraint": True,
         "hidden constraint": True,
     }

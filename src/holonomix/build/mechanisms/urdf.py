@@ -387,14 +387,14 @@ class _Reader:
                 self.left_out["dry friction of joints"] += 1
         limit = self.joints[name].find("limit")
         if limit is not None and self.joints[name].get("type") != "continuous":
-            ends = [one_number(limit, key, 0.0) for key in ("lower", "upper")]
+            lower, upper = (one_number(limit, key, 0.0) for key in ("lower", "upper"))
             turn = bool(made.coordinates) and made.coordinates[0].kind == "angle"
-            if turn and ends[1] - ends[0] >= 2 * np.pi:
+            if turn and upper - lower >= 2 * np.pi:
                 return  # no limit
-            if self.limits == "ignore" or not made.coordinates or not ends[0] < ends[1]:
+            if self.limits == "ignore" or not made.coordinates or not lower < upper:
                 self.left_out["limits of joints"] += 1
             else:
-                self.ranges.append((made, *ends))
+                self.ranges.append((made, lower, upper))
 
     def _transmissions(self) -> None:
         """Actuators of transmissions as motors."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.checks import whole_number
 from ...core.errors import InputError
-from ...core.types import Numbers, Real
+from ...core.types import ArrayLike, Numbers, Real
 from ...mechanics.problem import Problem
 from ..mechanisms import Box, Cylinder, Mechanism, Ring, Sphere
 from ..mechanisms.bodies import Body
@@ -213,7 +213,7 @@ def hoberman_ring(sectors: int = 8, rate: float = 0.5, mechanism: bool = False) 
 def stewart_platform(
     stiffness: float = 2000.0,
     damping: float = 0.0,
-    push: Sequence[Real] | Numbers | np.ndarray = (0.3, 0.2, 0.0),
+    push: ArrayLike = (0.3, 0.2, 0.0),
     mechanism: bool = False,
 ) -> Problem | Mechanism:
     """A hexapod: a platform on six legs, each a slide between a universal joint below and a ball joint above.
