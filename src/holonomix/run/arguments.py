@@ -391,9 +391,9 @@ def _axes_of_start(
     if len(readings) > 1:
         shared, each = readings.items()
         raise InputError(
-            f"q0 of shape {np.shape(q0)} with {count} values of params has two readings. One start of shape {shared[0]} "
-            f"that all {count} trajectories share: write in_axes={shared[1]}; or {count} starts of shape {each[0]}, one "
-            f"per trajectory: write in_axes={each[1]}"
+            f"q0 of shape {np.shape(q0)} with {count} values of params has two readings. One start of shape "
+            f"{shared[0]} that all {count} trajectories share: write in_axes={shared[1]}; or {count} starts of shape "
+            f"{each[0]}, one per trajectory: write in_axes={each[1]}"
         )
     return next(iter(readings.values())) if readings else dict(zip(("q0", "p0"), pairs[-1], strict=True))
 
