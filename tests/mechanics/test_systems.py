@@ -87,6 +87,13 @@ def test_with_params_keeps_what_is_left_out_and_refuses_other_names():
         stiff.with_params({"gravity": 1.0})
 
 
+def test_a_problem_with_other_params_has_no_reference_of_the_old_ones():
+    problem = hx.models.harmonic_oscillator()
+    name = next(iter(problem.system.params))
+    other = problem.with_params({name: 2 * problem.system.params[name]})
+    assert other.reference is None and problem.reference is not None and other.dt == problem.dt
+
+
 def test_a_system_travels_through_jit_vmap_and_grad():
     system = pendulum(mass=jnp.array([1.0, 2.0]))
     direct = system.hamiltonian(Q, P)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ..core import pictures
 from ..core.errors import InputError
@@ -53,6 +54,14 @@ class Problem:
         times are in `ase.units`. Options are `params`, further `constraints`, `dt` (1 fs), `t1` (1 ps) and `name`.
         """
         return pictures.atoms.from_ase(atoms, potential, **options)
+
+    def with_params(self, params: PyTree) -> Problem:
+        """The same problem with other parameter values, as those of `System.with_params`; nothing is recompiled.
+
+        The start stays as it is. The reference solution and the invariants are left out, which may depend on the
+        parameters.
+        """
+        return dataclasses.replace(self, system=self.system.with_params(params), reference=None, invariants={})
 
     def __repr__(self) -> str:
         """Three lines: the name, the size, and the run."""

@@ -51,6 +51,14 @@ def test_a_drive_beside_a_command():
     assert abs(m["elbow"].angle(sol)[-1] - 0.005) < 1e-12
 
 
+def test_a_problem_with_commands_keeps_its_joints():
+    m = hx.Mechanism(gravity=(0, 0), dimensions=2)
+    rod = m.body("rod", mass=2.0, inertia=0.5)
+    m.motor(m.revolute("shaft", m.ground, rod, at=(0, 0)), "torque")
+    sol = hx.simulate(m.problem(dt=1e-2).with_params({"torque": 0.3}), hx.RATTLE(), steps=20)
+    assert sol.joint("shaft").angle[-1] == pytest.approx(0.5 * 0.6 * 0.2**2, rel=1e-3)
+
+
 def test_names_of_commands_are_checked():
     m = arm("motor", "push", [0.0, 0.0, 0.0])
     with pytest.raises(hx.InputError, match="not empty"):

@@ -124,6 +124,15 @@ def test_an_expression_that_is_constant_for_one_sign_only_is_kept():
     assert small.system.position_mass
 
 
+def test_a_problem_with_other_params_keeps_its_names():
+    problem = hx.from_sympy(kinetic(x) - g * x**2 / 2, [x], parameters={m: 2.0, "g": 8.0}, q0=[0.3])
+    sol = hx.simulate(problem.with_params({"g": 2.0}), hx.RATTLE(), dt=0.01, steps=50)
+    assert sol["x"][-1] == pytest.approx(0.3 * np.cos(0.5), rel=1e-4)
+    assert problem.system.params["g"] == 8.0
+    with pytest.raises(hx.InputError, match="not 'gravity'"):
+        problem.with_params({"gravity": 2.0})
+
+
 def test_parameters_are_leaves_of_params():
     problem = hx.from_sympy(kinetic(x) - g * x**2 / 2, [x], parameters={m: 2.0, "g": 8.0}, q0=[0.3])
     run = lambda system: hx.integrate(system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=50)[0][0]

@@ -258,7 +258,7 @@ class Mechanism(Description):
     def commands(self) -> dict[str, Any]:
         """The motors, forces and torques that are named parameters of the system, at zero.
 
-        `problem.system.with_params({"elbow motor": 2.0, ...})` sets them, and an FMU has them as inputs.
+        `problem.with_params({"elbow motor": 2.0, ...})` sets them, and an FMU has them as inputs.
         """
         return {name: np.zeros(shape) for name, shape in self._commands.items()}
 
