@@ -190,4 +190,6 @@ def _as_value(x: object) -> Any:
         raise InputError(
             f"params must be a PyTree of numbers and arrays; one of its leaves is {short_repr(x)}"
         ) from error
+    if jnp.iscomplexobj(value):
+        raise InputError(f"params must hold real numbers; one of its leaves is {short_repr(x)}")
     return jax.lax.convert_element_type(value, value.dtype) if value.weak_type else value
