@@ -20,6 +20,7 @@ from sympy.physics.mechanics import LagrangesMethod, dynamicsymbols  # noqa: E40
 t = dynamicsymbols._t
 m, l, g, w = sympy.symbols("m l g w", positive=True)
 x, y, z, r, s = dynamicsymbols("x y z r s")
+OTHER_TIME = sympy.Function("x")(sympy.Symbol("t", real=True))  # prints as x does
 VALUES = {"m": 1.3, "l": 0.7, "g": 9.81, "w": 2.1}
 
 
@@ -237,6 +238,10 @@ def test_equal_subexpressions_are_computed_once():
         ((kinetic(x) - sympy.I * x, [x]), {}, "contains I, which is not a real number"),
         ((kinetic(x), [x]), {"parameters": {m: "heavy"}}, "the parameter m must be a number"),
         ((kinetic(x), [x]), {"parameters": {m: [1, 2]}}, "the parameter m must be one real number"),
+        ((kinetic(x), [x]), {"parameters": {m: None}}, "the parameter m must be a number, not None"),
+        ((kinetic(x), [OTHER_TIME]), {}, r"x\(t\) of the time Symbol\('t'\).*is Symbol\('t', real=True\)"),
+        ((kinetic(x), [x]), {"q0": {OTHER_TIME: 1.0}}, r"q0 contains x\(t\) of the time Symbol\('t', real=True\)"),
+        ((kinetic(x), [OTHER_TIME, y]), {}, r"one time.*Symbol\('t'\), Symbol\('t', real=True\)"),
         ((kinetic(x),), {}, "coordinates must be given"),
         (("m*x", [x]), {"parameters": 3}, "parameters must be a dict"),
         ((3.0j, [x]), {}, "no kinetic energy of x|not a real number"),

@@ -91,6 +91,8 @@ def _parameters(given: Any) -> tuple[dict[str, Any], dict[Any, Any]]:
     if given is not None and not isinstance(given, Mapping):
         raise InputError(f"parameters must be a dict from symbols to numbers, not {short_repr(given)}")
     for key, value in (given or {}).items():
+        if value is None:
+            raise InputError(f"the parameter {key} must be a number, not None")
         if isinstance(key, AppliedUndef):
             motions[key] = sympy.sympify(value)
             continue
@@ -123,7 +125,10 @@ class Reader:
         dynamic = [isinstance(x, AppliedUndef) for x in self.coordinates]
         times = {x.args[0] for x in self.coordinates if x.args} or {dynamicsymbols._t}
         if len(times) > 1 or (self.coordinates and 0 < sum(dynamic) < len(dynamic)) or not self.coordinates:
-            raise InputError(f"coordinates must be functions of one time, or plain symbols: {self.coordinates}")
+            several = f"; their times are {', '.join(sorted(map(sympy.srepr, times)))}" if len(times) > 1 else ""
+            raise InputError(
+                f"coordinates must be functions of one time, or plain symbols: {self.coordinates}{several}"
+            )
         (self.time,) = times
         if all(dynamic) and equations.speeds is None:
             speeds = tuple(sympy.Derivative(x, self.time) for x in self.coordinates)
@@ -165,7 +170,10 @@ class Reader:
         known = self.plain_symbols
         if self.motions or any(y not in known for y in x.atoms(sympy.Derivative)):
             x = x.xreplace(self.motions).doit()
-        if lost := sorted(str(y) for y in x.atoms(AppliedUndef) if y not in known):
+        unknown = sorted((y for y in x.atoms(AppliedUndef) if y not in known), key=str)
+        for y in unknown:
+            self.check_time(what, y)
+        if lost := [str(y) for y in unknown]:
             raise InputError(
                 f"{what} contains {', '.join(lost)}, which is not a coordinate: add it to coordinates, or prescribe "
                 f"its motion, parameters={{{lost[0]}: expression of t}}"
@@ -176,6 +184,16 @@ class Reader:
         x = x.xreplace(known)
         twins = {y: self.t for y in x.free_symbols if y.name == "t" and y not in (self.t, *self.q, *self.v)}
         return x.xreplace(twins) if twins and "t" not in self.values else x
+
+    def check_time(self, what: str, function: Any) -> None:
+        """Raise if a function depends on another time than the coordinates, which may print the same."""
+        srepr, time = sympy_module().srepr, function.args[0]
+        similar = function.func.__name__ in self.names or str(time) == str(self.time)
+        if similar and len(function.args) == 1 and time.is_Symbol and time != self.time:
+            raise InputError(
+                f"{what} contains {function} of the time {srepr(time)}, but the time of the coordinates is "
+                f"{srepr(self.time)}: use one symbol, such as t = dynamicsymbols._t, for both"
+            )
 
     def show(self, expression: Any) -> str:
         """The text of an expression, for errors."""
@@ -229,6 +247,8 @@ class Reader:
         for k, (x, known) in enumerate(zip(self.coordinates, self.names, strict=True)):
             if key == x or label == known:
                 return k
+        if isinstance(key, sympy_module("sympy.core.function").AppliedUndef):
+            self.check_time(what, key)
         raise InputError(f"{what} names {key}, which is not a coordinate; there are {', '.join(self.names)}")
 
     def _symbols(self) -> Symbols:
