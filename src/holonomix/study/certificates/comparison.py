@@ -12,7 +12,7 @@ import numpy as np
 from ...core import pictures
 from ...core.checks import number, short_repr, whole_number
 from ...core.errors import HolonomixError, InputError, MethodError
-from ...core.types import Numbers, Real
+from ...core.types import ArrayLike, Numbers, Real
 from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem
 from ...mechanics.projection import project
@@ -129,7 +129,7 @@ class Comparison:
 def compare(
     problem: Problem,
     methods: Iterable[Any] | dict[str, Any],
-    *,
+    *start: ArrayLike,
     dt: float | None = None,
     t1: float | None = None,
     omega: float | None = None,
@@ -142,7 +142,7 @@ def compare(
     each half of the one before. Methods for stiff systems run on `problem.system.penalized(omega)`, by default with
     `omega = 2/dt`. `progress` is called with the name of each method. `Comparison.plot()` draws the result.
     """
-    check_problem("compare(problem, methods)", problem)
+    check_problem("compare(problem, methods)", problem, *start)
     if not isinstance(methods, Iterable) or isinstance(methods, str):
         raise InputError(f"methods must be a list of methods, or a dict with their names, not {short_repr(methods)}")
     listed = list(methods.values() if isinstance(methods, dict) else methods)
