@@ -109,6 +109,11 @@ class Comparison:
             return {}
         return {c.name: c.drift for c in self.curves if not c.drift <= LARGE_DRIFT * min(known)}
 
+    def __str__(self) -> str:
+        from .table import as_text
+
+        return as_text(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data for JSON."""
         return {**dataclasses.asdict(self), "cheapest": {f"1e{k}": name for k, name in self.cheapest.items()}}
