@@ -1,8 +1,9 @@
-"""Values of the parameters of many trajectories, merged with those of a system."""
+"""Values of the parameters of many trajectories, merged with those of a system, and the axes of their starts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..core.errors import InputError, ShapeError
+from ..core.types import ArrayLike
+from ..mechanics.abstract import AbstractSystem
+from ..mechanics.projection import check_functions
 
 
 def merge_params(known: PyTree, given: PyTree, name: str = "params") -> tuple[PyTree, PyTree, int | None]:
@@ -47,3 +51,48 @@ def merge_params(known: PyTree, given: PyTree, name: str = "params") -> tuple[Py
     if len(set(lengths.values())) > 1:
         raise ShapeError(f"the leading axes differ: {', '.join(f'{k} has {v}' for k, v in lengths.items())}")
     return values, axes, next(iter(lengths.values()), None)
+
+
+def axes_of_start(
+    system: AbstractSystem, q0: ArrayLike, p0: ArrayLike, count: int, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Whether q0 and p0 have an axis over `count` trajectories (0) or are shared (None); raises if both are possible.
+
+    `given` is `in_axes`. Where the shape of q is not known, a start that has `count` entries along its first axis is
+    shared or per trajectory as the functions of the system accept its shape or that of its entries.
+    """
+
+    def possible(name: str, x: ArrayLike) -> list[int | None]:
+        shape = np.shape(x)
+        if name in given:
+            return [given[name]]
+        if system.shape is not None:
+            return [None if shape == system.shape else 0]
+        return [None, 0] if shape[:1] == (count,) else [None]
+
+    def one(x: ArrayLike, axis: int | None) -> tuple[int, ...]:
+        return np.shape(x) if axis is None else np.shape(x)[1:]
+
+    pairs = [(a, b) for a in possible("q0", q0) for b in possible("p0", p0)]
+    readings = {one(q0, a): {"q0": a, "p0": b} for a, b in pairs if one(q0, a) == one(p0, b)}
+    if len(readings) > 1:
+        readings = {shape: axes for shape, axes in readings.items() if _fits(system, shape)} or readings
+    if len(readings) > 1:
+        shared, each = readings.items()
+        raise InputError(
+            f"q0 of shape {np.shape(q0)} with {count} values of params has two readings. One start of shape "
+            f"{shared[0]} that all {count} trajectories share: write in_axes={shared[1]}; or {count} starts of shape "
+            f"{each[0]}, one per trajectory: write in_axes={each[1]}"
+        )
+    return next(iter(readings.values())) if readings else dict(zip(("q0", "p0"), pairs[-1], strict=True))
+
+
+def _fits(system: Any, shape: tuple[int, ...]) -> bool:
+    """Whether the functions and the mass of a system accept a q of this shape."""
+    q = jnp.ones(shape)
+    try:
+        check_functions(system, q, q, 0.0)
+        jax.eval_shape(system.momentum, q, q)
+    except Exception:  # whatever a function of the user raises
+        return False
+    return True
