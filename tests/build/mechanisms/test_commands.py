@@ -51,6 +51,7 @@ def test_a_drive_beside_a_command():
     assert abs(m["elbow"].angle(sol)[-1] - 0.005) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_problem_with_commands_keeps_its_joints():
     m = hx.Mechanism(gravity=(0, 0), dimensions=2)
     rod = m.body("rod", mass=2.0, inertia=0.5)
