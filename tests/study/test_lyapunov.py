@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -108,3 +109,13 @@ def test_what_cannot_be_measured_is_refused():
         hx.lyapunov(problem, hx.RATTLE(), t1=1.0)
     with pytest.raises(hx.errors.InputError, match="system without a start"):
         hx.lyapunov(problem.system, hx.RATTLE())
+
+
+@pytest.mark.parametrize(("height", "mass", "count"), [(1.0, 1.0, 1), (-1.0, 1.0, 2), (1.0, 1e-26, 2)])
+def test_exponents_of_a_pendulum_at_rest(height, mass, count):
+    """Upright `sqrt(g)` and its negative, hanging zero: what moves there is round-off, and gives no units."""
+    system = hx.System(lambda q: 9.81 * mass * q[1], lambda q: jnp.array([q @ q - 1.0]), mass=mass)
+    problem = hx.Problem(system, [0.0, height], [0.0, 0.0], dt=0.02, t1=50.0)
+    found = hx.lyapunov(problem, hx.RATTLE(), count=count)
+    wanted = np.sqrt(9.81) * np.array([1.0, -1.0])[:count] if height > 0 else np.zeros(count)
+    np.testing.assert_allclose(found.values, wanted, rtol=0, atol=0.01)
