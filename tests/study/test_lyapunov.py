@@ -111,6 +111,15 @@ def test_what_cannot_be_measured_is_refused():
         hx.lyapunov(problem.system, hx.RATTLE())
 
 
+@pytest.mark.parametrize("mass", [1e-26, 1e26])
+def test_exponents_at_a_saddle(mass):
+    """Nothing moves there that could give momenta a unit beside positions."""
+    saddle = hx.System(lambda q: mass * (q[0] ** 2 - q[1] ** 2) / 2, mass=mass)
+    found = hx.lyapunov(hx.Problem(saddle, [0.0, 0.0], [0.0, 0.0], dt=0.02, t1=60.0), hx.StormerVerlet(), count=2)
+    np.testing.assert_allclose(found.values, [1.0, 0.0], rtol=0, atol=0.01)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("height", "mass", "count"), [(1.0, 1.0, 1), (-1.0, 1.0, 2), (1.0, 1e-26, 2)])
 def test_exponents_of_a_pendulum_at_rest(height, mass, count):
     """Upright `sqrt(g)` and its negative, hanging zero: what moves there is round-off, and gives no units."""

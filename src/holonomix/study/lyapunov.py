@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -127,7 +128,10 @@ def _growth(
     def step(q: Numbers, p: Numbers, t: Any) -> Any:
         return integrate(system, method, q, p, dt=dt, steps=every, t0=t, adjoint="forward")
 
-    unit = _units(system, method, q, p, dt, every, seed)
+    identity = lambda dq, dp: (dq, dp)
+    # the derivative of the projection maps onto the tangent space
+    onto = jax.linearize(lambda q, p: project(system, q, p), q, p)[1] if system.has_constraints else identity
+    unit = _units(system, method, q, p, dt, every, seed, onto)
 
     def orthonormal(tangents: Any) -> tuple[Any, Any]:
         flat = [jnp.reshape(x, (count, -1)) / u for x, u in zip(tangents, unit, strict=True)]
@@ -147,11 +151,13 @@ def _growth(
         return jax.lax.scan(chunk, (q, p, tangents), jnp.arange(chunks))[1]
 
     tangents = tuple(u * x for u, x in zip(unit, _directions(q, count, seed), strict=True))
-    tangents = jax.vmap(_onto_tangent_space(system, q, p))(*tangents)
+    tangents = jax.vmap(onto)(*tangents)
     return np.asarray(run(q, p, orthonormal(tangents)[0]))
 
 
-def _units(system: Any, method: Any, q: Numbers, p: Numbers, dt: float, every: int, seed: int) -> list[Any]:
+def _units(
+    system: Any, method: Any, q: Numbers, p: Numbers, dt: float, every: int, seed: int, onto: Callable[..., Any]
+) -> list[Any]:
     """Sizes of q and p, whose units differ, so that a tangent vector has a length: of the motion from the start.
 
     The changes from a start at rest are round-off, and no sizes. There only the ratio of momenta to positions counts,
@@ -167,7 +173,7 @@ def _units(system: Any, method: Any, q: Numbers, p: Numbers, dt: float, every: i
     force = dt * float(jnp.max(jnp.abs(system.force(q, p, jnp.zeros((), q.dtype)))))
     sizes = [float(np.nanmax(np.abs(x))) for x in pilot]
     if scales[0] <= loose(q.dtype) * sizes[0] or scales[1] <= loose(q.dtype) * max(sizes[1], force):
-        onto, (dq, dp) = _onto_tangent_space(system, q, p), (x[0] for x in _directions(q, 1, seed))
+        dq, dp = (x[0] for x in _directions(q, 1, seed))
         push = jax.jit(lambda dq, dp: jax.jvp(rows, (q, p), onto(dq, dp))[1])
         moved = [float(jnp.max(jnp.abs(x))) for way in ((dq, 0 * dp), (0 * dq, dp)) for x in push(*way)]
         by_position, by_momentum = (b / a if a else 0.0 for a, b in (moved[:2], moved[2:]))
@@ -178,11 +184,6 @@ def _units(system: Any, method: Any, q: Numbers, p: Numbers, dt: float, every: i
 def _directions(q: Numbers, count: int, seed: int) -> list[Any]:
     """Random changes of q and of p."""
     return [jax.random.normal(k, (count, *q.shape), q.dtype) for k in jax.random.split(jax.random.key(seed), 2)]
-
-
-def _onto_tangent_space(system: Any, q: Numbers, p: Numbers) -> Any:
-    """The derivative of the projection, which maps onto the tangent space."""
-    return jax.linearize(lambda q, p: project(system, q, p), q, p)[1] if system.has_constraints else lambda *x: x
 
 
 def _summary(rates: np.ndarray, gap: float, problem: str, method: str) -> Lyapunov:
