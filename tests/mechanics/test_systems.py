@@ -63,6 +63,30 @@ def test_params_reach_potential_and_constraint():
     assert float(slope) == pytest.approx(-4.0, rel=1e-14)
 
 
+def test_with_params_keeps_what_is_left_out_and_refuses_other_names():
+    def potential(q, params):
+        return params["weight"]["g"] * params["weight"]["m"] * q[1] + 0.5 * params["k"] * q @ q
+
+    system = hx.System(potential, params={"weight": {"g": 3.0, "m": 2.0}, "k": 1.0})
+    other = system.with_params({"weight": {"g": 1.0}})
+    assert other.params == {"weight": {"g": 1.0, "m": 2.0}, "k": 1.0}
+    assert jax.tree.structure(other) == jax.tree.structure(system)
+    value = jax.jit(lambda g: system.with_params({"weight": {"g": g}}).potential(Q))
+    assert float(jax.grad(value)(5.0)) == pytest.approx(2 * float(Q[1]), rel=1e-14)
+    for wrong, words in (
+        ({"gravity": 1.0}, r"params of the system has the names 'k', 'weight'; not 'gravity'"),
+        ({"weight": {"G": 1.0}}, r"params\['weight'\] of the system has the names 'g', 'm'; not 'G'"),
+        ({"weight": 1.0}, r"params\['weight'\] of the system has the names 'g', 'm'; not"),
+        (1.0, "names 'k', 'weight'; not"),
+    ):
+        with pytest.raises(hx.InputError, match=words):
+            system.with_params(wrong)
+    stiff = hx.System(potential, lambda q, params: jnp.array([q @ q - 1.0]), params=system.params).penalized(10.0)
+    assert stiff.with_params({"k": 4.0}).params["weight"] == system.params["weight"]
+    with pytest.raises(hx.InputError, match="not 'gravity'"):
+        stiff.with_params({"gravity": 1.0})
+
+
 def test_a_system_travels_through_jit_vmap_and_grad():
     system = pendulum(mass=jnp.array([1.0, 2.0]))
     direct = system.hamiltonian(Q, P)

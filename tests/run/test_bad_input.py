@@ -218,8 +218,18 @@ def test_a_method_that_left_the_manifold_is_to_blame_not_the_potential():
     assert "left the manifold" in text and "RATTLE" in text and "potential" not in text, text
 
 
+def test_the_force_on_a_scalar_coordinate_is_a_number():
+    system = hx.System(lambda q: 0.5 * q**2, force=lambda q, v, t: -0.5 * v)
+    sol = hx.simulate(system, hx.RK4(), 1.0, 0.0, dt=0.1, steps=10)
+    assert sol.q.shape == (11,) and sol.energy()[-1] < 0.5
+
+
 def test_a_force_of_the_wrong_shape_or_kind_is_refused():
-    for force, number in ((lambda q, v, t: v[0] * jnp.ones(3), r"\(3,\)"), (lambda q, v: -v, r"called as \(q, v, t\)")):
+    for force, number in (
+        (lambda q, v, t: v[0] * jnp.ones(3), r"\(3,\)"),
+        (lambda q, v, t: -0.1 * v[0], r"\(2,\); it returned shape \(\)"),
+        (lambda q, v: -v, r"called as \(q, v, t\)"),
+    ):
         system = hx.System(weight, rod, force=force)
         with pytest.raises(hx.InputError, match=f"force.*{number}"):
             hx.simulate(system, hx.RATTLE(), Q, P, dt=0.01, steps=5)

@@ -51,6 +51,32 @@ def test_a_problem_shares_its_start():
     np.testing.assert_array_equal(ens.final_q, again.final_q)
 
 
+SPRINGS = hx.System(lambda q, k: 0.5 * k * jnp.sum(q**2), params=1.0)  # of any number of coordinates
+
+
+@pytest.mark.parametrize("start", [[1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]]])
+def test_a_start_with_two_readings_is_refused_unless_in_axes_says_which(start):
+    q0, run = np.array(start), {"params": np.array([1.0, 4.0]), "dt": 0.01, "steps": 5}
+    simulate = lambda **axes: hx.simulate_ensemble(SPRINGS, hx.Leapfrog(), q0, 0 * q0, **run, **axes)
+    with pytest.raises(hx.InputError, match=r"q0 of shape \(2,.*'q0': None, 'p0': None.*'q0': 0, 'p0': 0"):
+        simulate()
+    assert simulate(in_axes={"q0": None, "p0": None}).final_q.shape == (2, *q0.shape)
+    assert simulate(in_axes={"q0": 0}).final_q.shape == q0.shape
+
+
+def test_a_start_with_one_possible_reading_needs_no_in_axes():
+    q0, run = np.array([1.0, 2.0]), {"dt": 0.01, "steps": 5}
+    three = hx.simulate_ensemble(SPRINGS, hx.Leapfrog(), q0, 0 * q0, params=np.ones(3), **run)
+    assert three.final_q.shape == (3, 2)
+    both = hx.simulate_ensemble(SPRINGS, hx.Leapfrog(), q0, np.zeros((2, 2)), params=np.ones(2), **run)
+    assert both.final_q.shape == (2, 2)
+    two = hx.simulate_ensemble(SYSTEM, hx.RATTLE(), Q, P, params={"k": np.ones(2)}, **RUN)
+    assert two.final_q.shape == (2, 2)  # a pendulum has no configuration that is one number
+    weights = hx.System(lambda q, k: 0.5 * k * jnp.sum(q**2), mass=np.array([1.0, 2.0]), params=1.0)
+    two = hx.simulate_ensemble(weights, hx.Leapfrog(), q0, 0 * q0, params=np.ones(2), **run)
+    assert two.final_q.shape == (2, 2)  # two masses
+
+
 def test_a_store_resumes_them(tmp_path):
     k = np.linspace(0.5, 2.0, 6)
     make = lambda place: hx.simulate_ensemble(

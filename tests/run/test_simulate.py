@@ -184,6 +184,18 @@ def test_a_store_of_another_run_is_not_continued(changes, number):
     assert sink.saved is before
 
 
+def test_a_store_is_not_continued_to_fewer_steps():
+    sink = Memory()
+    run(steps=20, store=sink, backend="array")
+    before = sink.saved
+    for length in ({"steps": 10}, {"steps": None, "t1": 0.2}):
+        with pytest.raises(hx.InputError, match="20 steps.*has 10.*at least 20"):
+            run(**length, store=sink, backend="array")
+    assert sink.saved is before
+    assert len(run(steps=20, store=sink, backend="array").t) == 21
+    assert len(run(steps=30, store=sink, backend="array").t) == 31
+
+
 def test_another_back_end_is_refused_unless_told():
     sink = Memory()
     run(steps=100, store=sink, backend="native")

@@ -111,6 +111,19 @@ def test_what_cannot_be_measured_is_refused():
         hx.lyapunov(problem.system, hx.RATTLE())
 
 
+@pytest.mark.parametrize("study", [hx.lyapunov, hx.certify, hx.compare])
+def test_a_start_beside_the_problem_is_refused(study):
+    problem, method = hx.models.planar_pendulum(), hx.RATTLE()
+    with pytest.raises(hx.InputError, match=r"takes the start from the problem.*hx\.Problem\(system, q0, p0, dt, t1\)"):
+        study(problem, {"RATTLE": method} if study is hx.compare else method, problem.q0, problem.p0)
+
+
+def test_a_system_with_a_start_is_no_problem():
+    problem = hx.models.planar_pendulum()
+    with pytest.raises(hx.InputError, match=r"system without a start.*hx\.Problem\(system, q0, p0, dt, t1\)"):
+        hx.lyapunov(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01)
+
+
 @pytest.mark.parametrize("mass", [1e-26, 1e26])
 def test_exponents_at_a_saddle(mass):
     """Nothing moves there that could give momenta a unit beside positions."""

@@ -9,7 +9,7 @@ import pytest
 
 import holonomix as hx
 from holonomix.study.certificates.comparison import Comparison, Curve, Level
-from holonomix.study.cli.compare import winners
+from holonomix.study.certificates.table import winners
 from holonomix.study.cli.sweep import axes_of, grid_of, points_of
 from holonomix.study.viewer.recording import from_solution
 
@@ -48,6 +48,7 @@ def test_a_method_that_drifts_is_not_recommended():
     fast, slow = curve("fast", 1.0, 1.9), curve("slow", 2.0, 1e-9)
     found = Comparison("p", 0.1, 1.0, "closed form", 1e-16, 1.0, (fast, slow), 50.0)
     assert set(found.cheapest.values()) == {"slow"} and "fast (1.9e+00)" in winners(found)
+    assert "q error" in str(found) and str(found).endswith(winners(found))
     driven = Comparison("p", 0.1, 1.0, "closed form", 1e-16, 1.0, (fast, slow), 50.0, keeps_energy=False)
     assert set(driven.cheapest.values()) == {"fast"}  # there the energy changes by work
     assert (

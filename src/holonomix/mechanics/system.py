@@ -5,6 +5,7 @@ Convention: `M q'' = F(q) - G(q)^T lambda`, `g(q) = 0`, `G = dg/dq`, `p = M q'`,
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import equinox as eqx
@@ -132,8 +133,12 @@ class System(AbstractSystem):
         return self._with(redundant=True)
 
     def with_params(self, params: PyTree) -> System:
-        """The same system with other parameter values; nothing is recompiled."""
-        return eqx.tree_at(lambda s: s.params, self, _as_values(params), is_leaf=lambda x: x is None)
+        """The same system with other parameter values; nothing is recompiled.
+
+        Of dictionaries, names that are left out keep their values, and names that the system does not have are refused.
+        """
+        values = _updated(self.params, _as_values(params), "params")
+        return eqx.tree_at(lambda s: s.params, self, values, is_leaf=lambda x: x is None)
 
     def penalized(self, omega: ArrayLike) -> Any:
         """The stiff system with the constraint replaced by the potential `omega^2/2 |g|^2`."""
@@ -149,6 +154,20 @@ def _as_mass(mass: MassLike) -> Any:
         return known_array(mass, jnp.result_type(float))
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"mass must be a number, an array or a function of q, not {short_repr(mass)}") from error
+
+
+def _updated(known: PyTree, new: PyTree, where: str) -> Any:
+    """`new`, where dictionaries keep the entries of `known` that they do not name."""
+    if not isinstance(known, dict):
+        return new
+    unknown = [repr(name) for name in new if name not in known] if isinstance(new, dict) else [short_repr(new)]
+    if unknown:
+        names = ", ".join(map(repr, known)) or "none"
+        raise InputError(f"{where} of the system has the names {names}; not {', '.join(unknown)}")
+    values = copy.copy(known)
+    for name in new:
+        values[name] = _updated(known[name], new[name], f"{where}[{name!r}]")
+    return values
 
 
 def _as_values(params: PyTree) -> Any:

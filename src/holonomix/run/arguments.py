@@ -19,7 +19,7 @@ from ..core.errors import InputError, MethodError, ShapeError
 from ..core.types import Array, ArrayLike, Function, Index, Key, Numbers, Real, Sink
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.problem import Problem
-from ..mechanics.projection import as_array, as_state_arrays, check_system
+from ..mechanics.projection import as_array, as_state_arrays, check_functions, check_system
 from ..methods.base import AbstractMethod
 from .parameters import merge_params
 
@@ -160,19 +160,16 @@ class Arguments:
     def with_params(self, params: PyTree, own: dict[str, Any]) -> tuple[Arguments, dict[str, Any]]:
         """The arguments with these values of parameters, of which some have an axis over trajectories, and all axes.
 
-        The axes of q0 and p0 in `own` follow: where one was given, it is per trajectory if it is as long.
+        The axes of q0 and p0 in `own` follow: see `_axes_of_start`.
         """
         system: Any = self.system
         if system.params is None:
             raise InputError("params were given, but the system has none: System(..., params=...)")
         whole, axes, count = merge_params(system.params, params)
+        given = self.options.in_axes if isinstance(self.options.in_axes, Mapping) else {}
         if count is not None:
-            shape = system.shape
-            for name, x in (("q0", self.q0), ("p0", self.p0)):
-                alone = np.shape(x) == shape if shape is not None else np.shape(x)[:1] != (count,)
-                own = own | ({name: None} if alone else {})
-        given = self.options.in_axes or {}
-        if isinstance(given, Mapping) and "params" in given:
+            own = own | _axes_of_start(system, self.q0, self.p0, count, given)
+        if "params" in given:
             raise InputError("give params= or in_axes['params'], not both: params= finds its axes by itself")
         new = dataclasses.replace(self, system=system.with_params(whole))
         return new, own | ({} if count is None else {"params": axes})
@@ -365,6 +362,51 @@ def _check_axes(default: dict[str, Any], given: object) -> dict[str, Any]:
         if any(isinstance(a, bool) or not isinstance(a, int) or a != 0 for a in jax.tree.leaves(axis)):
             raise InputError(f"in_axes[{name!r}] must be 0 (the leading axis) or None (shared), not {axis!r}")
     return axes
+
+
+def _axes_of_start(
+    system: AbstractSystem, q0: ArrayLike, p0: ArrayLike, count: int, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Whether q0 and p0 have an axis over `count` trajectories (0) or are shared (None); raises if both are possible.
+
+    `given` is `in_axes`. Where the shape of q is not known, a start that has `count` entries along its first axis is
+    shared or per trajectory as the functions of the system accept its shape or that of its entries.
+    """
+
+    def possible(name: str, x: ArrayLike) -> list[int | None]:
+        shape = np.shape(x)
+        if name in given:
+            return [given[name]]
+        if system.shape is not None:
+            return [None if shape == system.shape else 0]
+        return [None, 0] if shape[:1] == (count,) else [None]
+
+    def one(x: ArrayLike, axis: int | None) -> tuple[int, ...]:
+        return np.shape(x) if axis is None else np.shape(x)[1:]
+
+    pairs = [(a, b) for a in possible("q0", q0) for b in possible("p0", p0)]
+    readings = {one(q0, a): {"q0": a, "p0": b} for a, b in pairs if one(q0, a) == one(p0, b)}
+    if len(readings) > 1:
+        readings = {shape: axes for shape, axes in readings.items() if _fits(system, shape)} or readings
+    if len(readings) > 1:
+        shared, each = readings.items()
+        raise InputError(
+            f"q0 of shape {np.shape(q0)} with {count} values of params has two readings. One start of shape "
+            f"{shared[0]} that all {count} trajectories share: write in_axes={shared[1]}; or {count} starts of shape "
+            f"{each[0]}, one per trajectory: write in_axes={each[1]}"
+        )
+    return next(iter(readings.values())) if readings else dict(zip(("q0", "p0"), pairs[-1], strict=True))
+
+
+def _fits(system: Any, shape: tuple[int, ...]) -> bool:
+    """Whether the functions and the mass of a system accept a q of this shape."""
+    q = jnp.ones(shape)
+    try:
+        check_functions(system, q, q, 0.0)
+        jax.eval_shape(system.momentum, q, q)
+    except Exception:  # whatever a function of the user raises
+        return False
+    return True
 
 
 def _typed(key: Key) -> Any:

@@ -88,6 +88,15 @@ def check_same_run(saved: dict[str, np.ndarray], found: dict[str, Any], own: Ide
         )
 
 
+def check_no_shorter(taken: int, steps: int) -> None:
+    """Raise when a run that has taken more steps than are asked for would go on."""
+    if taken > steps:
+        raise InputError(
+            f"the store holds a run of {taken} steps, this one has {steps}: a run is continued to more steps, not cut "
+            f"to fewer; give at least {taken} steps, which returns the rows that are there, or choose another directory"
+        )
+
+
 def check_same_backend(before: PyTree, now: str, allow_different_bits: bool) -> None:
     """Raise when a run would go on with another backend, unless other last bits are allowed."""
     if before != now and not allow_different_bits:

@@ -203,7 +203,8 @@ def simulate_ensemble(
 
     `params` holds values for the parameters of the system: arrays with an axis over trajectories in front, or values
     shared by all; entries that are left out keep the values of the system. q0 and p0 then have an axis over
-    trajectories where their first axis is as long as that of the parameters, and are shared by all otherwise.
+    trajectories where their first axis is as long as that of the parameters, and are shared by all otherwise; where
+    the system accepts both readings, `in_axes` must say which.
     `in_axes` says what differs from trajectory to trajectory: a mapping with the keys `q0`, `p0`, `params`, `dt` and
     the values 0 (leading axis) or None (shared); by default q0 and p0, and `dt` when it is an array. `params` may be
     a PyTree prefix of 0 and None. A `Problem` in place of the system gives what is left out, shared by all. Give

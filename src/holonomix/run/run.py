@@ -21,7 +21,7 @@ from ..core.status import Status
 from ..core.types import Numbers
 from ..trace.compiled import compiled
 from .arguments import StoreLike, place, select, slack
-from .checkpoint import Identity, check_same_backend, check_same_run, from_arrays, to_arrays
+from .checkpoint import Identity, check_no_shorter, check_same_backend, check_same_run, from_arrays, to_arrays
 from .dense import Interpolant
 from .events import Found, locate
 from .interrupts import Interrupts
@@ -96,6 +96,7 @@ class Run:
             return
         arrays, found = saved
         check_same_run(arrays, found, self.identity)
+        check_no_shorter(int(found["n"]), self.loop.steps)
         check_same_backend(found.get("backend"), self.runner.name, allow_different_bits)
         one = from_arrays(self.lane(0), columns.select(arrays, "carry:"))  # a store has one trajectory, without an axis
         self.carry = jax.tree.map(lambda x: np.asarray(x)[None], one)

@@ -50,8 +50,8 @@ def simulate(
     one runs until its own time passes it, for at most `max_steps`, and its last state is added as a row. `dt` may be
     negative. `observe` is a function of (q, p) or (q, p, t), or a dict of them, evaluated in the loop. `store` is a
     directory (or any `Sink`) that rows and checkpoints are streamed to; a store that holds a checkpoint is continued,
-    bit for bit, to more `steps` if so asked; one that was begun with another system, method, key or other numbers is
-    refused. `backend` is `"auto"`, `"array"`, `"native"`, or on a GPU `"cuda"`.
+    bit for bit, to more `steps` if so asked; one that was begun with another system, method, key or other numbers, or
+    has taken more steps, is refused. `backend` is `"auto"`, `"array"`, `"native"`, or on a GPU `"cuda"`.
 
     `save_at` gives the rows at these times instead: states on the manifold, of the method's own order, from which a run
     can be started; `dense=True` keeps the memory of the run, so that `sol.at(t)` gives the same states later. `events`

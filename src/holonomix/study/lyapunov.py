@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.checks import number, whole_number
 from ..core.errors import InputError, MethodError, SimulationError
-from ..core.types import Numbers
+from ..core.types import ArrayLike, Numbers
 from ..linalg.scales import loose
 from ..mechanics.problem import Problem
 from ..mechanics.projection import as_state_arrays, check_start, project
@@ -71,7 +71,7 @@ class Lyapunov:
 def lyapunov(
     problem: SystemLike,
     method: AbstractMethod,
-    *,
+    *start: ArrayLike,
     count: int = 1,
     dt: float | None = None,
     t1: float | None = None,
@@ -88,7 +88,7 @@ def lyapunov(
 
     Methods with memory, random numbers or steps of their own choice are refused.
     """
-    check_problem("lyapunov(problem, method)", problem)
+    check_problem("lyapunov(problem, method)", problem, *start)
     assert isinstance(problem, Problem)
     dt = number("dt", problem.dt if dt is None else dt)
     every = whole_number("every", every)

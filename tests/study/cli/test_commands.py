@@ -116,6 +116,8 @@ def test_a_python_file(here):
     assert xr.open_zarr("run1").constraint_error.values.max() < 1e-13
     call("resume", "run1", "-n", 60, "-q")
     assert xr.open_zarr("run1").sizes["t"] == 61
+    call("resume", "run1", "-n", 40, "-q")  # nothing is left to do
+    assert xr.open_zarr("run1").sizes["t"] == 61
 
 
 def test_a_changed_file_is_not_run(here):

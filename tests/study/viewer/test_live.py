@@ -297,6 +297,8 @@ def test_refusals_say_why(tmp_path):
         hx.live(problem, hx.StormerVerlet(), page, compare="rattle")
     with pytest.raises(hx.ShapeError, match="shape"):
         hx.live(problem, hx.StormerVerlet(), page, compare=(hx.models.double_pendulum(), hx.RATTLE()))
+    with pytest.raises(hx.InputError, match=r"sliders must be a dictionary.*not \['gravity'\]"):
+        hx.live(problem, hx.StormerVerlet(), page, sliders=["gravity"])
     with pytest.raises(hx.InputError, match="dt must be positive"):
         hx.live(problem, hx.StormerVerlet(), page, dt=-0.1)
 

@@ -230,7 +230,7 @@ def check_functions(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> 
         with user_function_errors("force", q, "(q, v, t)"):
             force = lambda *state: jnp.asarray(system.applied_force(*state))
             returned = jax.eval_shape(force, q, p, known_array(t, q.dtype)).shape
-        if returned not in (q.shape, ()):
+        if returned != q.shape:
             raise ShapeError(f"the force must have the shape of q, {q.shape}; it returned shape {returned}")
 
 

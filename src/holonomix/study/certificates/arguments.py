@@ -11,9 +11,16 @@ from ...methods.base import AbstractMethod
 PROBLEM = "hx.Problem(system, q0, p0, dt, t1)"
 
 
-def check_problem(call: str, problem: object) -> None:
-    """Raise an `InputError` unless `problem` is a `Problem`; `call` is the right call, `certify(problem, method)`."""
+def check_problem(call: str, problem: object, *start: object) -> None:
+    """Raise an `InputError` unless `problem` is a `Problem`; `call` is the right call, `certify(problem, method)`.
+
+    `start` are further positional arguments, which are refused: a problem has its start.
+    """
     if isinstance(problem, Problem):
+        if start:
+            raise InputError(
+                f"{call} takes the start from the problem, not {short_repr(start)}: give {PROBLEM}, and options by name"
+            )
         return
     if isinstance(problem, AbstractMethod) or isinstance(problem, type) and issubclass(problem, AbstractMethod):
         name = problem.__name__ if isinstance(problem, type) else type(problem).__name__

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core.checks import whole_number
 from ...core.errors import InputError, MethodError, SimulationError
-from ...core.types import Key, Numbers
+from ...core.types import ArrayLike, Key, Numbers
 from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem
 from ...mechanics.projection import as_state_arrays, check_constant_mass, check_start
@@ -44,7 +44,7 @@ AT_REST = "not measured: nothing moves, or too little to tell errors from round-
 def certify(
     problem: Problem,
     method: AbstractMethod,
-    *,
+    *start: ArrayLike,
     dt: float | None = None,
     steps: int | None = None,
     measure: Iterable[str] | None = None,
@@ -62,7 +62,7 @@ def certify(
 
     A finding that was measured in a run that stopped early has failed, and its note gives the reason.
     """
-    check_problem("certify(problem, method)", problem)
+    check_problem("certify(problem, method)", problem, *start)
     if jnp.result_type(float) != jnp.float64:
         raise InputError("certify measures against the round-off of 64-bit floats: unset HOLONOMIX_X64=0")
     wanted = _selection(measure)

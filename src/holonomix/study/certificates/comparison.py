@@ -12,7 +12,7 @@ import numpy as np
 from ...core import pictures
 from ...core.checks import number, short_repr, whole_number
 from ...core.errors import HolonomixError, InputError, MethodError
-from ...core.types import Numbers, Real
+from ...core.types import ArrayLike, Numbers, Real
 from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem
 from ...mechanics.projection import project
@@ -109,6 +109,11 @@ class Comparison:
             return {}
         return {c.name: c.drift for c in self.curves if not c.drift <= LARGE_DRIFT * min(known)}
 
+    def __str__(self) -> str:
+        from .table import as_text
+
+        return as_text(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data for JSON."""
         return {**dataclasses.asdict(self), "cheapest": {f"1e{k}": name for k, name in self.cheapest.items()}}
@@ -124,7 +129,7 @@ class Comparison:
 def compare(
     problem: Problem,
     methods: Iterable[Any] | dict[str, Any],
-    *,
+    *start: ArrayLike,
     dt: float | None = None,
     t1: float | None = None,
     omega: float | None = None,
@@ -137,7 +142,7 @@ def compare(
     each half of the one before. Methods for stiff systems run on `problem.system.penalized(omega)`, by default with
     `omega = 2/dt`. `progress` is called with the name of each method. `Comparison.plot()` draws the result.
     """
-    check_problem("compare(problem, methods)", problem)
+    check_problem("compare(problem, methods)", problem, *start)
     if not isinstance(methods, Iterable) or isinstance(methods, str):
         raise InputError(f"methods must be a list of methods, or a dict with their names, not {short_repr(methods)}")
     listed = list(methods.values() if isinstance(methods, dict) else methods)

@@ -87,9 +87,7 @@ def limit_study(
     `resolution` steps per fast period, the rigid one by an eighth-order composition of RATTLE. They are compared at
     `rows` equally spaced times.
     """
-    check_problem("limit_study(problem)", problem)
-    if start:
-        raise InputError("limit_study(problem) takes the start from the problem; give options by name")
+    check_problem("limit_study(problem)", problem, *start)
     t1 = problem.t1 if t1 is None else t1
     system, q0, p0 = problem.system, problem.q0, problem.p0
     if not system.has_constraints:

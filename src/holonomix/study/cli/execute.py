@@ -203,6 +203,8 @@ def resume(
         if not quiet:
             warn_of_changes(then)
 
+        if job.steps is not None and (saved := store.restart()) is not None:  # a run that has more is shown as it is
+            job = dataclasses.replace(job, steps=max(job.steps, int(saved[1]["n"])))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DifferentBitsWarning)  # said above
             solution = _simulate(job, store, quiet, allow_different_bits)

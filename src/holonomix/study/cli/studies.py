@@ -45,8 +45,8 @@ def compare(
     with exit_on_error():
         set_up_jax()
         from holonomix.study.certificates.comparison import compare as carry_out
+        from holonomix.study.certificates.table import table, winners
 
-        from .compare import table, winners
         from .execute import job_from
         from .methodspec import parse_method
         from .request import number, spec_from

@@ -87,6 +87,11 @@ def live(
     """
     if not isinstance(problem, Problem):
         raise InputError(f"live needs a Problem, which has a start and a step, not {type(problem).__name__}")
+    if sliders is not None and not isinstance(sliders, Mapping):
+        raise InputError(
+            "sliders must be a dictionary from names of parameters to their lowest and highest values, such as "
+            f'{{"gravity": (1.0, 20.0)}}, not {short_repr(sliders)}'
+        )
     kernels = [_kernel(problem, method, observe, dt, key)]
     if compare is not None:
         second, other = _second(problem, compare)

@@ -1,13 +1,25 @@
-"""`compare`: the table of errors and costs, and the cheapest method for each error."""
+"""A comparison as text: the table of errors and costs, and the cheapest method for each error."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holonomix.study.certificates.comparison import Comparison
+    from .comparison import Comparison
+
+WIDTH = 120  # of the text
+
+
+def as_text(comparison: Comparison) -> str:
+    """The table and the cheapest methods, without colors."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=WIDTH, no_color=True).print(table(comparison))
+    return (text.getvalue() + winners(comparison)).rstrip()
 
 
 def table(comparison: Comparison) -> Any:
