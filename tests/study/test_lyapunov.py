@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -121,3 +122,22 @@ def test_a_system_with_a_start_is_no_problem():
     problem = hx.models.planar_pendulum()
     with pytest.raises(hx.InputError, match=r"system without a start.*hx\.Problem\(system, q0, p0, dt, t1\)"):
         hx.lyapunov(problem.system, hx.RATTLE(), problem.q0, problem.p0, dt=0.01)
+
+
+@pytest.mark.parametrize("mass", [1e-26, 1e26])
+def test_exponents_at_a_saddle(mass):
+    """Nothing moves there that could give momenta a unit beside positions."""
+    saddle = hx.System(lambda q: mass * (q[0] ** 2 - q[1] ** 2) / 2, mass=mass)
+    found = hx.lyapunov(hx.Problem(saddle, [0.0, 0.0], [0.0, 0.0], dt=0.02, t1=60.0), hx.StormerVerlet(), count=2)
+    np.testing.assert_allclose(found.values, [1.0, 0.0], rtol=0, atol=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("height", "mass", "count"), [(1.0, 1.0, 1), (-1.0, 1.0, 2), (1.0, 1e-26, 2)])
+def test_exponents_of_a_pendulum_at_rest(height, mass, count):
+    """Upright `sqrt(g)` and its negative, hanging zero: what moves there is round-off, and gives no units."""
+    system = hx.System(lambda q: 9.81 * mass * q[1], lambda q: jnp.array([q @ q - 1.0]), mass=mass)
+    problem = hx.Problem(system, [0.0, height], [0.0, 0.0], dt=0.02, t1=50.0)
+    found = hx.lyapunov(problem, hx.RATTLE(), count=count)
+    wanted = np.sqrt(9.81) * np.array([1.0, -1.0])[:count] if height > 0 else np.zeros(count)
+    np.testing.assert_allclose(found.values, wanted, rtol=0, atol=0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +15,7 @@ import numpy as np
 from ..core.checks import number, whole_number
 from ..core.errors import InputError, MethodError, SimulationError
 from ..core.types import ArrayLike, Numbers
+from ..linalg.scales import loose
 from ..mechanics.problem import Problem
 from ..mechanics.projection import as_state_arrays, check_start, project
 from ..methods.base import AbstractMethod
@@ -126,11 +128,10 @@ def _growth(
     def step(q: Numbers, p: Numbers, t: Any) -> Any:
         return integrate(system, method, q, p, dt=dt, steps=every, t0=t, adjoint="forward")
 
-    pilot = integrate(system, method, q, p, dt=dt, steps=max(every, 200), save_every=max(1, every // 2))
-    scales = [float(np.nanmax(np.abs(np.asarray(x) - np.mean(np.asarray(x), axis=0)))) for x in pilot]
-    unit = [
-        jnp.asarray(x if np.isfinite(x) and x > 0 else 1.0, q.dtype) for x in scales
-    ]  # q and p have different units
+    identity = lambda dq, dp: (dq, dp)
+    # the derivative of the projection maps onto the tangent space
+    onto = jax.linearize(lambda q, p: project(system, q, p), q, p)[1] if system.has_constraints else identity
+    unit = _units(system, method, q, p, dt, every, seed, onto)
 
     def orthonormal(tangents: Any) -> tuple[Any, Any]:
         flat = [jnp.reshape(x, (count, -1)) / u for x, u in zip(tangents, unit, strict=True)]
@@ -149,12 +150,40 @@ def _growth(
 
         return jax.lax.scan(chunk, (q, p, tangents), jnp.arange(chunks))[1]
 
-    keys = jax.random.split(jax.random.key(seed), 2)
-    tangents = tuple(u * jax.random.normal(k, (count, *q.shape), q.dtype) for u, k in zip(unit, keys, strict=True))
-    if system.has_constraints:  # the derivative of the projection maps onto the tangent space
-        onto = jax.linearize(lambda q, p: project(system, q, p), q, p)[1]
-        tangents = jax.vmap(onto)(*tangents)
+    tangents = tuple(u * x for u, x in zip(unit, _directions(q, count, seed), strict=True))
+    tangents = jax.vmap(onto)(*tangents)
     return np.asarray(run(q, p, orthonormal(tangents)[0]))
+
+
+def _units(
+    system: Any, method: Any, q: Numbers, p: Numbers, dt: float, every: int, seed: int, onto: Callable[..., Any]
+) -> list[Any]:
+    """Sizes of q and p, whose units differ, so that a tangent vector has a length: of the motion from the start.
+
+    The changes from a start at rest are round-off, and no sizes. There only the ratio of momenta to positions counts,
+    in tangent vectors that are moved from a change of q and from a change of p: each bounds it from one side.
+    """
+
+    def rows(q: Numbers, p: Numbers) -> Any:
+        steps, gap = max(every, 200), max(1, every // 2)
+        return integrate(system, method, q, p, dt=dt, steps=steps, save_every=gap, adjoint="forward")
+
+    pilot = [np.asarray(x) for x in rows(q, p)]
+    scales = [float(np.nanmax(np.abs(x - np.mean(x, axis=0)))) for x in pilot]
+    force = dt * float(jnp.max(jnp.abs(system.force(q, p, jnp.zeros((), q.dtype)))))
+    sizes = [float(np.nanmax(np.abs(x))) for x in pilot]
+    if scales[0] <= loose(q.dtype) * sizes[0] or scales[1] <= loose(q.dtype) * max(sizes[1], force):
+        dq, dp = (x[0] for x in _directions(q, 1, seed))
+        push = jax.jit(lambda dq, dp: jax.jvp(rows, (q, p), onto(dq, dp))[1])
+        moved = [float(jnp.max(jnp.abs(x))) for way in ((dq, 0 * dp), (0 * dq, dp)) for x in push(*way)]
+        by_position, by_momentum = (b / a if a else 0.0 for a, b in (moved[:2], moved[2:]))
+        scales = [1.0, math.sqrt(by_position * by_momentum) or by_position or by_momentum]
+    return [jnp.asarray(x if np.isfinite(x) and x > 0 else 1.0, q.dtype) for x in scales]
+
+
+def _directions(q: Numbers, count: int, seed: int) -> list[Any]:
+    """Random changes of q and of p."""
+    return [jax.random.normal(k, (count, *q.shape), q.dtype) for k in jax.random.split(jax.random.key(seed), 2)]
 
 
 def _summary(rates: np.ndarray, gap: float, problem: str, method: str) -> Lyapunov:

@@ -281,6 +281,46 @@ def test_an_order_that_cannot_be_measured_is_not_called_confirmed():
         hx.certify(hanging, hx.RATTLE(), measure=())
 
 
+def swinging(amplitude):
+    system = hx.System(lambda q: 9.81 * q[1], lambda q: jnp.array([q @ q - 1.0]))
+    sine, cosine = np.sin(amplitude), np.cos(amplitude)
+    return hx.Problem(system, np.array([sine, -cosine]), 3 * amplitude * np.array([cosine, sine]), dt=0.05, t1=5.0)
+
+
+@pytest.mark.parametrize("method", [hx.RATTLE(), hx.LineIntegral(order=4)], ids=lambda m: m.name)
+def test_a_system_that_hangs_at_rest_is_not_held_against_a_method(method):
+    """Its momentum is round-off, and no scale for errors: neither a failure nor a confirmation."""
+    found = hx.certify(swinging(0.0), method, measure="symmetric", steps=10)
+    assert found.passed and found["symmetric"].kept is None and np.isnan(found["symmetric"].measured)
+    assert found.verdict == "no declared property failed; not measured: symmetric"
+    assert "nothing moves" in found["symmetric"].note
+
+
+@pytest.mark.slow
+def test_two_links_at_rest_are_not_held_against_a_method():
+    down = np.array([[0.0, -1.0], [0.0, -2.0]])
+    system = hx.System(lambda q: 9.81 * jnp.sum(q[:, 1]), hx.Distance([[-1, 0], [0, 1]], [1.0, 1.0]))
+    found = hx.certify(hx.Problem(system, down, np.zeros((2, 2)), dt=0.01, t1=1.0), hx.RATTLE())
+    assert found.passed and found.unmeasured == ("order of q", "order of p", "symmetric")
+
+
+@pytest.mark.parametrize("amplitude", [1e-8, 1e-4, 0.5])
+def test_small_swings_tell_methods_apart(amplitude):
+    found = hx.certify(swinging(amplitude), hx.RATTLE(), measure="symmetric", steps=10)
+    assert found.passed and (found["symmetric"].kept or amplitude < 1e-5)
+    claims = Claims(hx.RK4(), dataclasses.replace(hx.RK4().traits_on(PROBLEM.system), symmetric=True))
+    assert hx.certify(swinging(amplitude), claims, measure="symmetric", steps=10)["symmetric"].kept is False
+
+
+@pytest.mark.slow
+def test_a_spring_at_rest_has_no_order():
+    """Its forces cancel, so that the errors of p are those of round-off."""
+    system = hx.System(lambda q: 50 * (jnp.sqrt(q @ q) - 1) ** 2 + 9.81 * q[1])
+    hanging = hx.Problem(system, np.array([0.0, -1.0981]), np.zeros(2), dt=0.01, t1=1.0)
+    found = hx.certify(hanging, hx.StormerVerlet(), measure="order", steps=10)
+    assert found.passed and found.unmeasured == ("order of q", "order of p")
+
+
 @pytest.mark.parametrize(
     ("options", "number"),
     [({"dt": 0.0}, "0.0"), ({"dt": -1.0}, "-1.0"), ({"steps": 3}, "3"), ({"measure": ("order", "color")}, "color")],

@@ -51,8 +51,8 @@ class Certificate:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """Declared orders that could not be measured; the notes of these findings give the reason."""
-        return tuple(f.name for f in self.findings if f.name.startswith("order") and f.applicable and f.kept is None)
+        """Declared properties that could not be measured; the notes of these findings give the reason."""
+        return tuple(f.name for f in self.findings if f.note.startswith("not measured") and f.declared)
 
     @property
     def verdict(self) -> str:

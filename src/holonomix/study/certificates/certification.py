@@ -38,6 +38,7 @@ MEASUREMENTS = ("order", "symplectic", "wedge", "symmetric", "constraint", "ener
 EXACT_TOLERANCE = 1e-12
 STRUCTURE_TOLERANCE = 1e-10
 ORDER_TOLERANCE = 0.2
+AT_REST = "not measured: nothing moves, or too little to tell errors from round-off; start elsewhere"
 
 
 def certify(
@@ -175,6 +176,8 @@ def _order(
         if np.isnan(slope):
             note = "not measured: fewer than three errors are clear of round-off; try another dt"
         kept = None if np.isnan(slope) else bool(abs(slope - declared) <= ORDER_TOLERANCE)
+        if kept is False and reference.rests(span):  # the slopes are those of round-off
+            slope, kept, note = np.nan, None, AT_REST
         findings.append(Finding(named, slope, declared, kept, ORDER_TOLERANCE, note))
     return table, findings
 
@@ -194,13 +197,16 @@ def _structure(
         why = "an applied force need not be Hamiltonian or reversible"
         return [_not_applicable(name, why) for name in ("symplectic", "symmetric") if name in wanted]
 
-    def measured(name: str, measure: Callable[..., float], declared: bool | None, note: str, *further: int) -> Finding:
+    def measured(
+        name: str, measure: Callable[..., float | None], declared: bool | None, note: str, *further: Any
+    ) -> Finding:
         try:
-            return _check_exact(
-                name, measure(system, method, q, p, t, dt, *further), declared, STRUCTURE_TOLERANCE, note
-            )
+            value = measure(system, method, q, p, t, dt, *further)
         except SimulationError as error:
             return _failure(name, str(error), np.inf, declared, STRUCTURE_TOLERANCE)
+        if value is None:
+            return Finding(name, np.nan, declared, None, STRUCTURE_TOLERANCE, AT_REST)
+        return _check_exact(name, value, declared, STRUCTURE_TOLERANCE, note)
 
     if "symplectic" in wanted:
         where = "on the cotangent bundle of the manifold" if system.has_constraints else "in phase space"
@@ -210,7 +216,9 @@ def _structure(
         findings.append(measured("wedge product", wedge_defect, True, where))
     # reversal flips the momentum, which is no symmetry of a magnetic field or of a time-dependent potential
     if "symmetric" in wanted and not system.magnetic and not system.time_dependent:
-        findings.append(measured("symmetric", reversal, traits.symmetric, "100 steps forward and back", 100))
+        findings.append(
+            measured("symmetric", reversal, traits.symmetric, "100 steps forward and back", 100, STRUCTURE_TOLERANCE)
+        )
     return findings
 
 

@@ -28,6 +28,8 @@ MIN_SIGNAL = 15.0
 MAX_ERROR = 0.05
 # step sizes are refined until the last slopes between neighbors agree to this much
 MAX_SLOPE_SPREAD = 0.05
+# a motion, or an error, is round-off if the coordinates change by less than this part of their size
+ROUND_OFF = 64 * float(np.finfo(float).eps)
 # drifts are measured in runs of at least MIN_STEPS steps, on about ROWS of their rows
 MIN_STEPS, ROWS = 4000, 400
 # relative size of the error terms that the fit of an order neglects
@@ -53,6 +55,10 @@ class Reference:
             if gap < 2e-14 * _scale(now[0]) or not improved:
                 break
         return *before, max(gap, 1e-15 * _scale(before[0]))
+
+    def rests(self, span: float) -> bool:
+        """Whether the exact motion stays at its start over one span."""
+        return rests(self.system, *self.rows(span, 2)[:2], span)
 
     def _run(self, span: float, count: int, parts: int) -> tuple[Any, Any]:
         steps = count * parts
@@ -289,9 +295,19 @@ def _linearize(
 
 
 def reversal(
-    system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, t: float, dt: float, steps: int
-) -> float:
-    """Distance from the start after `steps` steps, a reversal and `steps` more, relative to the size of (q, p)."""
+    system: AbstractSystem,
+    method: AbstractMethod,
+    q: Numbers,
+    p: Numbers,
+    t: float,
+    dt: float,
+    steps: int,
+    bound: float,
+) -> float | None:
+    """Distance from the start after `steps` steps, a reversal and `steps` more, relative to the size of (q, p).
+
+    None if nothing moves, or so little that a distance above `bound` is round-off in the size of the coordinates.
+    """
     there = follow(system, method, q, p, t, dt, steps)
     if there.status.failed:
         raise stop_error(there, f"the run of {steps} steps forward")
@@ -299,7 +315,27 @@ def reversal(
     if back.status.failed:
         raise stop_error(back, f"the run of {steps} steps back")
     first, last = (there.q[0], there.p[0]), (back.q[-1], -back.p[-1])
-    return float(np.max([_distance(a, b) / _scale(b) for a, b in zip(last, first)]))
+    error = float(np.max([_distance(a, b) / _scale(b) for a, b in zip(last, first)]))
+    off = shift(system, there.q[0], back.q[-1] - first[0], last[1] - first[1], steps * dt)
+    if rests(system, there.q, there.p, steps * dt) or (error > bound and off <= ROUND_OFF):
+        return None
+    return error
+
+
+def rests(system: AbstractSystem, q: np.ndarray, p: np.ndarray, time: float) -> bool:
+    """Whether rows of a run over `time` differ from its start by no more than round-off of the coordinates."""
+    return all(shift(system, q[0], x - q[0], y, time) <= ROUND_OFF for x, y in zip(q, p, strict=True))
+
+
+def shift(system: AbstractSystem, q: np.ndarray, change: np.ndarray, p: np.ndarray, time: float) -> float:
+    """A change of q and the way of the momentum p in `time`, relative to the size of q in the mass metric.
+
+    The size of a momentum that is zero would be round-off.
+    """
+    here = jnp.asarray(q)
+    weights = np.asarray(system.mass_form(here).weights(here))
+    way = np.maximum(np.abs(change), np.abs(time * np.asarray(system.inverse_mass(here, jnp.asarray(p)))))
+    return float(np.max(weights * way) / _scale(weights * q))
 
 
 class LongRun(NamedTuple):
