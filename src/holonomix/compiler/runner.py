@@ -20,10 +20,9 @@ from .program import Leaf, Program, Traced, lower_traced, trace_loop
 
 log = logging.getLogger("holonomix")
 
-ASKED_LIMIT = 100_000  # operations of a straight-line program whose back end was named: compiling takes seconds
-LAST_RESORT = (
-    60_000  # the same where the array path is the alternative, on a CPU: LLVM takes 0.2 s per 1 000 operations
-)
+# Operations of a straight-line program whose back end was named, or whose alternative is the array path on a CPU: LLVM
+# takes 0.2 s per 1 000 operations, and XLA takes longer for a step of that length.
+ASKED_LIMIT = 100_000
 IRREGULAR_LIMIT = 40_000  # operations of a program with loops over irregular axes
 LOOPED = 1.1  # how much less work they must be than an unrolled program beyond the usual limit
 UNROLLED = 4_000  # operations beyond which loops over long axes are tried
@@ -91,7 +90,7 @@ def _last_resort(traced: Traced, alone: bool, error: Unsupported) -> Program:
     found: list[Program] = []
     if alone:
         try:
-            found.append(lower_traced(traced, limit=LAST_RESORT))
+            found.append(lower_traced(traced, limit=ASKED_LIMIT))
         except Unsupported as reason:
             error = reason
     try:
