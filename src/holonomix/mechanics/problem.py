@@ -24,7 +24,8 @@ class Problem:
     functions of `(q, p)` that the exact motion conserves, besides the energy. `bonds` are pairs of particles that a
     picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture. `coordinates`
     names the entries of a q with one axis, for columns and plots. `source` is the mechanism that the problem was made
-    from, which solutions ask for their joints.
+    from, which solutions ask for their joints. `start(params)` returns the `(q0, p0)` that belong to other values of
+    the parameters, where the start depends on them.
     """
 
     system: Any  # a System or a StiffSystem
@@ -40,6 +41,7 @@ class Problem:
     scene: Scene | None = None
     coordinates: tuple[str, ...] = ()
     source: Any = dataclasses.field(default=None, compare=False)
+    start: Callable[[PyTree], tuple[Any, Any]] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.system, AbstractSystem):
@@ -58,10 +60,12 @@ class Problem:
     def with_params(self, params: PyTree) -> Problem:
         """The same problem with other parameter values, as those of `System.with_params`; nothing is recompiled.
 
-        The start stays as it is. The reference solution and the invariants are left out, which may depend on the
-        parameters.
+        The start stays as it is, but that of a mechanism follows its parameters. The reference solution and the
+        invariants are left out, which may depend on the parameters.
         """
-        return dataclasses.replace(self, system=self.system.with_params(params), reference=None, invariants={})
+        system = self.system.with_params(params)
+        q0, p0 = (self.q0, self.p0) if self.start is None else self.start(system.params)
+        return dataclasses.replace(self, system=system, q0=q0, p0=p0, reference=None, invariants={})
 
     def __repr__(self) -> str:
         """Three lines: the name, the size, and the run."""

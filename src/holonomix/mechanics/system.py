@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from ..core import forks
@@ -157,9 +158,9 @@ def _as_mass(mass: MassLike) -> Any:
 
 
 def _updated(known: PyTree, new: PyTree, where: str) -> Any:
-    """`new`, where dictionaries keep the entries of `known` that they do not name."""
+    """`new`, where dictionaries keep the entries of `known` that they do not name, and lists for arrays become arrays."""
     if not isinstance(known, dict):
-        return new
+        return _as_value(jnp.asarray(new)) if np.ndim(known) and isinstance(new, (list, tuple)) else new
     unknown = [repr(name) for name in new if name not in known] if isinstance(new, dict) else [short_repr(new)]
     if unknown:
         names = ", ".join(map(repr, known)) or "none"

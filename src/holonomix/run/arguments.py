@@ -172,6 +172,11 @@ class Arguments:
         if "params" in given:
             raise InputError("give params= or in_axes['params'], not both: params= finds its axes by itself")
         new = dataclasses.replace(self, system=system.with_params(whole))
+        start = None if self.problem is None else self.problem.start
+        if start is not None and own["q0"] is None and own["p0"] is None:
+            q0, p0 = start(whole) if count is None else jax.vmap(start, in_axes=(axes,))(whole)
+            new = dataclasses.replace(new, q0=q0, p0=p0)
+            own = own | ({} if count is None else {"q0": 0, "p0": 0})
         return new, own | ({} if count is None else {"params": axes})
 
     def spread(self, own: dict[str, Any]) -> Arguments:

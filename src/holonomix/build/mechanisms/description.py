@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.checks import number, whole_number
+from ...core.checks import number, real_array, whole_number
 from ...core.errors import InputError
 from ...core.types import ArrayLike
 from .actuators import Motor, dry_friction
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
-from .forces import AppliedForce, AppliedTorque, depends_on_rate
+from .forces import AppliedForce, AppliedTorque, bound, depends_on_rate
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .frames import Frame, ends_of_joint
 from .joints import Joint, coupling_row, make_joint, numbers, vector
@@ -43,6 +43,7 @@ class Description:
         self._joint_springs: list[tuple[Joint, int, float, float]] = []
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
         self._commands: dict[str, tuple[int, ...]] = {}  # shapes of motors and forces that are parameters
+        self._own: dict[str, np.ndarray] = {}  # parameters of the user's functions
         self._applied: list[Any] = []
         self._stops: list[tuple[Joint, int, float, float, float]] = []
         self.motors: dict[str, Motor] = {}  # of files; see `command`
@@ -373,6 +374,16 @@ class Description:
             torque = lambda t, x, rate: value
         self._joint_forces.append((joint, which, 0.0, torque))
 
+    def parameter(self, name: str, value: ArrayLike) -> None:
+        """A parameter of the system for functions of the user, such as a gain.
+
+        `m.motor(joint, lambda t, angle, rate, params: -params["gain"] * rate)`: functions of motors, forces and torques
+        that require a fourth argument get all parameters in it.
+        """
+        if not isinstance(name, str) or not name or name in self._commands:
+            raise InputError(f"the name of a parameter must be a text that no command has, not {name!r}")
+        self._own[name] = real_array(f"parameter {name!r}", value)
+
     def _name_command(self, name: str, shape: tuple[int, ...]) -> None:
         """Notes a command; motors and forces with the same name receive the same values."""
         if not name:
@@ -458,7 +469,7 @@ class Description:
             self._name_command(force, (self.dimensions,))
         value = None if fn else jnp.asarray(numbers("a force", "force", force, self.dimensions))
         c = jnp.asarray(body.point_coefficients(at, "a force"))
-        rated = callable(force) and depends_on_rate(force, (), *[(self.dimensions,)] * 2)
+        rated = callable(force) and depends_on_rate(bound(force, self._own), (), *[(self.dimensions,)] * 2)
         self._applied.append(AppliedForce(c, value, body.kind, body.particles, fn, rated))
 
     def torque(self, body: Body, torque: Any) -> None:
@@ -471,5 +482,6 @@ class Description:
         if isinstance(torque, str):
             self._name_command(torque, (3,) if dim == 3 else ())
         value = None if fn else jnp.asarray(self._turning("a torque", "torque", torque))
-        rated = callable(torque) and depends_on_rate(torque, (), (dim, dim), (3,) if dim == 3 else ())
+        shapes = (), (dim, dim), (3,) if dim == 3 else ()
+        rated = callable(torque) and depends_on_rate(bound(torque, self._own), *shapes)
         self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn, rated))
