@@ -81,7 +81,9 @@ def main() -> None:
         found.append(x)
     sigma = given.noise * np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
     for name, drawn, true, fitted, error in zip(NAMES, DRAWN, TRUE, x, sigma, strict=True):
-        print(f"{name}: {1e3 * drawn:.1f} mm drawn, {1e3 * true:.2f} true, {1e3 * fitted:.3f} +- {1e3 * error:.3f} found")
+        print(
+            f"{name}: {1e3 * drawn:.1f} mm drawn, {1e3 * true:.2f} true, {1e3 * fitted:.3f} +- {1e3 * error:.3f} found"
+        )
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
     t = 2e-3 * 10 * np.arange(len(clean))

@@ -382,7 +382,7 @@ class Description:
         """
         if not isinstance(name, str) or not name or name in self._commands:
             raise InputError(f"the name of a parameter must be a text that no command has, not {name!r}")
-        self._own[name] = real_array(f"parameter {name!r}", value)
+        self._own[name] = np.asarray(real_array(f"parameter {name!r}", value))
 
     def _name_command(self, name: str, shape: tuple[int, ...]) -> None:
         """Notes a command; motors and forces with the same name receive the same values."""

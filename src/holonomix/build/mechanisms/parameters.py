@@ -30,7 +30,7 @@ from ...mechanics.structured import AbstractLocal
 from ...trace.indexing import Indices, add_at
 from .assembly import Equations
 from .bodies import Body
-from .forms import PhaseRow, Vector
+from .forms import PhaseRow, Row, Vector
 from .joints import Joint
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ def _varied(part: Any, base: np.ndarray, entries: list[list[Any]], names: tuple[
     varied = Varied(part, jnp.asarray(base), tuple(changes), names)
     if isinstance(part, Local):
         return VariedLocal(varied=varied, anchors=None, indices=part.indices, name=part.name)
-    return Rheonomic(varied, name=part.name) if isinstance(part, Rheonomic) else varied
+    return Rheonomic(varied, part.name) if isinstance(part, Rheonomic) else varied  # pyright: ignore[reportArgumentType]
 
 
 def check_values(m: Mechanism, values: Mapping[str, Any]) -> None:
@@ -358,10 +358,10 @@ def chosen(m: Mechanism, params: Any) -> list[str]:
     return [name for name in known if name in names]
 
 
-def independent(m: Mechanism, equations: Equations, q: np.ndarray) -> list[tuple[int, PhaseRow]]:
+def independent(m: Mechanism, equations: Equations, q: np.ndarray) -> list[tuple[int, Row]]:
     """Rows that hold the joint positions given to `configure` where they are, less those that follow from others."""
     rows, root = equations.scaled(q, 0.0)
-    found: list[tuple[int, PhaseRow]] = []
+    found: list[tuple[int, Row]] = []
     for name, several in m._named.items():
         for coordinate in m[name].coordinates[: len(several)]:
             value, slopes = coordinate.value_and_slopes(q)
@@ -395,7 +395,6 @@ class Start:
         if self.holder is not None:
             q, _ = project(self.holder.with_params(params), q, jnp.zeros_like(q), self.t)
         return project(system, q, system.momentum(q, self.v), self.t)
-
 
 
 def values_of(m: Mechanism, sol: Any) -> contextlib.AbstractContextManager[None]:

@@ -41,7 +41,9 @@ def of_run(method: F) -> F:
     @functools.wraps(method)
     def evaluated(self: Any, *args: Any, **options: Any) -> Any:
         sol = options.get("sol", next((x for x in args if hasattr(x, "q")), None))
-        owner = self._owner() if isinstance(self, JointResults) else self.owner if isinstance(self, BodyResults) else self
+        owner = (
+            self._owner() if isinstance(self, JointResults) else self.owner if isinstance(self, BodyResults) else self
+        )
         with contextlib.nullcontext() if owner is None else owner._values_of(sol):
             return method(self, *args, **options)
 
