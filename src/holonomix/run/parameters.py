@@ -29,6 +29,8 @@ def merge_params(known: PyTree, given: PyTree, name: str = "params") -> tuple[Py
             parts = {k: merge(x, new[k], f"{where}[{k!r}]") if k in new else (x, none(x)) for k, x in own.items()}
             return {k: part[0] for k, part in parts.items()}, {k: part[1] for k, part in parts.items()}
         leaves, tree = jax.tree.flatten(own)
+        if isinstance(new, (list, tuple)) and jax.tree_util.treedef_is_leaf(tree):
+            new = jnp.asarray(new)
         if tree != jax.tree.structure(new):
             raise InputError(f"{where} must have the structure of the system's: {tree}, not {jax.tree.structure(new)}")
         values, axes = [], []
