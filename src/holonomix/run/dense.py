@@ -157,7 +157,10 @@ def _evaluate(
 
 
 def evaluate(solution: Solution, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """`(q, p)` of a dense solution at one time or an array of times."""
+    """`(q, p)` of a dense solution at one time or an array of times.
+
+    Raises `InputError` for a time outside of the run, and `ConvergenceError` where a step between rows fails.
+    """
     if solution.interpolant is None:
         raise InputError("at(t) needs the run's memory: call simulate(..., dense=True)")
     times = np.asarray(t, float)
