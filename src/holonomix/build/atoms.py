@@ -1,4 +1,4 @@
-"""Atoms of ASE as a problem, and runs of it as atoms.
+"""A problem from an `ase.Atoms`, and `ase.Atoms` from its runs.
 
 Units are those of ASE: lengths in Angstrom, energies in eV, masses in atomic mass units, and so times in
 `Angstrom sqrt(amu/eV)` (`ase.units.fs` is a femtosecond) and momenta in `sqrt(eV amu)`.
@@ -41,11 +41,10 @@ def from_ase(
     """The problem of `atoms` with `potential(q)` or `potential(q, params)` in eV, q of shape (atoms, 3).
 
     Positions, momenta and masses are those of the atoms. `FixBondLengths`, `FixBondLength`, `FixInternals` and
-    `FixAtoms` become constraints, and further ones may be given. Bonds across the border of a periodic cell are closed
-    by moving atoms by vectors of the cell. Momenta are projected onto the manifold, as are positions that are a little
-    off. Without a potential the atoms are free. ASE's calculators are no functions of JAX: write the potential with
-    `jax.numpy`. Species, bonds and cell are in the scene, so pictures, `sol.save("x.extxyz")` and `sol.to_ase()` have
-    them.
+    `FixAtoms` become constraints; `constraints` adds more. If a bond crosses the border of a periodic cell, atoms are
+    moved by cell vectors so that it does not. Momenta are projected onto the manifold, and so are positions close to
+    it. Without a potential the atoms are free. ASE's calculators are not JAX functions, so write the potential with
+    `jax.numpy`. The scene holds species, bonds and cell; pictures, `sol.save("x.extxyz")` and `sol.to_ase()` use them.
     """
     for attribute in ("get_positions", "get_masses", "constraints", "cell"):
         if not hasattr(atoms, attribute):
@@ -156,7 +155,7 @@ class _Combination:
 
 
 class _Internal:
-    """The difference of an internal coordinate from its target, of angles between -pi and pi."""
+    """The difference between an internal coordinate and its target; for angles, between -pi and pi."""
 
     def __init__(self, fn: Function, angular: bool):
         self.fn, self.angular = fn, angular
@@ -228,7 +227,7 @@ def _edges(cell: np.ndarray) -> tuple[tuple[float, ...], ...]:
 
 
 def species_of(scene: Scene | None, count: int) -> list[str] | None:
-    """The element of every particle, where the scene names one for each."""
+    """The element of every particle, if the scene names them all."""
     names = [""] * count
     for group in scene.particles if scene is not None else ():
         for k in group.indices:

@@ -242,7 +242,7 @@ class CudaRunner(KernelRunner):
         return self._made[common]
 
     def prepare(self, rows: int, *, callback: bool = False) -> CudaRunner:
-        """For a callback, allocate the local memory of the threads now: a callback must not wait for the device."""
+        """Allocate the local memory of the threads in advance, because a callback must not wait for the device."""
         if callback:
             p = self.program
             empty = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in p.carry]
@@ -378,7 +378,7 @@ def _number(data: bytes, kind: str) -> jax.Array:
 
 
 def _put(array: jax.Array, place: Any) -> jax.Array:
-    """The array with this sharding; `device_put` takes ten times as long as the check whether it is needed."""
+    """The array with this sharding. The check is ten times faster than an unneeded `device_put`."""
     alone = isinstance(place, SingleDeviceSharding) and array.devices() == place.device_set
     return array if alone else jax.device_put(array, place)
 

@@ -84,9 +84,9 @@ def choose_program(loop: LoopBody, carry: PyTree, consts: PyTree, alone: bool, a
 
 
 def _last_resort(traced: Traced, alone: bool, error: Unsupported) -> Program:
-    """For a CPU: a long unrolled program of one trajectory, or loops over irregular axes, whichever is less work.
+    """For a CPU: a long unrolled program of one trajectory, or loops over irregular axes, whichever is cheaper.
 
-    A tree of bodies has irregular axes: what its joints read and write follows no step, and is moved by index tables.
+    A tree of bodies has irregular axes: its joints access memory without a constant stride, through index tables.
     """
     found: list[Program] = []
     if alone:

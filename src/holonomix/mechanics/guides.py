@@ -1,7 +1,7 @@
 """The curves and surfaces on which constraints keep single particles, as lines for pictures.
 
-A row that depends on one particle alone is an equation for its place. As many rows as dimensions less one make a curve,
-which is followed from the particle; one row in space makes a surface, of which sections are drawn.
+A row that depends on one particle alone is an equation for its position. One row fewer than dimensions defines a curve,
+which is traced from the particle. One row in space defines a surface, of which sections are drawn.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def guides_of(system: AbstractSystem, q: np.ndarray, held: Iterable[int] = ()) -
 
 
 def _in_numpy(f: Callable[[Any], Any]) -> Equation:
-    """f without XLA: a picture evaluates it a few times only, which does not pay for compiling it."""
+    """f without XLA: a picture evaluates it too few times to pay for compilation."""
     programs: dict[tuple[int, ...], Any] = {}
 
     def call(x: np.ndarray) -> np.ndarray:
@@ -75,7 +75,7 @@ def _in_numpy(f: Callable[[Any], Any]) -> Equation:
 
 
 def _reach(rows: np.ndarray, k: int) -> float:
-    """How far a guide that has no end is drawn: the size of the mechanism, or the distance of the particle from 0."""
+    """The length of unbounded guides: the size of the mechanism, or the distance of the particle from 0."""
     size = float(np.max(np.ptp(rows, axis=0)))
     return 0.6 * size if size > 0 else 1.5 * float(np.linalg.norm(rows[k])) or 1.0
 

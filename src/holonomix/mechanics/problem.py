@@ -24,7 +24,7 @@ class Problem:
     functions of `(q, p)` that the exact motion conserves, besides the energy. `bonds` are pairs of particles that a
     picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture. `coordinates`
     names the entries of a q with one axis, for columns and plots. `source` is the mechanism that the problem was made
-    from, which solutions ask for their joints.
+    from; solutions look up their joints in it.
     """
 
     system: Any  # a System or a StiffSystem
@@ -50,15 +50,15 @@ class Problem:
     def from_ase(atoms: Any, potential: Function | None = None, **options: Any) -> Problem:
         """The problem of an `ase.Atoms` with `potential(q)` or `potential(q, params)` in eV, q of shape (atoms, 3).
 
-        Positions, momenta, masses, `FixBondLengths`, `FixInternals` and `FixAtoms` are taken over; units are ASE's, so
+        Positions, momenta, masses, `FixBondLengths`, `FixInternals` and `FixAtoms` are converted. Units are ASE's, so
         times are in `ase.units`. Options are `params`, further `constraints`, `dt` (1 fs), `t1` (1 ps) and `name`.
         """
         return pictures.atoms.from_ase(atoms, potential, **options)
 
     def with_params(self, params: PyTree) -> Problem:
-        """The same problem with other parameter values, as those of `System.with_params`; nothing is recompiled.
+        """The same problem with other parameter values, as in `System.with_params`; nothing is recompiled.
 
-        The start stays as it is. The reference solution and the invariants are left out, which may depend on the
+        The start does not change. The reference solution and the invariants are left out because they may depend on the
         parameters.
         """
         return dataclasses.replace(self, system=self.system.with_params(params), reference=None, invariants={})

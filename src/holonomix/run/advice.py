@@ -96,10 +96,11 @@ def _turned(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numb
 
 
 def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> str | None:
-    """Advice for a step in which constraint forces rise far more than others do, as near a singular position.
+    """Advice for a step in which constraint forces rise far more than other forces, as near a singular position.
 
-    There the energy of heavy bodies goes into light ones. A time T before, these have `k ~ P T` of the kinetic energy
-    K, where P is the power that constraints transfer. It grows as `k ~ 1/T` until it is all: the passage takes `T k/K`.
+    There the energy of heavy bodies flows into light ones. A time T before, the light bodies have `k ~ P T` of the
+    kinetic energy K, where P is the power that constraints transfer. This part grows as `k ~ 1/T` until it is all of K,
+    so the passage takes `T k/K`.
     """
     if not system.has_constraints:
         return None
@@ -122,9 +123,9 @@ def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: 
 
 @compiled
 def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> tuple[Any, Any, Any]:
-    """The relative change of the constraint forces and of all others in steps of these sizes along the motion.
+    """The relative changes of constraint forces and of other forces in steps of these sizes along the motion.
 
-    And the power that constraint forces transfer from some coordinates to others, per kinetic energy.
+    The third result is the power that constraint forces transfer between coordinates, per kinetic energy.
     """
 
     def forces(q: Numbers, p: Numbers, t: Real) -> tuple[Any, Any]:

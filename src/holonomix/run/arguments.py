@@ -158,7 +158,7 @@ class Arguments:
         return dataclasses.replace(self, q0=q0, p0=p0, steps=self.options.count(self.method), keys=key)
 
     def with_params(self, params: PyTree, own: dict[str, Any]) -> tuple[Arguments, dict[str, Any]]:
-        """The arguments with these values of parameters, of which some have an axis over trajectories, and all axes.
+        """The arguments with these parameter values, some of which have an axis over trajectories, and all axes.
 
         The axes of q0 and p0 in `own` follow: see `axes_of_start`.
         """

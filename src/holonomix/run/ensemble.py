@@ -201,13 +201,14 @@ def simulate_ensemble(
 ) -> Ensemble:
     """Run many trajectories of one method.
 
-    `params` holds values for the parameters of the system: arrays with an axis over trajectories in front, or values
-    shared by all; entries that are left out keep the values of the system. q0 and p0 then have an axis over
-    trajectories where their first axis is as long as that of the parameters, and are shared by all otherwise; where
-    the system accepts both readings, `in_axes` must say which.
-    `in_axes` says what differs from trajectory to trajectory: a mapping with the keys `q0`, `p0`, `params`, `dt` and
-    the values 0 (leading axis) or None (shared); by default q0 and p0, and `dt` when it is an array. `params` may be
-    a PyTree prefix of 0 and None. A `Problem` in place of the system gives what is left out, shared by all. Give
+    `params` holds parameter values: arrays with a leading axis over trajectories, or values shared by all. Entries that
+    are left out keep the values of the system. With `params`, q0 and p0 have an axis over trajectories if their first
+    axis is as long as that of the parameters; otherwise they are shared. If the system accepts both readings, `in_axes`
+    must say which.
+    `in_axes` states which inputs differ between trajectories: a mapping with the keys `q0`, `p0`, `params`, `dt` and
+    the values 0 (leading axis) or None (shared). By default q0 and p0 differ, and `dt` if it is an array. `params` may
+    be a PyTree prefix of 0 and None. A `Problem` in place of the system provides the arguments that are left out,
+    shared by all. Give
     `steps` or `t1`, as for `simulate`. `reduce` maps names to `Mean`, `Minimum`, `Maximum` or `FirstPassage` of a
     function of (q, p): they are computed in the loop, without saving rows. `events` are found in each trajectory; a
     terminal one ends only its own. Each trajectory gets its own key. `coordinates` are values per trajectory that

@@ -1,4 +1,4 @@
-"""Values of the parameters of many trajectories, merged with those of a system, and the axes of their starts."""
+"""Parameter values of many trajectories, merged with those of a system, and the axes of their starts."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ def axes_of_start(
 ) -> dict[str, Any]:
     """Whether q0 and p0 have an axis over `count` trajectories (0) or are shared (None); raises if both are possible.
 
-    `given` is `in_axes`. Where the shape of q is not known, a start that has `count` entries along its first axis is
-    shared or per trajectory as the functions of the system accept its shape or that of its entries.
+    `given` is `in_axes`. If the shape of q is not known and a start has `count` entries along its first axis, the
+    functions of the system decide: it is shared if they accept its shape, per trajectory if they accept that of its
+    entries.
     """
 
     def possible(name: str, x: ArrayLike) -> list[int | None]:

@@ -1,4 +1,4 @@
-"""Motors with commands, stops and dry friction of joints."""
+"""Motors that follow commands, and stops and dry friction of joints."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def geared(gear: float) -> Law:
 def affine(gear: float, shift: float, gain: Any, bias: Any, limits: Any) -> Law:
     """MuJoCo's actuators: `force = (g_0 + g_1 l + g_2 l') u + b_0 + b_1 l + b_2 l'`, `l = gear (x + shift)`.
 
-    `limits` are those of the command and of the force, None where there are none.
+    `limits` bound the command and the force; None means no bound.
     """
     gain, bias = ([float(x) for x in y[:3]] for y in (gain, bias))
 

@@ -1,4 +1,4 @@
-"""Closing loops by joint positions: for files whose loops are far from closed, where single bodies find no way."""
+"""Close loops by joint positions, for files whose loops are so far open that moving single bodies fails."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ class _Tree:
 
 
 def close_by_joints(mechanism: Mechanism, equations: Equations, t: float, held: set[str]) -> np.ndarray | None:
-    """Particles with all loops closed to `CLOSED`, from the positions nearest to the present ones that were found.
+    """Particles with all loops closed to `CLOSED`, near the present joint positions if possible.
 
-    Levenberg and Marquardt's method over the positions of the joints of a spanning tree; joints in `held` stay.
+    Uses the Levenberg-Marquardt method over the joint positions of a spanning tree; joints in `held` do not move.
     """
     tree = _Tree(mechanism, equations, held)
     guides = [row for joint in mechanism.joints for row in joint.guides]
@@ -133,7 +133,7 @@ def close_by_joints(mechanism: Mechanism, equations: Equations, t: float, held: 
 
 
 def _least_squares(residuals: Any, x: np.ndarray) -> tuple[np.ndarray, float]:
-    """Levenberg and Marquardt's method with differences; positions, and the largest residual."""
+    """Positions and their largest residual, by the Levenberg-Marquardt method with finite differences."""
     steps = DIFFERENCE * np.eye(x.size)
     damping = 1e-3
     for _ in range(SWEEPS):

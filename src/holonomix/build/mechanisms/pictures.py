@@ -52,7 +52,7 @@ def make_scene(mechanism: Mechanism) -> Scene:
 
 
 def _rails(mechanism: Mechanism, anchors: tuple[tuple[float, ...], ...]) -> tuple[Guide, ...]:
-    """The lines along which slides move, on the ground and on bodies that are not drawn by a shape of their own."""
+    """The lines along which slides move, on the ground and on bodies without a shape."""
     places = [body.origin for body in mechanism.bodies] + [np.asarray(a) for a in anchors]
     size = float(np.max(np.ptp(places, axis=0))) if places else 0.0
     rails = []
@@ -103,7 +103,7 @@ DARK = "#334155"
 
 
 def _disk(body: Body, reach: float) -> ShapeMark | None:
-    """The disk with the mass and the inertia of a body that has no shape, if it is wider than its joints are apart."""
+    """For a body without a shape, the disk of its mass and inertia, if wider than the distance of its joints."""
     if body.kind not in ("planar", "rigid", "plate") or body.inertia is None:
         return None
     euler = np.zeros(3)

@@ -62,21 +62,21 @@ def from_urdf(
 ) -> Mechanism:
     """The robot of a URDF file, with joints at `positions` (zero by default) and their rates `velocities`.
 
-    Links joined by fixed joints become one body; `base="fixed"` takes the root link as part of the ground, `"free"`
-    lets it move. Read are inertias, revolute, continuous, prismatic, planar, floating and fixed joints, their damping,
+    Links joined by fixed joints become one body. `base="fixed"` makes the root link part of the ground, `"free"` lets
+    it move. Supported are inertias, revolute, continuous, prismatic, planar, floating and fixed joints, their damping,
     mimic joints, `<loop_joint>`, and visual shapes. A warning lists what was left out (limits, friction, contacts).
-    Links without mass between two or three joints, as universal and ball joints are often written, become part of one
-    joint with several positions, each under its own name. An inertia that no body has (one principal moment larger than
-    the other two together, or zero) is an error that gives the numbers; `inertia="repair"` takes the nearest possible
-    one, with a warning, and `m.repaired` lists the changes. Every link that is part of a body or of the ground is a
-    frame of its own name, `m["tool0"]`.
+    Universal and ball joints are often written as massless links between two or three joints. These become one joint
+    with several positions, each under its own name. An impossible inertia (one principal moment larger than the other
+    two together, or zero) is an error that gives the numbers. `inertia="repair"` takes the nearest possible inertia
+    with a warning, and `m.repaired` lists the changes. Every link that is part of a body or of the ground is also a
+    frame, `m["tool0"]`.
 
-    `loops` is a YAML file, or a dictionary, with pairs of links or joints that coincide, `closed_loop`, held as `type`
-    says ("6d", the default, or "3d"), and with joints `joint_name` whose `joint_type` a URDF file cannot express
-    ("SPHERICAL", or "UJOINT_" and two axes, as in "UJOINT_ZY").
+    `loops` is a YAML file or a dictionary. `closed_loop` lists pairs of links or joints that coincide, and `type` says
+    whether in position ("3d") or also in rotation ("6d", the default). `joint_name` and `joint_type` list joints that a
+    URDF file cannot express ("SPHERICAL", or "UJOINT_" and two axes, as in "UJOINT_ZY").
 
-    Every `<actuator>` of a `<transmission>` is a motor, `m.motors`, that waits for `m.command`. `limits="spring"` makes
-    elastic stops of the limits of joints, and `friction=True` a smooth force of their dry friction.
+    Every `<actuator>` of a `<transmission>` becomes a motor, `m.motors`, which exerts no force until `m.command`.
+    `limits="spring"` turns joint limits into elastic stops, and `friction=True` turns dry friction into a smooth force.
     """
     check_options(limits, friction)
     if inertia not in ("refuse", "repair"):
@@ -324,7 +324,7 @@ class _Reader:
             self._dynamics(name, one)
 
     def _weightless(self, joint: Any, parent: Body, world: Pose) -> None:
-        """Joints that move no mass stay at zero: their links are frames of the parent."""
+        """Fix joints that move no mass at zero; their links become frames of the parent."""
         at = after(world, _pose(joint))
         own = parent.attitude.T @ (at[0] - parent.origin), parent.attitude.T @ at[1]
         group = self._group(self._link_of(joint, "child"))

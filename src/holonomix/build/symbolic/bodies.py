@@ -1,8 +1,8 @@
 """Systems of `sympy.physics.mechanics` as a Lagrangian with generalized forces.
 
 `LagrangesMethod` has a Lagrangian. `KanesMethod` and `System` describe the same motion by bodies, loads and generalized
-speeds: their kinetic energy T(q, u), with the speeds replaced through the kinematic differential equations, is that of
-the Lagrangian, and loads become generalized forces `sum F . dv/dq'`. Constant forces on points derive from a potential.
+speeds. Substituting the kinematic differential equations into their kinetic energy T(q, u) gives that of the
+Lagrangian. Loads become generalized forces `sum F . dv/dq'`. Constant forces on points derive from a potential.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .problem import Equations
 
 
 def reader_of(given: Any) -> Callable[[Any], Equations] | None:
-    """The function that reads an object of `sympy.physics.mechanics`; None for everything else."""
+    """The function that converts an object of `sympy.physics.mechanics`, or None for other objects."""
     mechanics = sympy_module("sympy.physics.mechanics")
     kinds = {mechanics.LagrangesMethod: _of_lagrange, mechanics.KanesMethod: _of_kane}
     kinds[sympy_module("sympy.physics.mechanics.system").System] = _of_system

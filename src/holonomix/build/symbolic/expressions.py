@@ -1,9 +1,8 @@
 """SymPy expressions as straight-line programs of JAX operations.
 
-A `Code` is a list of operations on numbered values. Equal subexpressions get one number, so common subexpressions are
-computed once. It is plain data, equal to every other code that computes the same, and contains neither SymPy's objects
-nor text that has to be executed. It runs with JAX inside a system and with mpmath, to many digits, when expressions
-are examined.
+A `Code` is a list of operations on numbered values. Equal subexpressions get one number, so they are computed once. A
+code is plain data without SymPy objects or source text, and codes of the same operations compare equal. Systems run it
+with JAX; the analysis of expressions runs it with mpmath to many digits.
 """
 
 from __future__ import annotations
@@ -304,7 +303,7 @@ class Writer:
 
 
 def _operands(x: Any) -> Sequence[Any]:
-    """What is to be computed before an expression."""
+    """The operands of an expression, which are computed first."""
     if x.is_Pow:
         return (x.base,) if x.exp.is_Rational or x.exp.is_Float else x.args
     if type(x).__name__ == "Piecewise":

@@ -127,7 +127,7 @@ class Probe:
         return {"q": [draw() for _ in range(n)], "v": [draw() for _ in range(n)], "t": draw(), "params": params}
 
     def values(self, symbol: Any = None) -> list[list[Any]]:
-        """The values at every point, with zero for a coordinate or the time; None where there is no real value."""
+        """The values at every point, with zero for a coordinate or the time; None if a value is not real."""
         import mpmath
 
         rows = []
@@ -156,10 +156,10 @@ def vanishes(expression: Any, symbols: Symbols) -> bool:
 
 
 def reduced(expressions: Sequence[Any], symbols: Symbols) -> list[Any]:
-    """The expressions with zero in place of every coordinate, and of the time, on which they do not depend.
+    """The expressions, with zero for every coordinate (or time) on which they do not depend.
 
-    So `cos(q)^2 + sin(q)^2` becomes 1, without a search for identities. Values are compared to many digits at random
-    points; functions that are not analytic are left alone.
+    So `cos(q)^2 + sin(q)^2` becomes 1 without a search for identities. Values at random points are compared to many
+    digits. Functions that are not analytic are not changed.
     """
     sympy = sympy_module()
 
