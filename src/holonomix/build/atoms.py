@@ -51,11 +51,11 @@ def from_ase(
             raise InputError(f"from_ase needs an ase.Atoms, not {type(atoms).__name__}")
     if potential is None and getattr(atoms, "calc", None) is not None:
         raise InputError(
-            f"the calculator {type(atoms.calc).__name__} of the atoms has no derivatives that JAX can take: give "
-            "potential, a function of q written with jax.numpy"
+            f"JAX cannot differentiate the calculator {type(atoms.calc).__name__} of the atoms: give potential, a "
+            "function of q written with jax.numpy"
         )
     if not len(atoms):
-        raise InputError("there are no atoms")
+        raise InputError("the ase.Atoms object has no atoms")
     masses = np.asarray(atoms.get_masses(), float)
     if not np.all(masses > 0):
         raise InputError(f"atom {int(np.argmin(masses))} has mass {masses.min():g}; masses must be positive")
@@ -92,8 +92,8 @@ def _read_constraint(constraint: Any, atoms: Any) -> Made:
         held = np.asarray(constraint.get_indices(), int)
         return lambda q: [Local(_at, held[:, None], data=q[held])], []
     raise InputError(
-        f"the constraint {kind} of ASE has no counterpart here; there are FixBondLengths, FixInternals and FixAtoms. "
-        "Remove it from the atoms, and give what it fixes as constraints=[...]"
+        f"the ASE constraint {kind} is not supported; FixBondLengths, FixInternals and FixAtoms are. Remove it from "
+        "the atoms, and give an equivalent as constraints=[...]"
     )
 
 

@@ -115,9 +115,9 @@ def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: 
     if passage > abs(float(dt)) / 8:
         return None
     return (
-        f"constraint forces rise within {ahead:.1g} by far more than other forces: the motion comes to a singular "
-        "position, as of two links that come into line, where heavy bodies drive light ones; it takes about "
-        f"{passage:.1g} to pass. Take dt below {2 * passage:.1g}, or start from another position"
+        f"constraint forces rise within {ahead:.1g} by far more than other forces: the motion approaches a singular "
+        "position, such as two links in line, where heavy bodies drive light ones; the passage takes about "
+        f"{passage:.1g}. Take dt below {2 * passage:.1g}, or start from another position"
     )
 
 

@@ -92,8 +92,8 @@ def check_no_shorter(taken: int, steps: int) -> None:
     """Raise if the stored run has more steps than requested."""
     if taken > steps:
         raise InputError(
-            f"the store holds a run of {taken} steps, this one has {steps}: a run is continued to more steps, not cut "
-            f"to fewer; give at least {taken} steps, which returns the rows that are there, or choose another directory"
+            f"the store holds a run of {taken} steps, but {steps} steps are requested: a run can be extended, not "
+            f"shortened. Give at least {taken} steps to get the stored rows, or choose another directory"
         )
 
 

@@ -215,15 +215,15 @@ def simulate_ensemble(
     label the result of `to_xarray()`.
 
     With `store`, the name of a directory, the ensemble runs in blocks of trajectories: rows go to disk as they come,
-    and the same call after a kill runs the blocks that are missing, to the same bits. `executor` runs blocks on other
-    processes or machines: anything with `submit` of `concurrent.futures.Executor` (a process pool with the context
-    "spawn", Dask's `client.get_executor()`, `mpi4py.futures`, loky), or a function that makes one. They write into the
-    one store, or send rows back where there is none; a block whose worker died runs again. `block` is the number of
-    trajectories per block. Results depend on none of these, but for the last bits on the array path: XLA compiles
-    another program for each number of trajectories.
+    and after a kill the same call runs the missing blocks; the result is bitwise identical to an uninterrupted run.
+    `executor` runs blocks on other processes or machines: anything with `submit` of `concurrent.futures.Executor` (a
+    process pool with the context "spawn", Dask's `client.get_executor()`, `mpi4py.futures`, loky), or a function that
+    makes one. Workers write into the same store, or send rows back if there is none. If a worker dies, its block runs
+    again. `block` is the number of trajectories per block. Results do not depend on these, except for the last bits on
+    the array path, because XLA compiles another program for each number of trajectories.
 
-    A trajectory that fails keeps its last good state and its status and does not disturb the others; a
-    `FailedTrajectoriesWarning` counts them, and `throw=True` raises instead.
+    A trajectory that fails keeps its last good state and its status and does not affect the others. A
+    `FailedTrajectoriesWarning` gives the number of failed trajectories; `throw=True` raises instead.
     """
     options = Options(
         dt, steps, t1, t0, max_steps, save_every, None, observe, events, reduce, False, key, in_axes, backend

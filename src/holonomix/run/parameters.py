@@ -39,7 +39,7 @@ def merge_params(known: PyTree, given: PyTree, name: str = "params") -> tuple[Py
             elif value.shape != np.shape(x):
                 each = ", ".join(("n", *map(str, np.shape(x))))
                 raise ShapeError(
-                    f"{label} has shape {value.shape}: give shape {np.shape(x)} for one value that all share, or "
+                    f"{label} has shape {value.shape}: give shape {np.shape(x)} for one shared value, or "
                     f"({each}) for the values of n trajectories"
                 )
             values.append(jnp.asarray(value, jnp.result_type(x)))
@@ -81,9 +81,9 @@ def axes_of_start(
     if len(readings) > 1:
         shared, each = readings.items()
         raise InputError(
-            f"q0 of shape {np.shape(q0)} with {count} values of params has two readings. One start of shape "
-            f"{shared[0]} that all {count} trajectories share: write in_axes={shared[1]}; or {count} starts of shape "
-            f"{each[0]}, one per trajectory: write in_axes={each[1]}"
+            f"q0 of shape {np.shape(q0)} with {count} values of params is ambiguous. For one start of shape "
+            f"{shared[0]} that all {count} trajectories share, write in_axes={shared[1]}; for {count} starts of shape "
+            f"{each[0]}, one per trajectory, write in_axes={each[1]}"
         )
     return next(iter(readings.values())) if readings else dict(zip(("q0", "p0"), pairs[-1], strict=True))
 

@@ -147,7 +147,7 @@ class Solution(AbstractRows):
     def _source(self) -> Any:
         source = None if self.loop.problem is None else self.loop.problem.source
         if source is None:
-            raise InputError("only runs of the problem of a mechanism, hx.simulate(m.problem(), ...), know joints")
+            raise InputError("joints need a run of the problem of a mechanism: hx.simulate(m.problem(), ...)")
         return source
 
     def joint(self, name: str) -> Any:

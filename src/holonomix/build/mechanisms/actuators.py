@@ -41,7 +41,7 @@ class Motor:
             raise InputError(f"{why} is an array and needs dt=, the time from one entry to the next")
         values = np.asarray(command, float)
         if values.ndim != 1 or len(values) < 2 or not np.all(np.isfinite(values)):
-            raise InputError(f"{why} must be a number, a function of (t, position, rate), or a row of numbers")
+            raise InputError(f"{why} must be a number, a function of (t, position, rate), or a list of numbers")
         table = jnp.asarray(values)
 
         def held(t: Any) -> Any:

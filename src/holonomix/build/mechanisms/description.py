@@ -376,11 +376,9 @@ class Description:
     def _name_command(self, name: str, shape: tuple[int, ...]) -> None:
         """Register a command; motors and forces with the same name share its values."""
         if not name:
-            raise InputError("a command needs a name that is not empty")
+            raise InputError("the name of a command must not be empty")
         if self._commands.setdefault(name, shape) != shape:
-            raise InputError(
-                f"command {name!r} has {self._commands[name]} numbers elsewhere, not {shape}: use two names"
-            )
+            raise InputError(f"command {name!r} has shape {self._commands[name]} elsewhere, not {shape}: use two names")
 
     def command(self, motor: str, command: Any, *, dt: float | None = None) -> None:
         """Set the command of a motor of a file: a number, a function of `(t, position, rate)`, or an array.
@@ -410,7 +408,7 @@ class Description:
         lower, upper = number("a stop: lower", lower), number("a stop: upper", upper)
         stiffness = number("a stop: stiffness", stiffness, 0)
         if not lower <= upper or (kind == "angle" and upper - lower >= 2 * np.pi):
-            raise InputError(f"joint {joint.name!r}: its stops {lower:g} and {upper:g} are no range within a turn")
+            raise InputError(f"joint {joint.name!r}: its stops {lower:g} and {upper:g} must be a range within one turn")
         self._stops.append((joint, which, lower, upper, stiffness))
 
     def drive(self, joint: Joint, angle: Any = None, *, distance: Any = None, which: int = 0) -> Joint:

@@ -243,7 +243,7 @@ class _Reader:
             (known.mjtBias.mjBIAS_NONE, known.mjtBias.mjBIAS_AFFINE),
         )
         if model.actuator_dyntype[number] != known.mjtDyn.mjDYN_NONE or gain not in kinds[0] or bias not in kinds[1]:
-            self.left_out["<actuator> with dynamics of its own, muscles"] += 1
+            self.left_out["<actuator> with internal dynamics, muscles"] += 1
             return
         first = model.actuator_gainprm[number, :3] * ([1, 0, 0] if gain == kinds[0][0] else [1, 1, 1])
         second = model.actuator_biasprm[number, :3] * (bias != kinds[1][0])

@@ -410,7 +410,7 @@ class _Reader:
                 try:
                     gear = float(text or 1)
                 except ValueError:
-                    self.left_out["mechanicalReduction that is no number, taken as 1"] += 1
+                    self.left_out["mechanicalReduction that is not a number, taken as 1"] += 1
                     gear = 1.0
                 name = actuator.get("name") or required(transmission, "name")
                 self.mechanism.motors[name] = Motor(name, made, geared(gear))

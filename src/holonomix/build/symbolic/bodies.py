@@ -46,7 +46,7 @@ def _of_lagrange(given: Any) -> Equations:
     if rates:
         raise InputError(
             f"LagrangesMethod has a constraint on speeds, {_short(rates[0])}; only constraints between positions are "
-            "treated: give the one it is the derivative of as hol_coneqs, and see docs/scope.md"
+            "supported: give its integral as hol_coneqs, if there is one, and see docs/scope.md"
         )
     q = list(given.q)
     speeds = [sympy.Derivative(x, t) for x in q]
@@ -77,7 +77,7 @@ def _of_bodies(
         if row not in rates and not _follows(row.xreplace(replaced), rates, q, speeds):
             raise InputError(
                 f"{kind} has a constraint on speeds that is not the derivative of its configuration constraints: "
-                f"{_short(row)}; rolling and other nonholonomic constraints are not treated, see docs/scope.md"
+                f"{_short(row)}; rolling and other nonholonomic constraints are not supported, see docs/scope.md"
             )
     energy = sympy.sympify(kinetic_energy(frame, *bodies)).xreplace(replaced)
     potential, forces = _forces(loads or (), frame, q, speeds, replaced)

@@ -230,7 +230,7 @@ class Writer:
             return self._piecewise(x)
         if name in ("Symbol", "Dummy"):
             raise InputError(f"the symbol {x} has no value: give it in parameters={{...}}")
-        raise InputError(f"{name} in {_short(x)} has no counterpart in JAX: rewrite it with elementary functions")
+        raise InputError(f"{name} in {_short(x)} is not available in JAX: rewrite it with elementary functions")
 
     def _constant(self, x: Any) -> int:
         sympy = sympy_module()

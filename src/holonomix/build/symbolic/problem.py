@@ -218,7 +218,7 @@ class Reader:
                 if x.free_symbols & set(self.v):
                     raise InputError(
                         f"{what} contains speeds: {self.show(x)}. Only constraints between positions (and time) are "
-                        "treated; integrate it if it is the derivative of one, and see docs/scope.md"
+                        "supported; if it is the derivative of one, give that one; see docs/scope.md"
                     )
                 if not x.free_symbols & set(self.q):
                     raise InputError(f"{what} contains no coordinate: {self.show(x)}")
@@ -305,8 +305,8 @@ class Reader:
             for x in mass[i]:
                 if self.t in x.free_symbols:
                     raise InputError(
-                        f"the mass M(q) depends on time: {self.show(x)}. Make what moves a coordinate of its own, with "
-                        "a kinetic energy and a constraint that contains t (coordinate - motion)"
+                        f"the mass M(q) depends on time: {self.show(x)}. Make the prescribed motion a coordinate with "
+                        "a kinetic energy, and add a constraint that contains t (coordinate - motion)"
                     )
         return mass, found[len(upper) :], parts.potential
 

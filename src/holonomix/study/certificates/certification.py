@@ -38,7 +38,7 @@ MEASUREMENTS = ("order", "symplectic", "wedge", "symmetric", "constraint", "ener
 EXACT_TOLERANCE = 1e-12
 STRUCTURE_TOLERANCE = 1e-10
 ORDER_TOLERANCE = 0.2
-AT_REST = "not measured: nothing moves, or too little to tell errors from round-off; start elsewhere"
+AT_REST = "not measured: nothing moves, or too little to tell errors from round-off; choose another start"
 
 
 def certify(

@@ -120,7 +120,7 @@ def page_of(
 ) -> str:
     """The HTML of the page, which loads nothing else; names from the run are escaped.
 
-    `live` are the kernels of `live.kernels_of`, as a source of frames: the only one, or beside the rows.
+    `live` holds the kernels of `live.kernels_of`, a source of frames that replaces the rows or supplements them.
     """
     data: dict[str, Any] = {**_data(recording, rows), "reload": float(reload), "live": live}
     if certificate is not None:
