@@ -24,8 +24,8 @@ ASKED_LIMIT = 100_000  # operations of a straight-line program whose back end wa
 LAST_RESORT = (
     60_000  # the same where the array path is the alternative, on a CPU: LLVM takes 0.2 s per 1 000 operations
 )
-IRREGULAR_LIMIT = 40_000  # operations of a program with loops over irregular axes
-LOOPED = 1.1  # how much less work they must be than an unrolled program beyond the usual limit
+IRREGULAR_LIMIT = 40_000  # maximum operations of a program with loops over irregular axes
+LOOPED = 1.1  # loops win if their work times this is less than that of a long unrolled program
 UNROLLED = 4_000  # operations beyond which loops over long axes are tried
 GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajectories side by side gain as well
 

@@ -19,9 +19,9 @@ from .abstract import AbstractSystem
 from .constraints import Rheonomic
 from .structured import Distance
 
-MAX_COORDINATES = 60  # of q; constraints of larger systems are not searched for guides
-MAX_POINTS = 120  # of a curve, each way
-SECTIONS, GRID = 7, 28  # of a surface: sections per axis, and points per section and axis
+MAX_COORDINATES = 60  # number of entries of q up to which guides are searched
+MAX_POINTS = 120  # of a curve, in each direction
+SECTIONS, GRID = 7, 28  # sections of a surface per axis, and grid points per axis of a section
 
 Equation = Callable[[np.ndarray], np.ndarray]
 
@@ -135,7 +135,7 @@ def _surface(g: Equation, start: np.ndarray, reach: float) -> list[np.ndarray]:
 
 def _sections(g: Equation, low: np.ndarray, high: np.ndarray, count: int) -> list[np.ndarray]:
     """Lines of g = 0 in planes across each axis, or in the plane."""
-    from contourpy import contour_generator  # of matplotlib
+    from contourpy import contour_generator  # a dependency of matplotlib
 
     lines, d = [], len(low)
     pad = 0.04 * (high - low) + 1e-9 * np.max(high - low)
@@ -143,7 +143,7 @@ def _sections(g: Equation, low: np.ndarray, high: np.ndarray, count: int) -> lis
     for axis in range(3) if d == 3 else (-1,):
         others = [k for k in range(d) if k != axis]
         u, v = (np.linspace(low[k] - pad[k], high[k] + pad[k], size) for k in others)
-        inset = pad[axis] / 2  # a plane that only touches the surface cuts a point
+        inset = pad[axis] / 2  # inset, because a plane that only touches the surface gives a point
         levels = np.linspace(low[axis] + inset, high[axis] - inset, count)
         grid = np.empty((count, size, size, d))
         grid[..., others[0]], grid[..., others[1]] = u[None, None, :], v[None, :, None]

@@ -98,7 +98,7 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
         matrix = jnp.eye(len(slope), dtype=q.dtype) - dt / 2 * slope @ free
         return Dense(matrix).factor() if len(slope) <= UNROLL else factor_by_rows(matrix, len(slope), False)
 
-    # as if the rates were those of p less what the loads change, which is exact for linear dampers without constraints
+    # first guess: the rates of p, changed by the loads; exact for linear dampers without constraints
     loads, slope = system.rate_loads(q, _rates(step.slopes, system.velocity(q, step.p)), step.t)
     start = step.start.at[m:].set(damped(slope).solve(loads))
     per_row = jnp.zeros(0, q.dtype)

@@ -19,10 +19,10 @@ from ..trace.compiled import compiled
 from .run import Run
 from .solution import Solution
 
-MAX_TURN = 60  # degrees by which the gradient of a constraint may turn in a step that is short enough
-MAX_CHANGE = 0.5  # relative change of the constraint forces in a step that is short enough
-SUDDEN = 2.0  # relative change of the constraint forces in a step above which they explain its failure
-MIN_VIOLATION = 1e-3  # relative violation of a constraint above which a state has left the manifold
+MAX_TURN = 60  # degrees by which a constraint gradient may turn in a sufficiently short step
+MAX_CHANGE = 0.5  # relative change of constraint forces in a sufficiently short step
+SUDDEN = 2.0  # above this relative change, constraint forces explain the failure of a step
+MIN_VIOLATION = 1e-3  # above this relative constraint violation, a state has left the manifold
 
 
 def failure(run: Run, solution: Solution) -> SimulationError:

@@ -94,6 +94,6 @@ def _fits(system: Any, shape: tuple[int, ...]) -> bool:
     try:
         check_functions(system, q, q, 0.0)
         jax.eval_shape(system.momentum, q, q)
-    except Exception:  # whatever a function of the user raises
+    except Exception:  # user functions may raise anything
         return False
     return True

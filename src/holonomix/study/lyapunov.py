@@ -23,8 +23,8 @@ from ..run.arguments import SystemLike, check_method
 from ..run.integrate import integrate
 from .certificates.arguments import check_problem
 
-BATCHES = 20  # of growth rates, from whose scatter the statistical error follows
-TRANSIENT = 0.1  # the part of the run in which the tangent vectors turn to their directions
+BATCHES = 20  # batches of growth rates, whose scatter gives the statistical error
+TRANSIENT = 0.1  # fraction of the run in which the tangent vectors find their directions
 MAX_STEPS = 100_000_000
 
 

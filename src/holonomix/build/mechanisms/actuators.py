@@ -27,7 +27,7 @@ class Motor:
 
     def __init__(self, name: str, joint: Joint, law: Law, which: int = 0):
         self.name, self.joint, self.law, self.which = name, joint, law, which
-        self.entry: tuple[Any, ...] | None = None  # its force in the mechanism
+        self.entry: tuple[Any, ...] | None = None  # its entry in the forces of the mechanism
 
     def torque(self, command: Any, dt: float | None) -> Callable[[Any, Any, Any], Any]:
         """`torque(t, position, rate)` for a constant, a function of these, or an array with a step `dt`."""

@@ -14,10 +14,10 @@ from .tree import Branch, move_rotors, spanning_tree
 if TYPE_CHECKING:
     from .mechanism import Mechanism
 
-STARTS = 40  # other positions to start from where the given ones lead nowhere
+STARTS = 40  # number of other starts if the given positions do not converge
 SWEEPS = 60
 DIFFERENCE = 1e-6
-CLOSED = 1e-7  # then the rows of all bodies do the rest
+CLOSED = 1e-7  # below this error, Newton's method on all bodies finishes
 
 
 class _Tree:

@@ -19,7 +19,7 @@ from .frames import Frame, ends_of_joint
 from .joints import Joint, coupling_row, make_joint, numbers, vector
 from .stacks import make_stack
 
-Given: TypeAlias = ArrayLike | None  # numbers of the user, judged by `joints.numbers`; None takes the default
+Given: TypeAlias = ArrayLike | None  # numbers from the user, checked by `joints.numbers`; None: the default
 
 
 class Description:
@@ -42,15 +42,15 @@ class Description:
         self._springs: list[Any] = []
         self._joint_springs: list[tuple[Joint, int, float, float]] = []
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
-        self._commands: dict[str, tuple[int, ...]] = {}  # shapes of motors and forces that are parameters
+        self._commands: dict[str, tuple[int, ...]] = {}  # name -> shape of the values
         self._applied: list[Any] = []
         self._stops: list[tuple[Joint, int, float, float, float]] = []
-        self.motors: dict[str, Motor] = {}  # of files; see `command`
+        self.motors: dict[str, Motor] = {}  # those of a file; see `command`
         self._rates: list[tuple[Joint, int, float]] = []
         self._named: dict[str, np.ndarray] = {}  # positions and
         self._configured: dict[str, np.ndarray] = {}  # rates given to `configure`
         self._particles = 0
-        self._force_program: Any = None  # of `acceleration`, while the mechanism stays as it is
+        self._force_program: Any = None  # cache of `acceleration`, valid until the mechanism changes
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 

@@ -225,7 +225,7 @@ class MechanismForce(eqx.Module):
 
     pairs: tuple[Pairs, ...]
     others: tuple[Any, ...]
-    counts: tuple[int, ...] = eqx.field(static=True)  # rates of each term that has some
+    counts: tuple[int, ...] = eqx.field(static=True)  # number of rates, for each term that has rates
 
     def __init__(self, pairs: tuple[Pairs, ...], others: tuple[Any, ...], shape: tuple[int, ...]):
         self.pairs, self.others = pairs, others

@@ -52,5 +52,5 @@ def _force(mechanism: Mechanism, joint: Joint, system: Any) -> Observable:
         return sign * system.linearize(q, jnp.asarray(t, q.dtype)).transpose(multipliers)[body.first]
 
     force: Any = lambda q, p, t: on(system, q, p, t)
-    force.on = on  # with the parameters of the moment, in exported steps
+    force.on = on  # exported steps call it with the current parameters
     return force

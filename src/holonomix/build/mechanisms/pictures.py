@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 SLIDES = ("prismatic", "cylindrical", "screw", "point_on_line")
-WIDE = 1.3  # a body whose inertia is that of a disk so many times as wide as its joints are apart is drawn as a disk
+WIDE = 1.3  # draw a body as a disk if the disk of its inertia is wider than this multiple of the joint distance
 
 
 def make_scene(mechanism: Mechanism) -> Scene:
@@ -94,7 +94,7 @@ def _shapes(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
         ends.append(np.zeros(mechanism.dimensions))
     ends = ends + ends[:1] if len(ends) > 2 else ends
     if disk is not None and ends and not np.any(ends[0] - ends[-1]):
-        ends = [np.zeros(mechanism.dimensions), disk.size[0] * np.eye(mechanism.dimensions)[0]]  # shows that it turns
+        ends = [np.zeros(mechanism.dimensions), disk.size[0] * np.eye(mechanism.dimensions)[0]]  # shows the rotation
     line = (ShapeMark("line", _tuple(np.concatenate(ends)), color="" if disk is None else DARK),) if ends else ()
     return line if disk is None else (disk, *line)
 

@@ -265,7 +265,7 @@ class _Reader:
         group = _Group([], [], [])
         self._collect(name, HERE, group)
         if not any(mass for mass, _, _ in group.parts):
-            group.parts.clear()  # an inertia without a mass belongs to nothing
+            group.parts.clear()  # drop an inertia without a mass
         return group
 
     def _carries_mass(self, name: str) -> bool:

@@ -23,7 +23,7 @@ from jaxtyping import PyTree
 from ...core.errors import InputError
 from .library import sympy_module
 
-Place = tuple[str, int | str | None]  # of an input: ("q", 2), ("params", "length"), ("t", None)
+Place = tuple[str, int | str | None]  # where an input comes from: ("q", 2), ("params", "length"), ("t", None)
 
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": operator.add,
@@ -53,7 +53,7 @@ FUNCTIONS = {name: (name, name) for name in ("sin", "cos", "tan", "sinh", "cosh"
 FUNCTIONS |= {f"a{name}": (f"arc{name}", f"a{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
 FUNCTIONS |= {"atan2": ("arctan2", "atan2"), "Abs": ("abs", "fabs"), "sign": ("sign", "sign")}
 FUNCTIONS |= {"floor": ("floor", "floor"), "ceiling": ("ceil", "ceil")}
-SPECIAL = {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "loggamma": "gammaln", "digamma": "digamma"}  # of jax.scipy
+SPECIAL = {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "loggamma": "gammaln", "digamma": "digamma"}  # in jax.scipy
 RECIPROCALS = {"sec": "cos", "csc": "sin", "cot": "tan", "sech": "cosh", "csch": "sinh", "coth": "tanh"}
 ROUGH = ("Abs", "sign", "floor", "ceiling", "maximum", "minimum", "step", "where", "mod")  # not analytic
 

@@ -12,9 +12,9 @@ from ...core.errors import InputError
 from .expressions import Code, encode
 from .library import sympy_module
 
-DIGITS = 50  # to which expressions are compared
+DIGITS = 50  # precision of evaluation
 CLOSE = 35  # digits in which two values must agree to count as equal
-Monomial = tuple[int, ...]  # numbers of speeds, in order: (0, 0, 2) is v_0^2 v_2
+Monomial = tuple[int, ...]  # indices of speeds, in order: (0, 0, 2) is v_0^2 v_2
 
 
 class Symbols(NamedTuple):
@@ -179,7 +179,7 @@ def _independent(expressions: Sequence[Any], symbol: Any, symbols: Symbols) -> l
         group = groups.pop()
         probe = Probe([expressions[k] for k in group], symbols)
         here, there = probe.values(), probe.values(symbol)
-        if len(group) > 1 and (probe.code.rough or all(x is None for x in there[0])):  # one of them spoils all
+        if len(group) > 1 and (probe.code.rough or all(x is None for x in there[0])):  # one of them spoils the group
             groups += [[k] for k in group]
         elif not probe.code.rough:
             found += [k for i, k in enumerate(group) if _equal([x[i] for x in here], [x[i] for x in there])]
@@ -199,7 +199,7 @@ def _equal(here: Sequence[Any], there: Sequence[Any]) -> bool:
 
 # ---- vector fields that are gradients
 
-MAX_TERMS, MAX_FACTOR = 200, 60  # of an expression that is integrated: terms, and operations of a factor
+MAX_TERMS, MAX_FACTOR = 200, 60  # limits of integration: terms, and operations per factor
 
 
 def gradient_of(field: Sequence[Any], symbols: Symbols) -> Any | None:

@@ -176,7 +176,7 @@ def _order(
         if np.isnan(slope):
             note = "not measured: fewer than three errors are clear of round-off; try another dt"
         kept = None if np.isnan(slope) else bool(abs(slope - declared) <= ORDER_TOLERANCE)
-        if kept is False and reference.rests(span):  # the slopes are those of round-off
+        if kept is False and reference.rests(span):  # at rest, the slopes measure only round-off
             slope, kept, note = np.nan, None, AT_REST
         findings.append(Finding(named, slope, declared, kept, ORDER_TOLERANCE, note))
     return table, findings

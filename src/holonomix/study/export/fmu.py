@@ -91,7 +91,7 @@ def check_rows(loop: Loop, inputs: dict[str, str]) -> None:
     rows = np.asarray(system.constraint(q, t))
     for name, leaf in inputs.items():
         if leaf not in places:
-            continue  # `variables_of` lists what there is
+            continue  # `variables_of` raises for unknown parameters
         k = places[leaf]
         others = [*leaves[:k], 1.5 * leaves[k] + 1.0, *leaves[k + 1 :]]
         there = system.with_params(jax.tree.unflatten(tree, others))
@@ -157,7 +157,7 @@ def sources(
         STEP_COUNT=str(n.offset),
         SHORTENS=str(int(resizes)),
         TOKEN=token,
-        METHOD=_c(kernel.method).replace("%", "%%"),  # in a format
+        METHOD=_c(kernel.method).replace("%", "%%"),  # the name goes into a printf format
         NAME=kernel.name,
     )
 

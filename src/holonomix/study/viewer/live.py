@@ -35,7 +35,7 @@ from .recording import from_problem
 
 if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
-    # what users give; our own errors judge it
+    # user input, checked with our own errors
     Compare = MethodLike | Sequence[Any]
     Sliders = Mapping[str, Sequence[float]]
     Starts = int | Sequence[ArrayLike]
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 else:
     PathLike = Compare = Sliders = Starts = Names = Number = GivenProblem = object
 
-STEPS_PER_SECOND = 120  # of play, at speed 1
-PREVIEW_SECONDS = 15.0  # of play, which the picture has to hold
+STEPS_PER_SECOND = 120  # default playback rate at speed 1
+PREVIEW_SECONDS = 15.0  # playback time that sets the size of the picture
 MAX_GHOSTS = 500
 MAX_BYTES = 1_500_000
 MATH = (
     "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp expm1 log log10 log1p log2 pow sin sinh tan tanh".split()
 )
-NAME = "k"  # of the functions in a module
+NAME = "k"  # prefix of the functions in a module
 
 
 def live(
