@@ -31,7 +31,7 @@ from .runner import KernelRunner, LoopBody, batch_axes, from_arrays, lower_with,
 
 MIN_PER_DEVICE = 1024  # trajectories for each of several devices
 LOCAL = 1 << 18  # bytes of arrays per thread, at most
-LONGEST = 8_000  # operations of a straight-line program; the driver takes minutes to compile longer ones
+MAX_OPERATIONS = 8_000  # operations of a straight-line program; the driver takes minutes to compile longer ones
 THREADS = (32, 128)  # per block: for small batches, so that they occupy all multiprocessors, and for large ones
 # Short programs, and those of teams, are fastest if 16 warps fit on a multiprocessor (measured on an H200); this limits
 # the registers per thread. Long programs need all registers: with half of them, one of 10 000 operations takes three
@@ -408,4 +408,4 @@ def lower(loop: LoopBody, carry: PyTree, consts: PyTree, *, alone: bool, asked: 
         with defects("compiling for a GPU"):
             return CudaRunner(program)
 
-    return lower_with(make, loop, carry, consts, alone=alone, asked=asked, longest=LONGEST)
+    return lower_with(make, loop, carry, consts, alone=alone, asked=asked, longest=MAX_OPERATIONS)

@@ -25,7 +25,7 @@ LAST_RESORT = (
     60_000  # the same where the array path is the alternative, on a CPU: LLVM takes 0.2 s per 1 000 operations
 )
 IRREGULAR_LIMIT = 40_000  # maximum operations of a program with loops over irregular axes
-LOOPED = 1.1  # loops win if their work times this is less than that of a long unrolled program
+LOOP_COST_FACTOR = 1.1  # loops win if their work times this is less than that of a long unrolled program
 UNROLLED = 4_000  # operations beyond which loops over long axes are tried
 GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajectories side by side gain as well
 
@@ -104,7 +104,7 @@ def _last_resort(traced: Traced, alone: bool, error: Unsupported) -> Program:
         log.info("no loops over irregular axes: %s", reason)
     if not found:
         raise error
-    return min(found, key=lambda program: program.effort * (LOOPED if program.wide else 1.0))
+    return min(found, key=lambda program: program.effort * (LOOP_COST_FACTOR if program.wide else 1.0))
 
 
 def lower_with(

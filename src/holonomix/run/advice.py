@@ -21,7 +21,7 @@ from .solution import Solution
 
 MAX_TURN = 60  # degrees by which a constraint gradient may turn in a sufficiently short step
 MAX_CHANGE = 0.5  # relative change of constraint forces in a sufficiently short step
-SUDDEN = 2.0  # above this relative change, constraint forces explain the failure of a step
+MIN_SUDDEN_CHANGE = 2.0  # above this relative change, constraint forces explain the failure of a step
 MIN_VIOLATION = 1e-3  # above this relative constraint violation, a state has left the manifold
 
 
@@ -107,7 +107,7 @@ def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: 
     sizes = float(dt) * 0.5 ** (np.arange(61) / 2)
     held, applied, pace = map(np.asarray, _force_changes(system, *map(jnp.asarray, (q, p, t, sizes))))
     fast = np.flatnonzero(~(held <= MAX_CHANGE))
-    sudden = np.any(held >= SUDDEN) and applied[0] <= MAX_CHANGE and fast[-1] + 1 < len(sizes)
+    sudden = np.any(held >= MIN_SUDDEN_CHANGE) and applied[0] <= MAX_CHANGE and fast[-1] + 1 < len(sizes)
     if not sudden or not 0 < pace < np.inf:
         return None
     ahead = 4 * abs(float(sizes[fast[-1] + 1]))  # forces change by half in about a quarter of the time that is left

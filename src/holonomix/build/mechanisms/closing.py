@@ -14,10 +14,10 @@ from .tree import Branch, move_rotors, spanning_tree
 if TYPE_CHECKING:
     from .mechanism import Mechanism
 
-STARTS = 40  # number of other starts if the given positions do not converge
+MAX_STARTS = 40  # the given positions, then random ones around them
 SWEEPS = 60
 DIFFERENCE = 1e-6
-CLOSED = 1e-7  # below this error, Newton's method on all bodies finishes
+CLOSED = 1e-7  # residual; the rows of all bodies are solved to round-off afterward
 
 
 class _Tree:
@@ -59,7 +59,7 @@ class _Tree:
             (id(branch), id(c) if not isinstance(c, int) else c): x[:, k] for k, (branch, c) in enumerate(self.slots)
         }
         for branch in self.branches:
-            poses[branch.far.number] = self._placed(branch, poses[branch.near.number], values, count)
+            poses[branch.far.number] = self._place_body(branch, poses[branch.near.number], values, count)
         out = np.zeros((count, len(self.bodies), dim + 1, dim))
         for body in self.bodies:
             (origin, turn), n = poses[body.number], dim + 1 if body.kind == "plate" else KINDS[body.kind]
@@ -69,7 +69,7 @@ class _Tree:
                 out[:, body.number, n:] = 0.0
         return out
 
-    def _placed(self, branch: Branch, near: Any, values: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def _place_body(self, branch: Branch, near: Any, values: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
         joint: Any = branch.joint
         place, dim = joint.place, joint.a.dimension
         fa, fb = place.frame_a, place.frame_b
@@ -122,8 +122,8 @@ def close_by_joints(mechanism: Mechanism, equations: Equations, t: float, held: 
 
     rng = np.random.default_rng(0)
     start = np.array(tree.x0) / sizes
-    for k in range(STARTS):
-        wide = 0.0 if k == 0 else 2.0 * (k + 1) / STARTS
+    for k in range(MAX_STARTS):
+        wide = 0.0 if k == 0 else 2.0 * (k + 1) / MAX_STARTS
         found, size = _least_squares(residuals, start + wide * rng.uniform(-1, 1, start.size))
         if size < CLOSED:
             frames = tree.frames((found * sizes)[None])[0]

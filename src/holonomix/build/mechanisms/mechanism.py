@@ -265,7 +265,7 @@ class Mechanism(Description):
     def _force(self) -> MechanismForce | None:
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[4] != 0])
         others = [
-            JointForce(coordinate_of(joint.coordinates[which]), jnp.asarray(c), torque, _rated(c, torque))
+            JointForce(coordinate_of(joint.coordinates[which]), jnp.asarray(c), torque, _depends_on_rate(c, torque))
             for joint, which, c, torque in self._joint_forces
         ]
         if not (pairs or others or self._applied):
@@ -408,7 +408,7 @@ class Mechanism(Description):
         return f"Mechanism({self.name!r}, {len(self.bodies)} bodies, {len(self.joints)} joints)"
 
 
-def _rated(damping: float, torque: Any) -> bool:
+def _depends_on_rate(damping: float, torque: Any) -> bool:
     """Whether a force on a joint depends on its rate."""
     return damping != 0 or (callable(torque) and depends_on_rate(torque, (), (), ()))
 

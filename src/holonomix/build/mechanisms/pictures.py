@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 SLIDES = ("prismatic", "cylindrical", "screw", "point_on_line")
-WIDE = 1.3  # draw a body as a disk if the disk of its inertia is wider than this multiple of the joint distance
+MIN_DISK_RATIO = 1.3  # a disk is drawn if its radius over the distance of the joints is larger
 
 
 def make_scene(mechanism: Mechanism) -> Scene:
@@ -111,7 +111,7 @@ def _disk(body: Body, reach: float) -> ShapeMark | None:
     moments = euler[:1] if body.kind == "planar" else euler.sum() - euler
     about = int(np.argmax(moments))
     radius = float(np.sqrt(2 * moments[about] / body.mass))
-    if not radius > WIDE * reach:
+    if not radius > MIN_DISK_RATIO * reach:
         return None
     if body.kind == "planar":
         return ShapeMark("cylinder", (radius, 0.02 * radius))

@@ -297,7 +297,7 @@ class _Reader:
         """
         chain: list[tuple[str, str, Pose]] = []
         if not self._carries_mass(self._link_of(joint, "child")):
-            self._weightless(joint, parent, world)
+            self._fix_massless_joint(joint, parent, world)
             return
         while True:
             name, kind = required(joint, "name"), self._kind(joint)
@@ -323,15 +323,15 @@ class _Reader:
             self.made[name] = one
             self._dynamics(name, one)
 
-    def _weightless(self, joint: Any, parent: Body, world: Pose) -> None:
-        """Fix joints that move no mass at zero; their links become frames of the parent."""
+    def _fix_massless_joint(self, joint: Any, parent: Body, world: Pose) -> None:
+        """Fix a joint that moves no mass at zero; its link becomes a frame of the parent."""
         at = after(world, _pose(joint))
         own = parent.attitude.T @ (at[0] - parent.origin), parent.attitude.T @ at[1]
         group = self._group(self._link_of(joint, "child"))
         self.left_out["joints that move no mass"] += 1
         self.where.update({member: (parent, after(own, pose)) for member, pose in group.members})
         for further, pose in group.pending:
-            self._weightless(further, parent, after(at, pose))
+            self._fix_massless_joint(further, parent, after(at, pose))
 
     def _made_joints(self, chain: list[tuple[str, str, Pose]], labels: list[str], a: Body, b: Body) -> list[Joint]:
         if len(chain) == 1:

@@ -55,7 +55,7 @@ FUNCTIONS |= {"atan2": ("arctan2", "atan2"), "Abs": ("abs", "fabs"), "sign": ("s
 FUNCTIONS |= {"floor": ("floor", "floor"), "ceiling": ("ceil", "ceil")}
 SPECIAL = {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "loggamma": "gammaln", "digamma": "digamma"}  # in jax.scipy
 RECIPROCALS = {"sec": "cos", "csc": "sin", "cot": "tan", "sech": "cosh", "csch": "sinh", "coth": "tanh"}
-ROUGH = ("Abs", "sign", "floor", "ceiling", "maximum", "minimum", "step", "where", "mod")  # not analytic
+NOT_ANALYTIC = ("Abs", "sign", "floor", "ceiling", "maximum", "minimum", "step", "where", "mod")
 
 
 @functools.cache
@@ -104,7 +104,7 @@ class Code:
     @property
     def rough(self) -> bool:
         """Whether it contains functions that are not analytic."""
-        return any(operation[0] in ROUGH for operation in self.operations)
+        return any(operation[0] in NOT_ANALYTIC for operation in self.operations)
 
     def run(self, table: Mapping[str, Callable[..., Any]], given: Mapping[str, Any], number: Callable[[float], Any]):
         """The values of the outputs."""
@@ -320,10 +320,10 @@ def encode(expressions: Iterable[Any], places: Mapping[Any, Place]) -> Code:
     """The code of several expressions, which share their common subexpressions."""
     writer = Writer(places)
     outputs = [writer.write(x) for x in expressions]
-    return _pruned(writer.operations, outputs)
+    return _drop_unused(writer.operations, outputs)
 
 
-def _pruned(operations: list[tuple[Any, ...]], outputs: list[int]) -> Code:
+def _drop_unused(operations: list[tuple[Any, ...]], outputs: list[int]) -> Code:
     """The code without operations whose values are not used."""
     used = set(outputs)
     for k in reversed(range(len(operations))):

@@ -265,7 +265,7 @@ class Reader:
     def system(self) -> System:
         parts = split(self.lagrangian, self.symbols, self.show)
         mass, vector, potential = self._simplified(parts)
-        vector, change, forces = self._gauged(vector)
+        vector, change, forces = self._split_vector_potential(vector)
         momenta = [sum((x * y for x, y in zip(row, self.v)), a) for row, a in zip(mass, vector, strict=True)]
         self._momenta = self.symbols.code(momenta)
         potential += change
@@ -310,7 +310,7 @@ class Reader:
                     )
         return mass, found[len(upper) :], parts.potential
 
-    def _gauged(self, vector: list[Any]) -> tuple[list[Any], Any, list[Any]]:
+    def _split_vector_potential(self, vector: list[Any]) -> tuple[list[Any], Any, list[Any]]:
         """A vector potential A(q), a potential V(q, t) and a force that act together as A(q, t) does.
 
         A gradient grad chi(q, t) is the total derivative of chi, less its derivative with respect to time.

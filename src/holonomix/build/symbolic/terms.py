@@ -13,7 +13,7 @@ from .expressions import Code, encode
 from .library import sympy_module
 
 DIGITS = 50  # precision of evaluation
-CLOSE = 35  # digits in which two values must agree to count as equal
+EQUAL_DIGITS = 35  # digits in which two values must agree to count as equal
 Monomial = tuple[int, ...]  # indices of speeds, in order: (0, 0, 2) is v_0^2 v_2
 
 
@@ -152,7 +152,7 @@ def vanishes(expression: Any, symbols: Symbols) -> bool:
         return True
     probe = Probe([expression], symbols)
     known = [] if probe.code.rough else [x for row in probe.values() for x in row if x is not None]
-    return bool(known) and all(abs(x) < 10.0**-CLOSE for x in known)
+    return bool(known) and all(abs(x) < 10.0**-EQUAL_DIGITS for x in known)
 
 
 def reduced(expressions: Sequence[Any], symbols: Symbols) -> list[Any]:
@@ -194,7 +194,7 @@ def _equal(here: Sequence[Any], there: Sequence[Any]) -> bool:
     if not known or any(b is None for _, b in known):
         return False
     with mpmath.workdps(DIGITS):
-        return all(abs(a - b) <= mpmath.mpf(10) ** -CLOSE * (abs(a) + abs(b)) for a, b in known)
+        return all(abs(a - b) <= mpmath.mpf(10) ** -EQUAL_DIGITS * (abs(a) + abs(b)) for a, b in known)
 
 
 # ---- vector fields that are gradients

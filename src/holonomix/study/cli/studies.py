@@ -196,19 +196,19 @@ def explain(
 @app.command()
 def build(
     model: Model,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory, or for an FMU the file.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory, or the file of an FMU.")],
     method: MaybeMethod = None,
     form: Annotated[
         str | None,
-        typer.Option("--form", metavar="NAME", help="wasm, c or fmu. [default: fmu if OUT ends so, else wasm]"),
+        typer.Option("--form", metavar="NAME", help="wasm, c or fmu. [default: fmu for OUT.fmu, else wasm]"),
     ] = None,
     target: Annotated[
         str | None, typer.Option("--target", metavar="TRIPLE", help="Another machine, such as aarch64-linux-gnu.")
     ] = None,
-    shared: Annotated[bool, typer.Option("--shared", help="With c: link a shared library too.")] = False,
+    shared: Annotated[bool, typer.Option("--shared", help="With c: also link a shared library.")] = False,
     version: Annotated[int, typer.Option("--fmi", metavar="2|3", help="With fmu: the version of FMI.")] = 3,
     inputs: Annotated[
-        str | None, typer.Option("--inputs", metavar="NAMES", help="With fmu: parameters that are inputs, by commas.")
+        str | None, typer.Option("--inputs", metavar="NAMES", help="With fmu: input parameters, separated by commas.")
     ] = None,
     dt: Dt = None,
     omega: Omega = None,

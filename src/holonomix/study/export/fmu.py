@@ -208,7 +208,7 @@ def description(
     structure = ElementTree.Element("ModelStructure")
     outputs, unknowns = [], []
     for reference, v in enumerate(variables):
-        facts = {"name": v.name, "valueReference": str(reference), **_facts(v, reference)}
+        facts = {"name": v.name, "valueReference": str(reference), **_causality(v, reference)}
         typed = {"unit": units[v.name.partition("[")[0]]} if v.name.partition("[")[0] in units else {}
         if facts.get("initial") != "calculated" and facts["causality"] != "independent":
             typed["start"] = " ".join(repr(float(x)) for x in np.ravel(v.start))
@@ -240,7 +240,7 @@ def description(
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 
 
-def _facts(v: Variable, reference: int) -> dict[str, str]:
+def _causality(v: Variable, reference: int) -> dict[str, str]:
     if reference == 0:
         return {"causality": "independent", "variability": "continuous"}
     return {
