@@ -45,7 +45,7 @@ class Pairs(eqx.Module):
         return pull(-self.damping[:, None] * along * apart)[0]
 
     def slopes(self, q: Any) -> Any:
-        """Rates `apart . apart'` of the springs as rows over the velocities."""
+        """Rates `apart . apart'` of the springs, as rows that multiply the velocities."""
         return jnp.einsum("sd,sd...->s...", self.apart(q), jax.jacrev(self.apart)(q))
 
     def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
@@ -109,7 +109,7 @@ class MechanismPotential(eqx.Module):
 class JointForce(eqx.Module):
     """A motor `torque(t, x, rate)` on a joint's position x, less `damping * rate`: work is `torque * dx`.
 
-    A text in place of a function is the name of a parameter.
+    A string in place of the function names a parameter.
     """
 
     coordinate: JointCoordinate
@@ -136,7 +136,7 @@ class JointForce(eqx.Module):
 
 
 class AppliedForce(eqx.Module):
-    """A force `f(t, position, velocity)`, a constant one, or a parameter of this name, at a point of a body."""
+    """A force at a point of a body: `f(t, position, velocity)`, a constant, or the name of a parameter."""
 
     coefficients: Any
     value: Any  # the constant force, or None
@@ -165,7 +165,7 @@ class AppliedForce(eqx.Module):
 
 
 class AppliedTorque(eqx.Module):
-    """A torque `f(t, rotation, angular velocity)`, a constant or a parameter, on a body, in world coordinates.
+    """A torque on a body in world coordinates: `f(t, rotation, angular velocity)`, a constant, or a parameter name.
 
     On a frame it is the director force `f_i = tau x d_i / 2`, whose virtual work is `tau . theta`.
     """
@@ -219,14 +219,14 @@ class AppliedTorque(eqx.Module):
 class MechanismForce(eqx.Module):
     """Dampers, motors and applied forces, as `force(q, v, t)`.
 
-    Dampers and what depends on velocities act through `rate_count` rates, `S(q)^T c(S v)`, which methods solve for
-    implicitly: `force(q, q, t, "slopes")` is S and the rest of the force, `force(q, S v, t, "loads")` is c with its
+    Forces that depend on velocities act through `rate_count` rates, as `S(q)^T c(S v)`. Methods solve for c implicitly:
+    `force(q, q, t, "slopes")` returns S and the rest of the force, `force(q, S v, t, "loads")` returns c and its
     derivative.
     """
 
     pairs: tuple[Pairs, ...]
     others: tuple[Any, ...]
-    counts: tuple[int, ...] = eqx.field(static=True)  # rates of each term that has some
+    counts: tuple[int, ...] = eqx.field(static=True)  # number of rates, for each term that has rates
 
     def __init__(self, pairs: tuple[Pairs, ...], others: tuple[Any, ...], shape: tuple[int, ...]):
         self.pairs, self.others = pairs, others

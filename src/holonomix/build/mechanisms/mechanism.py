@@ -294,15 +294,15 @@ class Mechanism(Description):
     def observables(self, problem: Problem) -> dict[str, Any]:
         """Positions, rates and reaction forces of all joints for `observe=`, by names such as `elbow.angle`.
 
-        `problem` is that of `m.problem(...)`. Angles lie in (-pi, pi]; forces are those of `joint.force(sol)`, and are
-        left out where rows of the mechanism depend on each other.
+        `problem` is the result of `m.problem(...)`. Angles lie in (-pi, pi]. Forces are those of `joint.force(sol)`;
+        they are left out if constraints of the mechanism are redundant.
         """
         return observables(self, problem.system)
 
     def commands(self) -> dict[str, Any]:
-        """The motors, forces and torques that are named parameters of the system, at zero, and own parameters.
+        """The commands (named motors, forces and torques), at zero, and the user's own parameters, by name.
 
-        `problem.with_params({"elbow motor": 2.0, ...})` sets them, and an FMU has them as inputs.
+        `problem.with_params({"elbow motor": 2.0, ...})` sets them, and they can be inputs of an FMU.
         """
         return {name: np.zeros(shape) for name, shape in self._commands.items()} | self._own
 

@@ -159,7 +159,7 @@ class JointResults:
 
 
 class JointAlong:
-    """A joint along the rows of one solution, as `sol.joint("elbow")` gives it."""
+    """A joint along the rows of one solution, from `sol.joint("elbow")`."""
 
     def __init__(self, joint: Any, sol: Any):
         self.joint, self.sol = joint, sol
