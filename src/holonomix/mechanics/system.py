@@ -158,7 +158,7 @@ def _as_mass(mass: MassLike) -> Any:
 
 
 def _updated(known: PyTree, new: PyTree, where: str) -> Any:
-    """Merge `new` into `known`: entries of dictionaries that `new` leaves out keep their values, lists become arrays."""
+    """Merge `new` into `known`: dictionary entries that `new` leaves out keep their values, lists become arrays."""
     if not isinstance(known, dict):
         return _as_value(jnp.asarray(new)) if np.ndim(known) and isinstance(new, (list, tuple)) else new
     unknown = [repr(name) for name in new if name not in known] if isinstance(new, dict) else [short_repr(new)]
