@@ -238,7 +238,7 @@ def on_post_build(config):
 
 
 def _live_gallery(docs):
-    """The script that makes the live pages, which this module does not repeat."""
+    """Import `tools/live_gallery.py`, which makes the live pages."""
     spec = importlib.util.spec_from_file_location("live_gallery", docs.parent / "tools" / "live_gallery.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

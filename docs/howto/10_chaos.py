@@ -17,8 +17,8 @@ hx.plotting.spectrum(calm, "angle 2")
 # %%
 hx.plotting.spectrum(wild, "angle 2")
 # %% [markdown]
-# The largest Lyapunov exponent is the mean rate at which neighboring motions part. Its error bar contains zero for the
-# regular motion.
+# The largest Lyapunov exponent is the mean rate at which neighboring trajectories diverge. For the regular motion, its
+# error bar contains zero.
 # %%
 for angles in ((0.2, 0.1), (2.0, 2.5)):
     print(hx.lyapunov(hx.models.double_pendulum(angles=angles), hx.RATTLE(), dt=0.02, t1=500.0))

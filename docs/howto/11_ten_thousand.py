@@ -1,11 +1,11 @@
 # %% [markdown]
-# # Ten thousand of mine
+# # Ten thousand runs of your own system
 #
-# An own system with own parameters, ten thousand times: statistics inside the loop, a store that survives a kill,
-# xarray, and a map.
+# This example simulates a system of your own with ten thousand sets of parameters. It computes statistics inside the
+# loop, resumes a killed run, and shows the results with xarray and as a map.
 #
-# A bead on a hoop that turns about the vertical: above a critical speed the bottom is unstable. The parameters are a
-# dictionary; functions take it as their second argument.
+# The system is a bead on a hoop that rotates about the vertical. Above a critical speed the bottom is unstable. The
+# parameters are a dictionary, which functions take as their second argument.
 # %%
 import jax.numpy as jnp
 import numpy as np
@@ -25,8 +25,8 @@ hoop = hx.System(
 angle = 0.02
 q0, p0 = np.array([np.sin(angle), -np.cos(angle)]), np.zeros(2)
 # %% [markdown]
-# `params=` takes arrays with an axis over trajectories in front. The radius is left out, so all share it, and so is the
-# start, because it is one state.
+# Arrays in `params=` have a leading axis over trajectories. The radius is left out, so all trajectories share it. They
+# also share the start, because it is a single state.
 # %%
 speed, gravity = (x.ravel() for x in np.meshgrid(np.linspace(0.0, 8.0, 100), np.linspace(2.0, 20.0, 100)))
 options = {
@@ -43,7 +43,7 @@ ens = hx.simulate_ensemble(hoop, hx.RATTLE(), q0, p0, **options)
 print(ens)
 print(f"{np.mean(ens.reduced['swing'] > 0.1):.1%} leave the bottom")
 # %% [markdown]
-# The bottom is unstable for speed^2 > gravity / radius. The data have the names that were given:
+# The bottom is unstable for speed^2 > gravity / radius. The data use the names from above:
 # %%
 data = ens.to_xarray()
 leave = data.reduced_swing > 0.1
@@ -51,8 +51,9 @@ print(dict(data.sizes), list(data.coords))
 print("wrong side of the line:", int((leave != (data.speed**2 > data.gravity)).sum()), "of", len(ens))
 print(data.reduced_height.groupby_bins("speed", [0, 2, 4, 6, 8]).mean().values.round(3))
 # %% [markdown]
-# With `store=` the same call writes blocks of trajectories to a directory. Here an executor dies after three of ten
-# blocks, as a job does at its time limit; the same call computes the rest, to the same bits.
+# With `store=`, the same call writes blocks of trajectories to a directory. Here an executor is killed after three of
+# ten blocks, like a job at its time limit. The same call then computes the remaining blocks. The result is bitwise
+# identical to an uninterrupted run.
 # %%
 from concurrent.futures import Future
 
@@ -76,7 +77,7 @@ except KeyboardInterrupt:
 again = hx.simulate_ensemble(hoop, hx.RATTLE(), q0, p0, **options, store="hoops", block=1000)
 print("same bits:", np.array_equal(again.final_q, ens.final_q))
 # %% [markdown]
-# The map. `ens.view()`, or `holonomix view hoops`, shows it as a page.
+# This is the map. `ens.view()` or `holonomix view hoops` shows it as a page.
 # %%
 import matplotlib.pyplot as plt
 

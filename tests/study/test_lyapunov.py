@@ -101,7 +101,7 @@ def test_integrable_systems_and_regular_islands():
 
 def test_what_cannot_be_measured_is_refused():
     problem = hx.models.spherical_pendulum()
-    with pytest.raises(hx.errors.MethodError, match="one step"):
+    with pytest.raises(hx.errors.MethodError, match="one-step method"):
         hx.lyapunov(problem, hx.VRATTLE())
     with pytest.raises(hx.errors.InputError, match="dimension 4"):
         hx.lyapunov(problem, hx.RATTLE(), count=5)

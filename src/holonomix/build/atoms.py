@@ -1,4 +1,4 @@
-"""Atoms of ASE as a problem, and runs of it as atoms.
+"""A problem from an `ase.Atoms`, and `ase.Atoms` from its runs.
 
 Units are those of ASE: lengths in Angstrom, energies in eV, masses in atomic mass units, and so times in
 `Angstrom sqrt(amu/eV)` (`ase.units.fs` is a femtosecond) and momenta in `sqrt(eV amu)`.
@@ -41,22 +41,21 @@ def from_ase(
     """The problem of `atoms` with `potential(q)` or `potential(q, params)` in eV, q of shape (atoms, 3).
 
     Positions, momenta and masses are those of the atoms. `FixBondLengths`, `FixBondLength`, `FixInternals` and
-    `FixAtoms` become constraints, and further ones may be given. Bonds across the border of a periodic cell are closed
-    by moving atoms by vectors of the cell. Momenta are projected onto the manifold, as are positions that are a little
-    off. Without a potential the atoms are free. ASE's calculators are no functions of JAX: write the potential with
-    `jax.numpy`. Species, bonds and cell are in the scene, so pictures, `sol.save("x.extxyz")` and `sol.to_ase()` have
-    them.
+    `FixAtoms` become constraints; `constraints` adds more. If a bond crosses the border of a periodic cell, atoms are
+    moved by cell vectors so that it does not. Momenta are projected onto the manifold, and so are positions close to
+    it. Without a potential the atoms are free. ASE's calculators are not JAX functions, so write the potential with
+    `jax.numpy`. The scene holds species, bonds and cell; pictures, `sol.save("x.extxyz")` and `sol.to_ase()` use them.
     """
     for attribute in ("get_positions", "get_masses", "constraints", "cell"):
         if not hasattr(atoms, attribute):
             raise InputError(f"from_ase needs an ase.Atoms, not {type(atoms).__name__}")
     if potential is None and getattr(atoms, "calc", None) is not None:
         raise InputError(
-            f"the calculator {type(atoms.calc).__name__} of the atoms has no derivatives that JAX can take: give "
-            "potential, a function of q written with jax.numpy"
+            f"JAX cannot differentiate the calculator {type(atoms.calc).__name__} of the atoms: give potential, a "
+            "function of q written with jax.numpy"
         )
     if not len(atoms):
-        raise InputError("there are no atoms")
+        raise InputError("the ase.Atoms object has no atoms")
     masses = np.asarray(atoms.get_masses(), float)
     if not np.all(masses > 0):
         raise InputError(f"atom {int(np.argmin(masses))} has mass {masses.min():g}; masses must be positive")
@@ -93,8 +92,8 @@ def _read_constraint(constraint: Any, atoms: Any) -> Made:
         held = np.asarray(constraint.get_indices(), int)
         return lambda q: [Local(_at, held[:, None], data=q[held])], []
     raise InputError(
-        f"the constraint {kind} of ASE has no counterpart here; there are FixBondLengths, FixInternals and FixAtoms. "
-        "Remove it from the atoms, and give what it fixes as constraints=[...]"
+        f"the ASE constraint {kind} is not supported; FixBondLengths, FixInternals and FixAtoms are. Remove it from "
+        "the atoms, and give an equivalent as constraints=[...]"
     )
 
 
@@ -156,7 +155,7 @@ class _Combination:
 
 
 class _Internal:
-    """The difference of an internal coordinate from its target, of angles between -pi and pi."""
+    """The difference between an internal coordinate and its target; for angles, between -pi and pi."""
 
     def __init__(self, fn: Function, angular: bool):
         self.fn, self.angular = fn, angular
@@ -228,7 +227,7 @@ def _edges(cell: np.ndarray) -> tuple[tuple[float, ...], ...]:
 
 
 def species_of(scene: Scene | None, count: int) -> list[str] | None:
-    """The element of every particle, where the scene names one for each."""
+    """The element of every particle, if the scene names them all."""
     names = [""] * count
     for group in scene.particles if scene is not None else ():
         for k in group.indices:

@@ -31,7 +31,7 @@ from .runner import KernelRunner, LoopBody, batch_axes, from_arrays, lower_with,
 
 MIN_PER_DEVICE = 1024  # trajectories for each of several devices
 LOCAL = 1 << 18  # bytes of arrays per thread, at most
-LONGEST = 8_000  # operations of a straight-line program; the driver takes minutes to compile longer ones
+MAX_OPERATIONS = 8_000  # operations of a straight-line program; the driver takes minutes to compile longer ones
 THREADS = (32, 128)  # per block: for small batches, so that they occupy all multiprocessors, and for large ones
 # Short programs, and those of teams, are fastest if 16 warps fit on a multiprocessor (measured on an H200); this limits
 # the registers per thread. Long programs need all registers: with half of them, one of 10 000 operations takes three
@@ -242,7 +242,7 @@ class CudaRunner(KernelRunner):
         return self._made[common]
 
     def prepare(self, rows: int, *, callback: bool = False) -> CudaRunner:
-        """For a callback, allocate the local memory of the threads now: a callback must not wait for the device."""
+        """Allocate the local memory of the threads in advance, because a callback must not wait for the device."""
         if callback:
             p = self.program
             empty = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in p.carry]
@@ -378,7 +378,7 @@ def _number(data: bytes, kind: str) -> jax.Array:
 
 
 def _put(array: jax.Array, place: Any) -> jax.Array:
-    """The array with this sharding; `device_put` takes ten times as long as the check whether it is needed."""
+    """The array with this sharding. The check is ten times faster than an unneeded `device_put`."""
     alone = isinstance(place, SingleDeviceSharding) and array.devices() == place.device_set
     return array if alone else jax.device_put(array, place)
 
@@ -408,4 +408,4 @@ def lower(loop: LoopBody, carry: PyTree, consts: PyTree, *, alone: bool, asked: 
         with defects("compiling for a GPU"):
             return CudaRunner(program)
 
-    return lower_with(make, loop, carry, consts, alone=alone, asked=asked, longest=LONGEST)
+    return lower_with(make, loop, carry, consts, alone=alone, asked=asked, longest=MAX_OPERATIONS)

@@ -20,7 +20,7 @@ class Fronts:
     def _pointer(self, n: int) -> str:
         if not self.w.graph.length[n]:
             return self.values.name(n)
-        self.values.array(n)  # it was computed
+        self.values.array(n)  # node n was computed before
         return self.values.pointer(n)
 
     def _call(self, n: int, name: str, kind: int, arguments: str, last: str) -> None:

@@ -124,6 +124,10 @@ class Expressions:
         return self.w.intrinsic("fma", kind, x, y, c)
 
     def _integer(self, op: str, kind: str, source: str, ty: str, names: list[str]) -> str:
+        """A right-hand side for integers and booleans, or a conversion to or from them.
+
+        The instructions that it needs are written first.
+        """
         signed = source in SIGNED
         if op == "convert":
             return self._convert(kind, source, ty, names[0])

@@ -43,6 +43,10 @@ class HostMemory:
         return np.frombuffer(memoryview(piece), dtype, wanted // dtype.itemsize).reshape(shape)
 
     def _take(self, size: int) -> int | None:
+        """The address of a free or new piece of exactly `size` bytes, or None if no more memory may be locked.
+
+        Other free pieces are unlocked, the oldest first, if there is no room for a new one.
+        """
         with self._lock:
             for k in range(len(self._free) - 1, -1, -1):
                 if self._free[k][0] == size:

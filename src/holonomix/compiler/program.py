@@ -128,8 +128,8 @@ def lower_traced(
 ) -> Program:
     """The verified program of traced functions. Raises `Unsupported`, or `Defect` for an error of the compiler itself.
 
-    With `wide`, long axes are not taken apart (see `wide`): which, is found from the shapes that occur, or given. If
-    they are `irregular`, long vectors may be assembled element by element.
+    With `wide`, long axes are kept as loops (see `wide`); their lengths are given or found from the shapes that occur.
+    With `irregular`, long vectors may be assembled element by element.
     """
     with defects("lowering"):
         program = _lowered(traced, limit, wide, irregular)

@@ -20,12 +20,11 @@ from .program import Leaf, Program, Traced, lower_traced, trace_loop
 
 log = logging.getLogger("holonomix")
 
-ASKED_LIMIT = 100_000  # operations of a straight-line program whose back end was named: compiling takes seconds
-LAST_RESORT = (
-    60_000  # the same where the array path is the alternative, on a CPU: LLVM takes 0.2 s per 1 000 operations
-)
-IRREGULAR_LIMIT = 40_000  # operations of a program with loops over irregular axes
-LOOPED = 1.1  # how much less work they must be than an unrolled program beyond the usual limit
+# Maximum operations of a straight-line program if its back end was named, or if the alternative is the array path on a
+# CPU. LLVM takes 0.2 s per 1 000 operations; XLA takes longer for a step of that length.
+ASKED_LIMIT = 100_000
+IRREGULAR_LIMIT = 40_000  # maximum operations of a program with loops over irregular axes
+LOOP_COST_FACTOR = 1.1  # loops win if their work times this is less than that of a long unrolled program
 UNROLLED = 4_000  # operations beyond which loops over long axes are tried
 GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajectories side by side gain as well
 
@@ -84,14 +83,14 @@ def choose_program(loop: LoopBody, carry: PyTree, consts: PyTree, alone: bool, a
 
 
 def _last_resort(traced: Traced, alone: bool, error: Unsupported) -> Program:
-    """For a CPU: a long unrolled program of one trajectory, or loops over irregular axes, whichever is less work.
+    """For a CPU: a long unrolled program of one trajectory, or loops over irregular axes, whichever is cheaper.
 
-    A tree of bodies has irregular axes: what its joints read and write follows no step, and is moved by index tables.
+    A tree of bodies has irregular axes: its joints access memory without a constant stride, through index tables.
     """
     found: list[Program] = []
     if alone:
         try:
-            found.append(lower_traced(traced, limit=LAST_RESORT))
+            found.append(lower_traced(traced, limit=ASKED_LIMIT))
         except Unsupported as reason:
             error = reason
     try:
@@ -104,7 +103,7 @@ def _last_resort(traced: Traced, alone: bool, error: Unsupported) -> Program:
         log.info("no loops over irregular axes: %s", reason)
     if not found:
         raise error
-    return min(found, key=lambda program: program.effort * (LOOPED if program.wide else 1.0))
+    return min(found, key=lambda program: program.effort * (LOOP_COST_FACTOR if program.wide else 1.0))
 
 
 def lower_with(

@@ -390,7 +390,7 @@ def segments(t: Tracer, codes: np.ndarray, sources: int) -> list[np.ndarray] | N
 
 
 def runs(codes: np.ndarray) -> list[np.ndarray] | None:
-    """Codes cut where they no longer go on in one vector, if the pieces are long."""
+    """Split codes into runs that advance through one vector; None if the runs are short."""
     steps = np.where(codes > PLACE, 1, 0)[:-1]
     cuts = np.flatnonzero(np.diff(codes) != steps) + 1
     return np.split(codes, cuts) if 4 * (len(cuts) + 1) <= len(codes) else None

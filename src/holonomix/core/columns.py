@@ -32,7 +32,7 @@ def name_of(key: str) -> str:
 
 
 def entry_name(key: str, k: int, names: Sequence[str], shape: tuple[int, ...] | None = None) -> str:
-    """The name of entry k of q or p: `theta` and `p_theta` where coordinates have names, `q[0]` elsewhere."""
+    """The name of entry k of q or p: `theta` and `p_theta` if coordinates have names, else `q[0]`."""
     if names:
         return names[k] if key == "q" else f"{key}_{names[k]}"
     place = np.unravel_index(k, shape) if shape else ()

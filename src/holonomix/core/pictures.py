@@ -1,7 +1,7 @@
-"""Access to the packages that draw results or convert them: `pictures.plotting.plot_solution(sol)`.
+"""Lazy access to the packages that draw or convert results: `pictures.plotting.plot_solution(sol)`.
 
-`plotting`, `viewer` and `atoms` import the results that they treat, so a result cannot import them.
-`holonomix/__init__.py`, in the layer above, registers them in `SOURCES`; each is imported on first use. The stub beside
+`plotting`, `viewer` and `atoms` import the results that they process, so a result cannot import them.
+`holonomix/__init__.py`, in the layer above, registers them in `SOURCES`. Each is imported on first use. The stub beside
 this file declares their contents to type checkers.
 """
 

@@ -227,7 +227,7 @@ class AbstractSystem(eqx.Module):
         return slopes, rest - self.gradient(q, t)
 
     def rate_loads(self, q: Numbers, rates: Numbers, t: Real) -> tuple[Any, Any]:
-        """The loads c on the rates, and their derivative by the rates, a matrix."""
+        """The loads c on the rates, and the matrix of their derivatives with respect to the rates."""
         return self.force_fn(q, rates, t, self.params, "loads")
 
     # -- constraints --------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The curves and surfaces on which constraints keep single particles, as lines for pictures.
 
-A row that depends on one particle alone is an equation for its place. As many rows as dimensions less one make a curve,
-which is followed from the particle; one row in space makes a surface, of which sections are drawn.
+A row that depends on one particle alone is an equation for its position. One row fewer than dimensions defines a curve,
+which is traced from the particle. One row in space defines a surface, of which sections are drawn.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .abstract import AbstractSystem
 from .constraints import Rheonomic
 from .structured import Distance
 
-MAX_COORDINATES = 60  # of q; constraints of larger systems are not searched for guides
-MAX_POINTS = 120  # of a curve, each way
-SECTIONS, GRID = 7, 28  # of a surface: sections per axis, and points per section and axis
+MAX_COORDINATES = 60  # number of entries of q up to which guides are searched
+MAX_POINTS = 120  # of a curve, in each direction
+SECTIONS, GRID = 7, 28  # sections of a surface per axis, and grid points per axis of a section
 
 Equation = Callable[[np.ndarray], np.ndarray]
 
@@ -63,7 +63,7 @@ def guides_of(system: AbstractSystem, q: np.ndarray, held: Iterable[int] = ()) -
 
 
 def _in_numpy(f: Callable[[Any], Any]) -> Equation:
-    """f without XLA: a picture evaluates it a few times only, which does not pay for compiling it."""
+    """f without XLA: a picture evaluates it too few times to pay for compilation."""
     programs: dict[tuple[int, ...], Any] = {}
 
     def call(x: np.ndarray) -> np.ndarray:
@@ -75,7 +75,7 @@ def _in_numpy(f: Callable[[Any], Any]) -> Equation:
 
 
 def _reach(rows: np.ndarray, k: int) -> float:
-    """How far a guide that has no end is drawn: the size of the mechanism, or the distance of the particle from 0."""
+    """The length of unbounded guides: the size of the mechanism, or the distance of the particle from 0."""
     size = float(np.max(np.ptp(rows, axis=0)))
     return 0.6 * size if size > 0 else 1.5 * float(np.linalg.norm(rows[k])) or 1.0
 
@@ -135,7 +135,7 @@ def _surface(g: Equation, start: np.ndarray, reach: float) -> list[np.ndarray]:
 
 def _sections(g: Equation, low: np.ndarray, high: np.ndarray, count: int) -> list[np.ndarray]:
     """Lines of g = 0 in planes across each axis, or in the plane."""
-    from contourpy import contour_generator  # of matplotlib
+    from contourpy import contour_generator  # a dependency of matplotlib
 
     lines, d = [], len(low)
     pad = 0.04 * (high - low) + 1e-9 * np.max(high - low)
@@ -143,7 +143,7 @@ def _sections(g: Equation, low: np.ndarray, high: np.ndarray, count: int) -> lis
     for axis in range(3) if d == 3 else (-1,):
         others = [k for k in range(d) if k != axis]
         u, v = (np.linspace(low[k] - pad[k], high[k] + pad[k], size) for k in others)
-        inset = pad[axis] / 2  # a plane that only touches the surface cuts a point
+        inset = pad[axis] / 2  # inset, because a plane that only touches the surface gives a point
         levels = np.linspace(low[axis] + inset, high[axis] - inset, count)
         grid = np.empty((count, size, size, d))
         grid[..., others[0]], grid[..., others[1]] = u[None, None, :], v[None, :, None]

@@ -1,9 +1,9 @@
 """The matrix of joints, assembled in the order in which its products are computed, and eliminated in fronts.
 
-Rows of one joint couple with each other, and with those of joints that touch the same body. For every kind of joint the
-products with itself are sums over its bodies, for all joints side by side; every pair of joints that meet adds one
-block. The matrix is symmetric: one half of each is computed. No entry is moved, for the plan of the elimination reads
-entries at any place.
+Rows of one joint couple with each other, and with those of joints that share a body. The diagonal blocks of each kind
+of joint are sums over its bodies, computed for all joints side by side. Every pair of joints that share a body adds one
+block. The matrix is symmetric, and one half of it is computed. No entry is copied, because the plan of the elimination
+reads entries wherever they are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Slots = list[list[tuple[Any, Any]]]  # by part and slot: rows (rows, dim, blocks
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Meeting:
-    """Blocks `left[k]` of one part and `right[k]` of another, which share what `slots` of them touch."""
+    """Blocks `left[k]` of one part and `right[k]` of another, which share a body in `slots` of them."""
 
     parts: tuple[int, int]
     slots: tuple[tuple[int, int], ...]

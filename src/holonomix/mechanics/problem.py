@@ -24,7 +24,8 @@ class Problem:
     functions of `(q, p)` that the exact motion conserves, besides the energy. `bonds` are pairs of particles that a
     picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture. `coordinates`
     names the entries of a q with one axis, for columns and plots. `source` is the mechanism that the problem was made
-    from, which solutions ask for their joints.
+    from; solutions look up their joints in it. `start(params)` returns the `(q0, p0)` for other values of the
+    parameters, if the start depends on them.
     """
 
     system: Any  # a System or a StiffSystem
@@ -40,6 +41,7 @@ class Problem:
     scene: Scene | None = None
     coordinates: tuple[str, ...] = ()
     source: Any = dataclasses.field(default=None, compare=False)
+    start: Callable[[PyTree], tuple[Any, Any]] | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.system, AbstractSystem):
@@ -50,18 +52,20 @@ class Problem:
     def from_ase(atoms: Any, potential: Function | None = None, **options: Any) -> Problem:
         """The problem of an `ase.Atoms` with `potential(q)` or `potential(q, params)` in eV, q of shape (atoms, 3).
 
-        Positions, momenta, masses, `FixBondLengths`, `FixInternals` and `FixAtoms` are taken over; units are ASE's, so
+        Positions, momenta, masses, `FixBondLengths`, `FixInternals` and `FixAtoms` are converted. Units are ASE's, so
         times are in `ase.units`. Options are `params`, further `constraints`, `dt` (1 fs), `t1` (1 ps) and `name`.
         """
         return pictures.atoms.from_ase(atoms, potential, **options)
 
     def with_params(self, params: PyTree) -> Problem:
-        """The same problem with other parameter values, as those of `System.with_params`; nothing is recompiled.
+        """The same problem with other parameter values, as in `System.with_params`; nothing is recompiled.
 
-        The start stays as it is. The reference solution and the invariants are left out, which may depend on the
-        parameters.
+        The start of a mechanism follows its parameters; other starts do not change. The reference solution and the
+        invariants are left out because they may depend on the parameters.
         """
-        return dataclasses.replace(self, system=self.system.with_params(params), reference=None, invariants={})
+        system = self.system.with_params(params)
+        q0, p0 = (self.q0, self.p0) if self.start is None else self.start(system.params)
+        return dataclasses.replace(self, system=system, q0=q0, p0=p0, reference=None, invariants={})
 
     def __repr__(self) -> str:
         """Three lines: the name, the size, and the run."""

@@ -18,12 +18,12 @@ from .structured import Distance
 def scene_of(
     system: AbstractSystem, shape: tuple[int, ...], problem: Problem | None = None, q: ArrayLike | None = None
 ) -> Scene | None:
-    """The scene of a picture, or None if coordinates are not positions, so that only curves can be drawn.
+    """The scene of a picture, or None if coordinates are not positions and only curves can be drawn.
 
     The scene of the problem takes precedence. Coordinates with names are not positions. Otherwise q of shape (n, 2) or
     (n, 3) is n particles, (2,) or (3,) is one, and lines are drawn for the pairs of `Distance` or, without any, for the
-    bonds of the problem. With the configuration q, the curves and surfaces of constraints on single particles are drawn
-    too.
+    bonds of the problem. If the configuration q is given, the scene also has the curves and surfaces of constraints on
+    single particles.
     """
     if problem is not None and problem.scene is not None:
         return problem.scene

@@ -173,7 +173,7 @@ class StiffSystem(AbstractSystem):
         raise InputError("this system is stiff already: use with_epsilon(...), or constrained().penalized(omega)")
 
     def with_params(self, params: PyTree) -> StiffSystem:
-        """The same system with other parameter values, as those of `System.with_params`; nothing is recompiled."""
+        """The same system with other parameter values, as in `System.with_params`; nothing is recompiled."""
         return eqx.tree_at(lambda s: s.params, self, self.slow.with_params(params).params, is_leaf=lambda x: x is None)
 
     def prepare(self, q: Numbers) -> StiffSystem:

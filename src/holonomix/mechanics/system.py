@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from ..core import forks
@@ -135,7 +136,7 @@ class System(AbstractSystem):
     def with_params(self, params: PyTree) -> System:
         """The same system with other parameter values; nothing is recompiled.
 
-        Of dictionaries, names that are left out keep their values, and names that the system does not have are refused.
+        If params are a dictionary, names that are left out keep their values, and unknown names raise an error.
         """
         values = _updated(self.params, _as_values(params), "params")
         return eqx.tree_at(lambda s: s.params, self, values, is_leaf=lambda x: x is None)
@@ -157,9 +158,9 @@ def _as_mass(mass: MassLike) -> Any:
 
 
 def _updated(known: PyTree, new: PyTree, where: str) -> Any:
-    """`new`, where dictionaries keep the entries of `known` that they do not name."""
+    """Merge `new` into `known`: dictionary entries that `new` leaves out keep their values, lists become arrays."""
     if not isinstance(known, dict):
-        return new
+        return _as_value(jnp.asarray(new)) if np.ndim(known) and isinstance(new, (list, tuple)) else new
     unknown = [repr(name) for name in new if name not in known] if isinstance(new, dict) else [short_repr(new)]
     if unknown:
         names = ", ".join(map(repr, known)) or "none"

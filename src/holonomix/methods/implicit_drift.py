@@ -2,11 +2,11 @@ r"""Half a kick and the drift onto the manifold for systems with a mass M(q) or 
 
     p+ = p - dt/2 (H_q(q, p+) - f(q, M^-1 p+, t) + G(q)^T lr)     q1 = q + dt/2 (H_p(q, p+) + H_p(q1, p+))     g(q1) = 0
 
-p+ is implicit. A mass M(q) takes Newton's method on (p+, q1, lr) together; a constant mass with a force that depends
-on the velocity takes sweeps that refresh force and multipliers at once and cost as much as a solve without the force;
-where the force says which rates it depends on, as that of a mechanism does, `rate_forces` solves for these implicitly.
-Strong damping (a rate above 2/dt) makes these diverge. Then Newton's method with the derivative of the force follows:
-at once for few coordinates, for many when the driver repeats the step with damped iterations.
+p+ is implicit. With a mass M(q), Newton's method solves for (p+, q1, lr) together. With a constant mass and a force
+that depends on the velocity, each sweep updates force and multipliers at once and costs as much as without the force.
+If the force declares the rates that it depends on, as in mechanisms, `rate_forces` solves for these implicitly. Strong
+damping (a rate above 2/dt) makes the sweeps diverge. Then Newton's method with the derivative of the force follows: at
+once for few coordinates; for many, when the driver repeats the step with damped iterations.
 
 Rows that depend on others (`redundant="min-norm"`) leave the multipliers open along N, the null space of `G(q)^T`. The
 equation `N N^T lr = 0` is added to the rows: `g(q1) - a N N^T lr = 0` with any positive a has the same q1, multipliers

@@ -1,4 +1,4 @@
-r"""The implicit half kick of `implicit_drift` where applied forces act along a few rates, as those of joints do.
+r"""The implicit half kick of `implicit_drift` for applied forces along a few rates, such as those of joints.
 
 The force is `F(q, t) + S(q)^T c(S v, q, t)` with few rows S: dampers and motors. Unknown are the multipliers and c:
 
@@ -8,8 +8,8 @@ Newton's method with the derivative D of c, by `u = A^-1 g/dt` with `A = G(q1) M
 
     (1 - dt/2 D Z) dc = -r - D S M^-1 G^T u     dl = u + dt/2 A^-1 G(q1) M^-1 S^T dc
 
-`Z = S M^-1 S^T - (G M^-1 S^T)^T (G M^-1 G^T)^-1 G M^-1 S^T` is the inverse inertia that the rates act on. It is taken
-at q, once per step, so one sweep costs two solves, however strong the dampers.
+`Z = S M^-1 S^T - (G M^-1 S^T)^T (G M^-1 G^T)^-1 G M^-1 S^T` is the inverse inertia along the rates. It is computed at
+q, once per step, so a sweep costs two solves for any damping.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxtyping import PyTree
 
 from ..core.types import Numbers, Real
 from ..linalg import Dense, implicit_root, iterate
-from ..linalg.careful import is_careful, rescue
+from ..linalg.careful import asked_for_care, is_careful, rescue
 from ..linalg.scales import inverse_sizes, particle_sizes, relative, stall_rule
 from ..linalg.small import UNROLL, factor_by_rows
 from ..mechanics.abstract import AbstractSystem
@@ -46,7 +46,7 @@ def _rates(slopes: Numbers, v: Numbers) -> Any:
 
 
 class _Step:
-    """What does not change during the sweeps of one step."""
+    """Quantities that are constant during the sweeps of one step."""
 
     def __init__(self, args: PyTree):
         self.system, self.q, self.p, self.low_q, self.dt, self.t, self.start = args
@@ -88,6 +88,8 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
     system, q, dt, m = step.system, step.q, step.dt, step.m
     spread = jnp.stack([system.inverse_mass(q, row) for row in step.slopes])  # S M^-1
     free = jnp.stack([_rates(step.slopes, row) for row in spread])
+    # rows of rigid bodies are eliminated at the start of the step; sweeps converge linearly as it is
+    chord = m > 0 and not asked_for_care() and system.has_rigid_rows(q)
     if m:
         fixed = system.gram_on_manifold(q, step.jac).factor(symmetric=True)
         across = [step.jac(row) for row in spread]
@@ -98,7 +100,7 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
         matrix = jnp.eye(len(slope), dtype=q.dtype) - dt / 2 * slope @ free
         return Dense(matrix).factor() if len(slope) <= UNROLL else factor_by_rows(matrix, len(slope), False)
 
-    # as if the rates were those of p less what the loads change, which is exact for linear dampers without constraints
+    # first guess: the rates of p, changed by the loads; exact for linear dampers without constraints
     loads, slope = system.rate_loads(q, _rates(step.slopes, system.velocity(q, step.p)), step.t)
     start = step.start.at[m:].set(damped(slope).solve(loads))
     per_row = jnp.zeros(0, q.dtype)
@@ -108,7 +110,7 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
     weights = None if q.ndim > 1 else 1.0 / system.mass_form(q).weights(q)
 
     def sizes(x: Numbers, slope: Numbers):
-        """The size of p+, a sum of p, half a step of the force, and constraint forces, which may cancel."""
+        """The scale of p+, a sum of p, half a step of the force, and constraint forces, which may cancel."""
         rates = _rates(jnp.abs(step.slopes), jnp.abs(system.velocity(q, step.p)))
         loads = jnp.abs(x[m:]) + jnp.abs(slope) @ rates
         size = jnp.abs(step.p) + jnp.abs(dt) / 2 * (jnp.abs(step.rest) + _push(jnp.abs(step.slopes), loads))
@@ -125,8 +127,8 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
         r, slope = found
         if not m:
             return x - damped(slope).solve(r)
-        there = system.linearize(step.end(x), step.t + dt)
-        factor = system.gram(q, there, step.jac).factor()
+        there = step.jac if chord else system.linearize(step.end(x), step.t + dt)
+        factor = fixed if chord else system.gram(q, there, step.jac).factor()
         pull = factor.solve(r[:m] / dt)
         change = damped(slope).solve(-r[m:] - slope @ _rates(spread, step.jac.transpose(pull)))
         moved = there(system.inverse_mass(q, step.push(change)))

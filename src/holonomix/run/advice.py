@@ -19,10 +19,10 @@ from ..trace.compiled import compiled
 from .run import Run
 from .solution import Solution
 
-MAX_TURN = 60  # degrees by which the gradient of a constraint may turn in a step that is short enough
-MAX_CHANGE = 0.5  # relative change of the constraint forces in a step that is short enough
-SUDDEN = 2.0  # relative change of the constraint forces in a step above which they explain its failure
-MIN_VIOLATION = 1e-3  # relative violation of a constraint above which a state has left the manifold
+MAX_TURN = 60  # degrees by which a constraint gradient may turn in a sufficiently short step
+MAX_CHANGE = 0.5  # relative change of constraint forces in a sufficiently short step
+MIN_SUDDEN_CHANGE = 2.0  # above this relative change, constraint forces explain the failure of a step
+MIN_VIOLATION = 1e-3  # above this relative constraint violation, a state has left the manifold
 
 
 def failure(run: Run, solution: Solution) -> SimulationError:
@@ -96,17 +96,18 @@ def _turned(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numb
 
 
 def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> str | None:
-    """Advice for a step in which constraint forces rise far more than others do, as near a singular position.
+    """Advice for a step in which constraint forces rise far more than other forces, as near a singular position.
 
-    There the energy of heavy bodies goes into light ones. A time T before, these have `k ~ P T` of the kinetic energy
-    K, where P is the power that constraints transfer. It grows as `k ~ 1/T` until it is all: the passage takes `T k/K`.
+    There the energy of heavy bodies flows into light ones. A time T before, the light bodies have `k ~ P T` of the
+    kinetic energy K, where P is the power that constraints transfer. This part grows as `k ~ 1/T` until it is all of K,
+    so the passage takes `T k/K`.
     """
     if not system.has_constraints:
         return None
     sizes = float(dt) * 0.5 ** (np.arange(61) / 2)
     held, applied, pace = map(np.asarray, _force_changes(system, *map(jnp.asarray, (q, p, t, sizes))))
     fast = np.flatnonzero(~(held <= MAX_CHANGE))
-    sudden = np.any(held >= SUDDEN) and applied[0] <= MAX_CHANGE and fast[-1] + 1 < len(sizes)
+    sudden = np.any(held >= MIN_SUDDEN_CHANGE) and applied[0] <= MAX_CHANGE and fast[-1] + 1 < len(sizes)
     if not sudden or not 0 < pace < np.inf:
         return None
     ahead = 4 * abs(float(sizes[fast[-1] + 1]))  # forces change by half in about a quarter of the time that is left
@@ -114,17 +115,17 @@ def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: 
     if passage > abs(float(dt)) / 8:
         return None
     return (
-        f"constraint forces rise within {ahead:.1g} by far more than other forces: the motion comes to a singular "
-        "position, as of two links that come into line, where heavy bodies drive light ones; it takes about "
-        f"{passage:.1g} to pass. Take dt below {2 * passage:.1g}, or start from another position"
+        f"constraint forces rise within {ahead:.1g} by far more than other forces: the motion approaches a singular "
+        "position, such as two links in line, where heavy bodies drive light ones; the passage takes about "
+        f"{passage:.1g}. Take dt below {2 * passage:.1g}, or start from another position"
     )
 
 
 @compiled
 def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> tuple[Any, Any, Any]:
-    """The relative change of the constraint forces and of all others in steps of these sizes along the motion.
+    """The relative changes of constraint forces and of other forces in steps of these sizes along the motion.
 
-    And the power that constraint forces transfer from some coordinates to others, per kinetic energy.
+    The third result is the power that constraint forces transfer between coordinates, per kinetic energy.
     """
 
     def forces(q: Numbers, p: Numbers, t: Real) -> tuple[Any, Any]:

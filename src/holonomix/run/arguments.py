@@ -158,7 +158,7 @@ class Arguments:
         return dataclasses.replace(self, q0=q0, p0=p0, steps=self.options.count(self.method), keys=key)
 
     def with_params(self, params: PyTree, own: dict[str, Any]) -> tuple[Arguments, dict[str, Any]]:
-        """The arguments with these values of parameters, of which some have an axis over trajectories, and all axes.
+        """The arguments with these parameter values, some of which have an axis over trajectories, and all axes.
 
         The axes of q0 and p0 in `own` follow: see `axes_of_start`.
         """
@@ -172,6 +172,11 @@ class Arguments:
         if "params" in given:
             raise InputError("give params= or in_axes['params'], not both: params= finds its axes by itself")
         new = dataclasses.replace(self, system=system.with_params(whole))
+        start = None if self.problem is None else self.problem.start
+        if start is not None and own["q0"] is None and own["p0"] is None:
+            q0, p0 = start(whole) if count is None else jax.vmap(start, in_axes=(axes,))(whole)
+            new = dataclasses.replace(new, q0=q0, p0=p0)
+            own = own | ({} if count is None else {"q0": 0, "p0": 0})
         return new, own | ({} if count is None else {"params": axes})
 
     def spread(self, own: dict[str, Any]) -> Arguments:
@@ -371,7 +376,7 @@ def _typed(key: Key) -> Any:
 def _starts(
     system: AbstractSystem, q0: ArrayLike, p0: ArrayLike, dt: ArrayLike, axes: dict[str, Any]
 ) -> tuple[Array | np.ndarray, Array | np.ndarray, int]:
-    """The starts with one leading axis, and its length."""
+    """`q0` and `p0` with a leading axis over trajectories, and its length, on which all batched inputs must agree."""
     q0, p0 = _as_start("q0", q0), _as_start("p0", p0)
     sizes: dict[str, int] = {}
     for name, x in (("q0", q0), ("p0", p0), ("dt", np.asarray(dt))):

@@ -60,6 +60,8 @@ def _run(
 def _run_one(
     loop: LoopBody, carry: PyTree, consts: Consts, rows: Index, every: Index, capacity: int
 ) -> tuple[Any, dict[str, Any]]:
+    """The final carry, and buffers of length `capacity` with a row per `every` steps; those beyond `rows` are zero."""
+
     def advance(carry: PyTree) -> Any:
         more = lambda x: (x[1] < every) & ~loop.halted(x[0], consts)
         step = lambda x: (loop.step(x[0], consts), x[1] + 1)

@@ -89,11 +89,11 @@ def check_same_run(saved: dict[str, np.ndarray], found: dict[str, Any], own: Ide
 
 
 def check_no_shorter(taken: int, steps: int) -> None:
-    """Raise when a run that has taken more steps than are asked for would go on."""
+    """Raise if the stored run has more steps than requested."""
     if taken > steps:
         raise InputError(
-            f"the store holds a run of {taken} steps, this one has {steps}: a run is continued to more steps, not cut "
-            f"to fewer; give at least {taken} steps, which returns the rows that are there, or choose another directory"
+            f"the store holds a run of {taken} steps, but {steps} steps are requested: a run can be extended, not "
+            f"shortened. Give at least {taken} steps to get the stored rows, or choose another directory"
         )
 
 

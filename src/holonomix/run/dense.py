@@ -1,7 +1,7 @@
 """Dense output: states between the steps, interpolated by short steps of the method itself and projected.
 
-A row of a dense run holds the complete carry. Evaluation at a time repeats the steps from the row before it, so that
-only rows have to be stored.
+A row of a dense run holds the complete carry. Evaluation repeats the steps from the preceding row, so only rows are
+stored.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def between(
 
     with `Phi` the method's own step (`method.path`), forward from the start and backward from the end of the step.
     Each branch has the method's order and lies on the manifold. The curve passes through the steps, is continuously
-    differentiable and symmetric in its two ends. For a method that conserves the energy exactly only the first branch
-    is used, because the mean of both has another energy. Then the position is projected onto the manifold and the
-    momentum onto its tangent space. The second result is the status of the solves.
+    differentiable and symmetric in its two ends. A method that conserves the energy exactly uses only the first branch,
+    because the mean of both has another energy. Finally the position is projected onto the manifold and the momentum
+    onto its tangent space. The second result is the status of the solves.
     """
     path = method.path(system, before.state, dt, before.memory) if method.continuous else None
     h = after.state.t - before.state.t
@@ -157,7 +157,10 @@ def _evaluate(
 
 
 def evaluate(solution: Solution, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """`(q, p)` of a dense solution at one time or an array of times."""
+    """`(q, p)` of a dense solution at one time or an array of times.
+
+    Raises `InputError` for a time outside of the run, and `ConvergenceError` where a step between rows fails.
+    """
     if solution.interpolant is None:
         raise InputError("at(t) needs the run's memory: call simulate(..., dense=True)")
     times = np.asarray(t, float)

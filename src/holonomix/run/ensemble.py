@@ -201,28 +201,29 @@ def simulate_ensemble(
 ) -> Ensemble:
     """Run many trajectories of one method.
 
-    `params` holds values for the parameters of the system: arrays with an axis over trajectories in front, or values
-    shared by all; entries that are left out keep the values of the system. q0 and p0 then have an axis over
-    trajectories where their first axis is as long as that of the parameters, and are shared by all otherwise; where
-    the system accepts both readings, `in_axes` must say which.
-    `in_axes` says what differs from trajectory to trajectory: a mapping with the keys `q0`, `p0`, `params`, `dt` and
-    the values 0 (leading axis) or None (shared); by default q0 and p0, and `dt` when it is an array. `params` may be
-    a PyTree prefix of 0 and None. A `Problem` in place of the system gives what is left out, shared by all. Give
+    `params` holds parameter values: arrays with a leading axis over trajectories, or values shared by all. Entries that
+    are left out keep the values of the system. With `params`, q0 and p0 have an axis over trajectories if their first
+    axis is as long as that of the parameters; otherwise they are shared. If the system accepts both readings, `in_axes`
+    must say which.
+    `in_axes` states which inputs differ between trajectories: a mapping with the keys `q0`, `p0`, `params`, `dt` and
+    the values 0 (leading axis) or None (shared). By default q0 and p0 differ, and `dt` if it is an array. `params` may
+    be a PyTree prefix of 0 and None. A `Problem` in place of the system provides the arguments that are left out,
+    shared by all. Give
     `steps` or `t1`, as for `simulate`. `reduce` maps names to `Mean`, `Minimum`, `Maximum` or `FirstPassage` of a
     function of (q, p): they are computed in the loop, without saving rows. `events` are found in each trajectory; a
     terminal one ends only its own. Each trajectory gets its own key. `coordinates` are values per trajectory that
     label the result of `to_xarray()`.
 
     With `store`, the name of a directory, the ensemble runs in blocks of trajectories: rows go to disk as they come,
-    and the same call after a kill runs the blocks that are missing, to the same bits. `executor` runs blocks on other
-    processes or machines: anything with `submit` of `concurrent.futures.Executor` (a process pool with the context
-    "spawn", Dask's `client.get_executor()`, `mpi4py.futures`, loky), or a function that makes one. They write into the
-    one store, or send rows back where there is none; a block whose worker died runs again. `block` is the number of
-    trajectories per block. Results depend on none of these, but for the last bits on the array path: XLA compiles
-    another program for each number of trajectories.
+    and after a kill the same call runs the missing blocks; the result is bitwise identical to an uninterrupted run.
+    `executor` runs blocks on other processes or machines: anything with `submit` of `concurrent.futures.Executor` (a
+    process pool with the context "spawn", Dask's `client.get_executor()`, `mpi4py.futures`, loky), or a function that
+    makes one. Workers write into the same store, or send rows back if there is none. If a worker dies, its block runs
+    again. `block` is the number of trajectories per block. Results do not depend on these, except for the last bits on
+    the array path, because XLA compiles another program for each number of trajectories.
 
-    A trajectory that fails keeps its last good state and its status and does not disturb the others; a
-    `FailedTrajectoriesWarning` counts them, and `throw=True` raises instead.
+    A trajectory that fails keeps its last good state and its status and does not affect the others. A
+    `FailedTrajectoriesWarning` gives the number of failed trajectories; `throw=True` raises instead.
     """
     options = Options(
         dt, steps, t1, t0, max_steps, save_every, None, observe, events, reduce, False, key, in_axes, backend

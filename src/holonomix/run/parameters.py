@@ -1,4 +1,4 @@
-"""Values of the parameters of many trajectories, merged with those of a system, and the axes of their starts."""
+"""Parameter values of many trajectories, merged with those of a system, and the axes of their starts."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def merge_params(known: PyTree, given: PyTree, name: str = "params") -> tuple[Py
             parts = {k: merge(x, new[k], f"{where}[{k!r}]") if k in new else (x, none(x)) for k, x in own.items()}
             return {k: part[0] for k, part in parts.items()}, {k: part[1] for k, part in parts.items()}
         leaves, tree = jax.tree.flatten(own)
+        if isinstance(new, (list, tuple)) and jax.tree_util.treedef_is_leaf(tree):
+            new = jnp.asarray(new)
         if tree != jax.tree.structure(new):
             raise InputError(f"{where} must have the structure of the system's: {tree}, not {jax.tree.structure(new)}")
         values, axes = [], []
@@ -39,7 +41,7 @@ def merge_params(known: PyTree, given: PyTree, name: str = "params") -> tuple[Py
             elif value.shape != np.shape(x):
                 each = ", ".join(("n", *map(str, np.shape(x))))
                 raise ShapeError(
-                    f"{label} has shape {value.shape}: give shape {np.shape(x)} for one value that all share, or "
+                    f"{label} has shape {value.shape}: give shape {np.shape(x)} for one shared value, or "
                     f"({each}) for the values of n trajectories"
                 )
             values.append(jnp.asarray(value, jnp.result_type(x)))
@@ -58,8 +60,9 @@ def axes_of_start(
 ) -> dict[str, Any]:
     """Whether q0 and p0 have an axis over `count` trajectories (0) or are shared (None); raises if both are possible.
 
-    `given` is `in_axes`. Where the shape of q is not known, a start that has `count` entries along its first axis is
-    shared or per trajectory as the functions of the system accept its shape or that of its entries.
+    `given` is `in_axes`. If the shape of q is not known and a start has `count` entries along its first axis, the
+    functions of the system decide: it is shared if they accept its shape, per trajectory if they accept that of its
+    entries.
     """
 
     def possible(name: str, x: ArrayLike) -> list[int | None]:
@@ -80,9 +83,9 @@ def axes_of_start(
     if len(readings) > 1:
         shared, each = readings.items()
         raise InputError(
-            f"q0 of shape {np.shape(q0)} with {count} values of params has two readings. One start of shape "
-            f"{shared[0]} that all {count} trajectories share: write in_axes={shared[1]}; or {count} starts of shape "
-            f"{each[0]}, one per trajectory: write in_axes={each[1]}"
+            f"q0 of shape {np.shape(q0)} with {count} values of params is ambiguous. For one start of shape "
+            f"{shared[0]} that all {count} trajectories share, write in_axes={shared[1]}; for {count} starts of shape "
+            f"{each[0]}, one per trajectory, write in_axes={each[1]}"
         )
     return next(iter(readings.values())) if readings else dict(zip(("q0", "p0"), pairs[-1], strict=True))
 
@@ -93,6 +96,6 @@ def _fits(system: Any, shape: tuple[int, ...]) -> bool:
     try:
         check_functions(system, q, q, 0.0)
         jax.eval_shape(system.momentum, q, q)
-    except Exception:  # whatever a function of the user raises
+    except Exception:  # user functions may raise anything
         return False
     return True

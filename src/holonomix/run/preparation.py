@@ -25,7 +25,10 @@ __all__ = ["parts_of"]
 
 
 def parts_of(arguments: Arguments, params_axes: PyTree, shape: tuple[int, ...], dtype: DTypeLike) -> dict[str, Any]:
-    """The fields of a `Loop` of zeros. Where parameters differ between trajectories, `params_axes` says which."""
+    """Check, freeze and trace the functions of a run; return the fields of a `Loop` whose starts are zeros.
+
+    Where parameters differ between trajectories, `params_axes` says which.
+    """
     system, method, options = arguments.system, arguments.method, arguments.options
     q = known_array(np.zeros(shape), dtype)
     check_method(method, system)

@@ -29,7 +29,7 @@ MAX_BONDS = 1000  # a larger scene is not recorded: the description is written w
 
 
 def scene_entry(loop: Loop) -> dict[str, Any]:
-    """What pictures of a stored run need: the scene, unless it is large, and whether the motion conserves energy."""
+    """Metadata for pictures of a stored run: the scene, unless it is large, and whether the motion conserves energy."""
     scene, kept = loop.scene, loop.system.keeps_energy and not loop.method.stochastic
     entry = {} if kept else {"keeps_energy": False}
     if scene is None or len(scene.bonds) > MAX_BONDS or sum(len(g.indices) for g in scene.particles) > MAX_BONDS:

@@ -37,7 +37,7 @@ class AbstractRows(abc.ABC):
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
-        """The names of the coordinates, where the problem has them."""
+        """The names of the coordinates, if the problem has any."""
         return () if self.loop.problem is None else self.loop.problem.coordinates
 
     def _named_axis(self) -> dict[str, list[str]]:
@@ -45,7 +45,7 @@ class AbstractRows(abc.ABC):
         return {"q_0": list(self.coordinate_names)} if self.coordinate_names else {}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The rows of a coordinate by its name, of its momentum (`p_NAME`), or of an observable."""
+        """The rows of a coordinate, a momentum (`p_NAME`) or an observable, by name."""
         if not isinstance(name, str):
             raise TypeError(f"a result is indexed by names, such as sol['theta'], not by {name!r}")
         names = self.coordinate_names

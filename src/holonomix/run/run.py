@@ -86,7 +86,7 @@ class Run:
     # -- the store ------------------------------------------------------------------------------------------------
 
     def attach(self, store: StoreLike, allow_different_bits: bool) -> None:
-        """Begin a fresh store, or continue what is in it."""
+        """Begin a fresh store, or resume this run from its last checkpoint; raise if it holds another run."""
         sink = self.record.open(store)
         saved = sink.restart()
         if saved is None:

@@ -49,20 +49,20 @@ def simulate(
     Otherwise give either `steps` or `t1`. A fixed-step method takes the steps needed to reach `t1`; an adaptive
     one runs until its own time passes it, for at most `max_steps`, and its last state is added as a row. `dt` may be
     negative. `observe` is a function of (q, p) or (q, p, t), or a dict of them, evaluated in the loop. `store` is a
-    directory (or any `Sink`) that rows and checkpoints are streamed to; a store that holds a checkpoint is continued,
-    bit for bit, to more `steps` if so asked; one that was begun with another system, method, key or other numbers, or
-    has taken more steps, is refused. `backend` is `"auto"`, `"array"`, `"native"`, or on a GPU `"cuda"`.
+    directory (or any `Sink`) that receives rows and checkpoints. A run in a store is resumed, bitwise identical to an
+    uninterrupted one, and may be extended to more `steps`. A store with another system, method, key or other numbers,
+    or with more steps, raises an error. `backend` is `"auto"`, `"array"`, `"native"`, or on a GPU `"cuda"`.
 
-    `save_at` gives the rows at these times instead: states on the manifold, of the method's own order, from which a run
-    can be started; `dense=True` keeps the memory of the run, so that `sol.at(t)` gives the same states later. `events`
-    are `Event`s (or functions whose zeros are wanted), found among the same states and listed in `sol.events`.
+    `save_at` saves rows at these times instead: states on the manifold, accurate to the order of the method, from which
+    a run can be started. `dense=True` keeps the memory of the run, so `sol.at(t)` returns the same states later.
+    `events` are `Event`s, or functions whose zeros are located in the same way; `sol.events` lists them.
 
-    On a stiff system, or an effective one, whose fast oscillations carry energy, a `ResonanceWarning` says where their
-    frequencies met or resonated among the saved rows.
+    If a stiff or effective system has fast oscillations with energy, a `ResonanceWarning` reports where among the saved
+    rows their frequencies crossed or resonated.
 
     When a step fails, `SimulationError` is raised with step, time, residual and advice, and with everything computed
     so far in `error.solution`; `throw=False` returns that partial solution instead. Ctrl-C ends the run between two
-    chunks, about twice per second; a second one at once.
+    chunks, which takes about half a second; a second Ctrl-C ends it at once.
     """
     options = Options(
         dt, steps, t1, t0, max_steps, save_every, save_at, observe, events, dense=dense, key=key, backend=backend

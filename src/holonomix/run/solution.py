@@ -147,7 +147,7 @@ class Solution(AbstractRows):
     def _source(self) -> Any:
         source = None if self.loop.problem is None else self.loop.problem.source
         if source is None:
-            raise InputError("only runs of the problem of a mechanism, hx.simulate(m.problem(), ...), know joints")
+            raise InputError("joints need a run of the problem of a mechanism: hx.simulate(m.problem(), ...)")
         return source
 
     def joint(self, name: str) -> Any:
@@ -155,10 +155,10 @@ class Solution(AbstractRows):
         return self._source().joint_along(name, self)
 
     def to_xarray(self, *, joints: bool = False) -> Any:
-        """An `xarray.Dataset` with the coordinate t and the names of `holonomix.core.columns`, as a store has them.
+        """An `xarray.Dataset` with the coordinate t and the names of `holonomix.core.columns`, as in a store.
 
-        With `joints=True`, of runs of a mechanism, also `joint_position` and `joint_rate` along the names of joints,
-        and `frame_position` along those of bodies and frames.
+        For runs of a mechanism, `joints=True` adds `joint_position` and `joint_rate`, by joint name, and
+        `frame_position`, by body and frame name.
         """
         data = as_dataset(
             columns.visible(self.rows) | {"multipliers": self.multipliers},
@@ -180,14 +180,14 @@ class Solution(AbstractRows):
         dimension: int | None = None,
         cell: ArrayLike | None = None,
     ) -> Any:
-        """Write every `every`-th row as `.npz`, `.csv`, `.xyz` or `.extxyz`, as the name ends, and return the path.
+        """Write every `every`-th row as `.npz`, `.csv`, `.xyz` or `.extxyz`, by file extension, and return the path.
 
         For the last two: `species` is one element for all particles, or one per particle (`["O", "H", "H"]` or
         `"O,H,H"`); `dimension` the number of coordinates per particle of a flat q; `cell` a periodic cell, three
-        lengths or a 3 x 3 matrix with one vector per row. Species and cell are those of the scene where it has them,
-        such as that of `Problem.from_ase`, else "X" and none.
+        lengths or a 3 x 3 matrix with one vector per row. Species and cell default to those of the scene, which
+        `Problem.from_ase` sets, else to "X" and none.
 
-        A run that should be resumable writes to a store instead: `simulate(..., store="run1")`.
+        For a resumable run use a store instead: `simulate(..., store="run1")`.
         """
         from .io.formats import save_rows
 
@@ -208,8 +208,7 @@ class Solution(AbstractRows):
     def phase(self, first: int | str = 0, second: int | str | None = None) -> Any:
         """A figure of one coordinate against another, or against its own momentum.
 
-        A number counts the entries of q in order; coordinates with names may be given by them. `second=None` takes the
-        momentum of the same entry.
+        A coordinate is a name or the index of an entry of q. `second=None` takes the momentum of the same entry.
         """
         return pictures.plotting.plot_phase(self, first, second)
 
@@ -228,7 +227,7 @@ class Solution(AbstractRows):
         certificate: object = None,
         live: bool = False,
     ) -> Any:
-        """Write the run as a page for the browser and return its path; without `path` it is opened, too.
+        """Write the run as an HTML page and return its path; without `path`, the page is also opened.
 
         A `certificate` of the method becomes a tab of the page. With `live=True` the page also contains the compiled
         step, and a button that runs it (`hx.live`).

@@ -23,8 +23,8 @@ from ..run.arguments import SystemLike, check_method
 from ..run.integrate import integrate
 from .certificates.arguments import check_problem
 
-BATCHES = 20  # of growth rates, from whose scatter the statistical error follows
-TRANSIENT = 0.1  # the part of the run in which the tangent vectors turn to their directions
+BATCHES = 20  # batches of growth rates, whose scatter gives the statistical error
+TRANSIENT = 0.1  # fraction of the run in which the tangent vectors find their directions
 MAX_STEPS = 100_000_000
 
 
@@ -33,8 +33,8 @@ class Lyapunov:
     """Lyapunov exponents, the largest first, with their errors (one standard deviation, and the resolution).
 
     `t` and `running` show the convergence: the mean growth rates from the end of the transient to each time.
-    `resolution` is `log(T/T0)/T` for a run of length T that is observed from T0 on: the rate that a motion without
-    chaos shows, whose tangent vectors grow like t. It is part of `errors`.
+    `resolution` is `log(T/T0)/T` for a run of length T that is measured from T0 on. A regular motion, whose tangent
+    vectors grow like t, shows this rate. It is part of `errors`.
     """
 
     values: np.ndarray
@@ -80,13 +80,13 @@ def lyapunov(
 ) -> Lyapunov:
     """The `count` largest Lyapunov exponents of the motion from the problem's start, each with its error bar.
 
-    Tangent vectors of the phase space `{g = 0, G M^-1 p = 0}` are moved with the trajectory by the derivative of the
-    method's steps (forward mode), and made orthonormal every `every` steps (Benettin et al. 1980); the exponents are
-    the mean rates of growth. The first tenth of the run is left out. Errors combine the scatter of 20 batches with
-    the resolution of the run, so an exponent of regular motion is zero within its error. Errors shrink with `t1`, by
-    default that of the problem or 5000 steps, if that is longer.
+    The derivative of the method's steps (forward mode) transports tangent vectors of the phase space `{g = 0, G M^-1 p
+    = 0}` along the trajectory. They are orthonormalized every `every` steps (Benettin et al. 1980). The exponents are
+    their mean growth rates, without the first tenth of the run. Errors combine the scatter of 20 batches with the
+    resolution of the run, so an exponent of regular motion is zero within its error. Errors shrink with `t1`; the
+    default is that of the problem or 5000 steps, whichever is longer.
 
-    Methods with memory, random numbers or steps of their own choice are refused.
+    Methods with memory, random numbers or adaptive steps raise an error.
     """
     check_problem("lyapunov(problem, method)", problem, *start)
     assert isinstance(problem, Problem)
@@ -105,7 +105,7 @@ def lyapunov(
     system = problem.system
     check_method(method, system)
     if method.adaptive or method.stochastic or not method.one_step:
-        raise MethodError(f"{method.name}: exponents need a method of one step, with fixed dt and no random numbers")
+        raise MethodError(f"{method.name}: exponents need a one-step method with fixed dt and no random numbers")
     check_start(system, q, p, dt=dt)
     free = 2 * (q.size - (system.constraint_count(q) if system.has_constraints else 0))
     if whole_number("count", count) > free:
@@ -115,7 +115,7 @@ def lyapunov(
         first = int(np.argmin(np.all(np.isfinite(rates), axis=1)))
         raise SimulationError(
             f"the run or its derivative is not finite from t = {first * every * dt:g} on: try a smaller dt, or "
-            "hx.simulate, which says what failed"
+            "call hx.simulate, whose error gives the cause"
         )
     return _summary(rates, dt * every, problem.name, method.name)
 
@@ -158,10 +158,11 @@ def _growth(
 def _units(
     system: Any, method: Any, q: Numbers, p: Numbers, dt: float, every: int, seed: int, onto: Callable[..., Any]
 ) -> list[Any]:
-    """Sizes of q and p, whose units differ, so that a tangent vector has a length: of the motion from the start.
+    """Scales of q and p, whose units differ, for the norm of tangent vectors; taken from the motion after the start.
 
-    The changes from a start at rest are round-off, and no sizes. There only the ratio of momenta to positions counts,
-    in tangent vectors that are moved from a change of q and from a change of p: each bounds it from one side.
+    If the start is at rest, its changes are round-off and give no scale. Then only the ratio of momenta to positions
+    matters. It is taken from two tangent vectors, transported from a change of q and from a change of p, which bound it
+    from both sides.
     """
 
     def rows(q: Numbers, p: Numbers) -> Any:

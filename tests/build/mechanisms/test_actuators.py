@@ -46,7 +46,7 @@ def test_armature_and_motors_as_in_mujoco(arm):
     mujoco = pytest.importorskip("mujoco")
     m = read(arm)
     assert list(m.motors) == ["m1", "m2", "m3"]
-    assert "<actuator> with dynamics of its own, muscles (1)" in m.unsupported
+    assert "<actuator> with internal dynamics, muscles (1)" in m.unsupported
     commands = {"m1": 0.7, "m2": 1.4, "m3": 0.3}
     m.command("m1", 0.7)
     m.command("m2", lambda t, x, rate: 1.4)

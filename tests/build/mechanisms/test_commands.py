@@ -62,7 +62,7 @@ def test_a_problem_with_commands_keeps_its_joints():
 
 def test_names_of_commands_are_checked():
     m = arm("motor", "push", [0.0, 0.0, 0.0])
-    with pytest.raises(hx.InputError, match="not empty"):
+    with pytest.raises(hx.InputError, match="must not be empty"):
         m.motor(m["elbow"], "")
     with pytest.raises(hx.InputError, match="'push'"):
         m.motor(m["elbow"], "push")

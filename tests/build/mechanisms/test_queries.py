@@ -168,5 +168,5 @@ def test_a_solution_knows_joints_and_names():
     with pytest.raises(hx.InputError, match="there is no joint 'upper'; there are shoulder, elbow"):
         sol.joint("upper")
     plain = hx.simulate(hx.models.double_pendulum(), hx.RATTLE(), steps=2)
-    with pytest.raises(hx.InputError, match="only runs of the problem of a mechanism"):
+    with pytest.raises(hx.InputError, match="joints need a run of the problem of a mechanism"):
         plain.joint("elbow")

@@ -331,7 +331,7 @@ def test_a_live_page(here):
     call(*"live henon-heiles stormer-verlet --slider coupling=0:2 -o page.html --no-open".split())
     assert '"label": "coupling"' in Path("page.html").read_text()
     assert "NAME=LOW:HIGH" in said("live", "henon-heiles", "--slider", "coupling", code=2)
-    assert "no parameter of henon-heiles" in said("live", "henon-heiles", "--slider", "gravity=0:1", code=2)
+    assert "not a parameter of henon-heiles" in said("live", "henon-heiles", "--slider", "gravity=0:1", code=2)
 
 
 def test_the_shell_completes_models_and_methods():

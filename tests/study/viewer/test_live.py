@@ -264,12 +264,12 @@ def kernels():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"sliders": {"gravity": (0, 1)}}, "'gravity' is no parameter of henon-heiles; there are: coupling, dt"),
+        ({"sliders": {"gravity": (0, 1)}}, "'gravity' is not a parameter of henon-heiles; there are: coupling, dt"),
         ({"sliders": {"coupling[3]": (0, 1)}}, r"coupling has 1 entries"),
         ({"sliders": {"coupling": (2, 1)}}, "goes from 2 to 1"),
         ({"sliders": {"coupling": 3}}, "lowest and highest"),
         ({"sliders": {"coupling": (0, np.nan)}}, r"sliders\['coupling'\]"),
-        ({"sliders": {"coupling": (5, 6)}}, "present value 1 is outside"),
+        ({"sliders": {"coupling": (5, 6)}}, "current value 1 is outside"),
         ({"sliders": {"dt": (0, 1)}}, "'dt' begins at 0"),
         ({"section": ("x", "y", "z")}, "'y' is not in observe, which has: "),
         ({"section": ("x", "both", "x")}, "'both' has 2 entries"),

@@ -1,4 +1,4 @@
-"""Motors with commands, stops and dry friction of joints."""
+"""Motors that follow commands, and stops and dry friction of joints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Motor:
 
     def __init__(self, name: str, joint: Joint, law: Law, which: int = 0):
         self.name, self.joint, self.law, self.which = name, joint, law, which
-        self.entry: tuple[Any, ...] | None = None  # its force in the mechanism
+        self.entry: tuple[Any, ...] | None = None  # its entry in the forces of the mechanism
 
     def torque(self, command: Any, dt: float | None) -> Callable[[Any, Any, Any], Any]:
         """`torque(t, position, rate)` for a constant, a function of these, or an array with a step `dt`."""
@@ -41,7 +41,7 @@ class Motor:
             raise InputError(f"{why} is an array and needs dt=, the time from one entry to the next")
         values = np.asarray(command, float)
         if values.ndim != 1 or len(values) < 2 or not np.all(np.isfinite(values)):
-            raise InputError(f"{why} must be a number, a function of (t, position, rate), or a row of numbers")
+            raise InputError(f"{why} must be a number, a function of (t, position, rate), or a list of numbers")
         table = jnp.asarray(values)
 
         def held(t: Any) -> Any:
@@ -63,7 +63,7 @@ def geared(gear: float) -> Law:
 def affine(gear: float, shift: float, gain: Any, bias: Any, limits: Any) -> Law:
     """MuJoCo's actuators: `force = (g_0 + g_1 l + g_2 l') u + b_0 + b_1 l + b_2 l'`, `l = gear (x + shift)`.
 
-    `limits` are those of the command and of the force, None where there are none.
+    `limits` bound the command and the force; None means no bound.
     """
     gain, bias = ([float(x) for x in y[:3]] for y in (gain, bias))
 

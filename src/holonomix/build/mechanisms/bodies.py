@@ -219,7 +219,7 @@ class Body(BodyResults):
         self.first = -1  # its first particle
         self.shapes: list[tuple[AbstractShape, np.ndarray, np.ndarray]] = []
         self.color = ""
-        self.rotor: Any = None  # position and radius, of an armature: no weight, no momentum, no picture
+        self.rotor: Any = None  # for an armature, position and radius: no weight, no momentum, not drawn
 
     @property
     def fixed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Closing loops by joint positions: for files whose loops are far from closed, where single bodies find no way."""
+"""Close loops by joint positions, for files whose loops are so far open that moving single bodies fails."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .tree import Branch, move_rotors, spanning_tree
 if TYPE_CHECKING:
     from .mechanism import Mechanism
 
-STARTS = 40  # other positions to start from where the given ones lead nowhere
+MAX_STARTS = 40  # the given positions, then random ones around them
 SWEEPS = 60
 DIFFERENCE = 1e-6
-CLOSED = 1e-7  # then the rows of all bodies do the rest
+CLOSED = 1e-7  # residual; the rows of all bodies are solved to round-off afterward
 
 
 class _Tree:
@@ -59,7 +59,7 @@ class _Tree:
             (id(branch), id(c) if not isinstance(c, int) else c): x[:, k] for k, (branch, c) in enumerate(self.slots)
         }
         for branch in self.branches:
-            poses[branch.far.number] = self._placed(branch, poses[branch.near.number], values, count)
+            poses[branch.far.number] = self._place_body(branch, poses[branch.near.number], values, count)
         out = np.zeros((count, len(self.bodies), dim + 1, dim))
         for body in self.bodies:
             (origin, turn), n = poses[body.number], dim + 1 if body.kind == "plate" else KINDS[body.kind]
@@ -69,7 +69,7 @@ class _Tree:
                 out[:, body.number, n:] = 0.0
         return out
 
-    def _placed(self, branch: Branch, near: Any, values: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def _place_body(self, branch: Branch, near: Any, values: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
         joint: Any = branch.joint
         place, dim = joint.place, joint.a.dimension
         fa, fb = place.frame_a, place.frame_b
@@ -97,9 +97,9 @@ class _Tree:
 
 
 def close_by_joints(mechanism: Mechanism, equations: Equations, t: float, held: set[str]) -> np.ndarray | None:
-    """Particles with all loops closed to `CLOSED`, from the positions nearest to the present ones that were found.
+    """Particles with all loops closed to `CLOSED`, near the present joint positions if possible.
 
-    Levenberg and Marquardt's method over the positions of the joints of a spanning tree; joints in `held` stay.
+    Uses the Levenberg-Marquardt method over the joint positions of a spanning tree; joints in `held` do not move.
     """
     tree = _Tree(mechanism, equations, held)
     guides = [row for joint in mechanism.joints for row in joint.guides]
@@ -122,8 +122,8 @@ def close_by_joints(mechanism: Mechanism, equations: Equations, t: float, held: 
 
     rng = np.random.default_rng(0)
     start = np.array(tree.x0) / sizes
-    for k in range(STARTS):
-        wide = 0.0 if k == 0 else 2.0 * (k + 1) / STARTS
+    for k in range(MAX_STARTS):
+        wide = 0.0 if k == 0 else 2.0 * (k + 1) / MAX_STARTS
         found, size = _least_squares(residuals, start + wide * rng.uniform(-1, 1, start.size))
         if size < CLOSED:
             frames = tree.frames((found * sizes)[None])[0]
@@ -133,7 +133,7 @@ def close_by_joints(mechanism: Mechanism, equations: Equations, t: float, held: 
 
 
 def _least_squares(residuals: Any, x: np.ndarray) -> tuple[np.ndarray, float]:
-    """Levenberg and Marquardt's method with differences; positions, and the largest residual."""
+    """Positions and their largest residual, by the Levenberg-Marquardt method with finite differences."""
     steps = DIFFERENCE * np.eye(x.size)
     damping = 1e-3
     for _ in range(SWEEPS):

@@ -8,18 +8,18 @@ from typing import Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.checks import number, whole_number
+from ...core.checks import number, real_array, whole_number
 from ...core.errors import InputError
 from ...core.types import ArrayLike
 from .actuators import Motor, dry_friction
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
-from .forces import AppliedForce, AppliedTorque, depends_on_rate
+from .forces import AppliedForce, AppliedTorque, bound, depends_on_rate
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .frames import Frame, ends_of_joint
 from .joints import Joint, coupling_row, make_joint, numbers, vector
 from .stacks import make_stack
 
-Given: TypeAlias = ArrayLike | None  # numbers of the user, judged by `joints.numbers`; None takes the default
+Given: TypeAlias = ArrayLike | None  # numbers from the user, checked by `joints.numbers`; None: the default
 
 
 class Description:
@@ -42,15 +42,16 @@ class Description:
         self._springs: list[Any] = []
         self._joint_springs: list[tuple[Joint, int, float, float]] = []
         self._joint_forces: list[tuple[Joint, int, float, Any]] = []
-        self._commands: dict[str, tuple[int, ...]] = {}  # shapes of motors and forces that are parameters
+        self._commands: dict[str, tuple[int, ...]] = {}  # name -> shape of the values
+        self._own: dict[str, np.ndarray] = {}  # parameters of the user's functions
         self._applied: list[Any] = []
         self._stops: list[tuple[Joint, int, float, float, float]] = []
-        self.motors: dict[str, Motor] = {}  # of files; see `command`
+        self.motors: dict[str, Motor] = {}  # those of a file; see `command`
         self._rates: list[tuple[Joint, int, float]] = []
         self._named: dict[str, np.ndarray] = {}  # positions and
         self._configured: dict[str, np.ndarray] = {}  # rates given to `configure`
         self._particles = 0
-        self._force_program: Any = None  # of `acceleration`, while the mechanism stays as it is
+        self._force_program: Any = None  # cache of `acceleration`, valid until the mechanism changes
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
@@ -294,10 +295,10 @@ class Description:
         return joint.coordinates[which]
 
     def armature(self, joint: Joint, inertia: float, which: int = 0) -> Joint:
-        """Adds `inertia/2 x'^2` to the kinetic energy of a joint's position x, as of a fast rotor behind a large gear.
+        """Add `inertia/2 x'^2` to the kinetic energy of a joint position x, as a geared rotor does.
 
-        The rotor is a point on a circle (of a slide: on a line) that moves as the joint does: a body without weight and
-        momentum, so all masses stay constant.
+        The rotor is a point on a circle (for a slide, on a line) that moves with the joint. It has no weight and no
+        momentum, and all masses stay constant.
         """
         coordinate = self._position("an armature", joint, which)
         value = number("an armature: inertia", inertia, 0)
@@ -363,7 +364,7 @@ class Description:
     def motor(self, joint: Joint, torque: Callable[[Any, Any, Any], Any] | float | str, which: int = 0) -> None:
         """A torque (or force) `torque(t, angle, rate)` on a joint, opposite on its two bodies; or a constant one.
 
-        `angle` lies in (-pi, pi]. A text is the name of a command: a parameter of the system, zero at first.
+        `angle` lies in (-pi, pi]. A string names a command: a parameter of the system, initially zero.
         """
         self._position("a motor", joint, which)
         if isinstance(torque, str):
@@ -373,20 +374,28 @@ class Description:
             torque = lambda t, x, rate: value
         self._joint_forces.append((joint, which, 0.0, torque))
 
+    def parameter(self, name: str, value: ArrayLike) -> None:
+        """A parameter of the system for functions of the user, such as a gain.
+
+        `m.motor(joint, lambda t, angle, rate, params: -params["gain"] * rate)`: functions of motors, forces and torques
+        that require a fourth argument get all parameters in it.
+        """
+        if not isinstance(name, str) or not name or name in self._commands:
+            raise InputError(f"the name of a parameter must be a text that no command has, not {name!r}")
+        self._own[name] = np.asarray(real_array(f"parameter {name!r}", value))
+
     def _name_command(self, name: str, shape: tuple[int, ...]) -> None:
-        """Notes a command; motors and forces with the same name receive the same values."""
+        """Register a command; motors and forces with the same name share its values."""
         if not name:
-            raise InputError("a command needs a name that is not empty")
+            raise InputError("the name of a command must not be empty")
         if self._commands.setdefault(name, shape) != shape:
-            raise InputError(
-                f"command {name!r} has {self._commands[name]} numbers elsewhere, not {shape}: use two names"
-            )
+            raise InputError(f"command {name!r} has shape {self._commands[name]} elsewhere, not {shape}: use two names")
 
     def command(self, motor: str, command: Any, *, dt: float | None = None) -> None:
-        """What a motor of a file (`m.motors`) does: a number, a function of `(t, position, rate)`, or an array.
+        """Set the command of a motor of a file: a number, a function of `(t, position, rate)`, or an array.
 
-        An array has one entry for each step of length `dt` from t = 0; between entries it is interpolated, and its last
-        entry stays. Commands have the units of the file, and a new one replaces the one before.
+        An array has one entry per time step `dt`, from t = 0. It is interpolated between entries and constant after the
+        last. Commands have the units of the file. A new command replaces the previous one.
         """
         if motor not in self.motors:
             raise InputError(f"there is no motor {motor!r}; there are {', '.join(self.motors) or 'none'}")
@@ -405,12 +414,12 @@ class Description:
         self._joint_forces.append((joint, which, 0.0, dry_friction(torque, speed)))
 
     def stop(self, joint: Joint, lower: float, upper: float, *, stiffness: float, which: int = 0) -> None:
-        """Elastic stops of a joint: a spring where its position leaves the range; of angles at most one turn."""
+        """Elastic stops of a joint: a spring acts outside of the range, which for angles spans at most one turn."""
         kind = self._position("a stop", joint, which).kind
         lower, upper = number("a stop: lower", lower), number("a stop: upper", upper)
         stiffness = number("a stop: stiffness", stiffness, 0)
         if not lower <= upper or (kind == "angle" and upper - lower >= 2 * np.pi):
-            raise InputError(f"joint {joint.name!r}: its stops {lower:g} and {upper:g} are no range within a turn")
+            raise InputError(f"joint {joint.name!r}: its stops {lower:g} and {upper:g} must be a range within one turn")
         self._stops.append((joint, which, lower, upper, stiffness))
 
     def drive(self, joint: Joint, angle: Any = None, *, distance: Any = None, which: int = 0) -> Joint:
@@ -448,7 +457,7 @@ class Description:
     def force(self, body: Body, force: Any, *, at: Given = None) -> None:
         """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`.
 
-        A text is the name of a command: a parameter of the system with one number per dimension, zero at first.
+        A string names a command: a parameter of the system with one number per dimension, initially zero.
         """
         if self._own_body("a force", body).fixed:
             raise InputError("a force cannot act on the ground")
@@ -458,7 +467,7 @@ class Description:
             self._name_command(force, (self.dimensions,))
         value = None if fn else jnp.asarray(numbers("a force", "force", force, self.dimensions))
         c = jnp.asarray(body.point_coefficients(at, "a force"))
-        rated = callable(force) and depends_on_rate(force, (), *[(self.dimensions,)] * 2)
+        rated = callable(force) and depends_on_rate(bound(force, self._own), (), *[(self.dimensions,)] * 2)
         self._applied.append(AppliedForce(c, value, body.kind, body.particles, fn, rated))
 
     def torque(self, body: Body, torque: Any) -> None:
@@ -471,5 +480,6 @@ class Description:
         if isinstance(torque, str):
             self._name_command(torque, (3,) if dim == 3 else ())
         value = None if fn else jnp.asarray(self._turning("a torque", "torque", torque))
-        rated = callable(torque) and depends_on_rate(torque, (), (dim, dim), (3,) if dim == 3 else ())
+        shapes = (), (dim, dim), (3,) if dim == 3 else ()
+        rated = callable(torque) and depends_on_rate(bound(torque, self._own), *shapes)
         self._applied.append(AppliedTorque(jnp.asarray(body.axes), value, body.kind, body.particles, fn, rated))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...trace.signatures import required_arguments
 from ...trace.sparsity import dependence
 from .bodies import Body
 from .forms import JointCoordinate, Vector, frames_of
@@ -44,10 +45,10 @@ class Pairs(eqx.Module):
         return pull(-self.damping[:, None] * along * apart)[0]
 
     def slopes(self, q: Any) -> Any:
-        """Rates `apart . apart'` of the springs as rows over the velocities."""
+        """Rates `apart . apart'` of the springs, as rows that multiply the velocities."""
         return jnp.einsum("sd,sd...->s...", self.apart(q), jax.jacrev(self.apart)(q))
 
-    def loads(self, q: Any, rates: Any, t: Any) -> Any:
+    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
         square = jnp.sum(self.apart(q) ** 2, axis=-1)
         return -self.damping * rates / jnp.where(square > 0, square, 1.0)
 
@@ -108,7 +109,7 @@ class MechanismPotential(eqx.Module):
 class JointForce(eqx.Module):
     """A motor `torque(t, x, rate)` on a joint's position x, less `damping * rate`: work is `torque * dx`.
 
-    A text in place of a function is the name of a parameter.
+    A string in place of the function names a parameter.
     """
 
     coordinate: JointCoordinate
@@ -123,19 +124,19 @@ class JointForce(eqx.Module):
         if isinstance(self.torque, str):
             torque = torque + params[self.torque]
         elif self.torque is not None:
-            torque = torque + self.torque(t, x, rate)
+            torque = torque + bound(self.torque, params)(t, x, rate)
         return torque * slope
 
     def slopes(self, q: Any) -> Any:
         return jax.grad(self.coordinate)(q)[None]
 
-    def loads(self, q: Any, rates: Any, t: Any) -> Any:
+    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
         torque = -self.damping * rates
-        return torque if self.torque is None else torque + self.torque(t, self.coordinate(q), rates[0])
+        return torque if self.torque is None else torque + bound(self.torque, params)(t, self.coordinate(q), rates[0])
 
 
 class AppliedForce(eqx.Module):
-    """A force `f(t, position, velocity)`, a constant one, or a parameter of this name, at a point of a body."""
+    """A force at a point of a body: `f(t, position, velocity)`, a constant, or the name of a parameter."""
 
     coefficients: Any
     value: Any  # the constant force, or None
@@ -154,17 +155,17 @@ class AppliedForce(eqx.Module):
         if self.fn is None:
             return pull(self.value)[0]
         rate = jax.jvp(self.point, (q,), (v,))[1]
-        return pull(jnp.asarray(self.fn(t, x, rate), q.dtype))[0]
+        return pull(jnp.asarray(bound(self.fn, params)(t, x, rate), q.dtype))[0]
 
     def slopes(self, q: Any) -> Any:
         return jax.jacrev(self.point)(q)
 
-    def loads(self, q: Any, rates: Any, t: Any) -> Any:
-        return jnp.asarray(self.fn(t, self.point(q), rates), q.dtype)
+    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
+        return jnp.asarray(bound(self.fn, params)(t, self.point(q), rates), q.dtype)
 
 
 class AppliedTorque(eqx.Module):
-    """A torque `f(t, rotation, angular velocity)`, a constant or a parameter, on a body, in world coordinates.
+    """A torque on a body in world coordinates: `f(t, rotation, angular velocity)`, a constant, or a parameter name.
 
     On a frame it is the director force `f_i = tau x d_i / 2`, whose virtual work is `tau . theta`.
     """
@@ -190,8 +191,8 @@ class AppliedTorque(eqx.Module):
             return self.share * jnp.sum(jnp.cross(d, rate), axis=0)
         return self.share * jnp.sum(d[:, 0] * rate[:, 1] - d[:, 1] * rate[:, 0])
 
-    def torque(self, d: Any, spin: Any, t: Any) -> Any:
-        return jnp.asarray(self.fn(t, d.T @ self.axes.T, spin), d.dtype)
+    def torque(self, d: Any, spin: Any, t: Any, params: Any) -> Any:
+        return jnp.asarray(bound(self.fn, params)(t, d.T @ self.axes.T, spin), d.dtype)
 
     def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
         d, pull = jax.vjp(self.directors, q)
@@ -199,7 +200,7 @@ class AppliedTorque(eqx.Module):
         if isinstance(self.fn, str):
             value = params[self.fn]
         elif self.fn is not None:
-            value = self.torque(d, self.spin(q, v), t)
+            value = self.torque(d, self.spin(q, v), t, params)
         if d.shape[-1] == 3:
             turned = jnp.cross(jnp.broadcast_to(value, d.shape), d)
         else:
@@ -210,22 +211,22 @@ class AppliedTorque(eqx.Module):
         rows = jax.jacrev(lambda v: self.spin(q, v))(jnp.zeros_like(q))
         return rows.reshape(-1, *q.shape)
 
-    def loads(self, q: Any, rates: Any, t: Any) -> Any:
+    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
         d = self.directors(q)
-        return jnp.atleast_1d(self.torque(d, rates if d.shape[-1] == 3 else rates[0], t))
+        return jnp.atleast_1d(self.torque(d, rates if d.shape[-1] == 3 else rates[0], t, params))
 
 
 class MechanismForce(eqx.Module):
     """Dampers, motors and applied forces, as `force(q, v, t)`.
 
-    Dampers and what depends on velocities act through `rate_count` rates, `S(q)^T c(S v)`, which methods solve for
-    implicitly: `force(q, q, t, "slopes")` is S and the rest of the force, `force(q, S v, t, "loads")` is c with its
+    Forces that depend on velocities act through `rate_count` rates, as `S(q)^T c(S v)`. Methods solve for c implicitly:
+    `force(q, q, t, "slopes")` returns S and the rest of the force, `force(q, S v, t, "loads")` returns c and its
     derivative.
     """
 
     pairs: tuple[Pairs, ...]
     others: tuple[Any, ...]
-    counts: tuple[int, ...] = eqx.field(static=True)  # rates of each term that has some
+    counts: tuple[int, ...] = eqx.field(static=True)  # number of rates, for each term that has rates
 
     def __init__(self, pairs: tuple[Pairs, ...], others: tuple[Any, ...], shape: tuple[int, ...]):
         self.pairs, self.others = pairs, others
@@ -242,7 +243,7 @@ class MechanismForce(eqx.Module):
 
     def __call__(self, q: Any, v: Any, t: Any, params: Any = None, part: str = "") -> Any:
         if part == "loads":
-            return self._loads(q, v, t)
+            return self._loads(q, v, t, params)
         total = jnp.zeros_like(q)
         if part == "slopes":
             for term in self.others:
@@ -254,11 +255,11 @@ class MechanismForce(eqx.Module):
             total = total + term.force(q, v, t, params)
         return total
 
-    def _loads(self, q: Any, rates: Any, t: Any) -> Any:
+    def _loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
         loads, slopes, first = [], [], 0
         for term, count in zip(self.rated, self.counts, strict=True):
             own = rates[first : first + count]
-            law = lambda r, term=term: term.loads(q, r, t)
+            law = lambda r, term=term: term.loads(q, r, t, params)
             if isinstance(term, Pairs) or count == 1:  # each load depends on its own rate
                 load, slope = jax.jvp(law, (own,), (jnp.ones_like(own),))
                 slope = jnp.diag(slope)
@@ -268,6 +269,11 @@ class MechanismForce(eqx.Module):
             slopes.append(jnp.pad(slope, ((0, 0), (first, len(rates) - first - count))))
             first += count
         return jnp.concatenate(loads), jnp.concatenate(slopes)
+
+
+def bound(fn: Any, params: Any) -> Any:
+    """A user's function of three arguments; one that requires a fourth gets the params in it."""
+    return (lambda *x: fn(*x, params)) if required_arguments(fn) == 4 else fn
 
 
 def depends_on_rate(fn: Any, *like: tuple[int, ...]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,22 @@ from .assembly import Equations, Redundancy, close, find_redundant
 from .bodies import KINDS, Body, expand, frame_rate
 from .closing import close_by_joints
 from .description import Description
-from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, depends_on_rate, make_pairs
+from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, bound, depends_on_rate, make_pairs
 from .forms import PhaseRow, coordinate_of
 from .joints import Joint
 from .observables import observables
+from .parameters import (
+    Array,
+    Start,
+    as_mass,
+    chosen,
+    independent,
+    quantities,
+    values_of,
+    vary,
+)
 from .pictures import make_scene
-from .results import JointAlong, cross, moment
+from .results import JointAlong, cross, moment, of_run
 from .terms import local_terms, packed, rigid_terms
 from .tree import configure, move_rotors, spanning_tree
 from .velocities import given_by_body, given_by_joint, start_velocities
@@ -115,7 +125,9 @@ class Mechanism(Description):
         configure(self, positions or {}, velocities)
         return self
 
-    def problem(self, dt: float = 1e-3, t1: float = 10.0, *, t0: float = 0.0, name: str = "") -> Problem:
+    def problem(
+        self, dt: float = 1e-3, t1: float = 10.0, *, t0: float = 0.0, name: str = "", params: Any = ()
+    ) -> Problem:
         """The mechanism as a `Problem`: assembled, velocities made consistent, redundant rows left out.
 
         Velocities given to bodies and joints are kept, the others are the nearest to rest that go with them; an
@@ -123,7 +135,11 @@ class Mechanism(Description):
 
         `m.redundancy` then says how many rows depend on others; their joints keep all their rows for the reactions.
         `ConstraintRankError` where the mechanism stands in a singular position.
+
+        `params` names numbers of `m.parameters()` that become parameters of the system, such as `["arm.mass"]`, or
+        gives their values, `{"arm.mass": 2.0}`, also traced ones. `problem.with_params({...})` changes them later.
         """
+        names = chosen(self, params)
         masses = self._start()[2]
         equations = self.equations
         q = self._closed(equations, t0)
@@ -132,12 +148,36 @@ class Mechanism(Description):
         sizes = equations.sizes(q).reshape(q.shape)
         q, v = (np.where(np.abs(x) <= 1e-15 * sizes * np.abs(x / sizes).max(), 0.0, x) for x in (q, v))  # no noise
         each = np.repeat(masses[:, None], self.dimensions, axis=1)
-        mass, q0, p0 = (known_array(x) for x in (each, q, each * v))
-        force, commands = self._force(), self.commands() or None
-        if commands and force is not None:
+        q0, p0 = known_array(q), known_array(each * v)
+        held = independent(self, equations, q) if names else []
+
+        def build() -> list[Any]:
+            each = np.repeat(self._start()[2][:, None], self.dimensions, axis=1)
+            holding = [term for term, _ in local_terms([("positions", held)])]  # one for each row
+            return [Array(known_array(each)), self._potential(), self._force(), *holding, *self._terms(each)]
+
+        mass, potential, force, *terms = vary(self, names, build) if names else build()
+        holding, terms = terms[: len(held)], terms[len(held) :]
+        mass, known = as_mass(mass), {name: quantities(self)[name].read() for name in names}
+        values = self.commands() | known or None
+        if values and force is not None:
             force = Parametrized(force)
-        system = System(self._potential(), self._terms(mass) or None, mass=mass, force=force, params=commands)
-        return Problem(system, q0, p0, dt, t1, name=name or self.name, scene=make_scene(self), source=self)
+        system = System(potential, terms or None, mass=mass, force=force, params=values)
+        start = None
+        if names:
+            holder = System(potential, [*terms, *holding], mass=mass, params=values) if holding else None
+            start = Start(self, system, holder, q0, known_array(v), t0)
+        label = name or self.name
+        problem = Problem(system, q0, p0, dt, t1, name=label, scene=make_scene(self), source=self, start=start)
+        return problem.with_params(dict(params)) if names and isinstance(params, Mapping) else problem
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The numbers that `problem(params=...)` can make parameters of the system, with their present values.
+
+        Masses, principal moments of inertia, the places of joints in their bodies, lengths of rods, stiffness, rest
+        positions, lengths and damping of springs, armatures.
+        """
+        return {name: quantity.read() for name, quantity in quantities(self).items()}
 
     def _velocities(self, equations: Equations, q: np.ndarray, t: float) -> np.ndarray:
         """Consistent velocities at q: those given to bodies and joints, the others as near to rest as possible."""
@@ -152,6 +192,10 @@ class Mechanism(Description):
         equations = self.equations
         q = self._closed(equations, t)
         return q, self._velocities(equations, q, t)
+
+    def _values_of(self, sol: Any) -> contextlib.AbstractContextManager[None]:
+        """The mechanism with the parameters of a run, for what is read from the run."""
+        return values_of(self, sol)
 
     @contextlib.contextmanager
     def _unchanged(self) -> Iterator[None]:
@@ -250,27 +294,31 @@ class Mechanism(Description):
     def observables(self, problem: Problem) -> dict[str, Any]:
         """Positions, rates and reaction forces of all joints for `observe=`, by names such as `elbow.angle`.
 
-        `problem` is that of `m.problem(...)`. Angles lie in (-pi, pi]; forces are those of `joint.force(sol)`, and are
-        left out where rows of the mechanism depend on each other.
+        `problem` is the result of `m.problem(...)`. Angles lie in (-pi, pi]. Forces are those of `joint.force(sol)`;
+        they are left out if constraints of the mechanism are redundant.
         """
         return observables(self, problem.system)
 
     def commands(self) -> dict[str, Any]:
-        """The motors, forces and torques that are named parameters of the system, at zero.
+        """The commands (named motors, forces and torques), at zero, and the user's own parameters, by name.
 
-        `problem.with_params({"elbow motor": 2.0, ...})` sets them, and an FMU has them as inputs.
+        `problem.with_params({"elbow motor": 2.0, ...})` sets them, and they can be inputs of an FMU.
         """
-        return {name: np.zeros(shape) for name, shape in self._commands.items()}
+        return {name: np.zeros(shape) for name, shape in self._commands.items()} | self._own
 
     def _force(self) -> MechanismForce | None:
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[4] != 0])
         others = [
-            JointForce(coordinate_of(joint.coordinates[which]), jnp.asarray(c), torque, _rated(c, torque))
+            JointForce(coordinate_of(joint.coordinates[which]), jnp.asarray(c), torque, self._rated(c, torque))
             for joint, which, c, torque in self._joint_forces
         ]
         if not (pairs or others or self._applied):
             return None
         return MechanismForce(tuple(pairs), (*others, *self._applied), (self._particles, self.dimensions))
+
+    def _rated(self, damping: float, torque: Any) -> bool:
+        """Whether a force on a joint depends on its rate."""
+        return damping != 0 or (callable(torque) and depends_on_rate(bound(torque, self._own), (), (), ()))
 
     # -- results ----------------------------------------------------------------------------------------------------
 
@@ -278,6 +326,7 @@ class Mechanism(Description):
         """Center and directors of a body along rows of q, `(..., dim + 1, dim)`."""
         return expand(body.kind, np.asarray(q)[..., list(body.particles), :], np)
 
+    @of_run
     def frame_rate(self, sol: Any, body: Body) -> np.ndarray:
         """Derivatives of center and directors along a solution."""
         at = list(body.particles)
@@ -301,10 +350,12 @@ class Mechanism(Description):
         """
         return queries.inverse_dynamics(self, q, v, a, t)
 
+    @of_run
     def center_of_mass(self, sol: Any) -> np.ndarray:
         """The center of mass of all bodies, `(rows, dim)`."""
         return queries.center_of_mass(self, sol)
 
+    @of_run
     def momentum(self, sol: Any, about: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Linear momentum and angular momentum about a point of the world (the origin) of all bodies."""
         return queries.momentum(self, sol, about)
@@ -330,16 +381,19 @@ class Mechanism(Description):
             raise InputError(f"there is no joint {name!r}; there are {', '.join(j.name for j in self.joints)}")
         return JointAlong(joint, sol)
 
+    @of_run
     def add_to_dataset(self, data: Any, sol: Any) -> Any:
         """See `Solution.to_xarray`."""
         return queries.add_to_dataset(self, data, sol)
 
+    @of_run
     def joint_error(self, sol: Any) -> dict[str, np.ndarray]:
         """The largest residual of each joint along a solution, rows left out as redundant included."""
         frames = self.equations.frames(np.asarray(sol.q))
         along = lambda joint: np.abs(Equations([], [joint], np.zeros(0)).values_along(frames, sol.t)).max(axis=1)
         return {joint.name: along(joint) for joint in self.joints if joint.rows}
 
+    @of_run
     def joint_multipliers(self, sol: Any, joint: Joint) -> np.ndarray:
         """Multipliers of all rows of a joint along a solution; the least ones where rows are redundant."""
         return self._all_multipliers(sol)[:, [k for k, x in enumerate(self.equations.owners) if x[1] is joint]]
@@ -362,6 +416,7 @@ class Mechanism(Description):
         self._multipliers = (sol, found)
         return found
 
+    @of_run
     def reaction(self, sol: Any, joint: Joint, body: Body) -> tuple[np.ndarray, np.ndarray]:
         """Force and torque of a joint on one of its bodies along a solution, about the joint's point in that body."""
         if body.fixed:  # minus what the other body feels, about the same point
@@ -406,11 +461,6 @@ class Mechanism(Description):
 
     def __repr__(self) -> str:
         return f"Mechanism({self.name!r}, {len(self.bodies)} bodies, {len(self.joints)} joints)"
-
-
-def _rated(damping: float, torque: Any) -> bool:
-    """Whether a force on a joint depends on its rate."""
-    return damping != 0 or (callable(torque) and depends_on_rate(torque, (), (), ()))
 
 
 def _row_text(kind: str, owner: Any, row: int) -> str:

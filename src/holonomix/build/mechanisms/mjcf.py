@@ -44,15 +44,15 @@ def from_mjcf(
 ) -> Mechanism:
     """The model of a MuJoCo XML file, with joints at `positions` and their rates `velocities`.
 
-    MuJoCo itself reads the file (`pip install 'holonomix[robots]'`), so includes, defaults, meshes and corrections of
-    masses mean what they mean there. Bodies without joints become part of what they hang from. Read are hinge, slide,
-    ball and free joints, several of a body each by its own name, with damping and stiffness, and `connect`, `weld` and
-    `joint` of `<equality>`, which hold exactly here. Positions of joints count from the pose in the file, also where a
-    joint has a `ref`; that of a ball is a rotation. A joint called like a body is `m["joint NAME"]`. A warning lists
-    what was left out (contacts, limits, tendons).
+    MuJoCo itself reads the file (`pip install 'holonomix[robots]'`), so includes, defaults, meshes and mass corrections
+    work as in MuJoCo. Bodies without joints are merged into their parents. Hinge, slide, ball and free joints are read
+    with damping and stiffness; several joints of one body keep their own names. `connect`, `weld` and `joint` of
+    `<equality>` hold exactly here. Joint positions count from the pose in the file, even if a joint has a `ref`; the
+    position of a ball joint is a rotation. If a joint and a body have the same name, the joint is `m["joint NAME"]`. A
+    warning lists what was left out (contacts, limits, tendons).
 
-    Actuators of joints are motors, `m.motors`, that wait for `m.command`; `limits="spring"` makes elastic stops of the
-    ranges of joints, and `friction=True` a smooth force of their `frictionloss`.
+    Actuators of joints become motors, `m.motors`, which exert no force until `m.command`. `limits="spring"` turns joint
+    ranges into elastic stops, and `friction=True` turns `frictionloss` into a smooth force.
     """
     check_options(limits, friction)
     try:
@@ -229,7 +229,7 @@ class _Reader:
         self.mechanism.torsion_spring(self.joints[number], stiffness=stiffness, rest=rest, damping=damping)
 
     def _actuator(self, number: int) -> None:
-        """An actuator of a joint, without dynamics of its own, as a motor."""
+        """An actuator of a joint as a motor, if it has no internal dynamics."""
         model, known = self.model, self.mujoco
         name = model.actuator(number).name or f"actuator {number}"
         joint = self.joints.get(int(model.actuator_trnid[number, 0]))
@@ -243,7 +243,7 @@ class _Reader:
             (known.mjtBias.mjBIAS_NONE, known.mjtBias.mjBIAS_AFFINE),
         )
         if model.actuator_dyntype[number] != known.mjtDyn.mjDYN_NONE or gain not in kinds[0] or bias not in kinds[1]:
-            self.left_out["<actuator> with dynamics of its own, muscles"] += 1
+            self.left_out["<actuator> with internal dynamics, muscles"] += 1
             return
         first = model.actuator_gainprm[number, :3] * ([1, 0, 0] if gain == kinds[0][0] else [1, 1, 1])
         second = model.actuator_biasprm[number, :3] * (bias != kinds[1][0])

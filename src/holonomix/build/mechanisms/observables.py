@@ -19,7 +19,7 @@ Observable = Callable[[Any, Any, Any], Any]
 
 
 def observables(mechanism: Mechanism, system: Any) -> dict[str, Observable]:
-    """All of them by name, `elbow.angle`, `elbow.rate`, `elbow.force`, as functions of q, p and t."""
+    """Observables by name (`elbow.angle`, `elbow.rate`, `elbow.force`), as functions of q, p and t."""
     found: dict[str, Observable] = {}
     masses = jnp.asarray(mechanism._start()[2])[:, None]
     for joint in mechanism.joints:
@@ -43,7 +43,7 @@ def _rate(position: JointCoordinate, masses: Any) -> Observable:
 
 
 def _force(mechanism: Mechanism, joint: Joint, system: Any) -> Observable:
-    """The force of the joint on its second body: the part of `-G^T lambda` that its rows have."""
+    """The force of the joint on its second body: the contribution of its rows to `-G^T lambda`."""
     rows = np.array([owner is joint for _, owner, _ in mechanism._kept])
     body, sign = (joint.a, 1.0) if joint.b.fixed else (joint.b, -1.0)
 
@@ -52,5 +52,5 @@ def _force(mechanism: Mechanism, joint: Joint, system: Any) -> Observable:
         return sign * system.linearize(q, jnp.asarray(t, q.dtype)).transpose(multipliers)[body.first]
 
     force: Any = lambda q, p, t: on(system, q, p, t)
-    force.on = on  # with the parameters of the moment, in exported steps
+    force.on = on  # exported steps call it with the current parameters
     return force

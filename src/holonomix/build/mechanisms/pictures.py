@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 SLIDES = ("prismatic", "cylindrical", "screw", "point_on_line")
-WIDE = 1.3  # a body whose inertia is that of a disk so many times as wide as its joints are apart is drawn as a disk
+MIN_DISK_RATIO = 1.3  # a disk is drawn if its radius over the distance of the joints is larger
 
 
 def make_scene(mechanism: Mechanism) -> Scene:
@@ -52,7 +52,7 @@ def make_scene(mechanism: Mechanism) -> Scene:
 
 
 def _rails(mechanism: Mechanism, anchors: tuple[tuple[float, ...], ...]) -> tuple[Guide, ...]:
-    """The lines along which slides move, on the ground and on bodies that are not drawn by a shape of their own."""
+    """The lines along which slides move, on the ground and on bodies without a shape."""
     places = [body.origin for body in mechanism.bodies] + [np.asarray(a) for a in anchors]
     size = float(np.max(np.ptp(places, axis=0))) if places else 0.0
     rails = []
@@ -94,7 +94,7 @@ def _shapes(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
         ends.append(np.zeros(mechanism.dimensions))
     ends = ends + ends[:1] if len(ends) > 2 else ends
     if disk is not None and ends and not np.any(ends[0] - ends[-1]):
-        ends = [np.zeros(mechanism.dimensions), disk.size[0] * np.eye(mechanism.dimensions)[0]]  # shows that it turns
+        ends = [np.zeros(mechanism.dimensions), disk.size[0] * np.eye(mechanism.dimensions)[0]]  # shows the rotation
     line = (ShapeMark("line", _tuple(np.concatenate(ends)), color="" if disk is None else DARK),) if ends else ()
     return line if disk is None else (disk, *line)
 
@@ -103,7 +103,7 @@ DARK = "#334155"
 
 
 def _disk(body: Body, reach: float) -> ShapeMark | None:
-    """The disk with the mass and the inertia of a body that has no shape, if it is wider than its joints are apart."""
+    """For a body without a shape, the disk of its mass and inertia, if wider than the distance of its joints."""
     if body.kind not in ("planar", "rigid", "plate") or body.inertia is None:
         return None
     euler = np.zeros(3)
@@ -111,7 +111,7 @@ def _disk(body: Body, reach: float) -> ShapeMark | None:
     moments = euler[:1] if body.kind == "planar" else euler.sum() - euler
     about = int(np.argmax(moments))
     radius = float(np.sqrt(2 * moments[about] / body.mass))
-    if not radius > WIDE * reach:
+    if not radius > MIN_DISK_RATIO * reach:
         return None
     if body.kind == "planar":
         return ShapeMark("cylinder", (radius, 0.02 * radius))

@@ -137,7 +137,7 @@ def solve(
 
 
 def add_stops(mechanism: Mechanism, ranges: list[tuple[Joint, float, float]], time: float) -> None:
-    """Elastic stops of joints as stiff as the inertia that they have at the start says: `k = inertia / time^2`."""
+    """Elastic stops of joints with stiffness `k = inertia / time^2`, from the joint inertia at the start."""
     if not ranges:
         return
     equations, (q, _, _) = mechanism.equations, mechanism._start()
@@ -282,7 +282,7 @@ def momentum(mechanism: Mechanism, sol: HasRows, about: ArrayLike | None) -> tup
 
 
 def add_to_dataset(mechanism: Mechanism, data: Any, sol: Any) -> Any:
-    """Positions and rates of all joints and places of all bodies and frames along a solution, by their names."""
+    """Positions and rates of all joints, and positions of all bodies and frames, along a solution, by name."""
     known = _positions(mechanism)
     velocity = np.asarray(sol.p) / mechanism._start()[2][:, None]
     positions, rates = [], []

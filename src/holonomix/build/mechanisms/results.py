@@ -6,8 +6,10 @@ which particles and rows are whose.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +30,24 @@ def cross(a: np.ndarray, b: np.ndarray) -> Any:
 def moment(arms: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """`sum_k a_k x b_k` over the last axis but one."""
     return cross(arms, vectors).sum(axis=-2 if arms.shape[-1] == 3 else -1)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def of_run(method: F) -> F:
+    """A method of a mechanism, a body or a joint, evaluated at the parameters of the run `sol` among its arguments."""
+
+    @functools.wraps(method)
+    def evaluated(self: Any, *args: Any, **options: Any) -> Any:
+        sol = options.get("sol", next((x for x in args if hasattr(x, "q")), None))
+        owner = (
+            self._owner() if isinstance(self, JointResults) else self.owner if isinstance(self, BodyResults) else self
+        )
+        with contextlib.nullcontext() if owner is None else owner._values_of(sol):
+            return method(self, *args, **options)
+
+    return evaluated  # pyright: ignore[reportReturnType]
 
 
 class BodyResults:
@@ -77,6 +97,7 @@ class BodyResults:
             raise InputError(f"body {self.name!r} does not move: it has no results")
         return self.owner.jacobian(self, q)
 
+    @of_run
     def angular_momentum(self: Any, sol: HasRows) -> np.ndarray:
         """About the center of mass, in world coordinates."""
         frame, rate = self._frames(sol)
@@ -99,6 +120,7 @@ class JointResults:
             raise InputError(f"joint {self.name!r} ({self.kind}) has no {kind} number {which}; it measures {known}")
         return found[which]
 
+    @of_run
     def angle(self: Any, sol: HasRows, which: int = 0) -> np.ndarray:
         """The angle of b against a about the axis, counting turns along the rows (save often enough to see them).
 
@@ -109,10 +131,12 @@ class JointResults:
         without_rows = ends is not None and np.shape(sol.q) == np.shape(ends)  # an ensemble of which only ends are kept
         return found if without_rows else np.unwrap(found)
 
+    @of_run
     def distance(self: Any, sol: HasRows, which: int = 0) -> np.ndarray:
         """How far b has moved along the axis."""
         return self._coordinate("distance", which).value(sol.q)
 
+    @of_run
     def rate(self: Any, sol: HasRows, which: int = 0) -> np.ndarray:
         """The derivative of the joint's angle (or distance, or of its n-th position)."""
         if which >= len(self.coordinates):
@@ -120,6 +144,7 @@ class JointResults:
         slopes = self.coordinates[which].value_and_slopes(sol.q)[1]
         return np.sum(slopes * (np.asarray(sol.p) / self._owner()._start()[2][:, None]), axis=(-2, -1))
 
+    @of_run
     def force(self: Any, sol: HasRows) -> np.ndarray:
         """The force of the joint on its second body, in world coordinates, `(rows, dim)`.
 
@@ -127,13 +152,14 @@ class JointResults:
         """
         return self._owner().reaction(sol, self.stack[0], self.b)[0]
 
+    @of_run
     def torque(self: Any, sol: HasRows) -> np.ndarray:
         """The torque of the joint on its second body about the joint's point, `(rows, 3)`; in the plane `(rows,)`."""
         return self._owner().reaction(sol, self.stack[0], self.b)[1]
 
 
 class JointAlong:
-    """A joint along the rows of one solution, as `sol.joint("elbow")` gives it."""
+    """A joint along the rows of one solution, from `sol.joint("elbow")`."""
 
     def __init__(self, joint: Any, sol: Any):
         self.joint, self.sol = joint, sol

@@ -47,7 +47,7 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
 
 
 class Branch(NamedTuple):
-    """A joint of the tree that bodies are placed along; `forward` is from a to b."""
+    """A joint of the tree along which bodies are placed; `forward` means from a to b."""
 
     joint: Joint
     forward: bool

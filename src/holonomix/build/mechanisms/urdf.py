@@ -62,21 +62,21 @@ def from_urdf(
 ) -> Mechanism:
     """The robot of a URDF file, with joints at `positions` (zero by default) and their rates `velocities`.
 
-    Links joined by fixed joints become one body; `base="fixed"` takes the root link as part of the ground, `"free"`
-    lets it move. Read are inertias, revolute, continuous, prismatic, planar, floating and fixed joints, their damping,
+    Links joined by fixed joints become one body. `base="fixed"` makes the root link part of the ground, `"free"` lets
+    it move. Supported are inertias, revolute, continuous, prismatic, planar, floating and fixed joints, their damping,
     mimic joints, `<loop_joint>`, and visual shapes. A warning lists what was left out (limits, friction, contacts).
-    Links without mass between two or three joints, as universal and ball joints are often written, become part of one
-    joint with several positions, each under its own name. An inertia that no body has (one principal moment larger than
-    the other two together, or zero) is an error that gives the numbers; `inertia="repair"` takes the nearest possible
-    one, with a warning, and `m.repaired` lists the changes. Every link that is part of a body or of the ground is a
-    frame of its own name, `m["tool0"]`.
+    Universal and ball joints are often written as massless links between two or three joints. These become one joint
+    with several positions, each under its own name. An impossible inertia (one principal moment larger than the other
+    two together, or zero) is an error that gives the numbers. `inertia="repair"` takes the nearest possible inertia
+    with a warning, and `m.repaired` lists the changes. Every link that is part of a body or of the ground is also a
+    frame, `m["tool0"]`.
 
-    `loops` is a YAML file, or a dictionary, with pairs of links or joints that coincide, `closed_loop`, held as `type`
-    says ("6d", the default, or "3d"), and with joints `joint_name` whose `joint_type` a URDF file cannot express
-    ("SPHERICAL", or "UJOINT_" and two axes, as in "UJOINT_ZY").
+    `loops` is a YAML file or a dictionary. `closed_loop` lists pairs of links or joints that coincide, and `type` says
+    whether in position ("3d") or also in rotation ("6d", the default). `joint_name` and `joint_type` list joints that a
+    URDF file cannot express ("SPHERICAL", or "UJOINT_" and two axes, as in "UJOINT_ZY").
 
-    Every `<actuator>` of a `<transmission>` is a motor, `m.motors`, that waits for `m.command`. `limits="spring"` makes
-    elastic stops of the limits of joints, and `friction=True` a smooth force of their dry friction.
+    Every `<actuator>` of a `<transmission>` becomes a motor, `m.motors`, which exerts no force until `m.command`.
+    `limits="spring"` turns joint limits into elastic stops, and `friction=True` turns dry friction into a smooth force.
     """
     check_options(limits, friction)
     if inertia not in ("refuse", "repair"):
@@ -265,7 +265,7 @@ class _Reader:
         group = _Group([], [], [])
         self._collect(name, HERE, group)
         if not any(mass for mass, _, _ in group.parts):
-            group.parts.clear()  # an inertia without a mass belongs to nothing
+            group.parts.clear()  # drop an inertia without a mass
         return group
 
     def _carries_mass(self, name: str) -> bool:
@@ -297,7 +297,7 @@ class _Reader:
         """
         chain: list[tuple[str, str, Pose]] = []
         if not self._carries_mass(self._link_of(joint, "child")):
-            self._weightless(joint, parent, world)
+            self._fix_massless_joint(joint, parent, world)
             return
         while True:
             name, kind = required(joint, "name"), self._kind(joint)
@@ -323,15 +323,15 @@ class _Reader:
             self.made[name] = one
             self._dynamics(name, one)
 
-    def _weightless(self, joint: Any, parent: Body, world: Pose) -> None:
-        """Joints that move no mass stay at zero: their links are frames of the parent."""
+    def _fix_massless_joint(self, joint: Any, parent: Body, world: Pose) -> None:
+        """Fix a joint that moves no mass at zero; its link becomes a frame of the parent."""
         at = after(world, _pose(joint))
         own = parent.attitude.T @ (at[0] - parent.origin), parent.attitude.T @ at[1]
         group = self._group(self._link_of(joint, "child"))
         self.left_out["joints that move no mass"] += 1
         self.where.update({member: (parent, after(own, pose)) for member, pose in group.members})
         for further, pose in group.pending:
-            self._weightless(further, parent, after(at, pose))
+            self._fix_massless_joint(further, parent, after(at, pose))
 
     def _made_joints(self, chain: list[tuple[str, str, Pose]], labels: list[str], a: Body, b: Body) -> list[Joint]:
         if len(chain) == 1:
@@ -410,7 +410,7 @@ class _Reader:
                 try:
                     gear = float(text or 1)
                 except ValueError:
-                    self.left_out["mechanicalReduction that is no number, taken as 1"] += 1
+                    self.left_out["mechanicalReduction that is not a number, taken as 1"] += 1
                     gear = 1.0
                 name = actuator.get("name") or required(transmission, "name")
                 self.mechanism.motors[name] = Motor(name, made, geared(gear))

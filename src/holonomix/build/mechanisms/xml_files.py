@@ -164,7 +164,7 @@ def warn_repaired(path: Any, changes: list[str]) -> None:
 
 
 LIMITS = ("ignore", "spring")
-STOP_TIME = 0.02  # seconds: the frequency of a joint at its stop is the inverse of this one
+STOP_TIME = 0.02  # seconds; a joint at its stop has the angular frequency 1/STOP_TIME
 
 
 def check_options(limits: str, friction: bool) -> None:

@@ -1,8 +1,8 @@
 """Systems of `sympy.physics.mechanics` as a Lagrangian with generalized forces.
 
 `LagrangesMethod` has a Lagrangian. `KanesMethod` and `System` describe the same motion by bodies, loads and generalized
-speeds: their kinetic energy T(q, u), with the speeds replaced through the kinematic differential equations, is that of
-the Lagrangian, and loads become generalized forces `sum F . dv/dq'`. Constant forces on points derive from a potential.
+speeds. Substituting the kinematic differential equations into their kinetic energy T(q, u) gives that of the
+Lagrangian. Loads become generalized forces `sum F . dv/dq'`. Constant forces on points derive from a potential.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .problem import Equations
 
 
 def reader_of(given: Any) -> Callable[[Any], Equations] | None:
-    """The function that reads an object of `sympy.physics.mechanics`; None for everything else."""
+    """The function that converts an object of `sympy.physics.mechanics`, or None for other objects."""
     mechanics = sympy_module("sympy.physics.mechanics")
     kinds = {mechanics.LagrangesMethod: _of_lagrange, mechanics.KanesMethod: _of_kane}
     kinds[sympy_module("sympy.physics.mechanics.system").System] = _of_system
@@ -46,7 +46,7 @@ def _of_lagrange(given: Any) -> Equations:
     if rates:
         raise InputError(
             f"LagrangesMethod has a constraint on speeds, {_short(rates[0])}; only constraints between positions are "
-            "treated: give the one it is the derivative of as hol_coneqs, and see docs/scope.md"
+            "supported: give its integral as hol_coneqs, if there is one, and see docs/scope.md"
         )
     q = list(given.q)
     speeds = [sympy.Derivative(x, t) for x in q]
@@ -77,7 +77,7 @@ def _of_bodies(
         if row not in rates and not _follows(row.xreplace(replaced), rates, q, speeds):
             raise InputError(
                 f"{kind} has a constraint on speeds that is not the derivative of its configuration constraints: "
-                f"{_short(row)}; rolling and other nonholonomic constraints are not treated, see docs/scope.md"
+                f"{_short(row)}; rolling and other nonholonomic constraints are not supported, see docs/scope.md"
             )
     energy = sympy.sympify(kinetic_energy(frame, *bodies)).xreplace(replaced)
     potential, forces = _forces(loads or (), frame, q, speeds, replaced)

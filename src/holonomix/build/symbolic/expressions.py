@@ -1,9 +1,8 @@
 """SymPy expressions as straight-line programs of JAX operations.
 
-A `Code` is a list of operations on numbered values. Equal subexpressions get one number, so common subexpressions are
-computed once. It is plain data, equal to every other code that computes the same, and contains neither SymPy's objects
-nor text that has to be executed. It runs with JAX inside a system and with mpmath, to many digits, when expressions
-are examined.
+A `Code` is a list of operations on numbered values. Equal subexpressions get one number, so they are computed once. A
+code is plain data without SymPy objects or source text, and codes of the same operations compare equal. Systems run it
+with JAX; the analysis of expressions runs it with mpmath to many digits.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from jaxtyping import PyTree
 from ...core.errors import InputError
 from .library import sympy_module
 
-Place = tuple[str, int | str | None]  # of an input: ("q", 2), ("params", "length"), ("t", None)
+Place = tuple[str, int | str | None]  # where an input comes from: ("q", 2), ("params", "length"), ("t", None)
 
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": operator.add,
@@ -54,9 +53,9 @@ FUNCTIONS = {name: (name, name) for name in ("sin", "cos", "tan", "sinh", "cosh"
 FUNCTIONS |= {f"a{name}": (f"arc{name}", f"a{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
 FUNCTIONS |= {"atan2": ("arctan2", "atan2"), "Abs": ("abs", "fabs"), "sign": ("sign", "sign")}
 FUNCTIONS |= {"floor": ("floor", "floor"), "ceiling": ("ceil", "ceil")}
-SPECIAL = {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "loggamma": "gammaln", "digamma": "digamma"}  # of jax.scipy
+SPECIAL = {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "loggamma": "gammaln", "digamma": "digamma"}  # in jax.scipy
 RECIPROCALS = {"sec": "cos", "csc": "sin", "cot": "tan", "sech": "cosh", "csch": "sinh", "coth": "tanh"}
-ROUGH = ("Abs", "sign", "floor", "ceiling", "maximum", "minimum", "step", "where", "mod")  # not analytic
+NOT_ANALYTIC = ("Abs", "sign", "floor", "ceiling", "maximum", "minimum", "step", "where", "mod")
 
 
 @functools.cache
@@ -105,7 +104,7 @@ class Code:
     @property
     def rough(self) -> bool:
         """Whether it contains functions that are not analytic."""
-        return any(operation[0] in ROUGH for operation in self.operations)
+        return any(operation[0] in NOT_ANALYTIC for operation in self.operations)
 
     def run(self, table: Mapping[str, Callable[..., Any]], given: Mapping[str, Any], number: Callable[[float], Any]):
         """The values of the outputs."""
@@ -231,7 +230,7 @@ class Writer:
             return self._piecewise(x)
         if name in ("Symbol", "Dummy"):
             raise InputError(f"the symbol {x} has no value: give it in parameters={{...}}")
-        raise InputError(f"{name} in {_short(x)} has no counterpart in JAX: rewrite it with elementary functions")
+        raise InputError(f"{name} in {_short(x)} is not available in JAX: rewrite it with elementary functions")
 
     def _constant(self, x: Any) -> int:
         sympy = sympy_module()
@@ -304,7 +303,7 @@ class Writer:
 
 
 def _operands(x: Any) -> Sequence[Any]:
-    """What is to be computed before an expression."""
+    """The operands of an expression, which are computed first."""
     if x.is_Pow:
         return (x.base,) if x.exp.is_Rational or x.exp.is_Float else x.args
     if type(x).__name__ == "Piecewise":
@@ -321,10 +320,10 @@ def encode(expressions: Iterable[Any], places: Mapping[Any, Place]) -> Code:
     """The code of several expressions, which share their common subexpressions."""
     writer = Writer(places)
     outputs = [writer.write(x) for x in expressions]
-    return _pruned(writer.operations, outputs)
+    return _drop_unused(writer.operations, outputs)
 
 
-def _pruned(operations: list[tuple[Any, ...]], outputs: list[int]) -> Code:
+def _drop_unused(operations: list[tuple[Any, ...]], outputs: list[int]) -> Code:
     """The code without operations whose values are not used."""
     used = set(outputs)
     for k in reversed(range(len(operations))):

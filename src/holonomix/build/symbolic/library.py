@@ -9,7 +9,7 @@ from ...core.errors import InputError
 
 
 def sympy_module(name: str = "sympy") -> Any:
-    """SymPy or one of its modules; an `InputError` where it is not installed."""
+    """SymPy or one of its modules; raises `InputError` if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -22,7 +22,7 @@ from .terms import DIGITS, Lagrangian, Symbols, gradient_of, reduced, split, van
 
 
 class Equations(NamedTuple):
-    """What describes a system: its Lagrangian, coordinates, constraints and generalized forces, in SymPy's objects."""
+    """A system in SymPy objects: its Lagrangian, coordinates, constraints and generalized forces."""
 
     lagrangian: Any
     coordinates: Sequence[Any]
@@ -48,16 +48,16 @@ def from_sympy(
     """The problem of a Lagrangian, or of a `System`, `LagrangesMethod` or `KanesMethod` of `sympy.physics.mechanics`.
 
     `coordinates` are dynamic symbols, whose derivatives are the speeds, or plain symbols with `speeds`, symbols in the
-    same order. The Lagrangian is at most quadratic in the speeds, `L = v^T M(q) v / 2 + A(q, t) . v - V(q, t)`.
-    `constraints` are expressions of coordinates and time that vanish, or equations; a dict names them. `forces` are
-    generalized forces, expressions of coordinates, speeds and time: a dict from coordinate to expression, or a list.
-    `parameters` maps symbols, or their names, to numbers, which become the `params` of the system; a dynamic symbol
-    that is not a coordinate gets an expression of the time, its prescribed motion.
+    same order. The Lagrangian must be at most quadratic in the speeds, `L = v^T M(q) v / 2 + A(q, t) . v - V(q, t)`.
+    `constraints` are equations, or expressions in coordinates and time that must vanish; a dict names them. `forces`
+    are generalized forces in coordinates, speeds and time: a dict from coordinate to expression, or a list.
+    `parameters` maps symbols, or their names, to numbers, which become the `params` of the system. It maps a dynamic
+    symbol that is not a coordinate to its prescribed motion, an expression in time.
 
-    `q0` and `v0` are dicts from coordinate (or name) to number, or lists; what is missing is zero. With constraints,
-    they are projected to the nearest consistent state. The momentum is `p = M v + A`. Parts that do not change the
-    motion are simplified: total derivatives with respect to time are dropped, and forces that derive from a potential
-    become part of it.
+    `q0` and `v0` are dicts from coordinate (or name) to number, or lists; missing entries are zero. With constraints,
+    they are projected to the nearest consistent state. The momentum is `p = M v + A`. The Lagrangian is simplified
+    without changing the motion: total time derivatives are dropped, and forces that derive from a potential become part
+    of it.
     """
     sympy = sympy_module()
     from .bodies import reader_of
@@ -186,7 +186,7 @@ class Reader:
         return x.xreplace(twins) if twins and "t" not in self.values else x
 
     def check_time(self, what: str, function: Any) -> None:
-        """Raise if a function depends on another time than the coordinates, which may print the same."""
+        """Raise if a function and the coordinates use different time symbols, which may print the same."""
         srepr, time = sympy_module().srepr, function.args[0]
         similar = function.func.__name__ in self.names or str(time) == str(self.time)
         if similar and len(function.args) == 1 and time.is_Symbol and time != self.time:
@@ -218,7 +218,7 @@ class Reader:
                 if x.free_symbols & set(self.v):
                     raise InputError(
                         f"{what} contains speeds: {self.show(x)}. Only constraints between positions (and time) are "
-                        "treated; integrate it if it is the derivative of one, and see docs/scope.md"
+                        "supported; if it is the derivative of one, give that one; see docs/scope.md"
                     )
                 if not x.free_symbols & set(self.q):
                     raise InputError(f"{what} contains no coordinate: {self.show(x)}")
@@ -265,7 +265,7 @@ class Reader:
     def system(self) -> System:
         parts = split(self.lagrangian, self.symbols, self.show)
         mass, vector, potential = self._simplified(parts)
-        vector, change, forces = self._gauged(vector)
+        vector, change, forces = self._split_vector_potential(vector)
         momenta = [sum((x * y for x, y in zip(row, self.v)), a) for row, a in zip(mass, vector, strict=True)]
         self._momenta = self.symbols.code(momenta)
         potential += change
@@ -305,12 +305,12 @@ class Reader:
             for x in mass[i]:
                 if self.t in x.free_symbols:
                     raise InputError(
-                        f"the mass M(q) depends on time: {self.show(x)}. Make what moves a coordinate of its own, with "
-                        "a kinetic energy and a constraint that contains t (coordinate - motion)"
+                        f"the mass M(q) depends on time: {self.show(x)}. Make the prescribed motion a coordinate with "
+                        "a kinetic energy, and add a constraint that contains t (coordinate - motion)"
                     )
         return mass, found[len(upper) :], parts.potential
 
-    def _gauged(self, vector: list[Any]) -> tuple[list[Any], Any, list[Any]]:
+    def _split_vector_potential(self, vector: list[Any]) -> tuple[list[Any], Any, list[Any]]:
         """A vector potential A(q), a potential V(q, t) and a force that act together as A(q, t) does.
 
         A gradient grad chi(q, t) is the total derivative of chi, less its derivative with respect to time.
@@ -373,7 +373,7 @@ class Reader:
         return terms.get(None) if None in terms else terms or None
 
     def momentum(self, system: System, q: Any, v: Any) -> Any:
-        """`M v + A`; correctly rounded where all numbers are known, because that needs no compiled program."""
+        """`M v + A`; correctly rounded if all numbers are known, because then no program has to be compiled."""
         if is_traced(q, v, self.values):
             return system.momentum(q, v)
         import mpmath

@@ -12,9 +12,9 @@ from ...core.errors import InputError
 from .expressions import Code, encode
 from .library import sympy_module
 
-DIGITS = 50  # to which expressions are compared
-CLOSE = 35  # digits in which two values must agree to count as equal
-Monomial = tuple[int, ...]  # numbers of speeds, in order: (0, 0, 2) is v_0^2 v_2
+DIGITS = 50  # precision of evaluation
+EQUAL_DIGITS = 35  # digits in which two values must agree to count as equal
+Monomial = tuple[int, ...]  # indices of speeds, in order: (0, 0, 2) is v_0^2 v_2
 
 
 class Symbols(NamedTuple):
@@ -127,7 +127,7 @@ class Probe:
         return {"q": [draw() for _ in range(n)], "v": [draw() for _ in range(n)], "t": draw(), "params": params}
 
     def values(self, symbol: Any = None) -> list[list[Any]]:
-        """The values at every point, with zero for a coordinate or the time; None where there is no real value."""
+        """The values at every point, with zero for a coordinate or the time; None if a value is not real."""
         import mpmath
 
         rows = []
@@ -152,14 +152,14 @@ def vanishes(expression: Any, symbols: Symbols) -> bool:
         return True
     probe = Probe([expression], symbols)
     known = [] if probe.code.rough else [x for row in probe.values() for x in row if x is not None]
-    return bool(known) and all(abs(x) < 10.0**-CLOSE for x in known)
+    return bool(known) and all(abs(x) < 10.0**-EQUAL_DIGITS for x in known)
 
 
 def reduced(expressions: Sequence[Any], symbols: Symbols) -> list[Any]:
-    """The expressions with zero in place of every coordinate, and of the time, on which they do not depend.
+    """The expressions, with zero for every coordinate (or time) on which they do not depend.
 
-    So `cos(q)^2 + sin(q)^2` becomes 1, without a search for identities. Values are compared to many digits at random
-    points; functions that are not analytic are left alone.
+    So `cos(q)^2 + sin(q)^2` becomes 1 without a search for identities. Values at random points are compared to many
+    digits. Functions that are not analytic are not changed.
     """
     sympy = sympy_module()
 
@@ -179,7 +179,7 @@ def _independent(expressions: Sequence[Any], symbol: Any, symbols: Symbols) -> l
         group = groups.pop()
         probe = Probe([expressions[k] for k in group], symbols)
         here, there = probe.values(), probe.values(symbol)
-        if len(group) > 1 and (probe.code.rough or all(x is None for x in there[0])):  # one of them spoils all
+        if len(group) > 1 and (probe.code.rough or all(x is None for x in there[0])):  # one of them spoils the group
             groups += [[k] for k in group]
         elif not probe.code.rough:
             found += [k for i, k in enumerate(group) if _equal([x[i] for x in here], [x[i] for x in there])]
@@ -194,12 +194,12 @@ def _equal(here: Sequence[Any], there: Sequence[Any]) -> bool:
     if not known or any(b is None for _, b in known):
         return False
     with mpmath.workdps(DIGITS):
-        return all(abs(a - b) <= mpmath.mpf(10) ** -CLOSE * (abs(a) + abs(b)) for a, b in known)
+        return all(abs(a - b) <= mpmath.mpf(10) ** -EQUAL_DIGITS * (abs(a) + abs(b)) for a, b in known)
 
 
 # ---- vector fields that are gradients
 
-MAX_TERMS, MAX_FACTOR = 200, 60  # of an expression that is integrated: terms, and operations of a factor
+MAX_TERMS, MAX_FACTOR = 200, 60  # limits of integration: terms, and operations per factor
 
 
 def gradient_of(field: Sequence[Any], symbols: Symbols) -> Any | None:

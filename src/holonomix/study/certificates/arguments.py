@@ -12,9 +12,9 @@ PROBLEM = "hx.Problem(system, q0, p0, dt, t1)"
 
 
 def check_problem(call: str, problem: object, *start: object) -> None:
-    """Raise an `InputError` unless `problem` is a `Problem`; `call` is the right call, `certify(problem, method)`.
+    """Raise an `InputError` unless `problem` is a `Problem`; `call` shows correct usage, `certify(problem, method)`.
 
-    `start` are further positional arguments, which are refused: a problem has its start.
+    `start` are further positional arguments; they raise an error because a problem has its own start.
     """
     if isinstance(problem, Problem):
         if start:

@@ -51,7 +51,7 @@ class Certificate:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """Declared properties that could not be measured; the notes of these findings give the reason."""
+        """Declared properties that could not be measured; their notes give the reason."""
         return tuple(f.name for f in self.findings if f.note.startswith("not measured") and f.declared)
 
     @property

@@ -38,7 +38,7 @@ MEASUREMENTS = ("order", "symplectic", "wedge", "symmetric", "constraint", "ener
 EXACT_TOLERANCE = 1e-12
 STRUCTURE_TOLERANCE = 1e-10
 ORDER_TOLERANCE = 0.2
-AT_REST = "not measured: nothing moves, or too little to tell errors from round-off; start elsewhere"
+AT_REST = "not measured: nothing moves, or too little to tell errors from round-off; choose another start"
 
 
 def certify(
@@ -176,7 +176,7 @@ def _order(
         if np.isnan(slope):
             note = "not measured: fewer than three errors are clear of round-off; try another dt"
         kept = None if np.isnan(slope) else bool(abs(slope - declared) <= ORDER_TOLERANCE)
-        if kept is False and reference.rests(span):  # the slopes are those of round-off
+        if kept is False and reference.rests(span):  # at rest, the slopes measure only round-off
             slope, kept, note = np.nan, None, AT_REST
         findings.append(Finding(named, slope, declared, kept, ORDER_TOLERANCE, note))
     return table, findings

@@ -57,7 +57,7 @@ class Reference:
         return *before, max(gap, 1e-15 * _scale(before[0]))
 
     def rests(self, span: float) -> bool:
-        """Whether the exact motion stays at its start over one span."""
+        """Whether the exact motion is at rest over one span."""
         return rests(self.system, *self.rows(span, 2)[:2], span)
 
     def _run(self, span: float, count: int, parts: int) -> tuple[Any, Any]:
@@ -306,7 +306,7 @@ def reversal(
 ) -> float | None:
     """Distance from the start after `steps` steps, a reversal and `steps` more, relative to the size of (q, p).
 
-    None if nothing moves, or so little that a distance above `bound` is round-off in the size of the coordinates.
+    None if the motion is so small that a distance above `bound` may be round-off of the coordinates.
     """
     there = follow(system, method, q, p, t, dt, steps)
     if there.status.failed:
@@ -328,9 +328,9 @@ def rests(system: AbstractSystem, q: np.ndarray, p: np.ndarray, time: float) -> 
 
 
 def shift(system: AbstractSystem, q: np.ndarray, change: np.ndarray, p: np.ndarray, time: float) -> float:
-    """A change of q and the way of the momentum p in `time`, relative to the size of q in the mass metric.
+    """A change of q plus the distance that the momentum p covers in `time`, relative to q in the mass metric.
 
-    The size of a momentum that is zero would be round-off.
+    The size of p is no scale, because a zero momentum has the size of round-off.
     """
     here = jnp.asarray(q)
     weights = np.asarray(system.mass_form(here).weights(here))

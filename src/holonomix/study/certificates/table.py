@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .comparison import Comparison
 
-WIDTH = 120  # of the text
+WIDTH = 120  # characters per line
 
 
 def as_text(comparison: Comparison) -> str:

@@ -16,7 +16,7 @@ HELP = """Simulate mechanical systems with holonomic constraints.
   holonomix run double-pendulum -m composition-8 --steps 1e6 -o run1
   holonomix resume run1                    continue a run that was stopped
   holonomix view run1                      write a page: animation and charts
-  holonomix live double-pendulum rattle    write a page in which it runs
+  holonomix live double-pendulum rattle    write a page that simulates it
   holonomix export run1 run1.csv           export the rows as CSV, NPZ or XYZ
   holonomix models                         list the models
   holonomix methods                        list the methods and their properties

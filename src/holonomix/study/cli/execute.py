@@ -203,7 +203,7 @@ def resume(
         if not quiet:
             warn_of_changes(then)
 
-        if job.steps is not None and (saved := store.restart()) is not None:  # a run that has more is shown as it is
+        if job.steps is not None and (saved := store.restart()) is not None:  # a longer run is shown as it is
             job = dataclasses.replace(job, steps=max(job.steps, int(saved[1]["n"])))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DifferentBitsWarning)  # said above

@@ -108,7 +108,7 @@ def _toml_key(name: str) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    """A value as TOML text; what TOML has no type for becomes a string."""
+    """A value as TOML text; types that TOML lacks become strings."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

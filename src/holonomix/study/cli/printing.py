@@ -10,7 +10,7 @@ import typer
 
 from .exits import CommandError
 
-MIN_STEPS_TO_TIME = 10_000  # fewer steps take little time beside the start
+MIN_STEPS_TO_TIME = 10_000  # fewer steps take little time compared with the start
 
 
 def report(summary: dict[str, Any], as_json: bool) -> None:

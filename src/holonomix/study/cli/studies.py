@@ -127,9 +127,9 @@ def live(
         ),
     ] = None,
     ensemble: Annotated[int, typer.Option("--ensemble", min=0, help="Number of ghosts.")] = 0,
-    spread: Annotated[str, typer.Option("--spread", metavar="NUMBER", help="Deviation of the ghosts' q.")] = "1e-3",
+    spread: Annotated[str, typer.Option("--spread", metavar="NUMBER", help="Spread of the ghosts' q.")] = "1e-3",
     rate: Annotated[
-        str | None, typer.Option("--rate", metavar="NUMBER", help="Time of the system per second. [default: 120 steps]")
+        str | None, typer.Option("--rate", metavar="NUMBER", help="Simulated time per second. [default: 120 steps]")
     ] = None,
     dt: Dt = None,
     omega: Omega = None,
@@ -137,7 +137,7 @@ def live(
     trust: Trust = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Write a page in which the simulation runs.
+    """Write a page that runs the simulation.
 
     The page is one file that needs no network. Particles and bodies can be dragged, and sliders change parameters.
     """
@@ -196,19 +196,19 @@ def explain(
 @app.command()
 def build(
     model: Model,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory, or for an FMU the file.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory, or the file of an FMU.")],
     method: MaybeMethod = None,
     form: Annotated[
         str | None,
-        typer.Option("--form", metavar="NAME", help="wasm, c or fmu. [default: fmu if OUT ends so, else wasm]"),
+        typer.Option("--form", metavar="NAME", help="wasm, c or fmu. [default: fmu for OUT.fmu, else wasm]"),
     ] = None,
     target: Annotated[
         str | None, typer.Option("--target", metavar="TRIPLE", help="Another machine, such as aarch64-linux-gnu.")
     ] = None,
-    shared: Annotated[bool, typer.Option("--shared", help="With c: link a shared library too.")] = False,
+    shared: Annotated[bool, typer.Option("--shared", help="With c: also link a shared library.")] = False,
     version: Annotated[int, typer.Option("--fmi", metavar="2|3", help="With fmu: the version of FMI.")] = 3,
     inputs: Annotated[
-        str | None, typer.Option("--inputs", metavar="NAMES", help="With fmu: parameters that are inputs, by commas.")
+        str | None, typer.Option("--inputs", metavar="NAMES", help="With fmu: input parameters, separated by commas.")
     ] = None,
     dt: Dt = None,
     omega: Omega = None,
@@ -217,8 +217,8 @@ def build(
 ) -> None:
     """Write the compiled step for use without Python.
 
-    As a WebAssembly module for browsers and node, as an object with a C header, or as a functional mock-up unit for
-    co-simulation.
+    The result is a WebAssembly module for browsers and node, an object file with a C header, or a functional mock-up
+    unit (FMU) for co-simulation.
     """
     with exit_on_error():
         set_up_jax()

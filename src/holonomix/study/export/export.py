@@ -52,14 +52,14 @@ def export(
     `form="wasm"` writes NAME.wasm and NAME.js, an ES module for browsers and node, into the directory `path`.
     `form="c"` writes NAME.h, NAME.o (with `shared=True` also a shared library) and an example, main.c. `form="fmu"`
     writes the file `path`, a functional mock-up unit for co-simulation with FMI 3.0 or, with `version=2`, 2.0.
-    Parameters, `dt` and the start can be changed at run time; `observe` is as in `simulate`. `name` is what functions
-    and files are called, by default the name of the problem.
+    Parameters, `dt` and the start can be changed at run time. `observe` is as in `simulate`. `name` is used for
+    functions and files; the default is the name of the problem.
 
-    `target` is for libraries: None compiles for this machine, with the bits of `hx.simulate`; an LLVM triple such as
-    `"aarch64-linux-gnu"` for any machine of that kind, with the bits of WebAssembly. A step that `hx.explain` sends to
-    the array path cannot be exported.
+    `target` is for libraries. None compiles for this machine; results are bitwise identical to `hx.simulate`. An LLVM
+    triple such as `"aarch64-linux-gnu"` compiles for any machine of that kind; results are bitwise identical to
+    WebAssembly. A step that `hx.explain` assigns to the array path cannot be exported.
 
-    Of an FMU, `inputs` are parameters that may change at communication points: a list of their names, or a dict from
+    For an FMU, `inputs` are parameters that may change at communication points: a list of their names, or a dict from
     names in the FMU to parameters. `units` maps variables to units such as "N.m".
     """
     one_of("form", form, FORMS)
@@ -74,7 +74,7 @@ def export(
         raise InputError(f"version must be 2 or 3, of FMI, not {version!r}")
     name = _identifier(problem.name if name is None else name)
     machine = Target(WASM if form == "wasm" else target)
-    observe, measure = _following(observe, problem)
+    observe, measure = _split_observables(observe, problem)
     options = Options(dt=dt, steps=1, observe=observe, key=key)
     loop = make_loop(Arguments.of(problem, method, None, None, options).alone(stored=False))
     if form == "fmu":
@@ -136,10 +136,10 @@ def _write_unit(
     return path
 
 
-def _following(observe: Any, problem: Problem) -> tuple[Any, dict[str, Callable[..., Any]]]:
-    """Observables, and apart those that are known to depend on the system, which follow its parameters.
+def _split_observables(observe: Any, problem: Problem) -> tuple[Any, dict[str, Callable[..., Any]]]:
+    """Other observables, and those that are known to depend on the system and use its current parameters.
 
-    These are methods of `problem.system`, such as `hamiltonian`, and forces of joints.
+    The second kind are methods of `problem.system`, such as `hamiltonian`, and joint forces.
     """
     if not isinstance(observe, Mapping):
         return observe, {}
@@ -155,7 +155,7 @@ def _following(observe: Any, problem: Problem) -> tuple[Any, dict[str, Callable[
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Errors of the file system name the path."""
+    """Turn file system errors into errors that name the path."""
     try:
         yield
     except OSError as error:

@@ -55,7 +55,7 @@ class Variable(NamedTuple):
 
 
 def check_inputs(loop: Loop, inputs: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
-    """Input -> leaf of `params`; what the form and the method do not allow is refused."""
+    """Map inputs to leaves of `params`; raise if the form or the method does not allow them."""
     if loop.method.adaptive:
         raise InputError(
             f"{loop.method.name} chooses its own steps and does not end at communication points: an FMU needs a method "
@@ -69,7 +69,7 @@ def check_inputs(loop: Loop, inputs: Mapping[str, str] | Sequence[str] | None) -
         raise InputError(f"inputs must be a list of parameters, or a dict from names to parameters, not {inputs!r}")
     if inputs and not loop.method.one_step:
         raise InputError(
-            f"{loop.method.name} remembers earlier steps, which do not know of a changed input: inputs need a one-step "
+            f"{loop.method.name} uses earlier steps, which a changed input makes invalid: inputs need a one-step "
             "method such as RATTLE()"
         )
     return dict(inputs) if isinstance(inputs, Mapping) else {name: name for name in inputs}
@@ -82,7 +82,7 @@ def shortens(loop: Loop) -> bool:
 
 
 def check_rows(loop: Loop, inputs: dict[str, str]) -> None:
-    """Inputs jump at communication points, so constraints cannot depend on them."""
+    """Raise if constraints depend on inputs, because inputs jump at communication points."""
     if not inputs or not loop.constrained:
         return
     system, q, t = loop.lane_system(0), loop.q0[0], loop.consts.t0
@@ -91,14 +91,14 @@ def check_rows(loop: Loop, inputs: dict[str, str]) -> None:
     rows = np.asarray(system.constraint(q, t))
     for name, leaf in inputs.items():
         if leaf not in places:
-            continue  # `variables_of` lists what there is
+            continue  # `variables_of` raises for unknown parameters
         k = places[leaf]
         others = [*leaves[:k], 1.5 * leaves[k] + 1.0, *leaves[k + 1 :]]
         there = system.with_params(jax.tree.unflatten(tree, others))
         if not np.array_equal(rows, there.constraint(q, t), equal_nan=True):
             raise InputError(
-                f"input {name!r} changes the constraints, which a jump at a communication point would break: an input "
-                "may act in forces and potentials"
+                f"input {name!r} changes the constraints, and a jump at a communication point would violate them: "
+                "inputs may affect only forces and potentials"
             )
 
 
@@ -157,7 +157,7 @@ def sources(
         STEP_COUNT=str(n.offset),
         SHORTENS=str(int(resizes)),
         TOKEN=token,
-        METHOD=_c(kernel.method).replace("%", "%%"),  # in a format
+        METHOD=_c(kernel.method).replace("%", "%%"),  # the name goes into a printf format
         NAME=kernel.name,
     )
 
@@ -167,7 +167,7 @@ def _c(text: str) -> str:
 
 
 def token_of(*parts: Any) -> str:
-    """A name for this unit: equal for equal contents."""
+    """An identifier of this unit, equal for equal contents."""
     text = hashlib.sha256(repr(parts).encode()).hexdigest()
     return f"{{{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}}}"
 
@@ -208,7 +208,7 @@ def description(
     structure = ElementTree.Element("ModelStructure")
     outputs, unknowns = [], []
     for reference, v in enumerate(variables):
-        facts = {"name": v.name, "valueReference": str(reference), **_facts(v, reference)}
+        facts = {"name": v.name, "valueReference": str(reference), **_causality(v, reference)}
         typed = {"unit": units[v.name.partition("[")[0]]} if v.name.partition("[")[0] in units else {}
         if facts.get("initial") != "calculated" and facts["causality"] != "independent":
             typed["start"] = " ".join(repr(float(x)) for x in np.ravel(v.start))
@@ -240,7 +240,7 @@ def description(
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 
 
-def _facts(v: Variable, reference: int) -> dict[str, str]:
+def _causality(v: Variable, reference: int) -> dict[str, str]:
     if reference == 0:
         return {"causality": "independent", "variability": "continuous"}
     return {
@@ -261,7 +261,7 @@ def _units(root: ElementTree.Element, names: set[str]) -> None:
 
 
 def pack(path: Path, files: Mapping[str, bytes]) -> None:
-    """A zip with the same bytes whenever it is written."""
+    """A zip file whose bytes do not depend on when it is written."""
     with zipfile.ZipFile(path, "w") as out:
         for name, content in files.items():
             info = zipfile.ZipInfo(name)

@@ -1,9 +1,9 @@
-"""A WebAssembly module from the object file that LLVM writes, as a linker would make it of this one object.
+"""Link one object file of LLVM into a WebAssembly module.
 
-The object imports its memory and its stack pointer and leaves addresses of data open. Here both are defined, the
-addresses are filled in, and functions are exported. The fields of addresses have a fixed width, so nothing moves, and
-as imported functions come first in both, every index stays as it is. Format: the WebAssembly specification, and
-"Linking.md" of WebAssembly/tool-conventions.
+The object imports its memory and its stack pointer and has relocations for data addresses. The linker defines memory
+and stack pointer, applies the relocations, and exports functions. Address fields have a fixed width, so no code moves.
+Imported functions come first in object and module, so function indices do not change. Format: the WebAssembly
+specification, and "Linking.md" of WebAssembly/tool-conventions.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class WasmObject:
 
 
 def module_of(data: bytes, names: list[str], imports: Collection[str] = ()) -> bytes:
-    """The module with these functions, `memory` and `__heap_base`, the first address that is free, as exports.
+    """The module, which exports these functions, `memory`, and `__heap_base` (the first free address).
 
     Functions in `imports` may be missing in the object; the module imports them from "env".
     """

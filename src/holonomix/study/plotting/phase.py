@@ -32,7 +32,7 @@ def _entry(solution: Solution | EventRecord, which: str, k: int | str) -> tuple[
 
 
 def _named(solution: Solution, name: str) -> np.ndarray:
-    """An observable of the run, or "angle k": that of the k-th bar of the picture from the downward vertical."""
+    """An observable of the run, or "angle k": the angle of the k-th bar of the picture from the downward vertical."""
     if name in solution.observables:
         values = np.asarray(solution.observables[name])
         if values.ndim != 1:
@@ -42,7 +42,7 @@ def _named(solution: Solution, name: str) -> np.ndarray:
     known = [f"angle {k + 1}" for k in range(len(bars))]
     if name not in known:
         raise InputError(
-            f"no quantity is called {name!r}; there are {', '.join([*solution.observables, *known]) or '-'}"
+            f"there is no quantity {name!r}; there are {', '.join([*solution.observables, *known]) or '-'}"
         )
     return _arm_angles(solution, bars[known.index(name)])[0]
 
@@ -82,7 +82,7 @@ def _section_in_angles(source: Solution, section: str, level: float, show: str) 
     for name in (section, show):
         if name not in bars:
             raise InputError(
-                f"no angle is called {name!r}; there are {', '.join(bars) or 'none: the picture has no bars'}"
+                f"there is no angle {name!r}; there are {', '.join(bars) or 'none: the picture has no bars'}"
             )
     cut = _wrapped(_arm_angles(source, bars[section])[0] - level)
     angle, rate = _arm_angles(source, bars[show])
@@ -124,8 +124,8 @@ def poincare(
 ) -> Picture:
     """`(q_i, p_i)` of entry `show` on a Poincare section.
 
-    `section` and `show` may be angles: "angle 1" is that of the first bar of the picture from the downward vertical,
-    and the points are then angles with their rates.
+    `section` and `show` may be angles: "angle 1" is the angle of the first bar of the picture from the downward
+    vertical. The points are then angles and their rates.
 
     `source` is an event record such as `sol.events[0]`, or a list of them, each in its own color; event states are
     accurate to the order of the method. For a solution, the points are linear interpolations between the rows where
@@ -160,7 +160,7 @@ def poincare(
 def spectrum(solution: Solution, entry: int | str = 0) -> Picture:
     """The amplitude spectrum over angular frequency of an entry of q, of an observable or of "angle 1".
 
-    Coordinates with names, as those of `hx.from_sympy`, may be named. Rows must be equally spaced in time.
+    Named coordinates, such as those of `hx.from_sympy`, may be given by name. Rows must be equally spaced in time.
     """
     t = np.asarray(solution.t)
     known = isinstance(entry, int) or entry in getattr(solution, "coordinate_names", ())

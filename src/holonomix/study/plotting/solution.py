@@ -21,7 +21,7 @@ LOG_FLOOR = 1e-17  # replaces zero on logarithmic axes
 MAX_POINTS = 4000  # points per path
 MAX_BINS = 800  # runs of more than twice as many rows are drawn as the range within each of these windows
 TRAIL = 300  # rows at the end of a long path that are also drawn as a line
-MAX_NAMES = 12  # of coordinates in a legend
+MAX_NAMES = 12  # maximum number of coordinates in a legend
 MAX_GAP = 0.08  # largest distance of neighboring points that are joined, relative to the picture
 
 

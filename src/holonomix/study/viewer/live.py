@@ -1,4 +1,4 @@
-"""Live pages: the page of a run whose frames come from compiled steps in the page itself."""
+"""Live pages, which compute their frames with compiled steps in the page itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .recording import from_problem
 
 if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
-    # what users give; our own errors judge it
+    # user input, checked with our own errors
     Compare = MethodLike | Sequence[Any]
     Sliders = Mapping[str, Sequence[float]]
     Starts = int | Sequence[ArrayLike]
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 else:
     PathLike = Compare = Sliders = Starts = Names = Number = GivenProblem = object
 
-STEPS_PER_SECOND = 120  # of play, at speed 1
-PREVIEW_SECONDS = 15.0  # of play, which the picture has to hold
+STEPS_PER_SECOND = 120  # default playback rate at speed 1
+PREVIEW_SECONDS = 15.0  # playback time that sets the size of the picture
 MAX_GHOSTS = 500
 MAX_BYTES = 1_500_000
 MATH = (
     "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp expm1 log log10 log1p log2 pow sin sinh tan tanh".split()
 )
-NAME = "k"  # of the functions in a module
+NAME = "k"  # prefix of the functions in a module
 
 
 def live(
@@ -71,19 +71,18 @@ def live(
     key: ArrayLike | None = None,
     open: bool = False,
 ) -> Path:
-    """Write a page in which the compiled step of `method` on `problem` runs, and return its path.
+    """Write a page that runs the compiled step of `method` on `problem`, and return its path.
 
-    The page is one file of at most 1.5 MB that loads nothing else. It plays without end; particles and bodies can be
-    dragged, which moves all others along the constraints.
+    The page is one file of at most 1.5 MB that loads nothing else. The simulation runs until it is stopped. Particles
+    and bodies can be dragged; the others follow, as the constraints require.
 
     `sliders` maps parameters of the system, entries such as `"lengths[0]"`, or `"dt"` to their lowest and highest
     values. `compare` is a second method from the same start, or a pair of another problem with coordinates of the same
     shape and a method; it is shown beside the first. `observe` is as in `simulate`; each observable becomes a chart.
-    `section` names three of them: where the first rises through zero, the page plots the second and the third.
-
-    `ensemble` is a number of ghosts, whose starts differ from the first by normal numbers of standard deviation
-    `spread` in every entry of q, projected onto the constraints; or a pair of arrays, their q and p. `rate` is the
-    time of the system in a second of play, by default 120 steps.
+    `section` names three of them: when the first rises through zero, the page plots the second and the third.
+    `ensemble` is a number of further trajectories (ghosts). Their starts differ from the first by normal random numbers
+    of standard deviation `spread` in every entry of q, projected onto the constraints. A pair of arrays gives their q
+    and p instead. `rate` is the simulated time per second; the default is that of 120 steps.
     """
     if not isinstance(problem, Problem):
         raise InputError(f"live needs a Problem, which has a start and a step, not {type(problem).__name__}")
@@ -115,7 +114,7 @@ def live(
 
 
 def live_options(solution: Any) -> dict[str, Any]:
-    """The kernel of a run in memory, as a second source of frames on its page."""
+    """The kernel of a run, as a second source of frames on the page of its rows."""
     loop = solution.loop
     names = {"dt": float(loop.consts.dt), "t0": float(loop.consts.t0), "key": loop.consts.key}
     given = Arguments.of(loop.system, loop.method, loop.q0[0], loop.p0[0], Options(steps=1, **names))
@@ -152,7 +151,7 @@ def _kernel(
 def _compiled(arguments: Arguments) -> Compiled:
     loop = make_loop(arguments.alone(stored=False))
     if not float(loop.consts.dt) > 0:
-        raise InputError(f"dt must be positive on a live page, which has no way back, not {float(loop.consts.dt):g}")
+        raise InputError(f"dt must be positive on a live page, which runs only forward, not {float(loop.consts.dt):g}")
     measure: dict[str, Callable[..., Any]] = {"live energy": energy_of}
     if loop.constrained:
         measure |= {"live constraint": constraint_of, "live hidden constraint": hidden_of}
@@ -216,7 +215,7 @@ def _slider(label: str, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
     if not where:
         every = ", ".join(dict.fromkeys(key for known in fields for key in known))
         raise InputError(
-            f"sliders: {label!r} is no parameter of {kernels[0].loop.name or 'the system'}; there are: {every}"
+            f"sliders: {label!r} is not a parameter of {kernels[0].loop.name or 'the system'}; there are: {every}"
         )
     field = fields[where[0]][name]
     if found is None and field.count > 1 or index >= field.count:
@@ -228,7 +227,7 @@ def _slider(label: str, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
     value = float(np.ravel(kernels[where[0]].kernel.value(field))[index])
     if not low <= value <= high:
         raise InputError(
-            f"sliders: {label!r} goes from {low:g} to {high:g}, and the present value {value:g} is outside"
+            f"sliders: {label!r} goes from {low:g} to {high:g}, and the current value {value:g} is outside"
         )
     if name == "dt" and low <= 0:
         raise InputError(f"sliders: 'dt' begins at {low:g}; a step must be positive")

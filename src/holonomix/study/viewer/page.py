@@ -88,7 +88,7 @@ def show_page(
     target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="holonomix-")) / "view.html"
     kernels = None
     if live:
-        from .live import live_options  # which imports this module
+        from .live import live_options  # imported here because it imports this module
 
         kernels = live_options(source)
     page = write_page(source, target, certificate=certificate, live=kernels)
@@ -120,7 +120,7 @@ def page_of(
 ) -> str:
     """The HTML of the page, which loads nothing else; names from the run are escaped.
 
-    `live` are the kernels of `live.kernels_of`, as a source of frames: the only one, or beside the rows.
+    `live` holds the kernels of `live.kernels_of`, a source of frames that replaces the rows or supplements them.
     """
     data: dict[str, Any] = {**_data(recording, rows), "reload": float(reload), "live": live}
     if certificate is not None:
@@ -317,7 +317,7 @@ def _finite(value: Any) -> Any:
 
 
 def _floats(x: np.ndarray) -> str:
-    with np.errstate(over="ignore"):  # of a run that diverged
+    with np.errstate(over="ignore"):  # a diverged run overflows
         return _base64(np.ascontiguousarray(x, "<f4"))
 
 

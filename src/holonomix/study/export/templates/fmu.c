@@ -12,15 +12,15 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define TOKEN "@TOKEN@"
-#define NEAR 1e-6  /* relative: a communication step this near to a multiple of dt is one */
-#define DRIFT 1e-2 /* of dt: sums of the importer's clock may be off by this much */
+#define NEAR 1e-6  /* relative distance within which a communication step is a multiple of dt */
+#define DRIFT 1e-2 /* rounding error of the importer's clock, relative to dt */
 
 enum { OK = 0, ERROR = 3 };              /* fmi2Status and fmi3Status */
 enum { OUTPUT, START, PARAMETER, INPUT }; /* what a variable is; START is the state, which can be set at the start */
 enum { MADE, INITIALIZING, STEPPING, ENDED };
 enum { NEW_START = 1, NEW_INPUT = 2 };
 
-/* the variables, by their value references: a place in the block, how many numbers, what it is */
+/* variables by value reference: offset in the block, count, kind */
 static const struct variable { uint32_t offset, count; int kind; const char *name; } variables[] = {
 @VARIABLES@
 };
@@ -28,7 +28,7 @@ static const size_t variable_count = sizeof variables / sizeof variables[0];
 
 typedef struct {
   @NAME@_kernel block;
-  int phase, changed; /* changed: since the kernel was last told */
+  int phase, changed; /* changed: variables were set since the last step */
 } state;
 
 typedef struct {
@@ -77,8 +77,8 @@ static int known(instance *c, uint32_t reference) {
   return reference < variable_count ? OK : fail(c, "there is no variable with the value reference %u", (unsigned)reference);
 }
 
-/* Tell the kernel what was set. A changed start is moved to the nearest consistent state; a changed input begins anew at
-   the present state, with the same clock. */
+/* Pass changed values to the kernel. A changed start is projected to the nearest consistent state. A changed input starts
+   a new run at the current state and time. */
 static int apply(instance *c) {
   state *s = &c->now;
   int32_t status = 0;

@@ -72,7 +72,7 @@ class Chart {
     over.addEventListener("pointermove", pick);
   }
 
-  renew() { this.plot.setData(this.columns().data); } // after the rows have grown
+  renew() { this.plot.setData(this.columns().data); } // when there are more rows
 
   mark(t) { this.t = t; this.place(); }
 

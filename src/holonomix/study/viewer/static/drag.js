@@ -1,12 +1,12 @@
 // Ghosts, trails that grow, and dragging: a grabbed point follows the pointer as far as the constraints let it.
 "use strict";
-function tipScale() { // of a body about a fixed point: its paths are those of the end of its axle, outside of its shapes
+function tipScale() { // scale for a body about a fixed point: paths show the end of its axle, outside of its shapes
   if (data.scene.layout !== "rotation") return 1;
   const ends = data.scene.frames.flatMap((f) => f.shapes.filter((s) => s.kind === "line").map((s) => Math.hypot(...s.size.slice(-3))));
   return Math.max(1, ...ends);
 }
 
-class LiveTrail { // the last rows of a point, kept twice so that they are always in one piece
+class LiveTrail { // the last rows of a point, stored twice so that they are always contiguous
   constructor(figure, k, color, size) {
     Object.assign(this, { figure, k, size, count: 0, scale: tipScale() });
     this.path = new Float32Array(6 * size);
@@ -74,7 +74,7 @@ class Drag {
     stage.addEventListener("pointerdown", (event) => {
       const found = event.target === canvas && this.active() && this.nearest(event, event.pointerType === "touch" ? 34 : 18);
       if (!found) return;
-      event.stopPropagation(); event.preventDefault(); // the camera stays
+      event.stopPropagation(); event.preventDefault(); // do not move the camera
       this.grab(found, event);
       canvas.setPointerCapture(event.pointerId);
     }, { capture: true });
@@ -84,7 +84,7 @@ class Drag {
 
   active() { return source === this.source; }
 
-  handles() { // places that can be grabbed: particles, corners of lines, and marks of bodies
+  handles() { // draggable points: particles, corners of lines, and marks of bodies
     const { scene } = data, out = [], { figures } = this.drawing;
     for (const figure of figures) {
       for (const g of [...scene.particles, ...scene.polylines]) for (const k of g.indices) out.push({ figure, k });
@@ -103,7 +103,7 @@ class Drag {
     return out;
   }
 
-  place(h) { // of a handle, in the picture
+  place(h) { // the position of a handle in the picture
     const at = h.body ? new THREE.Vector3(...h.r).applyMatrix4(h.body.group.matrix) : h.figure.at(h.k);
     return at.add(h.figure.group.position);
   }
@@ -136,7 +136,7 @@ class Drag {
     if (this.held) this.pointer.sub(this.held.figure.group.position);
   }
 
-  pull() { // some moves towards the pointer, each projected to the manifold; half as far where that fails
+  pull() { // moves toward the pointer, each projected onto the manifold; halved if that fails
     const { source, held } = this, { lead } = source, { kernel } = lead, figure = this.drawing.figure;
     if (!held) return;
     const body = held.body && figure.bodies[held.figure.bodies.indexOf(held.body)], longest = 0.1 * this.drawing.size;

@@ -24,7 +24,7 @@ class Trail { // the path of a point, of which a range of rows is shown
 }
 
 class Drawing {
-  constructor(stage, data, windows) { // `windows` are rows that the picture has to hold
+  constructor(stage, data, windows) { // the picture must fit the rows in `windows`
     this.stage = stage; this.data = data; this.dim = data.dimension; this.scene = data.scene;
     this.anchors = this.scene.anchors.map((a) => lift(a));
     this.points = new Float32Array(3 * data.points);
@@ -111,7 +111,7 @@ class Drawing {
     const axes = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
     this.camera.up.set(...axes[up]);
     const side = axes[(up + 1) % 3], front = axes[(up + 2) % 3];
-    const rise = 0.35 + 0.8 * Math.max(0, 1 - (2 * (this.high[up] - this.low[up])) / this.size); // what lies flat is seen from above
+    const rise = 0.35 + 0.8 * Math.max(0, 1 - (2 * (this.high[up] - this.low[up])) / this.size); // flat scenes are seen from above
     const from = this.flat ? [0, 0, 1] : [0, 1, 2].map((i) => 0.75 * front[i] - 0.45 * side[i] + rise * axes[up][i]);
     const norm = Math.hypot(...from);
     this.from = new THREE.Vector3(...from.map((x) => x / norm));
@@ -211,7 +211,7 @@ class Drawing {
     this.arrows.shaft.visible = this.arrows.tip.visible = false;
   }
 
-  showArrows(f, row) { // forces in units of the largest, of all rows
+  showArrows(f, row) { // forces relative to the largest of all rows
     if (!this.arrows) return;
     const on = Boolean(this.forced && f), { shaft, tip } = this.arrows;
     shaft.visible = tip.visible = on;
@@ -228,12 +228,12 @@ class Drawing {
     shaft.instanceMatrix.needsUpdate = tip.instanceMatrix.needsUpdate = true;
   }
 
-  show() { // the points of the figures are set by now
+  show() { // called after the points of the figures are set
     for (const figure of this.figures) if (figure.group.visible) figure.show();
     this.render();
   }
 
-  pace(milliseconds, goal = 42) { // without a graphics card: fewer pixels where frames take too long
+  pace(milliseconds, goal = 42) { // without a graphics card: reduce pixels if frames take too long
     if (!this.slow || milliseconds > 500) return;
     this.mean = 0.9 * (this.mean ?? milliseconds) + 0.1 * milliseconds;
     this.paced = (this.paced || 0) + 1;

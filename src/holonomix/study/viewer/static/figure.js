@@ -146,7 +146,7 @@ class Figure {
     }
   }
 
-  end(k, offset, out) { // of a bond: a point, or a place in the body about that point; bodies are placed by now
+  end(k, offset, out) { // the end of a bond: a point, or a position in the body about it; called after bodies are placed
     const body = offset && offset.length ? this.bodies.find((x) => x.frame.center === k) : undefined;
     return body ? out.set(...lift(offset)).applyMatrix4(body.group.matrix) : this.at(k, out);
   }
@@ -159,7 +159,7 @@ class Figure {
     return out.compose(along.multiplyScalar(length / 2).add(a), turn, scale.set(radius, length, radius));
   }
 
-  show() { // `points` is set by now
+  show() { // called after `points` is set
     const { a, b, m } = this.spare;
     for (const g of this.groups) {
       g.indices.forEach((k, i) => { this.at(k, a); g.mesh.setMatrixAt(i, m.makeTranslation(a.x, a.y, a.z)); });

@@ -24,7 +24,7 @@ class StoredFrames {
 
   get window() { return this.data.windows[this.state.window]; }
   get span() { const w = this.window; return w.t[w.count - 1] - w.t[0]; }
-  get longest() { return this.window.count; } // of a trail
+  get longest() { return this.window.count; } // the longest trail
 
   fill(row, t) { // positions at t: cubic between neighboring rows where they are close, else the nearest row
     const { data } = this, w = this.window, n = data.points, d = data.dimension, out = this.drawing.points;
@@ -55,7 +55,7 @@ class StoredFrames {
     by("time").value = String(this.span ? ((state.t - w.t[0]) / this.span) * 1000 : 0);
   }
 
-  seek(t) { // to this time, or to the nearest one of which there are frames
+  seek(t) { // go to this time, or to the nearest time with frames
     const { data, state } = this, sign = data.t1 < data.t0 ? -1 : 1;
     const distance = (w) => Math.max(0, sign * (w.t[0] - t), sign * (t - w.t[w.count - 1]));
     let best = state.window;
@@ -66,7 +66,7 @@ class StoredFrames {
     if (by("window")) by("window").value = String(best);
   }
 
-  start() { // of playing: from the beginning if it is at the end
+  start() { // start playing, from the beginning if at the end
     if (this.state.t === this.window.t[this.window.count - 1]) seek(this.window.t[0]);
   }
 

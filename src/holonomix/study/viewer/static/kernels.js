@@ -1,6 +1,6 @@
 // Frames from compiled steps that run in this page: one machine per method, each with the blocks of its ghosts.
 "use strict";
-const BUDGET = 10; // milliseconds of a frame for steps
+const BUDGET = 10; // milliseconds per frame that steps may take
 
 async function inflated(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -15,7 +15,7 @@ class Machine {
 
   constructor(info, code, copies) {
     const { layout } = info, base = code.__heap_base.value, missing = base + (copies + 1) * layout.size - code.memory.buffer.byteLength;
-    if (missing > 0) code.memory.grow(Math.ceil(missing / 65536)); // before any array looks into the memory
+    if (missing > 0) code.memory.grow(Math.ceil(missing / 65536)); // before views of the memory are made
     Object.assign(this, { info, name: info.method, chunk: 1, projects: `${layout.name}_project` in code, memory: code.memory, size: layout.size });
     this.kernel = new Kernel(code, layout, base);
     this.ghosts = Array.from({ length: copies }, (_, i) => new Kernel(code, layout, base + (i + 1) * layout.size));
@@ -27,13 +27,13 @@ class Machine {
 
   copy(kernel) { this.block(kernel).set(this.block(this.kernel)); }
 
-  field(name) { // of the parameters, or the step
+  field(name) { // the field of a parameter or of the step
     return (kernel) => (name === "dt" ? kernel._dt : kernel.params[name]);
   }
 
-  settle(kernel) { return this.projects ? kernel.project() : kernel.set(); } // to the nearest consistent state
+  settle(kernel) { return this.projects ? kernel.project() : kernel.set(); } // move to the nearest consistent state
 
-  /** Step to the time `goal`, or as far as there is time for it. `visit` sees every step. Returns the status. */
+  /** Step to the time `goal`, or as far as the time budget allows. `visit` sees every step. Returns the status. */
   run(kernel, goal, deadline, visit) {
     for (;;) {
       const dt = kernel.dt, left = (goal - kernel.t) / dt;
@@ -51,7 +51,7 @@ class Machine {
   observe(name, kernel = this.kernel) { return kernel.observables[name] ? kernel.observables[name][0] : NaN; }
 }
 
-class History { // of some quantities since the start: when it is full, every second sample goes, and the larger errors stay
+class History { // quantities since the start; when full, it drops every second sample and keeps the larger errors
   constructor(count) { this.count = count; this.t = []; this.v = Array.from({ length: count }, () => []); this.clear(); }
 
   clear() { this.t.length = 0; this.v.forEach((v) => { v.length = 0; }); this.stride = 1; this.waiting = 0; this.next = new Array(this.count).fill(0); }
@@ -84,7 +84,7 @@ class Crossings { // points of a section: where one observable rises through zer
   }
 }
 
-function randoms(seed) { // normal numbers, the same at every start
+function randoms(seed) { // normal random numbers, the same at every start
   const uniform = () => { seed = (seed + 0x6d2b79f5) | 0; let x = Math.imul(seed ^ (seed >>> 15), 1 | seed); x = (x + Math.imul(x ^ (x >>> 7), 61 | x)) ^ x; return (((x ^ (x >>> 14)) >>> 0) + 0.5) / 4294967296; };
   return () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform());
 }

@@ -41,7 +41,7 @@ class KernelFrames {
     return moved ? m.settle(kernel) : kernel.set();
   }
 
-  renew(scatter) { // energies are compared with those from now on
+  renew(scatter) { // energy errors are relative to the energy from now on
     for (const m of this.machines) { m.stopped = 0; m.energy = m.observe(ENERGY); }
     this.dead = 0; this.goal = state.t = this.lead.kernel.t; this.remark = "";
     if (scatter) this.scatter();
@@ -52,7 +52,7 @@ class KernelFrames {
     this.redraw(true);
   }
 
-  scatter() { // ghosts: given starts, or the present state with random changes
+  scatter() { // start ghosts from the given states, or from the current state with random changes
     const { ensemble } = this.options, m = this.lead, size = m.kernel.q.length;
     this.random = randoms(1);
     m.ghosts.forEach((ghost, i) => {
@@ -97,7 +97,7 @@ class KernelFrames {
       const i = ((this.turn || 0) + k) % count, ghost = m.ghosts[i];
       if (ghost.gone) continue;
       if (m.run(ghost, m.kernel.t, deadline, this.section ? () => this.section.visit(m, ghost, i + 1) : null)) { ghost.gone = true; this.dead++; }
-      if (performance.now() > deadline) { this.turn = i; return; } // the others first next time
+      if (performance.now() > deadline) { this.turn = i; return; } // next frame begins with the others
     }
   }
 
@@ -108,7 +108,7 @@ class KernelFrames {
 
   say(text) { this.message.textContent = text; this.message.hidden = !text; document.documentElement.dataset.message = text; }
 
-  slide(i, value) { // to a new value of a slider; the state follows on the manifold, in smaller parts where that fails
+  slide(i, value) { // set a slider; the state is projected onto the new manifold, in smaller parts if that fails
     const s = this.options.sliders[i], old = this.values[i], blocks = this.machines.map((m) => m.block(m.kernel).slice());
     for (const parts of [1, 4, 16, 64]) {
       let failed = false;
@@ -129,7 +129,7 @@ class KernelFrames {
     return false;
   }
 
-  sync() { // the other methods go on from the state of the first
+  sync() { // other methods continue from the state of the first
     const { q, p, t } = this.lead.kernel;
     for (const m of this.machines.slice(1)) m.kernel.set({ q, p, t });
   }
@@ -138,7 +138,7 @@ class KernelFrames {
 
   fill(kernel, out) {
     const { dimension: d, points: n } = data, q = kernel.q, { wide } = this;
-    const near = (x) => Math.max(-1e9, Math.min(1e9, x)); // a method that drifts may leave the picture for good
+    const near = (x) => Math.max(-1e9, Math.min(1e9, x)); // keep a drifting method within finite coordinates
     const layout = data.scene ? data.scene.layout : "";
     if (layout === "angles") this.arms(kernel).forEach((length, k) => {
       out[3 * k] = (k ? out[3 * k - 3] : 0) + length * Math.sin(q[k]);
@@ -186,7 +186,7 @@ class KernelFrames {
     this.redraw(false);
   }
 
-  seek() {} // a kernel only goes forward
+  seek() {} // a kernel only runs forward
 
   leave() {
     for (const trail of this.trails || []) trail.show(0);
@@ -249,7 +249,7 @@ class KernelFrames {
     for (const { history, series } of this.histories) if (history.t[history.t.length - 1] !== t) history.add(t, series.map((s) => s.read()));
   }
 
-  redraw(now) { // one chart at a time, and the numbers: charts would cost most of the frames
+  redraw(now) { // one chart at a time, because charts are the slowest part
     if (!this.portraits) return;
     this.frame = (this.frame || 0) + 1;
     if (this.portraits.name !== "Time") { if (this.drawSection && (now || this.frame % 10 === 0)) this.drawSection(); }

@@ -63,7 +63,7 @@ function tick(now) {
 
 function download(name, url) { const link = document.createElement("a"); link.href = url; link.download = name; link.click(); }
 
-function record() { // one pass through the window as WebM, or some seconds of a kernel
+function record() { // record one pass through the window, or some seconds of a kernel, as WebM
   const stream = drawing.renderer.domElement.captureStream(30), recorder = new MediaRecorder(stream), parts = [];
   recorder.ondataavailable = (event) => parts.push(event.data);
   recorder.onstop = () => download("run.webm", URL.createObjectURL(new Blob(parts, { type: "video/webm" })));

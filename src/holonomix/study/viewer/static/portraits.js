@@ -161,7 +161,7 @@ class Portraits {
       const v = m.values[which], [low, high] = extent([v.values]);
       if (!m.y) { plane.frame(extent([m.x.values]), [low, high], [m.x.name, v.name]); plane.dots(m.x.values, v.values, PALETTE[0], 1.6); note.textContent = ""; return; }
       const gap = (list) => { const u = [...new Set(list)].sort((a, b) => a - b); return u.length > 1 ? Math.min(...u.slice(1).map((x, i) => x - u[i])) : 0; };
-      const whole = (list) => { const [a, b] = extent([list]), half = gap(list) / 2; return [a - half, b + half]; }; // with all of its cells
+      const whole = (list) => { const [a, b] = extent([list]), half = gap(list) / 2; return [a - half, b + half]; }; // include all cells
       const g = plane.frame(whole(m.x.values), whole(m.y.values), [m.x.name, m.y.name]);
       const w = (Math.abs(plane.x(gap(m.x.values)) - plane.x(0)) || 8) + 0.6, h = (Math.abs(plane.y(gap(m.y.values)) - plane.y(0)) || 8) + 0.6;
       v.values.forEach((value, i) => { g.fillStyle = Number.isFinite(value) ? heat((value - low) / (high - low || 1)) : "#8888"; g.fillRect(plane.x(m.x.values[i]) - w / 2, plane.y(m.y.values[i]) - h / 2, w, h); });
