@@ -89,7 +89,7 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
     spread = jnp.stack([system.inverse_mass(q, row) for row in step.slopes])  # S M^-1
     free = jnp.stack([_rates(step.slopes, row) for row in spread])
     # rows of rigid bodies are eliminated at the start of the step; sweeps converge linearly as it is
-    chord = m > 0 and not asked_for_care() and system.has_rigid_rows(q)
+    chord, fixed = m > 0 and not asked_for_care() and system.has_rigid_rows(q), None
     if m:
         fixed = system.gram_on_manifold(q, step.jac).factor(symmetric=True)
         across = [step.jac(row) for row in spread]
@@ -128,7 +128,7 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
         if not m:
             return x - damped(slope).solve(r)
         there = step.jac if chord else system.linearize(step.end(x), step.t + dt)
-        factor = fixed if chord else system.gram(q, there, step.jac).factor()
+        factor: Any = fixed if chord else system.gram(q, there, step.jac).factor()
         pull = factor.solve(r[:m] / dt)
         change = damped(slope).solve(-r[m:] - slope @ _rates(spread, step.jac.transpose(pull)))
         moved = there(system.inverse_mass(q, step.push(change)))
