@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from ...core.scene import Scene
 from ...mechanics.scenes import particle_scene, scene_of
@@ -22,6 +23,7 @@ MAX_POINTS = 4000  # points per path
 MAX_BINS = 800  # runs of more than twice as many rows are drawn as the range within each of these windows
 TRAIL = 300  # rows at the end of a long path that are also drawn as a line
 MAX_NAMES = 12  # maximum number of coordinates in a legend
+MIN_SIDE = 0.4  # the shortest side of a box in space, relative to the longest
 MAX_GAP = 0.08  # largest distance of neighboring points that are joined, relative to the picture
 
 
@@ -75,9 +77,21 @@ def plot_problem(problem: Problem) -> Picture | None:
     figure = Picture(figsize=(4.5, 4), layout="constrained")
     axes = figure.add_subplot(projection="3d" if scene.dimension == 3 else None)
     draw_bodies(scene, scene.points(q)[0], axes)
-    axes.set_aspect("equal")
+    set_equal(axes)
     axes.set_title(problem.name)
     return figure
+
+
+def set_equal(axes: Any) -> None:
+    """Equal units along all axes; in space no axis is so short that its numbers overlap."""
+    if hasattr(axes, "get_zlim"):
+        ends = {name: getattr(axes, f"get_{name}lim")() for name in "xyz"}
+        longest = max(high - low for low, high in ends.values())
+        for name, (low, high) in ends.items():
+            middle, half = (low + high) / 2, max(high - low, MIN_SIDE * longest) / 2
+            getattr(axes, f"set_{name}lim")(middle - half, middle + half)
+            getattr(axes, f"{name}axis").set_major_locator(MaxNLocator(4))
+    axes.set_aspect("equal")
 
 
 def plot_scene(
@@ -102,7 +116,7 @@ def plot_scene(
         if not joined and _near(end):
             axes.plot(*end.T, color=line.get_color(), linewidth=1.2)
     axes.set(**{f"{a}label": a for a in ("x", "y", "z")[: scene.dimension]})
-    axes.set_aspect("equal")
+    set_equal(axes)
     if legend and len(chosen) > 1:
         axes.legend(loc="upper right", fontsize="small", markerscale=6)
     return axes
