@@ -104,11 +104,6 @@ def one_block(system: AbstractSystem, q: Numbers, weights: np.ndarray, dt: Real,
     return OneBlock(small, system.gram(q, G, G).factor(symmetric=True))
 
 
-def solve_blocks(near: AllBlocks | OneBlock, product: Callable[[Any], Any], b: Numbers) -> Any:
-    """`x` with `product(x) = b`, exactly with all blocks, to a few digits with one."""
-    return solve_response(near, product, lambda y: y, b)[0]
-
-
 def solve_response(
     near: AllBlocks | OneBlock,
     response: Callable[[Any], Any],
@@ -116,7 +111,7 @@ def solve_response(
     b: Numbers,
     refinements: int = REFINEMENTS,
 ) -> tuple[Any, Any]:
-    """`x` with `rows(response(x)) = b`, as `solve_blocks` finds it, and `response(x)`.
+    """`x` with `rows(response(x)) = b`, exactly with all blocks and to a few digits with one, and `response(x)`.
 
     With one block: steps along `near.solve(residual)` of optimal length (GCR). The residual never grows, however far
     `near` is from the blocks.
