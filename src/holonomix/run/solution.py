@@ -198,7 +198,10 @@ class Solution(AbstractRows):
         return save_rows(self.to_xarray(), path, every=every, species=species, dimension=dimension, cell=cell)
 
     def to_ase(self, every: int = 1) -> list[Any]:
-        """Every `every`-th row as an `ase.Atoms` with momenta, masses, the cell, and the time in `info["time"]`."""
+        """Every `every`-th row as an `ase.Atoms` with momenta, masses, the cell, and the time in `info["time"]`.
+
+        They have no constraints of ASE: `get_temperature` counts three degrees of freedom per atom.
+        """
         return pictures.atoms.to_ase(self, every)
 
     def plot(self, **options: Any) -> Any:

@@ -162,6 +162,8 @@ def test_names_of_coordinates(tmp_path):
     assert float(rows[-1][rows[0].index("phi")]) == sol.q[-1, 1]
     figure = sol.plot()
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["theta", "phi"]
+    with pytest.raises(hx.InputError, match=r"phase\('phi'\) draws phi against its momentum"):
+        sol.phase("phi", "p_phi")
     axes = sol.phase("phi").axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("phi", "p_phi")
     many = hx.simulate_ensemble(problem, hx.RATTLE(), sol.q[:3], sol.p[:3], dt=0.1, steps=4, save_every=2)

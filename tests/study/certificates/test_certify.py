@@ -399,3 +399,21 @@ def test_the_energy_balance_of_a_damped_pendulum_is_an_error_of_the_order_of_the
     values = [x["energy balance"].measured for x in found]
     assert not found[0]["energy"].applicable and found[0]["energy balance"].kept is None
     assert 3.5 < values[0] / values[1] < 4.5 and values[1] < 1e-3
+
+
+def test_moving_constraints_are_not_reversed():
+    """The momentum of a bead on a turning hoop, reversed, points off the hoop: no broken symmetry of the method."""
+    plane = hx.Rheonomic(lambda q, t: jnp.array([jnp.cos(2 * t) * q[1] - jnp.sin(2 * t) * q[0]]))
+    hoop = hx.System(lambda q: 0 * q[0], {"ring": lambda q: jnp.array([q @ q - 1.0]), "plane": plane})
+    problem = hx.Problem(hoop, np.array([0.8, 0.0, 0.6]), np.array([0.0, 1.6, 0.0]), dt=0.05, t1=5.0)
+    found = hx.certify(problem, hx.RATTLE(), measure=("symplectic", "symmetric"))
+    assert found.passed and found["symplectic"].kept and not found["symmetric"].applicable
+    assert found["symmetric"].note == "moving constraints do not reverse with the momentum"
+
+
+def test_a_prescribed_motion_has_no_symplectic_form():
+    circle = hx.Rheonomic(lambda q, t: q - jnp.array([jnp.cos(t), jnp.sin(t)]))
+    problem = hx.Problem(hx.System(lambda q: q[1], circle), np.array([1.0, 0.0]), np.array([0.0, 1.0]), dt=0.05, t1=5.0)
+    found = hx.certify(problem, hx.RATTLE(), measure=("symplectic", "symmetric", "constraint"))
+    assert found.passed and found["constraint"].kept and not found["symplectic"].applicable
+    assert found["symplectic"].note == "the constraints leave no degree of freedom"

@@ -393,6 +393,8 @@ def test_reproduce_lists_papers():
 def test_verify(here):
     call("run", "planar-pendulum", "-n", 50, "-o", "run1", "-q")
     assert "all checksums match" in call("verify", "run1")
+    assert "run1/run.toml" in call("explain", "run1", code=Exit.USAGE)
+    assert "back end" in call("explain", "run1/run.toml")
     Path("run1/q/c.0.0").unlink()
     text = Path("run1/zarr.json").read_text()
     Path("run1/zarr.json").write_text(text.replace("51", "59", 1))

@@ -221,10 +221,11 @@ def test_a_section_fills_up_with_the_crossings_of_the_run(browser, tmp_path):
 @needs_chromium
 def test_coordinates_that_are_no_positions_have_charts_only(browser, tmp_path):
     system = hx.System(lambda q, params: -params["gravity"] * jnp.cos(q[0]), params={"gravity": 2.0})
-    problem = hx.Problem(system, jnp.array([1.0]), jnp.zeros(1), dt=0.05, t1=5.0)
+    problem = hx.Problem(system, jnp.array([1.0]), jnp.zeros(1), dt=0.05, t1=5.0, coordinates=("theta",))
     page = hx.live(problem, hx.StormerVerlet(), tmp_path / "angle.html", sliders={"gravity": (1, 5)}, ensemble=3)
     opened(browser, page)
     assert browser.ask("drawing === null && by('stage') === null && source.histories.length === 2")
+    assert browser.ask("document.body.innerText.includes('theta') && !document.body.innerText.includes('q[0]')")
     browser.ask("source.lead.kernel.step(100)")
     sol = hx.simulate(problem, hx.StormerVerlet(), steps=100)
     np.testing.assert_allclose(next(arrays(browser)), sol.q[-1], rtol=0, atol=1e-12)  # the sine is the browser's

@@ -13,6 +13,8 @@ import pytest
 import holonomix as hx
 from holonomix.core.scene import Bond, Scene
 from holonomix.mechanics.scenes import particle_scene, scene_of
+from holonomix.run.io import EnsembleStore, verify
+from holonomix.run.io.stores import unfinished
 from holonomix.study.viewer import follow, page_of, write_page
 from holonomix.study.viewer.page import _near, _windows
 from holonomix.study.viewer.recording import Recording, _fits
@@ -195,6 +197,21 @@ def test_an_ensemble_is_shown_as_ghosts_and_as_a_map(tmp_path):
         value = np.frombuffer(base64.b64decode(page["map"]["values"][0]["values"]), "<f4")
         np.testing.assert_allclose(value, -np.cos(angles), rtol=0, atol=1e-4)  # released at rest: never higher
         assert page["map"]["x"]["name"] == "angle" and page["map"]["y"] is None
+
+
+@pytest.mark.parametrize("blocks", [0, 2])
+@pytest.mark.filterwarnings("error:All-NaN")
+def test_the_page_of_an_unfinished_ensemble_shows_what_is_there(tmp_path, blocks):
+    q = np.arange(80.0).reshape(80, 1, 1, 1) + 0.001 * np.arange(5.0)[:, None, None] * np.ones(2)
+    store = EnsembleStore.create(
+        tmp_path / "s", trajectories=80, rows={"q": q[0], "p": q[0]}, t=0.1 * np.arange(5), block=10
+    )
+    for block in range(blocks):
+        part = slice(*store.bounds(block))
+        store.write_block(block, {"q": q[part], "p": q[part]}, {}, np.zeros(10))
+    page = write_page(tmp_path / "s", tmp_path / "s.html").read_text()
+    assert f"{20 if blocks else 40} of 80 trajectories" in page
+    assert verify(tmp_path / "s") == [] and unfinished(tmp_path / "s").startswith(f"; {80 - 10 * blocks} of 80 ")
 
 
 def test_a_certificate_becomes_a_table():

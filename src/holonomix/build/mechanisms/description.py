@@ -241,13 +241,13 @@ class Description:
     def point_on_line(
         self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
-        """A point of b stays on a line of a."""
+        """A point of b stays on a line of a: the line through `at` along `axis`, where b stands."""
         return self.joint("point_on_line", name, a, b, at=at, axis=axis, **own)
 
     def point_on_plane(
         self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
-        """A point of b stays on a plane of a with the given normal."""
+        """A point of b stays on a plane of a: the plane through `at` with the normal `axis`, where b stands."""
         return self.joint("point_on_plane", name, a, b, at=at, axis=axis, **own)
 
     def screw(

@@ -20,6 +20,12 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     return (EnsembleStore(path) if is_ensemble(path) else Store(path, "read")).verify()
 
 
+def unfinished(path: str | os.PathLike[str]) -> str:
+    """A clause that counts the trajectories that an ensemble does not have yet; empty for other stores."""
+    left = EnsembleStore(path).progress()[-1] if is_ensemble(path) else 0
+    return f"; {left} of {EnsembleStore(path).trajectories} trajectories are not computed yet" if left else ""
+
+
 def open_sweep(path: str | os.PathLike[str]) -> xarray.Dataset:
     """An `xarray.Dataset` of the trajectories of a sweep; a sweep over methods has the coordinate `method`.
 

@@ -204,8 +204,10 @@ def _structure(
             value = measure(system, method, q, p, t, dt, *further)
         except SimulationError as error:
             return _failure(name, str(error), np.inf, declared, STRUCTURE_TOLERANCE)
-        if value is None:
+        if value is None and name == "symmetric":
             return Finding(name, np.nan, declared, None, STRUCTURE_TOLERANCE, AT_REST)
+        if value is None:
+            return _not_applicable(name, "the constraints leave no degree of freedom")
         return _check_exact(name, value, declared, STRUCTURE_TOLERANCE, note)
 
     if "symplectic" in wanted:
@@ -214,12 +216,23 @@ def _structure(
     if "wedge" in wanted and system.has_constraints and traits.wedge:
         where = "on {G dq = 0}, where G M^-1 p is not zero"
         findings.append(measured("wedge product", wedge_defect, True, where))
-    # reversal flips the momentum, which is no symmetry of a magnetic field or of a time-dependent potential
-    if "symmetric" in wanted and not system.magnetic and not system.time_dependent:
+    irreversible = _why_no_way_back(system)
+    if "symmetric" in wanted and irreversible:
+        findings.append(_not_applicable("symmetric", f"{irreversible} do not reverse with the momentum"))
+    elif "symmetric" in wanted:
         findings.append(
             measured("symmetric", reversal, traits.symmetric, "100 steps forward and back", 100, STRUCTURE_TOLERANCE)
         )
     return findings
+
+
+def _why_no_way_back(system: AbstractSystem) -> str:
+    """What the reversal of the momentum is no symmetry of; empty if it reverses the motion."""
+    if system.magnetic:
+        return "magnetic fields"
+    if system.time_dependent:
+        return "potentials that depend on time"
+    return "moving constraints" if system.rheonomic else ""
 
 
 def _drifts(

@@ -204,21 +204,25 @@ def _multipliers(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any
 
 def symplectic_defect(
     system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, t: float, dt: float
-) -> float:
+) -> float | None:
     """`max |T^T (J^T W J - W) T|` of one step; T is a basis of the tangent space of the manifold's cotangent bundle.
 
     That space is `{(dq, dp): G dq = 0, d(G M^-1 p) = 0}`, or the whole phase space without constraints. In the ambient
     space a correct RATTLE shows a defect of order one. A map of the bundle to itself also maps tangent vectors to
     tangent vectors, so the part of `J T` that is not tangent at the end counts as a defect. An adaptive method may fix
     constants at its start (the energy, the fictive step); its step is then a map with these constants held.
+    None if the constraints leave no degree of freedom, as in a mechanism that a drive moves completely.
     """
     defect = _defect(system, method, q, p, t, dt)
-    if method.adaptive and method.traits_on(system).symplectic:
-        defect = min(defect, _defect(system, method, q, p, t, dt, held=True))
+    if defect is not None and method.adaptive and method.traits_on(system).symplectic:
+        held = _defect(system, method, q, p, t, dt, held=True)
+        defect = defect if held is None else min(defect, held)
     return defect
 
 
-def wedge_defect(system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, t: float, dt: float) -> float:
+def wedge_defect(
+    system: AbstractSystem, method: AbstractMethod, q: Numbers, p: Numbers, t: float, dt: float
+) -> float | None:
     """The symplectic defect on `{G dq = 0}` alone, in the variables of the step, which velocity-level SHAKE preserves.
 
     It is measured a few steps after the start, where the momentum is not tangent.
@@ -239,7 +243,7 @@ def _defect(
     *,
     shown: bool = True,
     held: bool = False,
-) -> float:
+) -> float | None:
     plain, consts = step_functions(system, method, t, dt, q.dtype)
     for stepper in (plain, plain.with_care()):
         *found, ended = _linearize(stepper, consts, q, p, shown, held)
@@ -258,6 +262,8 @@ def _defect(
     if len(before):
         _, values, vectors = np.linalg.svd(before)
         tangent = vectors[int(np.sum(values > 1e-10 * values[0])) :].T
+        if not tangent.size:
+            return None
     defect = np.max(np.abs(tangent.T @ (jacobian.T @ form @ jacobian - form) @ tangent))
     return float(np.maximum(defect, np.max(np.abs(after @ jacobian @ tangent), initial=0.0)))
 

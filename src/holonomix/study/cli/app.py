@@ -64,7 +64,9 @@ Omega = Annotated[
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL | FILE.py", help="Name of a model, or your own Python file.", autocompletion=complete_model
+        metavar="MODEL | FILE",
+        help="Name of a model, a run file (.toml), a robot (.urdf, .xml) or your own Python file.",
+        autocompletion=complete_model,
     ),
 ]
 MaybeMethod = Annotated[

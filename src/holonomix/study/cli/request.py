@@ -68,8 +68,8 @@ def _target(target: str, trust: bool) -> tuple[dict[str, Any], str]:
         return {"system": target}, target
     if Path(target).is_dir() and (Path(target) / "run.toml").exists():
         raise CommandError(
-            f"{target} is the directory of a run: `holonomix resume {target}` continues it, and "
-            f"`holonomix run {target}/run.toml --out NEW` repeats it"
+            f"{target} is the directory of a run: `holonomix resume {target}` continues it; "
+            f"its run file, {target}/run.toml, repeats it with `holonomix run` and is a target of the other commands"
         )
     return {"model": target}, "command line"
 

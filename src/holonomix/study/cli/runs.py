@@ -182,13 +182,14 @@ def verify(directory: Directory) -> None:
     with exit_on_error():
         set_up_jax()
         from holonomix.run.io import verify as verified
+        from holonomix.run.io.stores import unfinished
 
         damaged = verified(directory)
         for name in damaged:
             typer.echo(f"damaged or missing: {directory / name}")
         if damaged:
             raise SystemExit(Exit.STORE)
-        typer.echo(f"{directory}: all checksums match")
+        typer.echo(f"{directory}: all checksums match{unfinished(directory)}")
 
 
 @app.command()

@@ -24,7 +24,8 @@ def _entry(solution: Solution | EventRecord, which: str, k: int | str) -> tuple[
     names: tuple[str, ...] = getattr(solution, "coordinate_names", ())
     if isinstance(k, str):
         if k not in names:
-            raise InputError(f"there is no coordinate {k!r}; there are {', '.join(names) or 'no names'}")
+            own = f"; phase({k[2:]!r}) draws {k[2:]} against its momentum" if k[:2] == "p_" and k[2:] in names else ""
+            raise InputError(f"there is no coordinate {k!r}; there are {', '.join(names) or 'no names'}{own}")
         k = names.index(k)
     if not -flat.shape[1] <= k < flat.shape[1]:
         raise InputError(f"{which} has {flat.shape[1]} entries; there is no entry {k}")

@@ -137,7 +137,9 @@ def draw_bodies(scene: Scene, points: np.ndarray, axes: Axes) -> Any:
         axes.plot(*np.stack(places).T, color=line.color or "tab:blue", linewidth=2.5)
     for group in scene.particles:
         size = 4 if len(points) < 200 else 1.5
-        axes.plot(*np.stack([at(k) for k in group.indices]).T, "o", color=group.color or "black", markersize=size)
+        places = np.stack([at(k) for k in group.indices]).T
+        edge = "0.3" if group.color else "black"  # hydrogen is white
+        axes.plot(*places, "o", color=group.color or "black", markersize=size, markeredgecolor=edge)
     for frame in scene.frames:
         for outline in outlines(scene, points, frame):
             axes.plot(*outline.T, color=frame.color or "tab:blue", linewidth=1.2)

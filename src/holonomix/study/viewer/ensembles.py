@@ -70,7 +70,9 @@ def _recording(data: Any, scene: Scene | None, title: str) -> Recording:
         still = np.zeros(1)
         none: Reader = lambda part: np.zeros((len(still[part]), 0))
         return Recording(title, facts, None, still, none, {}, {}, map=found, tables=(_ends(data, status, counts),))
-    chosen = np.unique(np.linspace(0, total - 1, min(total, MAX_GHOSTS)).astype(int))
+    there = np.flatnonzero(data["finished"].values) if "finished" in data else np.arange(total)
+    there = there if len(there) else np.arange(total)
+    chosen = there[np.unique(np.linspace(0, len(there) - 1, min(len(there), MAX_GHOSTS)).astype(int))]
     if "time" in data:  # adaptive steps: interpolate at common times
         times = np.asarray(data["time"][chosen].values, float)
         good = np.isfinite(times)

@@ -98,6 +98,7 @@ def live(
     options = _options(
         kernels, sliders=sliders or {}, section=section, ensemble=ensemble, spread=spread, rate=rate, t1=problem.t1
     )
+    options["coordinates"] = list(problem.coordinates)
     names = " and ".join(k.loop.method.name for k in kernels)
     facts = {"method": names, "dt": float(kernels[0].loop.consts.dt), "coordinates": int(np.size(problem.q0))}
     recording = dataclasses.replace(from_problem(problem), facts=facts, p=None)
@@ -118,7 +119,8 @@ def live_options(solution: Any) -> dict[str, Any]:
     loop = solution.loop
     names = {"dt": float(loop.consts.dt), "t0": float(loop.consts.t0), "key": loop.consts.key}
     given = Arguments.of(loop.system, loop.method, loop.q0[0], loop.p0[0], Options(steps=1, **names))
-    return {**_options([_compiled(given)], t1=abs(float(solution.t[-1] - solution.t[0]))), "beside": True}
+    options = _options([_compiled(given)], t1=abs(float(solution.t[-1] - solution.t[0])))
+    return {**options, "coordinates": list(solution.coordinate_names), "beside": True}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -260,6 +260,8 @@ def _near(paths: np.ndarray) -> bool:
     if len(paths) < 3 or paths.shape[1] == 0:
         return True
     jumps = np.linalg.norm(np.diff(paths, axis=0), axis=2).max(axis=1)
+    if np.isnan(jumps).all():  # an ensemble before its first trajectory
+        return True
     return float(np.nanmedian(jumps)) <= MAX_GAP * float(np.nanmax(np.ptp(paths, axis=0)))
 
 

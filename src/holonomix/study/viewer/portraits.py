@@ -76,6 +76,8 @@ def _coordinates(recording: Recording, tracked: list[int], total: int) -> Coordi
 
 
 def _near(values: np.ndarray) -> bool:
+    if np.isnan(values).all(axis=0).any():  # an ensemble before its first trajectory
+        return True
     with np.errstate(invalid="ignore"):
         extent = np.maximum(np.nanmax(values, axis=0) - np.nanmin(values, axis=0), 1e-300)
         return bool(np.nanmedian(np.max(np.abs(np.diff(values, axis=0)) / extent, axis=1)) <= MAX_GAP)
@@ -84,6 +86,7 @@ def _near(values: np.ndarray) -> bool:
 def _section(found: Coordinates, k: int, encode: Encode) -> dict[str, Any]:
     """`(q, p)` of all coordinates where coordinate k rises through zero, or through the middle of its range."""
     cut = found.q[:, k]
+    cut = np.zeros(len(cut)) if np.isnan(cut).all() else cut
     low, high = float(np.nanmin(cut)), float(np.nanmax(cut))
     level = 0.0 if low < 0 < high else (low + high) / 2
     rises = np.flatnonzero((cut[:-1] < level) & (cut[1:] >= level))

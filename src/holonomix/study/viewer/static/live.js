@@ -219,7 +219,7 @@ class KernelFrames {
     }
     if (!data.scene) {
       const places = Array.from({ length: Math.min(6, this.lead.kernel.q.length) }, (_, i) => i);
-      add("coordinates", false, places.map((i) => ({ name: `q[${i}]`, read: () => this.lead.kernel.q[i] })));
+      add("coordinates", false, places.map((i) => ({ name: this.options.coordinates[i] || `q[${i}]`, read: () => this.lead.kernel.q[i] })));
     }
     this.portraits = new Portraits(tabs, panel, charts, { charts: this.histories, tables: [] });
     if (this.section) { this.portraits.add("Section", () => this.makeSection(panel)); this.portraits.choose("Section"); }
