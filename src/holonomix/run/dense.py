@@ -150,7 +150,7 @@ def _evaluate(
             shown, status = between(method, system, before, after, consts.dt)(time - before.state.t)
         row = {"t": time, "n": after.state.n, "q": shown.q, "p": shown.p}
         row |= {f"step/{name}": value for name, value in after.multipliers.items()}
-        row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, time)) for name, fn in observe.items()}
+        row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, time, system)) for name, fn in observe.items()}
         return row, first_failure(after.status, status)
 
     return jax.lax.map(one, (leaves, times))

@@ -20,12 +20,18 @@ RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
 
 
 class _Timed(eqx.Module):
-    """A function of (q, p) or (q, p, t) called as a function of (q, p, t)."""
+    """A function of (q, p) or (q, p, t) called as a function of (q, p, t).
+
+    One that depends on the parameters of the run has another form `on(system, q, p, t)`, as those of mechanisms do.
+    """
 
     fn: Any
     takes_time: bool = eqx.field(static=True)
+    on: Any = eqx.field(static=True, default=None)
 
-    def __call__(self, q: Numbers, p: Numbers, t: Real) -> Any:
+    def __call__(self, q: Numbers, p: Numbers, t: Real, system: Any = None) -> Any:
+        if self.on is not None and system is not None:
+            return self.on(system, q, p, t)
         return self.fn(q, p, t) if self.takes_time else self.fn(q, p)
 
 
@@ -45,7 +51,7 @@ def timed(fn: Callable[..., Any], what: str = "an observable") -> _Timed:
         count = 2
     if count not in (2, 3):
         raise InputError(f"{what} takes (q, p) or (q, p, t); {getattr(fn, '__name__', fn)!r} takes {count} arguments")
-    return _Timed(as_callable(fn), count == 3)
+    return _Timed(as_callable(fn), count == 3, getattr(fn, "on", None) if getattr(fn, "has_params", False) else None)
 
 
 def as_observables(observe: Any) -> dict[str, _Timed]:

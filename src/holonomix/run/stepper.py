@@ -171,7 +171,7 @@ class Stepper(eqx.Module):
         shown = method.read(system, carry.state, carry.memory)
         row = {"t": carry.state.t, "n": carry.state.n, "q": shown.q, "p": shown.p}
         row |= {f"step/{name}": value for name, value in carry.multipliers.items()}
-        row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, shown.t)) for name, fn in observe.items()}
+        row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, shown.t, system)) for name, fn in observe.items()}
         if self.dense:
             row |= {f"memory/{k}": x for k, x in enumerate(jax.tree.leaves((carry.state, carry.memory)))}
         return row

@@ -1,5 +1,7 @@
 """Numbers of a mechanism as parameters: masses, inertias, lengths, places of joints, gains."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -145,6 +147,28 @@ def test_an_ensemble_of_lengths_and_masses(problem):
         assert np.abs(found.final_q[k] - hx.simulate(own, hx.RATTLE(), steps=100).final_q).max() < 1e-13
 
 
+def test_ensembles_are_read_with_the_numbers_of_each_trajectory(problem):
+    m, masses = problem.source, [1.0, 2.0, 3.0]
+    observe = m.observables(problem)
+    options = {"steps": 20, "save_every": 10, "observe": {x: observe[x] for x in ("elbow.rate", "elbow.force")}}
+    found = hx.simulate_ensemble(problem, hx.RATTLE(), params={"arm.mass": masses}, **options)
+    for k, mass in enumerate(masses):
+        sol = hx.simulate(problem.with_params({"arm.mass": mass}), hx.RATTLE(), **options)
+        for read in (m["elbow"].rate, m["elbow"].force, m["arm"].velocity, m.center_of_mass):
+            assert np.abs(read(found)[k] - read(sol)).max() < 1e-12
+        for one in (sol, {name: x[k] for name, x in found.observables.items()}):
+            assert np.abs(one["elbow.rate"] - sol.joint("elbow").rate).max() < 1e-12
+            assert np.abs(one["elbow.force"] - sol.joint("elbow").force).max() < 1e-12
+
+
+def test_observed_distances_follow_the_places_of_joints():
+    m = planar()
+    problem = m.problem(dt=1e-3, params=["rail.point_b"]).with_params({"rail.point_b": [0.3, 0.0]})
+    sol = hx.simulate(problem, hx.RATTLE(), steps=5, observe=m.observables(problem))
+    assert np.abs(sol["rail.distance"] - sol.joint("rail").distance).max() < 1e-14
+    assert sol["rail.distance"][0] == pytest.approx(0.0, abs=1e-14)
+
+
 def test_other_values_compile_nothing(problem):
     def run(x):
         changed = problem.with_params({"arm.mass": x, "rod.length": 0.9 + x / 100})
@@ -211,3 +235,53 @@ def test_names_and_values_that_do_not_fit(problem):
         problem.with_params({"arm.inertia": [1.0, 2.0]})
     with pytest.raises(hx.errors.InputError, match="no command has"):
         m.parameter("", 1.0)
+
+
+def test_numbers_of_very_different_sizes_are_parameters():
+    """An inertia in kg m^2 of a body of a few micrometers is small beside its mass."""
+    m = hx.Mechanism(gravity=(0, -9.81), dimensions=2)
+    arm = m.body("arm", mass=1e-9, inertia=1e-24, position=(1e-6, 0))
+    m.revolute("pivot", m.ground, arm, at=(0, 0))
+    problem = m.problem(params=["arm.inertia"])
+    for changed, inertia in ((problem, 1e-24), (problem.with_params({"arm.inertia": 3e-24}), 3e-24)):
+        mass = np.asarray(changed.system.momentum(changed.q0, jnp.ones_like(changed.q0)))
+        assert mass[:, 0] / [1e-9, inertia] == pytest.approx(1.0, rel=1e-12)
+
+
+def test_every_spring_of_a_joint_has_its_own_names():
+    m = hx.Mechanism()
+    arm = m.body("arm", mass=1.0, inertia=[1, 1, 1])
+    joint = m.cylindrical("joint", m.ground, arm, at=(0, 0, 0), axis=(0, 0, 1))
+    m.armature(joint, 0.1, 1)
+    for k in (1.0, 2.0):
+        m.torsion_spring(joint, stiffness=k, rest=k / 10, damping=3 * k, which=1)
+    ball = m.point_mass("ball", mass=1.0, position=(1, 0, 0))
+    m.distance("spring 1", arm, ball, point_a=(0, 0, 0), point_b=(0, 0, 0))
+    m.spring(arm, (0, 0, 0), ball, (0, 0, 0), stiffness=4.0, length=0.5)
+    found = m.parameters()
+    assert found["joint.armature[1]"] == pytest.approx(0.1)
+    for name, value in (("stiffness[1]", 1.0), ("rest[1]", 0.1), ("damping[1]", 3.0)):
+        assert (found[f"joint.{name}"], found[f"joint.{name} 2"]) == (value, 2 * value)
+    assert (found["spring 1.length"], found["spring 1.length 2"]) == (1.0, 0.5)
+    assert "spring 1.point_b" not in found  # a point mass has no other point
+    problem = m.problem(params=["joint.stiffness[1]", "joint.stiffness[1] 2"])
+    changed = problem.with_params({"joint.stiffness[1]": 0.0, "joint.stiffness[1] 2": 0.0})
+    assert changed.system.potential(problem.q0) == pytest.approx(0.5 * 4 * 0.5**2)
+    with pytest.raises(hx.errors.InputError, match="must be zero or more, not -1"):
+        problem.with_params({"joint.stiffness[1]": -1.0})
+
+
+def test_commands_do_not_change_numbers_of_the_same_name():
+    m = planar()
+    m.motor(m["first"], "wheel.mass")
+    with pytest.raises(hx.errors.InputError, match="a command or parameter of your own is called 'wheel.mass' too"):
+        m.problem(params=["wheel.mass"])
+    sol = hx.simulate(m.problem(params=["crank.mass"]), hx.RATTLE(), steps=2)
+    assert np.isfinite(m["second"].force(sol)).all()
+    assert m.center_of_mass(sol)[0] == pytest.approx([1.6 / 2.1, 0.4 / 2.1])
+
+
+def test_a_problem_can_be_pickled_after_it_was_differentiated(problem):
+    jax.grad(lambda x: problem.with_params({"rod.length": x}).q0.sum())(0.95)
+    changed = pickle.loads(pickle.dumps(problem)).with_params({"rod.length": 0.8})
+    assert np.array_equal(changed.q0, problem.with_params({"rod.length": 0.8}).q0)

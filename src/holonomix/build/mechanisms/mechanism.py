@@ -210,6 +210,9 @@ class Mechanism(Description):
                 body.given = given
             self._named, self._configured = named, configured
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_force_program": None, "_multipliers": (None, None)}  # caches; they hold programs
+
     def _revision(self) -> tuple[int, ...]:
         """Changes when something is added."""
         several = (

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .forms import JointCoordinate, coordinate_of
+from .forms import coordinate_of
 from .joints import Joint
+from .parameters import Varied, quantities, vary
 
 if TYPE_CHECKING:
     from .mechanism import Mechanism
@@ -21,25 +22,40 @@ Observable = Callable[[Any, Any, Any], Any]
 def observables(mechanism: Mechanism, system: Any) -> dict[str, Observable]:
     """Observables by name (`elbow.angle`, `elbow.rate`, `elbow.force`), as functions of q, p and t."""
     found: dict[str, Observable] = {}
-    masses = jnp.asarray(mechanism._start()[2])[:, None]
+    params = system.params if isinstance(system.params, dict) else {}
+    names = [name for name in quantities(mechanism) if name in params.keys() - mechanism.commands().keys()]
+    parts = lambda: [coordinate_of(x) for joint in mechanism.joints for x in joint.coordinates]
+    masses = None if names else jnp.asarray(mechanism._start()[2])[:, None]
+    positions = iter(vary(mechanism, names, parts) if names else parts())
     for joint in mechanism.joints:
         several = len(joint.coordinates) > 1
-        for k, coordinate in enumerate(joint.coordinates):
+        for k, (coordinate, position) in enumerate(zip(joint.coordinates, positions, strict=False)):
             end = f"{k}" if several else ""
-            position = coordinate_of(coordinate)
-            found[f"{joint.name}.{coordinate.kind}{end}"] = _position(position)
-            found[f"{joint.name}.rate{end}"] = _rate(position, masses)
+            found[f"{joint.name}.{coordinate.kind}{end}"] = _position(position, system)
+            found[f"{joint.name}.rate{end}"] = _rate(position, system, masses)
         if mechanism.redundancy is not None and not mechanism.redundancy.dropped and joint.rows:
             found[f"{joint.name}.force"] = _force(mechanism, joint, system)
     return found
 
 
-def _position(position: JointCoordinate) -> Observable:
-    return lambda q, p, t: position(q)
+def _position(position: Any, system: Any) -> Observable:
+    if not isinstance(position, Varied):
+        return lambda q, p, t: position(q)
+    return _of(system, lambda system, q, p, t: position.at(system.params)(q))
 
 
-def _rate(position: JointCoordinate, masses: Any) -> Observable:
-    return lambda q, p, t: jax.jvp(position, (q,), (p / masses,))[1]
+def _rate(position: Any, system: Any, masses: Any) -> Observable:
+    if masses is not None:
+        return lambda q, p, t: jax.jvp(position, (q,), (p / masses,))[1]
+    at = lambda system: position.at(system.params) if isinstance(position, Varied) else position
+    return _of(system, lambda system, q, p, t: jax.jvp(at(system), (q,), (system.velocity(q, p),))[1])
+
+
+def _of(system: Any, on: Any) -> Observable:
+    """A function of the state; runs with parameters, and exported steps, call `on` with the current ones."""
+    found: Any = lambda q, p, t: on(system, q, p, t)
+    found.on, found.has_params = on, system.params is not None
+    return found
 
 
 def _force(mechanism: Mechanism, joint: Joint, system: Any) -> Observable:
@@ -51,6 +67,4 @@ def _force(mechanism: Mechanism, joint: Joint, system: Any) -> Observable:
         multipliers = jnp.where(rows, system.multipliers(q, p, t), 0.0)
         return sign * system.linearize(q, jnp.asarray(t, q.dtype)).transpose(multipliers)[body.first]
 
-    force: Any = lambda q, p, t: on(system, q, p, t)
-    force.on = on  # exported steps call it with the current parameters
-    return force
+    return _of(system, on)

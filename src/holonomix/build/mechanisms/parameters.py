@@ -12,8 +12,9 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import equinox as eqx
 import jax
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 Undo = Callable[[], None]
 SHIFT = 0.25  # how far from its value a number is varied, relative to its size; no zero of the mechanism stays one
-NOISE = 1e-13  # changes below this share of the largest number are round-off
+NOISE = 1e-13  # changes of a number below this share of it are round-off
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,40 +49,48 @@ class Quantity:
     read: Callable[[], np.ndarray]
     write: Callable[[np.ndarray], Undo]
     size: float  # of a value that is zero
-    positive: bool = True
+    allowed: Literal["positive", "zero or more", "finite"] = "positive"
 
 
 def quantities(m: Mechanism) -> dict[str, Quantity]:
     """All of them by name: `link.mass`, `elbow.point_a`, `rod.length`, `spring 1.stiffness`."""
     found: dict[str, Quantity] = {}
+
+    def add(name: str, quantity: Quantity) -> None:
+        """A second torsion spring of a joint is `elbow.stiffness 2`."""
+        k = next(k for k in itertools.count(1) if (name if k == 1 else f"{name} {k}") not in found)
+        found[name if k == 1 else f"{name} {k}"] = quantity
+
     points = [x for joint in m.joints if joint.place for x in (joint.place.point_a, joint.place.point_b)]
     length = max((float(np.abs(x).max()) for x in points), default=0.0) or 1.0
     for body in m.bodies:
         if body.rotor is None:
             found[f"{body.name}.mass"] = _mass(body, 1.0)
         else:
-            name = body.name.removeprefix("rotor of ").removesuffix(", body")
-            found[f"{name}.armature"] = _mass(body, body.rotor[1] ** 2)
+            name, bracket, which = body.name.removeprefix("rotor of ").removesuffix(", body").partition("[")
+            add(f"{name}.armature{bracket}{which}", _mass(body, body.rotor[1] ** 2))
         if body.inertia is not None and body.inertia.directors:
             found[f"{body.name}.inertia"] = _moments(body)
     for joint in m.joints:
         if joint.kind == "distance":
             found[f"{joint.name}.length"] = _length(joint)
         if joint.place is not None and joint.kind != "drive":
-            for side in ("point_a", "point_b"):
-                found[f"{joint.name}.{side}"] = _point(joint, side, length)
+            ends = ("point_a", joint.a, joint.stack[0]), ("point_b", joint.b, joint.stack[-1])
+            for side, body, owner in ends:  # several joints between two bodies have one point in each
+                if joint is owner and "point" not in body.kind:
+                    add(f"{joint.name}.{side}", _point(joint, side, length))
     for k, (joint, which, *_) in enumerate(m._joint_springs):
         end = f"[{which}]" if which else ""
-        found.setdefault(f"{joint.name}.stiffness{end}", _entry(m._joint_springs, k, 2))
-        found.setdefault(f"{joint.name}.rest{end}", _entry(m._joint_springs, k, 3, positive=False))
+        add(f"{joint.name}.stiffness{end}", _entry(m._joint_springs, k, 2, "zero or more"))
+        add(f"{joint.name}.rest{end}", _entry(m._joint_springs, k, 3, "finite"))
     for k, (joint, which, _, torque) in enumerate(m._joint_forces):
         if torque is None:
             end = f"[{which}]" if which else ""
-            found.setdefault(f"{joint.name}.damping{end}", _entry(m._joint_forces, k, 2))
+            add(f"{joint.name}.damping{end}", _entry(m._joint_forces, k, 2, "zero or more"))
     for k, spring in enumerate(m._springs):
         for at, name in ((2, "stiffness"), (3, "length"), (4, "damping")):
             if spring[at] != 0:
-                found[f"spring {k + 1}.{name}"] = _entry(m._springs, k, at)
+                add(f"spring {k + 1}.{name}", _entry(m._springs, k, at, "positive" if at == 3 else "zero or more"))
     return found
 
 
@@ -129,7 +138,7 @@ def _length(joint: Joint) -> Quantity:
     return Quantity(lambda: np.asarray(np.sqrt(joint.rows[0].c)), write, 1.0)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _entry(several: list[Any], k: int, at: int, positive: bool = True) -> Quantity:
+def _entry(several: list[Any], k: int, at: int, allowed: Literal["positive", "zero or more", "finite"]) -> Quantity:
     """One number of a tuple in a list."""
 
     def write(x: np.ndarray) -> Undo:
@@ -137,7 +146,7 @@ def _entry(several: list[Any], k: int, at: int, positive: bool = True) -> Quanti
         several[k] = (*before[:at], float(x), *before[at + 1 :])
         return lambda: several.__setitem__(k, before)
 
-    return Quantity(lambda: np.asarray(float(several[k][at])), write, 1.0, positive)
+    return Quantity(lambda: np.asarray(float(several[k][at])), write, 1.0, allowed)
 
 
 def _point(joint: Joint, side: str, size: float) -> Quantity:
@@ -169,7 +178,7 @@ def _point(joint: Joint, side: str, size: float) -> Quantity:
 
         return undo
 
-    return Quantity(lambda: np.asarray(getattr(joint.place, side)), write, size, positive=False)
+    return Quantity(lambda: np.asarray(getattr(joint.place, side)), write, size, "finite")
 
 
 def _vectors(joint: Joint) -> list[Vector]:
@@ -289,9 +298,10 @@ def vary(m: Mechanism, names: Sequence[str], build: Callable[[], list[Any]]) -> 
         _same_structure(parts, *sides)
         for p, part in enumerate(middle):
             above, below = (jax.tree.leaves(side[p]) for side in sides)
-            for at, (leaf, up, down) in enumerate(zip(part, above, below, strict=True)):
-                first, second = (np.asarray(up) - down) / 2, (np.asarray(up) + down) / 2 - leaf
-                tiny = NOISE * np.abs(leaf).max(initial=0.0)
+            for at, (leaf, *both) in enumerate(zip(part, above, below, strict=True)):
+                up, down = (np.asarray(x) for x in both)
+                first, second = (up - down) / 2, (up + down) / 2 - leaf
+                tiny = NOISE * (np.abs(up) + np.abs(down))
                 first, second = (np.where(np.abs(x) > tiny, x, 0.0).reshape(-1) for x in (first, second))
                 places = np.flatnonzero((first != 0) | (second != 0))
                 if places.size:
@@ -327,10 +337,11 @@ def check_values(m: Mechanism, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if name in known and np.shape(value) != (shape := known[name].read().shape):
             raise ShapeError(f"parameter {name!r} has shape {shape}, not {np.shape(value)}")
-        if name in known and known[name].positive and not is_traced(value):
-            x = np.asarray(value)
-            if not (np.all(np.isfinite(x)) and np.all(x > 0)):
-                raise InputError(f"parameter {name!r} must be positive, not {np.min(x):g}")
+        if name in known and not is_traced(value):
+            x, allowed = np.asarray(value), known[name].allowed
+            wrong = x[~np.isfinite(x) | {"positive": x <= 0, "zero or more": x < 0, "finite": False}[allowed]]
+            if wrong.size:
+                raise InputError(f"parameter {name!r} must be {allowed}, not {wrong.flat[0]:g}")
 
 
 class Masses(eqx.Module):
@@ -355,6 +366,8 @@ def chosen(m: Mechanism, params: Any) -> list[str]:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 5, 0.4) or list(known)[:10]
             raise InputError(f"{m.name} has no parameter {name!r}; there are {', '.join(near)}: see m.parameters()")
+        if name in m.commands():
+            raise InputError(f"a command or parameter of your own is called {name!r} too: give it another name")
     return [name for name in known if name in names]
 
 
@@ -390,6 +403,9 @@ class Start:
     def _traced(self) -> Any:
         return jax.jit(self._nearest)  # as one program, also under a `grad` outside of `jit`
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in self.__dict__.items() if name != "_traced"}  # a compiled program
+
     def _nearest(self, params: Mapping[str, Any]) -> tuple[Any, Any]:
         system, q = self.system.with_params(params), self.q
         if self.holder is not None:
@@ -400,5 +416,6 @@ class Start:
 def values_of(m: Mechanism, sol: Any) -> contextlib.AbstractContextManager[None]:
     """The mechanism as it was in a run."""
     params = getattr(getattr(sol, "system", None), "params", None)
-    known = quantities(m) if isinstance(params, dict) and params.keys() - m.commands() else {}
-    return with_values(m, {name: x for name, x in (params or {}).items() if name in known})
+    own = {k: x for k, x in params.items() if k not in m.commands()} if isinstance(params, dict) else {}
+    known = quantities(m) if own else {}
+    return with_values(m, {name: x for name, x in own.items() if name in known})

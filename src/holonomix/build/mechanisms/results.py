@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import jax
 import numpy as np
 
 from ...core.errors import InputError
@@ -35,6 +36,18 @@ def moment(arms: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Lane:
+    """One trajectory of an ensemble, with its parameters."""
+
+    def __init__(self, several: Any, k: int):
+        loop = several.loop
+        self.several, self.k, self.loop = several, k, None
+        self.system = loop.system if loop.shared_system else loop.lane_system(k)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.several, name)[self.k]
+
+
 def of_run(method: F) -> F:
     """A method of a mechanism, a body or a joint, evaluated at the parameters of the run `sol` among its arguments."""
 
@@ -44,6 +57,12 @@ def of_run(method: F) -> F:
         owner = (
             self._owner() if isinstance(self, JointResults) else self.owner if isinstance(self, BodyResults) else self
         )
+        loop = getattr(sol, "loop", None)
+        if loop is not None and not hasattr(sol, "system") and isinstance(loop.system.params, dict):
+            lanes = [Lane(sol, k) for k in range(loop.count)]
+            rest = {name: x for name, x in options.items() if x is not sol}
+            place = lambda lane: [lane if x is sol else x for x in (args if "sol" not in options else (sol, *args))]
+            return jax.tree.map(lambda *x: np.stack(x), *(evaluated(self, *place(lane), **rest) for lane in lanes))
         with contextlib.nullcontext() if owner is None else owner._values_of(sol):
             return method(self, *args, **options)
 
