@@ -134,7 +134,8 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
         moved = there(system.inverse_mass(q, step.push(change)))
         return x + jnp.concatenate([pull + dt / 2 * factor.solve(moved), change])
 
-    options = {"tol": 0.5 * jnp.finfo(q.dtype).eps, "max_iterations": MAX_SWEEPS}
+    # sweeps that diverge end while all is finite; the step is then repeated with care
+    options = {"tol": 0.5 * jnp.finfo(q.dtype).eps, "max_iterations": MAX_SWEEPS, "slow": 100.0 if chord else None}
     done = iterate(body, measured, start, **options, **stall_rule(q.dtype, quadratic=False))
     converged, found = done.converged, (done.x, done.residual, done.iterations)
     if is_careful(start.size):

@@ -134,3 +134,16 @@ def test_transmissions_are_motors(tmp_path):
         m.command("x", 1.0)
     with pytest.raises(hx.InputError, match="is an array and needs dt="):
         m.command("drive", [1.0, 2.0])
+
+
+def test_sweeps_that_diverge_end_while_numbers_are_finite():
+    """A step far too long for light links between heavy ones ends without convergence and says so."""
+    m = hx.Mechanism(gravity=(0, 0, -9.81))
+    last = m.ground
+    for k, mass in enumerate((1.0, 1e-3, 1.0, 1e-3)):
+        link = m.body(f"link {k}", mass=mass, inertia=[0.01 * mass, 0.08 * mass, 0.08 * mass], position=(k + 0.5, 0, 0))
+        joint = m.revolute(f"joint {k}", last, link, at=(k, 0, 0), axis=(0, 1, 0))
+        m.torsion_spring(joint, damping=100.0)
+        last = link
+    sol = hx.simulate(m.problem(dt=0.1), hx.RATTLE(), steps=3, throw=False, backend="array")
+    assert sol.status == hx.Status.NOT_CONVERGED

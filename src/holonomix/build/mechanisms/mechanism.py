@@ -175,7 +175,7 @@ class Mechanism(Description):
         """The numbers that `problem(params=...)` can make parameters of the system, with their present values.
 
         Masses, principal moments of inertia, the places of joints in their bodies, lengths of rods, stiffness, rest
-        positions, lengths and damping of springs, armatures.
+        positions, lengths and damping of springs, armatures. A second spring of a joint is `elbow.stiffness 2`.
         """
         return {name: quantity.read() for name, quantity in quantities(self).items()}
 
