@@ -175,7 +175,7 @@ def test_the_budget_counts_work_and_explain_says_so(monkeypatch):
     monkeypatch.setattr(backends, "_CACHE", Recent(8))
     monkeypatch.setattr("holonomix.compiler.graph.WORK", 1)
     said = [hx.explain(system, hx.StormerVerlet(), q) for _ in range(2)]
-    assert said[0].backend == "array" and "too many numbers (more than 60000" in said[0] and said[0] == said[1]
+    assert said[0].backend == "array" and "too many numbers (more than 100000" in said[0] and said[0] == said[1]
     assert "with loops over axes" in said[0].reason
 
 

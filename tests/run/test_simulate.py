@@ -189,7 +189,7 @@ def test_a_store_is_not_continued_to_fewer_steps():
     run(steps=20, store=sink, backend="array")
     before = sink.saved
     for length in ({"steps": 10}, {"steps": None, "t1": 0.2}):
-        with pytest.raises(hx.InputError, match="20 steps.*has 10.*at least 20"):
+        with pytest.raises(hx.InputError, match="20 steps.*10 steps are requested.*at least 20"):
             run(**length, store=sink, backend="array")
     assert sink.saved is before
     assert len(run(steps=20, store=sink, backend="array").t) == 21
