@@ -96,6 +96,13 @@ def test_a_changed_number_is_that_of_a_mechanism_made_with_it(problem, name):
         assert np.abs(changed.p0 - made.p0).max() < 1e-14
 
 
+def test_all_numbers_at_once(problem):
+    changed, made = problem.with_params(OTHER), two_links(OTHER).problem(dt=1e-3)
+    start = changed.q0, changed.p0
+    own, other = (hx.simulate(x, hx.RATTLE(), *start, dt=1e-3, steps=200) for x in (changed.system, made.system))
+    assert np.abs(own.q - other.q).max() < 1e-12
+
+
 def test_the_mechanism_keeps_its_own_numbers(problem):
     m = two_links()
     before = m.problem(dt=1e-3)

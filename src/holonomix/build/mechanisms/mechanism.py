@@ -28,14 +28,14 @@ from .forms import PhaseRow, coordinate_of
 from .joints import Joint
 from .observables import observables
 from .parameters import (
-    Array,
     Start,
     as_mass,
     chosen,
     independent,
+    numbers_in,
     quantities,
-    values_of,
     vary,
+    with_values,
 )
 from .pictures import make_scene
 from .results import JointAlong, cross, moment, of_run
@@ -154,7 +154,7 @@ class Mechanism(Description):
         def build() -> list[Any]:
             each = np.repeat(self._start()[2][:, None], self.dimensions, axis=1)
             holding = [term for term, _ in local_terms([("positions", held)])]  # one for each row
-            return [Array(known_array(each)), self._potential(), self._force(), *holding, *self._terms(each)]
+            return [known_array(each), self._potential(), self._force(), *holding, *self._terms(each)]
 
         mass, potential, force, *terms = vary(self, names, build) if names else build()
         holding, terms = terms[: len(held)], terms[len(held) :]
@@ -193,9 +193,13 @@ class Mechanism(Description):
         q = self._closed(equations, t)
         return q, self._velocities(equations, q, t)
 
-    def _values_of(self, sol: Any) -> contextlib.AbstractContextManager[None]:
-        """The mechanism with the parameters of a run, for what is read from the run."""
-        return values_of(self, sol)
+    def _numbers_in(self, system: Any) -> dict[str, Any]:
+        """The numbers of the mechanism that are parameters of a system, with their values there."""
+        return numbers_in(self, system)
+
+    def _with_numbers(self, numbers: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+        """The mechanism with other numbers, for what is read from a run."""
+        return with_values(self, numbers) if numbers else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _unchanged(self) -> Iterator[None]:

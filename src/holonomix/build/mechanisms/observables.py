@@ -11,7 +11,7 @@ import numpy as np
 
 from .forms import coordinate_of
 from .joints import Joint
-from .parameters import Varied, quantities, vary
+from .parameters import Varied, numbers_in, vary
 
 if TYPE_CHECKING:
     from .mechanism import Mechanism
@@ -22,8 +22,7 @@ Observable = Callable[[Any, Any, Any], Any]
 def observables(mechanism: Mechanism, system: Any) -> dict[str, Observable]:
     """Observables by name (`elbow.angle`, `elbow.rate`, `elbow.force`), as functions of q, p and t."""
     found: dict[str, Observable] = {}
-    params = system.params if isinstance(system.params, dict) else {}
-    names = [name for name in quantities(mechanism) if name in params.keys() - mechanism.commands().keys()]
+    names = list(numbers_in(mechanism, system))
     parts = lambda: [coordinate_of(x) for joint in mechanism.joints for x in joint.coordinates]
     masses = None if names else jnp.asarray(mechanism._start()[2])[:, None]
     positions = iter(vary(mechanism, names, parts) if names else parts())

@@ -109,14 +109,11 @@ def _mass(body: Body, factor: float) -> Quantity:
 def _moments(body: Body) -> Quantity:
     """Principal moments: three of a rigid body, two of a plate in its plane, one of a rod and of a planar body."""
 
-    def turned(x: np.ndarray) -> np.ndarray:
-        """Moments from masses of directors; those of a plate are exchanged either way."""
-        return x.sum() - x if len(x) == 3 else x[::-1]
-
     def read() -> np.ndarray:
         assert body.inertia is not None
-        found = turned(np.asarray(body.inertia.directors))
-        return found if len(found) > 1 else found[0]
+        masses = np.asarray(body.inertia.directors)
+        moments = masses.sum() - masses if len(masses) == 3 else masses[::-1]
+        return moments if len(moments) > 1 else moments[0]
 
     def write(x: np.ndarray) -> Undo:
         assert body.inertia is not None
@@ -267,12 +264,6 @@ class VariedLocal(AbstractLocal):
         return self.varied.at(extra[-1]).lane_slopes(x, data, extra)
 
 
-class Array(eqx.Module):
-    """An array as a part: the mass."""
-
-    value: Any
-
-
 def vary(m: Mechanism, names: Sequence[str], build: Callable[[], list[Any]]) -> list[Any]:
     """The parts that `build` makes of the mechanism, as functions of the parameters where they depend on these."""
     known = quantities(m)
@@ -350,12 +341,12 @@ class Masses(eqx.Module):
     varied: Varied
 
     def __call__(self, params: Mapping[str, Any]) -> Any:
-        return self.varied.at(params).value
+        return self.varied.at(params)
 
 
 def as_mass(found: Any) -> Any:
     """The mass as a system takes it."""
-    return ParameterMass(Masses(found)) if isinstance(found, Varied) else found.value
+    return ParameterMass(Masses(found)) if isinstance(found, Varied) else found
 
 
 def chosen(m: Mechanism, params: Any) -> list[str]:
@@ -413,9 +404,9 @@ class Start:
         return project(system, q, system.momentum(q, self.v), self.t)
 
 
-def values_of(m: Mechanism, sol: Any) -> contextlib.AbstractContextManager[None]:
-    """The mechanism as it was in a run."""
-    params = getattr(getattr(sol, "system", None), "params", None)
-    own = {k: x for k, x in params.items() if k not in m.commands()} if isinstance(params, dict) else {}
+def numbers_in(m: Mechanism, system: Any) -> dict[str, Any]:
+    """The numbers of the mechanism that are parameters of a system, with their values there."""
+    params = getattr(system, "params", None)
+    own = {name: x for name, x in params.items() if name not in m.commands()} if isinstance(params, dict) else {}
     known = quantities(m) if own else {}
-    return with_values(m, {name: x for name, x in own.items() if name in known})
+    return {name: x for name, x in own.items() if name in known}

@@ -6,7 +6,6 @@ which particles and rows are whose.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,7 +41,7 @@ class Lane:
     def __init__(self, several: Any, k: int):
         loop = several.loop
         self.several, self.k, self.loop = several, k, None
-        self.system = loop.system if loop.shared_system else loop.lane_system(k)
+        self.system = loop.lane_system(k)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.several, name)[self.k]
@@ -53,17 +52,21 @@ def of_run(method: F) -> F:
 
     @functools.wraps(method)
     def evaluated(self: Any, *args: Any, **options: Any) -> Any:
-        sol = options.get("sol", next((x for x in args if hasattr(x, "q")), None))
+        sol = options.pop("sol", None)
+        args = args if sol is None else (sol, *args)
+        sol = next((x for x in args if hasattr(x, "q")), None)
         owner = (
             self._owner() if isinstance(self, JointResults) else self.owner if isinstance(self, BodyResults) else self
         )
-        loop = getattr(sol, "loop", None)
-        if loop is not None and not hasattr(sol, "system") and isinstance(loop.system.params, dict):
-            lanes = [Lane(sol, k) for k in range(loop.count)]
-            rest = {name: x for name, x in options.items() if x is not sol}
-            place = lambda lane: [lane if x is sol else x for x in (args if "sol" not in options else (sol, *args))]
-            return jax.tree.map(lambda *x: np.stack(x), *(evaluated(self, *place(lane), **rest) for lane in lanes))
-        with contextlib.nullcontext() if owner is None else owner._values_of(sol):
+        if owner is None:
+            return method(self, *args, **options)
+        loop: Any = getattr(sol, "loop", None)
+        system = getattr(sol, "system", None if loop is None else loop.system)
+        numbers = owner._numbers_in(system)
+        if numbers and not hasattr(sol, "system") and not loop.shared_system:  # an ensemble
+            of_each = [[lane if x is sol else x for x in args] for lane in (Lane(sol, k) for k in range(loop.count))]
+            return jax.tree.map(lambda *x: np.stack(x), *(evaluated(self, *each, **options) for each in of_each))
+        with owner._with_numbers(numbers):
             return method(self, *args, **options)
 
     return evaluated  # pyright: ignore[reportReturnType]
