@@ -63,7 +63,7 @@ def of_run(method: F) -> F:
         loop: Any = getattr(sol, "loop", None)
         system = getattr(sol, "system", None if loop is None else loop.system)
         numbers = owner._numbers_in(system)
-        if numbers and not hasattr(sol, "system") and not loop.shared_system:  # an ensemble
+        if numbers and loop is not None and not (hasattr(sol, "system") or loop.shared_system):  # an ensemble
             of_each = [[lane if x is sol else x for x in args] for lane in (Lane(sol, k) for k in range(loop.count))]
             return jax.tree.map(lambda *x: np.stack(x), *(evaluated(self, *each, **options) for each in of_each))
         with owner._with_numbers(numbers):
