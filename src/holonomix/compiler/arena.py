@@ -1,7 +1,7 @@
 """Memory layout of a program's arrays: two arrays share memory if they are never alive at the same time.
 
-The threads of a GPU have little memory of their own, and how many trajectories a processor works on is decided by what
-each one needs. On a CPU the arrays of a long chain stay in the second cache. The schedule is walked through once in the
+The threads of a GPU have little memory of their own, so the memory of a trajectory limits how many run on a processor.
+On a CPU the arrays of a long chain stay in the second cache. The schedule is walked through once in the
 order in which it is written; an array is alive from where it is first written to where it is last read, and to the end
 of every loop that reads it and began after it. The state and what is computed once for a trajectory are alive
 throughout.
@@ -105,16 +105,16 @@ def recycled(program: Program, schedule: VectorSchedule, size: Callable[[int], i
 
 
 class _Lives:
-    """One walk through the schedule, with a clock that counts pieces."""
+    """The lifetimes of arrays, from one walk through the schedule with a clock that counts pieces."""
 
     def __init__(self, program: Program, schedule: VectorSchedule):
         self.program, self.schedule, self.graph = program, schedule, program.graph
         self.clock = 0
-        self.elsewhere = {n for leaf in program.consts for n in leaf.nodes}  # constants are read where they stand
+        self.elsewhere = {n for leaf in program.consts for n in leaf.nodes}  # constants stay in the caller's memory
         self.first: dict[int, int] = {}
         self.last: dict[int, int] = {}
-        self.alias: dict[int, int] = {}  # what is read where another array is
-        self.loops: list[tuple[int, set[int]]] = []  # around the place that is looked at: their start, what they use
+        self.alias: dict[int, int] = {}  # nodes that read the array of another one
+        self.loops: list[tuple[int, set[int]]] = []  # enclosing loops: their start, the arrays they use
 
     def spans(self) -> dict[int, tuple[int, int]]:
         program = self.program
@@ -173,6 +173,7 @@ class _Lives:
                     self.use((*g.args[n], *((n,) if g.op[n] in FILLED else ())))
 
     def loop(self, n: int, loop: Loop) -> None:
+        """Walk through a loop once; arrays from before it that it uses stay alive to its end."""
         g, live = self.graph, self.program.live
         moving = [j for j, p in enumerate(loop.params) if p in live]
         collected = [u for u in live if g.op[u] == "collected" and g.args[u][0] == n]

@@ -315,7 +315,7 @@ class CudaRunner(KernelRunner):
         kinds = [leaf.dtype for leaf in (*p.carry, *p.rows)]
         # results on one device are uncommitted, so that XLA does not compile functions of them a second time
         with jax.default_device(self.device):
-            out = _allocated(tuple(zip(shapes, map(str, kinds), strict=True)), split if parts > 1 else None)()
+            out = _allocator(tuple(zip(shapes, map(str, kinds), strict=True)), split if parts > 1 else None)()
         if count:
             jax.block_until_ready((carry_in, given, out))
             local = [_pieces(x, self.devices[:parts]) for x in (*given, *carry_in, *out)]
@@ -392,7 +392,7 @@ def _pieces(array: jax.Array, devices: list[Any]) -> list[jax.Array]:
 
 
 @functools.lru_cache(256)
-def _allocated(arrays: tuple[tuple[tuple[int, ...], str], ...], place: Any) -> Callable[[], list[jax.Array]]:
+def _allocator(arrays: tuple[tuple[tuple[int, ...], str], ...], place: Any) -> Callable[[], list[jax.Array]]:
     """A compiled function that allocates arrays of these shapes and types together."""
     return jax.jit(lambda: [jnp.empty(shape, kind) for shape, kind in arrays], out_shardings=place)
 

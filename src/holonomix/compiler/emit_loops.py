@@ -3,7 +3,7 @@
 Vector operations of one length that follow each other become one loop. In its body a vector is a value of `width`
 elements (the SIMD lanes of a CPU, 1 for a GPU), so the same code as for scalars and lanes writes it; only what is used
 outside of the loop is stored, in arrays reserved at the function's entry. Arrays end with copies of their last element,
-up to a whole number of registers: what is computed there is never used and never strange.
+up to a whole number of registers: values computed there repeat those of the last element and are never used.
 
 Every element is computed by the same operations for any width, so that all widths give the same bits.
 """
@@ -29,7 +29,7 @@ class Loops:
     def loop(self, n: int, body: Callable[[], None], width: int | None = None) -> None:
         """Write `body` for all positions of an axis of n elements."""
         if self.w.target.team and self.values.here is None:
-            return self._shared(n, body)
+            return self._team_loop(n, body)
         width = width or self.values.width
         outer, lanes = self.values.here, self.w.lanes
         count = -(-n // width)
@@ -52,13 +52,13 @@ class Loops:
             self.w.start(done)
         self.values.here, self.w.lanes = outer, lanes
 
-    def _shared(self, n: int, body: Callable[[], None]) -> None:
-        """`body` for all positions by a team of threads in turns, with a barrier at the end."""
+    def _team_loop(self, n: int, body: Callable[[], None]) -> None:
+        """Write `body` for n positions; thread k of a team takes every team-th one from k on. A barrier follows."""
         if self.unsettled:
             self.wait()
         member = self.w.target.member(self.w)  # computed again, to keep it out of registers between loops
         if self.w.tag and n <= SHARES * self.w.target.team:
-            return self._side_by_side(n, body, member)
+            return self._unroll_team(n, body, member)
         head, done = self.w.labels("axis", "axisdone")
         before, index = self.w.label, f"%i{self.w.fresh}"
         mine = self.w.new(f"icmp slt i64 {member}, {n}")
@@ -75,8 +75,11 @@ class Loops:
         self.values.here = None
         self.wait()
 
-    def _side_by_side(self, n: int, body: Callable[[], None], member: str) -> None:
-        """`body` by a team without turns and branches: each thread computes all of its positions at once."""
+    def _unroll_team(self, n: int, body: Callable[[], None], member: str) -> None:
+        """The same without a loop or branches: each thread computes all of its positions, and then stores them.
+
+        `member` is the register with the number of the thread.
+        """
         team, count, shares = self.w.target.team, 0, []
         for first in range(0, n, team):
             count, base = min(n - first, team), member
@@ -88,7 +91,7 @@ class Loops:
             body()
         read = set().union(*(share.read for share in shares))
         if count < team and any(base in read for share in shares for _, base, _ in share.stores):
-            self.wait()  # those that repeat the last position must have read what is there
+            self.wait()  # threads that repeat the last position must have read it
         for share in shares:
             self.values.here = share
             for item in share.stores:

@@ -25,6 +25,7 @@ class Expressions:
         self.quick: QuickMath | None = None  # while quick steps are written
 
     def expression(self, n: int) -> str:
+        """The LLVM instruction that computes node n; instructions for intermediate results are written before it."""
         g = self.w.graph
         op, kind, args = g.op[n], g.kind[n], g.args[n]
         names = [self.values.name(a) for a in args]

@@ -95,8 +95,8 @@ def _digamma(t: Tracer, p: Params, a: Array):
     return t.run(jax.make_jaxpr(digamma)(jax.ShapeDtypeStruct(p.ins[0].shape, p.ins[0].dtype)), [a])
 
 
-def _total_order(name: str, op: str):
-    """Comparison in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
+def _register_total_order(name: str, op: str) -> None:
+    """Register the rule of a comparison in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
 
     def fn(t: Tracer, p: Params, a: Array, b: Array):
         alg = t.algebra
@@ -116,7 +116,7 @@ def _total_order(name: str, op: str):
 
 
 for _name, _op in (("lt_to", "lt"), ("le_to", "le"), ("eq_to", "eq")):
-    _total_order(_name, _op)
+    _register_total_order(_name, _op)
 
 
 @rule("pow")

@@ -51,7 +51,7 @@ class VectorSchedule:
         self._repeat()
         self._keep()
         self.read: dict[int, set[int]] = {}  # what each node reads, as it is scheduled now
-        self.direct = written_in_place(self)
+        self.direct = in_place_results(self)
 
     def block(self, scope: Scope, part: str) -> list[Piece]:
         if part == "all":
@@ -258,13 +258,14 @@ def _structured(g: Graph, n: int) -> bool:
 # -- results that take the place of parameters ---------------------------------------------------------
 
 
-def written_in_place(schedule: VectorSchedule) -> dict[int, int]:
-    """The results of loops that may be written at once where the parameter is that they become.
+def in_place_results(schedule: VectorSchedule) -> dict[int, int]:
+    """For results of a loop body that may overwrite the array of their parameter: result -> parameter.
 
-    That saves a copy at the end of each iteration. It is allowed only where nothing reads the old vector afterwards: no
-    later piece of the body, loops and branches inside of it and what the schedule computes again included; nothing in
-    the same piece that reads the vector from memory at other places; and no later node of the same piece that would be
-    the first there to fetch its element.
+    This saves a copy at the end of each iteration. It is allowed only if nothing reads the old vector afterward:
+
+    - no later piece of the body, including nested loops and branches and recomputed values;
+    - nothing in the same piece that reads the vector from memory at other places;
+    - no later node of the same piece that would be the first there to fetch its element.
     """
     g, out = schedule.graph, {}
     for n in schedule.program.live:

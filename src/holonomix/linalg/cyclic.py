@@ -88,6 +88,7 @@ class CyclicTridiagonal(eqx.Module):
     upper: Any
 
     def factor(self, symmetric: bool = False) -> CyclicFactor | HalvedFactor:
+        """Factors for `solve`: by cyclic reduction if n is even and large. `symmetric` asserts a symmetric matrix."""
         a, b, c = self.lower, self.diagonal, self.upper
         if b.ndim > 1 or b.shape[0] % 2 or b.shape[0] <= MAX_BORDERED_ROWS:
             return self._bordered(symmetric)

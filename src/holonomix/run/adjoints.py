@@ -89,7 +89,7 @@ def check_adjoint(adjoint: object, method: AbstractMethod, system: AbstractSyste
         reason = "is not symmetric: its step with -dt does not undo the one with dt"
     if reason is not None:
         raise MethodError(
-            f"adjoint=Reversible() walks back along the trajectory, and {method.name} {reason}. Use "
+            f"adjoint=Reversible() integrates backward along the trajectory, but {method.name} {reason}. Use "
             "adjoint=hx.Checkpointed(n), or a symmetric method such as RATTLE, a composition of it, or Gauss"
         )
 
@@ -97,7 +97,7 @@ def check_adjoint(adjoint: object, method: AbstractMethod, system: AbstractSyste
 def advance(stepper: Stepper, carry: LoopCarry, consts: Consts, count: int, adjoint: Adjoint) -> LoopCarry:
     """`count` steps, with the reverse mode that `adjoint` names."""
     if isinstance(adjoint, Reversible):
-        return _walk((carry, consts), stepper, count, adjoint.backend)
+        return _run_reversible((carry, consts), stepper, count, adjoint.backend)
     if adjoint == "forward":
         one = _one(stepper)
         return jax.lax.fori_loop(0, count, lambda _, c: one(c, consts), carry)
@@ -190,7 +190,8 @@ def _scan(one: Callable[[LoopCarry], LoopCarry], count: int) -> Callable[[LoopCa
 # ---- running backward
 
 
-def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend: str) -> LoopCarry:
+def _run_reversible(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend: str) -> LoopCarry:
+    """`count` steps, whose reverse mode runs backward from the end."""
     arrays, static = eqx.partition(start, eqx.is_array)
 
     def walk(arrays: PyTree) -> LoopCarry:
@@ -207,7 +208,7 @@ def _walk(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend
 
     def back(saved: PyTree, cotangent: PyTree) -> tuple[Any]:
         arrays, end = saved
-        found = _walked_back(eqx.combine(arrays, static), end, cotangent, stepper, count, backend)
+        found = _run_backward(eqx.combine(arrays, static), end, cotangent, stepper, count, backend)
         return (jax.tree.map(_cotangent_of, arrays, found, is_leaf=lambda x: x is None),)
 
     walked = jax.custom_vjp(walk)
@@ -222,7 +223,7 @@ def _cotangent_of(x: PyTree, found: PyTree) -> Any:
     return np.zeros(jnp.shape(x), jax.dtypes.float0)
 
 
-def _walked_back(
+def _run_backward(
     start: tuple[LoopCarry, Consts], end: LoopCarry, cotangent: PyTree, stepper: Stepper, count: int, backend: str
 ) -> tuple[Any, Any]:
     """The cotangents of the initial carry and of the constants, from that of the final carry."""
@@ -244,8 +245,8 @@ class Back(eqx.Module):
 
     carry: LoopCarry
     cotangent: Any  # derivative of the result by the carry
-    total: Any  # derivative of the result by the constants, of the steps undone so far
-    left: Any  # number of steps that are not undone yet
+    total: Any  # derivative of the result by the constants, summed over the steps undone so far
+    left: Any  # number of steps still to be undone
 
 
 class BackStepper(eqx.Module):

@@ -76,13 +76,13 @@ def _gentle_step(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Re
     if not system.has_constraints:
         return None
     sizes = float(dt) * 0.5 ** np.arange(21)  # negative where the run goes backwards
-    turned = np.asarray(_turned(system, *(jnp.asarray(x) for x in (q, p, t, sizes))))
+    turned = np.asarray(_row_cosines(system, *(jnp.asarray(x) for x in (q, p, t, sizes))))
     gentle = np.flatnonzero(turned >= np.cos(np.radians(MAX_TURN)))
     return abs(float(sizes[gentle[0]])) if gentle.size and gentle[0] > 0 else None
 
 
 @compiled
-def _turned(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> Any:
+def _row_cosines(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> Any:
     """For each step size, the smallest cosine between a row of G before and after an unconstrained step."""
     speed, force = system.velocity(q, p), system.inverse_mass(q, system.force(q, p, t))
     mass, before = system.mass_form(q), system.linearize(q, t)
@@ -123,9 +123,9 @@ def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: 
 
 @compiled
 def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> tuple[Any, Any, Any]:
-    """The relative changes of constraint forces and of other forces in steps of these sizes along the motion.
+    """The relative changes of constraint forces and of all other forces over time steps of these sizes.
 
-    The third result is the power that constraint forces transfer between coordinates, per kinetic energy.
+    The third result is the power that constraint forces transfer between coordinates, relative to the kinetic energy.
     """
 
     def forces(q: Numbers, p: Numbers, t: Real) -> tuple[Any, Any]:

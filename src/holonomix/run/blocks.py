@@ -65,27 +65,27 @@ class Block:
 
     @property
     def steps(self) -> int:
-        """Steps that were taken, by all trajectories together."""
+        """The number of steps that all trajectories took together."""
         return int(np.sum(self.values[f"{END}steps"]))
 
     def as_stored(self) -> tuple[Rows, np.ndarray, bytes]:
-        """What a store has beside the rows: values, statuses, and the events as a file."""
+        """What a store holds besides the rows: values, statuses, and the events as a file."""
         values = {key.removeprefix(REDUCED): x for key, x in self.values.items() if key != STATUS}
         return values, self.values[STATUS], packed(self.found) if self.found else b""
 
 
-def default_block(loop: Loop, bytes_per_trajectory: int, least: int = MIN_BLOCK) -> int:
-    """Trajectories per block: so few that a block fits in memory, and that a kill does not cost everything."""
+def default_block(loop: Loop, bytes_per_trajectory: int, min_block: int = MIN_BLOCK) -> int:
+    """Trajectories per block: at least `min_block`, unless fewer fit in memory."""
     most = max(block_size(loop.count, bytes_per_trajectory), 1)
-    size = min(most, max(least, -(-loop.count // MAX_BLOCKS)), loop.count)
+    size = min(most, max(min_block, -(-loop.count // MAX_BLOCKS)), loop.count)
     return -(-loop.count // -(-loop.count // size))  # blocks of about the same size
 
 
 def lanes_of(plan_count: int, first: int, size: int) -> np.ndarray:
-    """The trajectories of a block, filled up to `size`, and to two where there are several in all.
+    """The trajectories of a block, padded to `size`, and to two if the ensemble has several.
 
-    XLA compiles a batch of one differently from all others, and the array path should depend on the cut as little as
-    it can: large batches differ in the last bits too.
+    XLA compiles a batch of one differently from all others. Without padding, results of the array path would depend
+    more on the size of blocks than they must. (The last bits of large batches differ too.)
     """
     size = max(size, min(plan_count, 2))
     return np.minimum(np.arange(first, first + size), plan_count - 1)
@@ -221,10 +221,14 @@ def open_store(
     backend: str,
     *,
     coordinates: Mapping[str, np.ndarray] | None = None,
-    least: int = MIN_BLOCK,
+    min_block: int = MIN_BLOCK,
     allow_different_bits: bool = False,
 ) -> EnsembleStore:
-    """Begin a store for this ensemble, or open the one that it was begun in."""
+    """Create the store of an ensemble, or open an existing one if it belongs to the same ensemble.
+
+    `block` is the number of trajectories per block (by default chosen, at least `min_block`). Raises if an existing
+    store was begun with other inputs, another layout, or a back end whose results have other bits.
+    """
     files = store.files if isinstance(store, StorePlace) else {}
     if isinstance(store, EnsembleStore | StorePlace):
         store = store.path
@@ -261,7 +265,7 @@ def open_store(
         reductions={key.removeprefix(REDUCED): x for key, x in values.items()},
         t=t,
         coordinates=coordinates,
-        block=block or default_block(loop, size, least),
+        block=block or default_block(loop, size, min_block),
         meta={**identity.meta, "backend": backend, "shape": list(loop.q0.shape[1:]), **scene_entry(loop)},
         files={**files, INPUTS: packed({key.removeprefix(GIVEN): x for key, x in identity.arrays.items()})},
     )

@@ -43,7 +43,7 @@ class Cut:
         size = None if block is None else min(whole_number("block", block), loop.count)
         if executor is not None:
             check_executor(executor)
-        least = 256 if executor is None else 1
+        min_block = 256 if executor is None else 1
         if store is not None or executor is not None:
             one = loop.part(np.zeros(1, int))
             carry, shown = one.start()
@@ -52,7 +52,7 @@ class Cut:
                 row_bytes = sum(x.nbytes for x in shown.values())
                 if not loop.adaptive_end and loop.row_count * row_bytes * loop.count > SMALL:
                     check_memory(loop.row_count, row_bytes * loop.count, save_every=loop.every if loop.saves else None)
-                size = size or default_block(loop, loop.row_count * row_bytes, least)
+                size = size or default_block(loop, loop.row_count * row_bytes, min_block)
         if store is not None:
             self.store = open_store(
                 loop,
@@ -60,7 +60,7 @@ class Cut:
                 size,
                 self.backend,
                 coordinates=labels,
-                least=least,
+                min_block=min_block,
                 allow_different_bits=allow_different_bits,
             )
             size = self.store.block

@@ -1,4 +1,4 @@
-"""Dense output: states between the steps, interpolated by short steps of the method itself and projected.
+"""Dense output: states between two steps. Shorter steps of the method interpolate them; then they are projected.
 
 A row of a dense run holds the complete carry. Evaluation repeats the steps from the preceding row, so only rows are
 stored.

@@ -295,6 +295,7 @@ def _labels(coordinates: Mapping[str, Any], count: int) -> dict[str, np.ndarray]
 
 
 def _report_failures(ensemble: Ensemble, throw: bool) -> None:
+    """Raise (or with `throw=False` warn) if trajectories failed: how many, and where and why the first one did."""
     status = np.asarray(ensemble.status)
     failed = np.flatnonzero(~ensemble.ok)
     if not failed.size:

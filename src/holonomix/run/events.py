@@ -24,7 +24,7 @@ from ..methods.base import AbstractMethod
 from ..trace.compiled import compiled
 from ..trace.functions import user_function_errors
 from .dense import between, disarm
-from .observe import timed
+from .observe import as_observable
 from .stepper import AbstractWatch, Consts, LoopCarry, Stepper
 
 MAX_HALVINGS = 60
@@ -47,7 +47,7 @@ class Event(eqx.Module):
             raise InputError(f"terminal must be True or False, not {terminal!r}")
         if whole_number("direction", direction, -1) > 1:
             raise InputError(f"direction must be -1, 0 or 1, not {direction!r}")
-        self.fn, self.terminal, self.direction = timed(fn, "an event"), bool(terminal), int(direction)
+        self.fn, self.terminal, self.direction = as_observable(fn, "an event"), bool(terminal), int(direction)
 
     def passed(self, before: PyTree, after: PyTree) -> Any:
         rising, falling = (before < 0) & (after >= 0), (before > 0) & (after <= 0)
@@ -121,7 +121,7 @@ class Found(NamedTuple):
 
 
 def records_of(found: dict[str, np.ndarray], kinds: int, count: int, shape: tuple[int, ...]) -> list[list[EventRecord]]:
-    """The passages of each of `kinds` events in each of `count` trajectories, from what `Passages.to_arrays` gave."""
+    """The passages of each of `kinds` events in each of `count` trajectories, from `Passages.to_arrays`."""
     empty = EventRecord(np.zeros(0), np.zeros((0, *shape)), np.zeros((0, *shape)))
     records = [[empty for _ in range(kinds)] for _ in range(count)]
     if found:

@@ -19,7 +19,7 @@ from ..trace.functions import as_callable, user_function_errors
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
 
 
-class _Timed(eqx.Module):
+class _Observable(eqx.Module):
     """A function of (q, p) or (q, p, t) called as a function of (q, p, t).
 
     One that depends on the parameters of the run has another form `on(system, q, p, t)`, as those of mechanisms do.
@@ -35,8 +35,9 @@ class _Timed(eqx.Module):
         return self.fn(q, p, t) if self.takes_time else self.fn(q, p)
 
 
-def timed(fn: Callable[..., Any], what: str = "an observable") -> _Timed:
-    if isinstance(fn, _Timed):
+def as_observable(fn: Callable[..., Any], what: str = "an observable") -> _Observable:
+    """`fn` as a function of (q, p, t); raises if it takes other arguments than (q, p) or (q, p, t)."""
+    if isinstance(fn, _Observable):
         return fn
     if not callable(fn):
         raise InputError(f"{what} must be a function of (q, p) or (q, p, t), not {type(fn).__name__}")
@@ -51,10 +52,12 @@ def timed(fn: Callable[..., Any], what: str = "an observable") -> _Timed:
         count = 2
     if count not in (2, 3):
         raise InputError(f"{what} takes (q, p) or (q, p, t); {getattr(fn, '__name__', fn)!r} takes {count} arguments")
-    return _Timed(as_callable(fn), count == 3, getattr(fn, "on", None) if getattr(fn, "has_params", False) else None)
+    return _Observable(
+        as_callable(fn), count == 3, getattr(fn, "on", None) if getattr(fn, "has_params", False) else None
+    )
 
 
-def as_observables(observe: Any) -> dict[str, _Timed]:
+def as_observables(observe: Any) -> dict[str, _Observable]:
     """A mapping of names to functions, from a mapping, one function, or None."""
     if observe is None:
         return {}
@@ -64,10 +67,10 @@ def as_observables(observe: Any) -> dict[str, _Timed]:
     for name in observe:
         if name in RESERVED or str(name).startswith("step_"):
             raise InputError(f"an observable cannot be called {name!r}, which names another column of the results")
-    return {str(name): timed(fn) for name, fn in observe.items()}
+    return {str(name): as_observable(fn) for name, fn in observe.items()}
 
 
-def check_observables(observables: Mapping[str, _Timed], q: Numbers, p: Numbers, t: Real) -> None:
+def check_observables(observables: Mapping[str, _Observable], q: Numbers, p: Numbers, t: Real) -> None:
     """Every observable can be called with this state."""
     for name, fn in observables.items():
         with user_function_errors(f"observable {name!r}", q, "(q, p, t)" if fn.takes_time else "(q, p)"):
@@ -80,7 +83,7 @@ PARTS = ("init", "update", "result")
 class AbstractReducer(eqx.Module):
     """What an ensemble accumulates in its loop: `init` at the start, `update` after each step, `result` at the end."""
 
-    fn: eqx.AbstractVar[_Timed]
+    fn: eqx.AbstractVar[_Observable]
 
     @property
     def takes_time(self) -> bool:
@@ -143,7 +146,7 @@ def as_reducers(reduce: object) -> dict[str, Any]:
 class Mean(AbstractReducer):
     """The mean of `fn(q, p)` over the steps, the start excluded."""
 
-    fn: _Timed = eqx.field(converter=timed)
+    fn: _Observable = eqx.field(converter=as_observable)
 
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.zeros_like(jnp.asarray(self.fn(q, p, t))), jnp.asarray(0.0)
@@ -158,7 +161,7 @@ class Mean(AbstractReducer):
 class Minimum(AbstractReducer):
     """The smallest value of `fn(q, p)`, the start included."""
 
-    fn: _Timed = eqx.field(converter=timed)
+    fn: _Observable = eqx.field(converter=as_observable)
 
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.asarray(self.fn(q, p, t))
@@ -173,7 +176,7 @@ class Minimum(AbstractReducer):
 class Maximum(AbstractReducer):
     """The largest value of `fn(q, p)`, the start included."""
 
-    fn: _Timed = eqx.field(converter=timed)
+    fn: _Observable = eqx.field(converter=as_observable)
 
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.asarray(self.fn(q, p, t))
@@ -188,7 +191,7 @@ class Maximum(AbstractReducer):
 class FirstPassage(AbstractReducer):
     """The first time at which `fn(q, p)` has changed sign since the step before; infinity when it never does."""
 
-    fn: _Timed = eqx.field(converter=timed)
+    fn: _Observable = eqx.field(converter=as_observable)
 
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.asarray(self.fn(q, p, t)), jnp.asarray(jnp.inf, q.dtype)

@@ -400,6 +400,7 @@ class Run:
         bar.update(self.done, elapsed, energy - self.energy0, constraint)
 
     def stats(self) -> dict[str, Any]:
+        """What the run cost: back end, times, repeated steps; of one trajectory also its iterations."""
         n = self.shown()["n"]
         taken = float(np.sum(n)) - self.first * self.loop.count
         rate = taken / self.wall_time if self.wall_time else 0.0

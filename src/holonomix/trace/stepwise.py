@@ -36,7 +36,10 @@ def pays_off(program: ClosedJaxpr) -> bool:
 
 
 def _size(program: ClosedJaxpr) -> tuple[int, float, float]:
-    """The number of equations including called programs, of NumPy operations (an estimate), and of others."""
+    """The number of equations including called programs, of NumPy operations (an estimate), and of all others.
+
+    Others are operations without an evaluation by NumPy; they are infinite if one of them contains programs.
+    """
     length, work, foreign = 0, 0.0, 0.0
     for eqn in program.jaxpr.eqns:
         name, inner = eqn.primitive.name, called(eqn)

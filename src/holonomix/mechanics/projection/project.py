@@ -261,7 +261,7 @@ def check_start(
     tolerance: float | None = None,
     redundant: bool = False,
 ) -> None:
-    """Check an initial state before a run begins; `redundant` accepts dependent rows.
+    """Raise unless an initial state is finite, consistent and not singular; `redundant` accepts dependent rows.
 
     `tolerance` is relative to the natural scale of each row (`linalg.scales`): 1e-8, or what single precision can hold.
     With the step `dt`, the scale of positions at zero is the distance that a step moves them.

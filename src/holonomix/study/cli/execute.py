@@ -58,6 +58,7 @@ class Job:
     observe: dict[str, Any]
 
     def simulate(self, store: Store, progress: Console | bool, allow_different_bits: bool = False) -> Any:
+        """Run into `store` (or continue there), with progress on the console; returns the solution."""
         import jax
 
         import holonomix as hx

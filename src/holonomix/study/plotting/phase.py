@@ -79,6 +79,7 @@ def _wrapped(angle: np.ndarray) -> np.ndarray:
 
 
 def _section_in_angles(source: Solution, section: str, level: float, show: str) -> Picture:
+    """The section where the angle `section` ("angle 1", ...) rises through `level`: the angle `show` and its rate."""
     bars = {f"angle {k + 1}": bond for k, bond in enumerate(_bars(source))}
     for name in (section, show):
         if name not in bars:
