@@ -18,8 +18,8 @@ from .vector_schedule import Piece
 from .wide import in_step
 from .writer import Writer, scalar_type
 
-SHUFFLE = 64  # a constant shuffle reads at most so many elements
-ROUNDS = 16  # at most so many rows of a sum over places are unrolled as shuffles
+SHUFFLE = 64  # a constant shuffle reads at most this many elements
+ROUNDS = 16  # at most this many rows of a sum over places are unrolled as shuffles
 STEPS = [(0, 0), *((k, 0) for k in range(1, 6)), *((0, k) for k in (1, 2, 3, 4, 5, 30))]  # of places: up and down
 REDUCTIONS = {"rsum": "add", "rprod": "mul", "rmax": "max", "rmin": "min", "rand": "and", "ror": "or"}
 

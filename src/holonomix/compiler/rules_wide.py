@@ -48,7 +48,7 @@ def _elementwise(t: Tracer, p: Params, *ins: Array):
 
 @wide_rule("add", "add_any")
 def _add(t: Tracer, p: Params, *ins: Array):
-    """Padded pieces of one vector that are added again make one sum over places."""
+    """A sum of padded slices of one vector becomes one sum over places."""
     (out,) = _elementwise(t, p, *ins)
     g = t.graph
 

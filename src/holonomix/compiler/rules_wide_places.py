@@ -1,7 +1,8 @@
 """Rules for gather, scatter and slices of arrays with a long axis (`wide`).
 
-Places that are known move codes. Places that depend on data read single elements, and write by a comparison with the
-places of a whole vector, so only a few are allowed; a long array of them is read in a loop, one by one.
+At known places, these primitives only move codes. At places that depend on data, they read single elements, and write
+by comparing with the places of a whole vector; so only a few such places are allowed. A long array of places is read in
+a loop.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _cheaper(t: Tracer, p: Params, ins: Sequence[Array], moved: Callable[[bool],
 
 
 def placed(t: Tracer, v: int, places: np.ndarray) -> int:
-    """The sum of `take(v, row)` over the rows of places; negative places count nothing."""
+    """The sum of `take(v, row)` over the rows of places; negative places contribute zero."""
     rows = np.take_along_axis(places, np.argsort(places < 0, axis=0, kind="stable"), 0)
     rows = rows[: max(1, int((rows >= 0).sum(axis=0).max()))]
     if len(rows) == 1:
@@ -119,7 +120,7 @@ def _window(t: Tracer, a: Wide, starts: list[int], sizes: Sequence[int]) -> Arra
 
 
 def _short_window(t: Tracer, ids: np.ndarray, starts: list[int], sizes: Sequence[int]) -> np.ndarray:
-    """The same along short axes, where elements may be vectors: a choice for each place that the window can have."""
+    """The same along short axes, whose elements may be vectors: a select for each possible start of the window."""
     alg, value = t.algebra, t.graph.value
     for axis, (s, k) in enumerate(zip(starts, sizes, strict=True)):
         cuts = [np.take(ids, range(o, o + k), axis) for o in range(ids.shape[axis] - k + 1)]
@@ -182,7 +183,7 @@ def _dynamic_update_slice(t: Tracer, p: Params, a: Array, update: Array, *starts
 
 @wide_rule("gather")
 def _gather(t: Tracer, p: Params, a: Array, indices: Array):
-    """At known places, at a few that depend on data, or at many in a loop."""
+    """Gather at known places, at a few places that depend on data, or at many in a loop."""
     a, indices, d = settled(t, a), settled(t, indices), p.dimension_numbers
     if t.known_numbers(indices) is not None:
         return moved(t, p, a, indices)
@@ -213,13 +214,13 @@ def _gather(t: Tracer, p: Params, a: Array, indices: Array):
 
 
 def _gather_in_loop(t: Tracer, p: Params, a: Array, indices: Wide):
-    """One index after the other, along the long axis of the indices."""
+    """Gather one index after the other, along the long axis of the indices."""
     d, along = p.dimension_numbers, indices.axis
     if along == indices.ndim - 1:
         raise Unsupported("gather", "along a long axis of indices of one place")
     where = [k for k in range(len(p.outs[0].shape)) if k not in d.offset_dims][along]
     batches = dict(zip(d.start_indices_batching_dims, d.operand_batching_dims, strict=True))
-    other = batches.get(along)  # the axis of `a` that goes along with the indices
+    other = batches.get(along)  # the axis of `a` that is indexed in parallel with the indices
 
     def run(a: jax.Array, indices: jax.Array):
         def one(_: None, given: tuple[Any, ...]):
@@ -234,7 +235,7 @@ def _gather_in_loop(t: Tracer, p: Params, a: Array, indices: Wide):
 
 
 def _scattered(t: Tracer, p: Params, a: Array, indices: Array, updates: Array) -> Sequence[Array]:
-    """A few updates, one after the other, at places that are known or depend on data."""
+    """Apply a few updates, one after the other, at places that are known or depend on data."""
     a, indices, updates, d = settled(t, a), settled(t, indices), settled(t, updates), p.dimension_numbers
     count = int(np.prod(indices.shape[:-1], dtype=np.int64))
     if not isinstance(a, Wide) or isinstance(indices, Wide) or count > MAX_WRITES:
@@ -272,7 +273,7 @@ def _scatter(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
 
 @wide_rule("scatter-add", "scatter_add")
 def _scatter_add(t: Tracer, p: Params, a: Array, indices: Array, updates: Array):
-    """Sums over constant places; each element adds its updates in their order."""
+    """Add at constant places; each element adds its updates in their order."""
     index = t.known_numbers(indices)
     if index is None:
         return _scattered(t, p, a, indices, updates)
@@ -316,15 +317,15 @@ def _counted(t: Tracer, places: np.ndarray, kind: str) -> int:
 
 
 def _effort(length: int, places: np.ndarray) -> int:
-    """How many rows of places there are to add; none where a vector stays as it is."""
+    """The number of rows of places to add; zero if the vector is used unchanged."""
     rows, n = places.shape
     return 0 if rows == 1 and n == length and (places[0] == np.arange(n)).all() else rows
 
 
 def _rounds(targets: list[int], lists: list[list[int]]) -> dict[int, np.ndarray]:
-    """For each source, the places that each target adds, as rows that are -1 where there are no more."""
+    """For each source, the places that each target adds, one per row; -1 if a target has no more."""
     found: dict[int, tuple[list[int], list[int], list[int]]] = {}  # rows, targets and places of a source
-    seen: dict[tuple[int, int], int] = {}  # places that a target has of a source so far
+    seen: dict[tuple[int, int], int] = {}  # number of places that a target has of a source so far
     for i, target in enumerate(targets):
         for code in lists[target]:
             source, place = ((code >> SHIFT) - 1, code & PLACE) if code > PLACE else (code, 0)

@@ -15,7 +15,7 @@ ARENA = "%arena"
 OWN = "%own"
 NEAR = 60  # lines of text for which a number read from shared memory stays in its register
 SHARES = 4  # positions of an axis that a thread of a team computes at once
-IN_REGISTERS = 64  # arrays of at most so many elements are on the stack
+IN_REGISTERS = 64  # arrays of at most this many elements are on the stack
 SLACK = 16  # readable elements after an array: whole registers are loaded at its end
 PARTIAL = 8  # partial sums of a reduction, and the unit of reserved space
 
@@ -160,7 +160,7 @@ class Values:
             name = self.w.reserve(padded(n) + SLACK, kind)
             self.w.lanes = lanes
             return name
-        if node not in self.places:  # what enters: alive throughout
+        if node not in self.places:  # inputs are alive throughout
             return self.w.beyond(far_bytes(n))
         return self.w.far(self.places[node], f"%array{node}")
 

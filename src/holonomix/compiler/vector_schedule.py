@@ -35,7 +35,7 @@ class Piece:
 
 
 class VectorSchedule:
-    """The pieces of all blocks of a program."""
+    """The pieces of all blocks of a program, in the order in which they are written."""
 
     def __init__(self, program: Program):
         self.program, self.graph = program, program.graph
@@ -47,7 +47,7 @@ class VectorSchedule:
             for part, nodes in (("head", block.nodes[: block.head]), ("body", block.nodes[block.head :])):
                 self.pieces[scope, part] = self._pieces([n for n in nodes if n not in self.deferred])
         self.loops = [p for pieces in self.pieces.values() for p in pieces if p.length]
-        self.first = {id(p): set(p.nodes) for p in self.loops}  # what they compute for the others
+        self.first = {id(p): set(p.nodes) for p in self.loops}  # what they compute for other nodes
         self._repeat()
         self._keep()
         self.read: dict[int, set[int]] = {}  # what each node reads, as it is scheduled now
@@ -76,7 +76,7 @@ class VectorSchedule:
         return total
 
     def _loose(self, n: int) -> int:
-        """Elements that are fetched one by one."""
+        """The number of elements that a node fetches one by one."""
         places, size = self.graph.attr[n].array, self.graph.length[self.graph.args[n][0]]
         return 0 if in_step(places, size) else places.size
 
@@ -136,7 +136,7 @@ class VectorSchedule:
             piece.nodes = self._ordered(again) + piece.nodes
 
     def _ordered(self, nodes: list[int]) -> list[int]:
-        """Arguments first."""
+        """Sort nodes so that arguments come first."""
         g, left, out = self.graph, set(nodes), []
         for n in nodes:
             work = [n]

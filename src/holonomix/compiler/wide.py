@@ -1,18 +1,18 @@
 """Arrays with one long axis: the mechanism for clusters of molecules and chains of many links.
 
-A long axis is not taken apart. Such an array is a `Wide`: a small array of *vector* nodes, each of which stands for
-elements of the axis. Everything that scalar nodes have (shared subexpressions, structural zeros, invariants moved out
-of loops) holds for vector nodes too; the axes of coordinates, sites, small blocks are unrolled as ever, so one vector
-operation is the same arithmetic for all links, molecules or pairs at once. A back end runs neighboring vector
+A long axis is not unrolled. Such an array is a `Wide`: a small array of *vector* nodes, each of which stands for
+elements of the axis. Vector nodes are optimized like scalar nodes (shared subexpressions, structural zeros, invariants
+moved out of loops). Axes of coordinates, sites and small blocks are unrolled as before, so one vector operation is the
+same arithmetic for all links, molecules or pairs at once. A back end runs neighboring vector
 operations as one loop over the axis and keeps in memory only what crosses loops.
 
-An axis of k n elements may be dealt to k vectors of length n: the 3 n atoms of n molecules are three vectors, one for
-each site, so that atoms and molecules meet in the same loops. Which k serves best is found where the array is put
-together.
+An axis of k n elements may be dealt to k vectors of length n, element i to vector i % k: the 3 n atoms of n molecules
+are three vectors, one for each site, so that atoms and molecules share loops. The best k is found when the array is
+assembled.
 
 Primitives that only move elements need no rules of their own: `explode` writes an array as an array of *codes* (vector,
-place), the ordinary rule moves the codes, and `assemble` finds the vectors again: the same one, or a `take` from one at
-constant places, or a choice between a few of them.
+place), the ordinary rule moves the codes, and `assemble` turns them into vectors: an existing one, a `take` from one at
+constant places, or a selection from a few of them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 SHIFT = 32  # a code is (node + 1) << SHIFT | place; anything smaller is a scalar node
 PLACE = (1 << SHIFT) - 1
-MAX_SHORT_AXIS = 5  # axes of at most so many elements are never long
-SHARE = 10  # an axis of a series is long if it has more than one in so many of the elements
+MAX_SHORT_AXIS = 5  # axes of at most this many elements are never long
+SHARE = 10  # an axis of a series is long if more than 1/SHARE of all elements are in arrays with it
 MAX_WAYS = 12  # vectors that one axis is dealt to: the coordinates of a molecule of four atoms
 MAX_SOURCES = 6  # vectors that one vector is assembled from by selects
 MAX_LONG_SOURCES = 16  # the same for vectors of more than MAX_PACKED elements
@@ -70,7 +70,7 @@ class Wide:
 
 
 class Axes:
-    """Which lengths of axes are long, and how they may be dealt."""
+    """The lengths of long axes, and the numbers of vectors that each may be dealt to."""
 
     def __init__(self, long: set[int], weight: Mapping[int, int] | None = None, irregular: bool = False):
         self.long, self.weight = long, weight or dict.fromkeys(long, 1)
@@ -94,7 +94,7 @@ class Axes:
 
 
 def long_axes(jaxprs: Iterable[Any], irregular: bool = False) -> Axes:
-    """The lengths that occur most, of axes that never occur together."""
+    """The lengths with the most elements, such that no array has two of them."""
     weight: Counter[int] = Counter()
     together: set[tuple[int, int]] = set()
 
@@ -134,7 +134,7 @@ def long_axes(jaxprs: Iterable[Any], irregular: bool = False) -> Axes:
 
 
 class Numbers:
-    """An array as an attribute of a node: equal when the bytes are."""
+    """An array as an attribute of a node; equal if the bytes are equal."""
 
     __slots__ = ("array", "key")
 
@@ -183,9 +183,9 @@ def take(g: Graph, v: int, places: np.ndarray) -> int:
 
 
 def _through(g: Graph, v: int, places: np.ndarray) -> int | None:
-    """The same, read from the vectors that `v` is a copy of, where that is no more work: `v` need not be stored.
+    """`take` from the vector that `v` copies elements of, so that `v` need not be stored; None if that is more work.
 
-    `v` is elements of another vector, or such elements with others put in between at known places.
+    `v` may also be such a copy with other elements inserted at known places.
     """
     if g.op[v] == "take":
         (source,), at = g.args[v], g.attr[v].array
@@ -211,7 +211,7 @@ def _through(g: Graph, v: int, places: np.ndarray) -> int | None:
 
 
 def explode(t: Tracer, a: np.ndarray | Wide, through: bool = False) -> np.ndarray:
-    """The array with a code for every element; `through` looks into vectors that were pieced together."""
+    """The array with a code for every element; `through` looks into vectors that were assembled from others."""
     g = t.graph
     if not isinstance(a, Wide):
         flat = np.array(a, np.int64).ravel()
@@ -259,7 +259,7 @@ def assemble(t: Tracer, codes: np.ndarray, kind: str, ways: int | None = None):
 
 
 def _dealing(t: Tracer, codes: np.ndarray, axis: int, ways: int | None) -> tuple[int, int, list[np.ndarray]]:
-    """The cheapest way to deal the long axis: what it costs, the number of vectors, their codes."""
+    """The cheapest way to deal the long axis: its cost, the number of vectors, their codes."""
     rows = np.moveaxis(codes, axis, -1)
     size = rows.shape[-1]
     best = None
@@ -274,7 +274,7 @@ def _dealing(t: Tracer, codes: np.ndarray, axis: int, ways: int | None) -> tuple
 
 
 def _sources(codes: np.ndarray) -> np.ndarray:
-    """What each element comes from: a vector as its number with bits above, a scalar as its number."""
+    """The source of each element: the code of a vector at place 0, or the number of a scalar node."""
     return np.where(codes > PLACE, codes >> SHIFT << SHIFT, codes)
 
 
@@ -312,13 +312,13 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     zero = g.zero[kind]
     vectors = [c for c in sources if c > PLACE]
     odd = _exception(g, codes, from_which, vectors)
-    if odd is not None:  # half a ring that goes round: all but one are in step, and that one is put in
+    if odd is not None:  # half of a ring: all places but one are evenly spaced; treat that one as a scalar
         codes = codes.copy()
         codes[odd] = element_of(g, int(codes[odd]))
         return _vector(t, codes, kind)
     if len(vectors) == 1 and all(c == zero for c in sources if c <= PLACE):
         v, places = (vectors[0] >> SHIFT) - 1, np.where(codes > PLACE, codes & PLACE, -1)
-        even = _filled(places, codes > PLACE, g.length[v])  # zeros among elements in step are put in
+        even = _filled(places, codes > PLACE, g.length[v])  # evenly spaced but for zeros, which a select inserts
         if in_step(places, g.length[v]) is not None or in_step(even, g.length[v]) is None:
             return _moved(t, v, places)
     parts = segments(t, codes, len(sources))
@@ -336,7 +336,7 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
     takes = {c: _filled(codes & PLACE, from_which == c, g.length[(c >> SHIFT) - 1]) for c in vectors}
     loose = any(in_step(places, g.length[(c >> SHIFT) - 1]) is None for c, places in takes.items())
     if loose and len(sources) > 2 and len(codes) > MAX_PACKED:
-        # cyclic reduction: what lies in every second place is in steps itself
+        # cyclic reduction: every second element, taken alone, is evenly spaced
         woven = np.empty_like(codes)
         for j in (0, 1):
             half = _vector(t, codes[j::2], kind)
@@ -353,7 +353,7 @@ def _vector(t: Tracer, codes: np.ndarray, kind: str) -> int:
 
 
 def _exception(g: Graph, codes: np.ndarray, from_which: np.ndarray, vectors: list[int]) -> int | None:
-    """The place of an element without which all elements of its vector are in step."""
+    """The place of an element without which the elements of its vector are evenly spaced; None if there is none."""
     for c in vectors:
         here, size = from_which == c, g.length[(c >> SHIFT) - 1]
         if here.sum() <= MAX_SHORT_AXIS or in_step(_filled(codes & PLACE, here, size), size) is not None:
@@ -367,7 +367,7 @@ def _exception(g: Graph, codes: np.ndarray, from_which: np.ndarray, vectors: lis
 
 
 def _moved(t: Tracer, v: int, places: np.ndarray) -> int:
-    """`take`, with an exact factor of a shifted vector taken out: of `p`, `2 p` and `-2 p` only one is stored."""
+    """`take`, but an exact factor is applied afterward: of `p`, `2 p` and `-2 p` only one is stored."""
     g, size = t.graph, t.graph.length[v]
     factor, x = t.algebra.split(v) if g.kind[v] in FLOATS else (1.0, v)
     if abs(factor) == 1.0 or len(places) != size:
@@ -376,7 +376,7 @@ def _moved(t: Tracer, v: int, places: np.ndarray) -> int:
 
 
 def segments(t: Tracer, codes: np.ndarray, sources: int) -> list[np.ndarray] | None:
-    """Codes that are shorter vectors one after the other, where there are many and each of them is simple."""
+    """Codes of many sources, split into shorter vectors that are cheap to assemble; None if that saves little."""
     if sources <= MAX_SOURCES:
         return None
     best, least = None, len(codes) // 4
@@ -397,7 +397,7 @@ def runs(codes: np.ndarray) -> list[np.ndarray] | None:
 
 
 def _filled(places: np.ndarray, here: np.ndarray, size: int) -> np.ndarray:
-    """Places with any in the gaps: those that go on in step, where the given ones do."""
+    """`places`, with the gaps filled: evenly spaced if the places `here` are, else by any place."""
     k, first = np.arange(len(places)), int(np.argmax(here))
     for even in (k, 2 * k, k // 2, k // 4):
         even = even + places[first] - even[first]
@@ -407,9 +407,9 @@ def _filled(places: np.ndarray, here: np.ndarray, size: int) -> np.ndarray:
 
 
 def in_step(places: np.ndarray, size: int) -> tuple[int, int] | None:
-    """Places that go on evenly, as four times their step and their start; those without an element must be outside.
+    """Four times the step of evenly spaced places, and their start; None if they are not evenly spaced.
 
-    A step of zero says that they go round: `(k + start) % size`.
+    Negative places must lie outside of the vector. A step of zero stands for a rotation: `(k + start) % size`.
     """
     k, there = np.arange(len(places)), places >= 0
     if places.ndim > 1 or not there.any():
@@ -429,7 +429,7 @@ def element_of(g: Graph, code: int) -> int:
 
 
 def dealt(t: Tracer, a: Wide, ways: int) -> Wide:
-    """The same array with its long axis in so many vectors."""
+    """The same array with its long axis dealt to `ways` vectors."""
     if not a.whole and a.ids.shape[a.axis] == ways:
         return a
     kind = t.graph.kind[int(a.ids.flat[0])]
@@ -439,12 +439,12 @@ def dealt(t: Tracer, a: Wide, ways: int) -> Wide:
 
 
 def settled(t: Tracer, a: Any):
-    """A `Wide` that is not `whole`."""
+    """A `whole` array dealt to vectors; any other array as it is."""
     if isinstance(a, Wide) and a.whole:
         return assemble(t, explode(t, a), t.graph.kind[int(a.ids.flat[0])])
     return a
 
 
 def matched(t: Tracer, arrays: Sequence[Any], like: Sequence[np.ndarray | Wide]) -> list:
-    """Arrays dealt as those of `like`."""
+    """Arrays dealt to as many vectors as those of `like`."""
     return [dealt(t, a, b.ids.shape[b.axis]) if isinstance(b, Wide) else a for a, b in zip(arrays, like, strict=True)]

@@ -43,7 +43,7 @@ class Pattern:
 
 
 class Discovered(eqx.Module):
-    """A plain function seen as rows that touch a few particles each, like `Local` with one row per block."""
+    """A plain function whose rows touch a few particles each, evaluated like a `Local` with one row per block."""
 
     fn: Any
     pattern: Pattern = eqx.field(static=True)
@@ -106,7 +106,7 @@ def _pattern(closed: ClosedJaxpr) -> Pattern | None:
 
 
 def _table(starts: np.ndarray, particles: np.ndarray, width: int) -> np.ndarray:
-    """One line per row; a shorter one is aligned with the lines before or after it."""
+    """The particles as a table with one line per row; a shorter line is aligned with its neighbors."""
     table = np.full((starts.size - 1, width), -1)
     counts = np.diff(starts)
     for k in range(width):

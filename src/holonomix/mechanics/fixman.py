@@ -28,8 +28,8 @@ def fixman(system: AbstractSystem, temperature: Real) -> System:
         W(q) = (kT/2) log det(G M^-1 G^T)          for a constrained System, meant as the limit of omega^2/2 |g|^2
         W(q) = kT sum_k log omega_k(q)             for a StiffSystem; the result is its rigid form with U + W
 
-    and the two agree along the manifold where the stiff potential is the penalty. Differentiated automatically. Writing
-    a bond as |r| - L or as |r|^2 - L^2 changes W by a constant only.
+    and the two agree along the manifold if the stiff potential is the penalty. W is differentiated automatically.
+    Whether a bond is written as |r| - L or as |r|^2 - L^2 changes W by a constant only.
     """
     if not is_traced(temperature) and not np.all(np.asarray(temperature) >= 0):
         raise InputError(f"temperature must not be negative, not {temperature}")

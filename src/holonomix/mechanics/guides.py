@@ -63,7 +63,7 @@ def guides_of(system: AbstractSystem, q: np.ndarray, held: Iterable[int] = ()) -
 
 
 def _in_numpy(f: Callable[[Any], Any]) -> Equation:
-    """f without XLA: a picture evaluates it too few times to pay for compilation."""
+    """f evaluated by NumPy, because a picture evaluates it too few times to pay for compilation."""
     programs: dict[tuple[int, ...], Any] = {}
 
     def call(x: np.ndarray) -> np.ndarray:
@@ -75,7 +75,7 @@ def _in_numpy(f: Callable[[Any], Any]) -> Equation:
 
 
 def _reach(rows: np.ndarray, k: int) -> float:
-    """The length of unbounded guides: the size of the mechanism, or the distance of the particle from 0."""
+    """The length of unbounded guides: the size of the mechanism, or the distance of the particle from the origin."""
     size = float(np.max(np.ptp(rows, axis=0)))
     return 0.6 * size if size > 0 else 1.5 * float(np.linalg.norm(rows[k])) or 1.0
 

@@ -38,7 +38,7 @@ class JointFronts:
     """Products by part and by meeting, and the plan of the elimination; rows are numbered by part, row and block."""
 
     meetings: tuple[Meeting, ...]
-    extra: tuple[np.ndarray, ...]  # products of joints that meet several times, where they are added to the first; -1
+    extra: tuple[np.ndarray, ...]  # of joints that meet again: where their products are added; else -1
     plan: Plan
 
     def assemble(self, slots: Slots) -> FrontMatrix:

@@ -50,7 +50,7 @@ class Problem:
 
     @staticmethod
     def from_ase(atoms: Any, potential: Function | None = None, **options: Any) -> Problem:
-        """The problem of an `ase.Atoms` with `potential(q)` or `potential(q, params)` in eV, q of shape (atoms, 3).
+        """The problem of `ase.Atoms`, with `potential(q)` or `potential(q, params)` in eV, q of shape (atoms, 3).
 
         Positions, momenta, masses, `FixBondLengths`, `FixInternals` and `FixAtoms` are converted. Units are ASE's, so
         times are in `ase.units`. Options are `params`, further `constraints`, `dt` (1 fs), `t1` (1 ps) and `name`.

@@ -38,7 +38,7 @@ def _conditions(omega: np.ndarray) -> tuple[np.ndarray, list[str]]:
 def resonances(
     stiff: Any, rows: Numbers, *, margin: float = 0.02, times: np.ndarray | None = None, stacklevel: int = 2
 ) -> np.ndarray:
-    """For each position of `rows` (such as `sol.q`), the distance of the frequencies from coincidence or resonance.
+    """The distance of the frequencies from coincidence or resonance at each position of `rows` (such as `sol.q`).
 
     The distance is the smallest of `|omega_j - omega_k|` (j != k) and `|omega_j +- omega_k +- omega_l|`, over the
     largest frequency (Lubich & Weiss (11), (12)). Below `margin` a `ResonanceWarning` names the row (or its time, where

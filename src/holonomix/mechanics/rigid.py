@@ -81,7 +81,7 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RigidPlan:
-    """Which parts of a coupling are rows of bodies, and what the rows of the others are left with."""
+    """The parts of a coupling that are rows of bodies, and the couplings that remain between the other rows."""
 
     bodies: tuple[int, ...]  # parts with the rows of bodies
     others: tuple[int, ...]
@@ -142,7 +142,7 @@ def rigid_plan(coupling: Coupling, terms: tuple[int, ...], shape: tuple[int, ...
 
 
 def _turning(d: list[Any], a: list[Any], w: list[Any]) -> tuple[list[Any], list[Any]]:
-    """What derivatives `a`, (rows, dim, blocks) for each director d, have along rotations, and the weights of that."""
+    """The components along rotations of the derivatives `a`, (rows, dim, blocks) for each director; and their weights."""
     along = lambda i, j: None if a[j] is None else jnp.sum(d[i][None] * a[j], axis=1)
     found, weights = [], []
     for i, j in pairs(len(d)):
@@ -174,7 +174,7 @@ class RigidGram(eqx.Module):
 
     jac: Any  # StructuredJacobian
     directors: list[list[Any]]  # for each part of bodies, (dim, blocks) of each director
-    inverse: list[list[Any]]  # inverse masses of the same, (blocks,)
+    inverse: list[list[Any]]  # their inverse masses, (blocks,)
     weight: Any  # inverse masses of all particles
     plan: RigidPlan = eqx.field(static=True)
 

@@ -311,7 +311,7 @@ def _foot_sizes(args: PyTree) -> Any:
 
 
 def penalized(system: System, omega: ArrayLike) -> StiffSystem:
-    """The constraint of a system replaced by the stiff potential `omega^2/2 |g|^2`."""
+    """The stiff system with the constraint of `system` replaced by the potential `omega^2/2 |g|^2`."""
     if not system.has_constraints:
         raise InputError("there is nothing to penalize: this system has no constraint")
     if system.rheonomic:
@@ -323,7 +323,7 @@ def penalized(system: System, omega: ArrayLike) -> StiffSystem:
             "potential: V(q, t) + omega**2 / 2 * sum(g(q, t)**2)"
         )
     if system.time_dependent or system.magnetic:
-        what = "potential depends on time" if system.time_dependent else "vector potential has no place in a stiff one"
+        what = "potential depends on time" if system.time_dependent else "vector potential is not supported"
         raise InputError(
             f"this system cannot be penalized: its {what}. Write the springs into the potential, V + omega**2 / 2 * "
             "sum(g**2), and give the sum to hx.System"

@@ -95,7 +95,7 @@ class System(AbstractSystem):
 
     @property
     def constrained(self) -> bool:
-        """The same as `has_constraints`."""
+        """Whether the motion is constrained; the same as `has_constraints`."""
         return self.has_constraints
 
     @property

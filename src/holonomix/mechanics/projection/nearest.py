@@ -55,7 +55,7 @@ def nearest_point(
         length = lambda x: jnp.sum(x * system.mass_form(q).momentum(q, x))  # squared, in the mass metric
 
         def tried(x: Numbers):
-            """A candidate with its Jacobian, its residual and the norm of that."""
+            """A candidate with its Jacobian, its residual and the norm of the residual."""
             here, multipliers = x[: q.size].reshape(q.shape), x[q.size :]
             jac = system.linearize(here, t)
             off = here - q + system.inverse_mass(q, jac.transpose(multipliers))
