@@ -142,7 +142,7 @@ def rigid_plan(coupling: Coupling, terms: tuple[int, ...], shape: tuple[int, ...
 
 
 def _turning(d: list[Any], a: list[Any], w: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The components along rotations of the derivatives `a`, (rows, dim, blocks) for each director; and their weights."""
+    """The components along rotations of derivatives `a`, (rows, dim, blocks) for each director; and their weights."""
     along = lambda i, j: None if a[j] is None else jnp.sum(d[i][None] * a[j], axis=1)
     found, weights = [], []
     for i, j in pairs(len(d)):

@@ -82,7 +82,7 @@ def dry_friction(torque: float, speed: float) -> Callable[[Any, Any, Any], Any]:
 
 
 class Stop(eqx.Module):
-    """Elastic stops: `k/2 (depth)^2` where a joint's position leaves its range; angles count from its middle."""
+    """Elastic stops: `k/2 depth^2` outside of the range of a joint; angles count from the middle of the range."""
 
     coordinate: JointCoordinate
     stiffness: Any

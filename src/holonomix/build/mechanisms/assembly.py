@@ -1,4 +1,4 @@
-"""Bringing a mechanism together, and finding the rows that depend on others; dense, once per mechanism."""
+"""Assembly of a mechanism, and a search for rows that depend on others; dense, once per mechanism."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .joints import Joint
 from .terms import ProductRows, product_data, rigid_products
 
 RANK = 1e-9  # singular values of the scaled Jacobian below this share of the largest count as zero
-STEP = 1e-2  # how far (in units of the size of the mechanism) other positions for the rank decision are
+STEP = 1e-2  # distance to other positions for the rank decision, in units of the size of the mechanism
 
 
 @dataclasses.dataclass
 class Equations:
-    """All rows of a mechanism: those that keep bodies rigid first, then the rows of the joints in their order."""
+    """All rows of a mechanism: first those that keep bodies rigid, then those of the joints in their order."""
 
     bodies: list[Body]
     joints: list[Joint]
@@ -53,8 +53,8 @@ class Equations:
     def blocks(self, frames: np.ndarray, t: np.ndarray) -> Iterator[tuple[Any, Any, np.ndarray, np.ndarray]]:
         """Rows for `frames` of all bodies at several times, `(times, bodies, dim + 1, dim)`, in blocks.
 
-        Of each block the numbers of its rows, those of the bodies of each row `(rows, bodies)`, the values
-        `(times, rows)` and the derivatives with respect to the frames, `(times, rows, bodies, dim + 1, dim)`.
+        Each block has the numbers of its rows, the numbers of the bodies of each row `(rows, bodies)`, the values
+        `(times, rows)`, and the derivatives with respect to the frames, `(times, rows, bodies, dim + 1, dim)`.
         """
         products, phases = self._rows
         if products:
@@ -125,9 +125,9 @@ class Equations:
         return self.jacobian(q, t) / root, root
 
     def sizes(self, q: np.ndarray) -> np.ndarray:
-        """What changes of the coordinates are small against, `(coordinates,)`: the mechanism's length, or 1.
+        """The natural scale of each coordinate, `(coordinates,)`: the mechanism's length, or 1 for directors.
 
-        So nothing depends on the unit of length. Directors are of length 1.
+        With it, nothing depends on the unit of length.
         """
         centers = q[[body.first for body in self.bodies]]
         reach = [float(np.abs(centers - centers[0]).max())]
@@ -142,7 +142,7 @@ class Equations:
 
 
 def close(equations: Equations, q: np.ndarray, t: float, what: str, iterations: int = 200) -> np.ndarray:
-    """The configuration nearest to q (in the mass metric, nearly) with all rows zero: Levenberg-Marquardt.
+    """The configuration with all rows zero nearest to q (nearly, in the mass metric), by Levenberg-Marquardt.
 
     `ConvergenceError` names the joints that stay open and by how much.
     """
@@ -198,14 +198,14 @@ def row_sizes(jacobian: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Redundancy:
-    """Rank of the rows: at the start, and all along the motion; which rows are left out of the solves."""
+    """The rank of the rows at the start and along the motion, and the rows that are left out of the solves."""
 
     rows: int
     rank: int
     rank_at_start: int
     coordinates: int
     dropped: tuple[int, ...]
-    involved: tuple[int, ...]  # rows that depend on each other at the start beyond what is dropped
+    involved: tuple[int, ...]  # rows that depend on each other at the start, beyond those left out
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -218,10 +218,10 @@ class Redundancy:
 
 
 def find_redundant(equations: Equations, q: np.ndarray, t: float) -> Redundancy:
-    """Rows that depend on others at q and around it; of these the best conditioned choice is left out.
+    """Rows that depend on others at q and around it; the choice of rows to leave out is the best conditioned one.
 
-    A row that is dependent wherever the mechanism can go changes nothing but the reactions. Where only the start is
-    special (all bars of a parallelogram in one line) the rank is higher nearby: that is told apart by moving a little.
+    A row that depends on others in every position affects only the reactions. If only the start is special (all bars
+    of a parallelogram in one line), the rank is higher at nearby positions, which are also tested.
     """
     values, null, basis = _rank(equations, q, t)
     rank_at_start = rank = int(values)
@@ -264,7 +264,7 @@ def _nearby(equations: Equations, q: np.ndarray, way: np.ndarray, t: float) -> n
 
 
 def _choose(equations: Equations, null: np.ndarray) -> tuple[int, ...]:
-    """Rows to leave out, one per vanishing combination: rows of joints only, later joints first where it is a tie."""
+    """Rows to leave out, one per vanishing combination: rows of joints only, later joints first if equally good."""
     left = null.copy()
     allowed = np.array([kind == "joint" for kind, _, _ in equations.owners])
     for at, (kind, owner, k) in enumerate(equations.owners):

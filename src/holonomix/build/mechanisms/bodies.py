@@ -4,7 +4,7 @@
 A body whose `E_i` vanish keeps fewer directors: a plate two, a rod one, a point mass none; a planar body has one.
 
 Joints and forces are written for the *frame* of a body, `(x, d_1, ..., d_dim)`, whatever it is made of; `expand`
-makes the frame from the particles, and `pull` brings a force on the frame back to them.
+computes the frame from the particles, and `pull` the force on the particles from a force on the frame.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def frame_rate(kind: str, x: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Inertia:
-    """What a body is made of: kind, mass, principal axes in body coordinates (columns), masses of its directors."""
+    """The inertia of a body: kind, mass, principal axes in body coordinates (columns), masses of its directors."""
 
     kind: str
     mass: float
@@ -182,7 +182,7 @@ def rotation_matrix(what: str, rotation: Any, dimension: int) -> np.ndarray:
 
 
 def repair_inertia(mass: float, matrix: np.ndarray) -> tuple[np.ndarray, str]:
-    """An inertia that a body of this mass can have, nearest to the given one, and what changed ("" if nothing).
+    """The nearest inertia that a body of this mass can have, and a text about the change ("" if none).
 
     Negative Euler moments are set to zero. A body without extent in two or three directions gets a thickness: of a rod
     1 % of its length, of a point that of a ball of water (1000 per unit of volume).
@@ -215,11 +215,11 @@ class Body(BodyResults):
         self.center = np.zeros(dimension) if center is None else np.asarray(center, float)
         self.origin, self.attitude = np.zeros(dimension), np.eye(dimension)
         self.velocity0, self.spin0 = np.zeros(dimension), np.zeros(3 if dimension == 3 else ())
-        self.given: set[str] = set()  # which of "velocity" and "angular velocity" were given and so are kept
+        self.given: set[str] = set()  # which of "velocity" and "angular velocity" the user prescribed
         self.first = -1  # its first particle
         self.shapes: list[tuple[AbstractShape, np.ndarray, np.ndarray]] = []
         self.color = ""
-        self.rotor: Any = None  # for an armature, position and radius: no weight, no momentum, not drawn
+        self.rotor: Any = None  # of an armature: position and radius; without weight or momentum, not drawn
 
     @property
     def fixed(self) -> bool:
@@ -277,7 +277,7 @@ class Body(BodyResults):
             turn = lambda r: self.spin0 * np.array([-r[1], r[0]])
         count = KINDS[self.kind] - 1
         x = np.stack([self.origin + arm, *frame[:count]])
-        # of a body of which only the angular velocity was given the center of mass is at rest, if the joints let it
+        # if only the angular velocity is given, the center of mass rests if the joints allow it
         velocity = 0 * arm if self.given == {"angular velocity"} else self.velocity0 + turn(arm)
         v = np.stack([velocity, *(turn(d) for d in frame[:count])])
         return x, v, np.array([self.mass, *self.inertia.directors])

@@ -1,4 +1,4 @@
-"""Close loops by joint positions, for files whose loops are so far open that moving single bodies fails."""
+"""Close loops by joint positions, for files with loops so far open that moving single bodies fails."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Description:
         self.ground = Body("ground", dimensions, None)
         self.bodies: list[Body] = []
         self.joints: list[Joint] = []
-        self.unsupported: list[str] = []  # what an importer left out
+        self.unsupported: list[str] = []  # features of a file that the importer left out
         self.frames: dict[str, Frame] = {}
         self.repaired: list[str] = []  # inertias that an importer changed
         self.when_empty = "add one with m.body(...)"
@@ -74,10 +74,10 @@ class Description:
 
         `inertia` holds three principal moments along the body's axes or a 3 x 3 matrix, about the center of mass; in
         the plane it is one number. `position` and `rotation` (a matrix, a quaternion (w, x, y, z), or in the plane an
-        angle) place the body's frame, `center` is the center of mass in it. `velocity` (of the
-        origin of that frame) and `angular_velocity` are in world coordinates; a given one is kept, and what is not
-        given, here and for other bodies, follows from the joints, as near to rest as possible.
-        A body without inertia about one or two of its axes (an ideal plate or rod) takes fewer coordinates.
+        angle) place the body's frame, `center` is the center of mass in it. `velocity` (of the origin of that frame)
+        and `angular_velocity` are in world coordinates. Given velocities are kept; the others are as near to rest as
+        the joints allow. A body without inertia about one or two of its axes (an ideal plate or rod) takes fewer
+        coordinates.
         """
         name = self._new_name(name, "body")
         made = make_inertia(name, self.dimensions, mass, inertia, shape, density)
@@ -144,7 +144,7 @@ class Description:
         return name
 
     def _free_name(self, what: str, name: str, taken: Collection[str] = ()) -> str:
-        """A name of a file as it is, or after the kind of thing that has it where another one is called so too."""
+        """The name from a file; if it is already taken, with the kind of the thing before it (`joint NAME`)."""
         return f"{what} {name}" if name in self._names or name in taken else name
 
     def __getitem__(self, name: str) -> Any:
@@ -155,10 +155,10 @@ class Description:
     # -- joints ---------------------------------------------------------------------------------------------------
 
     def joint(self, kind: str, name: str | None, a: Body | Frame, b: Body | Frame, **options: Any) -> Joint:
-        """A joint of any kind by its name; the methods below are shorter.
+        """A joint of the kind with this name; the methods below are shorter.
 
-        Between frames, as in `m.fixed("loop", m["end_A"], m["end_B"])`, the joint holds the frames together: their
-        origins are its points, and its axis is their z axis unless `axis`, in their coordinates, is given.
+        A joint between frames, as in `m.fixed("loop", m["end_A"], m["end_B"])`, holds the frames together. Their
+        origins are its points. Its axis is their z axis, or `axis` in their coordinates.
         """
         name = self._new_name(name, "joint")
         why = f"joint {name!r}"
@@ -168,7 +168,7 @@ class Description:
         return self._add_joint(make_joint(name, kind, a, b, options))
 
     def _add_stack(self, names: list[str], a: Body, b: Body, parts: list[Any]) -> list[Joint]:
-        """Slides and hinges in a row, each a joint of its own name; see `make_stack`."""
+        """Slides and hinges in series, each a joint with its own name; see `make_stack`."""
         names = [self._new_name(name, "joint") for name in names]
         return [self._add_joint(joint) for joint in make_stack(names, a, b, parts)]
 
@@ -235,19 +235,19 @@ class Description:
         point_b: Given = None,
         length: Given = None,
     ) -> Joint:
-        """A massless rod between two points given in the bodies; its length is their distance as placed."""
+        """A massless rod between two points given in the bodies; by default its length is their distance as placed."""
         return self.joint("distance", name, a, b, point_a=point_a, point_b=point_b, length=length)
 
     def point_on_line(
         self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
-        """A point of b stays on a line of a: the line through `at` along `axis`, where b stands."""
+        """The point of b that is placed at `at` stays on a line of a, through `at` along `axis`."""
         return self.joint("point_on_line", name, a, b, at=at, axis=axis, **own)
 
     def point_on_plane(
         self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
     ) -> Joint:
-        """A point of b stays on a plane of a: the plane through `at` with the normal `axis`, where b stands."""
+        """The point of b that is placed at `at` stays on a plane of a, through `at` with the normal `axis`."""
         return self.joint("point_on_plane", name, a, b, at=at, axis=axis, **own)
 
     def screw(
@@ -267,9 +267,10 @@ class Description:
     def gear(self, name: str | None, first: Joint, second: Joint, *, ratio: Given, offset: float = 0.0) -> Joint:
         """The position of `second` is `ratio` times that of `first`, plus `offset`.
 
-        Positions are angles or distances (a rack and pinion couples the two). Between angles that make full turns the
-        ratio must be one of whole numbers, as those of teeth are, and full turns of either do not count; otherwise
-        angles stay within half a turn. `configure` places one joint as the other says.
+        Positions are angles or distances (a rack and pinion couples the two). For angles that make full turns, the
+        ratio must be a quotient of whole numbers, such as numbers of teeth; full turns are then ignored. With any
+        other ratio angles must stay within half a turn. If `configure` gets the position of one of the joints, the
+        other one follows.
         """
         name = self._new_name(name, "joint")
         why = f"joint {name!r}"
@@ -298,7 +299,7 @@ class Description:
         """Add `inertia/2 x'^2` to the kinetic energy of a joint position x, as a geared rotor does.
 
         The rotor is a point on a circle (for a slide, on a line) that moves with the joint. It has no weight and no
-        momentum, and all masses stay constant.
+        momentum, and masses remain constant.
         """
         coordinate = self._position("an armature", joint, which)
         value = number("an armature: inertia", inertia, 0)
@@ -362,7 +363,7 @@ class Description:
             self._joint_forces.append((joint, which, damping, None))
 
     def motor(self, joint: Joint, torque: Callable[[Any, Any, Any], Any] | float | str, which: int = 0) -> None:
-        """A torque (or force) `torque(t, angle, rate)` on a joint, opposite on its two bodies; or a constant one.
+        """A torque (or force) `torque(t, angle, rate)` of a joint, opposite on its two bodies; or a constant one.
 
         `angle` lies in (-pi, pi]. A string names a command: a parameter of the system, initially zero.
         """
@@ -375,10 +376,10 @@ class Description:
         self._joint_forces.append((joint, which, 0.0, torque))
 
     def parameter(self, name: str, value: ArrayLike) -> None:
-        """A parameter of the system for functions of the user, such as a gain.
+        """A parameter of the system for your own functions, such as a gain.
 
-        `m.motor(joint, lambda t, angle, rate, params: -params["gain"] * rate)`: functions of motors, forces and torques
-        that require a fourth argument get all parameters in it.
+        Functions of motors, forces and torques with a fourth argument receive all parameters in it:
+        `m.motor(joint, lambda t, angle, rate, params: -params["gain"] * rate)`.
         """
         if not isinstance(name, str) or not name or name in self._commands:
             raise InputError(f"the name of a parameter must be a text that no command has, not {name!r}")
@@ -392,7 +393,7 @@ class Description:
             raise InputError(f"command {name!r} has shape {self._commands[name]} elsewhere, not {shape}: use two names")
 
     def command(self, motor: str, command: Any, *, dt: float | None = None) -> None:
-        """Set the command of a motor of a file: a number, a function of `(t, position, rate)`, or an array.
+        """Set the command of a motor that a file defines: a number, a function of `(t, position, rate)`, or an array.
 
         An array has one entry per time step `dt`, from t = 0. It is interpolated between entries and constant after the
         last. Commands have the units of the file. A new command replaces the previous one.
@@ -414,7 +415,7 @@ class Description:
         self._joint_forces.append((joint, which, 0.0, dry_friction(torque, speed)))
 
     def stop(self, joint: Joint, lower: float, upper: float, *, stiffness: float, which: int = 0) -> None:
-        """Elastic stops of a joint: a spring acts outside of the range, which for angles spans at most one turn."""
+        """Elastic stops of a joint: a spring acts outside of the range. A range of angles spans at most one turn."""
         kind = self._position("a stop", joint, which).kind
         lower, upper = number("a stop: lower", lower), number("a stop: upper", upper)
         stiffness = number("a stop: stiffness", stiffness, 0)
@@ -423,7 +424,7 @@ class Description:
         self._stops.append((joint, which, lower, upper, stiffness))
 
     def drive(self, joint: Joint, angle: Any = None, *, distance: Any = None, which: int = 0) -> Joint:
-        """Prescribes a joint's position as a function of time; the reaction of the drive is a joint of its own."""
+        """Prescribe a joint's position as a function of time; the drive is a joint with a reaction of its own."""
         motion = angle if angle is not None else distance
         if not callable(motion) or (angle is not None and distance is not None):
             raise InputError("a drive needs angle= or distance=, a function of time")
@@ -433,9 +434,9 @@ class Description:
         return self._add_joint(Joint(name, "drive", joint.a, joint.b, [row], joint.place, joint.axis))
 
     def start_velocity(self, body: Body, velocity: Given = None, angular_velocity: Given = None) -> None:
-        """The velocity of a body's origin at the start, or its angular velocity, or both, in world coordinates.
+        """Set the start velocity of a body's origin, or its angular velocity, or both, in world coordinates.
 
-        As in `body`, for bodies that exist: those of the gallery, or of files.
+        As `velocity` and `angular_velocity` of `body`, for bodies that exist already, for instance from a file.
         """
         why = f"body {self._own_body('a start velocity', body).name!r}"
         if body.fixed or ("point" in body.kind and angular_velocity is not None):
@@ -450,7 +451,7 @@ class Description:
             body.given.add("angular velocity")
 
     def start_rate(self, joint: Joint, rate: float, which: int = 0) -> None:
-        """The rate that a joint has at the start; velocities that are not given are the nearest to rest with it."""
+        """Set the rate of a joint at the start; velocities that are not given are the nearest to rest that fit."""
         self._position("a start rate", joint, which)
         self._rates.append((joint, which, number(f"joint {joint.name!r}: its rate", rate)))
 

@@ -54,7 +54,7 @@ class Pairs(eqx.Module):
 
 
 def make_pairs(several: list[tuple[Vector, tuple[Body, ...], float, float, float]]) -> list[Pairs]:
-    """Springs `(difference, bodies, stiffness, length, damping)`, gathered by kinds of bodies."""
+    """Group springs `(difference, bodies, stiffness, length, damping)` by the kinds of their bodies."""
     groups: dict[Any, list[Any]] = {}
     for spring in several:
         groups.setdefault((tuple(body.kind for body in spring[1]), spring[3] == 0.0), []).append(spring)
@@ -107,9 +107,9 @@ class MechanismPotential(eqx.Module):
 
 
 class JointForce(eqx.Module):
-    """A motor `torque(t, x, rate)` on a joint's position x, less `damping * rate`: work is `torque * dx`.
+    """A motor `torque(t, x, rate)` on a joint's position x, minus `damping * rate`; its work is `torque * dx`.
 
-    A string in place of the function names a parameter.
+    A string instead of the function names a parameter.
     """
 
     coordinate: JointCoordinate

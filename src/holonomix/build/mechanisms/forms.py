@@ -1,4 +1,4 @@
-"""What rows and positions of joints are made of: products of vectors that are linear in the frames of bodies.
+"""The parts of rows and positions of joints: products of vectors that are linear in the frames of bodies.
 
 Every row of a joint is `A . B - c` with vectors `A`, `B` such as a point of a body, the difference of two points, or a
 direction fixed in a body; the position of a joint (an angle or a distance) is made of such products too. Rows are data
@@ -115,10 +115,10 @@ class Coordinate:
 class PhaseRow:
     """`sum_j n_j theta_j - phase(t) = 0` for joint positions, up to full turns where angles count turns.
 
-    With whole numbers `n_j` before the angles the sum jumps by full turns when an angle passes one, so gears and
-    screws may turn for ever; with other numbers the angles must stay within (-pi, pi). A step solves for the sine of
-    the sum, which is smooth and has the same value and slope at the zeros; but it vanishes half a turn away as well, so
-    where rough positions are brought together it is the sum itself.
+    If all factors `n_j` of angles are whole numbers, the sum is taken modulo full turns, so gears and screws may turn
+    without limit. Otherwise angles must stay within (-pi, pi). A step solves for the sine of the sum, which is smooth
+    and has the same value and slope at the zeros. The sine also vanishes half a turn away, so the assembly of rough
+    positions uses the sum itself.
     """
 
     terms: tuple[tuple[float, Coordinate], ...]
@@ -131,7 +131,7 @@ class PhaseRow:
 
     @property
     def winding(self) -> bool:
-        """Whether full turns are left out: there are angles, all with whole numbers."""
+        """Whether the sum is taken modulo full turns: there are angles, and all their factors are whole numbers."""
         angles = [n for n, coordinate in self.terms if coordinate.kind == "angle"]
         return bool(angles) and all(float(n).is_integer() for n in angles)
 
@@ -140,7 +140,7 @@ class PhaseRow:
         return max(abs(n) for n, _ in self.terms)
 
     def over_frames(self, frames: Mapping[int, np.ndarray], t: np.ndarray) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-        """The sum less full turns, and derivatives, as of a `Coordinate`."""
+        """The sum modulo full turns, and its derivatives, as for a `Coordinate`."""
         total = np.full(np.shape(t), -self.phase)
         if self.drive is not None:
             total = total - np.vectorize(lambda x: float(self.drive(x)))(t)
@@ -159,9 +159,9 @@ Row = ProductRow | PhaseRow
 
 
 def frames_of(kinds: tuple[str, ...], x: Numbers) -> Any:
-    """The frames of bodies one after the other, `(bodies * (dim + 1), dim)`, from their particles.
+    """The concatenated frames of bodies, `(bodies * (dim + 1), dim)`, from their particles.
 
-    Without kinds x has the frames already.
+    Without `kinds`, x already holds frames.
     """
     if not kinds:
         return x

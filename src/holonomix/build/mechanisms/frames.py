@@ -14,7 +14,7 @@ from .joints import across, numbers
 
 
 class Frame:
-    """A point and axes fixed in a body (or the ground), as `m["tool0"]` gives it; joints take it in place of a body."""
+    """A point and axes fixed in a body (or the ground), such as `m["tool0"]`; joints accept it instead of a body."""
 
     def __init__(self, owner: Any, name: str, body: Body, point: np.ndarray, turn: np.ndarray):
         self.owner, self.name, self.body, self.at, self.turn = owner, name, body, point, turn
@@ -55,10 +55,10 @@ class Frame:
 def ends_of_joint(
     why: str, kind: str, a: Body | Frame, b: Body | Frame, options: dict[str, Any]
 ) -> tuple[Body, Body, dict[str, Any]]:
-    """Bodies and options of a joint between frames; a body beside a frame counts as its own frame.
+    """Bodies and options of a joint between frames; a body paired with a frame stands for its own frame.
 
-    Where no point of the world is given the frames coincide at position zero, and points and axes are in coordinates of
-    the frames (the axis is z, in the plane x, by default).
+    If no point of the world is given, the frames coincide at position zero, and points and axes are in coordinates of
+    the frames (the default axis is z, in the plane x).
     """
     bodies = [x.body if isinstance(x, Frame) else x for x in (a, b)]
     if not (isinstance(a, Frame) or isinstance(b, Frame)) or options.get("at") is not None:

@@ -1,6 +1,6 @@
 """Functions that are written for JAX, and their derivatives, evaluated by NumPy.
 
-What is computed a few times, such as the rows of a mechanism while it is assembled, is traced but not compiled.
+Functions that are evaluated a few times only, such as the rows of a mechanism during assembly, are not compiled.
 """
 
 from __future__ import annotations

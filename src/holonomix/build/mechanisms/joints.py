@@ -1,7 +1,7 @@
-"""Joints: which rows each kind has, and which positions (angles, distances) it leaves free.
+"""Joints: the rows of each kind, and the positions (angles, distances) that it leaves free.
 
-Frames: `(u, v, w)` is fixed in body a with w along the joint's axis; `(u, v, w)` in body b coincides with it where the
-bodies stand when the joint is made, so every angle is zero there. P is the joint's point in each body.
+Frames: `(u, v, w)` is fixed in body a with w along the joint's axis. `(u, v, w)` in body b coincides with it at the
+positions of the bodies when the joint is created, so every angle is zero there. P is the joint's point in each body.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGEST_WHOLE = 64
 
 
 class Joint(JointResults):
-    """A joint of a mechanism, as `m.revolute(...)` and its sisters return it."""
+    """A joint of a mechanism, as `m.revolute(...)` and the methods of other kinds return it."""
 
     def __init__(self, name: str, kind: str, a: Body, b: Body, rows: list[Row], place: Place | None, axis: Any = None):
         self.name, self.kind, self.a, self.b, self.rows = name, kind, a, b, rows
@@ -45,7 +45,7 @@ class Joint(JointResults):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a joint sits: its point in each body, and the frames, all in coordinates of the bodies."""
+    """The place of a joint: its point in each body, and the frames, all in coordinates of the bodies."""
 
     point_a: np.ndarray
     point_b: np.ndarray
@@ -217,7 +217,7 @@ class Rows:
         return [ProductRow(self.at_a(1), self.apart), straight]
 
     def _if_possible(self, make: Any) -> list[Coordinate]:
-        """Positions that need directions which point masses and rods do not have are left out."""
+        """The positions that `make` returns; none if they need directions that point masses and rods do not have."""
         try:
             return make()
         except InputError:
@@ -262,14 +262,14 @@ class Rows:
         return [*sideways, *parallel, screw]
 
     def in_a(self, direction: np.ndarray) -> Vector:
-        """A direction of the world as placed, fixed in a."""
+        """A direction fixed in a, from its world coordinates as placed."""
         return vector(self.a, self.a.attitude.T @ direction, self.why, point=False)
 
     def in_b(self, direction: np.ndarray) -> Vector:
         return vector(self.b, self.b.attitude.T @ direction, self.why, point=False)
 
     def _universal(self) -> list[Row]:
-        """Two axes, `axis` fixed in a and `axis2` fixed in b, that keep their angle (90 degrees as a rule)."""
+        """Two axes, `axis` fixed in a and `axis2` fixed in b, that keep their angle (usually 90 degrees)."""
         if self.place.axis2 is None:
             raise InputError(f"{self.why}: a universal joint needs axis (fixed in a) and axis2 (fixed in b)")
         first = self.a.attitude @ self.place.frame_a[:, 2]
@@ -280,7 +280,7 @@ class Rows:
         return [*self.same_point(), *rows]
 
     def turns(self, axes: list[np.ndarray]) -> tuple[list[Row], list[Coordinate]]:
-        """Rows and angles of up to three hinges in a row, of which the first turns about w of the frame of a."""
+        """Rows and angles of up to three hinges in series; the first turns about w of the frame of a."""
         if len(axes) == 3:
             return [], self._three_turns(*axes)
         if len(axes) == 2:
@@ -302,7 +302,7 @@ class Rows:
         return [ProductRow(self.in_a(w1), self.in_b(w2), lean)], [first, second]
 
     def _three_turns(self, w1: np.ndarray, w2: np.ndarray, w3: np.ndarray) -> list[Coordinate]:
-        """Euler's angles about axes normal to each other; the second one stays within a quarter turn."""
+        """Euler angles about axes normal to each other; the second one must stay within a quarter turn."""
         v = np.cross(w1, w3)
         up = float(w1 @ np.cross(w2, w3)) * w1
         return [
@@ -313,10 +313,10 @@ class Rows:
 
 
 def coupling_row(terms: list[tuple[float, Coordinate]], offset: float) -> tuple[PhaseRow, bool]:
-    """`sum_j n_j x_j = offset`, with whole numbers before angles where there are any; and whether that succeeded.
+    """`sum_j n_j x_j = offset` with whole numbers as factors of angles, and whether such factors were found.
 
-    One angle gets the number 1 (a rack and pinion). Several whose ratios are those of whole numbers up to 64 (teeth of
-    gears) are cleared of denominators.
+    A single angle gets the factor 1 (a rack and pinion). If the ratios of several are quotients of whole numbers up to
+    64 (teeth of gears), denominators are cleared.
     """
     angles = [n for n, coordinate in terms if coordinate.kind == "angle" and n != 0]
     if not angles:

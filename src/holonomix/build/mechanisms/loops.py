@@ -13,7 +13,7 @@ UNIVERSAL = {f"UJOINT_{a}{b}" for a, b in itertools.permutations("XYZ", 2)}
 
 
 def read_loops(given: str | Path | Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    """`closed_loop`, `type`, `joint_name` and `joint_type`, checked; lists are empty where nothing is given."""
+    """Check and return `closed_loop`, `type`, `joint_name` and `joint_type`; missing ones are empty lists."""
     found = {} if given is None else given if isinstance(given, Mapping) else _read(Path(given))
     pairs = list(found.get("closed_loop") or [])
     kinds = list(found.get("type") or ["6d"] * len(pairs))

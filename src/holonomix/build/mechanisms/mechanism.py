@@ -1,4 +1,4 @@
-"""`Mechanism`: bodies and joints put together, assembled, and turned into a `Problem`."""
+"""`Mechanism`: bodies and joints that are assembled and become a `Problem`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Mechanism(Description):
     """
 
     redundancy: Redundancy | None = None  # known after `problem`
-    _kept: tuple[tuple[str, Any, int], ...] = ()  # whose rows the system has, in its order
+    _kept: tuple[tuple[str, Any, int], ...] = ()  # the owners of the system's rows, in its order
 
     # -- assembly ---------------------------------------------------------------------------------------------------
 
@@ -70,9 +70,9 @@ class Mechanism(Description):
         return *move_rotors(self.bodies, q, v), masses
 
     def assemble(self, t: float = 0.0) -> Mechanism:
-        """Moves the bodies from where they were placed to where all joints are closed; returns the mechanism.
+        """Move the bodies to the nearest positions in which all joints are closed; return the mechanism.
 
-        The change is the least one, heavy bodies move least. `ConvergenceError` names the joints that cannot close.
+        Distances are weighted by mass, so heavy bodies move least. `ConvergenceError` names joints that cannot close.
         """
         q = self._closed(self.equations, t)
         for body in self.bodies:
@@ -114,13 +114,13 @@ class Mechanism(Description):
             return close(equations, found, t, self.name)
 
     def configure(self, positions: Any = None, velocities: Any = None) -> Mechanism:
-        """Places the bodies by joint positions and rates given by name, from the ground outward; returns the mechanism.
+        """Place the bodies, from the ground outward, by names and positions of joints; return the mechanism.
 
-        Joints that are not named get the position zero, or that which a gear gives them. `assemble` (or `problem`)
-        closes loops: named joints keep their positions where that is possible, otherwise these are a first guess.
-        The position of a ball joint is a rotation (a quaternion or a matrix) of b against a, in coordinates of a.
-        `velocities` replaces the velocities given to the bodies: named rates are kept exactly, other joints of a tree
-        rest, and those of loops get what follows.
+        Joints that are not named get the position zero, or the one that follows from a gear. `assemble` (or `problem`)
+        closes loops. Named joints keep their positions if that is possible; otherwise these are a first guess. The
+        position of a ball joint is a rotation (a quaternion or a matrix) of b relative to a, in coordinates of a.
+        `velocities` are rates of joints, which replace the velocities of bodies. Named rates are kept exactly, other
+        joints of a tree rest, and the rates of joints in loops follow.
         """
         configure(self, positions or {}, velocities)
         return self
@@ -128,13 +128,11 @@ class Mechanism(Description):
     def problem(
         self, dt: float = 1e-3, t1: float = 10.0, *, t0: float = 0.0, name: str = "", params: Any = ()
     ) -> Problem:
-        """The mechanism as a `Problem`: assembled, velocities made consistent, redundant rows left out.
+        """Assemble the mechanism and return it as a `Problem` with consistent velocities and without redundant rows.
 
-        Velocities given to bodies and joints are kept, the others are the nearest to rest that go with them; an
-        `InputError` names those that contradict the joints or each other.
-
-        `m.redundancy` then says how many rows depend on others; their joints keep all their rows for the reactions.
-        `ConstraintRankError` where the mechanism stands in a singular position.
+        Velocities given to bodies and joints are kept; the others are as near to rest as possible. An `InputError`
+        names velocities that contradict the joints or each other. `ConstraintRankError` means that the mechanism starts
+        in a singular position. Afterward `m.redundancy` says how many rows depend on others; reactions use all rows.
 
         `params` names numbers of `m.parameters()` that become parameters of the system, such as `["arm.mass"]`, or
         gives their values, `{"arm.mass": 2.0}`, also traced ones. `problem.with_params({...})` changes them later.
@@ -172,7 +170,7 @@ class Mechanism(Description):
         return problem.with_params(dict(params)) if names and isinstance(params, Mapping) else problem
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """The numbers that `problem(params=...)` can make parameters of the system, with their present values.
+        """The numbers that `problem(params=...)` can turn into parameters of the system, with their current values.
 
         Masses, principal moments of inertia, the places of joints in their bodies, lengths of rods, stiffness, rest
         positions, lengths and damping of springs, armatures. A second spring of a joint is `elbow.stiffness 2`.
@@ -180,7 +178,7 @@ class Mechanism(Description):
         return {name: quantity.read() for name, quantity in quantities(self).items()}
 
     def _velocities(self, equations: Equations, q: np.ndarray, t: float) -> np.ndarray:
-        """Consistent velocities at q: those given to bodies and joints, the others as near to rest as possible."""
+        """Consistent velocities at q: the given ones are kept, the others are as near to rest as possible."""
         given = [one for body in self.bodies for one in given_by_body(q, body)]
         rates = [(self[name], k, x) for name, several in self._configured.items() for k, x in enumerate(several)]
         given += [given_by_joint(q, *rate) for rate in (*self._rates, *rates)]
@@ -198,12 +196,12 @@ class Mechanism(Description):
         return numbers_in(self, system)
 
     def _with_numbers(self, numbers: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-        """The mechanism with other numbers, for what is read from a run."""
+        """The mechanism with other numbers, to evaluate the results of a run."""
         return with_values(self, numbers) if numbers else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _unchanged(self) -> Iterator[None]:
-        """Brings back the start of the mechanism at the end."""
+        """Restore the start of the mechanism on exit."""
         kept = [(b, b.origin, b.attitude, b.velocity0, b.spin0, set(b.given)) for b in self.bodies]
         named, configured = self._named, self._configured
         try:
@@ -218,7 +216,7 @@ class Mechanism(Description):
         return self.__dict__ | {"_force_program": None, "_multipliers": (None, None)}  # caches; they hold programs
 
     def _revision(self) -> tuple[int, ...]:
-        """Changes when something is added."""
+        """A key that changes when something is added."""
         several = (
             self.bodies,
             self.joints,
@@ -259,7 +257,7 @@ class Mechanism(Description):
         return [_row_text(*owners[k]) for k in self.redundancy.dropped]
 
     def _drive_rates(self, equations: Equations, t: float) -> np.ndarray:
-        """`dg/dt` of every row: that of the drives."""
+        """`dg/dt` of every row; only those of drives are not zero."""
         rates = np.zeros(len(equations.owners))
         for k, (_, owner, r) in enumerate(equations.owners):
             row = owner.rows[r] if isinstance(owner, Joint) else None
@@ -350,10 +348,10 @@ class Mechanism(Description):
         return queries.acceleration(self, q, v, t)
 
     def inverse_dynamics(self, q: Any, v: Any, a: Any, t: float = 0.0) -> dict[str, float]:
-        """Torques (forces of slides) with which joints have the accelerations `a`, given and returned by names.
+        """Torques (forces of slides) that give joints the accelerations `a`; both are dictionaries by joint names.
 
-        Joints that `a` does not name, and a free base, get no torque and move as they must. In a mechanism with loops
-        name as many joints as it has freedoms; among several solutions it is the least one.
+        Joints that `a` does not name, and a free base, get no torque and move freely. In a mechanism with loops, name
+        as many joints as it has degrees of freedom; if there are several solutions, the result is the smallest one.
         """
         return queries.inverse_dynamics(self, q, v, a, t)
 
@@ -372,8 +370,8 @@ class Mechanism(Description):
 
         For q in the shape of `problem.q0` it is `(6, *q.shape)` (in the plane 3): `sum(J * v)` are the velocity of the
         origin and the angular velocity, in world coordinates. For joint positions by name it is a dictionary with the
-        six numbers of each joint while the others and a free base rest; joints of loops do not move alone, so there an
-        error names them.
+        six numbers of each joint while the others and a free base rest. Joints of loops cannot move alone; an error
+        names them.
         """
         return queries.jacobian(self, frame, q)
 
@@ -402,7 +400,7 @@ class Mechanism(Description):
 
     @of_run
     def joint_multipliers(self, sol: Any, joint: Joint) -> np.ndarray:
-        """Multipliers of all rows of a joint along a solution; the least ones where rows are redundant."""
+        """Multipliers of all rows of a joint along a solution; those of least norm if rows are redundant."""
         return self._all_multipliers(sol)[:, [k for k, x in enumerate(self.equations.owners) if x[1] is joint]]
 
     def _all_multipliers(self, sol: Any) -> np.ndarray:
@@ -426,7 +424,7 @@ class Mechanism(Description):
     @of_run
     def reaction(self, sol: Any, joint: Joint, body: Body) -> tuple[np.ndarray, np.ndarray]:
         """Force and torque of a joint on one of its bodies along a solution, about the joint's point in that body."""
-        if body.fixed:  # minus what the other body feels, about the same point
+        if body.fixed:  # minus the reaction on the other body, about the same point
             force, torque = self.reaction(sol, joint, joint.a if body is joint.b else joint.b)
             return -force, -torque
         multipliers, frame = self.joint_multipliers(sol, joint), self.frame(sol.q, body)
@@ -459,7 +457,7 @@ class Mechanism(Description):
         return from_mjcf(path, **options)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the mechanism at its start, where that is already possible."""
+        """A picture of the start for notebooks, if the mechanism can be assembled already."""
         try:
             shown = self.problem()._repr_html_()
         except HolonomixError as error:
@@ -480,7 +478,7 @@ def _row_texts(owners: list[Any], rows: tuple[int, ...]) -> str:
 
 
 def _turned(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The least rotation that takes the unit vector a to b."""
+    """The smallest rotation that takes the unit vector a to b."""
     axis, c = np.cross(a, b), float(a @ b)
     if c < -1 + 1e-12:
         u = np.eye(3)[int(np.argmin(np.abs(a)))]

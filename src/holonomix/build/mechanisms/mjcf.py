@@ -20,7 +20,7 @@ from .xml_files import STOP_TIME, check_options, composite, naming, warn_about
 
 FLUID = ("density", "viscosity", "wind")
 FLAGS = ("constraint", "equality", "passive", "spring", "damper")
-# what a model counts, and how a file calls it
+# counters of a model, and the names of these things in a file
 COUNTED = {
     "npair": "<contact>",
     "ntendon": "<tendon>",
@@ -64,7 +64,7 @@ def from_mjcf(
 
 
 class _Reader:
-    """A compiled model with everything placed as in the file; bodies without joints belong to those they hang from."""
+    """A compiled model with everything placed as in the file; bodies without joints belong to their parents."""
 
     def __init__(self, mujoco: Any, path: Path, gravity: Any, limits: str, friction: bool):
         self.mujoco, self.path, self.limits, self.friction = mujoco, path, limits, friction
@@ -111,7 +111,7 @@ class _Reader:
         return self.mechanism
 
     def _name_frames(self) -> None:
-        """Welded bodies and sites keep their names."""
+        """Add welded bodies and sites as frames with their names."""
         model = self.model
         found = [("body", k, k) for k in range(1, model.nbody) if model.body_weldid[k] != k]
         found += [("site", k, int(model.site_bodyid[k])) for k in range(model.nsite)]
@@ -128,7 +128,7 @@ class _Reader:
         return getattr(self.model, kind)(number).name or f"{kind} {number}"
 
     def _pose(self, kind: str, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where a body, geom or site is in the world."""
+        """The pose of a body, geom or site in the world."""
         at = getattr(self.placed, kind)(number)
         return at.xpos.copy(), at.xmat.reshape(3, 3).copy()
 
@@ -136,7 +136,7 @@ class _Reader:
         return self.bodies[int(self.model.body_weldid[body])]
 
     def _body(self, number: int) -> None:
-        """A body that moves, with all that is fixed to it, and its joints to what it hangs from."""
+        """A moving body with everything that is fixed to it, and its joints to its parent."""
         model, (origin, attitude) = self.model, self._pose("body", number)
         lumps = []
         for part in np.flatnonzero((model.body_weldid == number) & (model.body_mass > 0)).tolist():
@@ -194,7 +194,7 @@ class _Reader:
             self._dynamics(k, kind)
 
     def _dynamics(self, number: int, kind: str) -> None:
-        """Damping and stiffness of a joint, and what is left out of it."""
+        """Add damping and stiffness of a joint, and note its features that are left out."""
         model, name = self.model, self._name("joint", number)
         first = model.jnt_dofadr[number]
         dofs = slice(first, first + {"free": 6, "ball": 3}.get(kind, 1))
@@ -223,7 +223,7 @@ class _Reader:
             self.ranges.append((self.joints[number], float(lower), float(upper)))
         if damping < 0 or stiffness < 0:
             raise InputError(f"joint {name!r} has negative damping or stiffness")
-        # where the file places the bodies a joint of MuJoCo has the position `ref`, ours zero
+        # at the pose of the file, a joint of MuJoCo has the position `ref`, and ours zero
         at = model.jnt_qposadr[number]
         rest = float(model.qpos_spring[at] - model.qpos0[at])
         self.mechanism.torsion_spring(self.joints[number], stiffness=stiffness, rest=rest, damping=damping)

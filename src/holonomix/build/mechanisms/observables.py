@@ -1,4 +1,4 @@
-"""Positions, rates and reaction forces of joints as observables of a run, an exported step or an FMU."""
+"""Positions, rates and reaction forces of joints as observables of a run, an exported step, or an FMU."""
 
 from __future__ import annotations
 

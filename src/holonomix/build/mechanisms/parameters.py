@@ -2,8 +2,8 @@
 
 Parts of a system (mass, potential, terms of the constraint, force) are modules whose leaves hold numbers. Each number
 is a polynomial of the parameters, of degree at most two in one parameter (`c = L^2` of a rod) and without products of
-two. `vary` finds the coefficients by differences: it builds the parts of the mechanism at values around those it has,
-which for a polynomial is exact but for round-off. A part is then evaluated at the parameters of the moment.
+two. `vary` finds the coefficients by finite differences, which are exact for a polynomial up to round-off: it builds
+the parts of the mechanism at values around the current ones. A part is then evaluated at the current parameters.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from .mechanism import Mechanism
 
 Undo = Callable[[], None]
-SHIFT = 0.25  # how far from its value a number is varied, relative to its size; no zero of the mechanism stays one
+SHIFT = 0.25  # relative change of a number; large enough that zeros of the mechanism become nonzero
 NOISE = 1e-13  # changes of a number below this share of it are round-off
 
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """A number, or several, that a mechanism can have as a parameter. `write` returns what brings back the old one."""
+    """A number, or several, that can be a parameter of a mechanism. `write` returns a function that undoes it."""
 
     read: Callable[[], np.ndarray]
     write: Callable[[np.ndarray], Undo]
@@ -202,7 +202,7 @@ def with_values(m: Mechanism, values: Mapping[str, Any]) -> Iterator[None]:
 
 
 class Change(eqx.Module):
-    """What parameters add to one array: at `places`, `slopes * x + bends * x^2` for the shifts x from `sources`."""
+    """The change of one array by parameters: at `places`, `slopes * x + bends * x^2` with the shifts x of `sources`."""
 
     slopes: Any
     bends: Any
@@ -217,7 +217,7 @@ class Change(eqx.Module):
 
 
 class Varied(eqx.Module):
-    """A part of a system whose numbers depend on the params, which are the one dictionary among its arguments."""
+    """A part of a system whose numbers depend on the params, the only dictionary among its arguments."""
 
     part: Any  # at the values `base` of the parameters
     base: Any
@@ -237,12 +237,12 @@ class Varied(eqx.Module):
 
     @property
     def name(self) -> Any:
-        """That of the part, for errors and results."""
+        """The name of the part, for errors and results."""
         return getattr(self.part, "name", None)
 
     @property
     def rate_count(self) -> int:
-        """That of a force."""
+        """The `rate_count` of a force."""
         return getattr(self.part, "rate_count", 0)
 
 
@@ -265,7 +265,7 @@ class VariedLocal(AbstractLocal):
 
 
 def vary(m: Mechanism, names: Sequence[str], build: Callable[[], list[Any]]) -> list[Any]:
-    """The parts that `build` makes of the mechanism, as functions of the parameters where they depend on these."""
+    """The parts that `build` returns, as functions of the parameters if they depend on them."""
     known = quantities(m)
     values = [np.atleast_1d(known[name].read()).astype(float) for name in names]
     shapes = [np.shape(known[name].read()) for name in names]
@@ -323,7 +323,7 @@ def _varied(part: Any, base: np.ndarray, entries: list[list[Any]], names: tuple[
 
 
 def check_values(m: Mechanism, values: Mapping[str, Any]) -> None:
-    """Shapes fit, and numbers that must be positive are, as far as their values are known."""
+    """Raise if a shape does not fit, or if a known value that must be positive is not."""
     known = quantities(m)
     for name, value in values.items():
         if name in known and np.shape(value) != (shape := known[name].read().shape):
@@ -363,7 +363,7 @@ def chosen(m: Mechanism, params: Any) -> list[str]:
 
 
 def independent(m: Mechanism, equations: Equations, q: np.ndarray) -> list[tuple[int, Row]]:
-    """Rows that hold the joint positions given to `configure` where they are, less those that follow from others."""
+    """Independent rows that fix the joint positions given to `configure`."""
     rows, root = equations.scaled(q, 0.0)
     found: list[tuple[int, Row]] = []
     for name, several in m._named.items():
@@ -378,9 +378,9 @@ def independent(m: Mechanism, equations: Equations, q: np.ndarray) -> list[tuple
 
 
 class Start:
-    """The start that belongs to values of the parameters: nearest to that of the mechanism, in the mass metric.
+    """The start for values of the parameters: the one nearest to that of the mechanism, in the mass metric.
 
-    Joint positions that were given to `configure` stay as they are, and velocities change as little as they can.
+    Joint positions given to `configure` do not change, and velocities change as little as possible.
     """
 
     def __init__(self, m: Mechanism, system: Any, holder: Any, q: Numbers, v: Numbers, t: float):

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 SLIDES = ("prismatic", "cylindrical", "screw", "point_on_line")
-MIN_DISK_RATIO = 1.3  # a disk is drawn if its radius over the distance of the joints is larger
+MIN_DISK_RATIO = 1.3  # a disk is drawn if its radius is larger than this fraction of the distance of the joints
 
 
 def make_scene(mechanism: Mechanism) -> Scene:
-    """What a picture of the mechanism shows; bodies without a shape are drawn as lines from joint to joint."""
+    """The scene of a mechanism; bodies without a shape are drawn as lines from joint to joint."""
     frames, points = [], []
     for body in (x for x in mechanism.bodies if not x.rotor):
         if body.kind in ("point", "planar point"):

@@ -1,7 +1,7 @@
 """Positions, rates and reactions of bodies and joints, read from a solution.
 
-A solution is anything with rows `t`, `q`, `p` and `multipliers`; the mechanism that the body or joint belongs to knows
-which particles and rows are whose.
+A solution is anything with rows `t`, `q`, `p` and `multipliers`; the mechanism knows
+which particles and rows belong to a body or joint.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def of_run(method: F) -> F:
 
 
 class BodyResults:
-    """What `m.body(...)` can say about a solution."""
+    """Results of a solution for a body, as methods of what `m.body(...)` returns."""
 
     owner: Any = None  # the mechanism
 
@@ -92,7 +92,7 @@ class BodyResults:
         return np.swapaxes(frame[..., 1:, :], -1, -2) @ self.axes.T
 
     def position(self: Any, sol: HasRows) -> np.ndarray:
-        """Where the origin of the body's own frame is, `(rows, dim)`; without `center=` that is the center of mass."""
+        """The position of the origin of the body's frame, `(rows, dim)`; without `center=` it is the center of mass."""
         return self.point(sol)
 
     def point(self: Any, sol: HasRows, at: ArrayLike | None = None) -> np.ndarray:
@@ -129,7 +129,7 @@ class BodyResults:
 
 
 class JointResults:
-    """What `m.revolute(...)` and its sisters can say about a solution."""
+    """Results of a solution for a joint, as methods of what `m.revolute(...)` and the like return."""
 
     def _owner(self: Any) -> Mechanism:
         moving = self.b if self.a.fixed else self.a
@@ -144,9 +144,9 @@ class JointResults:
 
     @of_run
     def angle(self: Any, sol: HasRows, which: int = 0) -> np.ndarray:
-        """The angle of b against a about the axis, counting turns along the rows (save often enough to see them).
+        """The angle of b relative to a about the axis; full turns are counted from row to row (save often enough).
 
-        The ends of an ensemble have no rows: their angles lie in (-pi, pi].
+        If an ensemble keeps only final states, angles lie in (-pi, pi].
         """
         found = self._coordinate("angle", which).value(sol.q)
         ends = getattr(sol, "final_q", None)
@@ -170,7 +170,7 @@ class JointResults:
     def force(self: Any, sol: HasRows) -> np.ndarray:
         """The force of the joint on its second body, in world coordinates, `(rows, dim)`.
 
-        In an over-constrained mechanism many reactions balance the same motion; these are the least ones.
+        In an over-constrained mechanism many reactions fit the same motion; these are the ones of least norm.
         """
         return self._owner().reaction(sol, self.stack[0], self.b)[0]
 
@@ -188,7 +188,7 @@ class JointAlong:
 
     @property
     def angle(self) -> np.ndarray:
-        """The angle of b against a about the axis, counting turns, `(rows,)`."""
+        """The angle of b relative to a about the axis, with full turns counted, `(rows,)`."""
         return self.joint.angle(self.sol)
 
     @property

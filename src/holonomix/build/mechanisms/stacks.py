@@ -15,9 +15,9 @@ Part = tuple[str, np.ndarray, np.ndarray]  # "slide" or "hinge", point and axis 
 
 
 def make_stack(names: list[str], a: Body, b: Body, parts: list[Part]) -> list[Joint]:
-    """Slides and hinges in a row from a to b, as `("slide" or "hinge", point, axis)` in the world as placed.
+    """Slides and hinges in series from a to b, as `("slide" or "hinge", point, axis)` in the world as placed.
 
-    Each moves all that come after it. The first joint has the rows, every joint has its own position. Slides come
+    Each moves all later ones. The first joint has the rows, every joint has its own position. Slides come
     before the hinges or after them; hinges meet in a point, and three of them are normal to each other. Two hinges
     alone need not meet.
     """

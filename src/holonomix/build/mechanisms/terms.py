@@ -116,7 +116,7 @@ def _product_term(names: list[str], several: list[tuple[ProductRow, ...]]) -> Lo
 
 
 def product_data(rows: list[ProductRow]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Rows of all kinds as data of `ProductRows` without a pattern, over frames of two bodies; and their numbers."""
+    """Data of `ProductRows` without a pattern for rows of all kinds, over frames of two bodies; and their numbers."""
     dim = len(rows[0].a.constant)
     data: dict[str, Any] = {side: np.zeros((len(rows), 2 * (dim + 1))) for side in "ab"}
     data |= {f"{side}0": np.stack([getattr(row, side).constant for row in rows]) for side in "ab"}
@@ -222,10 +222,10 @@ class AllRows(eqx.Module):
 
 
 def packed(terms: list[Any], names: list[str], mass: Any, q: Any) -> list[Any]:
-    """The terms as they go into a system: structured, or as one where a dense matrix serves better.
+    """The terms of a system: structured, or one plain function if a dense matrix is faster.
 
     Narrow bands (planar chains) and sparse graphs (many legs) use their structure; wide bands, as of hinges in space,
-    do so on a CPU, elsewhere only beyond a few hundred rows.
+    do so on a CPU, and on other devices only beyond a few hundred rows.
     """
     still = [term for term in terms if not isinstance(term, Rheonomic)]
     rows = len(names) - (len(terms) - len(still))

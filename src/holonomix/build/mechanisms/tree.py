@@ -1,4 +1,4 @@
-"""Placing bodies from joint positions: from the ground outward along the joints."""
+"""Placement of bodies from joint positions, from the ground outward along the joints."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Mapping[str, Any] | None) -> None:
-    """Moves bodies so that joints have the given positions and rates (zero where none is given).
+    """Move bodies so that joints have the given positions and rates (zero if none is given).
 
-    Joints are followed from the ground in the order they were made; one between two bodies that are already placed
-    closes a loop and is left to `assemble`. Of bodies that nothing joins to the ground the first keeps its pose and
-    velocity. Without `velocities` those of bodies and joints stay as they were given.
+    Joints are followed from the ground in the order of their creation. A joint between two bodies that are already
+    placed closes a loop and is left to `assemble`. In a part that no joint connects to the ground, the first body keeps
+    its pose and velocity. Without `velocities`, the velocities given to bodies and joints do not change.
     """
     rates = None if velocities is None else {_joint(mechanism, name, True).name: x for name, x in velocities.items()}
     positions = {_joint(mechanism, name, False).name: x for name, x in positions.items()}
@@ -94,7 +94,7 @@ def move_rotors(bodies: list[Body], q: np.ndarray, v: np.ndarray) -> tuple[np.nd
 
 
 def _joint(mechanism: Mechanism, name: str, rate: bool) -> Joint:
-    """The joint of this name, or "joint NAME" where a body has it, if it has a position (or a rate)."""
+    """The joint NAME, or "joint NAME" if a body has that name; raises unless it has a position (or a rate)."""
     joint: Any = mechanism._names.get(name)
     if not isinstance(joint, Joint):
         joint = mechanism._names.get(f"joint {name}") or mechanism[name]
@@ -106,7 +106,7 @@ def _joint(mechanism: Mechanism, name: str, rate: bool) -> Joint:
 
 
 def _follow(mechanism: Mechanism, positions: Mapping[str, Any]) -> dict[str, Any]:
-    """The positions, and those of joints that are not named but geared to others."""
+    """The given positions, and those of further joints that follow from gears."""
     known = dict(positions)
     waiting = [joint.relation for joint in mechanism.joints if joint.relation is not None]
     while waiting:
@@ -143,7 +143,7 @@ def _padded(joint: Joint, given: Any) -> np.ndarray:
 
 
 def _turn(joint: Joint, rotation: Any, forward: bool) -> None:
-    """Turns the body at the far end of a ball joint; `rotation` is that of b against a since the joint was made."""
+    """Turn the body at the far end of a ball joint; `rotation` is that of b relative to a since its creation."""
     if rotation is not None:
         place: Any = joint.place
         turn = rotation_matrix(f"joint {joint.name!r}", rotation, 3) @ place.frame_a @ place.frame_b.T
@@ -154,12 +154,12 @@ def _turn(joint: Joint, rotation: Any, forward: bool) -> None:
 
 
 def _place(joint: Joint, x: np.ndarray, rate: np.ndarray, forward: bool, placed: set[int]) -> None:
-    """Puts the body at the far end of a joint where its positions say."""
+    """Place the body at the far end of a joint by the positions of the joint."""
     place: Any = joint.place
     near, far = (joint.a, joint.b) if forward else (joint.b, joint.a)
     fa, fb = place.frame_a, place.frame_b
     dim = len(fa)
-    # pose and velocity of the frame in b, seen from that in a: each position moves all that come after it
+    # pose and velocity of the frame in b relative to that in a; each position moves all later ones
     turn, spin, shift, glide = np.eye(dim), np.zeros(3 if dim == 3 else ()), np.zeros(dim), np.zeros(dim)
     coordinates = [coordinate for part in joint.stack for coordinate in part.coordinates]
     for coordinate, value, speed in zip(coordinates, x, rate, strict=True):

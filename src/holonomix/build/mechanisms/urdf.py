@@ -99,7 +99,7 @@ def _pose(element: Any) -> Pose:
 
 @dataclasses.dataclass
 class _Group:
-    """Links that fixed joints hold together: their lumps, joints that leave them, and their poses in the first one."""
+    """Links held together by fixed joints: their inertias, joints to other links, and poses in the first link."""
 
     parts: list[tuple[float, np.ndarray, np.ndarray]]
     pending: list[tuple[Any, Pose]]
@@ -107,7 +107,7 @@ class _Group:
 
 
 class _Reader:
-    """One file: links by name, joints by child, and what could not be read."""
+    """One file: links by name, joints by child, and features that could not be read."""
 
     def __init__(self, path: Path, gravity: Any, free: bool, repair: bool, loops: Mapping[str, Any]):
         self.path, self.free, self.repair = path, free, repair
@@ -127,7 +127,7 @@ class _Reader:
         self.inside: dict[str, str] = {}  # links without mass -> the joint that leads to them
         self.limits, self.friction = "ignore", False
         self.ranges: list[tuple[Joint, float, float]] = []
-        self.waiting: list[tuple[Any, Body, Pose]] = []  # joints, what they hang from, and the pose of that link
+        self.waiting: list[tuple[Any, Body, Pose]] = []  # joints, their parents, and the poses of these
 
     def _by_name(self, tag: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -193,7 +193,7 @@ class _Reader:
         return self.mechanism
 
     def _end(self, name: str) -> Frame:
-        """A link, or the one behind a joint, as a frame."""
+        """The frame of a link, or of the child link of a joint."""
         link = self._link_of(self.joints[name], "child") if name not in self.links and name in self.joints else name
         if link not in self.where:
             why = "has no mass and is part of a joint" if link in self.inside else "does not exist"
@@ -202,7 +202,7 @@ class _Reader:
         return Frame(self.mechanism, name, body, at, turn)
 
     def _name_frames(self) -> None:
-        """Links that have become part of a body or of the ground keep their names."""
+        """Add links that have become part of a body or of the ground as frames with their names."""
         for link, (body, (at, turn)) in self.where.items():
             if body.name != link:
                 label = self.mechanism._free_name("link", link)
@@ -229,7 +229,7 @@ class _Reader:
         return moved(after(pose, _pose(inertial)), (mass, np.zeros(3), matrix))
 
     def _body(self, name: str, at: Pose) -> Body:
-        """A body for a link and everything fixed to it; `at` is the pose of the link in the world."""
+        """Add the body of a link and everything fixed to it; `at` is the pose of the link in the world."""
         group = self._group(name)
         if not group.parts:
             raise InputError(
@@ -284,14 +284,14 @@ class _Reader:
                 group.pending.append((joint, pose))
 
     def _ground(self, name: str) -> None:
-        """A root link that belongs to the ground, with everything fixed to it."""
+        """Add a root link and everything fixed to it to the ground."""
         group = self._group(name)
         for member, where in group.members:
             self.where[member] = (self.mechanism.ground, where)
         self.waiting += [(joint, self.mechanism.ground, where) for joint, where in group.pending]
 
     def _joint(self, joint: Any, parent: Body, world: Pose) -> None:
-        """A joint and the body behind it; `world` is the pose of the parent link.
+        """Add a joint and the body of its child link; `world` is the pose of the parent link.
 
         Links without mass on the way to that body make it a stack of joints.
         """
@@ -370,7 +370,7 @@ class _Reader:
         return axis
 
     def _dynamics(self, name: str, made: Joint) -> None:
-        """Damping of a joint, and what is left out of it."""
+        """Add the damping of a joint, and note its features that are left out."""
         dynamics = self.joints[name].find("dynamics")
         if dynamics is not None:
             damping = one_number(dynamics, "damping", 0.0)
@@ -397,7 +397,7 @@ class _Reader:
                 self.ranges.append((made, lower, upper))
 
     def _transmissions(self) -> None:
-        """Actuators of transmissions as motors."""
+        """Add the actuators of transmissions as motors."""
         for transmission in self.robot.findall("transmission"):
             joint, actuators = transmission.find("joint"), transmission.findall("actuator")
             made = None if joint is None else self.made.get(joint.get("name", ""))

@@ -1,4 +1,4 @@
-"""Velocities at the start: those that were given are kept, the others are found; dense, once per mechanism."""
+"""Velocities at the start: given ones are kept, the others are solved for; dense, once per mechanism."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, expand, pull
 from .joints import Joint
 
-AGREE = 1e-6  # given velocities may contradict the joints, or each other, by this share of the largest one
+AGREE = 1e-6  # relative error above which given velocities contradict the joints or each other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Given:
 
 
 def given_by_body(q: np.ndarray, body: Body) -> list[Given]:
-    """The velocity of the body's origin, and its angular velocity `1/2 sum_i d_i x d_i'`, where these were given."""
+    """The given velocity of the body's origin and its given angular velocity `1/2 sum_i d_i x d_i'`, if any."""
     dim, of, found = body.dimension, f"body {body.name!r}", []
     if not body.given:
         return []
@@ -64,8 +64,9 @@ def start_velocities(
 ) -> np.ndarray:
     """The velocities with `G v + g_t = 0` and all given numbers that are nearest to v in the mass metric.
 
-    First v is projected to what the rows allow, then moved along it until the given numbers hold; so redundant rows do
-    no harm, and the rows hold to round-off in any case. `drives` is `g_t`. An `InputError` names what contradicts.
+    First v is projected onto the velocities that the rows allow, then changed within them until the given numbers hold.
+    So rows may be redundant, and they hold to round-off in any case. `drives` is `g_t`. An `InputError` names
+    contradictions.
     """
     a, root = equations.scaled(q, t)
     sizes = equations.sizes(q)
@@ -89,7 +90,7 @@ def start_velocities(
         scales, length = row_sizes(w, sizes), row_sizes(w, 1 / root)
         fast = max(fast, float(np.abs(values / scales).max()))
         w, values = w / root / length[:, None], values / length
-        held = u @ (vt @ w.T / s)  # what the rows hold of each given number
+        held = u @ (vt @ w.T / s)  # the part of each given number that the rows determine
         left, share, way = np.linalg.svd(w - held.T @ a, full_matrices=False)
         free = share > AGREE
         for _ in range(2):
@@ -103,7 +104,7 @@ def start_velocities(
 def _contradiction(
     equations: Equations, given: list[Given], gaps: np.ndarray, scales: np.ndarray, held: np.ndarray, what: str
 ) -> str:
-    """Which given velocities miss their values by how much in the nearest motion, and which joints prevent it."""
+    """The error for contradicting velocities: how far each is off in the nearest motion, and the joints in the way."""
     ends = np.cumsum([len(g.values) for g in given])[:-1]
     worst = np.abs(gaps / scales).max()
     missed = [

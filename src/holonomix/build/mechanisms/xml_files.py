@@ -24,13 +24,13 @@ for _array in HERE:
 
 
 def after(first: Pose, second: Pose) -> Pose:
-    """A pose that is given in the frame of another one, in the coordinates which that one is given in."""
+    """The composition of two poses: `second`, given in the frame of `first`, in the coordinates of `first`."""
     return first[0] + first[1] @ second[0], first[1] @ second[1]
 
 
 @contextlib.contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Errors name the file."""
+    """A context in which errors name the file."""
     try:
         yield
     except InputError as error:
@@ -39,11 +39,11 @@ def naming(path: str | Path) -> Iterator[None]:
 
 
 class UnsupportedWarning(UserWarning):
-    """A file asks for something that a mechanism does not have; it was left out."""
+    """A feature of a file is not supported by mechanisms and was left out."""
 
 
 class RepairedWarning(UserWarning):
-    """Inertias of a file that no body has were changed, as `inertia="repair"` asked."""
+    """Impossible inertias of a file were changed because of `inertia="repair"`."""
 
 
 def read_xml(path: str | Path, root: str) -> Any:
@@ -79,7 +79,7 @@ def read_xml(path: str | Path, root: str) -> Any:
 
 
 def required(element: Any, key: str) -> str:
-    """The text of an attribute that must be there."""
+    """The text of a required attribute."""
     value = element.get(key)
     if value is None:
         raise InputError(f"<{element.tag}{_who(element)}> has no attribute {key!r}")
@@ -87,7 +87,7 @@ def required(element: Any, key: str) -> str:
 
 
 def numbers(element: Any, key: str, count: int | None, default: Any = None) -> np.ndarray:
-    """An attribute that holds numbers; `default` where it (or the element) is missing, an error without one."""
+    """The numbers in an attribute; if it (or the element) is missing, `default`, or an error if that is None."""
     if element is None:
         return np.asarray(default, float)
     text = element.get(key)
@@ -106,7 +106,7 @@ def numbers(element: Any, key: str, count: int | None, default: Any = None) -> n
 
 
 def one_number(element: Any, key: str, default: float | None = None) -> float:
-    """The same for one number."""
+    """The number in an attribute, as in `numbers`."""
     return float(numbers(element, key, 1, default).reshape(()))
 
 
@@ -131,7 +131,7 @@ def turn_about(axis: np.ndarray, angle: Any) -> np.ndarray:
 
 
 def moved(pose: Pose, lump: tuple[float, np.ndarray, np.ndarray]) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, center and inertia in the coordinates that a pose is given in."""
+    """Mass, center and inertia, given in the frame of a pose, in the coordinates of the pose."""
     mass, center, inertia = lump
     return mass, pose[0] + pose[1] @ center, pose[1] @ inertia @ pose[1].T
 
@@ -148,7 +148,7 @@ def composite(parts: list[tuple[float, np.ndarray, np.ndarray]]) -> tuple[float,
 
 
 def warn_about(path: Any, left_out: Counter[str]) -> list[str]:
-    """What was left out, by kind and count; one warning lists it."""
+    """Warn once with a list of left-out features, by kind and count."""
     told = [f"{what} ({count})" for what, count in left_out.items() if count]
     if told:
         warnings.warn(f"{path}: not supported and left out: {', '.join(told)}", UnsupportedWarning, stacklevel=4)
@@ -156,7 +156,7 @@ def warn_about(path: Any, left_out: Counter[str]) -> list[str]:
 
 
 def warn_repaired(path: Any, changes: list[str]) -> None:
-    """One warning lists the inertias that were changed."""
+    """Warn once with a list of the changed inertias."""
     if changes:
         more = f" and {len(changes) - 8} more (m.repaired)" if len(changes) > 8 else ""
         text = f"{path}: inertias repaired: {'; '.join(changes[:8])}{more}"
