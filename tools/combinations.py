@@ -117,20 +117,20 @@ SYSTEM_COLUMNS = {
 
 HEAD = """# Combinations
 
-Every method on drawn systems that combine what a system may have, from every kind of start, through every way to run
-it. Each result is compared with index-reduced equations, made by automatic differentiation of the plain functions and
-integrated by SciPy's DOP853 at 1e-12, which share no code with the methods. A combination is right when the run ends
-well, the error falls with the declared order as dt is halved, and constraint, hidden constraint and energy are exact to
-round-off where that is declared. Other drivers must give the result of the native back end to round-off; derivatives
-must agree with central differences.
+This page reports tests of every method on randomly drawn systems. The systems combine all features that a system may
+have, the runs begin at every kind of start, and every driver executes them. The reference solution is computed from
+index-reduced equations, which come from automatic differentiation of the plain functions and are integrated by SciPy's
+DOP853 at 1e-12; it shares no code with the methods. A combination is right if the run reaches its end, the error falls
+with the declared order as dt is halved, and constraint, hidden constraint and energy are exact to round-off if that is
+declared. All drivers must agree with the native back end to round-off, and derivatives with central differences.
 
-This page is written by `python tools/combinations.py`; `--case TEXT` runs one combination again. The tests in
-`tests/combinations` run other draws: all pairs of values in `make test`, more combinations in `make test-all`.
+`python tools/combinations.py` writes this page; `--case TEXT` runs one combination again. The tests in
+`tests/combinations` use other draws: all pairs of values in `make test`, more combinations in `make test-all`.
 """
 
-LEGEND = """A cell has the number of right combinations and, in parentheses, the lowest order measured in q. A dash: the
-method refuses it. An empty cell: not drawn. `-1`, `-2` are variants of the registry; `Composition[...]` and `GLA[...]`
-(with friction 0) wrap the method in brackets."""
+LEGEND = """A cell has the number of right combinations and, in parentheses, the lowest order measured in q. A dash means
+that the method refuses the feature, an empty cell that no such combination was drawn. `-1`, `-2` are variants of the
+registry; `Composition[...]` and `GLA[...]` (with friction 0) wrap the method in brackets."""
 
 
 def page(rows: list[dict[str, Any]]) -> str:

@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from ..core.errors import InputError, ShapeError
 from ..core.scene import Bond, Guide, Particles, Scene
-from ..core.types import Function
+from ..core.types import Function, Numbers
 from ..mechanics import Distance, Local, System
 from ..mechanics.problem import Problem
 from ..mechanics.projection import project
@@ -122,22 +122,22 @@ def _internals(constraint: Any) -> Made:
     return terms, pairs
 
 
-def _at(x: Any, place: Any) -> Any:
+def _at(x: Numbers, place: Any) -> Any:
     return x[0] - place
 
 
-def _bond(x: Any) -> Any:
+def _bond(x: Numbers) -> Any:
     return jnp.sqrt(jnp.sum((x[0] - x[1]) ** 2))
 
 
-def _angle(x: Any) -> Any:
+def _angle(x: Numbers) -> Any:
     """The angle at x_1; by the arc tangent, which has a derivative near 180 degrees too."""
     a, b = x[0] - x[1], x[2] - x[1]
     normal = jnp.cross(a, b)
     return jnp.arctan2(jnp.sqrt(jnp.sum(normal**2)), jnp.sum(a * b))
 
 
-def _dihedral(x: Any) -> Any:
+def _dihedral(x: Numbers) -> Any:
     """The dihedral angle with the sign that ASE gives it."""
     a, b, c = x[1] - x[0], x[2] - x[1], x[3] - x[2]
     first, second = jnp.cross(a, b), jnp.cross(b, c)
@@ -150,7 +150,7 @@ class _Combination:
     def __init__(self, weights: np.ndarray):
         self.weights = tuple(float(w) for w in weights)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Numbers) -> Any:
         return sum(w * _bond(x[2 * k : 2 * k + 2]) for k, w in enumerate(self.weights))
 
 
@@ -160,7 +160,7 @@ class _Internal:
     def __init__(self, fn: Function, angular: bool):
         self.fn, self.angular = fn, angular
 
-    def __call__(self, x: Any, target: Any) -> Any:
+    def __call__(self, x: Numbers, target: Numbers) -> Any:
         off = self.fn(x) - target
         return jnp.arctan2(jnp.sin(off), jnp.cos(off)) if self.angular else off
 

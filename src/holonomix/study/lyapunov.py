@@ -11,11 +11,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..core.checks import number, whole_number
 from ..core.errors import InputError, MethodError, SimulationError
-from ..core.types import ArrayLike, Numbers
+from ..core.types import ArrayLike, Numbers, Real
 from ..linalg.scales import loose
+from ..mechanics.abstract import AbstractSystem
 from ..mechanics.problem import Problem
 from ..mechanics.projection import as_state_arrays, check_start, project
 from ..methods.base import AbstractMethod
@@ -121,11 +123,19 @@ def lyapunov(
 
 
 def _growth(
-    system: Any, method: Any, q: Numbers, p: Numbers, dt: float, every: int, chunks: int, count: int, seed: int
+    system: AbstractSystem,
+    method: AbstractMethod,
+    q: Numbers,
+    p: Numbers,
+    dt: float,
+    every: int,
+    chunks: int,
+    count: int,
+    seed: int,
 ) -> np.ndarray:
     """Logarithms of the growth of each tangent vector, one row per chunk of `every` steps."""
 
-    def step(q: Numbers, p: Numbers, t: Any) -> Any:
+    def step(q: Numbers, p: Numbers, t: Real) -> Any:
         return integrate(system, method, q, p, dt=dt, steps=every, t0=t, adjoint="forward")
 
     identity = lambda dq, dp: (dq, dp)
@@ -133,15 +143,15 @@ def _growth(
     onto = jax.linearize(lambda q, p: project(system, q, p), q, p)[1] if system.has_constraints else identity
     unit = _units(system, method, q, p, dt, every, seed, onto)
 
-    def orthonormal(tangents: Any) -> tuple[Any, Any]:
+    def orthonormal(tangents: PyTree) -> tuple[Any, Any]:
         flat = [jnp.reshape(x, (count, -1)) / u for x, u in zip(tangents, unit, strict=True)]
         basis, upper = jnp.linalg.qr(jnp.concatenate(flat, axis=1).T)
         parts = jnp.split(basis.T, 2, axis=1)
         return tuple(u * x.reshape(count, *q.shape) for x, u in zip(parts, unit, strict=True)), jnp.abs(jnp.diag(upper))
 
     @eqx.filter_jit
-    def run(q: Numbers, p: Numbers, tangents: Any) -> Any:
-        def chunk(carry: Any, k: Any) -> Any:
+    def run(q: Numbers, p: Numbers, tangents: PyTree) -> Any:
+        def chunk(carry: PyTree, k: Any) -> Any:
             q, p, tangents = carry
             flow = lambda q, p: step(q, p, k * (every * dt))
             (q, p), push = jax.linearize(flow, q, p)
@@ -156,7 +166,14 @@ def _growth(
 
 
 def _units(
-    system: Any, method: Any, q: Numbers, p: Numbers, dt: float, every: int, seed: int, onto: Callable[..., Any]
+    system: AbstractSystem,
+    method: AbstractMethod,
+    q: Numbers,
+    p: Numbers,
+    dt: float,
+    every: int,
+    seed: int,
+    onto: Callable[..., Any],
 ) -> list[Any]:
     """Scales of q and p, whose units differ, for the norm of tangent vectors; taken from the motion after the start.
 

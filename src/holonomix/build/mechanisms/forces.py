@@ -8,7 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
+from ...core.types import Function, Numbers, Real
 from ...trace.signatures import required_arguments
 from ...trace.sparsity import dependence
 from .bodies import Body
@@ -28,27 +30,27 @@ class Pairs(eqx.Module):
     slack: bool = eqx.field(static=True)  # all lengths are zero: then the energy is smooth everywhere
     damped: bool = eqx.field(static=True)
 
-    def apart(self, q: Any) -> Any:
+    def apart(self, q: Numbers) -> Any:
         frames = jax.vmap(lambda x: frames_of(self.kinds, x))(q[np.asarray(self.particles)])
         return jnp.einsum("sk,skd->sd", self.coefficients, frames) + self.constants
 
-    def energy(self, q: Any) -> Any:
+    def energy(self, q: Numbers) -> Any:
         square = jnp.sum(self.apart(q) ** 2, axis=-1)
         stretch = square if self.slack else (jnp.sqrt(square) - self.length) ** 2
         return 0.5 * jnp.sum(self.stiffness * stretch)
 
-    def force(self, q: Any, v: Any) -> Any:
+    def force(self, q: Numbers, v: Numbers) -> Any:
         apart, pull = jax.vjp(self.apart, q)
         rate = jax.jvp(self.apart, (q,), (v,))[1]
         square = jnp.sum(apart**2, axis=-1, keepdims=True)
         along = jnp.sum(apart * rate, axis=-1, keepdims=True) / jnp.where(square > 0, square, 1.0)
         return pull(-self.damping[:, None] * along * apart)[0]
 
-    def slopes(self, q: Any) -> Any:
+    def slopes(self, q: Numbers) -> Any:
         """Rates `apart . apart'` of the springs, as rows that multiply the velocities."""
         return jnp.einsum("sd,sd...->s...", self.apart(q), jax.jacrev(self.apart)(q))
 
-    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
+    def loads(self, q: Numbers, rates: Numbers, t: Real, params: PyTree) -> Any:
         square = jnp.sum(self.apart(q) ** 2, axis=-1)
         return -self.damping * rates / jnp.where(square > 0, square, 1.0)
 
@@ -84,7 +86,7 @@ class JointSpring(eqx.Module):
     stiffness: Any
     rest: Any
 
-    def energy(self, q: Any) -> Any:
+    def energy(self, q: Numbers) -> Any:
         found = self.coordinate.products(self.coordinate.gather(q))
         if len(found) == 1:
             return 0.5 * self.stiffness * (found[0] - self.rest) ** 2
@@ -99,7 +101,7 @@ class MechanismPotential(eqx.Module):
     pairs: tuple[Pairs, ...]
     springs: tuple[Any, ...]  # and stops
 
-    def __call__(self, q: Any, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: PyTree) -> Any:
         total = jnp.sum(self.weight * q)
         for term in (*self.pairs, *self.springs):
             total = total + term.energy(q)
@@ -117,7 +119,7 @@ class JointForce(eqx.Module):
     torque: Any = eqx.field(static=True)  # None: a damper alone
     rated: bool = eqx.field(static=True)  # whether it depends on the rate
 
-    def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
+    def force(self, q: Numbers, v: Numbers, t: Real, params: PyTree) -> Any:
         x, slope = jax.value_and_grad(self.coordinate)(q)
         rate = jnp.sum(slope * v)
         torque = -self.damping * rate
@@ -127,10 +129,10 @@ class JointForce(eqx.Module):
             torque = torque + bound(self.torque, params)(t, x, rate)
         return torque * slope
 
-    def slopes(self, q: Any) -> Any:
+    def slopes(self, q: Numbers) -> Any:
         return jax.grad(self.coordinate)(q)[None]
 
-    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
+    def loads(self, q: Numbers, rates: Numbers, t: Real, params: PyTree) -> Any:
         torque = -self.damping * rates
         return torque if self.torque is None else torque + bound(self.torque, params)(t, self.coordinate(q), rates[0])
 
@@ -145,10 +147,10 @@ class AppliedForce(eqx.Module):
     fn: Any = eqx.field(static=True)
     rated: bool = eqx.field(static=True)  # whether it depends on the velocity
 
-    def point(self, q: Any) -> Any:
+    def point(self, q: Numbers) -> Any:
         return self.coefficients @ frames_of((self.kind,), q[np.asarray(self.particles)])
 
-    def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
+    def force(self, q: Numbers, v: Numbers, t: Real, params: PyTree) -> Any:
         x, pull = jax.vjp(self.point, q)
         if isinstance(self.fn, str):
             return pull(params[self.fn])[0]
@@ -157,10 +159,10 @@ class AppliedForce(eqx.Module):
         rate = jax.jvp(self.point, (q,), (v,))[1]
         return pull(jnp.asarray(bound(self.fn, params)(t, x, rate), q.dtype))[0]
 
-    def slopes(self, q: Any) -> Any:
+    def slopes(self, q: Numbers) -> Any:
         return jax.jacrev(self.point)(q)
 
-    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
+    def loads(self, q: Numbers, rates: Numbers, t: Real, params: PyTree) -> Any:
         return jnp.asarray(bound(self.fn, params)(t, self.point(q), rates), q.dtype)
 
 
@@ -177,24 +179,24 @@ class AppliedTorque(eqx.Module):
     fn: Any = eqx.field(static=True)
     rated: bool = eqx.field(static=True)
 
-    def directors(self, q: Any) -> Any:
+    def directors(self, q: Numbers) -> Any:
         return frames_of((self.kind,), q[np.asarray(self.particles)])[1:]
 
     @property
     def share(self) -> float:
         return 1.0 if self.kind == "rod" else 0.5
 
-    def spin(self, q: Any, v: Any) -> Any:
+    def spin(self, q: Numbers, v: Numbers) -> Any:
         d = self.directors(q)
         rate = jax.jvp(self.directors, (q,), (v,))[1]
         if d.shape[-1] == 3:
             return self.share * jnp.sum(jnp.cross(d, rate), axis=0)
         return self.share * jnp.sum(d[:, 0] * rate[:, 1] - d[:, 1] * rate[:, 0])
 
-    def torque(self, d: Any, spin: Any, t: Any, params: Any) -> Any:
+    def torque(self, d: Numbers, spin: Numbers, t: Real, params: PyTree) -> Any:
         return jnp.asarray(bound(self.fn, params)(t, d.T @ self.axes.T, spin), d.dtype)
 
-    def force(self, q: Any, v: Any, t: Any, params: Any) -> Any:
+    def force(self, q: Numbers, v: Numbers, t: Real, params: PyTree) -> Any:
         d, pull = jax.vjp(self.directors, q)
         value = self.value
         if isinstance(self.fn, str):
@@ -207,11 +209,11 @@ class AppliedTorque(eqx.Module):
             turned = value * jnp.stack([-d[:, 1], d[:, 0]], axis=1)
         return pull(self.share * turned)[0]
 
-    def slopes(self, q: Any) -> Any:
+    def slopes(self, q: Numbers) -> Any:
         rows = jax.jacrev(lambda v: self.spin(q, v))(jnp.zeros_like(q))
         return rows.reshape(-1, *q.shape)
 
-    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
+    def loads(self, q: Numbers, rates: Numbers, t: Real, params: PyTree) -> Any:
         d = self.directors(q)
         return jnp.atleast_1d(self.torque(d, rates if d.shape[-1] == 3 else rates[0], t, params))
 
@@ -241,7 +243,7 @@ class MechanismForce(eqx.Module):
     def rate_count(self) -> int:
         return sum(self.counts)
 
-    def __call__(self, q: Any, v: Any, t: Any, params: Any = None, part: str = "") -> Any:
+    def __call__(self, q: Numbers, v: Numbers, t: Real, params: PyTree = None, part: str = "") -> Any:
         if part == "loads":
             return self._loads(q, v, t, params)
         total = jnp.zeros_like(q)
@@ -255,7 +257,7 @@ class MechanismForce(eqx.Module):
             total = total + term.force(q, v, t, params)
         return total
 
-    def _loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
+    def _loads(self, q: Numbers, rates: Numbers, t: Real, params: PyTree) -> Any:
         loads, slopes, first = [], [], 0
         for term, count in zip(self.rated, self.counts, strict=True):
             own = rates[first : first + count]
@@ -271,12 +273,12 @@ class MechanismForce(eqx.Module):
         return jnp.concatenate(loads), jnp.concatenate(slopes)
 
 
-def bound(fn: Any, params: Any) -> Any:
+def bound(fn: Function, params: PyTree) -> Any:
     """A user's function of three arguments; one that requires a fourth gets the params in it."""
     return (lambda *x: fn(*x, params)) if required_arguments(fn) == 4 else fn
 
 
-def depends_on_rate(fn: Any, *like: tuple[int, ...]) -> bool:
+def depends_on_rate(fn: Function, *like: tuple[int, ...]) -> bool:
     """Whether a user's function of arguments of these shapes depends on the last one; True if tracing it fails."""
     try:
         flat = lambda *x: jnp.ravel(jnp.asarray(fn(*x), float))

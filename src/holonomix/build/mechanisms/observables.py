@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .forms import coordinate_of
+from ...core.types import Numbers, Real
+from ...mechanics.abstract import AbstractSystem
+from .forms import JointCoordinate, coordinate_of
 from .joints import Joint
 from .parameters import Varied, numbers_in, vary
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 Observable = Callable[[Any, Any, Any], Any]
 
 
-def observables(mechanism: Mechanism, system: Any) -> dict[str, Observable]:
+def observables(mechanism: Mechanism, system: AbstractSystem) -> dict[str, Observable]:
     """Observables by name (`elbow.angle`, `elbow.rate`, `elbow.force`), as functions of q, p and t."""
     found: dict[str, Observable] = {}
     names = list(numbers_in(mechanism, system))
@@ -37,32 +39,32 @@ def observables(mechanism: Mechanism, system: Any) -> dict[str, Observable]:
     return found
 
 
-def _position(position: Any, system: Any) -> Observable:
+def _position(position: Varied | JointCoordinate, system: AbstractSystem) -> Observable:
     if not isinstance(position, Varied):
         return lambda q, p, t: position(q)
     return _of(system, lambda system, q, p, t: position.at(system.params)(q))
 
 
-def _rate(position: Any, system: Any, masses: Any) -> Observable:
+def _rate(position: Varied | JointCoordinate, system: AbstractSystem, masses: Any) -> Observable:
     if masses is not None:
         return lambda q, p, t: jax.jvp(position, (q,), (p / masses,))[1]
     at = lambda system: position.at(system.params) if isinstance(position, Varied) else position
     return _of(system, lambda system, q, p, t: jax.jvp(at(system), (q,), (system.velocity(q, p),))[1])
 
 
-def _of(system: Any, on: Any) -> Observable:
+def _of(system: AbstractSystem, on: Callable[..., Any]) -> Observable:
     """A function of the state; runs with parameters, and exported steps, call `on` with the current ones."""
     found: Any = lambda q, p, t: on(system, q, p, t)
     found.on, found.has_params = on, system.params is not None
     return found
 
 
-def _force(mechanism: Mechanism, joint: Joint, system: Any) -> Observable:
+def _force(mechanism: Mechanism, joint: Joint, system: AbstractSystem) -> Observable:
     """The force of the joint on its second body: the contribution of its rows to `-G^T lambda`."""
     rows = np.array([owner is joint for _, owner, _ in mechanism._kept])
     body, sign = (joint.a, 1.0) if joint.b.fixed else (joint.b, -1.0)
 
-    def on(system: Any, q: Any, p: Any, t: Any) -> Any:
+    def on(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
         multipliers = jnp.where(rows, system.multipliers(q, p, t), 0.0)
         return sign * system.linearize(q, jnp.asarray(t, q.dtype)).transpose(multipliers)[body.first]
 
