@@ -1,4 +1,4 @@
-"""How many parameters of functions in `src/` are annotated as `Any`, or not at all.
+"""How many parameters of functions in `src/` are annotated as `Any` or `object`, or not at all.
 
 usage: python tools/any_parameters.py [--names]
 """
@@ -28,10 +28,10 @@ def parameters(path: Path) -> list[tuple[str, str]]:
 
 def main() -> None:
     every = [x for path in sorted(SOURCE.rglob("*.py")) for x in parameters(path)]
-    vague = [name for name, kind in every if kind == "Any"]
+    vague = [name for name, kind in every if kind in ("Any", "object")]
     bare = [name for name, kind in every if not kind]
     print(
-        f"{len(every)} parameters, {len(vague)} of them Any ({100 * len(vague) / len(every):.1f} %), "
+        f"{len(every)} parameters, {len(vague)} of them Any or object ({100 * len(vague) / len(every):.1f} %), "
         f"{len(bare)} without a type ({100 * len(bare) / len(every):.1f} %)"
     )
     if "--names" in sys.argv:

@@ -128,9 +128,9 @@ declared. All drivers must agree with the native back end to round-off, and deri
 `tests/combinations` use other draws: all pairs of values in `make test`, more combinations in `make test-all`.
 """
 
-LEGEND = """A cell has the number of right combinations and, in parentheses, the lowest order measured in q. A dash means
-that the method refuses the feature, an empty cell that no such combination was drawn. `-1`, `-2` are variants of the
-registry; `Composition[...]` and `GLA[...]` (with friction 0) wrap the method in brackets."""
+LEGEND = """A cell has the number of right combinations and, in parentheses, the lowest order measured in q. A dash
+means that the method refuses the feature, an empty cell that no such combination was drawn. `-1`, `-2` are variants of
+the registry; `Composition[...]` and `GLA[...]` (with friction 0) wrap the method in brackets."""
 
 
 def page(rows: list[dict[str, Any]]) -> str:

@@ -33,11 +33,11 @@ GAIN = {"single": 2, "lanes": 8}  # how many times shorter loops must be: trajec
 class LoopBody(Protocol):
     """What a kernel runs, for one trajectory. Once `halted` is true the carry is frozen; rows are still written."""
 
-    def step(self, carry: Any, consts: Any, /) -> Any: ...
+    def step(self, carry: PyTree, consts: PyTree, /) -> Any: ...
 
-    def read(self, carry: Any, consts: Any, /) -> Any: ...
+    def read(self, carry: PyTree, consts: PyTree, /) -> Any: ...
 
-    def halted(self, carry: Any, consts: Any, /) -> Any: ...
+    def halted(self, carry: PyTree, consts: PyTree, /) -> Any: ...
 
 
 def choose_program(loop: LoopBody, carry: PyTree, consts: PyTree, alone: bool, asked: bool, longest: int) -> Program:
@@ -136,7 +136,7 @@ _contiguous = functools.partial(np.asarray, order="C")
 def to_arrays(
     leaves: list[Leaf],
     tree: Any,
-    given: Any,
+    given: PyTree,
     what: str,
     batch: Sequence[int | None] | None = None,
     make: Callable[[Any, Any], Any] | None = _contiguous,

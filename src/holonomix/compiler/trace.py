@@ -17,7 +17,7 @@ import numpy as np
 from jax.extend import core as jex_core
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
-from ..trace.jaxprs import CALLS, Params, called
+from ..trace.jaxprs import CALLS, Equation, Params, called
 from ..trace.primitives import TABLE, Primitive, evaluate_equation, fill_column
 from .algebra import Algebra
 from .graph import Defect, Graph, Unsupported, type_of
@@ -241,7 +241,7 @@ class Tracer:
             env.update(zip(eqn.outvars, outs, strict=True))
         return [read(a) for a in jaxpr.outvars]
 
-    def equation(self, eqn: Any, ins: list[Array]) -> Sequence[Array]:
+    def equation(self, eqn: Equation, ins: list[Array]) -> Sequence[Array]:
         name = eqn.primitive.name
         long = any(isinstance(a, Wide) for a in ins)
         for v in eqn.outvars:
@@ -278,7 +278,7 @@ class Tracer:
             raise Unsupported(p.name, "on a long axis")
         return row.wide(self, p, *ins)
 
-    def check(self, eqn: Any, outs: Sequence[Array]) -> None:
+    def check(self, eqn: Equation, outs: Sequence[Array]) -> None:
         """Compare the results of an equation with the shapes and types that JAX gives them."""
         name = eqn.primitive.name
         if len(outs) != len(eqn.outvars):
@@ -293,7 +293,7 @@ class Tracer:
                 raise Defect(f"the result of {name} has {fault}")
 
 
-def refuse_unknown(jaxpr: Any) -> None:
+def refuse_unknown(jaxpr: Jaxpr | ClosedJaxpr) -> None:
     """Raise `Unsupported` for a primitive without a rule before any work is done; branches may never run."""
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...core.checks import number
 from ...core.errors import InputError
+from ...core.types import Numbers, Real
 from .forms import JointCoordinate
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Motor:
             raise InputError(f"{why} must be a number, a function of (t, position, rate), or a list of numbers")
         table = jnp.asarray(values)
 
-        def held(t: Any) -> Any:
+        def held(t: Real) -> Any:
             place = jnp.clip(t / dt, 0.0, len(values) - 1.0)
             k = jnp.minimum(jnp.floor(place), len(values) - 2.0).astype(int)
             return table[k] + (place - k) * (table[k + 1] - table[k])
@@ -67,7 +68,7 @@ def affine(gear: float, shift: float, gain: Any, bias: Any, limits: Any) -> Law:
     """
     gain, bias = ([float(x) for x in y[:3]] for y in (gain, bias))
 
-    def law(u: Any, x: Any, rate: Any) -> Any:
+    def law(u: Real, x: Real, rate: Real) -> Any:
         length, speed = gear * (x + shift), gear * rate
         u = u if limits[0] is None else jnp.clip(u, *limits[0])
         force = (gain[0] + gain[1] * length + gain[2] * speed) * u + bias[0] + bias[1] * length + bias[2] * speed
@@ -89,7 +90,7 @@ class Stop(eqx.Module):
     lower: Any
     upper: Any
 
-    def energy(self, q: Any) -> Any:
+    def energy(self, q: Numbers) -> Any:
         found = self.coordinate.products(self.coordinate.gather(q))
         middle, half = (self.lower + self.upper) / 2, (self.upper - self.lower) / 2
         if len(found) == 1:

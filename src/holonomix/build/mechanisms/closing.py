@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,7 +133,7 @@ def close_by_joints(mechanism: Mechanism, equations: Equations, t: float, held: 
     return None
 
 
-def _least_squares(residuals: Any, x: np.ndarray) -> tuple[np.ndarray, float]:
+def _least_squares(residuals: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> tuple[np.ndarray, float]:
     """Positions and their largest residual, by the Levenberg-Marquardt method with finite differences."""
     steps = DIFFERENCE * np.eye(x.size)
     damping = 1e-3

@@ -7,6 +7,7 @@ positions of the bodies when the joint is created, so every angle is zero there.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -30,7 +31,16 @@ LARGEST_WHOLE = 64
 class Joint(JointResults):
     """A joint of a mechanism, as `m.revolute(...)` and the methods of other kinds return it."""
 
-    def __init__(self, name: str, kind: str, a: Body, b: Body, rows: list[Row], place: Place | None, axis: Any = None):
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        a: Body,
+        b: Body,
+        rows: list[Row],
+        place: Place | None,
+        axis: Vector | None = None,
+    ):
         self.name, self.kind, self.a, self.b, self.rows = name, kind, a, b, rows
         self.place, self.axis = place, axis
         self.coordinates: list[Coordinate] = []
@@ -216,7 +226,7 @@ class Rows:
         self.coordinates = [self.along(0)]
         return [ProductRow(self.at_a(1), self.apart), straight]
 
-    def _if_possible(self, make: Any) -> list[Coordinate]:
+    def _if_possible(self, make: Callable[[], list[Coordinate]]) -> list[Coordinate]:
         """The positions that `make` returns; none if they need directions that point masses and rods do not have."""
         try:
             return make()

@@ -19,6 +19,7 @@ from ...trace.stepwise import evaluate
 from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, expand, frame_rate, pull
 from .forms import Coordinate, CoordinateRow
+from .frames import Frame
 from .host import values
 from .results import cross
 from .terms import ProductRows
@@ -150,7 +151,9 @@ def add_stops(mechanism: Mechanism, ranges: list[tuple[Joint, float, float]], ti
             mechanism.stop(joint, lower, upper, stiffness=float(1 / mobility) / time**2)
 
 
-def _state(mechanism: Mechanism, q: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
+def _state(
+    mechanism: Mechanism, q: ArrayLike | Mapping[str, float], v: ArrayLike | Mapping[str, float]
+) -> tuple[np.ndarray, np.ndarray]:
     """Particles and their velocities, from arrays or from joint positions and rates by name."""
     shape = (mechanism._particles, mechanism.dimensions)
     if isinstance(q, Mapping) != isinstance(v, Mapping):
@@ -175,7 +178,9 @@ def _positions(mechanism: Mechanism) -> list[tuple[str, Coordinate]]:
     return out
 
 
-def acceleration(mechanism: Mechanism, q: Any, v: Any, t: float) -> Any:
+def acceleration(
+    mechanism: Mechanism, q: ArrayLike | Mapping[str, float], v: ArrayLike | Mapping[str, float], t: float
+) -> Any:
     """See `Mechanism.acceleration`."""
     x, u = _state(mechanism, q, v)
     a, _ = solve(mechanism, x, u, float(t), [])
@@ -187,7 +192,13 @@ def acceleration(mechanism: Mechanism, q: Any, v: Any, t: float) -> Any:
     return {name: along(c) for name, c in _positions(mechanism)}
 
 
-def inverse_dynamics(mechanism: Mechanism, q: Any, v: Any, a: Any, t: float) -> dict[str, float]:
+def inverse_dynamics(
+    mechanism: Mechanism,
+    q: ArrayLike | Mapping[str, float],
+    v: ArrayLike | Mapping[str, float],
+    a: Mapping[str, float],
+    t: float,
+) -> dict[str, float]:
     """See `Mechanism.inverse_dynamics`."""
     if not isinstance(a, Mapping):
         raise InputError('a must give accelerations by joint names, such as {"elbow": 1.0}')
@@ -231,7 +242,7 @@ def _bases(mechanism: Mechanism) -> list[Body]:
     return [mechanism.bodies[k] for k in leader if k >= 0 and leader[k] == k and not mechanism.bodies[k].rotor]
 
 
-def jacobian(mechanism: Mechanism, frame: Any, q: Any) -> Any:
+def jacobian(mechanism: Mechanism, frame: Body | Frame, q: ArrayLike | Mapping[str, float]) -> Any:
     """See `Mechanism.jacobian`."""
     body = frame if isinstance(frame, Body) else frame.body
     point = np.zeros(mechanism.dimensions) if isinstance(frame, Body) else frame.at
@@ -281,7 +292,7 @@ def momentum(mechanism: Mechanism, sol: HasRows, about: ArrayLike | None) -> tup
     return np.asarray(linear), np.asarray(angular)
 
 
-def add_to_dataset(mechanism: Mechanism, data: Any, sol: Any) -> Any:
+def add_to_dataset(mechanism: Mechanism, data: Any, sol: HasRows) -> Any:
     """Positions and rates of all joints, and positions of all bodies and frames, along a solution, by name."""
     known = _positions(mechanism)
     velocity = np.asarray(sol.p) / mechanism._start()[2][:, None]

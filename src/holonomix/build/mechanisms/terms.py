@@ -174,7 +174,7 @@ class PhaseTerm(eqx.Module):
                     )
         return jnp.reshape((s * jnp.cos(angle) + c * jnp.sin(angle)) / self.scale, (1,))
 
-    def __call__(self, x: Any, *extra: Any) -> Any:
+    def __call__(self, x: Numbers, *extra: Any) -> Any:
         """As a `Local` term: `(particles)`; as a `Rheonomic` one: `(q, t)`."""
         if self.drive is None:
             return self.row(x)
@@ -217,11 +217,11 @@ class AllRows(eqx.Module):
     terms: tuple[Any, ...]
     name: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, q: Any, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: Any) -> Any:
         return jnp.concatenate([term(q, *params) for term in self.terms])
 
 
-def packed(terms: list[Any], names: list[str], mass: Any, q: Any) -> list[Any]:
+def packed(terms: list[Any], names: list[str], mass: Any, q: Numbers) -> list[Any]:
     """The terms of a system: structured, or one plain function if a dense matrix is faster.
 
     Narrow bands (planar chains) and sparse graphs (many legs) use their structure; wide bands, as of hinges in space,

@@ -14,6 +14,7 @@ from xml.parsers import expat
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import ArrayLike
 
 LARGEST_FILE = 64 << 20
 
@@ -78,7 +79,7 @@ def read_xml(path: str | Path, root: str) -> Any:
     return element
 
 
-def required(element: Any, key: str) -> str:
+def required(element: ElementTree.Element, key: str) -> str:
     """The text of a required attribute."""
     value = element.get(key)
     if value is None:
@@ -86,7 +87,9 @@ def required(element: Any, key: str) -> str:
     return value
 
 
-def numbers(element: Any, key: str, count: int | None, default: Any = None) -> np.ndarray:
+def numbers(
+    element: ElementTree.Element | None, key: str, count: int | None, default: ArrayLike | None = None
+) -> np.ndarray:
     """The numbers in an attribute; if it (or the element) is missing, `default`, or an error if that is None."""
     if element is None:
         return np.asarray(default, float)
@@ -105,12 +108,12 @@ def numbers(element: Any, key: str, count: int | None, default: Any = None) -> n
     return values
 
 
-def one_number(element: Any, key: str, default: float | None = None) -> float:
+def one_number(element: ElementTree.Element | None, key: str, default: float | None = None) -> float:
     """The number in an attribute, as in `numbers`."""
     return float(numbers(element, key, 1, default).reshape(()))
 
 
-def _who(element: Any) -> str:
+def _who(element: ElementTree.Element) -> str:
     name = element.get("name")
     return "" if name is None else f" name={name!r}"
 
@@ -123,7 +126,7 @@ def roll_pitch_yaw(angles: np.ndarray) -> np.ndarray:
     return out
 
 
-def turn_about(axis: np.ndarray, angle: Any) -> np.ndarray:
+def turn_about(axis: np.ndarray, angle: float) -> np.ndarray:
     """The rotation by an angle about a unit vector."""
     x, y, z = axis
     k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
@@ -147,7 +150,7 @@ def composite(parts: list[tuple[float, np.ndarray, np.ndarray]]) -> tuple[float,
     return mass, center, inertia
 
 
-def warn_about(path: Any, left_out: Counter[str]) -> list[str]:
+def warn_about(path: str | Path, left_out: Counter[str]) -> list[str]:
     """Warn once with a list of left-out features, by kind and count."""
     told = [f"{what} ({count})" for what, count in left_out.items() if count]
     if told:
@@ -155,7 +158,7 @@ def warn_about(path: Any, left_out: Counter[str]) -> list[str]:
     return told
 
 
-def warn_repaired(path: Any, changes: list[str]) -> None:
+def warn_repaired(path: str | Path, changes: list[str]) -> None:
     """Warn once with a list of the changed inertias."""
     if changes:
         more = f" and {len(changes) - 8} more (m.repaired)" if len(changes) > 8 else ""

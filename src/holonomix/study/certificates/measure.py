@@ -402,7 +402,9 @@ def long_run(
     )
 
 
-def energy_balance(system: Any, method: Any, problem: Any, dt: float, steps: int) -> tuple[float, int]:
+def energy_balance(
+    system: AbstractSystem, method: AbstractMethod, problem: Problem, dt: float, steps: int
+) -> tuple[float, int]:
     """The largest change of the energy minus the work done, relative to the energies, and the steps of the run.
 
     Every step is saved, up to `ROWS` steps: the work is integrated from row to row.
@@ -413,7 +415,7 @@ def energy_balance(system: Any, method: Any, problem: Any, dt: float, steps: int
     return float(np.max(np.abs(total - total[0] - integrate_rows(done.t, rows[1])))) / size, done.steps
 
 
-def _energies(system: Any, q: Numbers, p: Numbers, t: Real) -> Any:
+def _energies(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return jnp.stack([system.kinetic(q, p), system.potential(q, t)])
 
 

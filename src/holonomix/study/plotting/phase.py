@@ -10,6 +10,8 @@ import numpy as np
 from ...core.columns import entry_name
 from ...core.errors import InputError
 from ...core.scene import Bond
+from ...core.types import Numbers, Real
+from ...mechanics.abstract import AbstractSystem
 from ...run.events import EventRecord
 from ...run.solution import map_rows
 from .notebook import Picture
@@ -70,7 +72,7 @@ def _arm_angles(solution: Solution, bond: Bond) -> tuple[np.ndarray, np.ndarray]
     return np.arctan2(x, -y), (x * v - y * u) / (x * x + y * y)
 
 
-def _velocity(system: Any, q: Any, p: Any, t: Any) -> Any:
+def _velocity(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
     return system.velocity(q, p)
 
 
