@@ -196,7 +196,7 @@ def inverse_dynamics(
     mechanism: Mechanism,
     q: ArrayLike | Mapping[str, float],
     v: ArrayLike | Mapping[str, float],
-    a: Mapping[str, float],
+    a: Any,
     t: float,
 ) -> dict[str, float]:
     """See `Mechanism.inverse_dynamics`."""
