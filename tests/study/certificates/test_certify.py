@@ -18,7 +18,8 @@ import holonomix as hx
 from holonomix.core.types import Report, State
 from holonomix.mechanics.projection import Newton
 from holonomix.methods.base import AbstractMethod, Traits, solver_report
-from holonomix.study.certificates.measure import _slope, symplectic_defect
+from holonomix.study.certificates.measure import symplectic_defect
+from holonomix.study.certificates.orders import _slope
 from holonomix.study.certificates.runs import follow
 
 PROBLEM = hx.models.double_pendulum()

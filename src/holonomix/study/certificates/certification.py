@@ -22,15 +22,13 @@ from .certificate import Certificate, Finding
 from .measure import (
     MIN_STEPS,
     LongRun,
-    Orders,
-    Reference,
     energy_balance,
     long_run,
-    orders,
     reversal,
     symplectic_defect,
     wedge_defect,
 )
+from .orders import Orders, Reference, orders
 
 MEASUREMENTS = ("order", "symplectic", "wedge", "symmetric", "constraint", "energy", "invariants", "iterations")
 
