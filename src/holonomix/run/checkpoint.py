@@ -1,4 +1,4 @@
-"""A run's complete memory as named arrays, and back."""
+"""Conversion of the complete memory of a run to named arrays and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = "choose another directory for this one, or continue that one with what i
 
 
 def to_arrays(carry: PyTree) -> dict[str, np.ndarray]:
-    """Every leaf of the carry under the name of its path."""
+    """The leaves of the carry, named by their paths."""
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(carry)}
 
 
@@ -42,7 +42,7 @@ def from_arrays(like: PyTree, arrays: dict[str, np.ndarray]) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a store must have been begun with to be continued: numbers in `arrays`, names and settings in `meta`."""
+    """The inputs that a store must have been started with to be resumed: numbers in `arrays`, settings in `meta`."""
 
     arrays: dict[str, np.ndarray]
     meta: dict[str, Any]
@@ -61,7 +61,7 @@ class Identity:
             arrays[f"{GIVEN}dt"] = np.asarray(loop.consts.dt)
         else:
             meta = {"dt": float(loop.consts.dt), **meta}
-        if not loop.alone:  # one run may be made longer; the rows of an ensemble are laid out beforehand
+        if not loop.alone:  # a single run may be extended; the layout of an ensemble is fixed
             meta |= {"trajectories": loop.count, "steps": loop.steps, "t1": loop.t1}
         if loop.consts.key is not None:
             arrays[f"{GIVEN}key"] = np.asarray(loop.consts.key)
@@ -72,7 +72,7 @@ class Identity:
 
 
 def check_same_run(saved: dict[str, np.ndarray], found: dict[str, Any], own: Identity) -> None:
-    """Raise when a checkpoint belongs to another run than the one that is to go on; the length may differ."""
+    """Raise if a checkpoint belongs to another run; the length may differ."""
     for name, value in own.meta.items():
         if name not in ("program", "environment") and name in found and found[name] != value:
             then = f"{found[name]}"[:80]  # a forged store may hold anything
@@ -98,7 +98,7 @@ def check_no_shorter(taken: int, steps: int) -> None:
 
 
 def check_same_backend(before: PyTree, now: str, allow_different_bits: bool) -> None:
-    """Raise when a run would go on with another backend, unless other last bits are allowed."""
+    """Raise if a run would resume with another back end, unless other last bits are allowed."""
     if before != now and not allow_different_bits:
         raise InputError(
             f"the store was written with backend {before!r}, this run would use {now!r}: the bits would differ. Choose "
@@ -128,7 +128,7 @@ def _texts(found: object) -> dict[str, str]:
 
 
 def _check_program(before: dict[str, str], now: dict[str, str], then: dict[str, str], here: dict[str, str]) -> None:
-    """The same functions and settings. Other versions may describe the same ones differently: then less is compared."""
+    """Raise unless functions and settings are equal. Descriptions of other versions may differ, so less is compared."""
     same_package = then.get("holonomix") == here["holonomix"]
     same_jax = then.get("jax") == here["jax"]
     for path in sorted(before.keys() | now.keys()) if before else ():

@@ -1,4 +1,4 @@
-"""An ensemble cut into blocks: which there are, which are still to run, and who runs them."""
+"""An ensemble in blocks: their bounds, the blocks still to run, and their execution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOOD = (Status.OK, Status.TERMINATED)
 
 
 class Cut:
-    """The blocks of one ensemble that goes to a store, is run by an executor, or has a size of blocks given."""
+    """The blocks of an ensemble that has a store, an executor, or a given block size."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class Cut:
         return number * self.size, min((number + 1) * self.size, self.loop.count)
 
     def begun(self) -> int:
-        """Steps that trajectories have taken before this call, on average."""
+        """The mean number of steps that trajectories took before this call."""
         return self.loop.steps * (self.loop.count - self.left) // self.loop.count
 
     def run(self, bar: Progress | None) -> tuple[Block, int]:
-        """Run what is missing: all trajectories as one block, and the number of steps that were taken."""
+        """Run the missing blocks; return all trajectories as one block, and the number of steps taken."""
         blocks: dict[int, Block] = {}
         for number, block in self._by_executor() if self.executor is not None else self._here(bar):
             blocks[number] = block
@@ -112,7 +112,7 @@ class Cut:
             yield number, block
 
     def _by_executor(self) -> Iterator[tuple[int, Block]]:
-        options = dataclasses.replace(self.arguments.options, backend=self.backend)  # another would give other bits
+        options = dataclasses.replace(self.arguments.options, backend=self.backend)  # for equal bits
         arguments = dataclasses.replace(self.arguments, options=options)
         path = None if self.store is None else self.store.path.absolute()
 

@@ -1,8 +1,8 @@
 """Blocks of an ensemble on the workers of an executor: processes, a Dask cluster, MPI ranks.
 
-An executor is anything with `submit` of `concurrent.futures.Executor`. A worker gets the arguments of the call (user
-functions by cloudpickle) and plans its own trajectories, so a block has the same bits wherever it runs. A block whose
-worker died runs again.
+An executor is anything with `submit` of `concurrent.futures.Executor`. A worker receives the arguments of the call
+(user functions by cloudpickle) and prepares its own trajectories, so a block has the same bits on every worker. If a
+worker dies, its block runs again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .io import EnsembleStore
 from .io.environment import current_environment, environment_changes
 from .loop import make_loop
 
-ATTEMPTS = 3  # losses in a row, without a block that was finished in between
+ATTEMPTS = 3  # consecutive losses of workers without a finished block
 AT_ONCE = 256  # blocks handed to the executor at a time
 LOST = ("KilledWorker", "CommClosedError", "TerminatedWorkerError")  # of Dask and loky
 Answer = tuple[Block | None, dict[str, Any], tuple[str, str] | None]
 
 
 def check_executor(executor: Any) -> None:
-    """Raise where `executor` cannot run functions, or functions cannot travel."""
+    """Raise if `executor` cannot run functions, or if functions cannot be sent to it."""
     if not hasattr(executor, "submit") and not callable(executor):
         raise InputError(
             "executor must have the method `submit` of concurrent.futures.Executor (a process pool, Dask's "
@@ -55,14 +55,14 @@ def _cloudpickle() -> Any:
 
 
 def pack_block(arguments: Arguments, number: int, first: int, last: int, size: int, store: Path | None) -> bytes:
-    """Everything that a worker needs for one block; trajectory 0 comes along, because the first is checked in full."""
+    """The input of a worker for one block; it includes trajectory 0, because the first start is checked in full."""
     lanes = lanes_of(len(arguments.q0), first, size)
     part = arguments.take(np.concatenate([[0], lanes]))
     return _cloudpickle().dumps((part, last - first, None if store is None else str(store), number))
 
 
 def work(payload: bytes) -> Answer:
-    """Run one block, on a worker. Errors of ours come back as texts, because not every exception can be pickled."""
+    """Run one block on a worker. Our errors are returned as text, because not every exception can be pickled."""
     try:
         if forks.forked:
             raise forks.fork_error()
@@ -75,7 +75,7 @@ def work(payload: bytes) -> Answer:
 
 
 def run_blocks(executor: Any, numbers: list[int], payload: Callable[[int], bytes]) -> Iterator[tuple[int, Block]]:
-    """Run the blocks; yields each as it finishes, in any order."""
+    """Run the blocks, and yield each one when it finishes."""
     pool, own = (executor, False) if hasattr(executor, "submit") else (executor(), True)
     check_context(pool)
     waiting, running, lost, warned = deque(numbers), dict[Future[Answer], int](), 0, False
@@ -118,7 +118,7 @@ def run_blocks(executor: Any, numbers: list[int], payload: Callable[[int], bytes
                     f"workers died {lost} times in a row without finishing a block ({type(cause).__name__}: {cause}); "
                     "do they have enough memory? With store=, finished blocks are kept, and the same call goes on"
                 ) from cause
-            if isinstance(cause, BrokenExecutor):  # such a pool takes nothing any more
+            if isinstance(cause, BrokenExecutor):  # a broken pool accepts no more work
                 waiting.extendleft(sorted(running.values(), reverse=True))
                 running.clear()
                 pool, own = _renewed(executor, pool, own, cause)
@@ -135,7 +135,7 @@ def _is_loss(error: BaseException) -> bool:
 
 
 def _renewed(executor: Any, pool: Any, own: bool, cause: BaseException) -> tuple[Any, bool]:
-    """A pool in place of one that broke, and that it is ours to shut down."""
+    """A pool that replaces a broken one, and whether we have to shut it down."""
     if own:
         pool.shutdown(wait=False)
     if not hasattr(executor, "submit"):

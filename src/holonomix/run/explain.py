@@ -26,11 +26,11 @@ def explain(
     *,
     backend: str = "auto",
 ) -> Explanation:
-    """Say how a run of `method` on `system` would be carried out.
+    """Describe how a run of `method` on `system` would be executed.
 
     The text prints well and has the attributes `backend`, `operations` and `reason`.
 
-    `system` may be a `Problem`. For a System of one's own, `q0` gives the shape of the coordinates.
+    `system` may be a `Problem`. For a plain System, `q0` gives the shape of the coordinates.
     """
     loop = shape_loop(system, method, q0, p0)
     q, p = loop.q0[0], loop.p0[0]

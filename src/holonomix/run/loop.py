@@ -38,16 +38,16 @@ __all__ = ["Loop", "make_loop", "prepare", "shape_loop"]
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Loop:
-    """System and method with the user's functions in them as they were, and the loop made of them.
+    """A system and a method with frozen user functions, and the loop of steps that was traced from them.
 
-    There is always an axis over trajectories: `q0` and `p0` have it, and what `axes` marks by 0 among the constants.
-    `axes` is None for one trajectory `alone`, which XLA gets without the axis. `stepper` holds the traced `start`,
-    `step`, `read` and `halted` of one trajectory.
+    There is always an axis over trajectories: `q0` and `p0` have it, and those constants that `axes` marks by 0.
+    `axes` is None for a single trajectory (`alone`), which is compiled without the axis. `stepper` holds the traced
+    `start`, `step`, `read` and `halted` of one trajectory.
 
-    `every` is the number of steps from row to row, and `saves` whether rows are kept at all or only the end. `t1` is
-    the time to run to, None where the number of steps was given; `wanted` are the times of `save_at`. `constrained`
-    says whether there are constraints, `redundant` whether they may depend on each other, `resonant` whether there are
-    fast oscillations that may resonate. `choices` are the runners found so far; nothing else changes during a run.
+    `every` is the number of steps between rows; `saves` is False if only final states are kept. `t1` is the end time,
+    or None if the number of steps was given; `wanted` are the times of `save_at`. `constrained` says whether there are
+    constraints, `redundant` whether they may depend on each other, `resonant` whether there are fast oscillations that
+    may resonate. `choices` caches the runners; nothing else changes during a run.
     """
 
     system: AbstractSystem
@@ -73,7 +73,7 @@ class Loop:
 
     alone: bool = dataclasses.field(init=False)
     count: int = dataclasses.field(init=False)  # of trajectories
-    row_count: int = dataclasses.field(init=False)  # of a run that gets to its last step
+    row_count: int = dataclasses.field(init=False)  # of a run that reaches its last step
     shared_system: bool = dataclasses.field(init=False)  # whether all trajectories have the same
     adaptive_end: bool = dataclasses.field(init=False)  # whether the method's own time decides when the run ends
 
@@ -90,7 +90,7 @@ class Loop:
 
     @functools.cached_property
     def scene(self) -> Scene | None:
-        """What pictures of the run show."""
+        """The scene for pictures of the run."""
         return scene_of(self.system, self.q0.shape[1:], self.problem, self.q0[0])
 
     @property
@@ -99,7 +99,7 @@ class Loop:
         return "" if self.problem is None else self.problem.name
 
     def constants(self, options: Options, dtype: DTypeLike, keys: Numbers | None, t1: float | None = None) -> Consts:
-        """The constants with the numbers of a run."""
+        """The constants with the step size, times, step counts and keys of a run."""
         # a concrete scalar stays in NumPy
         make = lambda x: (jnp if isinstance(x, jax.Array) or np.ndim(x) else np).asarray(x, dtype)
         dt, t0, t_end = map(make, (options.dt, options.t0, np.inf if t1 is None else t1))
@@ -114,7 +114,7 @@ class Loop:
         return self.stepper.parts(self.lane(k))[0]
 
     def part(self, lanes: np.ndarray) -> Loop:
-        """The same run with some of its trajectories."""
+        """The same run restricted to some of its trajectories."""
         consts = select(self.consts, self.axes, lanes)
         return dataclasses.replace(self, q0=self.q0[lanes], p0=self.p0[lanes], consts=consts)
 
@@ -125,16 +125,16 @@ class Loop:
 
     @rarely_collecting()
     def start(self) -> tuple[LoopCarry, dict[str, jax.Array]]:
-        """The memory of the run before its first step, and what is shown of it by column, where it was computed."""
+        """The memory of the run before its first step, and its columns, both on the device."""
         return self.compiled(_start, self.q0, self.p0)
 
     def read(self, carry: LoopCarry) -> dict[str, jax.Array]:
-        """What is shown of a carry, by column, where it was computed."""
+        """The columns of a carry, on the device."""
         return self.compiled(_read, carry)
 
     @rarely_collecting()
     def choose(self, carry: LoopCarry) -> Choice:
-        """The runner of the back end that was asked for, or that suits best."""
+        """The runner of the requested back end; for `auto`, of the fastest one that supports the loop."""
         key = (self.backend, self.alone, self.consts.key is None, jax.default_backend())
         found = self.choices.get(key) if isinstance(self.backend, str) else None
         if found is None:
@@ -161,15 +161,15 @@ def _read(stepper: Stepper, consts: Consts, carry: LoopCarry) -> dict[str, Any]:
     return stepper.read(carry, consts)
 
 
-# ---- making one
+# ---- construction
 
 _known: Recent[Loop] = Recent(16)
 
 
 def prepare(arguments: Arguments, shape: tuple[int, ...], dtype: DTypeLike) -> Loop:
-    """The loop of these arguments without their numbers; q of one trajectory has this shape.
+    """The loop of these arguments without their numbers; `shape` is that of q of one trajectory.
 
-    What was prepared before is found again, as long as arrays, settings and what the functions compute are the same.
+    Prepared loops are cached. A cached loop is reused if arrays, settings and computations of the functions are equal.
     """
     options, axes = arguments.options, arguments.axes
     params_axes = None if axes is None else axes["params"]
@@ -186,7 +186,7 @@ def prepare(arguments: Arguments, shape: tuple[int, ...], dtype: DTypeLike) -> L
 
 @rarely_collecting()
 def make_loop(arguments: Arguments) -> Loop:
-    """The loop of one trajectory or many, with every number known and the starts checked."""
+    """The loop of one trajectory or many, with all numbers set and the starts checked."""
     options, q0, p0, keys = arguments.options, arguments.q0, arguments.p0, arguments.keys
     if arguments.axes is not None:
         q0, p0, keys = jax.device_put((q0, p0, keys))
@@ -215,7 +215,7 @@ def make_loop(arguments: Arguments) -> Loop:
 def shape_loop(
     system: SystemLike, method: MethodLike, q0: ArrayLike | None = None, p0: ArrayLike | None = None
 ) -> Loop:
-    """The loop of a run of which only the shapes matter: `q0` may be missing where the system knows its shape."""
+    """The loop of a run of which only shapes matter; `q0` may be missing if the system knows its shape."""
     if isinstance(system, Problem):
         q0, p0 = system.q0 if q0 is None else q0, system.p0 if p0 is None else p0
         system = cast(AbstractSystem, system.system)
@@ -246,7 +246,7 @@ def _axes_of(consts: Consts, axes: dict[str, Any], keys: bool) -> Consts:
 
 
 def _check_starts(loop: Loop, t0: float) -> None:
-    """Fully check the first start and the worst one; one that is not finite gets its status in the run."""
+    """Fully check the first start and the worst one; a start that is not finite fails in the run, with a status."""
     lanes = [0]
     for k in lanes:
         q, p, system = loop.q0[k, ...], loop.p0[k, ...], loop.system if loop.shared_system else loop.lane_system(k)
@@ -259,13 +259,13 @@ def _check_starts(loop: Loop, t0: float) -> None:
                 raise
             what = f"trajectory {k} (the first axis counts trajectories: q0 has shape {loop.q0.shape}): "
             raise type(error)(what + str(error)) from error
-        if k == 0 and loop.constrained and not loop.alone:  # the first start is good, so the others can be evaluated
+        if k == 0 and loop.constrained and not loop.alone:  # the first start is valid, so the others can be evaluated
             off = np.nan_to_num(np.asarray(loop.compiled(_off_manifold, loop.q0, loop.p0)), nan=0.0, posinf=0.0)
             lanes += [worst] if (worst := int(np.argmax(off))) else []
 
 
 def _off_manifold(stepper: Stepper, consts: Consts, q: Numbers, p: Numbers) -> Any:
-    """By how much a start violates `g = 0` and `G M^-1 p = 0`."""
+    """The violation of `g = 0` and `G M^-1 p = 0` by a start."""
     system = stepper.parts(consts)[0]
     g, hidden = system.constraint(q, consts.t0), system.hidden_constraint(q, p, consts.t0)
     sizes = constraint_sizes(system, q, consts.t0), speed_sizes(system, q, p, consts.t0)

@@ -20,9 +20,9 @@ RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
 
 
 class _Observable(eqx.Module):
-    """A function of (q, p) or (q, p, t) called as a function of (q, p, t).
+    """A function of (q, p) or (q, p, t), called with (q, p, t).
 
-    One that depends on the parameters of the run has another form `on(system, q, p, t)`, as those of mechanisms do.
+    If it depends on the parameters of the run, as observables of mechanisms do, it has a form `on(system, q, p, t)`.
     """
 
     fn: Any
@@ -71,7 +71,7 @@ def as_observables(observe: Any) -> dict[str, _Observable]:
 
 
 def check_observables(observables: Mapping[str, _Observable], q: Numbers, p: Numbers, t: Real) -> None:
-    """Every observable can be called with this state."""
+    """Raise unless every observable can be called with this state."""
     for name, fn in observables.items():
         with user_function_errors(f"observable {name!r}", q, "(q, p, t)" if fn.takes_time else "(q, p)"):
             jax.eval_shape(fn, q, p, jnp.asarray(t, q.dtype))
@@ -81,7 +81,7 @@ PARTS = ("init", "update", "result")
 
 
 class AbstractReducer(eqx.Module):
-    """What an ensemble accumulates in its loop: `init` at the start, `update` after each step, `result` at the end."""
+    """A value accumulated in the loop: `init` at the start, `update` after each step, `result` at the end."""
 
     fn: eqx.AbstractVar[_Observable]
 
@@ -100,7 +100,7 @@ class AbstractReducer(eqx.Module):
 
 
 def check_reducers(reducers: Mapping[str, Any], q: Numbers, p: Numbers, t: Real) -> None:
-    """Every reduction is one (ours, or an object with the same three functions) and can begin with this state."""
+    """Raise unless every reduction has the three functions and can begin with this state."""
     for name, reducer in reducers.items():
         if not all(hasattr(reducer, part) for part in PARTS):
             raise InputError(
@@ -136,7 +136,7 @@ def as_reducers(reduce: object) -> dict[str, Any]:
             f"reduce must map names to reductions, such as {{'mean': hx.reductions.Mean(fn)}}, not {reduce!r}"
         )
     if "events" in reduce:
-        raise InputError("a reduction cannot be called 'events', which names what `events=` watches")
+        raise InputError("a reduction cannot be called 'events', which names the values of `events=`")
     theirs = {
         name: type(x).__module__ != __name__ and all(hasattr(x, part) for part in PARTS) for name, x in reduce.items()
     }
@@ -189,7 +189,7 @@ class Maximum(AbstractReducer):
 
 
 class FirstPassage(AbstractReducer):
-    """The first time at which `fn(q, p)` has changed sign since the step before; infinity when it never does."""
+    """The time of the first step over which `fn(q, p)` changes sign; infinity if it never does."""
 
     fn: _Observable = eqx.field(converter=as_observable)
 

@@ -1,4 +1,4 @@
-"""The first call of a run: its functions are checked, frozen and traced; `loop.prepare` keeps the result."""
+"""Preparation of a run: its functions are checked, frozen and traced; `loop.prepare` caches the result."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["parts_of"]
 def parts_of(arguments: Arguments, params_axes: PyTree, shape: tuple[int, ...], dtype: DTypeLike) -> dict[str, Any]:
     """Check, freeze and trace the functions of a run; return the fields of a `Loop` whose starts are zeros.
 
-    Where parameters differ between trajectories, `params_axes` says which.
+    `params_axes` says which parameters differ between trajectories.
     """
     system, method, options = arguments.system, arguments.method, arguments.options
     q = known_array(np.zeros(shape), dtype)
     check_method(method, system)
-    params, redundant, p = system.params, accepts_redundant(method), q  # of arrays only the shapes matter here
+    params, redundant, p = system.params, accepts_redundant(method), q  # only the shapes of arrays matter here
     if params_axes is not None:
         system = system.with_params(select(params, params_axes, 0))
     if redundant and isinstance(system, System) and system.has_constraints:

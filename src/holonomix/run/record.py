@@ -1,4 +1,4 @@
-"""What a run records: the rows of one chunk, where all of them go (memory or a store), and the events it met."""
+"""The records of a run: rows of one chunk, all rows (in memory or a store), and events."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .solution import map_rows, multipliers_of
 __all__ = ["Passages", "Record", "Rows", "Table", "blank_rows", "check_memory", "scene_entry"]
 
 Rows = dict[str, np.ndarray]
-REFUSED, NEAR = 0.9, 0.5  # of the memory that is free
-PLACE = ("event", "t", "q", "p")  # what is recorded of a passage
+REFUSED, NEAR = 0.9, 0.5  # share of the free memory
+PLACE = ("event", "t", "q", "p")  # columns of a passage
 SMALL = 1 << 24  # bytes of rows below which memory is not checked
 
-MAX_BONDS = 1000  # a larger scene is not recorded: the description is written with every checkpoint
+MAX_BONDS = 1000  # a larger scene is not recorded, because the description is written with every checkpoint
 
 
 def scene_entry(loop: Loop) -> dict[str, Any]:
@@ -59,12 +59,12 @@ class Record:
         return store
 
     def description(self) -> dict[str, Any]:
-        """What a store is told at the start."""
+        """The description that a store receives at the start."""
         loop, shape = self.loop, list(self.loop.q0.shape[1:])
         return {"steps": loop.steps, "shape": shape, **scene_entry(loop)}
 
     def add(self, rows: Rows) -> None:
-        """Take the next rows."""
+        """Add the next rows."""
         count = rows["t"].shape[1]
         if not count:
             return
@@ -77,14 +77,14 @@ class Record:
         self.rows += count
 
     def as_stored(self, rows: Rows) -> Rows:
-        """Rows of one trajectory as a sink takes them."""
+        """Rows of one trajectory in the form that a sink takes."""
         out = {key: x[0] for key, x in columns.visible(rows).items()}
         if self.loop.constrained:
             out["multipliers"] = map_rows(multipliers_of, self.loop.system, out["q"], out["p"], out["t"])
         return out
 
     def taken(self) -> list[Rows]:
-        """The rows since the last call, which are then forgotten."""
+        """Return the rows since the last call, and drop them."""
         parts, self.parts = self.parts, []
         return parts
 
@@ -100,21 +100,21 @@ class Record:
 
 @dataclasses.dataclass(eq=False)
 class Passages:
-    """The events that a run has met, in all its trajectories, and those that ended one."""
+    """The events of all trajectories of a run, and those that ended one."""
 
     events: tuple[Event, ...]
     found: list[tuple[int, Found]] = dataclasses.field(default_factory=list)  # (trajectory, passage)
     ends: dict[int, Found] = dataclasses.field(default_factory=dict)
 
     def note(self, lane: int, found: Found) -> bool:
-        """Record a passage; whether it ends the trajectory."""
+        """Record a passage; return whether it ends the trajectory."""
         self.found.append((lane, found))
         if self.events[found.event].terminal:
             self.ends[lane] = found
         return lane in self.ends
 
     def to_arrays(self) -> Rows:
-        """One entry per passage, trajectory by trajectory: their order does not tell where chunks ended."""
+        """One entry per passage, trajectory by trajectory; the order does not depend on the ends of chunks."""
         if not self.found:
             return {}
         found = sorted(self.found, key=lambda entry: entry[0])
@@ -122,7 +122,7 @@ class Passages:
         return values | {"trajectory": np.array([lane for lane, _ in found])}
 
     def restore(self, arrays: Rows) -> None:
-        """Note what `to_arrays` gave."""
+        """Restore passages from the result of `to_arrays`."""
         if arrays:
             for lane, k, t, q, p in zip(*(arrays[name] for name in ("trajectory", *PLACE)), strict=True):
                 self.note(int(lane), Found(int(k), float(t), q, p))
@@ -130,7 +130,7 @@ class Passages:
 
 @dataclasses.dataclass(eq=False)
 class Table:
-    """The rows of one chunk, of all trajectories; those that wait for an event are filled in later.
+    """The rows of one chunk of all trajectories; rows of trajectories that wait for an event are filled in later.
 
     `first` is the number of rows before them.
     """
@@ -142,7 +142,7 @@ class Table:
     valid: np.ndarray | None = None
 
     def place(self, out: Rows, before: np.ndarray) -> None:
-        """Take the rows of one call that stand on a multiple of `every` and are new; a halted run repeats its last."""
+        """Add the rows of one call that are at a multiple of `every` and new; a halted run repeats its last row."""
         n = out["n"]
         earlier = np.concatenate([before[:, None], n[:, :-1]], axis=1)
         good = (n > earlier) & (n % self.every == 0)
@@ -164,13 +164,13 @@ class Table:
 
 
 def blank_rows(x: np.ndarray, where: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """NaN where a trajectory has no row; whole numbers are those of its `last` state."""
+    """Rows with NaN where a trajectory has none; integers are those of its `last` state."""
     empty = np.nan if x.dtype.kind == "f" else last[:, None]
     return np.where(where.reshape(where.shape + (1,) * (x.ndim - 2)), empty, x)
 
 
 def free_memory() -> int | None:
-    """Bytes that this process can still have, where the system says so."""
+    """Bytes of memory that this process can still allocate; None if unknown."""
     found = []
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
@@ -186,7 +186,7 @@ def free_memory() -> int | None:
 
 
 def check_memory(rows: int, row_bytes: int, *, save_every: int | None) -> None:
-    """Refuse a run whose rows cannot be held in memory, before it begins; warn where they nearly fill it."""
+    """Before a run, raise if its rows do not fit into memory, and warn if they nearly fill it."""
     need, free = rows * row_bytes, free_memory()
     if free is None or need <= NEAR * free:
         return

@@ -1,4 +1,4 @@
-"""What a solution and an ensemble have in common: named rows."""
+"""Named rows, the common part of solutions and ensembles."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A run in progress: chunks of compiled steps, and between them rows, checkpoints, events and progress.
 
-Everything has an axis over trajectories, of length one where there is only one.
+All arrays have an axis over trajectories; its length is one for a single trajectory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FIRST_CHUNK = {False: 1000, True: 16}  # steps in the first call, for one trajec
 
 
 class Run:
-    """A loop with the memory of its run, the rows so far, and the store they go to."""
+    """A loop with the memory of its run, the rows so far, and their store."""
 
     def __init__(
         self,
@@ -65,17 +65,17 @@ class Run:
         self._shown: tuple[LoopCarry, Rows] | None = (self.carry, self.runner.fetch(first)) if loop.saves else None
         self.compile_time, self.wall_time = time.perf_counter() - began, 0.0
         self.done = 0  # steps that every live trajectory has taken
-        self.first = 0  # where this call began
+        self.first = 0  # step count at the beginning of this call
         self.started = False  # whether a step was tried
         self.record = Record(loop)
-        # whether all trajectories that did not fail have the same number of steps behind them
+        # whether all trajectories that did not fail have taken the same number of steps
         self.in_step = not loop.watch.events and not loop.method.adaptive
         self.last_n = -1  # the step count of the last row of one trajectory
         self.direction = float(np.sign(np.ravel(loop.consts.dt)[0]))
         self.behind: Rows = {}
         self.passages = Passages(loop.watch.events)
         self.retries = 0  # steps that were repeated because they did not converge
-        self.given_up = np.zeros(loop.count, bool)  # trajectories that failed all the same
+        self.given_up = np.zeros(loop.count, bool)  # trajectories that failed again when repeated
         self.energy0: float | None = None
         if store is not None:
             self.identity = Identity.of(loop)
@@ -107,7 +107,7 @@ class Run:
             self.behind = self.first_row()
 
     def checkpoint(self) -> None:
-        """Send the memory of the run to the store."""
+        """Write a checkpoint: the memory of the run."""
         assert self.record.sink is not None
         arrays = self.identity.arrays | {f"carry:{name}": x for name, x in to_arrays(self.lane(0)).items()}
         arrays |= {f"events:{name}": x for name, x in self.passages.to_arrays().items()}
@@ -144,11 +144,11 @@ class Run:
         return select(self.carry, 0, k)
 
     def first_row(self) -> Rows:
-        """The present state as one row of every trajectory; (trajectory, row, ...)."""
+        """The current state as one row of every trajectory, (trajectory, row, ...)."""
         return {key: x[:, None] for key, x in self.shown().items()}
 
     def shown(self) -> Rows:
-        """The present state by column; it is brought from the device once.
+        """The current state by column, fetched from the device once.
 
         If only final states are kept, the multipliers of the last step stay on the device until they are used.
         """
@@ -160,11 +160,11 @@ class Run:
 
     @functools.cached_property
     def interpolant(self) -> Interpolant:
-        """The states of one trajectory between its steps."""
+        """The interpolant between the steps of a single trajectory."""
         return Interpolant(self.loop.stepper, self.loop.consts, self.lane(0))
 
     def rows(self) -> Rows:
-        """All rows, (trajectory, row, ...), or without rows to keep the final states, (trajectory, ...)."""
+        """All saved rows, (trajectory, row, ...); if none are saved, the final states, (trajectory, ...)."""
         return self.record.collect() if self.loop.saves else self.shown()
 
     def keep(self, rows: Rows, valid: np.ndarray) -> None:
@@ -181,13 +181,13 @@ class Run:
                 last = float(rows["t"][0, -1])
                 rows = self.pick(rows, self.direction * last + slack(last, float(self.loop.consts.dt)))
         elif not valid.all():
-            # of trajectories that have ended; what a call left there depends on where chunks end
+            # rows of ended trajectories: what a call leaves there depends on the ends of chunks
             last = self.shown()
             rows = {key: blank_rows(x, ~valid, np.asarray(last[key])) for key, x in rows.items()}
         self.record.add(rows)
 
     def pick(self, rows: Rows, until: float) -> Rows:
-        """The rows at the wanted times, from rows that hold the memory of each step."""
+        """The rows at the requested times, from rows that hold the memory of each step."""
         if self.behind:
             rows = {key: np.concatenate([self.behind[key], x], axis=1) for key, x in rows.items()}
         self.behind = {key: x[:, -1:] for key, x in rows.items()}
@@ -198,7 +198,7 @@ class Run:
         return {key: x[None] for key, x in picked.items()}
 
     def fail(self, lane: int, status: Status) -> None:
-        """End a trajectory at a state between two steps that could not be found."""
+        """End a trajectory because a state between two of its steps could not be found."""
         if status.failed:
             self.set_status(np.where(np.arange(self.loop.count) == lane, int(status), self.status))
 
@@ -245,7 +245,7 @@ class Run:
             target = n0 + loop.every * min(most // loop.every, self.most_rows, left // loop.every)
         table = Table(n0 // loop.every, target // loop.every - n0 // loop.every, loop.every)
         if self.in_step:
-            # those that failed stay where they are; nothing has to be known of each trajectory
+            # failed trajectories do not move, so one number serves all
             rows = 0 if into else (target - n0) // loop.every
             self.call(table, target, max(rows, 1), loop.every if rows else target - n0)
         else:
@@ -262,25 +262,25 @@ class Run:
         return target - n0
 
     def advance(self, table: Table, ends: np.ndarray) -> None:
-        """One call: every trajectory goes on to its entry of `ends`, or to the next row where they stand apart."""
+        """One call: advance every trajectory to its entry of `ends`, or to the next row if their step counts differ."""
         every, n = self.loop.every, self.n
         ahead = ends > n
         whole = ahead & (n % every == 0) & (ends - n >= every)
         if np.array_equal(whole, ahead):
             rows, stride = int(np.max((ends - n)[ahead] // every)), every
         else:
-            # to the next row, so that all stand on one; those that stand on one wait
+            # to the next row, so that all are at a row; those at a row wait
             ends = np.where(whole, n, np.minimum((n // every + 1) * every, ends))
             rows, stride = 1, int(np.max(ends - n))
         self.call(table, ends, rows, stride)
 
     def call(self, table: Table, ends: np.ndarray | int, rows: int, stride: int) -> None:
-        """Every trajectory goes on to its entry of `ends`."""
+        """Advance every trajectory to its entry of `ends` and record the rows."""
         loop, before = self.loop, self.n if self.loop.saves else None
         n_end, axes = np.asarray(ends, loop.consts.n_end.dtype), None
         if loop.axes is None:
             n_end = n_end.reshape(())
-        else:  # one number for all where they stay together
+        else:  # one number if all have the same step count
             axes = dataclasses.replace(loop.axes, n_end=0 if n_end.ndim else None)
         consts = dataclasses.replace(loop.consts, n_end=n_end)
         self.carry, out = self.runner.run(self.carry, consts, axes, rows=rows, every=stride)
@@ -290,7 +290,7 @@ class Run:
     def repeat(self, table: Table) -> bool:
         """Repeat unconverged steps with `linalg.careful` and write their rows to `table`.
 
-        Trajectories that fail again are given up with their first status. Returns whether any can continue.
+        A trajectory that fails again keeps its first status. Returns whether any can continue.
         """
         loop, status = self.loop, self.status
         again = np.isin(status, REPEATED) & ~self.given_up
@@ -302,7 +302,7 @@ class Run:
         if loop.axes is None:
             self.carry = jax.tree.map(lambda x: x[None], _take_step(stepper, self.lane(0), loop.consts))
         else:
-            # always the same number together, so that results do not depend on how many there are
+            # a fixed batch size, so that results do not depend on the number of repeated steps
             for first in range(0, len(lanes), REPEATED_TOGETHER):
                 some = np.resize(lanes[first : first + REPEATED_TOGETHER], REPEATED_TOGETHER)
                 consts = select(loop.consts, loop.axes, some)
@@ -318,9 +318,9 @@ class Run:
         return not self.given_up[again].all()
 
     def meet_events(self, table: Table) -> bool:
-        """Trajectories halted before a step that passes an event: find it, then end there or take the step.
+        """Locate the events of trajectories that halted before a step with one; then end there or take the step.
 
-        Whether any goes on.
+        Returns whether any trajectory continues.
         """
         if not self.loop.watch.events or not (event := self.status == Status.TERMINATED).any():
             return False
@@ -343,7 +343,7 @@ class Run:
                 return
 
     def add_end(self, found: Found) -> None:
-        """The last row, where a terminal event ended the run; with `save_at`, the rows up to there."""
+        """Add the last row, at a terminal event; with `save_at`, the requested rows up to it."""
         if self.loop.wanted is not None:
             self.record.add(self.pick(self.first_row(), self.direction * found.t))
             return
@@ -352,7 +352,7 @@ class Run:
         self.record.add({key: x[None] for key, x in row.items()})
 
     def live(self) -> np.ndarray:
-        """Trajectories that can go on: that did not fail, and whose own time has not passed the end."""
+        """Mask of the trajectories that can continue: not failed, and not past the end time."""
         loop, good = self.loop, self.status == Status.OK
         if loop.adaptive_end:
             way = np.sign(np.broadcast_to(np.asarray(loop.consts.dt), loop.count))
@@ -362,28 +362,28 @@ class Run:
     def finished(self) -> bool:
         if self.done >= self.loop.steps:
             return True
-        if self.in_step and not self.started and self.record.sink is None:  # all begin well
+        if self.in_step and not self.started and self.record.sink is None:  # initially all are OK
             return False
         return not ((self.runner.fetch(self.carry.status) == Status.OK) if self.in_step else self.live()).any()
 
     def finish(self) -> None:
-        """The last rows, and the status of those that did not get to their end."""
+        """Add the last rows, and set the status of trajectories that did not reach their end."""
         loop = self.loop
         if loop.alone:
             stopped = loop.adaptive_end or failed(self.status)[0]
             if stopped and self.done > self.last_n and not self.passages.ends:  # between two rows
                 self.keep(self.first_row(), np.ones((1, 1), bool))
-            if not self.record.rows:  # no wanted time was reached
+            if not self.record.rows:  # no requested time was reached
                 self.record.parts.append(self.pick(self.first_row(), -np.inf))
         elif loop.saves and not loop.adaptive_end and self.record.rows < loop.row_count:
-            # every trajectory stopped early: the rows that are missing are blank
+            # every trajectory stopped early: missing rows are blank
             missing = loop.row_count - self.record.rows
             blank = {key: np.repeat(x, missing, axis=1) for key, x in self.first_row().items()}
             self.keep(blank, np.zeros(blank["n"].shape, bool))
         if self.record.sink is not None:
             self.checkpoint()
         if loop.adaptive_end and (short := self.live()).any():
-            # after the checkpoint: with more steps the run may go on
+            # after the checkpoint, because the run may be extended
             self.set_status(np.where(short, Status.UNREACHED, self.status))
 
     # -- what is shown --------------------------------------------------------------------------------------------
@@ -429,13 +429,13 @@ class Run:
 
 
 def failed(status: np.ndarray) -> np.ndarray:
-    """Which of these statuses are failures."""
+    """Mask of the statuses that are failures."""
     return (status != Status.OK) & (status != Status.TERMINATED)
 
 
 @compiled
 def _take_step(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
-    """One step of a trajectory that halted before it."""
+    """Take the step before which a trajectory halted."""
     return stepper.step(eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status)), consts)
 
 
@@ -446,7 +446,7 @@ def _take_steps(stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts
 
 @compiled
 def _disarm(carry: LoopCarry, mask: Numbers) -> LoopCarry:
-    """The carry with event values forgotten where `mask` holds: the next step is taken whatever it passes."""
+    """The carry with NaN event values where `mask` holds, so that no event interrupts the next step."""
     values = carry.reduced["events"]
     wide = jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(values) - jnp.ndim(mask)))
     return eqx.tree_at(

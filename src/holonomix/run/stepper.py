@@ -1,7 +1,7 @@
-"""One trajectory as a loop: what every back end runs.
+"""The loop of one trajectory, which every back end runs.
 
-A `Stepper` is the static description (system and method without their arrays, what to observe and reduce); the arrays
-go in as `consts`, and everything that changes is in `LoopCarry`. Failure is a status in the carry: the state freezes
+A `Stepper` is the static description (system and method without their arrays, observables and reductions). Arrays are
+in `consts`, and everything that changes is in `LoopCarry`. Failure is a status in the carry: the state freezes
 at the last good step.
 """
 
@@ -26,9 +26,9 @@ from ..methods.base import AbstractMethod, first_failure
 from ..trace.compiled import traced_once
 from .arguments import key_data
 
-# How a step may have ended that is worth taking again with care: an iteration that diverges leaves NaN.
+# Statuses of steps that are repeated with care. An iteration that diverges leaves NaN.
 REPEATED = (Status.NOT_CONVERGED, Status.NONFINITE, Status.OTHER_ROOT)
-PARTS = 4  # of a step in which events are watched for, where the method knows its solution over the step
+PARTS = 4  # points of a step at which events are checked, if the method has a continuous path
 
 
 class Consts(eqx.Module):
@@ -38,17 +38,17 @@ class Consts(eqx.Module):
     dt: Any
     t0: Any
     t_end: Any
-    n_end: Any  # the step count at which to halt: the driver moves it from chunk to chunk
+    n_end: Any  # the step count at which to halt; the driver increases it from chunk to chunk
     key: Any  # raw key data, or None
 
 
 class LoopCarry(eqx.Module):
-    """Everything a run remembers: enough to continue it to the last bit."""
+    """The complete memory of a run, with which it continues bitwise identically."""
 
     state: State
     memory: Any
     status: Any
-    multipliers: dict[str, Any]  # those the last step solved for
+    multipliers: dict[str, Any]  # multipliers of the last step
     iterations: Any  # total
     most_iterations: Any
     residual: Any  # largest so far
@@ -56,7 +56,7 @@ class LoopCarry(eqx.Module):
 
 
 class AbstractWatch(eqx.Module):
-    """A reduction that can halt the run before a step that it says is an event."""
+    """A reduction that can halt the run before a step that contains an event."""
 
     @abc.abstractmethod
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any: ...
@@ -84,14 +84,14 @@ def _step(
 
 
 class Stepper(eqx.Module):
-    """`step`, `read` and `halted` of one run. Holds no arrays: it is the key of the compilation caches."""
+    """`step`, `read` and `halted` of one run, without arrays; it is a key of the compilation caches."""
 
     static: Any
     dense: bool = eqx.field(static=True, default=False)  # rows hold the complete memory
-    careful: bool = eqx.field(static=True, default=False)  # solves that do not converge are tried again
+    careful: bool = eqx.field(static=True, default=False)  # solves that do not converge are repeated (`linalg.careful`)
 
     def with_care(self) -> Stepper:
-        """The same run with steps that try solves which do not converge again (`linalg.careful`)."""
+        """The same run with steps that repeat solves that do not converge (`linalg.careful`)."""
         return dataclasses.replace(self, careful=True)
 
     def parts(self, consts: Consts) -> Any:
@@ -138,14 +138,14 @@ class Stepper(eqx.Module):
         )
         for name, reducer in reducers.items():
             if isinstance(reducer, AbstractWatch):
-                # a step that passes an event is not taken: the run halts before it
+                # the run halts before a step with an event
                 values = [carry.reduced[name], *self.inside(name, carry, t, consts), reduced[name]]
                 passed = [reducer.interrupts(*pair) for pair in zip(values[:-1], values[1:], strict=True)]
                 event = jnp.any(jnp.stack(passed))
                 status = first_failure(status, jnp.where(event, Status.TERMINATED, Status.OK).astype(jnp.int32))
         failed = status != Status.OK
         kept = jax.tree.map(lambda a, b: jnp.where(failed, a, b), carry, good)
-        # what the failing step reported stays visible beside the frozen state
+        # the diagnostics of the failed step stay visible beside the frozen state
         return eqx.tree_at(
             lambda c: (c.status, c.residual, c.most_iterations),
             kept,
@@ -153,9 +153,9 @@ class Stepper(eqx.Module):
         )
 
     def inside(self, name: str, carry: LoopCarry, t: Real, consts: Consts) -> list[Any]:
-        """The values of a watch at inner points of the step to time t, where the method knows its solution there.
+        """The values of a watch at inner points of the step to time t, if the method has a continuous path.
 
-        NaN where the value before the step is: that step is taken whatever it passes.
+        NaN if the value before the step is NaN, so that no event interrupts this step.
         """
         system, method, _, reducers = self.parts(consts)
         state, before = carry.state, carry.reduced[name]
@@ -180,7 +180,7 @@ class Stepper(eqx.Module):
         method = self.parts(consts)[1]
         stop = (carry.status != Status.OK) | (carry.state.n >= consts.n_end)
         if method.adaptive:
-            # time may run backwards when dt is negative; an infinite end is never reached, whichever its sign
+            # time runs backward if dt is negative; an infinite end is never reached, whatever its sign
             late = (carry.state.t - consts.t_end) * jnp.sign(consts.dt) >= 0
             stop = stop | (late & jnp.isfinite(consts.t_end))
         return stop
@@ -219,7 +219,7 @@ def make_stepper(
 
 
 def over_trajectories(fn: Callable[..., Any], consts: Consts, axes: Consts | None, *args: PyTree) -> Any:
-    """`fn(consts, *args)` of every trajectory: `args` have a leading axis over them, constants where `axes` is 0.
+    """`fn(consts, *args)` for every trajectory; `args` have a leading axis over them, and constants where `axes` is 0.
 
     Without axes there is one trajectory, and `fn` is not batched: XLA compiles a batch of one to other bits.
     """

@@ -1,4 +1,4 @@
-"""Measurements of `certify` on the runs that users make: symplecticity, reversibility, drifts. Orders are in `orders`."""
+"""Measurements of `certify` on the runs that users make: symplecticity, reversibility, drifts. Orders: `orders`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .printing import make_console, print_json
 from .suggest import complete_method, complete_model
 
 
-@app.command(epilog="Exit codes: 0 compared; 2 error in the model or method; 3 no run of any method reached its end.")
+@app.command(epilog="Exit codes: 0 compared; 2 wrong model or method; 3 no run of any method reached its end.")
 def compare(
     model: Model,
     methods: Annotated[
@@ -72,7 +72,9 @@ def compare(
             raise SystemExit(Exit.SIMULATION)
 
 
-@app.command(epilog="Exit codes: 0 confirmed; 1 a declared property failed or a run stopped early; 2 error in the model or method.")
+@app.command(
+    epilog="Exit codes: 0 confirmed; 1 a declared property failed or a run stopped early; 2 wrong model or method."
+)
 def certify(
     model: Model,
     method: MaybeMethod = None,
